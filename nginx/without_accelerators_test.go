@@ -1,10 +1,16 @@
 package nginx
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/lua"
 )
@@ -84,6 +90,7 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 			"the layout of ngx_shm_zone_t is not known",
 		},
 		{"store", "zone.lua", `"ngx_slab_alloc"`, `"ngx_slab_allocate"`, "undefined symbol: ngx_slab_allocate"},
+		{"variables", "variables.lua", `"ngx_http_get_indexed_variable"`, `"ngx_http_get_indexed"`, "undefined symbol: ngx_http_get_indexed"},
 		{"head", "head.lua", `require "resty.core.request"`, `error("no such function", 0)`, "no such function"},
 	} {
 		t.Run(c.name+" "+c.reason, func(t *testing.T) {
@@ -105,4 +112,82 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Both floors answer the same to each head, also when they have seen its request line before.
+func TestFloorsJudgeHeadsAlike(t *testing.T) {
+	t.Parallel()
+	policy := `return { ` + trusting + ` rules = {
+		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 1 },
+		{ name = "token", key = "token", rate = "1r/h", match = { path = "/v1/sales/*/orders" } },
+	} }`
+	edges := []*edge{startEdge(t, policy, accelerated.on(t)), startEdge(t, policy, plain.on(t))}
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	pick := func(texts ...string) string { return texts[random.IntN(len(texts))] }
+	ann, seen := signed(t, "ann"), map[string]int{}
+	for n := range 500 {
+		// Each head has a client of its own. Two of three heads are well written.
+		address := fmt.Sprintf("10.%d.%d.%d", n/250, n%250, 1+random.IntN(3))
+		spoil := func(good string, bad ...string) string {
+			if n%3 > 0 || random.IntN(4) > 0 {
+				return good
+			}
+			return pick(bad...)
+		}
+		lines := []string{
+			"Host: " + spoil(pick("a", "a", "b", "[::1]"), "a!", "", "[a]"),
+			"X-Forwarded-For: " + pick(address, address, address, "2001:db8:"+fmt.Sprint(n)+"::1", "::ffff:"+address,
+				"1.1.1.1, "+address, address+" ", " "+address, "x"),
+		}
+		for range random.IntN(4) {
+			lines = append(lines, spoil(pick("Authorization: "+ann, "Content-Length: 0", "X: a\tb", "Cookie: a=b", "User-Agent: u",
+				"Accept: a", "Idempotency-Key: 1", "X:  y", "X: y  ", "X:"),
+				"Authorization: Bearer x", "Token: "+strings.TrimPrefix(ann, "Bearer "), "Content-Length: 00000", "X: a\x01b", "X: a\x7f",
+				"X:y", "Idempotency-Key:", "X_Forwarded_For: 1.2.3.4", "X(Y): a", "x-forwarded-for: "+address, "no colon",
+				"Transfer-Encoding: chunked", "Transfer_Encoding: chunked", "Long: "+strings.Repeat("a", 9000)))
+		}
+		end := func() string { return spoil("\r\n", "\n", " \r\n", "\r\r\n") }
+		head := pick("GET", "POST", "POST", "HEAD") + spoil(" ", "  ") +
+			spoil(pick("/", "/v1/sales/1/orders", "/v1/sales/1/orders?x=1", "/healthz", "/admin", "/V1/Sales/1/Orders/"),
+				"/a//b", "/%2e/", "http://a/") + " HTTP/1." + pick("1", "1", "1", "0") + end()
+		random.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
+		for _, line := range lines {
+			head += line + end()
+		}
+		head += "Connection: close\r\n" + spoil("\r\n", "\n")
+		if strings.Contains(head, "chunked") {
+			head += "0\r\n\r\n"
+		}
+		var answers [2]string
+		for i, e := range edges {
+			for range 4 {
+				answers[i] += statusOfRaw(t, e, head) + " "
+			}
+		}
+		seen[answers[0]]++
+		if answers[0] != answers[1] {
+			t.Errorf("seed %d: with accelerators %s, without %s:\n%q", seed, answers[0], answers[1], head)
+		}
+	}
+	t.Logf("seed %d: %v", seed, seen)
+}
+
+// statusOfRaw sends bytes and returns the status, or "closed".
+func statusOfRaw(t *testing.T, e *edge, request string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", e.cfg.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	line, _ := bufio.NewReader(conn).ReadString('\n')
+	if _, rest, found := strings.Cut(line, " "); found {
+		return rest[:3]
+	}
+	return "closed"
 }

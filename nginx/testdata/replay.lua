@@ -146,7 +146,7 @@ function _M.run(source, tokens, requests)
     var.http_authorization, var.http_token = token(text(authorization)), token(text(other))
     local key = client.key(var.http_x_forwarded_for)
     var.sluice_key = key
-    if access.refuses_early(method, path, key, var.http_authorization) then -- as snippets/refuse.conf has it
+    if access.refuses_early(access.plan_of(method, path), key, { authorization = var.http_authorization }) then -- as snippets/refuse.conf has it
       var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
     else
       access.run()

@@ -7,10 +7,11 @@
 
 local ngx = ngx
 local getenv = os.getenv
-local package, pcall, require, tostring = package, pcall, require, tostring
+local error, package, pcall, require, tostring = error, package, pcall, require, tostring
 local find, match = string.find, string.match
 
 local selected = {} -- by name
+local NOT_SELECTED = {} -- an error: another accelerator, which is needed, is off
 
 local _M = {}
 
@@ -29,6 +30,9 @@ local function load(name, plain)
   if ok then
     return found
   end
+  if found == NOT_SELECTED then -- the log has the reason already
+    return require(plain)
+  end
   ngx.log(ngx.WARN, "accelerator ", name, " is off: ", match(tostring(found), "^[^\n]*"))
   return require(plain)
 end
@@ -39,6 +43,16 @@ function _M.select(name, plain)
     selected[name] = load(name, plain)
   end
   return selected[name]
+end
+
+-- need(name, plain) -> the module sluice.accel.<name>, for an accelerator that builds on it. Raises an error when the
+-- plain module is selected.
+function _M.need(name, plain)
+  local found = _M.select(name, plain)
+  if found ~= package.loaded["sluice.accel." .. name] then
+    error(NOT_SELECTED)
+  end
+  return found
 end
 
 return _M

@@ -131,18 +131,18 @@ local function allow(chosen)
 end
 
 -- plan_of(method, path) -> the rules of a request, see plan.lua
-local function plan_of(method, path)
+function _M.plan_of(method, path)
   return plan.find(plans, method, path)
 end
 
--- refuses_early(method, path, key, authorization) -> true: a limit refuses the request, and the variables for
--- snippets/refuse.conf are set; or false: run decides. For the rewrite phase, where a refusal is much cheaper. A buyer
--- is judged only when the verified cache knows the token.
-function _M.refuses_early(method, path, key, authorization)
-  local chosen = plan_of(method, path)
+-- refuses_early(chosen, key, headers) -> true: a limit refuses the request, and the variables for snippets/refuse.conf
+-- are set; or false: run decides. For the rewrite phase, where a refusal is much cheaper. A buyer is judged only when
+-- the verified cache has the token. chosen: of plan_of; headers: see head.lua
+function _M.refuses_early(chosen, key, headers)
   local rules, ips, n = chosen.rules, chosen.ips, chosen.n
   local i, wait = limiter.refuses(rules, 1, ips, key)
   if not i and n > ips then
+    local authorization = headers.authorization
     local buyer = authorization and token.cached(authorization, ngx_now())
     if buyer then
       i, wait = limiter.refuses(rules, ips + 1, n, buyer)
@@ -161,7 +161,7 @@ end
 -- judge(turn) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what its
 -- buckets hold.
 local function judge(turn)
-  local chosen = plan_of(get_method(), ngx_var.uri)
+  local chosen = _M.plan_of(get_method(), ngx_var.uri)
   local rules, ips = chosen.rules, chosen.ips
   if chosen.n == 0 then
     return nil

@@ -105,6 +105,11 @@ local function trusted(networks, bytes, i)
   return trusted(networks, bytes, i + 1)
 end
 
+-- trusted(networks, peer) -> whether the peer is a trusted proxy. peer: bytes as nginx has them
+function _M.trusted(networks, peer)
+  return trusted(networks, unmapped(peer), 1)
+end
+
 -- last_untrusted(networks, peer, forwarded) -> bytes: the first hop from the right that is not trusted
 local function last_untrusted(networks, peer, forwarded)
   local stop = #forwarded

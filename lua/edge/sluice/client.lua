@@ -14,6 +14,13 @@ function _M.init(list)
   networks = list
 end
 
+-- trusts(peer) -> whether X-Forwarded-For is used that comes from this address; nil: there are no trusted proxies
+function _M.trusts(peer)
+  if #networks > 0 then
+    return address.trusted(networks, peer)
+  end
+end
+
 -- key(forwarded) -> what counts as one client: the bytes of an address. The address itself goes to $sluice_client.
 -- forwarded: the header X-Forwarded-For, or nil
 function _M.key(forwarded)

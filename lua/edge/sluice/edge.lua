@@ -11,9 +11,11 @@ local request_id = require "sluice.request_id"
 local rules = require "sluice.limit.rules"
 local status = require "sluice.status"
 local token = require "sluice.token"
-require "sluice.rewrite"
 
 local _M = {}
+
+-- judge() -> $sluice_judged, see rewrite.lua
+_M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
 
 -- check() -> policy: the parts of init that need no shared memory, for nginx/check.conf. Raises an error of one line.
 function _M.check()

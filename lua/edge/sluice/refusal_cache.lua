@@ -93,6 +93,12 @@ function _M.is_state(judged)
   return COUNTED[judged] ~= nil
 end
 
+-- is_quiet(path, now) -> whether there is no refusal for this path at this time (us)
+function _M.is_quiet(path, now)
+  local record = on and records.find(path)
+  return not record or now >= record.ends
+end
+
 -- judge(path, line, headers, sound) -> the state of the sale, when the request is refused for it; otherwise the time,
 -- in microseconds: store must know when the request was sent, at the earliest. The time is negative for the request
 -- that revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:

@@ -24,7 +24,7 @@ local buffer = ffi.new("uint16_t[?]", SIZE / 2)
 local random = {} -- 7 words: of this nginx; before and after the scrambling
 local count, worker, began = 0, 0, 0
 
-local _M = {}
+local _M = { SIZE = SIZE }
 
 -- final(a, b, c) -> three words that depend on every bit of a, b and c
 local function final(a, b, c)
@@ -61,8 +61,9 @@ local function write(i, word)
   buffer[at + 3] = DIGITS[band(word, 255)]
 end
 
--- next() -> the next id. A worker never makes 2^32 of them in a second, so `began` may advance when the counter wraps.
-function _M.next()
+-- write_next() -> the next id: SIZE bytes of memory, until the next call. A worker never makes 2^32 of them in a
+-- second, so `began` may advance when the counter wraps.
+function _M.write_next()
   count = tobit(count + 1)
   if count == 0 then
     began = began + 1
@@ -72,7 +73,12 @@ function _M.next()
   write(1, bxor(a, random[5]))
   write(2, bxor(b, random[6]))
   write(3, bxor(c, random[7]))
-  return ffi_string(buffer, SIZE)
+  return buffer
+end
+
+-- next() -> the next id as a string
+function _M.next()
+  return ffi_string(_M.write_next(), SIZE)
 end
 
 -- wrap(n): sets the counter n ids before it wraps, for tests

@@ -23,7 +23,7 @@ for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
 end
 
-local _M = {}
+local _M = { MAX_LINE = MAX_LINE }
 
 -- Request lines on which readers agree, each with the host it came with: most requests are like an earlier one, and
 -- $sluice_odd_line is a long regular expression.
@@ -64,6 +64,8 @@ local function is_limited(path)
   return not OWN[byte(path, 2)] or ngx_var.sluice_unlimited ~= "1"
 end
 
+_M.is_limited = is_limited
+
 -- judge() -> $sluice_judged:
 --   malformed, too_large   the head is badly written; the other variables are not set
 --   own                    nginx itself goes where no client may (snippets/own.conf)
@@ -93,7 +95,7 @@ function _M.judge()
       return judged
     end
   end
-  if sound and is_limited(path) and access.refuses_early(method, path, key, headers.authorization) then
+  if sound and is_limited(path) and access.refuses_early(access.plan_of(method, path), key, headers) then
     refusal_cache.begin()
     return "over"
   end

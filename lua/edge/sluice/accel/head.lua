@@ -106,6 +106,8 @@ local headers = setmetatable({}, { __index = function(_, name)
   end
 end })
 
+_M.headers = headers
+
 -- mark_at(at, length) -> the bit of the name there, or 0; nil: it is not a name, or has an underscore
 local function mark_at(at, length)
   if length < MAX_NAME and length > 0 then
@@ -163,30 +165,36 @@ local function walk(i, n, at)
   return walk(i + 1, n, line(i, at))
 end
 
--- read(request) -> see sluice/head.lua
-function _M.read(request)
-  if byte(request, -3) ~= ONE then -- HTTP/2 has no lines
-    return plain.read(request)
-  end
-  local r = get_request()
+-- look(r, size) -> what is in the head, in the fields of sluice_head_t, until the next call; or nil: it is left to the
+-- plain module. size: bytes of the request line, of HTTP/1
+function _M.look(r, size)
   local n = count_headers(r, MAX_LINES, truncated)
   if n < 1 or truncated[0] ~= 0 then
-    return plain.read(request)
+    return nil
   end
   get_headers(r, lines, n, 1)
   seen.authorization, seen.forwarded, seen.host, seen.token, seen.body, seen.names = nil, nil, nil, nil, nil, 0
   local first = lines[0].key.data
   local at = walk(0, n, first)
   if not at then
-    return plain.read(request)
+    return nil
   end
   -- The last line must end in CRLF too: a space behind it would make up for a carriage return that the blank line
   -- lacks.
   local length = tonumber(ngx_var.request_length)
-  if at[-1] ~= LINE_FEED or at - first + #request + 4 ~= length or length > MAX_HEAD then
-    return plain.read(request)
+  if at[-1] ~= LINE_FEED or at - first + size + 4 ~= length or length > MAX_HEAD then
+    return nil
   end
-  return headers
+  return seen
+end
+local look = _M.look
+
+-- read(request) -> see sluice/head.lua
+function _M.read(request)
+  if byte(request, -3) == ONE and look(get_request(), #request) then -- HTTP/2 has no lines
+    return headers
+  end
+  return plain.read(request)
 end
 
 return _M

@@ -11,15 +11,17 @@ local ffi = require "ffi"
 local get_request = require("resty.core.base").get_request
 
 local C = ffi.C
-local bor = bit.bor
+local band, bor = bit.band, bit.bor
 local byte = string.byte
+local cast = ffi.cast
+local BYTES = ffi.typeof("const unsigned char *")
 local ffi_string, tonumber = ffi.string, tonumber
 local ngx = ngx
 local ngx_var = ngx.var
 
 ffi.cdef [[
 typedef struct { size_t length; const char *data; } sluice_name_t;
-typedef struct { uint32_t bits; const char *data; } sluice_value_t;
+typedef struct { uint32_t bits; const unsigned char *data; } sluice_value_t;
 sluice_value_t *sluice_variable(void *request, const void *name, uintptr_t hash) __asm__("ngx_http_get_variable");
 sluice_value_t *sluice_indexed(void *request, uintptr_t index) __asm__("ngx_http_get_indexed_variable");
 ]]
@@ -27,7 +29,7 @@ sluice_value_t *sluice_indexed(void *request, uintptr_t index) __asm__("ngx_http
 local find_value, get_value = C.sluice_variable, C.sluice_indexed
 
 -- The bits of a value: 28 of length, then flags.
-local VALID = 0x10000000
+local LENGTH, VALID, NOT_FOUND = 0x0fffffff, 0x10000000, 0x40000000
 
 -- A configuration has some hundred variables.
 local MAX_INDEX = 4096
@@ -46,19 +48,22 @@ local function by_name(r, name)
   return find_value(r, text, hash)
 end
 
--- index_of(name, text) -> the index of a variable that was just set to this text; or false
-local function index_of(name, text)
-  local r = get_request()
-  local value, first = by_name(r, name), get_value(r, 0)
+-- index_of_value(r, name, value) -> the index of a variable that by_name has just found; or false
+local function index_of_value(r, name, value)
+  local first = get_value(r, 0)
   if value == nil or first == nil or value ~= by_name(r, name) then -- it is not in the array
     return false
   end
   local index = tonumber(value - first)
-  if index < 0 or index > MAX_INDEX or first + index ~= value or value.bits ~= bor(#text, VALID)
-    or ffi_string(value.data, #text) ~= text then
-    return false
-  end
-  return index
+  return index >= 0 and index <= MAX_INDEX and first + index == value and get_value(r, index) == value and index
+end
+
+-- index_of(name, text) -> the index of a variable that was just set to this text; or false
+local function index_of(name, text)
+  local r = get_request()
+  local value = by_name(r, name)
+  local index = index_of_value(r, name, value)
+  return index and value.bits == bor(#text, VALID) and ffi_string(value.data, #text) == text and index
 end
 
 local function set_by_name(name, text)
@@ -71,6 +76,39 @@ local function set_by_name(name, text)
   end
 end
 
+-- find(r, name) -> the value of a variable, an ngx_variable_value_t, or nil where it has none. Its memory is valid
+-- until the request ends.
+function _M.find(r, name)
+  local index = indexes[name]
+  local value
+  if index then
+    value = get_value(r, index)
+  else
+    value = by_name(r, name)
+    if index == nil then
+      indexes[name] = index_of_value(r, name, value)
+    end
+  end
+  if value ~= nil and band(value.bits, NOT_FOUND) == 0 then
+    return value
+  end
+end
+
+-- length(value) -> bytes
+function _M.length(value)
+  return band(value.bits, LENGTH)
+end
+
+-- set_at(r, name, at, n): sets a variable to n bytes of memory that stay valid until the request ends
+function _M.set_at(r, name, at, n)
+  local index = indexes[name]
+  if not index then
+    return set_by_name(name, ffi_string(at, n))
+  end
+  local value = get_value(r, 0) + index
+  value.bits, value.data = bor(n, VALID), at
+end
+
 -- set(name, text): see sluice/variables.lua
 function _M.set(name, text)
   local index = indexes[name]
@@ -78,7 +116,7 @@ function _M.set(name, text)
     return set_by_name(name, text)
   end
   local value = get_value(get_request(), 0) + index
-  value.bits, value.data = bor(#text, VALID), text
+  value.bits, value.data = bor(#text, VALID), cast(BYTES, text)
 end
 
 return _M
