@@ -141,11 +141,27 @@ func TestFloorsJudgeHeadsAlike(t *testing.T) {
 				"1.1.1.1, "+address, address+" ", " "+address, "x"),
 		}
 		for range random.IntN(4) {
-			lines = append(lines, spoil(pick("Authorization: "+ann, "Content-Length: 0", "X: a\tb", "Cookie: a=b", "User-Agent: u",
-				"Accept: a", "Idempotency-Key: 1", "X:  y", "X: y  ", "X:"),
-				"Authorization: Bearer x", "Token: "+strings.TrimPrefix(ann, "Bearer "), "Content-Length: 00000", "X: a\x01b", "X: a\x7f",
-				"X:y", "Idempotency-Key:", "X_Forwarded_For: 1.2.3.4", "X(Y): a", "x-forwarded-for: "+address, "no colon",
-				"Transfer-Encoding: chunked", "Transfer_Encoding: chunked", "Long: "+strings.Repeat("a", 9000)))
+			lines = append(
+				lines,
+				spoil(
+					pick("Authorization: "+ann, "Content-Length: 0", "X: a\tb", "Cookie: a=b", "User-Agent: u",
+						"Accept: a", "Idempotency-Key: 1", "X:  y", "X: y  ", "X:"),
+					"Authorization: Bearer x",
+					"Token: "+strings.TrimPrefix(ann, "Bearer "),
+					"Content-Length: 00000",
+					"X: a\x01b",
+					"X: a\x7f",
+					"X:y",
+					"Idempotency-Key:",
+					"X_Forwarded_For: 1.2.3.4",
+					"X(Y): a",
+					"x-forwarded-for: "+address,
+					"no colon",
+					"Transfer-Encoding: chunked",
+					"Transfer_Encoding: chunked",
+					"Long: "+strings.Repeat("a", 9000),
+				),
+			)
 		}
 		end := func() string { return spoil("\r\n", "\n", " \r\n", "\r\r\n") }
 		head := pick("GET", "POST", "POST", "HEAD") + spoil(" ", "  ") +

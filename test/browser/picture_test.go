@@ -46,7 +46,7 @@ func (b *tab) draw(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil { //nolint:gosec // documentation
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -61,7 +61,7 @@ func TestPicturesOfRehearsal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil { //nolint:gosec // documentation
+		if err := os.WriteFile(filepath.Join(*pictures, "rehearsal-"+l.name+".png"), png, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		b.clean()
