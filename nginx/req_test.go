@@ -294,6 +294,10 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 					if l:incoming(key, true) then admitted = admitted + 1 end
 				end
 			until clock.now() - first > 300000
+			for _ = 1, 100000 do -- what the bucket kept while the machine was busy
+				if not l:incoming(key, true) then break end
+				admitted = admitted + 1
+			end
 			return ("%%.0f %%.0f %%d"):format(first, clock.now(), admitted)
 		`, c.rate, c.burst, key))
 		first, last, admitted := math.Inf(1), 0.0, 0.0
