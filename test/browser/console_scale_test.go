@@ -32,7 +32,7 @@ const slowest = 3 * time.Second
 // The console with many sales and dead letters: the time to the first row, and the backend's memory.
 func TestAdminConsoleAtScale(t *testing.T) {
 	if *scaleSales == 0 || *scaleDead == 0 {
-		t.Skip("-scale-sales and -scale-dead are not given: see `make console-scale`")
+		t.Skip("-scale-sales and -scale-dead are not given: see `make admin-scale`")
 	}
 	s, env := newShop(t)
 	pg, store := testenv.SharedPostgres(t), testenv.StartRedis(t)
