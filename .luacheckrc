@@ -15,10 +15,10 @@ files["lua/redis"] = {
   ignore = { "211/guard" },
   read_globals = {
     "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit",
-    "now_ms", "push_front", "assign_slot", "release_slot", "slot_of", "notify", "write_sale", "group", "entry_text",
-    "leased_entries", "batch_messages", "end_batch", "lease_entries", "index_line", "letter_key", "encode_letter",
-    "check_letter_types", "put_letter", "drop_letter", -- from "-- include" lines
+    "now_ms", "push_front", "requeue", "assign_slot", "release_slot", "slot_of", "notify", "write_sale", "group",
+    "entry_text", "leased_entries", "batch_messages", "end_batch", "lease_entries", "index_line", "letter_key", "encode_letter",
+    "find_letter", "check_letter_types", "put_letter", "drop_letter", -- from "-- include" lines
   },
 }
--- Locals of an include are used by the scripts that include it; check_shard uses their local guard.
+-- Locals of an include are used by the scripts that include it; check_shard and check_fence use their local guard.
 files["lua/redis/include"] = { ignore = { "211", "431" }, read_globals = { "guard" } }

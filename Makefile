@@ -25,7 +25,7 @@ install: ## install what the tests need (on Debian, as root): nginx, ngx_lua, Re
 check: ## check what has changed in about a minute: format, lint, unit tests, documents (BASE=commit)
 	@bash .ci/check $(BASE)
 
-test: install lint ## run everything: lint, unit tests with the race detector, end-to-end, browser and load tests
+test: install ## run everything: lint, unit tests with the race detector, end-to-end, browser and load tests
 	@echo "$(PARTS): $(AT_ONCE) in parallel; each is printed when it ends"
 	+@$(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
@@ -47,8 +47,9 @@ fuzz: ## run every fuzz target for ten seconds
 	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 10s $$p || exit 1; done; done
 
 # The parts of `make test`. Most of their time is spent waiting for servers, leases and browsers, so two parts run in parallel,
-# and within each part one package more than there are processors. The parts share no state.
-PARTS = race e2e plain browser k6
+# and within each part one package more than there are processors. The parts share no state. The longest begins; lint is early
+# because it fails soonest.
+PARTS = race lint e2e plain browser k6
 AT_ONCE ?= 2
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
@@ -76,9 +77,10 @@ k6:
 
 # Generated files.
 commands:
-	$(GO) run ./cmd/sluice manual --markdown > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
+	$(GO) run ./cmd/sluice manual > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
 
 pictures: install
+	@sh .ci/install fonts-wqy-zenhei
 	mkdir -p docs/pictures && cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
 
 profile: install-bench

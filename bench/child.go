@@ -6,42 +6,20 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/pprof"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/admission"
-	"sluice/backend/api"
-	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
-	"sluice/backend/sale"
-	"sluice/backend/store"
-	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
-	"sluice/internal/token"
 )
-
-// secret signs the buyers' tokens.
-const secret = "bench-bench-bench-bench-bench-bench"
-
-// saleID names the sale that every contest sells from.
-const saleID = "bench"
-
-// newKey is the key of all parts.
-func newKey() (*token.Key, error) { return token.NewKey(secret) }
-
-// userRate is the backend's default.
-const userRate = admission.DefaultUserRate
 
 // helloBody is the answer of the backend behind a plain proxy.
 const helloBody = "hello"
@@ -51,53 +29,28 @@ const buyerHeader = "Buyer"
 
 // childConfig configures a child process.
 type childConfig struct {
-	what     string // bare, shared, full, hello, soldout, receiver, gateway, standard or fast
-	listen   string
+	what     string // bare, shared, hello, soldout, receiver, gateway, standard or fast
 	redis    string // URL
-	data     string // its own directory
 	profile  string // file for a CPU profile
 	upstream string // address, of a proxy
 	policy   string // file, of the gateway
 }
 
-// startChild runs this program again as a server of its own, so that a baseline has a process to itself as sluice has.
-func (s *stage) startChild(c childConfig) (*process, error) {
+// child runs this program again as a server of its own, so that a baseline has a process to itself as sluice has.
+func (s *stage) child(c childConfig) server {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.start(
-		"",
-		nil,
-		self,
-		"child",
-		"--listen",
-		c.listen,
-		"--redis",
-		c.redis,
-		"--data",
-		s.TempDir(),
-		"--profile",
-		c.profile,
-		"--upstream",
-		c.upstream,
-		"--policy",
-		c.policy,
-		c.what,
-	)
-	if err != nil {
-		return nil, err
-	}
-	return p, p.await(c.listen)
+	s.check(err)
+	addr := s.address()
+	return s.serve(addr, nil, self, "child", "--listen", addr, "--redis", c.redis, "--profile", c.profile,
+		"--upstream", c.upstream, "--policy", c.policy, c.what)
 }
 
 // child is the main function of a child process.
 func child(args []string) int {
 	flags := flag.NewFlagSet("child", flag.ContinueOnError)
 	var c childConfig
-	flags.StringVar(&c.listen, "listen", "", "address")
+	listen := flags.String("listen", "", "address")
 	flags.StringVar(&c.redis, "redis", "", "URL")
-	flags.StringVar(&c.data, "data", "", "folder")
 	flags.StringVar(&c.profile, "profile", "", "file")
 	flags.StringVar(&c.upstream, "upstream", "", "address")
 	flags.StringVar(&c.policy, "policy", "", "file")
@@ -105,30 +58,26 @@ func child(args []string) int {
 		return 2
 	}
 	c.what = flags.Arg(0)
-	if err := c.serve(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	ln, err := net.Listen("tcp", *listen)
+	if err == nil {
+		err = c.serve(ctx, ln)
+	}
+	if err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "bench child:", err)
 		return 1
 	}
 	return 0
 }
 
-func (c childConfig) serve() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	ln, err := net.Listen("tcp", c.listen)
-	if err != nil {
-		return err
-	}
+func (c childConfig) serve(ctx context.Context, ln net.Listener) error {
 	if c.profile != "" {
-		f, err := os.Create(c.profile)
+		stop, err := startProfile(c.profile)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+		defer stop()
 	}
 	switch c.what {
 	case "bare":
@@ -159,10 +108,17 @@ func (c childConfig) serve() error {
 		return standard(ctx, ln, c.upstream)
 	case "fast":
 		return fast(ctx, ln, c.upstream)
-	case "full":
-		return c.full(ctx, ln)
 	}
 	return fmt.Errorf("no such child: %q", c.what)
+}
+
+// startProfile writes a CPU profile of this process to a file until stop.
+func startProfile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, pprof.StartCPUProfile(f)
 }
 
 // admitOne is an admission script for one purchase at a time, with the same reads, checks and effects as sluice's,
@@ -176,26 +132,15 @@ var admitOne string
 func bare(client redis.Scripter) fiber.Handler {
 	script := redis.NewScript(admitOne)
 	shard := keyspace.Space{}.ShardOf(saleID)
-	ids := newIDs()
+	var ids ids
 	return func(f *fiber.Ctx) error {
 		buyer := string(f.Request().Header.Peek(buyerHeader))
-		answer, err := script.Run(
-			f.Context(),
-			client,
-			[]string{
-				shard.Sale(saleID),
-				shard.Stock(saleID),
-				shard.Buyers(saleID),
-				"sluice:{0}:dedup:" + buyer,
-				shard.Ready(),
-				shard.Wake(),
-			},
-			ids.next().String(),
-			saleID,
-			buyer,
-			"0123456789abcdef",
-			120_000,
-		).Text()
+		keys := []string{
+			shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), "sluice:{0}:dedup:" + buyer,
+			shard.Ready(), shard.Wake(),
+		}
+		answer, err := script.Run(f.Context(), client, keys,
+			ids.next().String(), saleID, buyer, "0123456789abcdef", 120_000).Text()
 		if err != nil {
 			return err
 		}
@@ -223,83 +168,6 @@ func soldOut(f *fiber.Ctx) error {
 func serveFiber(ctx context.Context, ln net.Listener, h fiber.Handler) error {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	app.All("/*", h)
-	done := make(chan error, 1)
-	go func() { done <- app.Listener(ln) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return app.ShutdownWithTimeout(0)
-	}
-}
-
-// full is the purchase path of `sluice backend`, put together in this process so that it can be profiled.
-func (c childConfig) full(ctx context.Context, ln net.Listener) error {
-	client, err := redisconn.Open(c.redis)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	pipeline, err := redisconn.NewPipeline(client)
-	if err != nil {
-		return err
-	}
-	db, err := store.Open(ctx, "sqlite://"+filepath.Join(c.data, "orders.db"), store.Config{})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	key, err := newKey()
-	if err != nil {
-		return err
-	}
-	limiter, err := admission.NewUserLimiter(userRate, nil)
-	if err != nil {
-		return err
-	}
-	space := keyspace.Space{}
-	admitter, err := admission.NewAdmitter(admission.Config{
-		Client: pipeline, Space: space, IDs: admission.NewSequencer(client, space, time.Now),
-	})
-	if err != nil {
-		return err
-	}
-	app, err := api.New(api.Config{
-		Admitter: admitter,
-		Stock:    admission.NewStock(admission.StockConfig{Client: client, Space: space}),
-		Orders: struct {
-			*store.Orders
-			*store.Payments
-		}{store.NewOrders(db), store.NewPayments(db)},
-		Dead:    queue.NewList(client, 0, queue.Config{}),
-		Tokens:  key,
-		Limiter: limiter,
-		Server:  httpserver.Config{Log: slog.New(slog.DiscardHandler)},
-	})
-	if err != nil {
-		return err
-	}
-	return app.Serve(ctx, ln)
-}
-
-// openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would
-// take it for one that lost its data.
-func openSale(ctx context.Context, client *redis.Client, stock int64) error {
-	epoch := keyspace.Shard(0).Guard()
-	mark, err := client.HGetAll(ctx, epoch).Result()
-	if err != nil {
-		return err
-	}
-	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.FlushAll(ctx)
-		if len(mark) > 0 {
-			p.HSet(ctx, epoch, mark)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	loader := admission.NewStock(admission.StockConfig{Client: client})
-	return loader.Load(ctx, benchSale(stock), func(func(sale.Order) error) error { return nil })
+	defer context.AfterFunc(ctx, func() { _ = app.ShutdownWithTimeout(0) })()
+	return app.Listener(ln)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +19,13 @@ type meter struct {
 	pids  []int
 }
 
-// add counts a process and all below it.
-func (m *meter) add(name string, pid int) {
-	m.names, m.pids = append(m.names, name), append(m.pids, pid)
+// newMeter counts processes, given as a name and an id each, and all below them.
+func newMeter(processes ...any) *meter {
+	m := &meter{}
+	for pair := range slices.Chunk(processes, 2) {
+		m.names, m.pids = append(m.names, pair[0].(string)), append(m.pids, pair[1].(int))
+	}
+	return m
 }
 
 // ticksPerSecond is the unit of /proc/*/stat on Linux.
@@ -65,12 +70,12 @@ func (m *meter) each(before []time.Duration, n int64) string {
 }
 
 // redisPID returns the process id of a Redis server.
-func redisPID(ctx context.Context, client *redis.Client) (int, error) {
-	info, err := client.InfoMap(ctx, "server").Result()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(info["Server"]["process_id"])
+func redisPID(s *stage, client *redis.Client) int {
+	info, err := client.InfoMap(context.Background(), "server").Result()
+	s.check(err)
+	pid, err := strconv.Atoi(info["Server"]["process_id"])
+	s.check(err)
+	return pid
 }
 
 // tree is a process and all below it.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,78 +18,46 @@ import (
 )
 
 const (
-	shallow = 10 // messages in the shallow queue, and in every batch of both
-	deep    = 1_000_000
-	turns   = 3000 // batches of each queue in a round
+	shallow     = 10 // messages in the shallow queue, and in every batch of both
+	deep        = 1_000_000
+	turns       = 3000 // batches of each queue in a round
+	depthTarget = 0.1  // difference between a shallow queue and a deep one
 )
 
-// depthResult compares taking a batch and acknowledging the one before it in a queue that holds 10 messages and in
-// one that holds a million.
-type depthResult struct {
-	Batch   int       `json:"batch"`
-	Deep    int       `json:"deep_messages"`
-	Shallow []float64 `json:"shallow_us"`         // median round trip, by round
-	Deeper  []float64 `json:"deep_us"`            // the same
-	Ratio   []float64 `json:"deep_to_shallow"`    // of the round trips
-	RedisS  []float64 `json:"shallow_redis_us"`   // time in Redis by its own count, mean
-	RedisD  []float64 `json:"deep_redis_us"`      // the same
-	RatioR  []float64 `json:"deep_to_shallow_in"` // of the time in Redis
-}
-
-// depth holds both queues in one Redis. They take turns, batch by batch.
-func depth(ctx context.Context, s *stage, rounds int) (depthResult, error) {
-	d, err := newDrains(s, shallow)
-	if err != nil {
-		return depthResult{}, err
-	}
+// depth compares taking a batch and acknowledging the one before it in a queue that holds 10 messages and in one that
+// holds a million. Both queues are in one Redis and take turns, batch by batch.
+func depth(ctx context.Context, s *stage, rounds int) error {
+	d := newDrains(s, shallow)
 	q := [2]*deepQueue{newDeepQueue(d, 0), newDeepQueue(d, 1)}
 	if err := q[1].fill(ctx, deep); err != nil {
-		return depthResult{}, err
+		return err
 	}
-	r := depthResult{Batch: shallow, Deep: deep}
+	var trips, inside [2][]float64 // by round, us: the median round trip, and the mean time in Redis by its own count
 	for round := range rounds + 1 {
-		trips, inside, err := depthRound(ctx, d.client, q)
+		trip, in, err := depthRound(ctx, d.client, q)
 		if err != nil {
-			return depthResult{}, err
+			return err
 		}
-		fmt.Fprintf(
-			os.Stderr,
+		fmt.Fprintf(os.Stderr,
 			"%-9s round %d  take+ack of %d: %.1f us with %d in the queue, %.1f us with %s; in Redis %.2f us and %.2f us\n",
-			"depth",
-			round,
-			shallow,
-			trips[0],
-			shallow,
-			trips[1],
-			number(deep),
-			inside[0],
-			inside[1],
-		)
-		if round == 0 {
-			continue
+			"depth", round, shallow, trip[0], shallow, trip[1], number(deep), in[0], in[1])
+		if round > 0 {
+			for i := range q {
+				trips[i], inside[i] = append(trips[i], trip[i]), append(inside[i], in[i])
+			}
 		}
-		r.Shallow, r.Deeper, r.Ratio = append(
-			r.Shallow,
-			trips[0],
-		), append(
-			r.Deeper,
-			trips[1],
-		), append(
-			r.Ratio,
-			trips[1]/trips[0],
-		)
-		r.RedisS, r.RedisD, r.RatioR = append(
-			r.RedisS,
-			inside[0],
-		), append(
-			r.RedisD,
-			inside[1],
-		), append(
-			r.RatioR,
-			inside[1]/inside[0],
-		)
 	}
-	return r, nil
+	verdict, ratios := "reached", divided(inside[1], inside[0])
+	if m := median(ratios); m > 1+depthTarget || m < 1-depthTarget {
+		verdict = "missed"
+	}
+	fmt.Printf("\ntake+ack of %d messages, with %d and with %s in the queue, us\n", shallow, shallow, number(deep))
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "round trip\t%s\t%s\tratio %s\t\n", spread(trips[0]), spread(trips[1]),
+		spread(divided(trips[1], trips[0])))
+	fmt.Fprintf(t, "in Redis\t%s\t%s\tratio %s\t%s (within %.0f%%)\n", spread(inside[0]), spread(inside[1]),
+		spread(ratios), verdict, 100*depthTarget)
+	return t.Flush()
 }
 
 // depthRound returns, for each queue, the median round trip of a take and the mean time that Redis reports for it.

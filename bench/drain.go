@@ -25,21 +25,22 @@ type drains struct {
 	spent    float64 // microseconds of Redis's processor time for one message of the last run
 }
 
-func newDrains(s *stage, n int, redisArgs ...string) (*drains, error) {
+func newDrains(s *stage, n int, redisArgs ...string) *drains {
 	server := testenv.StartRedis(s, redisArgs...)
-	client, err := redisconn.Open(server.URL)
-	if err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = client.Close() })
-	d := &drains{addr: server.Addr, client: client, plain: server.Client(), messages: make([]string, n)}
-	for i, o := range newOrders(newIDs(), 0, n) {
+	d := &drains{addr: server.Addr, client: openRedis(s, server.URL), plain: server.Client(), messages: make([]string, n)}
+	for i, o := range new(ids).orders(n) {
 		d.messages[i] = keyspace.EncodeMessage(o)
 	}
-	return d, nil
+	return d
 }
 
-func (d *drains) cost() float64 { return d.spent }
+// openRedis opens a client as sluice does.
+func openRedis(s *stage, url string) *redis.Client {
+	client, err := redisconn.Open(url)
+	s.check(err)
+	s.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
 // fill empties Redis and pushes all messages, a thousand in a round trip.
 func (d *drains) fill(ctx context.Context, push func(redis.Pipeliner, string)) error {

@@ -4,8 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,28 +17,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
-	"sluice/internal/token"
 	"sluice/test/testenv"
 )
 
 // edge compares sluice as a whole (nginx with every limit, one backend, Redis, a worker that writes to PostgreSQL)
 // with the same nginx as a plain proxy in front of a hello handler. It runs two loads: a storm, in which one request
 // in 200 gets a unit, and one in which every request does.
-func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
-	h, err := newHouse(ctx, s, cfg)
-	if err != nil {
-		return nil, err
-	}
-	proxied, err := h.proxied()
-	if err != nil {
-		return nil, err
-	}
+func edge(s *stage, cfg settings) contest {
+	h := newHouse(s, cfg)
 	const storm, all, plain = "sluice, a storm", "sluice, all accepted", "nginx proxy + Fiber hello"
-	c := contest{
+	return contest{
 		name: "edge", unit: "answers",
 		contestants: []contestant{
 			{storm, h.measure(200)},
-			{plain, proxied},
+			{plain, h.proxied()},
 			{all, h.measure(1)},
 		},
 		ratios: []ratio{
@@ -45,169 +38,127 @@ func edge(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"edge, every request accepted", all, plain, 0, 0},
 		},
 	}
-	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
-// house is sluice with all its parts.
+// shop is the stores, and the program that uses them.
+type shop struct {
+	stage *stage
+	bin   string
+	env   []string
+	redis *testenv.Redis
+	sql   *testenv.Postgres
+}
+
+// backend is one that has been started: its API, and its admin API.
+type backend struct {
+	server
+	admin string
+}
+
+func newShop(s *stage) shop {
+	h := shop{stage: s, bin: s.build(), redis: testenv.StartRedis(s), sql: testenv.StartPostgres(s)}
+	h.env = sluiceEnv(h.redis.URL, h.sql.URL)
+	return h
+}
+
+// backend starts one more, and returns when it has verified Redis.
+func (h shop) backend() backend {
+	listen, admin := h.stage.address(), h.stage.address()
+	at := h.stage.serve(listen, h.env, h.bin, "backend", "--listen", listen, "--admin", admin)
+	testenv.Eventually(h.stage, 30*time.Second, "a backend is ready", func() bool {
+		_, err := fetch(context.Background(), "http://"+admin+"/readyz", secret)
+		return err == nil
+	})
+	return backend{at, admin}
+}
+
+// sluice runs one of the program's commands against the admin API of a backend.
+func (h shop) sluice(ctx context.Context, at backend, args ...string) error {
+	cmd := exec.CommandContext(ctx, h.bin, append(args, "--server", "http://"+at.admin)...)
+	cmd.Env, cmd.Dir = append(os.Environ(), h.env...), os.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func (h shop) createSale(ctx context.Context, at backend, id string, stock int, opens string) error {
+	return h.sluice(ctx, at, "sale", "create", "--id", id, "--title", "Bench", "--stock", strconv.Itoa(stock),
+		"--price", "99.90EUR", "--opens", opens)
+}
+
+// house is a shop with an edge, one backend and a worker.
 type house struct {
-	stage   *stage
-	cfg     settings
-	bin     string
-	env     []string
-	edge    string // addresses
-	status  string
-	backend string
-	admin   string
-	client  *redis.Client
-	wrk     *wrk
-	key     *token.Key
-	parts   meter
-	dir     string
-	nginx   string
-	sales   int
-	rate    float64 // answers a second of the last measurement, to size the next one
+	shop
+
+	cfg    settings
+	wrk    *wrk
+	client *redis.Client
+	at     backend
+	edge   server
+	status string // address of the edge's metrics
+	parts  *meter
+	sales  int
 }
 
 const edgeWorkers = "2"
 
-func newHouse(ctx context.Context, s *stage, cfg settings) (*house, error) {
-	h := &house{
-		stage:   s,
-		cfg:     cfg,
-		edge:    s.address(),
-		status:  s.address(),
-		backend: s.address(),
-		admin:   s.address(),
-		dir:     s.TempDir(),
-		nginx:   testenv.Find(s, "nginx", "nginx-light"),
-		rate:    20_000,
-	}
-	var err error
-	if h.wrk, err = s.wrk(); err != nil {
-		return nil, err
-	}
-	if h.key, err = newKey(); err != nil {
-		return nil, err
-	}
-	if h.bin, err = s.build(ctx); err != nil {
-		return nil, err
-	}
-	where, err := root(ctx)
-	if err != nil {
-		return nil, err
-	}
-	server, database := testenv.StartRedis(s), testenv.StartPostgres(s)
-	h.client = server.Client()
-	h.env = []string{
-		"SLUICE_TOKEN_SECRET=" + secret,
-		"SLUICE_ADMIN_TOKEN=" + secret,
-		"SLUICE_REDIS_URL=" + server.URL,
-		"SLUICE_DATABASE_URL=" + database.URL,
-		"SLUICE_USER_RATE=" + userRate,
-	}
-	b, err := s.start(where, h.env, h.bin, "backend", "--listen", h.backend, "--admin", h.admin)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(b.await(h.backend), b.await(h.admin)); err != nil {
-		return nil, err
-	}
-	w, err := s.start(where, h.env, h.bin, "worker")
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.start(
-		where,
-		h.env,
-		h.bin,
-		"edge",
-		"--listen",
-		h.edge,
-		"--upstream",
-		"http://"+h.backend,
-		"--workers",
-		edgeWorkers,
-		"--nginx",
-		h.nginx,
-		"--metrics",
-		h.status,
-		"--policy",
-		filepath.Join(where, "loadtest", "policy.lua"),
-		"--prefix",
-		filepath.Join(s.TempDir(), "edge"),
-	)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.await(h.edge); err != nil {
-		return nil, err
-	}
-	pid, err := redisPID(ctx, h.client)
-	if err != nil {
-		return nil, err
-	}
-	h.parts.add("nginx", e.cmd.Process.Pid)
-	h.parts.add("backend", b.cmd.Process.Pid)
-	h.parts.add("redis", pid)
-	h.parts.add("worker", w.cmd.Process.Pid)
-	return h, nil
+func newHouse(s *stage, cfg settings) *house {
+	h := &house{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: s.address()}
+	h.client = h.redis.Client()
+	h.at = h.backend()
+	worker := s.start(h.env, h.bin, "worker")
+	h.edge = s.edge(h.bin, h.env, h.at.addr, "--metrics", h.status)
+	h.parts = newMeter("nginx", h.edge.pid, "backend", h.at.pid, "redis", redisPID(s, h.client), "worker", worker.Pid())
+	return h
 }
+
+// edge starts nginx as sluice runs it, with the policy of the load tests: the shipped one, which also trusts
+// X-Forwarded-For from this machine.
+func (s *stage) edge(bin string, env []string, upstream string, more ...string) server {
+	addr := s.address()
+	return s.serve(addr, env, bin, append([]string{
+		"edge", "--listen", addr, "--upstream", "http://" + upstream, "--workers", edgeWorkers,
+		"--nginx", testenv.Find(s, "nginx", "nginx-light"), "--policy", s.loadPolicy(),
+		"--prefix", filepath.Join(s.TempDir(), "edge"),
+	}, more...)...)
+}
+
+func (s *stage) loadPolicy() string { return filepath.Join(s.root(), "loadtest", "policy.lua") }
 
 // measure sells from a sale with a unit for one request in oneIn.
-func (h *house) measure(oneIn int) func(context.Context) (float64, error) {
-	rate := h.rate
-	return func(ctx context.Context) (float64, error) {
-		for {
-			perSecond, err := h.sell(ctx, int(rate*h.cfg.seconds.Seconds()*3/2)+10*connections, oneIn)
-			if !errors.Is(err, errTooFew) {
-				rate = perSecond
-				return perSecond, err
+func (h *house) measure(oneIn int) measurement {
+	id := ""
+	return h.wrk.fresh(20_000, h.cfg,
+		func(path string, n int) error {
+			h.sales++
+			id = saleID + strconv.Itoa(h.sales)
+			return writeRequests(path, n, func(b []byte, i int) []byte { return buyRequest(b, id, "", i) })
+		},
+		func(ctx context.Context, requests string, n int) (float64, error) {
+			stock := max(1, n*2/3/oneIn) // two thirds of the requests are expected to be sent
+			if oneIn == 1 {
+				stock = n + connections
 			}
-			rate *= 1.5
-		}
-	}
+			perSecond, err := h.sell(ctx, id, requests, stock, oneIn == 1)
+			_ = os.Remove(requests)
+			return perSecond, err
+		})
 }
 
-// sell prepares n requests, expects two thirds of them to be sent, and checks afterwards that the sale was exact.
-func (h *house) sell(ctx context.Context, n, oneIn int) (float64, error) {
-	h.sales++
-	id := saleID + strconv.Itoa(h.sales)
-	stock := max(1, n*2/3/oneIn)
-	if oneIn == 1 {
-		stock = n + connections
-	}
-	requests := filepath.Join(h.dir, id)
-	if err := writeRequests(requests, n, func(b []byte, i int) []byte { return h.request(b, id, i) }); err != nil {
-		return 0, err
-	}
-	defer os.Remove(requests)
-	if err := h.sluice(
-		ctx,
-		"sale",
-		"create",
-		"--id",
-		id,
-		"--title",
-		"Bench",
-		"--stock",
-		strconv.Itoa(stock),
-		"--price",
-		"99.90EUR",
-		"--opens",
-		"-1s",
-	); err != nil {
+// sell puts a load on a sale, and checks afterwards that the sale was exact. forAll: the units are enough.
+func (h *house) sell(ctx context.Context, id, requests string, stock int, forAll bool) (float64, error) {
+	if err := h.createSale(ctx, h.at, id, stock, "-1s"); err != nil {
 		return 0, err
 	}
 	before, err := h.judged(ctx)
 	if err != nil {
 		return 0, err
 	}
-	spent := h.parts.read()
-	got, err := h.wrk.load(ctx, h.edge, requests, h.cfg.seconds)
+	got, err := h.wrk.load(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
 	if err != nil {
 		return got.perSecond, err
 	}
-	costs := h.parts.each(spent, got.answers)
 	backlog, err := h.settle(ctx)
 	if err != nil {
 		return 0, err
@@ -217,47 +168,15 @@ func (h *house) sell(ctx context.Context, n, oneIn int) (float64, error) {
 		return 0, err
 	}
 	accepted, soldOut := sum.accepted, sum.soldOut+sum.repeated
-	fmt.Fprintf(
-		os.Stderr,
-		"  each answer: %s  p50 %v  p99 %v; accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
-		costs,
-		got.p50.Round(10*time.Microsecond),
-		got.p99.Round(10*time.Microsecond),
-		accepted,
-		soldOut,
-		sum.repeated,
-		backlog,
-	)
+	fmt.Fprintf(os.Stderr, "  accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
+		accepted, soldOut, sum.repeated, backlog)
 	switch {
 	case accepted+soldOut < got.answers || accepted+soldOut > got.answers+connections:
 		return 0, fmt.Errorf("%d answers, but %d accepted and %d sold out", got.answers, accepted, soldOut)
-	case oneIn > 1 && got.answers > int64(stock) && accepted != int64(stock), oneIn == 1 && soldOut > 0:
+	case !forAll && got.answers > int64(stock) && accepted != int64(stock), forAll && soldOut > 0:
 		return 0, fmt.Errorf("%d units: %d accepted, %d sold out", stock, accepted, soldOut)
 	}
-	return got.perSecond, h.sluice(ctx, "sale", "audit", id)
-}
-
-// request is what a browser sends, from an address of its own behind a proxy that the policy trusts.
-func (h *house) request(b []byte, id string, i int) []byte {
-	buyer := buyerName(i)
-	raw, err := h.key.Sign(buyer, time.Hour)
-	if err != nil {
-		panic(err) // HS256 cannot fail
-	}
-	b = fmt.Appendf(b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n", id)
-	b = fmt.Appendf(b, "X-Forwarded-For: 10.%d.%d.%d\r\nAuthorization: Bearer ", byte(i>>16), byte(i>>8), byte(i))
-	return append(append(b, raw...), "\r\n\r\n"...)
-}
-
-// sluice runs one of the program's commands.
-func (h *house) sluice(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, h.bin, append(args, "--server", "http://"+h.admin)...)
-	cmd.Env = append(os.Environ(), h.env...)
-	cmd.Dir = h.dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
+	return got.perSecond, h.sluice(ctx, h.at, "sale", "audit", id)
 }
 
 // settle waits until every accepted order is a row and returns the backlog at its start. The next contestant then
@@ -279,11 +198,7 @@ func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 		if ready+leases == 0 {
 			return backlog, nil
 		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -292,7 +207,7 @@ type outcomes struct{ accepted, soldOut, repeated int64 }
 
 // judged reads the outcomes so far from the metrics of both.
 func (h *house) judged(ctx context.Context) (outcomes, error) {
-	backend, err := counters(ctx, h.admin, "sluice_api_purchases_total{outcome=")
+	backend, err := counters(ctx, h.at.admin, "sluice_api_purchases_total{outcome=")
 	if err != nil {
 		return outcomes{}, err
 	}
@@ -316,23 +231,86 @@ func (h *house) judgedSince(ctx context.Context, before outcomes, answers int64)
 
 // counters reads the counters with the given prefix, keyed by the value of their single label.
 func counters(ctx context.Context, addr, prefix string) (map[string]int64, error) {
+	counts := map[string]int64{}
+	return counts, metrics(ctx, addr, func(name string, value float64) {
+		if label, found := strings.CutPrefix(name, prefix+`"`); found {
+			counts[strings.TrimSuffix(label, `"}`)] = int64(value)
+		}
+	})
+}
+
+// metrics calls each with the metrics of a program, whose names include their labels.
+func metrics(ctx context.Context, addr string, each func(name string, value float64)) error {
 	text, err := fetch(ctx, "http://"+addr+"/metrics", secret)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseFloat(value, 64); err == nil { // comments are no numbers
+			each(name, n)
+		}
+	}
+	return lines.Err()
+}
+
+// fetch returns the body that a URL answers with 200. An empty token sends no Authorization header.
+func fetch(ctx context.Context, url, token string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	counts := map[string]int64{}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), prefix+`"`)
-		name, value, cut := strings.Cut(rest, `"} `)
-		if !found || !cut {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, err
-		}
-		counts[name] = int64(n)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	return counts, lines.Err()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// plainProxy is nginx that only passes on: connections to the backend are kept, and nothing is limited, verified,
+// counted or logged.
+const plainProxy = `worker_processes %s;
+daemon off;
+pid nginx.pid;
+error_log stderr warn;
+events { worker_connections 8192; }
+http {
+    access_log off;
+    keepalive_requests 10000;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    upstream hello {
+        server %s;
+        keepalive 128;
+        keepalive_requests 100000;
+    }
+    server {
+        listen %s backlog=4096;
+        location / {
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_pass http://hello;
+        }
+    }
+}
+`
+
+// proxied starts the plain proxy and its backend, and returns their measurement with the requests that sluice gets.
+func (h *house) proxied() measurement {
+	hello, front := h.stage.child(childConfig{what: "hello"}), h.stage.address()
+	proxy := h.stage.nginx(front, h.stage.TempDir(), fmt.Sprintf(plainProxy, edgeWorkers, hello.addr, front))
+	requests := filepath.Join(h.wrk.dir, "hello")
+	h.stage.check(writeRequests(requests, 50_000, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", i) }))
+	return h.wrk.steady(front, requests, h.cfg, newMeter("nginx", proxy.pid, "backend", hello.pid))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,7 +16,7 @@ import (
 )
 
 // stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for
-// concurrent use.
+// concurrent use. What cannot be started ends the program.
 type stage struct {
 	mu      sync.Mutex
 	cleanup []func()
@@ -36,6 +34,13 @@ func (s *stage) Fatalf(format string, args ...any) {
 	os.Exit(1)
 }
 
+// check ends the program if err is not nil.
+func (s *stage) check(err error) {
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+}
+
 // Cleanup registers f to run at the end, last one first.
 func (s *stage) Cleanup(f func()) {
 	s.mu.Lock()
@@ -46,12 +51,8 @@ func (s *stage) Cleanup(f func()) {
 // TempDir returns a directory that is removed at the end. Servers that drop root privileges can read it.
 func (s *stage) TempDir() string {
 	dir, err := os.MkdirTemp("", "sluice-bench-")
-	if err == nil {
-		err = os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		s.Fatalf("%v", err)
-	}
+	s.check(err)
+	s.check(os.Chmod(dir, 0o755))
 	s.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -72,91 +73,71 @@ func (s *stage) clear() {
 	}
 }
 
-// process is a program that was started; it dies with this one.
-type process struct {
-	cmd  *exec.Cmd
-	log  string // path
-	done chan struct{}
+// start runs a program and stops it with SIGTERM at the end.
+func (s *stage) start(env []string, name string, args ...string) *testenv.Program {
+	p := testenv.Launch(s, name, env, args...)
+	s.Cleanup(func() { p.End(syscall.SIGTERM) })
+	return p
 }
 
-// start runs a program with its output in a file and stops it with SIGTERM at the end.
-func (s *stage) start(dir string, env []string, name string, args ...string) (*process, error) {
-	log := filepath.Join(s.TempDir(), filepath.Base(name)+".log")
-	out, err := os.Create(log)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	cmd := exec.Command(name, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
-	go func() { _ = cmd.Wait(); close(p.done) }()
-	s.Cleanup(p.stop)
-	return p, nil
+// server is where a program listens, and its process.
+type server struct {
+	addr string
+	pid  int
 }
 
-// stop sends SIGTERM and waits; after ten seconds the program is killed.
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(10 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.done
-	}
+// serve starts a program and waits until it listens on addr.
+func (s *stage) serve(addr string, env []string, name string, args ...string) server {
+	p := s.start(env, name, args...)
+	s.check(await(p, addr))
+	return server{addr, p.Pid()}
 }
 
-// await waits until a server listens on addr. If the program exits first, the error holds its output.
-func (p *process) await(addr string) error {
+// await waits until a program listens on addr. If it exits first, the error holds its output.
+func await(p *testenv.Program, addr string) error {
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 			return c.Close()
 		}
 		select {
-		case <-p.done:
-			return fmt.Errorf("%s exited at start:\n%s", p.cmd.Path, p.output())
+		case <-p.Done():
+			return fmt.Errorf("a program exited at start:\n%s", p.Output())
 		default:
 		}
 	}
-	return fmt.Errorf("%s does not listen on %s:\n%s", p.cmd.Path, addr, p.output())
-}
-
-func (p *process) output() string {
-	b, _ := os.ReadFile(p.log)
-	return strings.TrimSpace(string(b[max(0, len(b)-2000):]))
+	return fmt.Errorf("a program does not listen on %s:\n%s", addr, p.Output())
 }
 
 func (s *stage) address() string {
 	return "127.0.0.1:" + strconv.Itoa(testenv.FreePort(s))
 }
 
-// root returns the directory of the module under test.
-func root(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
-	if err != nil {
-		return "", fmt.Errorf("where is the module sluice? run this in bench/: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
+// nginx starts nginx with a configuration file in dir, which listens on addr.
+func (s *stage) nginx(addr, dir, conf string, env ...string) server {
+	path := filepath.Join(dir, "nginx.conf")
+	s.check(os.WriteFile(path, []byte(conf), 0o644))
+	return s.serve(addr, env, testenv.Find(s, "nginx", "nginx-light"), "-p", dir, "-c", path)
 }
 
-// build makes the sluice program, as it is released, and returns its path.
-func (s *stage) build(ctx context.Context) (string, error) {
-	dir, err := root(ctx)
-	if err != nil {
-		return "", err
-	}
+// root returns the directory of the module under test: this program runs in bench/.
+func (s *stage) root() string {
+	dir, err := filepath.Abs("..")
+	s.check(err)
+	return dir
+}
+
+// build makes the sluice program, as `make build` does, and returns its path.
+func (s *stage) build() string {
 	bin := filepath.Join(s.TempDir(), "sluice")
-	// as `make build` does
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	s.tool(s.root(), "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice")
+	return bin
+}
+
+// tool runs the go command in dir.
+func (s *stage) tool(dir string, args ...string) {
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("build sluice: %w", err), errors.New(string(out)))
+		s.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return bin, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
-	"sluice/backend/store"
 	"sluice/test/testenv"
 )
 
@@ -39,36 +37,17 @@ type eventSide struct {
 	run  func(ctx context.Context, heard func(group int, batch ...string)) error
 }
 
-// lagResult is how long it took from a commit until the last of the groups was done, at a fixed rate of orders.
-type lagResult struct {
-	Name string    `json:"name"`
-	Rate float64   `json:"orders_per_second"`
-	P50  []float64 `json:"p50_ms"` // of each round
-	P99  []float64 `json:"p99_ms"`
-}
-
-type eventReport struct {
-	Speed []result    `json:"speed"`
-	Lag   []lagResult `json:"lag"`
-}
-
-// measureEvents measures how fast order events are published.
+// measureEvents measures how fast order events are published, and then how long it takes from a commit until the last
+// of the groups is done: both sides at half the rate of the slower one, and ours at half of its own.
 func measureEvents(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("events", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load in each round of the lag")
-	asJSON := flags.Bool("json", false, "print JSON instead of tables")
-	if err := flags.Parse(args); err != nil {
-		return errOf(err)
-	}
-	if *rounds < 1 || *seconds <= 0 || flags.NArg() > 0 {
-		return usageError("rounds and seconds must be positive, and there are no arguments")
-	}
-	r, err := newEventRun(ctx, s)
-	if err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
-	best, err := fastest(ctx, watermillSettings, func(c watermillSetting) func(context.Context) (float64, error) {
+	r := newEventRun(s)
+	best, err := fastest(ctx, watermillSettings, func(c watermillSetting) measurement {
 		return r.rate(r.watermill(c), eventCount/20)
 	})
 	if err != nil {
@@ -80,56 +59,54 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 		contestants: []contestant{{ours.name, r.rate(ours, eventCount)}, {theirs.name, r.rate(theirs, eventCount/4)}},
 		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, eventTarget, 0}},
 	}
-	var report eventReport
-	if report.Speed, err = c.hold(ctx, *rounds); err != nil {
+	speed, err := c.hold(ctx, *rounds)
+	if err != nil {
 		return err
 	}
-	if report.Lag, err = r.lags(ctx, *rounds, *seconds, report.Speed[0], ours, theirs); err != nil {
+	printTable(os.Stdout, speed)
+	own, other := median(speed[0].oursEach), median(speed[0].baselineEach)
+	half := math.Floor(min(own, other) / 2)
+	sides := []eventSide{ours, theirs, ours}
+	lags := []latency{
+		{name: ours.name, rate: half},
+		{name: theirs.name, rate: half},
+		{name: ours.name, rate: math.Floor(own / 2)},
+	}
+	if err := latencies(ctx, "lag", *rounds, lags, func(i int) ([]float64, error) {
+		return r.lag(ctx, sides[i], lags[i].rate, *seconds)
+	}); err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(os.Stdout, report)
-	}
-	report.print(os.Stdout)
-	return nil
-}
-
-func (r eventReport) print(w io.Writer) {
-	printTable(w, r.Speed)
-	fmt.Fprintln(w, "\nfrom the commit until the last of three groups is done, ms: median of the rounds (lowest..highest)")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Println("\nfrom the commit until the last of three groups is done, ms: median of the rounds (lowest..highest)")
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "name\torders\tp50\tp99\t")
-	for _, l := range r.Lag {
-		fmt.Fprintf(t, "%s\t%s/s\t%s\t%s\t\n", l.Name, number(l.Rate), spread(l.P50), spread(l.P99))
+	for _, l := range lags {
+		fmt.Fprintf(t, "%s\t%s/s\t%s\t%s\t\n", l.name, number(l.rate), spread(l.p50), spread(l.p99))
 	}
-	t.Flush()
+	return t.Flush()
 }
 
 // eventRun is what both sides have in common: orders in a PostgreSQL that waits for the disk, the outbox that is
 // written with them, and one Redis.
 type eventRun struct {
 	*writers
+
 	server *testenv.Redis
 	plain  *redis.Client
 	wake   chan struct{} // has a value when something was committed
 	spent  float64       // microseconds of Redis's processor time for one event of the last run
 }
 
-func newEventRun(ctx context.Context, s *stage) (*eventRun, error) {
-	url := testenv.StartPostgres(s).URL
-	w, err := newWriters(ctx, s, url, settings{})
-	if err != nil {
-		return nil, err
-	}
-	r := &eventRun{writers: w, server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
+func newEventRun(s *stage) *eventRun {
+	r := &eventRun{server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
 	r.plain = r.server.Client()
-	r.store, err = openDatabase(ctx, s, url, store.Config{OnChange: func() {
+	r.writers = newWriters(s, testenv.StartPostgres(s).URL, settings{}, func() {
 		select {
 		case r.wake <- struct{}{}:
 		default:
 		}
-	}})
-	return r, err
+	})
+	return r
 }
 
 // ours is the relay and a consumer for each group, as the program runs them.
@@ -157,12 +134,12 @@ func (r *eventRun) ours() eventSide {
 				}
 			}
 		})
-		running.Go(func() { _ = events.NewRelay(client, space, events.NewStore(r.store.DB), events.RelayConfig{}).Run(ctx) })
+		running.Go(func() { _ = events.NewRelay(client, space, events.NewStore(r.DB), events.RelayConfig{}).Run(ctx) })
 		for i, group := range eventGroups {
 			c, err := events.New(
 				client,
 				space,
-				events.NewStore(r.store.DB),
+				events.NewStore(r.DB),
 				group,
 				events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
 					ids := make([]string, len(batch))
@@ -185,13 +162,13 @@ func (r *eventRun) ours() eventSide {
 }
 
 // rate measures how many events a second go all the way, from n rows that are committed.
-func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, error) {
+func (r *eventRun) rate(side eventSide, n int) measurement {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		if err := r.empty(ctx); err != nil {
 			return 0, err
 		}
-		for batch := range slices.Chunk(newOrders(r.ids, 0, n), perBatch) {
-			if err := r.store.Write(ctx, batch); err != nil {
+		for batch := range slices.Chunk(r.ids.orders(n), perBatch) {
+			if err := r.Write(ctx, batch); err != nil {
 				return 0, err
 			}
 		}
@@ -201,12 +178,8 @@ func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, e
 		}
 		begin := time.Now()
 		tally := newTally(n * len(eventGroups))
-		err = r.while(
-			ctx,
-			side,
-			func(_ int, batch ...string) { tally.add(len(batch)) },
-			func() error { return tally.wait(ctx) },
-		)
+		err = r.while(ctx, side, func(_ int, batch ...string) { tally.add(len(batch)) },
+			func() error { return tally.wait(ctx) })
 		took := time.Since(begin)
 		if err != nil {
 			return 0, err
@@ -218,7 +191,7 @@ func (r *eventRun) rate(side eventSide, n int) func(context.Context) (float64, e
 }
 
 func (r *eventRun) empty(ctx context.Context) error {
-	_, err := r.db.Exec(ctx, "DELETE FROM event_groups")
+	_, err := r.sql.Exec(ctx, "DELETE FROM event_groups")
 	return errors.Join(err, r.fresh(ctx), r.plain.FlushAll(ctx).Err())
 }
 
@@ -232,56 +205,15 @@ func (r *eventRun) while(ctx context.Context, side eventSide, heard func(int, ..
 	return errors.Join(err, <-ended)
 }
 
-// lags measures the lag of both sides at half the rate of the slower one, and of ours at half of its own.
-func (r *eventRun) lags(
-	ctx context.Context,
-	rounds int,
-	seconds float64,
-	speed result,
-	ours, theirs eventSide,
-) ([]lagResult, error) {
-	half := math.Floor(min(speed.Ours, speed.Baseline) / 2)
-	results := []lagResult{
-		{Name: ours.name, Rate: half},
-		{Name: theirs.name, Rate: half},
-		{Name: ours.name, Rate: math.Floor(speed.Ours / 2)},
-	}
-	sides := []eventSide{ours, theirs, ours}
-	for round := range rounds {
-		for k := range sides {
-			if round%2 == 1 {
-				k = len(sides) - 1 - k
-			}
-			waits, err := r.lag(ctx, sides[k], results[k].Rate, seconds)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", sides[k].name, err)
-			}
-			p50, p99 := quantile(waits, 0.5), quantile(waits, 0.99)
-			fmt.Fprintf(
-				os.Stderr,
-				"%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n",
-				"lag",
-				round+1,
-				sides[k].name,
-				p50,
-				p99,
-				number(results[k].Rate),
-			)
-			results[k].P50, results[k].P99 = append(results[k].P50, p50), append(results[k].P99, p99)
-		}
-	}
-	return results, nil
-}
-
 // lag has orders written at a rate, a batch each 20 ms, and returns for each of them the time from its commit until
-// the last group was done, in ms, sorted.
+// the last group was done, in ms.
 func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float64) ([]float64, error) {
 	if err := r.empty(ctx); err != nil {
 		return nil, err
 	}
 	const every = 20 * time.Millisecond
 	n := int(rate * seconds)
-	all := newOrders(r.ids, 0, n)
+	all := r.ids.orders(n)
 	index := make(map[string]int, n)
 	for i, o := range all {
 		index[events.ID(o.ID, "created")] = i
@@ -303,7 +235,7 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 			time.Sleep(time.Until(start.Add(time.Duration(tick) * every)))
 			due := min(n, int(rate*(every.Seconds()*float64(tick+1))))
 			for batch := range slices.Chunk(all[i:due], perBatch) {
-				if err := r.store.Write(ctx, batch); err != nil {
+				if err := r.Write(ctx, batch); err != nil {
 					return err
 				}
 				now := time.Now()
@@ -322,6 +254,5 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	for i := range waits {
 		waits[i] = max(0, float64(time.Duration(report[i].Load())-committed[i].Sub(start))/1e6)
 	}
-	slices.Sort(waits)
 	return waits, nil
 }

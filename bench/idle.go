@@ -9,12 +9,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -22,13 +22,10 @@ import (
 
 // idleResult is what an empty queue costs, and how soon its worker has a message that is pushed into it.
 type idleResult struct {
-	Name     string  `json:"name"`
-	Commands float64 `json:"commands_per_second"` // sent by clients
-	All      float64 `json:"with_those_of_scripts_per_second"`
-	CPU      float64 `json:"redis_cpu_percent"`
-	Pushes   int     `json:"pushes"`
-	P50      float64 `json:"push_to_take_p50_ms"`
-	P99      float64 `json:"push_to_take_p99_ms"`
+	commands float64 // per second, sent by clients
+	all      float64 // with those of scripts
+	cpu      float64 // percent of a core, of Redis
+	p50, p99 float64 // ms, from a push to its take
 }
 
 // idleFor is how long an idle queue is watched.
@@ -36,62 +33,45 @@ const idleFor = 5 * time.Second
 
 // idle watches empty queues: ours with a worker and a watcher as they are, raw streams with two blocked consumers,
 // and asynq as it is.
-func idle(ctx context.Context, s *stage) ([]idleResult, error) {
+func idle(ctx context.Context, s *stage) error {
 	server := testenv.StartRedis(s)
-	client, err := redisconn.Open(server.URL)
-	if err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = client.Close() })
-	var results []idleResult
+	plain := server.Client()
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "an idle queue\tcommands/s\twith those of scripts\tRedis CPU\tpush to take p50\tp99\tpushes\t")
 	for _, c := range []struct {
 		route
+
 		pushes int // as many as take ten seconds
 	}{
-		{route{"list, worker and watcher, as they are", watched(client)}, 500},
-		{route{"raw streams, 2 consumers, BLOCK 1000", streams(server.Client())}, 500},
+		{route{"list, worker and watcher, as they are", watched(openRedis(s, server.URL))}, 500},
+		{route{"raw streams, 2 consumers, BLOCK 1000", streams(plain)}, 500},
 		{route{"asynq, as it is", throughAsynq(server.Addr, 0)}, 20},
 	} {
-		r, err := idleOf(ctx, server.Client(), c.route, c.pushes)
+		r, err := idleOf(ctx, plain, c.route, c.pushes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		fmt.Fprintf(
-			os.Stderr,
-			"%-9s %-40s %6.1f commands/s (%.1f with scripts'), push to take p50 %.2f ms, p99 %.2f ms\n",
-			"idle",
-			r.Name,
-			r.Commands,
-			r.All,
-			r.P50,
-			r.P99,
-		)
-		results = append(results, r)
+		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.2f%%\t%.2f ms\t%.2f ms\t%d\t\n",
+			c.name, r.commands, r.all, r.cpu, r.p50, r.p99, c.pushes)
 	}
-	return results, nil
+	return t.Flush()
 }
 
 // watched is ours with a watcher beside the worker.
-func watched(
-	client *redis.Client,
-) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
-	return func(ctx context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func watched(client *redis.Client) starter {
+	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		push, done, err := ours(client)(ctx, store)
 		watching := make(chan struct{})
 		go func() {
 			defer close(watching)
-			w := queue.NewWatcher(
-				queue.NewList(client, 0, queue.Config{}),
-				queue.WatcherConfig{Log: slog.New(slog.DiscardHandler)},
-			)
+			w := queue.Watcher{Queue: queue.NewList(client, 0, queue.Config{}), Log: slog.New(slog.DiscardHandler)}
 			_ = w.Run(ctx)
 		}()
 		return push, func() { done(); <-watching }, err
 	}
 }
 
-func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (idleResult, error) {
-	r := idleResult{Name: way.name, Pushes: pushes}
+func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (r idleResult, err error) {
 	if err := plain.FlushAll(ctx).Err(); err != nil {
 		return r, err
 	}
@@ -104,7 +84,7 @@ func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (id
 	}
 	defer done()
 	defer stop()
-	orders := newOrders(newIDs(), 0, pushes+1)
+	orders := new(ids).orders(pushes + 1)
 	if _, err := taken.after(ctx, push, orders[pushes]); err != nil { // connections are open, scripts are loaded
 		return r, err
 	}
@@ -121,7 +101,7 @@ func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (id
 		waits = append(waits, took.Seconds()*1e3)
 	}
 	slices.Sort(waits)
-	r.P50, r.P99 = quantile(waits, 0.5), quantile(waits, 0.99)
+	r.p50, r.p99 = quantile(waits, 0.5), quantile(waits, 0.99)
 	return r, nil
 }
 
@@ -144,7 +124,7 @@ func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
 		return err
 	}
 	all -= 2 // this function's own
-	r.All, r.Commands, r.CPU = all/idleFor.Seconds(), (all-scripts)/idleFor.Seconds(), 100*(after-cpu)/idleFor.Seconds()
+	r.all, r.commands, r.cpu = all/idleFor.Seconds(), (all-scripts)/idleFor.Seconds(), 100*(after-cpu)/idleFor.Seconds()
 	return nil
 }
 
@@ -192,11 +172,7 @@ func (t takenAt) Write(context.Context, []sale.Order) error {
 }
 
 // after pushes one order and waits until it is taken.
-func (t takenAt) after(
-	ctx context.Context,
-	push func(context.Context, sale.Order) error,
-	o sale.Order,
-) (time.Duration, error) {
+func (t takenAt) after(ctx context.Context, push pusher, o sale.Order) (time.Duration, error) {
 	begin := time.Now()
 	if err := push(ctx, o); err != nil {
 		return 0, err

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,10 +11,13 @@ import (
 	"text/tabwriter"
 )
 
-// contestant is one side of a comparison: run measures it once, in things per second.
+// measurement measures one side of a comparison once, in things per second.
+type measurement func(context.Context) (perSecond float64, err error)
+
+// contestant is one side of a comparison.
 type contestant struct {
 	name string
-	run  func(ctx context.Context) (perSecond float64, err error)
+	run  measurement
 }
 
 // ratio compares two contestants by name. A ratio without a target is for orientation.
@@ -35,24 +38,15 @@ type contest struct {
 	costOf      string
 }
 
-// result is a ratio as measured.
+// result is a ratio as measured. Its slices have a value for each round.
 type result struct {
-	Name         string  `json:"name"`
-	Unit         string  `json:"unit"`
-	OursName     string  `json:"ours"`
-	BaselineName string  `json:"baseline"`
-	Ours         float64 `json:"ours_per_second"`     // median
-	Baseline     float64 `json:"baseline_per_second"` // median
-	Ratio        float64 `json:"ratio"`               // median of the rounds' ratios
-	Lowest       float64 `json:"ratio_min"`
-	Highest      float64 `json:"ratio_max"`
-	Target       float64 `json:"target,omitempty"`
-	Goal         float64 `json:"goal,omitempty"`
-	Rounds       int     `json:"rounds"`
-	MissedBy     float64 `json:"missed_by_percent,omitempty"`
-	CostOf       string  `json:"cost_of,omitempty"`
-	OursCost     float64 `json:"ours_cost_us,omitempty"`     // median, of one thing
-	BaselineCost float64 `json:"baseline_cost_us,omitempty"` // median, of one thing
+	ratio
+
+	unit                   string
+	oursEach, baselineEach []float64 // things per second
+	ratios                 []float64
+	costOf                 string
+	oursCost, baselineCost float64 // median, of one thing, in microseconds of costOf
 }
 
 // only returns the contest reduced to the ratios with a matching name and the contestants that they compare.
@@ -67,84 +61,78 @@ func (c contest) only(match *regexp.Regexp) contest {
 	return c
 }
 
+// interleave calls measure for each of n sides in each round, the order turned round from one to the next. Round 0
+// warms up and does not count.
+func interleave(ctx context.Context, rounds, n int, measure func(round, side int) error) error {
+	for round := range rounds + 1 {
+		for side := range n {
+			if round%2 == 1 {
+				side = n - 1 - side
+			}
+			if err := errors.Join(ctx.Err(), measure(round, side)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // hold runs one round that does not count and then the given number that do.
 func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 	measured, costs := map[string][]float64{}, map[string][]float64{}
-	for round := range rounds + 1 {
-		turn := slices.Clone(c.contestants)
-		if round%2 == 1 {
-			slices.Reverse(turn)
+	err := interleave(ctx, rounds, len(c.contestants), func(round, side int) error {
+		who := c.contestants[side]
+		perSecond, err := who.run(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", who.name, err)
 		}
-		for _, who := range turn {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			perSecond, err := who.run(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", who.name, err)
-			}
-			label, cost, spent := fmt.Sprintf("round %d", round), 0.0, ""
-			if c.cost != nil {
-				cost = c.cost()
-				spent = fmt.Sprintf("  %.2f us of %s", cost, c.costOf)
-			}
-			if round == 0 {
-				label = "warm-up"
-			} else {
-				measured[who.name] = append(measured[who.name], perSecond)
-				costs[who.name] = append(costs[who.name], cost)
-			}
-			fmt.Fprintf(os.Stderr, "%-9s %-8s %-36s %12s %s/s%s\n", c.name, label, who.name, number(perSecond), c.unit, spent)
+		cost, spent := 0.0, ""
+		if c.cost != nil {
+			cost = c.cost()
+			spent = fmt.Sprintf("  %.2f us of %s", cost, c.costOf)
 		}
+		if round > 0 {
+			measured[who.name] = append(measured[who.name], perSecond)
+			costs[who.name] = append(costs[who.name], cost)
+		}
+		fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s %12s %s/s%s\n",
+			c.name, round, who.name, number(perSecond), c.unit, spent)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	var results []result
 	for _, r := range c.ratios {
-		res := r.of(c.unit, measured[r.ours], measured[r.baseline])
-		res.CostOf, res.OursCost, res.BaselineCost = c.costOf, median(costs[r.ours]), median(costs[r.baseline])
-		results = append(results, res)
+		results = append(results, result{
+			ratio: r, unit: c.unit, oursEach: measured[r.ours], baselineEach: measured[r.baseline],
+			ratios: divided(measured[r.ours], measured[r.baseline]),
+			costOf: c.costOf, oursCost: median(costs[r.ours]), baselineCost: median(costs[r.baseline]),
+		})
 	}
 	return results, nil
 }
 
-// of computes the result; both sides have one measurement a round.
-func (r ratio) of(unit string, ours, baseline []float64) result {
+// divided returns the quotients of two sides' measurements, round by round.
+func divided(ours, baseline []float64) []float64 {
 	each := make([]float64, len(ours))
 	for i := range ours {
 		each[i] = ours[i] / baseline[i]
 	}
-	res := result{
-		Name:         r.name,
-		Unit:         unit,
-		OursName:     r.ours,
-		BaselineName: r.baseline,
-		Target:       r.target,
-		Goal:         r.goal,
-		Rounds:       len(each),
-		Ours: median(
-			ours,
-		),
-		Baseline: median(baseline),
-		Ratio:    median(each),
-		Lowest:   slices.Min(each),
-		Highest:  slices.Max(each),
-	}
-	if res.Target > 0 && res.Ratio < res.Target {
-		res.MissedBy = 100 * (1 - res.Ratio/res.Target)
-	}
-	return res
+	return each
 }
 
 // verdict describes a result relative to its target.
 func (r result) verdict() string {
-	switch {
-	case r.Target == 0:
+	switch got := median(r.ratios); {
+	case r.target == 0:
 		return "for orientation"
-	case r.Ratio < r.Target:
-		return fmt.Sprintf("missed by %.0f%%", max(1, 100*(1-r.Ratio/r.Target)))
-	case r.Goal > 0 && r.Ratio >= r.Goal:
-		return fmt.Sprintf("reached, and the goal of %g", r.Goal)
-	case r.Goal > 0:
-		return fmt.Sprintf("reached (goal %g)", r.Goal)
+	case got < r.target:
+		return fmt.Sprintf("missed by %.0f%%", max(1, 100*(1-got/r.target)))
+	case r.goal > 0 && got >= r.goal:
+		return fmt.Sprintf("reached, and the goal of %g", r.goal)
+	case r.goal > 0:
+		return fmt.Sprintf("reached (goal %g)", r.goal)
 	}
 	return "reached"
 }
@@ -162,24 +150,31 @@ func printTable(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "name\tours\tbaseline\tratio\tspread\ttarget\t\tcost of one\t")
 	for _, r := range results {
-		target := "-"
-		if r.Target > 0 {
-			target = fmt.Sprintf(">= %g", r.Target)
+		target, cost := "-", ""
+		if r.target > 0 {
+			target = fmt.Sprintf(">= %g", r.target)
 		}
-		cost := ""
-		if r.CostOf != "" {
-			cost = fmt.Sprintf("%s: %.2f us and %.2f us", r.CostOf, r.OursCost, r.BaselineCost)
+		if r.costOf != "" {
+			cost = fmt.Sprintf("%s: %.2f us and %.2f us", r.costOf, r.oursCost, r.baselineCost)
 		}
-		fmt.Fprintf(t, "%s\t%s %s/s\t%s %s/s\t%.2f\t%.2f..%.2f\t%s\t%s\t%s\n",
-			r.Name, number(r.Ours), r.Unit, number(r.Baseline), r.Unit, r.Ratio, r.Lowest, r.Highest, target, r.verdict(), cost)
+		fmt.Fprintf(t, "%s\t%s %s/s\t%s %s/s\t%.2f\t%.2f..%.2f\t%s\t%s\t%s\n", r.name,
+			number(median(r.oursEach)), r.unit, number(median(r.baselineEach)), r.unit,
+			median(r.ratios), slices.Min(r.ratios), slices.Max(r.ratios), target, r.verdict(), cost)
 	}
 	t.Flush()
 }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+// spread is the median, and the lowest and highest.
+func spread(of []float64) string {
+	if len(of) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g (%.3g..%.3g)", median(of), slices.Min(of), slices.Max(of))
+}
+
+// quantile of sorted values.
+func quantile(sorted []float64, q float64) float64 {
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
 // number writes n with commas between thousands.

@@ -32,7 +32,8 @@ func TestRoundsAlternateTheOrderAndTheFirstDoesNotCount(t *testing.T) {
 	}
 	// Ratios of the rounds: 3, 2, 3. The ratio of the medians would be 2.
 	r := got[0]
-	if r.Ratio != 3 || r.Lowest != 2 || r.Highest != 3 || r.Ours != 40 || r.Baseline != 20 || r.Rounds != 3 {
+	if median(r.ratios) != 3 || slices.Min(r.ratios) != 2 || slices.Max(r.ratios) != 3 ||
+		median(r.oursEach) != 40 || median(r.baselineEach) != 20 || len(r.ratios) != 3 {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -50,7 +51,7 @@ func TestOnlyMatchingRatiosAreMeasured(t *testing.T) {
 		ran = nil
 		got, err := c.only(regexp.MustCompile(match)).hold(t.Context(), 1)
 		if err != nil || strings.Join(ran, " ") != want ||
-			slices.ContainsFunc(got, func(r result) bool { return !strings.Contains(r.Name, strings.Trim(match, "^$")) }) {
+			slices.ContainsFunc(got, func(r result) bool { return !strings.Contains(r.name, strings.Trim(match, "^$")) }) {
 			t.Errorf("%s: %v, %+v, %v", match, ran, got, err)
 		}
 	}
@@ -78,18 +79,20 @@ func TestMedian(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
-		r    result
-		want string
+		got          float64
+		target, goal float64
+		want         string
 	}{
-		{result{Ratio: 2}, "for orientation"},
-		{result{Ratio: 1.3, Target: 1.3}, "reached"},
-		{result{Ratio: 1.4, Target: 1.3, Goal: 1.5}, "reached (goal 1.5)"},
-		{result{Ratio: 1.5, Target: 1.3, Goal: 1.5}, "reached, and the goal of 1.5"},
-		{result{Ratio: 0.65, Target: 1.3, Goal: 1.5}, "missed by 50%"},
-		{result{Ratio: 1.299, Target: 1.3}, "missed by 1%"},
+		{2, 0, 0, "for orientation"},
+		{1.3, 1.3, 0, "reached"},
+		{1.4, 1.3, 1.5, "reached (goal 1.5)"},
+		{1.5, 1.3, 1.5, "reached, and the goal of 1.5"},
+		{0.65, 1.3, 1.5, "missed by 50%"},
+		{1.299, 1.3, 0, "missed by 1%"},
 	} {
-		if got := c.r.verdict(); got != c.want {
-			t.Errorf("%+v: %q, want %q", c.r, got, c.want)
+		r := result{ratio: ratio{target: c.target, goal: c.goal}, ratios: []float64{c.got}}
+		if got := r.verdict(); got != c.want {
+			t.Errorf("%+v: %q, want %q", r, got, c.want)
 		}
 	}
 }

@@ -22,11 +22,13 @@ const connections = 128
 var replayScript string
 
 // wrk is the load generator.
-type wrk struct{ bin, script string }
+type wrk struct{ bin, script, dir string }
 
-func (s *stage) wrk() (*wrk, error) {
-	w := &wrk{bin: testenv.Find(s, "wrk", "wrk"), script: filepath.Join(s.TempDir(), "replay.lua")}
-	return w, os.WriteFile(w.script, []byte(replayScript), 0o644)
+func (s *stage) wrk() *wrk {
+	w := &wrk{bin: testenv.Find(s, "wrk", "wrk"), dir: s.TempDir()}
+	w.script = filepath.Join(w.dir, "replay.lua")
+	s.check(os.WriteFile(w.script, []byte(replayScript), 0o644))
+	return w
 }
 
 // outcome is what wrk saw.
@@ -38,29 +40,63 @@ type outcome struct {
 }
 
 // load sends the requests in a file, made by writeRequests, one after the other, each once, as fast as the answers
-// come. Every request is sent at most once: when they do not last for the whole time, that is an error which wraps
-// errTooFew.
-func (w *wrk) load(ctx context.Context, addr, requests string, length time.Duration) (outcome, error) {
+// come, and prints what an answer has cost each of the parts. Every request is sent at most once: when they do not
+// last for the whole time, that is an error which wraps errTooFew.
+func (w *wrk) load(
+	ctx context.Context, addr, requests string, length time.Duration, parts *meter,
+) (outcome, error) {
 	seconds := max(1, int(length.Round(time.Second)/time.Second)) // wrk knows whole seconds only
-	cmd := exec.CommandContext(
-		ctx,
-		w.bin,
-		"-t1",
-		fmt.Sprintf("-c%d", connections),
-		fmt.Sprintf("-d%ds", seconds),
-		"--timeout",
-		"10s",
-		"-s",
-		w.script,
-		"http://"+addr+"/",
-		"--",
-		requests,
-	)
+	spent := parts.read()
+	cmd := exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", seconds),
+		"--timeout", "10s", "-s", w.script, "http://"+addr+"/", "--", requests)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return outcome{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
-	return parseOutcome(string(out))
+	o, err := parseOutcome(string(out))
+	if err == nil || errors.Is(err, errTooFew) {
+		fmt.Fprintf(os.Stderr, "  each answer: %s  p50 %v  p99 %v\n", parts.each(spent, o.answers),
+			o.p50.Round(10*time.Microsecond), o.p99.Round(10*time.Microsecond))
+	}
+	return o, err
+}
+
+// steady measures a server that does not care how often it gets a request. Every answer must be good.
+func (w *wrk) steady(addr, requests string, cfg settings, parts *meter) measurement {
+	return func(ctx context.Context) (float64, error) {
+		got, err := w.load(ctx, addr, requests, cfg.seconds, parts)
+		if err != nil && !errors.Is(err, errTooFew) {
+			return 0, err
+		}
+		if got.refused > 0 {
+			return 0, fmt.Errorf("%d of %d answers are refusals", got.refused, got.answers)
+		}
+		return got.perSecond, nil
+	}
+}
+
+// fresh measures with requests that are sent once, and prepares half as many again as the last measurement has sent.
+// measure gets their file and returns errTooFew when they did not last: then there are more, and it starts again.
+// rate is the first guess; write writes n requests.
+func (w *wrk) fresh(
+	rate float64, cfg settings, write func(path string, n int) error,
+	measure func(ctx context.Context, requests string, n int) (float64, error),
+) measurement {
+	return func(ctx context.Context) (float64, error) {
+		for {
+			n := int(rate*cfg.seconds.Seconds()*3/2) + 10*connections
+			path := filepath.Join(w.dir, "requests")
+			if err := write(path, n); err != nil {
+				return 0, err
+			}
+			perSecond, err := measure(ctx, path, n)
+			if !errors.Is(err, errTooFew) {
+				rate = perSecond
+				return perSecond, err
+			}
+			rate *= 1.5
+		}
+	}
 }
 
 var errTooFew = errors.New("the prepared requests did not last")
@@ -74,17 +110,8 @@ func parseOutcome(out string) (outcome, error) {
 	var o outcome
 	var micros, broken, exhausted int64
 	var p50, p99 float64
-	if _, err := fmt.Sscanf(
-		line,
-		"%d %d %d %d %f %f %d",
-		&o.answers,
-		&micros,
-		&o.refused,
-		&broken,
-		&p50,
-		&p99,
-		&exhausted,
-	); err != nil {
+	if _, err := fmt.Sscanf(line, "%d %d %d %d %f %f %d",
+		&o.answers, &micros, &o.refused, &broken, &p50, &p99, &exhausted); err != nil {
 		return outcome{}, fmt.Errorf("wrk wrote %q: %w", line, err)
 	}
 	o.perSecond = float64(o.answers) / (float64(micros) / 1e6)
@@ -113,3 +140,18 @@ func writeRequests(path string, n int, request func(b []byte, i int) []byte) err
 	}
 	return errors.Join(w.Flush(), f.Close())
 }
+
+// buyRequest appends the purchase of buyer i in a sale, from an address of its own behind a trusted proxy, with
+// further headers.
+func buyRequest(b []byte, sale, headers string, i int) []byte {
+	raw, err := key.Sign(buyerName(i), time.Hour)
+	if err != nil {
+		panic(err) // HS256 cannot fail
+	}
+	b = fmt.Appendf(b, "POST /v1/sales/%s/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n%s", sale, headers)
+	b = fmt.Appendf(b, "X-Forwarded-For: %s\r\nAuthorization: Bearer ", addressOf(i))
+	return append(append(b, raw...), "\r\n\r\n"...)
+}
+
+// addressOf is the address of buyer i.
+func addressOf(i int) string { return fmt.Sprintf("10.%d.%d.%d", byte(i>>16), byte(i>>8), byte(i)) }

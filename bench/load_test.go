@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,10 +53,7 @@ func TestParseOutcome(t *testing.T) {
 func TestLoadSendsEachRequestOnce(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
-	w, err := s.wrk()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := s.wrk()
 	var mu sync.Mutex
 	seen, twice := map[string]int{}, 0
 	addr := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -77,7 +75,7 @@ func TestLoadSendsEachRequestOnce(t *testing.T) {
 		}
 	}
 	write(1_000_000)
-	got, err := w.load(t.Context(), addr, path, time.Second)
+	got, err := w.load(t.Context(), addr, path, time.Second, newMeter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +86,7 @@ func TestLoadSendsEachRequestOnce(t *testing.T) {
 	mu.Unlock()
 
 	write(50)
-	if _, err := w.load(t.Context(), addr, path, time.Second); !errors.Is(err, errTooFew) {
+	if _, err := w.load(t.Context(), addr, path, time.Second, newMeter()); !errors.Is(err, errTooFew) {
 		t.Errorf("with 50 requests for a second: error %v", err)
 	}
 }
@@ -106,19 +104,10 @@ func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 }
 
 func TestRequestsAreWholeAndDistinct(t *testing.T) {
-	p := &purchases{}
-	h := &house{}
-	var err error
-	if p.key, err = newKey(); err != nil {
-		t.Fatal(err)
-	}
-	h.key = p.key
-	for name, make := range map[string]func(i int) []byte{
-		"signed": func(i int) []byte { return signedRequest(nil, p, i) },
-		"bare":   func(i int) []byte { return bareRequest(nil, p, i) },
-		"edge":   func(i int) []byte { return h.request(nil, saleID, i) },
+	for name, make := range map[string]func(b []byte, i int) []byte{
+		"signed": signedRequest, "bare": bareRequest, "browser": browserRequest,
 	} {
-		a, b := make(1), make(2)
+		a, b := make(nil, 1), make(nil, 2)
 		if !bytes.HasSuffix(a, []byte("\r\n\r\n")) || bytes.Count(a, []byte("\r\n\r\n")) != 1 || bytes.Equal(a, b) {
 			t.Errorf("%s: %q and %q", name, a, b)
 		}
@@ -145,11 +134,8 @@ func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
 func TestStartReportsTheOutputOfAnExitedProgram(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
-	p, err := s.start("", nil, "sh", "-c", "echo no such flag; exit 2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.await("127.0.0.1:1"); err == nil || !bytes.Contains([]byte(err.Error()), []byte("no such flag")) {
+	p := s.start(nil, "sh", "-c", "echo no such flag; exit 2")
+	if err := await(p, "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no such flag") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -160,13 +146,13 @@ func TestEveryContestRuns(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage()
 			t.Cleanup(s.clear)
-			results, err := c.hold(t.Context(), s, settings{rounds: 1, seconds: time.Second})
+			results, err := c.of(s, settings{seconds: time.Second}).hold(t.Context(), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			printTable(io.Discard, results)
 			for _, r := range results {
-				if r.Ratio <= 0 || r.Ours <= 0 || r.Baseline <= 0 {
+				if median(r.ratios) <= 0 || median(r.oursEach) <= 0 || median(r.baselineEach) <= 0 {
 					t.Errorf("%+v", r)
 				}
 			}
@@ -183,7 +169,7 @@ func TestMemoryIsMeasured(t *testing.T) {
 	}
 	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a key of 40 and a value of 35; a message
 	// of 60.
-	if f.Buyers < 42 || f.Dedup < 75 || f.Ready < 50 || f.Buyers+f.Dedup+f.Ready > 1000 {
+	if f.buyers < 42 || f.dedup < 75 || f.ready < 50 || f.buyers+f.dedup+f.ready > 1000 {
 		t.Errorf("%+v", f)
 	}
 }

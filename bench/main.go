@@ -1,16 +1,6 @@
 // Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints
 // ratios: absolute numbers of a busy machine mean little, two numbers of the same minute do. It starts every server
-// it needs and stops it again.
-//
-//	go run . speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json]
-//	                [--profile directory]
-//	go run . queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
-//	go run . events [--rounds n] [--seconds s] [--json]
-//	go run . webhooks [--deliveries n] [--rounds n] [--json]
-//	go run . open   [--buyers n] [--rounds n] [--json]
-//	go run . memory [--buyers n] [--json]
-//	go run . replay [--lines n] [--rounds n] [--keep directory] [--json]
-//	go run . pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
+// it needs and stops it again. Run it in its own directory; `go run .` prints the commands.
 package main
 
 import (
@@ -22,25 +12,37 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
-const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s] [--json]
+const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s]
                     [--profile directory]
-       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s] [--rate r] [--json]
-       bench events [--rounds n] [--seconds s] [--json]
-       bench webhooks [--deliveries n] [--rounds n] [--json]
-       bench open   [--buyers n] [--rounds n] [--json]
-       bench memory [--buyers n] [--json]
-       bench replay [--lines n] [--rounds n] [--keep folder] [--json]
-       bench pgo    -o FILE PROFILE ...
+       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s]
+       bench events [--rounds n] [--seconds s]
+       bench webhooks [--deliveries n] [--rounds n]
+       bench open   [--buyers n] [--rounds n]
+       bench memory [--buyers n]
+       bench replay [--lines n] [--rounds n]
+       bench pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 `
+
+var commands = map[string]func(ctx context.Context, s *stage, args []string) error{
+	"speed":    speed,
+	"queue":    queues,
+	"events":   measureEvents,
+	"webhooks": webhooks,
+	"open":     openPages,
+	"memory":   memory,
+	"replay":   replays,
+	"pgo":      guide,
+}
 
 // contests are the measurements of speed, in the order in which they run.
 var contests = []struct {
 	name string
-	hold func(context.Context, *stage, settings) ([]result, error)
+	of   func(*stage, settings) contest
 }{
 	{"purchase", purchase},
 	{"edge", edge},
@@ -51,7 +53,7 @@ var contests = []struct {
 	{"queue", drain},
 }
 
-// settings are the command's flags.
+// settings are the flags of speed.
 type settings struct {
 	rounds  int
 	seconds time.Duration  // of load, for each contestant of a round
@@ -66,11 +68,16 @@ func run(args []string) int {
 		fmt.Fprint(os.Stderr, usage)
 		return 2
 	}
-	if args[0] == "child" {
+	switch args[0] {
+	case "child":
 		return child(args[1:])
-	}
-	if args[0] == "opener" {
+	case "opener":
 		return openMain(args[1:])
+	}
+	command, found := commands[args[0]]
+	if !found {
+		fmt.Fprint(os.Stderr, usage)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -81,42 +88,19 @@ func run(args []string) int {
 		os.Exit(130)
 	})
 	defer ignore()
-	var err error
-	switch args[0] {
-	case "speed":
-		err = speed(ctx, s, args[1:])
-	case "queue":
-		err = queues(ctx, s, args[1:])
-	case "events":
-		err = measureEvents(ctx, s, args[1:])
-	case "webhooks":
-		err = webhooks(ctx, s, args[1:])
-	case "open":
-		err = openPages(ctx, s, args[1:])
-	case "memory":
-		err = memory(ctx, s, args[1:])
-	case "replay":
-		err = replays(ctx, s, args[1:])
-	case "pgo":
-		err = guide(args[1:])
-	default:
-		fmt.Fprint(os.Stderr, usage)
-		return 2
-	}
+	err := command(ctx, s, args[1:])
 	var wrong usageError
 	switch {
 	case ctx.Err() != nil:
 		return 130
-	case errors.Is(err, flag.ErrHelp):
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
-	case errors.As(err, &wrong):
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 2
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
 	}
-	return 0
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	if errors.As(err, &wrong) {
+		return 2
+	}
+	return 1
 }
 
 // usageError is an invalid command line.
@@ -124,33 +108,69 @@ type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
+// parse reads the flags of a command without arguments. Every number must be positive.
+func parse(flags *flag.FlagSet, args []string) error {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return err
+	} else if err != nil {
+		return usageError(err.Error())
+	}
+	var wrong []string
+	flags.VisitAll(func(f *flag.Flag) {
+		switch v := f.Value.(flag.Getter).Get().(type) {
+		case int:
+			if v < 1 {
+				wrong = append(wrong, "--"+f.Name+" must be positive")
+			}
+		case float64:
+			if v <= 0 {
+				wrong = append(wrong, "--"+f.Name+" must be positive")
+			}
+		}
+	})
+	if flags.NArg() > 0 {
+		wrong = append(wrong, fmt.Sprintf("unknown arguments %q", flags.Args()))
+	}
+	if len(wrong) > 0 {
+		return usageError(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// among reads a comma-separated choice; an empty one means all.
+func among(name, given string, all []string) ([]string, error) {
+	if given == "" {
+		return all, nil
+	}
+	wanted := strings.Split(given, ",")
+	for _, w := range wanted {
+		if !slices.Contains(all, w) {
+			return nil, usageError(fmt.Sprintf("%s %q: want some of %s", name, w, strings.Join(all, ",")))
+		}
+	}
+	return wanted, nil
+}
+
 func speed(ctx context.Context, s *stage, args []string) error {
+	var names []string
+	for _, c := range contests {
+		names = append(names, c.name)
+	}
 	flags := flag.NewFlagSet("speed", flag.ContinueOnError)
-	only := flags.String(
-		"only",
-		"",
-		"comma-separated: purchase, edge, limits, gateway, pages, orders, queue (default: all)",
-	)
+	only := flags.String("only", "", "comma-separated: "+strings.Join(names, ", ")+" (default: all)")
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
-	asJSON := flags.Bool("json", false, "print JSON instead of a table")
 	match := flags.String("match", "", "regular expression: only ratios with a matching name")
-	profile := flags.String(
-		"profile",
-		"",
-		"directory for CPU profiles of sluice; the results are then those of a profiled program",
-	)
-	if err := flags.Parse(args); err != nil {
-		return errOf(err)
+	profile := flags.String("profile", "",
+		"directory for CPU profiles of sluice; the results are then those of a profiled program")
+	if err := parse(flags, args); err != nil {
+		return err
 	}
-	if *rounds < 1 || *seconds <= 0 || flags.NArg() > 0 {
-		return usageError("rounds and seconds must be positive, and there are no arguments")
-	}
-	wanted, err := choose(*only)
+	wanted, err := among("--only", *only, names)
 	if err != nil {
 		return err
 	}
-	names, err := regexp.Compile(*match)
+	matching, err := regexp.Compile(*match)
 	if err != nil {
 		return usageError(err.Error())
 	}
@@ -159,18 +179,13 @@ func speed(ctx context.Context, s *stage, args []string) error {
 			return err
 		}
 	}
-	cfg := settings{
-		rounds:  *rounds,
-		seconds: time.Duration(*seconds * float64(time.Second)),
-		profile: *profile,
-		match:   names,
-	}
+	cfg := settings{*rounds, time.Duration(*seconds * float64(time.Second)), *profile, matching}
 	var results []result
 	for _, c := range contests {
 		if !slices.Contains(wanted, c.name) {
 			continue
 		}
-		got, err := c.hold(ctx, s, cfg)
+		got, err := c.of(s, cfg).only(cfg.match).hold(ctx, cfg.rounds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -180,24 +195,6 @@ func speed(ctx context.Context, s *stage, args []string) error {
 	if len(results) == 0 {
 		return usageError(fmt.Sprintf("no ratio of these has a name that %q matches", *match))
 	}
-	if *asJSON {
-		return printJSON(os.Stdout, results)
-	}
 	printTable(os.Stdout, results)
 	return nil
-}
-
-func choose(only string) ([]string, error) {
-	var all []string
-	for _, c := range contests {
-		all = append(all, c.name)
-	}
-	return among("--only", only, all)
-}
-
-func errOf(flagErr error) error {
-	if errors.Is(flagErr, flag.ErrHelp) {
-		return flagErr
-	}
-	return usageError(flagErr.Error())
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,71 +18,62 @@ import (
 )
 
 // crowd is the processes that hold streams open.
-type crowd struct {
-	openers []*openerProcess
-	sum     opened
-}
+type crowd []*openerProcess
 
 type openerProcess struct {
 	open int // streams
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *json.Decoder
-	log  string
+	log  bytes.Buffer
 }
 
-func (h *openHouse) startCrowd(ctx context.Context, k openKind, n int) (*crowd, error) {
+func (h *openHouse) startCrowd(k openKind, n int) (c crowd) {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	h.stage.check(err)
+	var addrs []string
+	for _, b := range h.backends {
+		addrs = append(addrs, b.addr)
 	}
-	c := &crowd{}
 	for first := 0; first < n; first += perOpener {
-		o := &openerProcess{log: filepath.Join(h.stage.TempDir(), "opener.log")}
-		o.cmd = exec.CommandContext(ctx, self, "opener", "--addrs", strings.Join(h.addrs, ","), "--path", k.path,
+		o := &openerProcess{}
+		o.cmd = exec.Command(self, "opener", "--addrs", strings.Join(addrs, ","), "--path", k.path,
 			"--first", strconv.Itoa(first), "--n", strconv.Itoa(min(perOpener, n-first)))
 		o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		log, err := os.Create(o.log)
-		if err != nil {
-			return nil, err
-		}
-		defer log.Close()
-		o.cmd.Stderr = log
-		if o.in, err = o.cmd.StdinPipe(); err != nil {
-			return nil, err
-		}
+		o.cmd.Stderr = &o.log
+		o.in, err = o.cmd.StdinPipe()
+		h.stage.check(err)
 		out, err := o.cmd.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
+		h.stage.check(err)
 		o.out = json.NewDecoder(out)
-		if err := o.cmd.Start(); err != nil {
-			return nil, err
-		}
-		c.openers = append(c.openers, o)
+		h.stage.check(o.cmd.Start())
+		c = append(c, o)
 	}
-	for _, o := range c.openers {
+	return c
+}
+
+// opened waits until all streams are open or rejected, and adds up what came of it.
+func (c crowd) opened(sum *opened) error {
+	for _, o := range c {
 		var one opened
 		if err := o.answer(&one); err != nil {
-			return nil, err
+			return err
 		}
-		if one.Refused > 0 && (c.sum.Refused == 0 || one.AfterMin < c.sum.AfterMin) {
-			c.sum.AfterMin = one.AfterMin
+		if one.Refused > 0 && (sum.Refused == 0 || one.AfterMin < sum.AfterMin) {
+			sum.AfterMin = one.AfterMin
 		}
 		o.open = one.Open
-		c.sum.AfterMax = max(c.sum.AfterMax, one.AfterMax)
-		c.sum.Open, c.sum.Refused, c.sum.Failed = c.sum.Open+one.Open, c.sum.Refused+one.Refused, c.sum.Failed+one.Failed
-		if c.sum.Error == "" {
-			c.sum.Error = one.Error
-		}
+		sum.AfterMax = max(sum.AfterMax, one.AfterMax)
+		sum.Open, sum.Refused, sum.Failed = sum.Open+one.Open, sum.Refused+one.Refused, sum.Failed+one.Failed
+		sum.Error = cmp.Or(sum.Error, one.Error)
 	}
-	return c, nil
+	return nil
 }
 
 func (o *openerProcess) answer(to any) error {
 	if err := o.out.Decode(to); err != nil {
-		said, _ := os.ReadFile(o.log)
-		return fmt.Errorf("an opener ended: %w\n%s", err, said)
+		_ = o.cmd.Wait() // then all of its output is there
+		return fmt.Errorf("an opener ended: %w\n%s", err, o.log.String())
 	}
 	return nil
 }
@@ -94,9 +86,9 @@ func (o *openerProcess) ask(line string, to any) error {
 }
 
 // measureEvent causes an event and measures when the streams receive it.
-func (c *crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
+func (c crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
 	var ignored hearing
-	for _, o := range c.openers {
+	for _, o := range c {
 		if err := o.ask("mark", &ignored); err != nil {
 			return err
 		}
@@ -108,10 +100,10 @@ func (c *crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *o
 	done := time.Now() // it is committed; a stream may have heard of it a little earlier
 	want := k.tells
 	if want == 0 {
-		want = r.Answers.Open
+		want = r.answers.Open
 	}
 	var all []float64
-	for i, o := range c.openers { // the receivers are the first ones, or all
+	for i, o := range c { // the receivers are the first ones, or all
 		mine := 0
 		switch {
 		case k.tells == 0:
@@ -131,22 +123,18 @@ func (c *crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *o
 		}
 	}
 	if len(all) < want {
-		return fmt.Errorf(
-			"%d streams heard of it, want %d, %v after it began",
-			len(all),
-			want,
-			time.Since(begin).Round(time.Second),
-		)
+		return fmt.Errorf("%d streams heard of it, want %d, %v after it began", len(all), want,
+			time.Since(begin).Round(time.Second))
 	}
 	slices.Sort(all)
-	r.Told, r.ToldP50, r.ToldP99 = len(all), quantile(all, 0.5), quantile(all, 0.99)
+	r.toldP50, r.toldP99 = quantile(all, 0.5), quantile(all, 0.99)
 	return nil
 }
 
 // leave closes all streams, without a word.
-func (c *crowd) leave() error {
+func (c crowd) leave() error {
 	var all error
-	for _, o := range c.openers {
+	for _, o := range c {
 		all = errors.Join(all, o.in.Close(), o.cmd.Wait())
 	}
 	return all

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"sluice/internal/token"
 )
 
 // opener is a process that opens and holds event streams, because one process may not have enough file descriptors
@@ -29,7 +27,6 @@ type opener struct {
 	addrs       []string
 	path        string // of the stream
 	first, n    int    // buyers
-	key         *token.Key
 	concurrency int
 
 	mu    sync.Mutex
@@ -78,15 +75,12 @@ func openMain(args []string) int {
 }
 
 func (o *opener) run(in io.Reader, out *json.Encoder) error {
-	var err error
-	if o.key, err = newKey(); err != nil {
-		return err
-	}
 	if err := out.Encode(o.openAll()); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
+		var err error
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		switch word {
 		case "mark":
@@ -160,7 +154,7 @@ func (o *opener) openOne(buyer int) (after int, err error) {
 }
 
 func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
-	raw, err := o.key.Sign(buyerName(buyer), time.Hour)
+	raw, err := key.Sign(buyerName(buyer), time.Hour)
 	if err != nil {
 		return 0, false, err
 	}
@@ -180,12 +174,9 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 		}
 	}()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := fmt.Fprintf(
-		c,
+	if _, err := fmt.Fprintf(c,
 		"GET %s HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n",
-		o.path,
-		raw,
-	); err != nil {
+		o.path, raw); err != nil {
 		return 0, true, err
 	}
 	lines := bufio.NewReaderSize(c, 512)
@@ -208,12 +199,8 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 	}
 	after, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 	if resp.StatusCode != http.StatusServiceUnavailable || after < 1 || !strings.Contains(string(body), "Too many pages") {
-		return 0, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf(
-			"%s, Retry-After %d: %.200s",
-			resp.Status,
-			after,
-			body,
-		)
+		return 0, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("%s, Retry-After %d: %.200s",
+			resp.Status, after, body)
 	}
 	return after, false, nil
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -26,65 +24,54 @@ const (
 // orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: as the worker writes
 // them, one transaction per order on the sale's row, and COPY, which checks nothing, into an equal table. Each has
 // one connection.
-func orders(ctx context.Context, s *stage, cfg settings) ([]result, error) {
-	w, err := newWriters(ctx, s, testenv.StartPostgres(s).URL, cfg)
-	if err != nil {
-		return nil, err
-	}
-	c := contest{
+func orders(s *stage, cfg settings) contest {
+	w := newWriters(s, testenv.StartPostgres(s).URL, cfg, nil)
+	const (
+		batches = "store.Orders.Write, batches of 500"
+		singles = "one transaction per order"
+		copies  = "COPY, batches of 500"
+	)
+	return contest{
 		name: "orders", unit: "orders",
-		contestants: []contestant{
-			{"store.Orders.Write, batches of 500", w.batches},
-			{"one transaction per order", w.singles},
-			{"COPY, batches of 500", w.copies},
-		},
+		contestants: []contestant{{batches, w.batches}, {singles, w.singles}, {copies, w.copies}},
 		ratios: []ratio{
-			{"orders", "store.Orders.Write, batches of 500", "one transaction per order", 40, 0},
-			{"orders, of COPY", "store.Orders.Write, batches of 500", "COPY, batches of 500", 0.5, 0},
+			{"orders", batches, singles, 40, 0},
+			{"orders, of COPY", batches, copies, 0.5, 0},
 		},
 	}
-	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
-// database is an open order store.
-type database struct {
-	*store.DB
-	*store.Sales
-	*store.Orders
-}
-
-func openDatabase(ctx context.Context, s *stage, url string, cfg store.Config) (*database, error) {
-	db, err := store.Open(ctx, url, cfg)
-	if err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = db.Close() })
-	return &database{db, store.NewSales(db), store.NewOrders(db)}, nil
-}
-
+// writers write orders into a database that has their sale.
 type writers struct {
-	store *database
-	db    *pgx.Conn
-	ids   *ids
-	cfg   settings
-	runs  int // of batches; the first is the warm-up
+	*store.Store
+
+	sql  *pgx.Conn // beside the store
+	ids  ids
+	cfg  settings
+	runs int // of batches; the first is the warm-up
 }
 
-func newWriters(ctx context.Context, s *stage, url string, cfg settings) (*writers, error) {
-	w := &writers{ids: newIDs(), cfg: cfg}
-	var err error
-	if w.store, err = openDatabase(ctx, s, url, store.Config{}); err != nil {
-		return nil, err
-	}
-	if _, err = w.store.CreateSale(ctx, benchSale(sale.MaxStock)); err != nil {
-		return nil, err
-	}
-	if w.db, err = pgx.Connect(ctx, url); err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = w.db.Close(context.WithoutCancel(ctx)) })
-	_, err = w.db.Exec(ctx, "CREATE TABLE copied (LIKE orders INCLUDING ALL)")
-	return w, err
+// newWriters opens a database. onChange is called after each commit.
+func newWriters(s *stage, url string, cfg settings, onChange func()) *writers {
+	ctx := context.Background()
+	db, sql := openDatabase(s, url, onChange)
+	_, err := store.New(db).CreateSale(ctx, benchSale(sale.MaxStock))
+	s.check(err)
+	_, err = sql.Exec(ctx, "CREATE TABLE copied (LIKE orders INCLUDING ALL)")
+	s.check(err)
+	return &writers{Store: store.New(db), sql: sql, cfg: cfg}
+}
+
+// openDatabase opens a store, and a connection beside it.
+func openDatabase(s *stage, url string, onChange func()) (*store.DB, *pgx.Conn) {
+	ctx := context.Background()
+	db, err := store.Open(ctx, url, store.Config{OnChange: onChange})
+	s.check(err)
+	s.Cleanup(func() { _ = db.Close() })
+	sql, err := pgx.Connect(ctx, url)
+	s.check(err)
+	s.Cleanup(func() { _ = sql.Close(ctx) })
+	return db, sql
 }
 
 // fresh empties the tables and waits for a checkpoint, so that no contestant pays for the one before.
@@ -92,7 +79,7 @@ func (w *writers) fresh(ctx context.Context) error {
 	for _, sql := range []string{
 		"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT",
 	} {
-		if _, err := w.db.Exec(ctx, sql); err != nil {
+		if _, err := w.sql.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
@@ -102,7 +89,7 @@ func (w *writers) fresh(ctx context.Context) error {
 // count checks that all n orders are rows.
 func (w *writers) count(ctx context.Context, table string, n int) error {
 	var rows int
-	if err := w.db.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&rows); err != nil {
+	if err := w.sql.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&rows); err != nil {
 		return err
 	}
 	if rows != n {
@@ -112,25 +99,21 @@ func (w *writers) count(ctx context.Context, table string, n int) error {
 }
 
 func (w *writers) batches(ctx context.Context) (float64, error) {
-	all := newOrders(w.ids, 0, written)
+	all := w.ids.orders(written)
 	if err := w.fresh(ctx); err != nil {
 		return 0, err
 	}
 	w.runs++
 	if w.cfg.profile != "" && w.runs == 2 {
-		f, err := os.Create(filepath.Join(w.cfg.profile, "orders.cpu.pprof"))
+		stop, err := startProfile(filepath.Join(w.cfg.profile, "orders.cpu.pprof"))
 		if err != nil {
 			return 0, err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return 0, err
-		}
-		defer pprof.StopCPUProfile()
+		defer stop()
 	}
 	begin := time.Now()
 	for batch := range slices.Chunk(all, perBatch) {
-		if err := w.store.Write(ctx, batch); err != nil {
+		if err := w.Write(ctx, batch); err != nil {
 			return 0, err
 		}
 	}
@@ -139,7 +122,7 @@ func (w *writers) batches(ctx context.Context) (float64, error) {
 }
 
 func (w *writers) singles(ctx context.Context) (float64, error) {
-	all := newOrders(w.ids, 0, singles)
+	all := w.ids.orders(singles)
 	if err := w.fresh(ctx); err != nil {
 		return 0, err
 	}
@@ -157,7 +140,7 @@ func (w *writers) singles(ctx context.Context) (float64, error) {
 
 // single is what a store without batches does for an order.
 func (w *writers) single(ctx context.Context, o sale.Order) error {
-	tx, err := w.db.Begin(ctx)
+	tx, err := w.sql.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,7 +160,7 @@ func (w *writers) single(ctx context.Context, o sale.Order) error {
 }
 
 func (w *writers) copies(ctx context.Context) (float64, error) {
-	all := newOrders(w.ids, 0, written)
+	all := w.ids.orders(written)
 	if err := w.fresh(ctx); err != nil {
 		return 0, err
 	}
@@ -188,7 +171,7 @@ func (w *writers) copies(ctx context.Context) (float64, error) {
 			o := batch[i]
 			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
 		})
-		if _, err := w.db.CopyFrom(ctx, pgx.Identifier{"copied"}, columns, rows); err != nil {
+		if _, err := w.sql.CopyFrom(ctx, pgx.Identifier{"copied"}, columns, rows); err != nil {
 			return 0, err
 		}
 	}

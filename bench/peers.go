@@ -36,7 +36,7 @@ func (r rmqSetting) String() string {
 var rmqSettings = []rmqSetting{{1, 2000}, {4, 2000}, {8, 200}, {16, 200}, {16, 2000}, {32, 200}}
 
 // rmq empties a queue of adjust/rmq.
-func (d *drains) rmq(c rmqSetting, n int) func(context.Context) (float64, error) {
+func (d *drains) rmq(c rmqSetting, n int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		if err := d.client.FlushAll(ctx).Err(); err != nil {
 			return 0, err
@@ -102,7 +102,7 @@ func newAsynq(addr string, concurrency int, check time.Duration) *asynq.Server {
 }
 
 // asynq empties a queue of hibiken/asynq.
-func (d *drains) asynq(c asynqSetting, n int) func(context.Context) (float64, error) {
+func (d *drains) asynq(c asynqSetting, n int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		if err := d.client.FlushAll(ctx).Err(); err != nil {
 			return 0, err
@@ -156,7 +156,7 @@ func enqueue(addr string, messages []string) error {
 func fastest[S fmt.Stringer](
 	ctx context.Context,
 	settings []S,
-	run func(S) func(context.Context) (float64, error),
+	run func(S) measurement,
 ) (best S, err error) {
 	most := 0.0
 	for _, c := range settings {

@@ -1,20 +1,24 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/google/pprof/profile"
 )
 
 // guide makes of CPU profiles the one that the compiler is given (go build -pgo).
-func guide(args []string) error {
+func guide(_ context.Context, _ *stage, args []string) error {
 	flags := flag.NewFlagSet("pgo", flag.ContinueOnError)
 	to := flags.String("o", "", "file to write")
-	if err := flags.Parse(args); err != nil {
-		return errOf(err)
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return err
+	} else if err != nil {
+		return usageError(err.Error())
 	}
 	if *to == "" || flags.NArg() == 0 {
 		return usageError("-o FILE and one profile at least are needed")
@@ -31,20 +35,45 @@ func guide(args []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(*to)
+	return writeProfile(*to, merged)
+}
+
+// addProfile adds the CPU profile of a backend over a time to a file.
+func addProfile(ctx context.Context, admin, name string, length time.Duration) error {
+	text, err := fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", admin, length.Seconds()), secret)
 	if err != nil {
 		return err
 	}
-	return errors.Join(merged.Write(f), f.Close())
+	sum, err := profile.ParseData(text)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(name); err == nil {
+		before, err := readProfile(name)
+		if err != nil {
+			return err
+		}
+		if sum, err = profile.Merge([]*profile.Profile{before, sum}); err != nil {
+			return err
+		}
+	}
+	return writeProfile(name, sum)
+}
+
+func writeProfile(name string, p *profile.Profile) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Write(f), f.Close())
 }
 
 func readProfile(name string) (*profile.Profile, error) {
-	f, err := os.Open(name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	p, err := profile.Parse(f)
+	p, err := profile.ParseData(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

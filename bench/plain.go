@@ -26,9 +26,8 @@ func standard(ctx context.Context, ln net.Listener, upstream string) error {
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
 	}
 	server := &http.Server{Handler: proxy}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	return ended(ctx, server.Serve(ln))
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	return server.Serve(ln)
 }
 
 // fast is the least that a proxy on fasthttp can be.
@@ -52,9 +51,8 @@ func fast(ctx context.Context, ln net.Listener, upstream string) error {
 			c.Response.Header.Del("Connection")
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
-	defer stop()
-	return ended(ctx, server.Serve(ln))
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+	return server.Serve(ln)
 }
 
 // edgeHere is `sluice gateway`, put together in this process so that it can be profiled.
@@ -71,12 +69,4 @@ func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
 		return err
 	}
 	return g.Serve(ctx, ln)
-}
-
-// ended returns the error of a server that was not stopped by ctx.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	return nil
 }

@@ -27,18 +27,12 @@ const (
 
 // drain compares how fast workers without a store drain a queue: the leased list, and raw Redis streams with a
 // consumer group that reads, acknowledges and deletes 100 messages at a time.
-func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
-	d, err := newDrains(s, queued)
-	if err != nil {
-		return nil, err
-	}
-	c := contest{
-		name: "queue", unit: "messages", cost: d.cost, costOf: "Redis",
+func drain(s *stage, _ settings) contest {
+	d := newDrains(s, queued)
+	return contest{
+		name: "queue", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
 		contestants: []contestant{
-			{
-				list500,
-				d.list(listSetting{takers, perTake}),
-			},
+			{list500, d.list(listSetting{takers, perTake})},
 			{rawStreams, d.stream(streamSetting(takers))},
 			{list100, d.list(listSetting{takers, perStream})},
 		},
@@ -47,7 +41,6 @@ func drain(ctx context.Context, s *stage, cfg settings) ([]result, error) {
 			{"queue, batches of 100 on both sides", list100, rawStreams, 0, 0},
 		},
 	}
-	return c.only(cfg.match).hold(ctx, cfg.rounds)
 }
 
 // listSetting is the number of takers, and the batch size of each.
@@ -58,7 +51,7 @@ func (l listSetting) String() string {
 }
 
 // list empties a queue of one shard.
-func (d *drains) list(c listSetting) func(context.Context) (float64, error) {
+func (d *drains) list(c listSetting) measurement {
 	return func(ctx context.Context) (float64, error) {
 		shard := keyspace.Shard(0)
 		if err := d.fill(ctx, func(p redis.Pipeliner, m string) { p.LPush(ctx, shard.Ready(), m) }); err != nil {
@@ -92,7 +85,7 @@ func (c streamSetting) String() string {
 }
 
 // stream empties a stream of the same messages.
-func (d *drains) stream(c streamSetting) func(context.Context) (float64, error) {
+func (d *drains) stream(c streamSetting) measurement {
 	return func(ctx context.Context) (float64, error) { return d.emptyStream(ctx, int(c)) }
 }
 

@@ -10,14 +10,8 @@ import (
 	"time"
 )
 
-// recorded is an access log that is made up: ten minutes of a sale, always the same for the same number of lines. One
-// request in four is a purchase, one in fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few come
-// often.
-type recorded struct {
-	lines    int
-	combined bool // nginx's format; else the edges' own JSON
-}
-
+// A recorded log is made up: ten minutes of a sale, always the same for the same number of lines. One request in four
+// is a purchase, one in fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few come often.
 const (
 	recordedSpan      = 10 * time.Minute
 	recordedAddresses = 50_000
@@ -33,32 +27,27 @@ type asked struct {
 	purchase, phone bool
 }
 
-// write writes the log as an edge does: in the order in which requests end.
-func (r recorded) write(path string) error {
+// writeLog writes a log as an edge does, in the order in which requests end. line writes one of its lines.
+func writeLog(path string, lines int, line func(asked, io.Writer)) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(f, 1<<20)
 	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same log each time
-	for i := range r.lines {
-		a := r.draw(rnd, i)
-		if r.combined {
-			a.combined(w)
-		} else {
-			a.json(w)
-		}
+	for i := range lines {
+		line(draw(rnd, i, lines), w)
 	}
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// draw is the request that ends as the i-th.
-func (r recorded) draw(rnd *rand.Rand, i int) asked {
+// draw is the request that ends as the i-th of all lines.
+func draw(rnd *rand.Rand, i, lines int) asked {
 	took := time.Duration(rnd.ExpFloat64() * float64(5*time.Millisecond))
 	if rnd.IntN(50) == 0 {
 		took = time.Duration(rnd.Int64N(int64(10 * time.Second)))
 	}
-	end := (float64(i) + rnd.Float64()) / float64(r.lines) * float64(recordedSpan)
+	end := (float64(i) + rnd.Float64()) / float64(lines) * float64(recordedSpan)
 	return asked{end: time.Duration(end), took: took, purchase: rnd.IntN(4) == 0,
 		address: often(rnd, recordedAddresses), buyer: often(rnd, recordedBuyers), phone: rnd.IntN(2) == 0}
 }
@@ -91,24 +80,11 @@ func (a asked) browser() string {
 func (a asked) json(w io.Writer) {
 	method, path, status, buyer := a.request()
 	took := a.took.Seconds()
-	fmt.Fprintf(
-		w,
-		`{"time":%.3f,"client":"%s","buyer":"%s","method":"%s","path":"%s","status":%d,"verdict":"allow","rule":"ip","remaining":"39","shadow":"","reason":"",`+
-			`"request_id":"%032x","bytes":512,"seconds":%.3f,"upstream":"127.0.0.1:8081","upstream_status":"%d","upstream_seconds":"%.3f","worker":1234,"agent":"%s"}`+"\n",
-		float64(
-			recordedFrom.Add(a.end).UnixMilli(),
-		)/1000,
-		a.client(),
-		buyer,
-		method,
-		path,
-		status,
-		uint64(a.end),
-		took,
-		status,
-		took,
-		a.browser(),
-	)
+	fmt.Fprintf(w, `{"time":%.3f,"client":"%s","buyer":"%s","method":"%s","path":"%s","status":%d,"verdict":"allow",`+
+		`"rule":"ip","remaining":"39","shadow":"","reason":"","request_id":"%032x","bytes":512,"seconds":%.3f,`+
+		`"upstream":"127.0.0.1:8081","upstream_status":"%d","upstream_seconds":"%.3f","worker":1234,"agent":"%s"}`+"\n",
+		float64(recordedFrom.Add(a.end).UnixMilli())/1000, a.client(), buyer, method, path, status,
+		uint64(a.end), took, status, took, a.browser())
 }
 
 func (a asked) combined(w io.Writer) {

@@ -17,11 +17,9 @@ import (
 
 // streams is a consumer group with as many consumers as our worker has: they read 100 messages, write them,
 // acknowledge and delete them.
-func streams(
-	client *redis.Client,
-) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func streams(client *redis.Client) starter {
 	const key, group, consumers = "orders", "workers", 2
-	return func(ctx context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		if err := client.XGroupCreateMkStream(ctx, key, group, "0").Err(); err != nil {
 			return nil, nil, err
 		}
@@ -72,11 +70,8 @@ func write(ctx context.Context, store worker.Store, messages []redis.XMessage) e
 }
 
 // throughAsynq looks for tasks again so long after it has found none; 0 is its default, a second.
-func throughAsynq(
-	addr string,
-	check time.Duration,
-) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
-	return func(_ context.Context, store worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func throughAsynq(addr string, check time.Duration) starter {
+	return func(_ context.Context, store worker.Store) (pusher, func(), error) {
 		server := newAsynq(addr, asynqMost, check)
 		client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
 		err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {

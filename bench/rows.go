@@ -7,126 +7,93 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
 )
 
-// rowsLoad is an open load: orders arrive at a fixed rate, independent of the outcome of earlier ones.
-type rowsLoad struct {
-	rounds  int
-	seconds float64
-	rate    float64 // 0: half of what the slowest side writes
-}
+// starter starts what consumes orders until ctx ends, and writes them to a store. push accepts an order; done returns
+// when every consumer has.
+type starter func(ctx context.Context, db worker.Store) (push pusher, done func(), err error)
 
-// rowsResult is how long orders took from the instant at which they were due to be pushed until their row was
-// committed.
-type rowsResult struct {
-	Fsync string    `json:"appendfsync"`
-	Name  string    `json:"name"`
-	Rate  float64   `json:"arrivals_per_second"`
-	P50   []float64 `json:"p50_ms"` // of each round
-	P99   []float64 `json:"p99_ms"`
-	// Shares are our latency divided by this one's, round by round; empty for ourselves.
-	Share50 []float64 `json:"p50_of_ours_to_this,omitempty"`
-	Share99 []float64 `json:"p99_of_ours_to_this,omitempty"`
-}
+type pusher func(context.Context, sale.Order) error
 
-// route is one way from an accepted order to its row. start consumes until ctx ends; done is closed when every
-// consumer has returned.
+// route is one way from an accepted order to its row.
 type route struct {
 	name  string
-	start func(ctx context.Context, db worker.Store) (push func(context.Context, sale.Order) error, done func(), err error)
+	start starter
 }
 
 const (
-	oursName    = "list and worker, as they are"
 	asynqAsItIs = "asynq, as it is"
-	asynqMost   = 20 // concurrent tasks; the store has four connections
+	asynqMost   = 20  // concurrent tasks; the store has four connections
+	rowsTarget  = 0.2 // of asynq's latency
 )
 
-// acceptedToRow compares what each order waits for: our queue and worker, raw streams, and asynq, all with the same
-// handler, which writes into the same PostgreSQL (fsync on) what it is given: our worker and the streams in batches,
-// asynq, which knows no batches below a second, one by one.
-func acceptedToRow(ctx context.Context, s *stage, load rowsLoad, fsync string) ([]rowsResult, error) {
-	w, err := newWriters(ctx, s, testenv.StartPostgres(s).URL, settings{})
-	if err != nil {
-		return nil, err
-	}
+// acceptedToRow compares how long orders take from the instant at which they are due to be pushed until their row is
+// committed. They arrive at half the rate that the slowest side writes, independent of the outcome of earlier ones.
+// Our queue and worker, raw streams, and asynq all have the same handler, which writes into the same PostgreSQL (fsync
+// on) what it is given: our worker and the streams in batches, asynq, which knows no batches below a second, one by
+// one.
+func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string) error {
 	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
-	client, err := redisconn.Open(server.URL)
-	if err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = client.Close() })
-	r := &rowsRun{writers: w, redis: server.Client()}
+	r := &rowsRun{newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil), server.Client()}
 	routes := []route{
-		{oursName, ours(client)},
-		{"raw streams, COUNT 100", streams(server.Client())},
+		{"list and worker, as they are", ours(openRedis(s, server.URL))},
+		{"raw streams, COUNT 100", streams(r.redis)},
 		{asynqAsItIs, throughAsynq(server.Addr, 0)},
 		{"asynq, looking every millisecond", throughAsynq(server.Addr, time.Millisecond)},
 	}
-	if load.rate == 0 {
-		capacity, err := r.capacity(ctx, routes)
-		if err != nil {
-			return nil, err
-		}
-		load.rate = math.Floor(capacity / 2)
+	capacity, err := r.capacity(ctx, routes)
+	if err != nil {
+		return err
 	}
-	results := make([]rowsResult, len(routes))
+	rate := math.Floor(capacity / 2)
+	sides := make([]latency, len(routes))
 	for i, way := range routes {
-		results[i] = rowsResult{Fsync: fsync, Name: way.name, Rate: load.rate}
+		sides[i] = latency{name: way.name, rate: rate}
 	}
-	for round := range load.rounds + 1 {
-		turn := make([]int, len(routes))
-		for i := range turn {
-			turn[i] = i
-		}
-		if round%2 == 1 {
-			slices.Reverse(turn)
-		}
-		for _, i := range turn {
-			waits, err := r.run(ctx, routes[i], int(load.rate*load.seconds), load.rate)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", routes[i].name, err)
-			}
-			p50, p99 := quantile(waits, 0.5), quantile(waits, 0.99)
-			fmt.Fprintf(
-				os.Stderr,
-				"%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n",
-				"rows",
-				round,
-				routes[i].name,
-				p50,
-				p99,
-				number(load.rate),
-			)
-			if round > 0 {
-				results[i].P50, results[i].P99 = append(results[i].P50, p50), append(results[i].P99, p99)
-			}
-		}
+	if err := latencies(ctx, "rows", rounds, sides, func(i int) ([]float64, error) {
+		return r.run(ctx, routes[i], int(rate*seconds), rate)
+	}); err != nil {
+		return err
 	}
-	for i := range results[1:] {
-		other := &results[i+1]
-		for k := range other.P50 {
-			other.Share50 = append(other.Share50, results[0].P50[k]/other.P50[k])
-			other.Share99 = append(other.Share99, results[0].P99[k]/other.P99[k])
-		}
+	fmt.Printf("\naccepted to row, ms: median of the rounds (lowest..highest); appendfsync %s, %s arrivals/s\n", fsync,
+		number(rate))
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "name\tp50\tp99\tours to it, p50\tp99\t")
+	fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\n", sides[0].name, spread(sides[0].p50), spread(sides[0].p99))
+	for _, x := range sides[1:] {
+		share50, share99 := divided(sides[0].p50, x.p50), divided(sides[0].p99, x.p99)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", x.name, spread(x.p50), spread(x.p99), spread(share50), spread(share99),
+			rowsVerdict(x.name, share50, share99))
 	}
-	return results, nil
+	return t.Flush()
+}
+
+// rowsVerdict describes our latency divided by another side's, round by round, relative to the target.
+func rowsVerdict(name string, share50, share99 []float64) string {
+	switch {
+	case name != asynqAsItIs:
+		return "for orientation"
+	case median(share50) <= rowsTarget && median(share99) <= rowsTarget:
+		return fmt.Sprintf("reached (at most %g)", rowsTarget)
+	}
+	return fmt.Sprintf("missed (at most %g)", rowsTarget)
 }
 
 type rowsRun struct {
 	*writers
+
 	redis *redis.Client
 }
 
@@ -150,13 +117,13 @@ func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error)
 	return least, nil
 }
 
-// run sends n orders on their way and returns what each of them waited, in milliseconds, sorted.
+// run sends n orders on their way and returns what each of them waited, in milliseconds.
 func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]float64, error) {
 	if err := errors.Join(r.fresh(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
 		return nil, err
 	}
-	orders := newOrders(r.ids, 0, n)
-	watch := &watch{database: r.store, committed: make([]atomic.Int64, n), tally: newTally(n)}
+	orders := r.ids.orders(n)
+	watch := &watch{store: r.Store, committed: make([]atomic.Int64, n), tally: newTally(n)}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	push, done, err := way.start(serving, watch)
@@ -177,17 +144,11 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 	for i := range waits {
 		waits[i] = time.Unix(0, watch.committed[i].Load()).Sub(due(i)).Seconds() * 1e3
 	}
-	slices.Sort(waits)
 	return waits, r.count(ctx, "orders", n)
 }
 
 // arrive pushes each order when it is due. Enough hands push that a slow push delays no other.
-func arrive(
-	ctx context.Context,
-	orders []sale.Order,
-	due func(int) time.Time,
-	push func(context.Context, sale.Order) error,
-) error {
+func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, push pusher) error {
 	const hands = 16
 	var all sync.WaitGroup
 	errs := make([]error, hands)
@@ -205,14 +166,14 @@ func arrive(
 
 // watch notes when an order has been committed first.
 type watch struct {
-	*database
+	store     *store.Store
 	committed []atomic.Int64 // ns since 1970, by serial
 	tally     *tally
 }
 
 // Write is the store's.
 func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
-	if err := w.database.Write(ctx, orders); err != nil {
+	if err := w.store.Write(ctx, orders); err != nil {
 		return err
 	}
 	now := time.Now().UnixNano()
@@ -224,19 +185,12 @@ func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
 	return nil
 }
 
-func ours(
-	client *redis.Client,
-) func(context.Context, worker.Store) (func(context.Context, sale.Order) error, func(), error) {
-	return func(ctx context.Context, db worker.Store) (func(context.Context, sale.Order) error, func(), error) {
+func ours(client *redis.Client) starter {
+	return func(ctx context.Context, db worker.Store) (pusher, func(), error) {
 		q := queue.NewList(client, 0, queue.Config{})
 		var all sync.WaitGroup
 		all.Go(func() { _ = worker.New(q, db, worker.Config{Log: slog.New(slog.DiscardHandler)}).Run(ctx) })
 		push := func(ctx context.Context, o sale.Order) error { return q.Push(ctx, o) }
 		return push, all.Wait, nil
 	}
-}
-
-// quantile of sorted values.
-func quantile(sorted []float64, q float64) float64 {
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

@@ -73,7 +73,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 			}
 		}
 		for after := int64(0); ctx.Err() == nil; {
-			changes, err := events.NewStore(r.store.DB).Changes(ctx, after, perBatch)
+			changes, err := events.NewStore(r.DB).Changes(ctx, after, perBatch)
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -85,8 +85,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 				continue
 			}
 			all := make([]*message.Message, len(changes))
-			for i, change := range changes {
-				e := events.Of(change)
+			for i, e := range changes {
 				all[i] = message.NewMessage(e.ID, []byte(e.Encode()))
 			}
 			var sending errgroup.Group

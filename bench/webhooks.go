@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/events"
 	"sluice/backend/events/webhook"
@@ -28,12 +29,11 @@ import (
 )
 
 const (
-	webhookCount   = 20_000                   // deliveries that wait when a run begins
-	webhookAnswers = time.Millisecond         // how long the receiver takes
-	webhookAtOnce  = 32                       // concurrent requests of an instance to an endpoint: the default
-	webhookUntil   = 5 * time.Minute          // a run that takes longer has failed
-	loopbackOnly   = "127.0.0.0/8"            // what instances may connect to here
-	webhookURL     = "http://%s/hooks/sluice" // of the receiver
+	webhookCount   = 20_000           // deliveries that wait when a run begins
+	webhookAnswers = time.Millisecond // how long the receiver takes
+	webhookAtOnce  = 32               // concurrent requests of an instance to an endpoint: the default
+	webhookUntil   = 5 * time.Minute  // a run that takes longer has failed
+	loopbackOnly   = "127.0.0.0/8"    // what instances may connect to here
 )
 
 // webhooks measures how fast deliveries that wait in SQL are posted, signed and written down, by one instance and by
@@ -42,18 +42,14 @@ func webhooks(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	n := flags.Int("deliveries", webhookCount, "deliveries in a run")
-	asJSON := flags.Bool("json", false, "print JSON instead of a table")
-	if err := flags.Parse(args); err != nil {
-		return errOf(err)
-	}
-	if *rounds < 1 || *n < 1 || flags.NArg() > 0 {
-		return usageError("rounds and deliveries must be positive, and there are no arguments")
-	}
-	r, err := newWebhookRun(ctx, s, *n)
-	if err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
-	const one, two, ten, plain, plain2 = "one instance", "two instances", "one instance, ten endpoints", "http.Client, 32 concurrent", "http.Client, 64 concurrent"
+	r := newWebhookRun(s, *n)
+	const (
+		one, two, ten = "one instance", "two instances", "one instance, ten endpoints"
+		plain, plain2 = "http.Client, 32 concurrent", "http.Client, 64 concurrent"
+	)
 	c := contest{
 		name: "webhooks", unit: "deliveries",
 		contestants: []contestant{
@@ -73,37 +69,25 @@ func webhooks(ctx context.Context, s *stage, args []string) error {
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(os.Stdout, results)
-	}
 	printTable(os.Stdout, results)
 	return nil
 }
 
 type webhookRun struct {
-	n        int
-	url      string // of the database
-	receiver string // address
-	store    *webhook.Store
-	db       *pgx.Conn
-	ids      *ids
+	n     int
+	url   string // of the database
+	hook  string // URL of the receiver
+	store *webhook.Store
+	db    *pgx.Conn
+	ids   ids
 }
 
-func newWebhookRun(ctx context.Context, s *stage, n int) (*webhookRun, error) {
-	r := &webhookRun{n: n, url: testenv.StartPostgres(s).URL, receiver: s.address(), ids: newIDs()}
-	if _, err := s.startChild(childConfig{what: "receiver", listen: r.receiver}); err != nil {
-		return nil, err
-	}
-	db, err := openDatabase(ctx, s, r.url, store.Config{})
-	if err != nil {
-		return nil, err
-	}
-	r.store = webhook.NewStore(db.DB)
-	if r.db, err = pgx.Connect(ctx, r.url); err != nil {
-		return nil, err
-	}
-	s.Cleanup(func() { _ = r.db.Close(context.WithoutCancel(ctx)) })
-	return r, nil
+func newWebhookRun(s *stage, n int) *webhookRun {
+	r := &webhookRun{n: n, url: testenv.StartPostgres(s).URL}
+	r.hook = "http://" + s.child(childConfig{what: "receiver"}).addr + "/hooks/sluice"
+	db, sql := openDatabase(s, r.url, nil)
+	r.store, r.db = webhook.NewStore(db), sql
+	return r
 }
 
 // receive is the shop: it takes a millisecond and is content.
@@ -119,14 +103,8 @@ func receive(ctx context.Context, ln net.Listener) error {
 			w.WriteHeader(http.StatusNoContent)
 		}),
 	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ln) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return server.Close()
-	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	return server.Serve(ln)
 }
 
 // written refills the tables with n deliveries of different orders, spread over the endpoints.
@@ -137,12 +115,9 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 		}
 	}
 	for k := range endpoints {
-		sales := []string{"s" + strconv.Itoa(k)} // each hears of a sale of its own
 		e := webhook.Endpoint{
-			ID:     fmt.Sprintf("ep_%d", k),
-			URL:    fmt.Sprintf(webhookURL, r.receiver),
-			Secret: webhook.NewSecret(),
-			Sales:  sales,
+			ID: fmt.Sprintf("ep_%d", k), URL: r.hook, Secret: webhook.NewSecret(),
+			Sales: []string{"s" + strconv.Itoa(k)}, // each hears of a sale of its own
 		}
 		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
 			return err
@@ -152,22 +127,9 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	for i := range batch {
 		id := r.ids.next()
 		batch[i] = events.Event{
-			ID: events.ID(
-				id,
-				sale.StatusCreated,
-			),
-			Type:    events.Created,
-			OrderID: id,
-			SaleID:  "s" + strconv.Itoa(i%endpoints),
-			Buyer:   buyerName(i),
-			Slot:    1,
-			Price: sale.Price{
-				Amount:   9990,
-				Currency: "EUR",
-			},
-			Was:      sale.StatusQueued,
-			At:       time.Now().Add(time.Second),
-			Position: int64(i + 1),
+			ID: events.ID(id, sale.StatusCreated), Type: events.Created, OrderID: id, SaleID: "s" + strconv.Itoa(i%endpoints),
+			Buyer: buyerName(i), Slot: 1, Price: sale.Price{Amount: 9990, Currency: "EUR"}, Was: sale.StatusQueued,
+			At: time.Now().Add(time.Second), Position: int64(i + 1),
 		}
 	}
 	h := webhook.Handler(r.store, func(int64) {})
@@ -179,38 +141,45 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	return nil
 }
 
-// everything is a Progress that is done with everything.
-type everything struct{}
+// everything is written.
+func everything(context.Context) int64 { return math.MaxInt64 }
 
-func (everything) Position(context.Context) int64 { return math.MaxInt64 }
-
-// delivered is Metrics that signals when all deliveries are done.
+// delivered counts the deliveries that are recorded, and signals when all are done.
 type delivered struct {
 	tally *tally
-	mu    sync.Mutex
-	other map[string]int
+	other atomic.Int64 // attempts that failed
 }
 
-func (d *delivered) Attempted(_, outcome string, n int) {
-	if outcome == "delivered" {
-		d.tally.add(n)
-		return
+// countingStore is the store of one sender.
+type countingStore struct {
+	*webhook.Store
+	counts *delivered
+}
+
+func (s countingStore) RecordResults(ctx context.Context, endpoint string, results []webhook.Result) (int, error) {
+	lost, err := s.Store.RecordResults(ctx, endpoint, results)
+	if err != nil {
+		return lost, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.other[outcome] += n
+	done := 0
+	for _, r := range results {
+		if r.State == webhook.DeliveryDelivered {
+			done++
+		}
+	}
+	s.counts.tally.add(done)
+	s.counts.other.Add(int64(len(results) - done + lost))
+	return lost, nil
 }
-
-func (*delivered) Took(time.Duration) {}
 
 // instances measures senders as the program runs them, each with its own connections to the database and to the
 // receiver.
-func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (float64, error) {
+func (r *webhookRun) instances(instances, endpoints int) measurement {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		if err := r.written(ctx, endpoints); err != nil {
 			return 0, err
 		}
-		d := &delivered{tally: newTally(r.n), other: map[string]int{}}
+		d := &delivered{tally: newTally(r.n)}
 		run, stop := context.WithCancel(ctx)
 		var running sync.WaitGroup
 		defer running.Wait()
@@ -222,10 +191,8 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 				return 0, err
 			}
 			client := outbound.New(outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix(loopbackOnly)}})
-			senders = append(
-				senders,
-				webhook.NewSender(webhook.NewStore(db), client, everything{}, webhook.SenderConfig{Metrics: d}),
-			)
+			counting := countingStore{webhook.NewStore(db), d}
+			senders = append(senders, webhook.NewSender(counting, client, everything, webhook.SenderConfig{}))
 			defer func() { stop(); running.Wait(); client.Close(); _ = db.Close() }()
 		}
 		limit, cancel := context.WithTimeout(ctx, webhookUntil)
@@ -249,20 +216,16 @@ func (r *webhookRun) instances(instances, endpoints int) func(context.Context) (
 // check looks whether each was delivered once, and is in the log.
 func (r *webhookRun) check(ctx context.Context, d *delivered) error {
 	var done, attempts int
-	err := r.db.QueryRow(
-		ctx,
-		"SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), (SELECT count(*) FROM webhook_attempts WHERE "+
-			"status = 204)",
-	).
-		Scan(&done, &attempts)
-	if err == nil && (done != r.n || attempts != r.n || len(d.other) > 0) {
-		err = fmt.Errorf("%d delivered by %d attempts, and %v; want %d", done, attempts, d.other, r.n)
+	err := r.db.QueryRow(ctx, "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), "+
+		"(SELECT count(*) FROM webhook_attempts WHERE status = 204)").Scan(&done, &attempts)
+	if err == nil && (done != r.n || attempts != r.n || d.other.Load() > 0) {
+		err = fmt.Errorf("%d delivered by %d attempts, and %d others; want %d", done, attempts, d.other.Load(), r.n)
 	}
 	return err
 }
 
 // plainly posts texts of the same length to the same receiver, atOnce concurrently.
-func (r *webhookRun) plainly(atOnce int) func(context.Context) (float64, error) {
+func (r *webhookRun) plainly(atOnce int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		if err := r.written(ctx, 1); err != nil { // also so that both sides begin alike
 			return 0, err
@@ -276,32 +239,25 @@ func (r *webhookRun) plainly(atOnce int) func(context.Context) (float64, error) 
 			Timeout:   15 * time.Second,
 		}
 		defer client.CloseIdleConnections()
-		next, failed := make(chan struct{}), make(chan error, atOnce)
-		var wg sync.WaitGroup
-		begin := time.Now()
-		for range atOnce {
-			wg.Go(func() {
-				var first error
-				for range next {
-					if err := post(ctx, client, fmt.Sprintf(webhookURL, r.receiver), body); err != nil && first == nil {
-						first = err
-					}
-				}
-				failed <- first
-			})
-		}
+		next := make(chan struct{}, r.n)
 		for range r.n {
 			next <- struct{}{}
 		}
 		close(next)
-		wg.Wait()
-		took := time.Since(begin)
-		close(failed)
-		var err error
-		for e := range failed {
-			err = errors.Join(err, e)
+		var all errgroup.Group
+		begin := time.Now()
+		for range atOnce {
+			all.Go(func() error {
+				for range next {
+					if err := post(ctx, client, r.hook, body); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}
-		return float64(r.n) / took.Seconds(), err
+		err := all.Wait()
+		return float64(r.n) / time.Since(begin).Seconds(), err
 	}
 }
 

@@ -63,10 +63,10 @@ type AdminSale struct {
 	Applied  bool       `json:"applied"`   // Redis has this version
 
 	// PausedBy is the actor and the reason of a pause. Sales does not return it.
-	PausedBy string `json:"paused_by"`
+	PausedBy string `json:"paused_by,omitempty"`
 	// DrainSeconds is the estimated time until all accepted orders are in the database. It is nil if unknown. Sales does
 	// not return it.
-	DrainSeconds *float64 `json:"drain_seconds"`
+	DrainSeconds *float64 `json:"drain_seconds,omitempty"`
 }
 
 // Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, Ready, Delayed, Leased,
@@ -109,17 +109,13 @@ func (a *Admin) CreateSale(ctx context.Context, s NewSale) (created AdminSale, e
 
 // Sales returns all sales, oldest first.
 func (a *Admin) Sales(ctx context.Context) ([]AdminSale, error) {
-	var list struct {
-		Sales []AdminSale `json:"sales"`
-	}
-	err := a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/sales"}, &list)
+	list, err := get[struct{ Sales []AdminSale }](ctx, &a.conn, "/admin/v1/sales")
 	return list.Sales, err
 }
 
 // Sale returns a sale. The error matches NotFound if it does not exist.
-func (a *Admin) Sale(ctx context.Context, id string) (s AdminSale, err error) {
-	err = a.Do(ctx, Request{Method: http.MethodGet, Path: salePath(id)}, &s)
-	return s, err
+func (a *Admin) Sale(ctx context.Context, id string) (AdminSale, error) {
+	return get[AdminSale](ctx, &a.conn, salePath(id))
 }
 
 // Pause pauses a sale. Purchases are rejected until Resume.
@@ -142,9 +138,8 @@ func (a *Admin) Close(ctx context.Context, id string) (AdminSale, error) {
 	return a.change(ctx, id, "close")
 }
 
-func (a *Admin) change(ctx context.Context, id, verb string) (s AdminSale, err error) {
-	err = a.Do(ctx, Request{Method: http.MethodPost, Path: salePath(id) + "/" + verb, Body: struct{}{}}, &s)
-	return s, err
+func (a *Admin) change(ctx context.Context, id, verb string) (AdminSale, error) {
+	return post[AdminSale](ctx, &a.conn, salePath(id)+"/"+verb, struct{}{})
 }
 
 // Restock adds units to a sale. The key identifies the restock: repeated calls with the same key add the units once. If
@@ -159,13 +154,26 @@ func (a *Admin) Restock(ctx context.Context, id string, add int64, key string) (
 }
 
 // Audit counts all units of a sale at one instant, also while the sale is running.
-func (a *Admin) Audit(ctx context.Context, id string) (totals Audit, err error) {
-	err = a.Do(ctx, Request{Method: http.MethodGet, Path: salePath(id) + "/audit"}, &totals)
-	return totals, err
+func (a *Admin) Audit(ctx context.Context, id string) (Audit, error) {
+	return get[Audit](ctx, &a.conn, salePath(id)+"/audit")
 }
 
-// Queue is the state of the order queue, in orders.
+// Queue is the state of the order queue: its counts over all shards, and each shard.
 type Queue struct {
+	QueueCounts
+	MaxReady int64        `json:"max_ready"` // a shard with so many ready orders accepts no more
+	Shards   []QueueShard `json:"shards"`
+}
+
+// QueueShard is the state of one shard of the order queue.
+type QueueShard struct {
+	Shard int `json:"shard"`
+	QueueCounts
+	DrainedPerSecond *float64 `json:"drained_per_second"` // nil if unknown
+}
+
+// QueueCounts counts orders by their state.
+type QueueCounts struct {
 	Ready            int64   `json:"ready"`   // wait for a worker
 	Delayed          int64   `json:"delayed"` // wait for their next attempt
 	Leased           int64   `json:"leased"`  // are being processed
@@ -177,7 +185,6 @@ type Queue struct {
 }
 
 // Queue returns the state of the order queue.
-func (a *Admin) Queue(ctx context.Context) (q Queue, err error) {
-	err = a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/queue"}, &q)
-	return q, err
+func (a *Admin) Queue(ctx context.Context) (Queue, error) {
+	return get[Queue](ctx, &a.conn, "/admin/v1/queue")
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"iter"
-	"net/http"
 	"net/url"
 	"time"
 )
@@ -16,11 +15,11 @@ type AdminOrder struct {
 	Status      Status     `json:"status"`
 	CreatedAt   time.Time  `json:"created_at"`
 	UpdatedAt   time.Time  `json:"updated_at"`
-	PayBy       *time.Time `json:"pay_by"`
-	Reference   string     `json:"reference"` // the provider's id of the payment
-	CancelledBy string     `json:"cancelled_by"`
-	Reason      string     `json:"reason"`    // reason for the cancellation
-	Returning   bool       `json:"returning"` // cancelled, and the unit is not back in stock yet
+	PayBy       *time.Time `json:"pay_by,omitempty"`
+	Reference   string     `json:"reference,omitempty"` // the provider's id of the payment
+	CancelledBy string     `json:"cancelled_by,omitempty"`
+	Reason      string     `json:"reason,omitempty"` // reason for the cancellation
+	Returning   bool       `json:"returning"`        // cancelled, and the unit is not back in stock yet
 }
 
 // OrderFilter selects orders. The zero value selects all.
@@ -39,39 +38,45 @@ func (a *Admin) Orders(ctx context.Context, f OrderFilter) iter.Seq2[AdminOrder,
 }
 
 // Order returns an order in the database. The error matches NotFound if it does not exist.
-func (a *Admin) Order(ctx context.Context, id string) (o AdminOrder, err error) {
-	err = a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/orders/" + url.PathEscape(id)}, &o)
-	return o, err
+func (a *Admin) Order(ctx context.Context, id string) (AdminOrder, error) {
+	return get[AdminOrder](ctx, &a.conn, "/admin/v1/orders/"+url.PathEscape(id))
 }
 
 // CancelOrder cancels an unpaid order, returns its unit to stock and lets the buyer buy again. Repeated calls have no
 // further effect.
-func (a *Admin) CancelOrder(ctx context.Context, id, reason string) (o AdminOrder, err error) {
-	path := "/admin/v1/orders/" + url.PathEscape(id) + "/cancel"
-	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &o)
-	return o, err
+func (a *Admin) CancelOrder(ctx context.Context, id, reason string) (AdminOrder, error) {
+	return post[AdminOrder](ctx, &a.conn, "/admin/v1/orders/"+url.PathEscape(id)+"/cancel", reasonBody(reason))
 }
 
 // DeadLetter is an accepted order that could not be written to the database.
 type DeadLetter struct {
 	Key        string    `json:"key"` // the argument of RetryDead and CancelDead
-	OrderID    string    `json:"order_id"`
-	SaleID     string    `json:"sale_id"`
-	Buyer      string    `json:"buyer"`
+	OrderID    string    `json:"order_id,omitempty"`
+	SaleID     string    `json:"sale_id,omitempty"`
+	Buyer      string    `json:"buyer,omitempty"`
+	Message    string    `json:"message,omitempty"` // encoded: order id, sale, slot of the buyer, serial, buyer
+	Raw        string    `json:"raw,omitempty"`     // the text of an entry that is not an order; such an entry holds no unit
 	Reason     string    `json:"reason"`
-	Attempts   int       `json:"attempts"`
-	Crashes    int       `json:"crashes"` // workers that crashed while processing it
+	Attempts   int       `json:"attempts"` // the length of History
+	History    []Attempt `json:"history"`  // oldest first
+	Crashes    int       `json:"crashes"`  // workers that crashed while processing it
 	DiedAt     time.Time `json:"died_at"`
 	Cancelling bool      `json:"cancelling"` // a cancellation has started
 	Units      int       `json:"units"`      // units that it holds
 	Unbacked   bool      `json:"unbacked"`   // holds no unit, because Redis had lost it
 }
 
+// Attempt is a failed attempt to write an order to the database.
+type Attempt struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+}
+
 // Settled is the result of retrying or cancelling a dead letter.
 type Settled struct {
 	Key       string `json:"key"`
-	OrderID   string `json:"order_id"`
-	SaleID    string `json:"sale_id"`
+	OrderID   string `json:"order_id,omitempty"`
+	SaleID    string `json:"sale_id,omitempty"`
 	Status    string `json:"status"`
 	GivenBack bool   `json:"given_back"` // the unit is back in stock
 }
@@ -85,19 +90,15 @@ func (a *Admin) DeadLetters(ctx context.Context, saleID string) iter.Seq2[DeadLe
 }
 
 // RetryDead requeues a dead letter.
-func (a *Admin) RetryDead(ctx context.Context, key, reason string) (s Settled, err error) {
-	path := "/admin/v1/dead/" + url.PathEscape(key) + "/retry"
-	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &s)
-	return s, err
+func (a *Admin) RetryDead(ctx context.Context, key, reason string) (Settled, error) {
+	return post[Settled](ctx, &a.conn, "/admin/v1/dead/"+url.PathEscape(key)+"/retry", reasonBody(reason))
 }
 
 // CancelDead cancels a dead letter, returns its unit to stock and lets the buyer buy again. Repeated calls have no
 // further effect. The status is "cancelled"; "dropped" if the database cannot store the order; or the status of the
 // order if it is in the database after all.
-func (a *Admin) CancelDead(ctx context.Context, key, reason string) (s Settled, err error) {
-	path := "/admin/v1/dead/" + url.PathEscape(key) + "/cancel"
-	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, &s)
-	return s, err
+func (a *Admin) CancelDead(ctx context.Context, key, reason string) (Settled, error) {
+	return post[Settled](ctx, &a.conn, "/admin/v1/dead/"+url.PathEscape(key)+"/cancel", reasonBody(reason))
 }
 
 func reasonBody(reason string) map[string]string { return map[string]string{"reason": reason} }

@@ -9,18 +9,23 @@ import (
 
 // Endpoint is a receiver of webhooks.
 type Endpoint struct {
-	ID        string    `json:"id"`
-	URL       string    `json:"url"`
-	Title     string    `json:"title"`
-	Types     []string  `json:"types"` // empty: all
-	Sales     []string  `json:"sales"` // empty: all
-	Strict    bool      `json:"strict"`
-	State     string    `json:"state"` // active, paused or disabled
-	Reason    string    `json:"reason"`
-	CreatedAt time.Time `json:"created_at"`
-	Waiting   int64     `json:"waiting"`
-	Failed    int64     `json:"failed"` // failed deliveries
-	Secret    string    `json:"secret"` // set by CreateEndpoint only
+	ID               string     `json:"id"`
+	URL              string     `json:"url"`
+	Title            string     `json:"title"`
+	Types            []string   `json:"types"` // empty: all
+	Sales            []string   `json:"sales"` // empty: all
+	Strict           bool       `json:"strict"`
+	State            string     `json:"state"` // active, paused or disabled
+	Reason           string     `json:"reason"`
+	CreatedAt        time.Time  `json:"created_at"`
+	CreatedBy        string     `json:"created_by"`
+	OldSecretUntil   *time.Time `json:"old_secret_until,omitempty"` // after a rotation
+	FailingSince     *time.Time `json:"failing_since,omitempty"`
+	HeldUntil        *time.Time `json:"held_until,omitempty"` // no delivery is sent before
+	Waiting          int64      `json:"waiting"`
+	Failed           int64      `json:"failed"`             // failed deliveries
+	OldestAgeSeconds float64    `json:"oldest_age_seconds"` // age of the oldest waiting delivery
+	Secret           string     `json:"secret,omitempty"`   // set by CreateEndpoint only
 }
 
 // NewEndpoint describes an endpoint to create.
@@ -41,10 +46,7 @@ func (a *Admin) CreateEndpoint(ctx context.Context, e NewEndpoint) (created Endp
 
 // Endpoints returns all endpoints, oldest first.
 func (a *Admin) Endpoints(ctx context.Context) ([]Endpoint, error) {
-	var list struct {
-		Webhooks []Endpoint `json:"webhooks"`
-	}
-	err := a.Do(ctx, Request{Method: http.MethodGet, Path: "/admin/v1/webhooks"}, &list)
+	list, err := get[struct{ Webhooks []Endpoint }](ctx, &a.conn, "/admin/v1/webhooks")
 	return list.Webhooks, err
 }
 

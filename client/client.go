@@ -7,6 +7,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -110,15 +111,9 @@ func newConn(base string, options []Option) (conn, error) {
 	direct := *c.http
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &direct
-	if c.retry.Attempts <= 0 {
-		c.retry.Attempts = 8
-	}
-	if c.retry.InitialDelay <= 0 {
-		c.retry.InitialDelay = 250 * time.Millisecond
-	}
-	if c.retry.MaxDelay <= 0 {
-		c.retry.MaxDelay = 10 * time.Second
-	}
+	c.retry.Attempts = cmp.Or(max(c.retry.Attempts, 0), 8)
+	c.retry.InitialDelay = cmp.Or(max(c.retry.InitialDelay, 0), 250*time.Millisecond)
+	c.retry.MaxDelay = cmp.Or(max(c.retry.MaxDelay, 0), 10*time.Second)
 	return c, nil
 }
 

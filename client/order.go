@@ -58,9 +58,8 @@ func (c *Client) Buy(ctx context.Context, saleID, key string) (Accepted, error) 
 }
 
 // Order returns an order of this buyer. The error matches NotFound for an order of another buyer.
-func (c *Client) Order(ctx context.Context, id string) (o Order, err error) {
-	err = c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/orders/" + url.PathEscape(id)}, &o)
-	return o, err
+func (c *Client) Order(ctx context.Context, id string) (Order, error) {
+	return get[Order](ctx, &c.conn, "/v1/orders/"+url.PathEscape(id))
 }
 
 // hold is the duration for which the server delays its response to WaitOrder. Its limit is 30 s.
@@ -88,9 +87,6 @@ func (c *Client) WaitOrder(ctx context.Context, id string) (o Order, err error) 
 
 // Points returns the points of the buyer.
 func (c *Client) Points(ctx context.Context) (int64, error) {
-	var balance struct {
-		Points int64 `json:"points"`
-	}
-	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/me/points"}, &balance)
+	balance, err := get[struct{ Points int64 }](ctx, &c.conn, "/v1/me/points")
 	return balance.Points, err
 }

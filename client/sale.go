@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"time"
 )
@@ -40,15 +39,11 @@ type Sale struct {
 
 // Sales returns all sales, earliest opening first.
 func (c *Client) Sales(ctx context.Context) ([]Sale, error) {
-	var list struct {
-		Sales []Sale `json:"sales"`
-	}
-	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/sales"}, &list)
+	list, err := get[struct{ Sales []Sale }](ctx, &c.conn, "/v1/sales")
 	return list.Sales, err
 }
 
 // Sale returns a sale. The error matches NotFound if it does not exist.
-func (c *Client) Sale(ctx context.Context, id string) (s Sale, err error) {
-	err = c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/sales/" + url.PathEscape(id)}, &s)
-	return s, err
+func (c *Client) Sale(ctx context.Context, id string) (Sale, error) {
+	return get[Sale](ctx, &c.conn, "/v1/sales/"+url.PathEscape(id))
 }

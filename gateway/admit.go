@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"errors"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"sluice/gateway/internal/ascii"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 )
@@ -26,17 +28,20 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	now := g.instant()
 	if len(x.rules) > byIP {
 		var err error
-		buyer := g.verifier.cached(x.Headers.Token())
-		if buyer == nil {
+		raw := ascii.String(x.Headers.Token())
+		buyer, cached := g.keys.Cached(raw)
+		if !cached {
 			if i := g.table.Peek(now, x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
 				g.refuse(ctx, x, i)
 				return 0, false
 			}
-			buyer, err = g.verifier.verify(x.Headers.Token())
+			if buyer, err = g.keys.Verify(raw); raw == "" {
+				err = errNoToken
+			}
 		}
 		switch {
 		case err == nil:
-			x.identify(byIP, buyer)
+			x.identify(byIP, buyer, g.buyers.Text(buyer))
 		case isEnforced(x.rules[byIP:]):
 			if i := g.table.Take(now, x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
 				g.refuse(ctx, x, i)
@@ -72,12 +77,14 @@ func (x *exchange) match(rules []*rule, method []byte, key limit.Key) {
 	}
 }
 
-// identify sets the key of the rules from index first.
-func (x *exchange) identify(first int, buyer *verified) {
+var errNoToken = errors.New("no token")
+
+// identify sets the buyer, and the key of the rules from index first.
+func (x *exchange) identify(first int, buyer string, key limit.Key) {
 	for i := first; i < len(x.checks); i++ {
-		x.checks[i].Key = buyer.key
+		x.checks[i].Key = key
 	}
-	x.buyer = buyer.subject
+	x.buyer = buyer
 }
 
 // truncate removes the rules from index n.

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"regexp"
 	"slices"
@@ -187,59 +186,6 @@ func TestRequestsWithoutValidTokenAreRefused(t *testing.T) {
 	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "Authorization: BEARER   "+good), 200)
 	// Without a rule by token, no token is required.
 	mustHave(t, e.send(t, "GET", "/v1/orders/1", ""), 200)
-}
-
-// A cached token expires like the token itself, and is not accepted for a similar one.
-func TestCachedTokensExpire(t *testing.T) {
-	key, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := newBackend(t, nil)
-	e := serve(t, shop, []string{b.address()})
-	now := time.Now()
-	e.verifier.now = func() time.Time { return now }
-	if e.verifier.keys, err = token.OpenAt("", secret, e.verifier.now); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := key.Sign("ann", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := e.verifier.cached([]byte(raw)); got != nil {
-		t.Fatalf("cached before its verification: %+v", got)
-	}
-	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
-		t.Fatalf("verify: %+v, %v", got, err)
-	}
-	if got := e.verifier.cached([]byte(raw)); got == nil || got.subject != "ann" {
-		t.Fatalf("cached: %+v", got)
-	}
-	alike := []byte(raw[:len(raw)-2] + "AA")
-	if _, err := e.verifier.verify(alike); err == nil || e.verifier.cached(alike) != nil {
-		t.Fatal("a token similar to a cached one is accepted")
-	}
-	// Hashes may collide.
-	for i := range e.verifier.sets {
-		for j := range e.verifier.sets[i] {
-			entry := &e.verifier.sets[i][j]
-			entry.hash.Store(maphash.Bytes(e.verifier.seed, []byte(raw)))
-			entry.token.Store(&verified{raw: "another", subject: "eve", expires: now.Add(time.Hour), by: e.verifier.keys.Set()})
-		}
-	}
-	if got := e.verifier.cached([]byte(raw)); got != nil {
-		t.Fatalf("cached although the hash belongs to another token: %+v", got)
-	}
-	if got, err := e.verifier.verify([]byte(raw)); err != nil || got.subject != "ann" {
-		t.Fatalf("verify with a colliding hash: %+v, %v", got, err)
-	}
-	now = now.Add(2 * time.Minute)
-	if got := e.verifier.cached([]byte(raw)); got != nil {
-		t.Fatal("a cached token is accepted after its expiry")
-	}
-	if _, err := e.verifier.verify([]byte(raw)); err == nil {
-		t.Fatal("a token is valid after its expiry")
-	}
 }
 
 // The refusal does not depend on the token, cached or not.

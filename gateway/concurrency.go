@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"sluice/gateway/internal/ascii"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/internal/problem"
@@ -81,14 +82,14 @@ func (g *Gateway) refuseConcurrent(ctx *fasthttp.RequestCtx, s *snapshot, x *exc
 }
 
 // overRateLimit refuses the request if a rate limit is exceeded, and reports whether it did. It does not verify the
-// token: the limits by buyer apply only if the token is in the verifier's cache.
+// token: the limits by buyer apply only if the token is cached.
 func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) bool {
 	method := ctx.Request.Header.Method()
 	x.match(s.ip, method, x.key)
 	byIP := len(x.rules)
 	x.match(s.token, method, limit.Key{})
-	if buyer := g.verifier.cached(x.Headers.Token()); buyer != nil && len(x.rules) > byIP {
-		x.identify(byIP, buyer)
+	if buyer, ok := g.keys.Cached(ascii.String(x.Headers.Token())); ok && len(x.rules) > byIP {
+		x.identify(byIP, buyer, g.buyers.Text(buyer))
 	} else {
 		x.truncate(byIP)
 	}

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/gateway/proxy"
 )
 
 // Config configures a Gateway. Upstreams, a policy, and Secret or TokenKeys (or both) are required; all other fields
 // have defaults.
 type Config struct {
-	Listen    string   // host:port for Run
 	Upstreams []string // backends: host:port or http://host:port, at most 64
 
 	PolicyPath   string // policy file, reloaded when it changes
@@ -32,17 +33,11 @@ type Config struct {
 	TLSCert       string // PEM file of a certificate chain, for HTTP/1.1 over TLS; reloaded when it changes
 	TLSKey        string // PEM file of its key
 
-	Buckets  int // buckets of all rules; default limit.DefaultCapacity
-	MaxConns int // client connections, about 20 KB each; default 8192
+	Buckets int // buckets of all rules; default limit.DefaultCapacity
 
-	RequestTimeout time.Duration // for a client to send a complete request; default 5 s
-	IdleTimeout    time.Duration // of a client connection between requests; default 30 s
-	WriteTimeout   time.Duration // for a client to accept a part of a response; default 10 s
-	DialTimeout    time.Duration // to connect to a backend; default 1 s
-	AnswerTimeout  time.Duration // for a backend to respond; default 5 s
-	WaitTimeout    time.Duration // the same for the status of an order, which may wait for the order; default 40 s
-	SilenceTimeout time.Duration // between two parts of a streamed response; default 60 s, four heartbeats of a backend
-	DrainTimeout   time.Duration // for requests to finish after the context of Serve has ended; default 15 s
+	proxy.Limits
+	AnswerTimeout time.Duration // for a backend to respond; default 5 s
+	WaitTimeout   time.Duration // the same for the status of an order, which may wait for the order; default 40 s
 
 	SaleNotifications bool // invalidate cached refusals on notifications from a backend, instead of within a second
 
@@ -53,20 +48,14 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	for d, otherwise := range map[*time.Duration]time.Duration{
-		&c.RequestTimeout: 5 * time.Second, &c.IdleTimeout: 30 * time.Second, &c.WriteTimeout: 10 * time.Second,
-		&c.DialTimeout: time.Second, &c.AnswerTimeout: 5 * time.Second, &c.WaitTimeout: 40 * time.Second,
-		&c.SilenceTimeout: time.Minute, &c.DrainTimeout: 15 * time.Second,
-	} {
-		if *d <= 0 {
-			*d = otherwise
-		}
+	if c.AnswerTimeout <= 0 {
+		c.AnswerTimeout = 5 * time.Second
+	}
+	if c.WaitTimeout <= 0 {
+		c.WaitTimeout = 40 * time.Second
 	}
 	if c.PerClient <= 0 || c.PerClient > 65535 {
 		c.PerClient = DefaultPerClient
-	}
-	if c.MaxConns <= 0 {
-		c.MaxConns = 8 << 10
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -47,7 +47,8 @@ type Gateway struct {
 	access      *accessLog // may be nil
 
 	concurrency *concurrencyLimiter
-	verifier    *verifier
+	keys        *token.File
+	buyers      limit.Namer
 	table       *limit.Table
 	refusals    *refusalcache.Cache
 	proxy       *proxy.Proxy
@@ -62,31 +63,21 @@ type Gateway struct {
 func New(config Config) (*Gateway, error) {
 	config.setDefaults()
 	g := &Gateway{config: config, log: config.Logger, wall: time.Now, table: limit.NewTable(config.Buckets),
-		concurrency: newConcurrencyLimiter(config.PerClient)}
+		buyers: limit.NewNamer(), concurrency: newConcurrencyLimiter(config.PerClient)}
 	g.exchanges.New = func() any { return &exchange{} }
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
-	var errs []error
-	check := func(err error) {
-		if err != nil {
-			errs = append(errs, err)
-		}
+	var errs [4]error
+	var p *policy.Policy
+	g.keys, errs[0] = openKeys(config.TokenKeys, config.Secret, g.log)
+	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
+	g.proxy, errs[2] = g.newProxy()
+	p, errs[3] = g.readPolicy()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
 	}
-	var err error
-	g.verifier, err = openVerifier(config.TokenKeys, config.Secret, g.log)
-	check(err)
-	g.metrics, err = newMetrics(config.Registry)
-	check(err)
-	g.certificate, err = readCertificate(config.TLSCert, config.TLSKey)
-	check(err)
-	g.proxy, err = g.newProxy()
-	check(err)
-	p, err := g.readPolicy()
-	check(err)
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
+	g.metrics = newMetrics(config.Registry)
 	if g.elapsed = config.Now; g.elapsed == nil {
 		g.elapsed = g.proxy.Elapsed
 	}
@@ -102,9 +93,7 @@ func (g *Gateway) newProxy() (*proxy.Proxy, error) {
 	config := proxy.Config{
 		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
 		Logger: c.Logger, Registry: c.Registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
-		MaxConns: c.MaxConns, MaxBody: maxBody,
-		RequestTimeout: c.RequestTimeout, IdleTimeout: c.IdleTimeout, WriteTimeout: c.WriteTimeout,
-		DialTimeout: c.DialTimeout, SilenceTimeout: c.SilenceTimeout, DrainTimeout: c.DrainTimeout,
+		MaxBody: maxBody, Limits: c.Limits,
 		Now: c.Now, Dial: c.dial,
 	}
 	if g.certificate != nil {
@@ -125,26 +114,20 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	return nil, errors.New("no policy: name a policy file")
 }
 
-// openVerifier warns about private keys, which an edge does not need.
-func openVerifier(path, secret string, log *slog.Logger) (*verifier, error) {
-	keys, err := token.Open(path, secret)
+// openKeys opens the keys with a cache of tokens, because in a flood the same buyers return. It warns about private
+// keys, which an edge does not need.
+func openKeys(path, secret string, log *slog.Logger) (*token.File, error) {
+	keys, err := token.OpenWith(path, secret, token.Options{Cache: cachedTokens})
 	if err != nil {
 		return nil, err
 	}
 	if private := keys.Set().Private(); len(private) > 0 {
 		log.Warn("token key file contains private keys, which an edge does not need", "keys", private)
 	}
-	return newVerifier(keys, limit.NewNamer()), nil
+	return keys, nil
 }
 
-// Run listens on the configured address and serves until ctx ends.
-func (g *Gateway) Run(ctx context.Context) error {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", g.config.Listen)
-	if err != nil {
-		return fmt.Errorf("gateway: listen: %w", err)
-	}
-	return g.Serve(ctx, ln)
-}
+const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
 // Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event
 // streams, waits up to DrainTimeout for other requests, and closes what remains. It returns nil if all requests
@@ -213,7 +196,7 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	x.logged = true
 	g.handle(ctx, x, client)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
-	if x.Headers.Close() || client != nil && client.Chunked() {
+	if x.Headers.Close || client != nil && client.Chunked() {
 		ctx.SetConnectionClose()
 	}
 }
@@ -224,7 +207,7 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Co
 		return
 	}
 	p := g.policy.Load()
-	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded())
+	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
 	if g.handleReserved(ctx, x, client) {
 		return
 	}
@@ -256,7 +239,11 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 		return false
 	}
 	if ctx.IsConnect() || ctx.IsTrace() {
-		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowedMethods(x.path))
+		allowed := "GET, HEAD, POST"
+		if reservedPath(x.path) == healthPath {
+			allowed = "GET, HEAD"
+		}
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
 		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
 		return false
 	}

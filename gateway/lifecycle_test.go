@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/policy"
+	"sluice/gateway/proxy"
 	"sluice/test/testenv"
 )
 
@@ -95,7 +96,7 @@ func TestDrainClosesConnectionsAfterTheTimeout(t *testing.T) {
 			Upstreams:    []string{b.address()},
 			PolicySource: []byte(open),
 			Secret:       secret,
-			DrainTimeout: 200 * time.Millisecond,
+			Limits:       proxy.Limits{DrainTimeout: 200 * time.Millisecond},
 		},
 	)
 	if err != nil {

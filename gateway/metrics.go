@@ -1,11 +1,11 @@
 package gateway
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/gateway/policy"
 	"sluice/gateway/refusalcache"
@@ -35,22 +35,16 @@ type metrics struct {
 }
 
 // newMetrics creates the metrics and registers them, unless registry is nil.
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
-	var all []prometheus.Collector
+func newMetrics(registry prometheus.Registerer) *metrics {
+	register := promauto.With(registry)
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
-		all = append(all, c)
-		return c
+		return register.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
 	}
 	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
-		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
-		all = append(all, v)
-		return v
+		return register.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
-		all = append(all, g)
-		return g
+		return register.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
 	}
 	m := &metrics{
 		requests:      vector("requests_total", "Requests by rule and verdict.", "rule", "verdict"),
@@ -61,22 +55,17 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		capacity:      gauge("bucket_capacity", "Available buckets. If all are in use, new clients are refused."),
 		policyReloads: vector("policy_reloads_total", "Reloads of a changed policy.", "result"),
 		keyReloads:    vector("token_key_reloads_total", "Reloads of a changed token key file.", "result"),
-		refusals: vector(
-			"cached_refusals_total",
-			"Purchases refused from the cache, by state of the sale.",
-			"state",
-		),
+		refusals:      vector("cached_refusals_total", "Purchases refused from the cache, by state of the sale.", "state"),
 		listFetches:   vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
 		bypassEntries: gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
 		notifications: counter("sale_notifications_total", "Sale notifications received from a backend."),
 		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take "+
 			"up to a second."),
+		rules: register.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
+			Help: "1 for each rule of the policy in force. The labels describe the rule."},
+			[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error"}),
 		byState: map[refusalcache.State]prometheus.Counter{},
 	}
-	m.rules = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
-		Help: "1 for each rule of the policy in force. The labels describe the rule."},
-		[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error"})
-	all = append(all, m.rules)
 	m.concurrencyDenied = m.requests.WithLabelValues(policy.ConcurrencyRule, "deny")
 	for class := 1; class <= 5; class++ {
 		m.byClass[class] = m.responses.WithLabelValues(string(rune('0'+class)) + "xx")
@@ -89,15 +78,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			v.WithLabelValues(result)
 		}
 	}
-	if registry == nil {
-		return m, nil
-	}
-	for _, c := range all {
-		if err := registry.Register(c); err != nil {
-			return m, fmt.Errorf("edge metrics: %w", err)
-		}
-	}
-	return m, nil
+	return m
 }
 
 // responded counts a response.

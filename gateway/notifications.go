@@ -9,6 +9,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"time"
+
+	"sluice/internal/loop"
 )
 
 const (
@@ -22,23 +24,14 @@ const (
 // missed notification delays the effect of a change by up to a second.
 func (g *Gateway) followNotifications(ctx context.Context) {
 	wait := notificationRetry
-	for {
+	for ctx.Err() == nil {
 		connected, err := g.readNotifications(ctx)
-		if ctx.Err() != nil {
-			return
-		}
 		if connected {
 			wait = notificationRetry
 		}
 		g.log.Debug("sale notifications interrupted", "err", err)
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
+		loop.Sleep(ctx, wait/2+rand.N(wait/2))
 		wait = min(2*wait, notificationBackoff)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
 	}
 }
 

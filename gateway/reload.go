@@ -1,38 +1,31 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"sluice/gateway/policy"
+	"sluice/internal/reload"
 )
 
-// reloader reads a policy file and detects changes. It compares the text and not the modification time or size: a
-// file may be replaced by one with an old time, or change twice within the resolution of the file system. Not safe
-// for concurrent use.
+// reloader reads a policy file and detects changes. Not safe for concurrent use.
 type reloader struct {
-	path   string
-	loaded bool // read was called before
-	source string
-	failed string // error of the last read
+	path     string
+	detector reload.Detector
 }
 
 // read parses the file, and reports whether it has changed since the last call.
 func (r *reloader) read() (p *policy.Policy, changed bool, err error) {
 	source, err := policy.Source(r.path)
-	failed := ""
-	if err != nil {
-		failed = err.Error()
-	}
-	if r.loaded && failed == r.failed && (failed != "" || string(source) == r.source) {
+	if !r.detector.Changed(source, err) {
 		return nil, false, err
 	}
-	r.loaded, r.source, r.failed = true, string(source), failed
 	if err == nil {
 		p, err = policy.Parse(r.path, source)
 	}
@@ -65,20 +58,20 @@ func (g *Gateway) reloadPolicy() {
 
 // reloadKeys applies a changed token key file. An invalid one is logged once, and the previous keys stay in use.
 func (g *Gateway) reloadKeys() {
-	switch changed, err := g.verifier.keys.Reload(); {
+	switch changed, err := g.keys.Reload(); {
 	case err != nil:
 		g.metrics.keyReloads.WithLabelValues("error").Inc()
 		g.log.Error("token keys are invalid, keeping the previous ones", "err", err)
 	case changed:
 		g.metrics.keyReloads.WithLabelValues("ok").Inc()
-		g.log.Info("token keys reloaded", "keys", g.verifier.keys.Set().Names())
+		g.log.Info("token keys reloaded", "keys", g.keys.Set().Names())
 	}
 }
 
 // certificate is the TLS certificate of the edge. It is used for HTTP/1.1 only; HTTP/2 needs the nginx edge.
 type certificate struct {
 	certPath, keyPath string
-	seen              [2]fileState
+	detector          reload.Detector
 	current           atomic.Pointer[tls.Certificate]
 }
 
@@ -91,35 +84,27 @@ func readCertificate(certPath, keyPath string) (*certificate, error) {
 		return nil, errors.New("certificate or key missing: name both files, or none")
 	}
 	c := &certificate{certPath: certPath, keyPath: keyPath}
-	return c, c.read()
+	_, err := c.read()
+	return c, err
 }
 
-func (c *certificate) read() error {
-	c.seen = c.state()
-	pair, err := tls.LoadX509KeyPair(c.certPath, c.keyPath)
+// read uses the files, and reports whether they have changed since the last call.
+func (c *certificate) read() (changed bool, err error) {
+	cert, certErr := os.ReadFile(c.certPath)
+	key, keyErr := os.ReadFile(c.keyPath)
+	err = cmp.Or(certErr, keyErr)
+	if !c.detector.Changed(slices.Concat(cert, key), err) {
+		return false, nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.X509KeyPair(cert, key)
+	}
 	if err != nil {
-		return fmt.Errorf("certificate %s: %s", c.certPath, strings.TrimPrefix(err.Error(), "tls: "))
+		return true, fmt.Errorf("certificate %s: %s", c.certPath, strings.TrimPrefix(err.Error(), "tls: "))
 	}
 	c.current.Store(&pair)
-	return nil
-}
-
-func (c *certificate) state() [2]fileState {
-	return [2]fileState{stateOf(c.certPath), stateOf(c.keyPath)}
-}
-
-type fileState struct {
-	modified time.Time
-	size     int64
-}
-
-// stateOf returns the zero fileState if the file cannot be read.
-func stateOf(path string) fileState {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileState{}
-	}
-	return fileState{info.ModTime(), info.Size()}
+	return true, nil
 }
 
 func (c *certificate) config() *tls.Config {
@@ -134,13 +119,13 @@ func (c *certificate) config() *tls.Config {
 
 // reloadCertificate applies changed files. Invalid ones are logged once, and the previous certificate stays in use.
 func (g *Gateway) reloadCertificate() {
-	c := g.certificate
-	if c == nil || c.state() == c.seen {
+	if g.certificate == nil {
 		return
 	}
-	if err := c.read(); err != nil {
+	switch changed, err := g.certificate.read(); {
+	case err != nil:
 		g.log.Error("certificate is invalid, keeping the previous one", "err", err)
-		return
+	case changed:
+		g.log.Info("certificate reloaded")
 	}
-	g.log.Info("certificate reloaded")
 }

@@ -112,11 +112,3 @@ func overloadResponse() []byte {
 	_, _ = ctx.Response.WriteTo(&b)
 	return b.Bytes()
 }
-
-// allowedMethods returns the value of Allow for a method that the edge rejects.
-func allowedMethods(path []byte) string {
-	if reservedPath(path) == healthPath {
-		return "GET, HEAD"
-	}
-	return "GET, HEAD, POST"
-}

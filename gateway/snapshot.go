@@ -49,22 +49,25 @@ func newRule(r policy.Rule, old *rule, m *metrics) *rule {
 	counter := func(verdict string) prometheus.Counter { return m.requests.WithLabelValues(r.Name, verdict) }
 	prepared := &rule{Rule: r, allowed: counter("allow"), denied: counter("deny"), shadow: counter("shadow"),
 		failed: counter("error")}
-	count, period := r.Rate.Fraction()
-	l := limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay, Shadow: r.Mode == policy.Shadow,
-		FailOpen: r.OnError == policy.Allow}
+	l := LimitOf(r)
 	if old != nil {
 		prepared.limit = limit.Inherit(old.limit, l)
 	} else {
 		prepared.limit = limit.NewRule(l)
 	}
 	prepared.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
-	d := problem.New(
-		problem.RateLimited,
-		"Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.",
-	)
+	d := problem.New(problem.RateLimited,
+		"Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.")
 	d.ViolatedPolicies = []string{r.Name}
 	prepared.refusal = d.Body()
 	return prepared
+}
+
+// LimitOf returns the limit of a rule of a policy.
+func LimitOf(r policy.Rule) limit.Rule {
+	count, period := r.Rate.Fraction()
+	return limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay, Shadow: r.Mode == policy.Shadow,
+		FailOpen: r.OnError == policy.Allow}
 }
 
 // find returns the rule of s whose buckets r continues to use, or nil: the rule with the same name, key, rate and

@@ -69,7 +69,7 @@ func (r *tracer) decide(s *snapshot, q *edgetest.Request) (d edgetest.Decision) 
 	if x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI())); !ok || !x.ReadHeaders(ctx) {
 		r.t.Fatalf("the gateway rejects %q", head)
 	}
-	x.Client = forwardedFor(s.trusted, netip.MustParseAddr(q.Peer), x.Headers.Forwarded())
+	x.Client = forwardedFor(s.trusted, netip.MustParseAddr(q.Peer), x.Headers.Forwarded)
 	if want := netip.MustParseAddr(q.Client); x.Client != want {
 		r.t.Fatalf("%+v: client %v, want %v", *q, x.Client, want)
 	}

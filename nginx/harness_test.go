@@ -62,6 +62,9 @@ type edge struct {
 	log    *logBuffer
 	policy string // path
 	stop   func() error
+
+	// Another test's httptest.Server closes the idle connections of http.DefaultTransport.
+	transport *http.Transport
 }
 
 // startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter
@@ -88,7 +91,11 @@ func startEdgeThat(
 	t.Helper()
 	requireBinary(t)
 	dir := t.TempDir()
-	e := &edge{t: t, log: &logBuffer{}, policy: filepath.Join(dir, "policy.lua")}
+	e := &edge{
+		t: t, log: &logBuffer{}, policy: filepath.Join(dir, "policy.lua"),
+		transport: http.DefaultTransport.(*http.Transport).Clone(),
+	}
+	t.Cleanup(e.transport.CloseIdleConnections)
 	e.writePolicy(policy)
 	if len(backends) == 0 {
 		backends = []string{echo(t).addr}
@@ -158,7 +165,7 @@ func (e *edge) send(method, path, body string, headers ...string) answer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	response, err := http.DefaultTransport.RoundTrip(request.WithContext(ctx))
+	response, err := e.transport.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		e.t.Fatalf("%s %s: %v", method, path, err)
 	}

@@ -1,9 +1,11 @@
 package nginx
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,14 +42,16 @@ func verified(t rapid.TB, server *luaServer, w *tokentest.Issuer, now int64, tok
 	return strings.Split(out, "\n")
 }
 
-func TestEdgeVerifiesTokens(t *testing.T) {
+func TestEdgeVerifiesTokens(t *testing.T) { floors(t, testEdgeVerifiesTokens) }
+
+func testEdgeVerifiesTokens(t *testing.T, f *floor) {
 	w := tokentest.New()
 	cases := w.Cases()
 	var tokens []string
 	for _, c := range cases {
 		tokens = append(tokens, c.Token)
 	}
-	for i, got := range verified(t, requireLua(t), w, time.Now().Unix(), tokens) {
+	for i, got := range verified(t, f.lua(t), w, time.Now().Unix(), tokens) {
 		want := cases[i].Subject
 		if want == "" {
 			want = "-"
@@ -91,10 +95,12 @@ func TestEdgeAcceptsTokensOfAllKeysOnly(t *testing.T) {
 }
 
 // The edge and the gateway find the same buyer in every token.
-func TestGoAndLuaNeverDisagree(t *testing.T) {
-	w, server := tokentest.New(), requireLua(t)
+func TestGoAndLuaNeverDisagree(t *testing.T) { floors(t, testGoAndLuaNeverDisagree) }
+
+func testGoAndLuaNeverDisagree(t *testing.T, f *floor) {
+	w, server := tokentest.New(), f.lua(t)
 	at := time.Unix(1800000000, 0)
-	keys, err := token.OpenAt(w.File(t), w.Secret, func() time.Time { return at })
+	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +123,84 @@ func TestGoAndLuaNeverDisagree(t *testing.T) {
 	if good == 0 {
 		t.Error("no good token was drawn")
 	}
+}
+
+// Tokens at the bounds of what readers in memory may touch: segments without a byte, the longest token, signatures of
+// other lengths, and bytes that end a text in C.
+func TestGoAndLuaAgreeOnShapesOfTokens(t *testing.T) {
+	w := tokentest.New()
+	at := time.Unix(1800000000, 0)
+	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := base64.RawURLEncoding.EncodeToString
+	claims := func(more string) string { return `{"sub":"ann","exp":4102444800` + more + `}` }
+	var tokens []string
+	for _, key := range [][2]string{
+		{"HS256", ""}, {"HS256", tokentest.First}, {"EdDSA", tokentest.Edward}, {"RS256", tokentest.Rivest},
+	} {
+		header := `{"alg":"` + key[0] + `"}`
+		if key[1] != "" {
+			header = `{"alg":"` + key[0] + `","kid":"` + key[1] + `"}`
+		}
+		sign := func(claims string) string { return w.Sign(key[0], key[1], tokentest.Segments(header, claims)) }
+		good := sign(claims(""))
+		dot, middle := strings.LastIndexByte(good, '.'), strings.IndexByte(good, '.')
+		tokens = append(tokens, good, good[:dot], good[:dot+1], good[dot:], good[middle:], "."+good, good+".", "..", ".", "",
+			good+"\x00", "\x00"+good, good[:dot]+"\x00"+good[dot:], good[:dot]+"="+good[dot:], good[:middle]+"="+good[middle:],
+			good[:middle+1]+good[dot:], strings.ToUpper(good), good[:dot+1]+strings.Repeat("A", len(good)-dot-1))
+		for _, n := range []int{1, 41, 42, 43, 44, 45, 64, 85, 86, 87, 341, 342, 343} {
+			tokens = append(tokens, good[:dot+1]+strings.Repeat("A", n), good[:min(len(good), dot+1+n)],
+				good+strings.Repeat("=", n%4))
+		}
+		for _, with := range []string{"A", "B", "Q", "=", "-", "+", "/", "\n", "\x00", "\xff"} {
+			for _, end := range []int{middle, dot, len(good)} {
+				signed := min(end, dot)
+				tokens = append(tokens, good[:end-1]+with+good[end:],
+					w.Sign(key[0], key[1], good[:signed-1]+with+good[signed:dot]))
+			}
+		}
+		for _, more := range []string{"=", "==", "=A", "=AA", "=AAA", "=AAAA", "A", "AA", "A=="} {
+			tokens = append(tokens, w.Sign(key[0], key[1], good[:dot]+more))
+		}
+		for _, text := range []string{
+			"", "{}", "\x00", "{", claims("\x00"), claims("") + "\x00", claims(`,"a":"` + "\x00" + `"`), `{"sub":"ann","exp":4102444800`,
+			claims(`,"exp":1`), claims(`,"sub":"bob"`), claims(`,"nbf":1,"nbf":1`), `{"sub":"ann","exp":99999999999}`,
+			`{"sub":"ann","exp":999999999999}`, `{"sub":"ann","exp":18446744073709551617}`, `{"sub":"ann","exp":4e99}`,
+			claims(`,"a":1,"b":2,"c":3,"d":4`), claims(`,"a":1,"b":2,"c":3,"d":4,"e":5`), claims(`,"a":1,"b":2,"c":3,"d":4,"a":5`),
+		} {
+			tokens = append(tokens, sign(text))
+		}
+		// The longest token, and one byte more.
+		for pad := range 40 {
+			long := sign(claims(`,"a":"` + strings.Repeat("a", (4096-len(good))*3/4-20+pad) + `"`))
+			if len(long) >= 4090 && len(long) <= 4102 {
+				tokens = append(tokens, long)
+			}
+		}
+		tokens = append(tokens, part([]byte(header))+"."+strings.Repeat("A", 4096), strings.Repeat(".", 4096),
+			strings.Repeat("a", 4096))
+	}
+	floors(t, func(t *testing.T, f *floor) {
+		good := 0
+		for some := range slices.Chunk(tokens, 30) { // nginx takes bodies of 1 MB
+			for i, got := range verified(t, f.lua(t), w, at.Unix(), some) {
+				want, err := keys.Verify(some[i])
+				if err != nil {
+					want = "-"
+				} else {
+					good++
+				}
+				if got != want {
+					t.Errorf("%q: the edge returns %q, Go returns %q, %v", some[i], got, want, err)
+				}
+			}
+		}
+		if good < 20 {
+			t.Errorf("%d of %d tokens are good", good, len(tokens))
+		}
+	})
 }
 
 // anyToken is a token that is well signed more often than not; its header and claims are good, odd or bad.

@@ -246,6 +246,32 @@ func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 	})
 }
 
+// A field that is in a table twice, in whatever form it is written.
+func TestBothEdgesAgreeOnRepeatedFields(t *testing.T) {
+	server := requireLua(t)
+	for _, c := range []struct{ before, fields, after string }{
+		{"", `burst = 1, burst = 2`, ""},
+		{"", `burst = 1, ["burst"] = 2`, ""},
+		{"", `burst = 1, ["bur\115t"] = 2`, ""},
+		{"", `burst = 1, [ [[burst]] ] = 2`, ""},
+		{"", `burst = 1, [("burst")] = 2`, ""},
+		{"", `burst = 1, ["burst "] = 2`, ""},
+		{"", `[""] = 1, [""] = 2`, ""},
+		{`local x = "burst" `, `[x] = 1, [x] = 2`, ""},
+		{`local x = "burst" `, `[x] = 1, x = nil`, ""},
+		{`local x, y = "burst", "burst" `, `[x] = 1, [y] = 2`, ""},
+		{`local t = { [true] = 1, [true] = 2 } `, `burst = t[true]`, ""},
+		{`local t = { f = function() local x = 1; x = 2; x = 3 return x end } `, `burst = t.f()`, ""},
+		{"", `burst = 1, burst = 2`, " ;;"},
+		{"", `burst = 1, burst = 2`, " local x = 0x1p4"},
+	} {
+		source := c.before + `return { rules = { { name = "a", key = "ip", rate = "1r/s", ` + c.fields + ` } } }` + c.after
+		if theirs, ours := meaning([]byte(source)), dump(t, server, source); theirs != ours {
+			t.Errorf("%s\nmeans to nginx\n%s\nand to the gateway\n%s", source, ours, theirs)
+		}
+	}
+}
+
 // meaning is what the gateway makes of a policy, or "bad" and why.
 func meaning(source []byte) string {
 	p, err := policy.Parse("p.lua", source)

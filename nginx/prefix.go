@@ -58,7 +58,13 @@ func openPrefix(dir, root string) (*prefix, error) {
 	return &prefix{dir: dir, root: root, lock: lock}, nil
 }
 
-func (p *prefix) close() { p.lock.Close() }
+// close removes the page cache and releases the lock.
+func (p *prefix) close() {
+	if p.pages != "" {
+		_ = os.RemoveAll(p.pages)
+	}
+	p.lock.Close()
+}
 
 // keepPages creates the directory of the page cache. Workers of a root master run as another user, which often cannot
 // enter dir.
@@ -71,13 +77,6 @@ func (p *prefix) keepPages() error {
 		return err
 	}
 	return os.Chmod(p.pages, 0o711) //nolint:gosec // workers have to pass
-}
-
-// removePages removes it.
-func (p *prefix) removePages() {
-	if p.pages != "" {
-		_ = os.RemoveAll(p.pages)
-	}
 }
 
 // fill writes everything that nginx needs.

@@ -2,7 +2,6 @@ package nginx
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +120,7 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 		t,
 		10*time.Second,
 		"the new workers answer",
-		func() bool { http.DefaultClient.CloseIdleConnections(); return nginxOf() != before },
+		func() bool { e.transport.CloseIdleConnections(); return nginxOf() != before },
 	)
 	send()
 	if err := e.stop(); err != nil { // what workers have still to log, they do now

@@ -205,6 +205,7 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 			"bare line feeds",
 			"POST / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabcGET /smuggled HTTP/1.1\nHost: x\nConnection: close\n\n", 400,
 		},
+		{"a bare line feed and no colon", "GET / HTTP/1.1\r\nHost: x\r\nabc\ndef\r\nX: y\r\n\r\n", 400},
 		{"no request line", "hello\r\n\r\n", 400},
 		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 		{"HTTP/3.0 in words", "GET / HTTP/3.0\r\nHost: x\r\n\r\n", 400},

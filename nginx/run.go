@@ -26,22 +26,11 @@ func (c Config) Run(ctx context.Context) error {
 		}
 		defer os.RemoveAll(c.Prefix)
 	}
-	bin, err := findBinary(ctx, c.Binary)
-	if err != nil {
-		return err
-	}
-	p, err := openPrefix(c.Prefix, c.Root)
+	p, bin, err := c.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	defer p.removePages()
-	if err := p.fill(c, bin); err != nil {
-		return fmt.Errorf("edge: %w", err)
-	}
-	if err := check(ctx, bin, p, c.Secret); err != nil {
-		return err
-	}
 	return serve(ctx, bin, c)
 }
 
@@ -52,28 +41,41 @@ func (c Config) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bin, err := findBinary(ctx, c.Binary)
-	if err != nil {
+	if c.Prefix, err = temporary(); err != nil {
 		return err
 	}
-	dir, err := temporary()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(c.Prefix)
 	if c.Access != "off" {
 		c.Access = "logs/access.log"
 	}
-	p, err := openPrefix(dir, c.Root)
+	p, _, err := c.prepare(ctx)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	defer p.removePages()
-	if err := p.fill(c, bin); err != nil {
-		return fmt.Errorf("edge: %w", err)
+	p.close()
+	return nil
+}
+
+// prepare fills the prefix and checks it with nginx. The caller closes the prefix.
+func (c Config) prepare(ctx context.Context) (*prefix, binary, error) {
+	bin, err := findBinary(ctx, c.Binary)
+	if err != nil {
+		return nil, bin, err
 	}
-	return check(ctx, bin, p, c.Secret)
+	p, err := openPrefix(c.Prefix, c.Root)
+	if err != nil {
+		return nil, bin, err
+	}
+	if err = p.fill(c, bin); err != nil {
+		err = fmt.Errorf("edge: %w", err)
+	} else {
+		err = check(ctx, bin, p, c.Secret)
+	}
+	if err != nil {
+		p.close()
+		return nil, bin, err
+	}
+	return p, bin, nil
 }
 
 // Reload makes the edge in Prefix apply changes of its files and its policy without losing a connection; its flags

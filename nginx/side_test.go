@@ -78,8 +78,7 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.close()
-	t.Cleanup(p.removePages)
+	t.Cleanup(p.close)
 	if err := p.fill(cfg, requireBinary(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -114,6 +114,49 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 	}
 }
 
+// A variable that changes during a request is read as ngx.var reads it.
+func TestVariablesAreReadAfterTheyChange(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local fast, req = require "sluice.accel.variables", ngx.req
+		local text = "kept"
+		local faults, seen = {}, {}
+		for i, change in ipairs {
+			function() end,
+			function() req.set_uri("/a") end,
+			function() req.set_uri("/another/path") end,
+			function() req.set_uri_args("x=1") end,
+			function() req.set_header("Authorization", "Bearer a") end,
+			function() req.set_header("Token", "t") end,
+			function() req.set_header("Authorization", "Bearer another") end,
+			function() req.clear_header("Authorization") end,
+			function() req.set_method(ngx.HTTP_PUT) end,
+			function() ngx.var.test = "by name" end,
+			function() fast.set("test", text) end,
+			function() fast.set("test", text) end,
+			function() ngx.var.test = "" end,
+			function() ngx.var.test = nil end,
+			function() ngx.sleep(0.001) end,
+		} do
+			change()
+			for _, name in ipairs {
+				"uri", "args", "http_authorization", "http_token", "http_nothing", "request_method", "test", "nowhere",
+			} do
+				local is = fast.get(name) -- first: ngx.var brings the array of nginx up to date
+				local want = ngx.var[name]
+				if is ~= want then
+					faults[#faults + 1] = ("%d: $%s is %s and not %s"):format(i, name, tostring(is), tostring(want))
+				end
+				seen[name .. tostring(want)] = true
+			end
+		end
+		local n = 0
+		for _ in pairs(seen) do n = n + 1 end
+		return table.concat(faults, "\n") .. (n >= 15 and "" or n .. " values were seen")`)
+	if got != "" {
+		t.Error(got)
+	}
+}
+
 // Both floors answer the same to each head, also when they have seen its request line before.
 func TestFloorsJudgeHeadsAlike(t *testing.T) {
 	t.Parallel()

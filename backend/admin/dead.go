@@ -8,16 +8,54 @@ import (
 	"strings"
 
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
+// DeadStore is the part of SQL that DeadLetters uses.
+type DeadStore interface {
+	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
+	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
+	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
+	Record(ctx context.Context, action, target, detail string) error
+	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
+}
+
+// Shard is the queue of one shard (queue.List).
+type Shard interface {
+	DeadLetters(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	RetryDead(ctx context.Context, id sale.OrderID) error
+	BeginCancel(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+	FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error
+	// DropRaw removes an entry that is not a message.
+	DropRaw(ctx context.Context, key string) error
+}
+
+// DeadLetters shows and settles the dead letters of all shards. It is safe for concurrent use, by any number of
+// processes.
+type DeadLetters struct {
+	store  DeadStore
+	stock  Stock
+	shards []Shard
+	space  keyspace.Space
+}
+
+// NewDeadLetters returns DeadLetters. It uses Store, Stock and Shards of the configuration.
+func NewDeadLetters(cfg Config) *DeadLetters {
+	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}}
+}
+
 const defaultDeadPage = 100
 
-// Dead returns one page of dead letters, oldest first within each shard. q.After is the next of the previous page;
+// List returns one page of dead letters, oldest first within each shard. q.After is the next of the previous page;
 // next is empty at the end. A page may be short or empty although more pages follow. Errors: *sale.InvalidError for
 // an invalid cursor, or one that wraps sale.ErrUnavailable.
-func (s *Service) Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
+func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
 	first, last := 0, len(s.shards)-1
 	if q.SaleID != "" {
 		first = int(s.space.ShardOf(q.SaleID))
@@ -58,21 +96,19 @@ func parseCursor(s string, first, last int) (shard int, after string, err error)
 	number, after, ok := strings.Cut(s, "~")
 	shard, err = strconv.Atoi(number)
 	if !ok || err != nil || shard < first || shard > last {
-		bad := &sale.InvalidError{}
-		bad.Add("after", "must be the next of the previous page")
-		return 0, "", bad
+		return 0, "", sale.Invalid("after", "must be the next of the previous page")
 	}
 	return shard, after, nil
 }
 
-// DeadLetter returns one dead letter. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (s *Service) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+// Find returns one dead letter. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+func (s *DeadLetters) Find(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
 	_, letter, err := s.find(ctx, id)
 	return letter, err
 }
 
 // find returns a dead letter and its shard, or sale.ErrNotFound.
-func (s *Service) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLetter, error) {
+func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLetter, error) {
 	for _, shard := range s.shards {
 		letter, err := shard.DeadLetter(ctx, id)
 		if errors.Is(err, sale.ErrNotFound) {
@@ -85,7 +121,7 @@ func (s *Service) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadL
 
 // Retry puts a dead order back on the queue without its failures. Errors: sale.ErrNotFound; sale.ErrConflict if the
 // order is being cancelled; or one that wraps sale.ErrUnavailable.
-func (s *Service) Retry(ctx context.Context, actor string, id sale.OrderID) error {
+func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) error {
 	shard, letter, err := s.find(ctx, id)
 	if err != nil {
 		return err
@@ -107,9 +143,9 @@ const Dropped sale.Status = "dropped"
 
 // Cancelled is the result of Cancel.
 type Cancelled struct {
-	Order sale.Order // its status is cancelled, Dropped, or the status of its row
-	// WasRow is true if the order was already a row. Then only the dead letter is removed.
-	WasRow bool
+	// Order has the status cancelled, Dropped, or that of its row if it was already a row. Then only the dead letter is
+	// removed.
+	Order sale.Order
 	// UnitReturned is true if the unit is on sale again and the buyer may buy again. It is false if the row holds the
 	// unit or has returned it, and if the order never had one, for example because its message was put on the queue by
 	// hand.
@@ -128,15 +164,11 @@ type Cancelled struct {
 //
 // Errors: sale.ErrNotFound; sale.ErrConflict for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.
-func (s *Service) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
-	shard, _, err := s.find(ctx, id)
-	if errors.Is(err, sale.ErrNotFound) {
-		return s.cancelledBefore(ctx, id, err)
+func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
+	shard, letter, err := s.find(ctx, id)
+	if err == nil {
+		letter, err = shard.BeginCancel(ctx, id)
 	}
-	if err != nil {
-		return Cancelled{}, err
-	}
-	letter, err := shard.BeginCancel(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
 		return s.cancelledBefore(ctx, id, err)
 	}
@@ -171,9 +203,9 @@ func (s *Service) Cancel(ctx context.Context, actor string, id sale.OrderID, rea
 }
 
 // settleInSQL turns a dead order into a cancelled row, or records that it cannot become one.
-func (s *Service) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
+func (s *DeadLetters) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
 	wasRow, err := s.store.CancelDead(ctx, dead, actor, reason)
-	done := Cancelled{Order: dead.Order, WasRow: wasRow, UnitReturned: !wasRow && !dead.Unbacked}
+	done := Cancelled{Order: dead.Order, UnitReturned: !wasRow && !dead.Unbacked}
 	switch {
 	case errors.Is(err, store.ErrRejected):
 		done.Order.Status = Dropped
@@ -187,7 +219,7 @@ func (s *Service) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, 
 }
 
 // cancelledBefore returns the result of an earlier Cancel of the same order.
-func (s *Service) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
+func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
 	switch last, err := s.store.LastLog(ctx, id.String(), store.DroppedDead, store.CancelledOrder); {
 	case err == nil && last.Action == store.DroppedDead:
 		return Cancelled{Order: sale.Order{ID: id, Status: Dropped}, UnitReturned: !last.HeldNoUnit()}, nil
@@ -206,7 +238,7 @@ func (s *Service) cancelledBefore(ctx context.Context, id sale.OrderID, notFound
 
 // load makes sure that Redis holds the sale before a unit is returned to it. A concurrent load may have counted the
 // dead order's unit as taken; the unit would then be lost.
-func (s *Service) load(ctx context.Context, saleID string) error {
+func (s *DeadLetters) load(ctx context.Context, saleID string) error {
 	found, _, err := s.store.Sale(ctx, saleID)
 	if errors.Is(err, sale.ErrNotFound) {
 		return nil // an order of a sale that never existed has no unit
@@ -214,12 +246,12 @@ func (s *Service) load(ctx context.Context, saleID string) error {
 	if err != nil {
 		return err
 	}
-	return s.apply(ctx, found)
+	return apply(ctx, s.store, s.stock, found)
 }
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
 // on it. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (s *Service) Drop(ctx context.Context, actor, key string) error {
+func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
 	if err := s.store.Record(store.WithActor(ctx, actor), "dead.drop", key, ""); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"sluice/backend/store"
 )
 
-func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
+func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
 		f := *w.faults
@@ -23,7 +23,7 @@ func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
 		w.wantBooks(fault, 4, 0)
 
 		*w.faults = f
-		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
@@ -42,14 +42,14 @@ func TestCancelThatDiesAnywhereGivesBackOnce(t *testing.T) {
 			sold = 1
 		}
 		for i := range 3 {
-			got, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
 			settled := i > 0 || w.faults.what == "" || w.faults.what == "FinishCancel" && f.after
 			switch {
 			case sold == 1 && settled:
 				if !errors.Is(err, sale.ErrNotFound) {
 					t.Errorf("cancelled a sold order: %+v, %v", got, err)
 				}
-			case err != nil || got.WasRow != (sold == 1) || got.Order.ID != dead.ID || got.Order.SaleID != fault || got.Order.Status != o.Status:
+			case err != nil || got.Order.ID != dead.ID || got.Order.SaleID != fault || got.Order.Status != o.Status:
 				t.Errorf("again: %+v, %v; the row is %s", got, err, o.Status)
 			}
 		}
@@ -86,15 +86,15 @@ func (w *world) drain() {
 	}
 }
 
-func TestCancelOfOrderThatIsARowGivesNothingBack(t *testing.T) {
+func TestCancelOfOrderThatIsARowReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
 	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
-	if err != nil || !got.WasRow || got.Order.Status != sale.StatusCreated {
+	got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCreated {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	w.wantNoLetter(dead.ID)
@@ -103,7 +103,7 @@ func TestCancelOfOrderThatIsARowGivesNothingBack(t *testing.T) {
 
 // Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel
 // gives it back.
-func TestCancelInARedisThatLostTheSale(t *testing.T) {
+func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
@@ -112,7 +112,7 @@ func TestCancelInARedisThatLostTheSale(t *testing.T) {
 	if err := c.Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.RunOnce(w.ctx); err != nil {
@@ -123,7 +123,7 @@ func TestCancelInARedisThatLostTheSale(t *testing.T) {
 
 // Another process is loading the sale, and has counted the dead order as holding its unit, while the order is
 // cancelled.
-func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
+func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	w := newWorld(t)
 	s := w.create("s", 5).Sale
 	dead := w.die("s", "bob")
@@ -132,7 +132,7 @@ func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // reads rows after the queue was counted
-		_, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
 		return err
 	})
 	if err != nil {
@@ -141,17 +141,17 @@ func TestCancelWhileTheSaleIsLoadedElsewhere(t *testing.T) {
 	w.wantBooks("s", 5, 0)
 }
 
-func TestRetryPutsTheOrderBack(t *testing.T) {
+func TestRetryRequeuesTheOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
-	if err := w.Retry(w.ctx, "ann", dead.ID); err != nil {
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	w.wantNoLetter(dead.ID)
 	w.drain()
 	w.wantBooks("s", 4, 1)
-	if err := w.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("retried an order that is not dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
@@ -161,28 +161,28 @@ func TestRetryPutsTheOrderBack(t *testing.T) {
 	}
 }
 
-func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
+func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
-	shard, _, err := w.find(w.ctx, dead.ID)
+	shard, _, err := w.dead.find(w.ctx, dead.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := shard.BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
+	if err := w.dead.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
 	}
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
 		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
-	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})
+	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
 	if err != nil || len(page) != 1 || !page[0].Cancelling {
 		t.Fatalf("%+v, %v", page, err)
 	}
-	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
 	w.wantBooks("s", 5, 0)
@@ -191,7 +191,7 @@ func TestRetryIsRefusedOnceCancelHasBegun(t *testing.T) {
 func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 	w := newWorld(t)
 	// without faults, whose counter is not synchronized
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
+	plain := NewDeadLetters(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
 	w.create("s", 100)
 	left, sold := int64(100), int64(0)
 	for round := range 25 {
@@ -234,7 +234,7 @@ func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 
 func TestCancelOfUnknownOrder(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.Cancel(w.ctx, "ann", 77, ""); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Cancel(w.ctx, "ann", 77, ""); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("%v", err)
 	}
 }
@@ -259,7 +259,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 		var got []sale.OrderID
 		q := queue.DeadQuery{Limit: limit}
 		for pages := 0; ; pages++ {
-			page, next, err := w.Dead(w.ctx, q)
+			page, next, err := w.dead.List(w.ctx, q)
 			if err != nil || limit > 0 && len(page) > limit || pages > 20 {
 				t.Fatalf("limit %d: %d letters, %v", limit, len(page), err)
 			}
@@ -276,19 +276,19 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 			t.Fatalf("limit %d: %d letters, want %d", limit, len(got), len(want))
 		}
 	}
-	page, next, err := w.Dead(w.ctx, queue.DeadQuery{SaleID: "c"})
+	page, next, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: "c"})
 	if err != nil || len(page) != 2 || next != "" || page[0].Message.SaleID != "c" || page[0].Reason != "card stolen" {
 		t.Fatalf("of one sale: %+v, %q, %v", page, next, err)
 	}
 	var invalid *sale.InvalidError
 	for _, after := range []string{"x", "~", "9~", "-1~", "0~x", "1"} {
-		if _, _, err := w.Dead(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
+		if _, _, err := w.dead.List(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
 			t.Errorf("cursor %q: %v", after, err)
 		}
 	}
 }
 
-func TestDropRemovesRubbishOnly(t *testing.T) {
+func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
@@ -297,30 +297,34 @@ func TestDropRemovesRubbishOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.drain()
-	page, _, err := w.Dead(w.ctx, queue.DeadQuery{})
+	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
 	i := slices.IndexFunc(page, func(d queue.DeadLetter) bool { return d.Raw != nil })
 	if err != nil || len(page) != 2 || i < 0 || string(page[i].Raw) != "no message at all" {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for _, key := range []string{dead.ID.String(), "raw:nothing"} {
-		if err := w.Drop(w.ctx, "ann", key); !errors.Is(err, sale.ErrNotFound) {
+		if err := w.dead.Drop(w.ctx, "ann", key); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("dropped %s: %v", key, err)
 		}
 	}
-	if err := w.Drop(w.ctx, "ann", page[i].Key); err != nil {
+	if err := w.dead.Drop(w.ctx, "ann", page[i].Key); err != nil {
 		t.Fatal(err)
 	}
-	if page, _, err = w.Dead(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 || page[0].Message.ID != dead.ID {
+	if page, _, err = w.dead.List(
+		w.ctx,
+		queue.DeadQuery{},
+	); err != nil || len(page) != 1 ||
+		page[0].Message.ID != dead.ID {
 		t.Fatalf("%+v, %v", page, err)
 	}
 }
 
 // Redis was rebuilt between the dead letter and its row: the cancel checks again whether the dead letter exists.
-func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
+func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
-	epoch := keyspace.Space{Shards: shards}.ShardOf("s").Guard()
+	guard := keyspace.Space{Shards: shards}.ShardOf("s").Guard()
 	redis := w.redis.Client()
 	begin := func() (generation int64) {
 		generation, err := w.store.NextFence(w.ctx, 0)
@@ -332,16 +336,16 @@ func TestCancelThatARebuildOvertakesIsAskedAgain(t *testing.T) {
 		}
 		return generation
 	}
-	redis.HSet(w.ctx, epoch, "generation", begin())
+	redis.HSet(w.ctx, guard, "generation", begin())
 	later := begin()
-	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("cancelled by a letter of an older Redis: %v", err)
 	}
 	if _, err := w.store.Order(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("it is a row: %v", err)
 	}
-	redis.HSet(w.ctx, epoch, "generation", later)
-	if _, err := w.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	redis.HSet(w.ctx, guard, "generation", later)
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Error(err)
 	}
 	w.wantNoLetter(dead.ID)

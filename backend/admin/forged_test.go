@@ -43,7 +43,7 @@ func (w *world) wantLog(id sale.OrderID, action string, heldNoUnit bool) {
 	}
 }
 
-func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
+func TestCancelOfAForgedOrderReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	id := sale.OrderID(1000)
 	w.each(func(fault string) {
@@ -56,13 +56,13 @@ func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
 		dead := w.forge(sale.Order{ID: id, SaleID: fault, Buyer: "eve", Slot: 1, Serial: 9})
 
 		*w.faults = f
-		_, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
+		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "forged")
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
 		for range 2 {
-			got, err := w.Cancel(w.ctx, "ann", dead.ID, "forged")
+			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "forged")
 			if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
@@ -84,7 +84,7 @@ func TestCancelOfAForgedOrderGivesNothingBack(t *testing.T) {
 }
 
 // A forged message does not change the orders of other buyers.
-func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
+func TestForgedOrdersTakeNoUnitOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	bob := w.die("s", "bob")
@@ -93,7 +93,7 @@ func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 		"at a place that there is not":       {ID: 2002, SaleID: "s", Buyer: "bob", Slot: 100, Serial: 2},
 		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Slot: 1, Serial: 1},
 	} {
-		got, err := w.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
+		got, err := w.dead.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
 		if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -101,7 +101,7 @@ func TestForgedOrdersTakeNothingFromOthers(t *testing.T) {
 		w.wantBooks("s", 4, 0)
 		w.wantBalanced("s")
 	}
-	if got, err := w.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.UnitReturned {
+	if got, err := w.dead.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.UnitReturned {
 		t.Errorf("the order that took a unit: %+v, %v", got, err)
 	}
 	w.wantBooks("s", 5, 0)
@@ -131,13 +131,13 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		dead := w.die(fault, "eve")
 
 		*w.faults = f
-		_, err := w.Cancel(w.ctx, "ann", dead.ID, "no use")
+		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "no use")
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
 		for range 2 {
-			got, err := w.Cancel(w.ctx, "ann", dead.ID, "no use")
+			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "no use")
 			if err != nil || !got.UnitReturned || got.Order.Status != Dropped || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
@@ -157,7 +157,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 }
 
 // The id of a dead order is another order's: it can be no row, and the other one stays what it is.
-func TestDeadOrderWhoseIDIsAnothersIsDropped(t *testing.T) {
+func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 	for _, forged := range []bool{true, false} {
 		t.Run(fmt.Sprint("forged: ", forged), func(t *testing.T) {
 			w := newWorld(t)
@@ -180,8 +180,8 @@ func TestDeadOrderWhoseIDIsAnothersIsDropped(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				got, err := w.Cancel(w.ctx, "ann", id, "no use")
-				if err != nil || got.Order.Status != Dropped || got.WasRow || got.UnitReturned == forged {
+				got, err := w.dead.Cancel(w.ctx, "ann", id, "no use")
+				if err != nil || got.Order.Status != Dropped || got.UnitReturned == forged {
 					t.Errorf("%+v, %v", got, err)
 				}
 			}

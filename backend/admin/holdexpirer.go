@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 const (
@@ -24,11 +25,20 @@ const (
 	confirmEvery = 60
 )
 
+// HoldStore is the part of SQL that HoldExpirer uses: unpaid orders, and cancelled orders whose units are not in Redis
+// again yet.
+type HoldStore interface {
+	CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error)
+	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
+	MarkReturned(ctx context.Context, returns []store.Return) error
+	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
+}
+
 // HoldExpirer cancels orders that were not paid within their hold, and returns the units of cancelled orders to
 // Redis. Any number of processes may run one, without a leader: the rows that one cancels are locked and skipped by
 // the others, and each unit is returned once.
 type HoldExpirer struct {
-	store    Store
+	store    HoldStore
 	stock    Stock
 	log      *slog.Logger
 	counters *Counters
@@ -45,26 +55,16 @@ func NewHoldExpirer(cfg Config) *HoldExpirer {
 
 // Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
 func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	failing := false
-	for {
-		err := h.RunOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !failing:
-			h.log.Warn("cannot cancel unpaid orders or return their units, retrying", "err", err, "interval", interval)
-		case err == nil && failing:
-			h.log.Info("unpaid orders are cancelled and their units returned again")
+	retry := loop.Backoff{Log: h.log, What: "cancelling unpaid orders or returning their units"}
+	for ctx.Err() == nil {
+		if err := h.RunOnce(ctx); err != nil {
+			retry.Failed(ctx, err)
+			continue
 		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+		retry.Succeeded()
+		loop.Sleep(ctx, interval)
 	}
+	return nil
 }
 
 // RunOnce does a bounded amount of work. A later call, here or in another process, retries what failed. Errors wrap
@@ -133,7 +133,7 @@ func (h *HoldExpirer) returnUnits(ctx context.Context, orders []sale.Order) erro
 
 // returnUnits returns the units of cancelled orders to Redis and marks their rows. It skips a sale that Redis does
 // not hold, with an error: the reconcile loop loads it.
-func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order) (returned int, err error) {
+func returnUnits(ctx context.Context, db returnMarker, stock Stock, orders []sale.Order) (returned int, err error) {
 	bySale := map[string][]sale.Order{}
 	for _, o := range orders {
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
@@ -148,11 +148,7 @@ func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order
 }
 
 func returnUnitsOf(
-	ctx context.Context,
-	db Store,
-	stock Stock,
-	saleID string,
-	orders []sale.Order,
+	ctx context.Context, db returnMarker, stock Stock, saleID string, orders []sale.Order,
 ) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
 	if err != nil {
@@ -166,6 +162,10 @@ func returnUnitsOf(
 		return 0, err
 	}
 	return len(orders), stock.ConfirmReturns(ctx, saleID, ids)
+}
+
+type returnMarker interface {
+	MarkReturned(ctx context.Context, returns []store.Return) error
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so

@@ -71,7 +71,7 @@ func (w *world) wantBalanced(saleID string) audit.Report {
 
 // Wherever a process dies between the end of a hold and the unit's return, the audit balances at that instant, and the
 // next round of any process returns the unit once.
-func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
+func TestUnpaidOrderReturnsItsUnitOnceAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
 		f := *w.faults
@@ -113,7 +113,7 @@ func TestUnpaidOrderIsSoldAgainOnceWhereverItDies(t *testing.T) {
 	})
 }
 
-func TestCancelOrderThatDiesAnywhereGivesBackOnce(t *testing.T) {
+func TestCancelOrderReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
 		f := *w.faults
@@ -144,7 +144,7 @@ func TestCancelOrderThatDiesAnywhereGivesBackOnce(t *testing.T) {
 	})
 }
 
-func TestCancelOrderGivesBackAtOnce(t *testing.T) {
+func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 2, "ann", "bob")
 	v, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
@@ -171,7 +171,7 @@ func TestCancelOrderGivesBackAtOnce(t *testing.T) {
 }
 
 // While Redis is away orders are cancelled all the same, their units count as ordered, and come back with Redis.
-func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
+func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 2, "ann", "bob")
 	w.elapse(rows...)
@@ -207,7 +207,7 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsAway(t *testing.T) {
 
 // Redis loses all data while units are being returned: the load counts them as left, and they are not returned a second
 // time.
-func TestRedisLostWhileUnitsReturn(t *testing.T) {
+func TestRedisLosesDataDuringReturns(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
 	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID, "eve", ""); err != nil { // and died
@@ -236,7 +236,7 @@ func TestRedisLostWhileUnitsReturn(t *testing.T) {
 }
 
 // An order that is dead in the queue and a cancelled row at the same time has one unit.
-func TestDeadLetterOfACancelledRowGivesNothingBack(t *testing.T) {
+func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.die("s", "bob")
@@ -247,8 +247,8 @@ func TestDeadLetterOfACancelledRowGivesNothingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantBalanced("s")
-	got, err := w.Cancel(w.ctx, "eve", dead.ID, "")
-	if err != nil || !got.WasRow || got.Order.Status != sale.StatusCancelled {
+	got, err := w.dead.Cancel(w.ctx, "eve", dead.ID, "")
+	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	w.wantBooks("s", 5, 0)
@@ -256,7 +256,7 @@ func TestDeadLetterOfACancelledRowGivesNothingBack(t *testing.T) {
 }
 
 // Bounded turns: a sale that Redis does not hold does not keep the units of others waiting.
-func TestOneSaleThatCannotBeReachedDelaysNoOther(t *testing.T) {
+func TestUnreachableSaleDelaysNoOther(t *testing.T) {
 	w := newWorld(t)
 	lost := w.sellHeld("lost", 3, "ann", "bob")
 	kept := w.sellHeld("kept", 3, "ann", "bob")
@@ -282,7 +282,7 @@ func TestOneSaleThatCannotBeReachedDelaysNoOther(t *testing.T) {
 }
 
 // More orders than fit into one batch, cancelled and returned by several processes concurrently.
-func TestManyUnpaidOrdersBySeveralReturners(t *testing.T) {
+func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 	w := newWorld(t)
 	const n = 2*returnBatch + 10
 	buyers := make([]string, n)

@@ -30,11 +30,6 @@ func (s *Service) Order(ctx context.Context, id sale.OrderID) (OrderDetails, err
 	return OrderDetails{OrderRow: rows[0], Callbacks: callbacks}, nil
 }
 
-// Orders returns one page of order rows, by order id.
-func (s *Service) Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
-	return s.store.OrderRows(ctx, q)
-}
-
 // CancelOrder cancels an unpaid order row and returns its unit. Repeating the call changes nothing. If Redis does not
 // answer, the order is cancelled all the same; the result has Returning set, and a HoldExpirer returns the unit
 // later. Errors: sale.ErrNotFound if the order is not a row; sale.ErrConflict if it is paid; or one that wraps
@@ -51,27 +46,9 @@ func (s *Service) CancelOrder(ctx context.Context, actor string, id sale.OrderID
 		n, err := returnUnits(ctx, s.store, s.stock, []sale.Order{o})
 		s.counters.returned.Add(float64(n))
 		if err != nil {
-			s.log.Warn(
-				"unit of a cancelled order is not on sale again yet, retrying",
-				"order",
-				id.String(),
-				"sale",
-				o.SaleID,
-				"err",
-				err,
-			)
+			s.log.Warn("unit of a cancelled order is not on sale again yet, retrying",
+				"order", id.String(), "sale", o.SaleID, "err", err)
 		}
 	}
 	return s.Order(ctx, id)
-}
-
-// Callbacks returns one page of payment callbacks, oldest first.
-func (s *Service) Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error) {
-	return s.store.Callbacks(ctx, q)
-}
-
-// SettleRefund records that the payment of a callback was refunded. Repeating the call changes nothing. Errors:
-// sale.ErrNotFound; sale.ErrConflict if the payment needs no refund.
-func (s *Service) SettleRefund(ctx context.Context, actor string, number int64, note string) (store.Callback, error) {
-	return s.store.SettleRefund(ctx, number, actor, note)
 }

@@ -8,33 +8,32 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
+
+// Known reports from memory whether SQL has a sale. A known sale that Redis does not hold waits to be loaded. Before
+// SQL was read for the first time, every id is known.
+func (s *Service) Known(id string) bool {
+	s.knownMu.RLock()
+	defer s.knownMu.RUnlock()
+	return s.known == nil || s.known[id]
+}
 
 // Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
 func (s *Service) Run(ctx context.Context, interval time.Duration) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	failing := false
-	for turn := 0; ; turn++ {
-		err := s.RunOnce(ctx)
-		if err == nil && turn%sweepEvery == 0 {
+	retry := loop.Backoff{Log: s.log, What: "applying the sales in SQL to Redis"}
+	for turn := 0; ctx.Err() == nil; turn++ {
+		if err := s.RunOnce(ctx); err != nil {
+			retry.Failed(ctx, err)
+			continue
+		}
+		retry.Succeeded()
+		if turn%sweepEvery == 0 {
 			s.sweepRehearsals(ctx)
 		}
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !failing:
-			s.log.Warn("cannot apply the sales in SQL to Redis, retrying", "err", err, "interval", interval)
-		case err == nil && failing:
-			s.log.Info("Redis matches the sales in SQL again")
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+		loop.Sleep(ctx, interval)
 	}
+	return nil
 }
 
 // RunOnce applies every sale in SQL to Redis: a newer version, or the whole sale if Redis has lost it. The failure of
@@ -52,7 +51,9 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	for i, summary := range summaries {
 		ids[i], known[summary.ID] = summary.ID, true
 	}
-	s.known.set(known)
+	s.knownMu.Lock()
+	s.known = known
+	s.knownMu.Unlock()
 	versions, err := s.stock.Versions(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
@@ -77,21 +78,12 @@ func (r Rehearsal) validate(now time.Time) error {
 	if sale.IsRehearsal(r.SaleID) {
 		bad.Add("sale", "must not be a rehearsal")
 	}
-	if len(bad.Fields) > 0 {
-		return &bad
-	}
-	return nil
+	return bad.Err()
 }
 
 // truncate shortens a text to limit bytes at a character boundary.
 func truncate(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return strings.TrimSpace(text[:limit])
+	return strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), limit)], ""))
 }
 
 // noRealSale returns a *RefusedError if a real sale is open at any time between from and to. A paused sale counts as
@@ -103,7 +95,7 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 	}
 	for _, real := range summaries {
 		over := real.Switch == sale.Closed || !real.ClosesAt.IsZero() && !real.ClosesAt.After(from)
-		if over || sale.IsRehearsal(real.ID) || s.practice[real.ID] || real.OpensAt.After(to) {
+		if over || sale.IsRehearsal(real.ID) || slices.Contains(s.practice, real.ID) || real.OpensAt.After(to) {
 			continue
 		}
 		if real.OpensAt.After(from) {
@@ -118,13 +110,7 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 // Rehearsals returns the rehearsals that are not removed yet, oldest first. Errors as of List.
 func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {
 	views, err := s.List(ctx)
-	rehearsals := views[:0]
-	for _, v := range views {
-		if sale.IsRehearsal(v.ID) {
-			rehearsals = append(rehearsals, v)
-		}
-	}
-	return rehearsals, err
+	return slices.DeleteFunc(views, func(v View) bool { return !sale.IsRehearsal(v.ID) }), err
 }
 
 // RemoveRehearsal closes a rehearsal and deletes its data in SQL and Redis; orders is the number of deleted rows.
@@ -135,9 +121,7 @@ func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {
 // sale; or one that wraps sale.ErrUnavailable.
 func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error) {
 	if !sale.IsRehearsal(id) {
-		return 0, &sale.InvalidError{Fields: []sale.FieldError{
-			{Field: "sale", Detail: "must be a rehearsal, whose id begins with " + sale.RehearsalPrefix},
-		}}
+		return 0, sale.Invalid("sale", "must be a rehearsal, whose id begins with "+sale.RehearsalPrefix)
 	}
 	ctx = store.WithActor(ctx, actor)
 	closed, err := s.store.SetSwitch(ctx, id, sale.Closed)
@@ -160,10 +144,8 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 		return 0, err
 	}
 	if n := len(count.Ready) + len(count.Delayed) + len(count.Leased) + len(count.Dead) + int(count.Unbacked); n > 0 {
-		return 0, refused(
-			"%d orders of the rehearsal are not in SQL yet. It is closed; repeat the request when workers have written them.",
-			n,
-		)
+		return 0, refused("%d orders of the rehearsal are not in SQL yet. It is closed; repeat the request when workers "+
+			"have written them.", n)
 	}
 	orders, err = s.store.RemoveRehearsal(ctx, id)
 	if err != nil {
@@ -174,9 +156,11 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 
 // cancelAllDead cancels the dead letters of a rehearsal.
 func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
-	settlement := Settlement{Verb: CancelDead, Filter: DeadFilter{SaleID: id}, Reason: "end of the rehearsal", Limit: 500}
+	settlement := Settlement{
+		Verb: CancelDead, DeadQuery: queue.DeadQuery{SaleID: id, Limit: 500}, Reason: "end of the rehearsal",
+	}
 	for {
-		_, next, err := s.Settle(ctx, actor, settlement)
+		_, next, err := s.dead.Settle(ctx, actor, settlement)
 		if err != nil || next == "" {
 			return err
 		}
@@ -196,16 +180,13 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 		return
 	}
 	inSQL := map[string]bool{}
-	for _, summary := range summaries {
-		if !sale.IsRehearsal(summary.ID) {
+	for _, old := range summaries {
+		inSQL[old.ID] = true
+		if !sale.IsRehearsal(old.ID) || time.Since(old.ClosesAt) < rehearsalRetention {
 			continue
 		}
-		inSQL[summary.ID] = true
-		if time.Since(summary.ClosesAt) < rehearsalRetention {
-			continue
-		}
-		if orders, err := s.RemoveRehearsal(ctx, "sluice", summary.ID); err == nil {
-			s.log.Info("old rehearsal removed", "sale", summary.ID, "orders", orders)
+		if orders, err := s.RemoveRehearsal(ctx, "sluice", old.ID); err == nil {
+			s.log.Info("old rehearsal removed", "sale", old.ID, "orders", orders)
 		}
 	}
 	for _, v := range live {

@@ -47,7 +47,7 @@ func (w *world) wantNothingOf(saleID string) {
 	}
 }
 
-func TestRehearsalIsACopyWithUnitsOfItsOwn(t *testing.T) {
+func TestRehearsalIsACopyWithItsOwnUnits(t *testing.T) {
 	w := newWorld(t)
 	real := w.scheduled("shoe", 5)
 	v := w.rehearse("shoe", 0)
@@ -93,7 +93,7 @@ func TestRehearseRefusesBadRequests(t *testing.T) {
 	}
 }
 
-func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
+func TestRehearsalIsRejectedDuringRealSales(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	try := func(beside bool, ends time.Duration) (string, error) {
@@ -119,13 +119,13 @@ func TestRehearsalKeepsAwayFromRealSales(t *testing.T) {
 	if _, err := try(true, time.Minute); err != nil {
 		t.Errorf("a repeated request: %v", err)
 	}
-	w.practice["now"] = true
+	w.practice = []string{"now"}
 	if _, err := try(false, time.Minute); err != nil {
 		t.Errorf("it is for practice: %v", err)
 	}
 }
 
-func TestRemoveThatDiesAnywhereLeavesNothing(t *testing.T) {
+func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	w.buyRehearsed(t, func(id string) {
@@ -169,7 +169,7 @@ func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
 	})
 }
 
-func TestSweepRemovesWhatNobodyRemoved(t *testing.T) {
+func TestSweepRemovesOldRehearsals(t *testing.T) {
 	w := newWorld(t)
 	shoe := w.scheduled("shoe", 5)
 	fresh := w.rehearse("shoe", 0)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base32"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -39,9 +38,8 @@ func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (V
 		wanted.PerBuyer = 1
 	}
 	if sale.IsRehearsal(wanted.ID) {
-		return View{}, &sale.InvalidError{Fields: []sale.FieldError{
-			{Field: "id", Detail: "must not begin with " + sale.RehearsalPrefix + ", which is reserved for rehearsals"},
-		}}
+		return View{}, sale.Invalid("id",
+			"must not begin with "+sale.RehearsalPrefix+", which is reserved for rehearsals")
 	}
 	return s.create(ctx, actor, wanted)
 }
@@ -70,7 +68,11 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	if err != nil {
 		return View{}, err
 	}
-	s.known.add(created.ID)
+	s.knownMu.Lock()
+	if s.known != nil {
+		s.known[created.ID] = true
+	}
+	s.knownMu.Unlock()
 	return s.applied(ctx, created)
 }
 
@@ -213,20 +215,24 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 	return s.Show(ctx, stored.ID)
 }
 
+func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
+	return apply(ctx, s.store, s.stock, stored)
+}
+
 // apply makes Redis hold at least this version of a sale. Load does nothing if another process has loaded the sale in
 // the meantime, perhaps an older version, so Update follows it.
-func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
-	err := s.stock.Update(ctx, stored)
+func apply(ctx context.Context, db orderReader, stock Stock, stored sale.Sale) error {
+	err := stock.Update(ctx, stored)
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	err = s.stock.Load(
-		ctx,
-		stored,
-		func(yield func(sale.Order) error) error { return s.store.OrdersOf(ctx, stored.ID, yield) },
-	)
-	if err != nil {
-		return fmt.Errorf("load sale %s: %w", stored.ID, err)
+	orders := func(yield func(sale.Order) error) error { return db.OrdersOf(ctx, stored.ID, yield) }
+	if err := stock.Load(ctx, stored, orders); err != nil {
+		return err
 	}
-	return s.stock.Update(ctx, stored)
+	return stock.Update(ctx, stored)
+}
+
+type orderReader interface {
+	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
 }

@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
+func TestCreateAppliesDefaultsAndLoadsRedis(t *testing.T) {
 	w := newWorld(t)
 	s := storetest.Sale("", 5)
 	s.PerBuyer, s.Switch, s.Version = 0, "", 0
@@ -50,7 +50,7 @@ func TestCreateFillsInWhatIsMissingAndLoadsRedis(t *testing.T) {
 	}
 }
 
-func TestCreateAgainAnswersTheSameSaleOnly(t *testing.T) {
+func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	w := newWorld(t)
 	s := storetest.Sale("s", 5)
 	s.OpensAt = time.Now().Add(-time.Hour).In(time.FixedZone("", 3600)) // with nanoseconds, which are not kept
@@ -123,10 +123,10 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 	if _, err := w.Restock(w.ctx, "ann", "s", 1, ""); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("restocked a closed sale: %v", err)
 	}
-	if _, err := w.Pause(w.ctx, "ann", "nobody"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.Pause(w.ctx, "ann", "unknown"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("paused an unknown sale: %v", err)
 	}
-	if _, err := w.Show(w.ctx, "nobody"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.Show(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("showed an unknown sale: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	if d := w.buy("s", "bob"); d.Outcome != sale.Accepted {
 		t.Fatalf("after it was opened: %s", d.Outcome)
 	}
-	log, err := w.Log(w.ctx, store.LogQuery{Target: "s", Limit: 10})
+	log, err := w.store.Log(w.ctx, store.LogQuery{Target: "s", Limit: 10})
 	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" ||
 		!strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
 		t.Errorf("written down: %+v, %v", log, err)
@@ -166,7 +166,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	if _, err := w.Close(w.ctx, "ann", "s"); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "nobody": sale.ErrNotFound} {
+	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "unknown": sale.ErrNotFound} {
 		if _, err := w.Open(w.ctx, "ann", id); !errors.Is(err, want) {
 			t.Errorf("%s: %v", id, err)
 		}
@@ -187,7 +187,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 
 // Wherever a process dies during a change, the reconcile loop brings Redis to the state of SQL, and repeating the
 // change is harmless.
-func TestChangeThatDiesAnywhereIsHealed(t *testing.T) {
+func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	opened := time.Now().Add(-time.Hour)
 	changes := map[string]func(id string) (View, error){
@@ -256,7 +256,7 @@ func saleAt(id string, opens time.Time) sale.Sale {
 	return s
 }
 
-func TestRedisDownIsToldAndHealed(t *testing.T) {
+func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
 	w.buy("old", "ann")
@@ -282,9 +282,7 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Live != nil || v.State != sale.StatePaused || v.Sold != 1 {
 		t.Fatalf("show: %+v, %v", v, err)
 	}
-	if list, err := w.List(
-		w.ctx,
-	); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil ||
+	if list, err := w.List(w.ctx); err != nil || len(list) != 2 || list[0].ID != "old" || list[0].Live != nil ||
 		list[0].Sold != 1 {
 		t.Fatalf("list: %+v, %v", list, err)
 	}
@@ -294,7 +292,7 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 	if err := w.RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("reconcile: %v", err)
 	}
-	if !w.Known("new") || !w.Known("old") || w.Known("nobody") {
+	if !w.Known("new") || !w.Known("old") || w.Known("unknown") {
 		t.Fatal("the sales of SQL are not known while Redis is away")
 	}
 
@@ -319,7 +317,7 @@ func TestRedisDownIsToldAndHealed(t *testing.T) {
 
 // With any number of sales, a round without changes queries Redis once, and a round that finds many missing sales loads
 // them together.
-func TestReconcileDoesNotAskForEverySale(t *testing.T) {
+func TestReconcileReadsVersionsInBatches(t *testing.T) {
 	w := newWorld(t)
 	for i := range 40 {
 		if _, err := w.store.CreateSale(w.ctx, storetest.Sale(fmt.Sprintf("s%d", i), 5)); err != nil {
@@ -377,19 +375,15 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 	w.wantBooks("b", 30, 0)
 }
 
-// Between the desk's first look and its load, a process that has not heard of the change loads the sale as it was.
-func TestChangeIsNotHiddenByASlowerLoad(t *testing.T) {
+// Between the update and the load, a process with an older version loads the sale as it was.
+func TestSlowLoadDoesNotHideAChange(t *testing.T) {
 	w := newWorld(t)
 	s, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := New(Config{Store: w.store, Stock: lateStock{w.stock, s}})
-	if v, err := d.Pause(
-		w.ctx,
-		"ann",
-		"s",
-	); err != nil || v.State != sale.StatePaused || v.Live == nil ||
+	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil ||
 		v.Live.Version != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -407,7 +401,7 @@ func (s lateStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.
 	return s.Stock.Load(ctx, n, orders)
 }
 
-func TestRunHealsAndLogsFailureOnce(t *testing.T) {
+func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	w := newWorld(t)
 	var out lockedBuffer
 	d := New(Config{Store: w.store, Stock: w.stock, Log: slog.New(slog.NewTextHandler(&out, nil))})

@@ -1,25 +1,30 @@
-// Package admin changes and shows sales, orders, dead letters and rehearsals for admins. Every change is written to
-// SQL first and then applied to Redis. If a process crashes between the two, the reconcile loop (Service.Run) or a
-// repeated call applies the change. The package does not decide purchases (package admission) and does not audit
-// sales (package audit).
+// Package admin changes and shows sales, rehearsals and orders (Service) and dead orders (DeadLetters) for admins.
+// Every change is written to SQL first and then applied to Redis. If a process crashes between the two, the reconcile
+// loop (Service.Run) or a repeated call applies the change. HoldExpirer cancels unpaid orders. The package does not
+// decide purchases (package admission) and does not audit sales (package audit).
 package admin
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"sluice/backend/admission"
-	"sluice/backend/queue"
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
 // Store is the part of SQL that this package uses (package store).
 type Store interface {
-	// Sales.
+	SaleStore
+	DeadStore
+	HoldStore
+}
+
+// SaleStore is the part of SQL that Service uses.
+type SaleStore interface {
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	SalesPage(ctx context.Context, q store.SalesQuery) ([]store.SaleSummary, error)
@@ -28,27 +33,13 @@ type Store interface {
 	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
+	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
 
-	// Orders and payments.
-	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
 	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
-	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
-	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
-	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
-	SettleRefund(ctx context.Context, number int64, actor, note string) (store.Callback, error)
-
-	// Cancelled orders whose units are not in Redis again yet.
-	CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error)
-	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
+	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
 	MarkReturned(ctx context.Context, returns []store.Return) error
-	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
-
-	// The admin log.
-	Record(ctx context.Context, action, target, detail string) error
-	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
-	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
 }
 
 // Stock is the part of Redis that this package uses (admission.Stock).
@@ -70,18 +61,7 @@ type Stock interface {
 	ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error
 }
 
-// Shard is the queue of one shard (queue.List, queue.Stream).
-type Shard interface {
-	DeadLetters(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
-	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	RetryDead(ctx context.Context, id sale.OrderID) error
-	BeginCancel(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error
-	// DropRaw removes an entry that is not a message.
-	DropRaw(ctx context.Context, key string) error
-}
-
-// Config configures New and NewHoldExpirer. Fields without a default in their comment are required.
+// Config configures New, NewDeadLetters and NewHoldExpirer. Fields without a default in their comment are required.
 type Config struct {
 	Store    Store
 	Stock    Stock
@@ -100,29 +80,27 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// Service is safe for concurrent use, by any number of processes.
+// Service changes and shows sales, rehearsals and order rows. It is safe for concurrent use, by any number of
+// processes.
 type Service struct {
-	store    Store
+	store    SaleStore
 	stock    Stock
-	shards   []Shard
-	space    keyspace.Space
-	practice map[string]bool
+	dead     *DeadLetters
+	practice []string
 	log      *slog.Logger
 	counters *Counters
-	known    knownSales
+
+	knownMu sync.RWMutex
+	known   map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
 }
 
 // New returns a Service.
 func New(cfg Config) *Service {
 	cfg.setDefaults()
-	s := &Service{
-		store: cfg.Store, stock: cfg.Stock, shards: cfg.Shards, space: keyspace.Space{Shards: len(cfg.Shards)},
-		practice: map[string]bool{}, log: cfg.Log, counters: cfg.Counters,
+	return &Service{
+		store: cfg.Store, stock: cfg.Stock, dead: NewDeadLetters(cfg), practice: cfg.Practice, log: cfg.Log,
+		counters: cfg.Counters,
 	}
-	for _, id := range cfg.Practice {
-		s.practice[id] = true
-	}
-	return s
 }
 
 // PendingError reports that a change is stored in SQL but not applied to Redis yet. The reconcile loop applies it

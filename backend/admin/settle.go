@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"time"
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -19,23 +18,13 @@ const (
 	CancelDead Verb = "cancel"
 )
 
-// DeadFilter selects dead orders. A zero field matches all. Dead letters that are not messages never match; Drop
-// removes them one by one.
-type DeadFilter struct {
-	SaleID        string
-	ErrorContains string    // part of the last error, in upper or lower case
-	DiedAfter     time.Time // inclusive
-	DiedBefore    time.Time // exclusive
-}
-
-// Settlement is one page of dead orders to settle.
+// Settlement is one page of dead orders to settle. Dead letters that are not messages never match; Drop removes them
+// one by one.
 type Settlement struct {
-	Verb   Verb
-	Filter DeadFilter
-	Reason string // for the admin log
-	DryRun bool   // only return the matching orders
-	Limit  int    // maximum; 0: 100
-	After  string // next of the previous page
+	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
+	Verb            Verb
+	Reason          string // for the admin log
+	DryRun          bool   // only return the matching orders
 }
 
 // Settled is the result for one dead order.
@@ -52,22 +41,18 @@ type Settled struct {
 // An error means that the remaining orders were not processed; done holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
 // DiedBefore is the time of the first call.
-func (s *Service) Settle(
-	ctx context.Context,
-	actor string,
-	wanted Settlement,
+func (s *DeadLetters) Settle(
+	ctx context.Context, actor string, wanted Settlement,
 ) (done []Settled, next string, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage
 	}
 	const pages = 20
-	next = wanted.After
+	q := wanted.DeadQuery
 	for range pages {
+		q.Limit = wanted.Limit - len(done)
 		var letters []queue.DeadLetter
-		letters, next, err = s.Dead(ctx, queue.DeadQuery{
-			SaleID: wanted.Filter.SaleID, ErrorContains: wanted.Filter.ErrorContains, DiedAfter: wanted.Filter.DiedAfter,
-			DiedBefore: wanted.Filter.DiedBefore, Limit: wanted.Limit - len(done), After: next,
-		})
+		letters, q.After, err = s.List(ctx, q)
 		if err != nil {
 			return done, "", err
 		}
@@ -77,32 +62,31 @@ func (s *Service) Settle(
 			}
 			settled := Settled{DeadLetter: letter, Status: sale.StatusDead}
 			if !wanted.DryRun {
-				settled.Status, settled.UnitReturned, settled.Err = s.settle(ctx, actor, wanted, letter.Message.ID)
-				if settled.Err != nil && !errors.Is(settled.Err, sale.ErrNotFound) && !errors.Is(settled.Err, sale.ErrConflict) {
-					return done, "", settled.Err
-				}
+				s.settle(ctx, actor, wanted, &settled)
+			}
+			if err := settled.Err; err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
+				return done, "", err
 			}
 			done = append(done, settled)
 		}
-		if next == "" || len(done) >= wanted.Limit {
+		if q.After == "" || len(done) >= wanted.Limit {
 			break
 		}
 	}
-	return done, next, nil
+	return done, q.After, nil
 }
 
-func (s *Service) settle(
-	ctx context.Context, actor string, wanted Settlement, id sale.OrderID,
-) (status sale.Status, unitReturned bool, err error) {
+// settle retries or cancels one dead order.
+func (s *DeadLetters) settle(ctx context.Context, actor string, wanted Settlement, one *Settled) {
+	id := one.DeadLetter.Message.ID
 	if wanted.Verb == RetryDead {
-		if err := s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); err != nil {
-			return sale.StatusDead, false, err
+		if one.Err = s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); one.Err == nil {
+			one.Status = sale.StatusQueued
 		}
-		return sale.StatusQueued, false, nil
+		return
 	}
-	done, err := s.Cancel(ctx, actor, id, wanted.Reason)
-	if err != nil {
-		return sale.StatusDead, false, err
+	var cancelled Cancelled
+	if cancelled, one.Err = s.Cancel(ctx, actor, id, wanted.Reason); one.Err == nil {
+		one.Status, one.UnitReturned = cancelled.Order.Status, cancelled.UnitReturned
 	}
-	return done.Order.Status, done.UnitReturned, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -36,7 +37,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	all := func(s Settlement) (found []Settled) {
 		t.Helper()
 		for s.Limit = 3; ; {
-			page, next, err := w.Settle(w.ctx, "ann", s)
+			page, next, err := w.dead.Settle(w.ctx, "ann", s)
 			if err != nil || len(page) > s.Limit {
 				t.Fatalf("%d of at most %d, %v", len(page), s.Limit, err)
 			}
@@ -47,19 +48,19 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
-		filter DeadFilter
+		filter queue.DeadQuery
 		want   int
 	}{
-		"all": {DeadFilter{}, 8}, "of a sale": {DeadFilter{SaleID: sales[1]}, 4},
-		"why": {DeadFilter{ErrorContains: "CARD"}, 8}, "another why": {DeadFilter{ErrorContains: "disk"}, 0},
+		"all": {queue.DeadQuery{}, 8}, "of a sale": {queue.DeadQuery{SaleID: sales[1]}, 4},
+		"why": {queue.DeadQuery{ErrorContains: "CARD"}, 8}, "another why": {queue.DeadQuery{ErrorContains: "disk"}, 0},
 		"before": {
-			DeadFilter{DiedBefore: time.Now().Add(-time.Hour)}, 0,
-		}, "before now": {DeadFilter{DiedBefore: time.Now().Add(time.Hour)}, 8},
-		"after": {DeadFilter{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {
-			DeadFilter{DiedAfter: time.Now().Add(-time.Hour)}, 8,
+			queue.DeadQuery{DiedBefore: time.Now().Add(-time.Hour)}, 0,
+		}, "before now": {queue.DeadQuery{DiedBefore: time.Now().Add(time.Hour)}, 8},
+		"after": {queue.DeadQuery{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {
+			queue.DeadQuery{DiedAfter: time.Now().Add(-time.Hour)}, 8,
 		},
 	} {
-		got := all(Settlement{Verb: CancelDead, Filter: row.filter, DryRun: true})
+		got := all(Settlement{Verb: CancelDead, DeadQuery: row.filter, DryRun: true})
 		if len(got) != row.want ||
 			slices.ContainsFunc(got, func(s Settled) bool { return s.Status != sale.StatusDead || s.Err != nil }) {
 			t.Errorf("%s: %d would be settled, want %d: %+v", name, len(got), row.want, got)
@@ -71,7 +72,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	retried := all(Settlement{Verb: RetryDead, Filter: DeadFilter{SaleID: sales[0]}, Reason: "the disk is fixed"})
+	retried := all(Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{SaleID: sales[0]}, Reason: "the disk is fixed"})
 	for i, s := range retried {
 		if i == 0 && !errors.Is(s.Err, sale.ErrConflict) || i > 0 && (s.Err != nil || s.Status != sale.StatusQueued) {
 			t.Errorf("retry %d: %+v", i, s)
@@ -108,19 +109,19 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	}
 }
 
-func TestSettleTellsThatAStoreIsAway(t *testing.T) {
+func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	w := newWorld(t)
 	w.noFault()
 	w.create("s", 5)
 	w.die("s", "ann")
 	w.die("s", "bob")
 	*w.faults = faults{at: 2} // of the calls of the first order
-	done, _, err := w.Settle(w.ctx, "ann", Settlement{Verb: CancelDead})
+	done, _, err := w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead})
 	if !errors.Is(err, sale.ErrUnavailable) || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	w.noFault()
-	if done, _, err = w.Settle(w.ctx, "ann", Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
+	if done, _, err = w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	w.wantBooks("s", 5, 0)

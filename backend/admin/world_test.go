@@ -22,14 +22,15 @@ import (
 
 const shards = 2
 
-// world is a desk over a real Redis and SQLite, and the public side that makes its orders.
+// world is a Service and DeadLetters over a real Redis and SQLite, and the public side that makes their orders.
 type world struct {
 	*Service
+	dead   *DeadLetters
 	t      *testing.T
 	ctx    context.Context
 	redis  *testenv.Redis
 	url    string // of the database
-	store  *storetest.Store
+	store  *store.Store
 	stock  *admission.Stock
 	queues []*queue.List
 	admit  *admission.Admitter
@@ -59,15 +60,11 @@ func newWorld(t *testing.T) *world {
 		w.queues = append(w.queues, q)
 		all = append(all, faultyShard{q, w.faults})
 	}
-	w.Service = New(Config{
-		Store: faultyStore{
-			w.store,
-			w.faults,
-		},
-		Stock:  faultyStock{w.stock, w.faults},
-		Shards: all,
-		Log:    slog.New(slog.DiscardHandler),
-	})
+	cfg := Config{
+		Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Shards: all,
+		Log: slog.New(slog.DiscardHandler),
+	}
+	w.Service, w.dead = New(cfg), NewDeadLetters(cfg)
 	return w
 }
 
@@ -135,13 +132,12 @@ func (w *world) wantBooks(saleID string, left, sold int64) {
 
 func (w *world) wantNoLetter(id sale.OrderID) {
 	w.t.Helper()
-	if _, letter, err := w.find(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
+	if _, letter, err := w.dead.find(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
 		w.t.Fatalf("the dead letter is still there: %+v, %v", letter, err)
 	}
 }
 
-// faults lets the desk die at one of its calls: before the call is made, or after it was made and before its answer
-// came.
+// faults fails one call of the service: before the call is made, or after it was made and before its response.
 type faults struct {
 	at    int // 1 is the next call; 0 never
 	after bool
@@ -158,7 +154,7 @@ func (f *faults) call(what string, do func() error) error {
 	}
 	f.what = what
 	if f.after {
-		_ = do() // its answer is lost, whatever it is
+		_ = do() // its response is lost
 	}
 	return errFault
 }
@@ -187,7 +183,7 @@ func (w *world) each(try func(name string)) {
 func (w *world) noFault() { w.faults.at = 0 }
 
 type faultyStore struct {
-	*storetest.Store
+	*store.Store
 	f *faults
 }
 
@@ -333,6 +329,6 @@ func (l faultyShard) BeginCancel(ctx context.Context, id sale.OrderID) (d queue.
 	return d, l.f.call("BeginCancel", func() error { d, err = l.List.BeginCancel(ctx, id); return err })
 }
 
-func (l faultyShard) FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error {
-	return l.f.call("FinishCancel", func() error { return l.List.FinishCancel(ctx, id, giveBack) })
+func (l faultyShard) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error {
+	return l.f.call("FinishCancel", func() error { return l.List.FinishCancel(ctx, id, returnUnit) })
 }

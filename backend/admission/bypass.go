@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
+	"sluice/backend/redis/keyspace"
 )
 
 // ErrBypassListTooLong reports that a sale has more buyers than the caller accepts.
@@ -19,9 +19,6 @@ type BypassList struct {
 	Accepted int64    // the list is complete for the first Accepted orders of the sale
 	Sums     []uint32 // CRC-32 (IEEE) of the buyers, ascending and unique
 }
-
-// bypassChunk is the approximate number of buyers per read. One read blocks Redis for half a millisecond.
-const bypassChunk = 1000
 
 // BypassList lists the buyers of a sale, at most limit of them. It returns ErrBypassListTooLong, sale.ErrNotFound, or
 // an error that wraps sale.ErrUnavailable.
@@ -43,17 +40,11 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 		return BypassList{}, tooLong
 	}
 	sums := make([]uint32, 0, n)
-	for cursor := uint64(0); ; {
-		cursor, sums, err = s.scanBypass(ctx, key, cursor, sums)
-		if err != nil {
-			return BypassList{}, unavailable("bypass list of sale "+id, err)
-		}
-		if len(sums) > 2*limit { // a scan can return a buyer twice while the hash grows
-			return BypassList{}, tooLong
-		}
-		if cursor == 0 {
-			break
-		}
+	err = ScanBuyers(ctx, s.client, key, func(buyer string, _ keyspace.Slots) {
+		sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))
+	})
+	if err != nil {
+		return BypassList{}, err
 	}
 	slices.Sort(sums)
 	sums = slices.Compact(sums)
@@ -61,18 +52,4 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 		return BypassList{}, tooLong
 	}
 	return BypassList{Accepted: accepted, Sums: sums}, nil
-}
-
-// scanBypass reads a part of the hash and appends the sums of its buyers.
-func (s *Stock) scanBypass(
-	ctx context.Context, key string, cursor uint64, sums []uint32,
-) (next uint64, more []uint32, err error) {
-	pairs, next, err := s.client.HScan(ctx, key, cursor, "", bypassChunk).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, sums, err
-	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		sums = append(sums, crc32.ChecksumIEEE([]byte(pairs[i])))
-	}
-	return next, sums, nil
 }

@@ -1,11 +1,9 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // UnitCount holds the units of one sale in Redis at one instant, and every order in the queue.
@@ -29,7 +28,8 @@ type UnitCount struct {
 	Dead       []keyspace.Message // dead letters that hold a unit, each order once
 	Unbacked   int64              // number of dead letters that hold no unit
 
-	lines int64 // number of index lines of dead letters that hold a unit
+	lines   int64 // number of index lines of dead letters that hold a unit
+	returns int64 // number of Returned
 }
 
 // InFlight calls yield for every order of the count that holds a unit.
@@ -45,7 +45,6 @@ const (
 	copyTimeout  = 20 * time.Second // of the script that copies
 	countTimeout = time.Minute      // of a count
 	copyLifetime = 2 * time.Minute  // longer than countTimeout: the copies of a crashed count expire
-	readChunk    = 2000             // messages per read: about a millisecond of Redis time
 	maxReindexes = 3                // repairs of the index of dead letters before a count fails
 )
 
@@ -65,16 +64,12 @@ func (s *Stock) CountUnits(ctx context.Context, id string) (UnitCount, error) {
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
-	for i := range maxReindexes {
+	for range maxReindexes {
 		counts, err := s.countShardUnits(ctx, shard, ids)
 		if !errors.Is(err, errIndexIncomplete) {
 			return counts, err
 		}
-		_, err = s.indexLetters(ctx, shard)
-		if err == nil && i > 0 { // the index has lines of deleted letters
-			_, err = s.dropStaleLines(ctx, shard)
-		}
-		if err != nil {
+		if _, err := s.reindexShard(ctx, shard); err != nil {
 			return nil, err
 		}
 	}
@@ -121,11 +116,11 @@ func (s *Stock) tryCountUnits(
 		return nil, err
 	}
 	copies := newSnapshot(shard, len(batches), len(ids))
-	args := []any{shard.BatchPrefix(), copyLifetime.Milliseconds(), len(batches)}
+	args := []any{shard.Batch(""), copyLifetime.Milliseconds(), len(batches)}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	f, err := s.snapshot.Run(ctx, copier, copies.keys(batches, ids), args...).StringSlice()
+	f, err := redisscript.Run(ctx, copier, "snapshot", copies.keys(batches, ids), args...).StringSlice()
 	if err != nil {
 		return nil, err
 	}
@@ -142,36 +137,31 @@ func (s *Stock) tryCountUnits(
 	if err != nil {
 		return nil, err
 	}
-	if err := copies.read(ctx, s.client, func(part queuePart, m keyspace.Message) {
-		if c := counts[m.SaleID]; c != nil {
-			c.add(part, m)
+	if err := copies.read(ctx, s.client, counts); err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		if err := copies.readSale(ctx, s.client, i, counts[id]); err != nil {
+			return nil, err
 		}
-	}); err != nil {
-		return nil, err
 	}
-	if err := copies.readDead(ctx, s.client, ids, counts); err != nil {
-		return nil, err
-	}
-	for _, c := range counts {
-		c.uniqueDead()
-	}
-	return counts, copies.readReturns(ctx, s.client, ids, counts)
+	return counts, nil
 }
 
-// parseTotals parses the six fields per sale of the reply of snapshot.lua.
+// parseTotals parses the seven fields per sale of the reply of snapshot.lua.
 func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
-	if len(f) != 6*len(ids) {
+	if len(f) != 7*len(ids) {
 		return nil, fmt.Errorf("the script returned %d fields for %d sales", len(f), len(ids))
 	}
 	counts := make(map[string]*UnitCount, len(ids))
 	for i, id := range ids {
 		c := &UnitCount{}
 		counts[id] = c
-		fields := f[6*i : 6*i+6]
-		numbers := []*int64{&c.lines, &c.Unbacked, &c.LastReturn, &c.Stock, &c.Left, &c.Accepted}
-		c.Loaded = fields[3] != "" && fields[4] != ""
+		fields := f[7*i : 7*i+7]
+		numbers := []*int64{&c.lines, &c.Unbacked, &c.returns, &c.LastReturn, &c.Stock, &c.Left, &c.Accepted}
+		c.Loaded = fields[4] != "" && fields[5] != ""
 		if !c.Loaded {
-			numbers = numbers[:2]
+			numbers = numbers[:3]
 		}
 		for j, to := range numbers {
 			n, err := strconv.ParseInt(fields[j], 10, 64)
@@ -182,34 +172,4 @@ func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
 		}
 	}
 	return counts, nil
-}
-
-// queuePart is the part of the queue that holds a message.
-type queuePart int
-
-const (
-	ready queuePart = iota
-	delayed
-	leased
-	dead
-)
-
-func (c *UnitCount) add(part queuePart, m keyspace.Message) {
-	switch part {
-	case ready:
-		c.Ready = append(c.Ready, m)
-	case delayed:
-		c.Delayed = append(c.Delayed, m)
-	case leased:
-		c.Leased = append(c.Leased, m)
-	case dead:
-		m.Status = sale.StatusDead
-		c.Dead = append(c.Dead, m)
-	}
-}
-
-// uniqueDead removes duplicates: a letter can have been copied to another key by hand.
-func (c *UnitCount) uniqueDead() {
-	slices.SortFunc(c.Dead, func(a, b keyspace.Message) int { return cmp.Compare(a.ID, b.ID) })
-	c.Dead = slices.CompactFunc(c.Dead, func(a, b keyspace.Message) bool { return a.ID == b.ID })
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -75,4 +76,28 @@ func (h afterRange) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		const n = 2*readChunk + 1
+		ctx := context.Background()
+		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range n {
+				p.XAdd(ctx, &redis.XAddArgs{Stream: "orders", ID: fmt.Sprintf("1-%d", i+1), Values: []any{"m", i}})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		next := 0
+		if err := ScanOrders(ctx, c, "orders", func(_, text string) {
+			if text != strconv.Itoa(next) {
+				t.Fatalf("entry %d is %q", next, text)
+			}
+			next++
+		}); err != nil || next != n {
+			t.Errorf("%d of %d entries, %v", next, n, err)
+		}
+	})
 }

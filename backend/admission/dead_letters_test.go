@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // addLetters adds letters without index lines, as an older version does.
@@ -185,7 +186,7 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 				}
 			}
 			keys := shot.keys(nil, []string{"s"})
-			f, err := h.Stock.snapshot.Run(ctx, c, keys, shard.BatchPrefix(), 60_000, 0, "s").StringSlice()
+			f, err := redisscript.Run(ctx, c, "snapshot", keys, shard.Batch(""), 60_000, 0, "s").StringSlice()
 			if copied := c.ZCard(ctx, shot.lines[0]).Val(); err != nil || f[0] != want || strconv.FormatInt(copied, 10) != want {
 				t.Fatalf("result %q, %v, %d lines copied; want %s", f, err, copied, want)
 			}
@@ -199,7 +200,7 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 // The second run must not leave copies of messages that have moved, or they would be counted twice.
 func TestSnapshotThatRunsTwiceCopiesTheLaterInstant(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
-		h, ctx := newShop(c), context.Background()
+		ctx := context.Background()
 		shot := newSnapshot(shard, 1, 1)
 		sources := []string{shard.Ready(), shard.Delayed(), shard.Orders(), shard.Batch("b"), shard.Returns("s")}
 		copies := []string{shot.ready, shot.delayed, shot.orders, shot.batches[0], shot.returns[0]}
@@ -225,7 +226,7 @@ func TestSnapshotThatRunsTwiceCopiesTheLaterInstant(t *testing.T) {
 		} {
 			step.do()
 			keys := shot.keys([]string{"b"}, []string{"s"})
-			if err := h.Stock.snapshot.Run(ctx, c, keys, shard.BatchPrefix(), 60_000, 1, "s").Err(); err != nil {
+			if err := redisscript.Run(ctx, c, "snapshot", keys, shard.Batch(""), 60_000, 1, "s").Err(); err != nil {
 				t.Fatalf("%s: %v", step.name, err)
 			}
 			for i, n := range []int64{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,7 +19,7 @@ import (
 // slots in every loaded sale, a few hundred per round trip: 50 ms with 10,000 sales. One search runs at a time, so that
 // requests for unknown orders cannot overload Redis.
 func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
-	if saleID := s.sales.get(id); saleID != "" {
+	if saleID, known := s.sales.Get(id); known {
 		return s.findIn(ctx, s.space.ShardOf(saleID), []string{saleID}, buyer, id)
 	}
 	select {
@@ -48,7 +47,7 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 }
 
 // Remember caches the sale of an order for FindOrder. The cache can evict it.
-func (s *Stock) Remember(id sale.OrderID, saleID string) { s.sales.put(id, saleID) }
+func (s *Stock) Remember(id sale.OrderID, saleID string) { s.sales.Put(id, saleID) }
 
 // findIn reads the buyer's slots in some sales of a shard, in one round trip.
 func (s *Stock) findIn(
@@ -76,34 +75,3 @@ func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale
 
 // saleCacheSize bounds the cache to about 10 MB. Clients poll an order in the seconds before it is a row.
 const saleCacheSize = 100_000
-
-// saleCache maps orders to their sales. It holds the latest size orders, and up to size older ones. It is safe for
-// concurrent use.
-type saleCache struct {
-	mu            sync.Mutex
-	size          int
-	recent, older map[sale.OrderID]string
-}
-
-func newSaleCache(size int) *saleCache {
-	return &saleCache{size: size, recent: map[sale.OrderID]string{}}
-}
-
-func (c *saleCache) put(id sale.OrderID, saleID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.recent) >= c.size {
-		c.older, c.recent = c.recent, make(map[sale.OrderID]string)
-	}
-	c.recent[id] = saleID
-}
-
-// get returns "" for an order that is not cached.
-func (c *saleCache) get(id sale.OrderID) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if saleID, ok := c.recent[id]; ok {
-		return saleID
-	}
-	return c.older[id]
-}

@@ -88,12 +88,12 @@ func TestFindOrderRunsOneSearchAtATime(t *testing.T) {
 	})
 }
 
-func TestSaleCacheIsBoundedAndKeepsTheLatest(t *testing.T) {
-	w := newSaleCache(10)
+func TestOrderCacheIsBoundedAndKeepsTheLatest(t *testing.T) {
+	w := NewOrderCache[string](10)
 	for id := sale.OrderID(1); id <= 1000; id++ {
-		w.put(id, "s")
+		w.Put(id, "s")
 		for kept := max(1, id-9); kept <= id; kept++ {
-			if w.get(kept) != "s" {
+			if saleID, _ := w.Get(kept); saleID != "s" {
 				t.Fatalf("after %d orders, order %d is not cached", id, kept)
 			}
 		}
@@ -101,7 +101,7 @@ func TestSaleCacheIsBoundedAndKeepsTheLatest(t *testing.T) {
 			t.Fatalf("%d orders are cached", n)
 		}
 	}
-	if w.get(1) != "" {
+	if _, cached := w.Get(1); cached {
 		t.Error("the first of a thousand orders is cached")
 	}
 }

@@ -100,13 +100,8 @@ func (g *groups) join(w *waiter) error {
 
 // full reports whether q rejects another request. q is nil for a sale without requests. The caller holds mu.
 func (g *groups) full(q *saleQueue) bool {
-	if g.waiting < maxWaiting {
-		return false
-	}
-	if q == nil {
-		return g.waiting >= maxWaitingTotal
-	}
-	return g.waiting >= maxWaitingTotal || len(q.waiting) >= maxWaiting/len(g.sales)
+	hot := q != nil && len(q.waiting) >= maxWaiting/len(g.sales)
+	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 
 // runQueue runs groups until the queue is empty.

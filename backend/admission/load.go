@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // Load loads a sale from SQL into Redis: a new sale, or one that Redis lost. orders yields every order of the sale that
@@ -21,11 +22,7 @@ import (
 // The last write makes the sale available. After a crash before it, the next Load starts over. Load adds only buyers
 // that Redis does not have, so a slow Load cannot overwrite purchases that follow a faster one.
 func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(sale.Order) error) error) error {
-	count, err := s.CountUnits(ctx, def.ID) // before SQL is read: an order that leaves the queue since then is a row
-	if err != nil {
-		return err
-	}
-	return s.loadWithCount(ctx, def, &count, orders)
+	return s.LoadAll(ctx, []sale.Sale{def}, func(_ string, yield func(sale.Order) error) error { return orders(yield) })
 }
 
 // loadChunk bounds the sales of one count. Its script blocks Redis for about 30 ms.
@@ -49,6 +46,7 @@ func (s *Stock) LoadAll(
 			for i, def := range some {
 				ids[i] = def.ID
 			}
+			// Before SQL is read: an order that leaves the queue since then is a row.
 			counts, err := s.CountShardUnits(ctx, shard, ids)
 			if err != nil {
 				return errors.Join(append(failures, err)...)
@@ -119,7 +117,7 @@ func (s *Stock) loadWithCount(
 	}
 	args := []any{def.Version, string(def.Switch), len(buyers), requireVerified}
 	args = append(args, SaleArgs(def, def.Stock-held, accepted, returned)...)
-	result, err := s.load.Run(ctx, s.client, keys, args...).Text()
+	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
 		err = errors.New("the data in Redis was lost while the buyers were stored")
@@ -127,7 +125,7 @@ func (s *Stock) loadWithCount(
 		err = errors.New("the data in Redis is not verified")
 	}
 	if err != nil {
-		return unavailable("load sale "+def.ID, err)
+		return unavailable("run load_sale.lua", err)
 	}
 	return nil
 }

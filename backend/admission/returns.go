@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // maxReturns bounds the orders of one run of the script.
@@ -24,7 +24,7 @@ func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Or
 		for _, o := range part {
 			args = append(args, o.ID.String(), o.Buyer)
 		}
-		results, err := s.returnUnit.Run(ctx, s.client, keys, args...).StringSlice()
+		results, err := redisscript.Run(ctx, s.client, "return_unit", keys, args...).Int64Slice()
 		switch {
 		case err != nil:
 			return nil, unavailable("return units", err)
@@ -34,13 +34,7 @@ func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Or
 			err = fmt.Errorf("the script returned %d results for %d orders", len(results), len(part))
 			return nil, unavailable("return units", err)
 		}
-		for _, result := range results {
-			n, err := strconv.ParseInt(result, 10, 64)
-			if err != nil {
-				return nil, unavailable("return units", fmt.Errorf("the script returned %q", result))
-			}
-			numbers = append(numbers, n)
-		}
+		numbers = append(numbers, results...)
 	}
 	return numbers, nil
 }

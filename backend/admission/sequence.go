@@ -31,7 +31,6 @@ type Sequencer struct {
 	client redis.Cmdable
 	key    string
 	now    func() time.Time
-	script *redis.Script
 	lease  singleflight.Group
 	limit  time.Duration // of one lease, for all callers that wait for it
 
@@ -43,8 +42,7 @@ type Sequencer struct {
 // NewSequencer returns a Sequencer with the given clock. The first Next leases the first block.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
 	return &Sequencer{
-		client: client, key: space.Sequence(), now: now, script: redisscript.Load("alloc_order_ids"), limit: leaseTimeout,
-		next: 1,
+		client: client, key: space.Sequence(), now: now, limit: leaseTimeout, next: 1,
 	}
 }
 
@@ -94,7 +92,7 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	end, err := s.script.Run(ctx, s.client, []string{s.key}, blockSize, s.anywhere()).Int64()
+	end, err := redisscript.Run(ctx, s.client, "alloc_order_ids", []string{s.key}, blockSize, s.anywhere()).Int64()
 	if err != nil {
 		return err
 	}

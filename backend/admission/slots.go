@@ -3,8 +3,6 @@ package admission
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
@@ -18,24 +16,6 @@ func (s *Stock) Slots(ctx context.Context, saleID string, yield func(buyer strin
 			yield(buyer, slot, id)
 		}
 	})
-}
-
-// ScanBuyers calls each for every buyer in the hash key; see Slots.
-func ScanBuyers(
-	ctx context.Context, client redis.UniversalClient, key string, each func(buyer string, slots keyspace.Slots),
-) error {
-	for cursor := uint64(0); ; {
-		fields, next, err := client.HScan(ctx, key, cursor, "", readChunk).Result()
-		if err != nil {
-			return unavailable("read "+key, err)
-		}
-		for i := 1; i < len(fields); i += 2 {
-			each(fields[i-1], keyspace.Slots(fields[i]))
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }
 
 // HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. An error

@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
 )
 
 // snapshot names the copies of the queue of a shard at one instant.
@@ -52,105 +54,87 @@ func (s *snapshot) keys(batches, sales []string) []string {
 	return keys
 }
 
-// read calls each for every message, in small reads. It skips texts that are not messages; the worker makes them dead
+// read adds every message to the count of its sale. It skips texts that are not messages; the worker makes them dead
 // letters.
-func (s *snapshot) read(
-	ctx context.Context, client redis.UniversalClient, each func(queuePart, keyspace.Message),
-) error {
-	list := func(part queuePart, key string) error {
-		return pages(part, each, func(from, to int64) ([]string, error) { return client.LRange(ctx, key, from, to).Result() })
+func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, counts map[string]*UnitCount) error {
+	add := func(part func(*UnitCount) *[]keyspace.Message) func(text string) {
+		return func(text string) {
+			m, err := keyspace.DecodeMessage(text)
+			if c := counts[m.SaleID]; err == nil && c != nil {
+				*part(c) = append(*part(c), m)
+			}
+		}
 	}
-	if err := list(ready, s.ready); err != nil {
+	ready := add(func(c *UnitCount) *[]keyspace.Message { return &c.Ready })
+	leased := add(func(c *UnitCount) *[]keyspace.Message { return &c.Leased })
+	delayed := add(func(c *UnitCount) *[]keyspace.Message { return &c.Delayed })
+	list := func(key string, each func(text string)) error {
+		return ScanPages(func(from, to int64) *redis.StringSliceCmd { return client.LRange(ctx, key, from, to) }, each)
+	}
+	if err := list(s.ready, ready); err != nil {
 		return err
 	}
-	if err := pages(delayed, each, func(from, to int64) ([]string, error) {
-		return client.ZRange(ctx, s.delayed, from, to).Result()
-	}); err != nil {
+	if err := ScanPages(func(from, to int64) *redis.StringSliceCmd {
+		return client.ZRange(ctx, s.delayed, from, to)
+	}, delayed); err != nil {
 		return err
 	}
 	for _, key := range s.batches {
-		if err := list(leased, key); err != nil {
+		if err := list(key, leased); err != nil {
 			return err
 		}
 	}
-	return s.readStream(ctx, client, each)
+	return ScanOrders(ctx, client, s.orders, func(id, text string) {
+		if s.leased == "" || entryAfter(id, s.leased) {
+			ready(text)
+		} else {
+			leased(text)
+		}
+	})
 }
 
-func pages(
-	part queuePart, each func(queuePart, keyspace.Message), read func(from, to int64) ([]string, error),
-) error {
-	for from := int64(0); ; from += readChunk {
-		texts, err := read(from, from+readChunk-1)
+// readSale reads the returns of the sale with number i, and its dead letters that hold a unit.
+func (s *snapshot) readSale(ctx context.Context, client redis.UniversalClient, i int, c *UnitCount) error {
+	if c.returns > 0 {
+		err := scanPairs(ctx, client.HScan, s.returns[i], func(pairs []string) error {
+			c.Returned = append(c.Returned, orderIDs(pairs)...)
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for _, text := range texts {
-			if m, err := keyspace.DecodeMessage(text); err == nil {
-				each(part, m)
-			}
-		}
-		if len(texts) < readChunk {
-			return nil
-		}
 	}
-}
-
-// readReturns reads the first part of the returns of every sale in few round trips. A sale rarely has a second part.
-func (s *snapshot) readReturns(
-	ctx context.Context, client redis.UniversalClient, ids []string, counts map[string]*UnitCount,
-) error {
-	for from := 0; from < len(ids); from += salesPerRead {
-		some := ids[from:min(from+salesPerRead, len(ids))]
-		first := make([]*redis.ScanCmd, len(some))
-		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := range some {
-				first[i] = p.HScan(ctx, s.returns[from+i], 0, "", readChunk)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		for i, saleID := range some {
-			c := counts[saleID]
-			pairs, cursor := first[i].Val()
-			for {
-				c.Returned = append(c.Returned, orderIDs(pairs)...)
-				if cursor == 0 {
-					break
-				}
-				var err error
-				if pairs, cursor, err = client.HScan(ctx, s.returns[from+i], cursor, "", readChunk).Result(); err != nil {
-					return err
-				}
-			}
-		}
+	if c.lines == 0 {
+		return nil
 	}
-	return nil
-}
-
-// readDead reads the lines of every sale with dead letters that hold a unit.
-func (s *snapshot) readDead(
-	ctx context.Context, client redis.UniversalClient, ids []string, counts map[string]*UnitCount,
-) error {
-	for i, saleID := range ids {
-		c := counts[saleID]
-		for from := int64(0); from < c.lines; from += readChunk {
-			lines, err := client.ZRange(ctx, s.lines[i], from, from+readChunk-1).Result()
-			if err != nil {
-				return err
-			}
-			for _, line := range lines {
-				if d, err := keyspace.DecodeDeadLine(line); err == nil {
-					c.add(dead, d.Message)
-				}
-			}
+	seen := map[sale.OrderID]bool{} // a letter can have been copied to another key by hand
+	return ScanPages(func(from, to int64) *redis.StringSliceCmd {
+		return client.ZRange(ctx, s.lines[i], from, to)
+	}, func(line string) {
+		if m, err := keyspace.DecodeDeadLine(line); err == nil && !seen[m.ID] {
+			seen[m.ID] = true
+			m.Status = sale.StatusDead
+			c.Dead = append(c.Dead, m)
 		}
-	}
-	return nil
+	})
 }
 
 // remove deletes the copies. If it fails, they expire.
 func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
 	keys := slices.Concat([]string{s.ready, s.delayed, s.orders}, s.batches, s.returns, s.lines)
 	_ = client.Unlink(context.WithoutCancel(ctx), keys...).Err()
+}
+
+// entryAfter reports whether entry id a follows b. Ids have the form "<ms>-<n>".
+func entryAfter(a, b string) bool {
+	am, an := entryID(a)
+	bm, bn := entryID(b)
+	return am > bm || am == bm && an > bn
+}
+
+func entryID(id string) (ms, n uint64) {
+	head, tail, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(head, 10, 64) // Redis generated it
+	n, _ = strconv.ParseUint(tail, 10, 64)
+	return ms, n
 }

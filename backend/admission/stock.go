@@ -1,12 +1,12 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,20 +41,15 @@ type Stock struct {
 	client          redis.UniversalClient
 	space           keyspace.Space
 	requireVerified bool
-	sales           *saleCache
+	sales           *OrderCache[string]
 	search          chan struct{} // held by the search in progress, see FindOrder
-
-	load, update, read, returnUnit, snapshot, reindex *redis.Script
 }
 
 // NewStock returns a Stock. It does not connect.
 func NewStock(cfg StockConfig) *Stock {
-	load := redisscript.Load
 	return &Stock{
 		client: cfg.Client, space: cfg.Space, requireVerified: cfg.RequireVerified,
-		sales: newSaleCache(saleCacheSize), search: make(chan struct{}, 1),
-		load: load("load_sale"), update: load("update_sale"), read: load("read_sale"),
-		returnUnit: load("return_unit"), snapshot: load("snapshot"), reindex: load("dead_reindex"),
+		sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1),
 	}
 }
 
@@ -64,7 +59,7 @@ func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	shard := s.space.ShardOf(def.ID)
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
-	result, err := s.update.Run(ctx, s.client, keys, args...).Text()
+	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
 	switch {
 	case err != nil:
 		return unavailable("update sale "+def.ID, err)
@@ -93,15 +88,14 @@ func SaleArgs(d sale.Sale, left, accepted int64, returned []any) []any {
 
 // View reads one sale. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) View(ctx context.Context, id string) (View, error) {
-	shard := s.space.ShardOf(id)
-	f, err := s.read.Run(ctx, s.client, []string{shard.Sale(id), shard.Stock(id)}).StringSlice()
+	views, err := s.readSales(ctx, s.space.ShardOf(id), []string{id}, nil)
 	if err != nil {
-		return View{}, unavailable("read sale "+id, err)
+		return View{}, err
 	}
-	if len(f) == 0 {
+	if len(views) == 0 {
 		return View{}, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
 	}
-	return parseView(id, f)
+	return views[0], nil
 }
 
 // List reads every loaded sale, in no order. An error wraps sale.ErrUnavailable.
@@ -143,11 +137,11 @@ func (s *Stock) views(ctx context.Context, byShard map[keyspace.Shard][]string) 
 	return views, nil
 }
 
-// readSales appends the sales of one shard to views, in one round trip.
+// readSales appends the sales of one shard that Redis holds to views, in one transaction.
 func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
 	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		now = p.Time(ctx)
 		for i, id := range ids {
 			defs[i], left[i] = p.HMGet(ctx, shard.Sale(id), viewFields...), p.Get(ctx, shard.Stock(id))
@@ -158,71 +152,63 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 		return nil, unavailable("read sales", err)
 	}
 	for i, id := range ids {
-		f := []string{strconv.FormatInt(now.Val().UnixMilli(), 10), left[i].Val()}
-		for _, field := range defs[i].Val() {
-			text, _ := field.(string)
-			f = append(f, text)
+		err := cmp.Or(defs[i].Err(), left[i].Err()) // the transaction returns the first error only
+		if errors.Is(err, redis.Nil) || err == nil && defs[i].Val()[0] == nil {
+			continue // Redis does not hold it, or lost a part of it and the next Load restores it
 		}
-		if f[1] == "" || f[2] == "" {
-			continue // lost by Redis; the next Load restores it
+		var v View
+		if err == nil {
+			v, err = newView(id, defs[i], left[i], now.Val())
 		}
-		v, err := parseView(id, f)
 		if err != nil {
-			return nil, err
+			return nil, unavailable("read sale "+id, err)
 		}
 		views = append(views, v)
 	}
 	return views, nil
 }
 
-// viewFields lists fields of keyspace.Shard.Sale in the order in which read_sale.lua returns them.
+// viewFields lists the fields of keyspace.Shard.Sale that a View needs. A sale without version is not loaded.
 var viewFields = []string{
 	"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted",
 }
 
-// parseView parses the reply of read_sale.lua.
-func parseView(id string, f []string) (View, error) {
-	var n [9]int64
-	for i, at := range []int{0, 1, 2, 4, 5, 6, 7, 9, 11} {
-		v, err := strconv.ParseInt(f[at], 10, 64)
-		if err != nil {
-			return View{}, unavailable("read sale "+id, fmt.Errorf("field %d is %q", at, f[at]))
-		}
-		n[i] = v
+func newView(id string, def *redis.SliceCmd, left *redis.StringCmd, now time.Time) (View, error) {
+	var f struct {
+		Version  int64  `redis:"version"`
+		Switch   string `redis:"switch"`
+		OpensAt  int64  `redis:"opens_at"`  // ms since 1970
+		ClosesAt int64  `redis:"closes_at"` // ms since 1970; 0: never
+		PerBuyer int    `redis:"per_buyer"`
+		Stock    int64  `redis:"stock"`
+		Title    string `redis:"title"`
+		Amount   int64  `redis:"amount"`
+		Currency string `redis:"currency"`
+		Accepted int64  `redis:"accepted"`
+	}
+	units, err := left.Int64()
+	if err = errors.Join(err, def.Scan(&f)); err != nil {
+		return View{}, err
 	}
 	v := View{
 		Sale: sale.Sale{
-			ID: id, Title: f[8], Price: sale.Price{Amount: n[7], Currency: f[10]}, Stock: n[6], PerBuyer: int(n[5]),
-			OpensAt: time.UnixMilli(n[3]).UTC(), Switch: sale.Switch(f[3]), Version: n[2],
+			ID: id, Title: f.Title, Price: sale.Price{Amount: f.Amount, Currency: f.Currency}, Stock: f.Stock,
+			PerBuyer: f.PerBuyer, OpensAt: time.UnixMilli(f.OpensAt).UTC(), Switch: sale.Switch(f.Switch), Version: f.Version,
 		},
-		Left: n[1], Accepted: n[8],
+		Left: units, Accepted: f.Accepted,
 	}
-	if n[4] > 0 {
-		v.ClosesAt = time.UnixMilli(n[4]).UTC()
+	if f.ClosesAt > 0 {
+		v.ClosesAt = time.UnixMilli(f.ClosesAt).UTC()
 	}
-	v.State = v.StateAt(time.UnixMilli(n[0]), v.Left)
+	v.State = v.StateAt(now, v.Left)
 	return v, nil
 }
 
 // Accepted returns the number of orders that a sale has ever accepted. It returns sale.ErrNotFound also while a rebuild
 // holds the sale; other errors wrap sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
-	f, err := s.client.HMGet(ctx, s.space.ShardOf(id).Sale(id), "version", "accepted").Result()
-	if err != nil {
-		return 0, unavailable("accepted orders of sale "+id, err)
-	}
-	if f[0] == nil {
-		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
-	}
-	text, ok := f[1].(string)
-	if !ok {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, unavailable("accepted orders of sale "+id, err)
-	}
-	return n, nil
+	v, err := s.View(ctx, id)
+	return v.Accepted, err
 }
 
 // LastSerial returns the serial of the last order that Redis accepted of a sale, also while a rebuild holds the sale.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
 )
 
@@ -427,6 +429,8 @@ func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
 		}
 		if err := h.Load(ctx, onSale("s", 5, 1), row); !errors.Is(err, sale.ErrUnavailable) {
 			t.Fatalf("loaded without all buyers: %v", err)
+		} else if n := strings.Count(err.Error(), "load sale s"); n != 1 {
+			t.Errorf("the operation is named %d times: %v", n, err)
 		}
 		h.want(t, "s", "ann", "k", sale.UnknownSale)
 	})
@@ -446,11 +450,54 @@ func (emptyBeforeLoad) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 
 func (e emptyBeforeLoad) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == e.h.load.Hash() {
+		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == redisscript.Load("load_sale").Hash() {
 			if err := e.h.c.Del(ctx, e.key).Err(); err != nil {
 				return err
 			}
 		}
 		return next(ctx, cmd)
 	}
+}
+
+func TestViewHasTheWholeSale(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newShop(c), context.Background()
+		at := time.Now().UTC().Truncate(time.Millisecond)
+		def := sale.Sale{
+			ID: "s", Title: "Zoë's shoe", Price: sale.Price{Amount: 999, Currency: "EUR"}, Stock: 5, PerBuyer: 2,
+			OpensAt: at.Add(-time.Hour), ClosesAt: at.Add(time.Hour), Switch: sale.Paused, Version: 3,
+		}
+		h.put(t, def)
+		want := View{Sale: def, State: sale.StatePaused, Left: 5}
+		if got, err := h.View(ctx, "s"); err != nil || got != want {
+			t.Errorf("view %+v, %v; want %+v", got, err, want)
+		}
+		def.ClosesAt, def.Switch, def.Version = time.Time{}, sale.On, 4
+		if err := h.Update(ctx, def); err != nil {
+			t.Fatal(err)
+		}
+		h.want(t, "s", "ann", "k", sale.Accepted)
+		want = View{Sale: def, State: sale.StateOpen, Left: 4, Accepted: 1}
+		if got, err := h.Views(ctx, []string{"none", "s"}); err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("views %+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+// The transaction returns the first error only: here the missing units of sale a, before the wrong type of a key of b.
+func TestViewsReportKeyOfTheWrongType(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newShop(c), context.Background()
+		for _, key := range []string{shard.Sale("b"), shard.Stock("b")} {
+			for _, id := range []string{"a", "b"} {
+				c.Del(ctx, shard.Sale(id), shard.Stock(id))
+				h.put(t, onSale(id, 5, 1))
+			}
+			c.Del(ctx, shard.Stock("a"), key)
+			c.SAdd(ctx, key, "x")
+			if views, err := h.Views(ctx, []string{"a", "b"}); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("%s is a set: views %+v, %v", key, views, err)
+			}
+		}
+	})
 }

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"sync/atomic"
@@ -11,7 +12,10 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sluice/backend/events/notify"
 	"sluice/backend/events/salechange"
+	"sluice/backend/payment"
+	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
 )
 
@@ -25,22 +29,21 @@ type Config struct {
 
 	Limiter     UserLimiter              // nil: no per-user limit
 	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
-	Callbacks   Callbacks                // nil: payment callbacks are not configured and get 503
+	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
 	Points      Points                   // nil: points are not configured and get 503
-	SaleChanges SaleChanges              // nil: event streams and edges learn of changes by polling
+	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
 
-	Live          Live                               // nil: event streams of orders get 503
+	Live          *notify.Live                       // nil: event streams of orders get 503
 	Subscriptions Subscriptions                      // nil: Web Push is not configured and gets 503
 	PushKey       string                             // public VAPID key; required with Subscriptions
 	CheckPushURL  func(raw string) (*url.URL, error) // validates endpoints of browsers; required with Subscriptions
-	Pages         Pages                              // nil: no pages for browsers
+	Pages         *buyer.Pages                       // nil: no pages for browsers
 
 	// bound of one decision, which continues if the client disconnects; 0: 2 s
 	AdmitTimeout time.Duration
 	ReadTimeout  time.Duration                     // bound of one query of a store; 0: 1 s
 	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
 	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
-	MaxWaiting   int                               // requests with ?wait; 0: 10,000
 
 	Metrics *Metrics          // nil: not exported
 	Server  httpserver.Config // BodyLimit is set by New
@@ -53,27 +56,16 @@ const (
 	bodyLimit           = 16 << 10
 	defaultAdmitTimeout = 2 * time.Second
 	defaultReadTimeout  = time.Second
-	defaultMaxWaiting   = 10_000
+	maxWaiting          = 10_000 // requests with ?wait
 )
 
 func (cfg *Config) setDefaults() {
-	if cfg.AdmitTimeout <= 0 {
-		cfg.AdmitTimeout = defaultAdmitTimeout
-	}
-	if cfg.ReadTimeout <= 0 {
-		cfg.ReadTimeout = defaultReadTimeout
-	}
-	if cfg.MaxStreams <= 0 {
-		cfg.MaxStreams = MaxStreams
-	}
-	if cfg.MaxWaiting <= 0 {
-		cfg.MaxWaiting = defaultMaxWaiting
-	}
+	cfg.AdmitTimeout = cmp.Or(cfg.AdmitTimeout, defaultAdmitTimeout)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, defaultReadTimeout)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, MaxStreams)
+	cfg.SaleChanges = cmp.Or(cfg.SaleChanges, &salechange.Hub{})
 	if cfg.QueueFull == nil {
 		cfg.QueueFull = func(string) time.Duration { return 5 * time.Second }
-	}
-	if cfg.SaleChanges == nil {
-		cfg.SaleChanges = &salechange.Hub{}
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
@@ -127,7 +119,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 		Server: s, cfg: cfg, metrics: cfg.Metrics,
 		admit: deadlines{timeout: cfg.AdmitTimeout}, reads: deadlines{timeout: cfg.ReadTimeout},
 		bypass:  newBypassLists(cfg.Stock, s.Now),
-		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, cfg.MaxWaiting, s.Stopping()),
+		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, maxWaiting, s.Stopping()),
 		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Stopping()),
 	}
 	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -22,51 +23,45 @@ type Metrics struct {
 	callbacks    *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
+// NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	f := promauto.With(reg)
 	m := &Metrics{
-		purchases: prometheus.NewCounterVec(prometheus.CounterOpts{
+		purchases: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_purchases_total", Help: "Purchase requests answered, by outcome.",
 		}, []string{"outcome"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, by outcome.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
-		limiter: prometheus.NewCounterVec(prometheus.CounterOpts{
+		outcomes: make(map[string]purchaseCount, len(purchaseOutcomes)),
+		limiter: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_api_user_limit_errors_total",
 			Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
 		}, []string{"verdict"}),
-		streams: prometheus.NewGauge(
-			prometheus.GaugeOpts{Name: "sluice_api_event_streams", Help: "Open event streams."},
-		),
-		streamsLimit: prometheus.NewGauge(
-			prometheus.GaugeOpts{
-				Name: "sluice_api_event_streams_limit",
-				Help: "Maximum number of open event streams; further clients get 503 and poll instead.",
-			},
-		),
-		waiting: prometheus.NewGauge(
-			prometheus.GaugeOpts{
-				Name: "sluice_api_waiting_requests",
-				Help: "Order requests held back until the order is final.",
-			},
-		),
+		streams: f.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_api_event_streams", Help: "Open event streams.",
+		}),
+		streamsLimit: f.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_api_event_streams_limit",
+			Help: "Maximum number of open event streams; further clients get 503 and poll instead.",
+		}),
+		waiting: f.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final.",
+		}),
+		callbacks: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
+		}, []string{"result"}),
 	}
-	m.callbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
-	}, []string{"result"})
+	// Every series is shown as 0 from the start, so that a rate can be taken.
 	for _, result := range callbackResults {
 		m.callbacks.WithLabelValues(result)
 	}
 	for _, verdict := range []string{"local", "refused"} {
 		m.limiter.WithLabelValues(verdict)
 	}
-	m.outcomes = make(map[string]purchaseCount, len(purchaseOutcomes))
-	for _, outcome := range purchaseOutcomes { // shown as 0 from the start, so that a rate can be taken
+	for _, outcome := range purchaseOutcomes {
 		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
-	}
-	if reg != nil {
-		reg.MustRegister(m.callbacks, m.purchases, m.seconds, m.limiter, m.streams, m.streamsLimit, m.waiting)
 	}
 	return m
 }
@@ -79,21 +74,9 @@ type purchaseCount struct {
 
 // callbackResults are all that may come of a callback of the payment provider.
 var callbackResults = []string{
-	string(
-		store.SettledPaid,
-	),
-	string(store.SettledFailed),
-	string(store.SettledCancelled),
-	string(store.SettledMismatch),
-	string(store.SettledTwice),
-	"replayed",
-	"ignored",
-	"not_configured",
-	"forged",
-	"bad_request",
-	"reused",
-	"not_written",
-	"unknown_order",
+	string(store.SettledPaid), string(store.SettledFailed), string(store.SettledCancelled),
+	string(store.SettledMismatch), string(store.SettledTwice),
+	"replayed", "ignored", "not_configured", "forged", "bad_request", "reused", "not_written", "unknown_order",
 	"unavailable",
 }
 

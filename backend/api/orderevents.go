@@ -27,15 +27,8 @@ const (
 var (
 	errPagesFull = httpserver.NewProblem(problem.Unavailable,
 		"Too many pages are open. Please poll the order every few seconds instead: GET /v1/orders/{order}.")
-	errManyPages = httpserver.ProblemOf(func() problem.Details {
-		d := problem.New(
-			problem.RateLimited,
-			"You have too many pages open. Please close some, or poll the order every few seconds instead: GET "+
-				"/v1/orders/{order}.",
-		)
-		d.ViolatedPolicies = []string{"pages"}
-		return d
-	}())
+	errManyPages = rateLimited("pages", "You have too many pages open. "+
+		"Please close some, or poll the order every few seconds instead: GET /v1/orders/{order}.")
 )
 
 // myEvents is GET /v1/me/events.

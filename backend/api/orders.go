@@ -68,7 +68,7 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 	}
 	wait, err := time.ParseDuration(string(args.Peek("wait")))
 	if err != nil || wait < 0 || wait > maxWait {
-		return 0, httpserver.Invalid("wait", "must be a duration between 0s and 30s, such as 10s")
+		return 0, sale.Invalid("wait", "must be a duration between 0s and 30s, such as 10s")
 	}
 	return wait, nil
 }

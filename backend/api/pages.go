@@ -5,7 +5,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/admission"
 	"sluice/backend/sale"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
@@ -24,7 +23,7 @@ func (h *handlers) salesPage(c *fiber.Ctx) error {
 	}
 	list := make([]buyer.Sale, len(views))
 	for i, v := range views {
-		list[i] = pageSale(v)
+		list[i] = buyer.Sale{Sale: v.Sale, Left: v.Left, State: v.State}
 	}
 	rendered, err := h.cfg.Pages.Sales(lang, list)
 	return sendPage(c, fiber.StatusOK, rendered, err)
@@ -41,7 +40,7 @@ func (h *handlers) salePage(c *fiber.Ctx) error {
 	case err != nil:
 		return h.sendNotReady(c, lang)
 	}
-	rendered, err := h.cfg.Pages.Sale(lang, pageSale(v))
+	rendered, err := h.cfg.Pages.Sale(lang, buyer.Sale{Sale: v.Sale, Left: v.Left, State: v.State})
 	return sendPage(c, fiber.StatusOK, rendered, err)
 }
 
@@ -68,11 +67,4 @@ func (h *handlers) asset(c *fiber.Ctx) error { return httpserver.SendAsset(c, h.
 
 func pageLanguage(c *fiber.Ctx) buyer.Lang {
 	return buyer.Language(c.Query("lang"), c.Get(fiber.HeaderAcceptLanguage))
-}
-
-func pageSale(v admission.View) buyer.Sale {
-	return buyer.Sale{
-		ID: v.ID, Title: v.Title, Price: v.Price, Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer,
-		State: v.State, OpensAt: v.OpensAt, ClosesAt: v.ClosesAt,
-	}
 }

@@ -33,18 +33,13 @@ var (
 	// challenge is not a registered scheme. HTTP requires one in every 401.
 	challenge = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
 	errForged = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid.", challenge)
-	errStale  = httpserver.NewProblem(
-		problem.Unauthorized,
-		"The webhook-timestamp is more than five minutes off. Check the clocks.",
-		challenge,
-	)
+	errStale  = httpserver.NewProblem(problem.Unauthorized,
+		"The webhook-timestamp is more than five minutes off. Check the clocks.", challenge)
 	errReused    = httpserver.NewProblem(problem.IdempotencyKeyReused, "This webhook-id was used with another body.")
 	errNoRow     = httpserver.NewProblem(problem.NotFound, "There is no such order.")
-	errUnwritten = httpserver.NewProblem(
-		problem.Unavailable,
+	errUnwritten = httpserver.NewProblem(problem.Unavailable,
 		"The order may not be written yet. Please send the callback again.",
-		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)},
-	)
+		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
 )
 
 // settlements maps each settlement to its result, or to the problem for a payment that must be refunded.
@@ -112,11 +107,8 @@ func (h *handlers) takePayment(c *fiber.Ctx) (result string, err error) {
 	case !known:
 		return result, httpserver.ErrInternal
 	case row.result != "":
-		return result, httpserver.SendJSON(
-			c,
-			fiber.StatusOK,
-			paymentBody{OrderID: wanted.OrderID.String(), Result: row.result},
-		)
+		body := paymentBody{OrderID: wanted.OrderID.String(), Result: row.result}
+		return result, httpserver.SendJSON(c, fiber.StatusOK, body)
 	}
 	if !replayed {
 		h.Log().WarnContext(httpserver.LogContext(c.Context()), "payment needs a refund",
@@ -184,7 +176,7 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 	event, known := callbackEvents[kind]
 	switch {
 	case kind == "":
-		return nil, httpserver.Invalid("type", "must be set")
+		return nil, sale.Invalid("type", "must be set")
 	case !known:
 		return nil, nil
 	}
@@ -205,10 +197,8 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 		data.RejectOnce("currency", "must be three capital letters (ISO 4217)")
 	}
 	if (succeeded || p.Reference != "") && sale.ValidateBuyer(p.Reference) != nil {
-		data.RejectOnce(
-			"reference",
-			"must be 1 to "+strconv.Itoa(sale.MaxBuyerLen)+" bytes of text without control characters",
-		)
+		data.RejectOnce("reference",
+			"must be 1 to "+strconv.Itoa(sale.MaxBuyerLen)+" bytes of text without control characters")
 	}
 	return p, o.Err()
 }

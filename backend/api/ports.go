@@ -5,14 +5,10 @@ import (
 	"time"
 
 	"sluice/backend/admission"
-	"sluice/backend/events"
 	"sluice/backend/events/notify"
-	"sluice/backend/events/salechange"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
-	"sluice/backend/web/buyer"
-	"sluice/backend/web/page"
 )
 
 // The services behind the routes. Their errors are those of package sale. They must be safe for concurrent use.
@@ -62,19 +58,9 @@ type UserLimiter interface {
 	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
 }
 
-// Callbacks verifies signatures of the payment provider (payment.Verifier).
-type Callbacks interface {
-	Verify(id, timestamp, signature string, body []byte) error
-}
-
 // Points reads a buyer's points (store.Store).
 type Points interface {
 	Balance(ctx context.Context, buyer string) (int64, error)
-}
-
-// Live opens event streams of a buyer's orders (notify.Live).
-type Live interface {
-	Open(ctx context.Context, buyer, after string) (p *notify.Page, missed []events.Event, known bool, err error)
 }
 
 // Subscriptions stores Web Push subscriptions (store.Store).
@@ -82,19 +68,4 @@ type Subscriptions interface {
 	Subscribe(ctx context.Context, p notify.Subscription, most int) (notify.Subscription, error)
 	Subscriptions(ctx context.Context, buyer string) ([]notify.Subscription, error)
 	Unsubscribe(ctx context.Context, buyer string, id int64) error
-}
-
-// SaleChanges notifies of changed sales, and may lose notifications (salechange.Hub).
-type SaleChanges interface {
-	// Listen returns a listener for one sale, or for all sales if saleID is empty.
-	Listen(saleID string) *salechange.Listener
-}
-
-// Pages renders the pages for browsers (buyer.Pages).
-type Pages interface {
-	Sale(lang buyer.Lang, s buyer.Sale) (page.Page, error)
-	Sales(lang buyer.Lang, list []buyer.Sale) (page.Page, error)
-	Missing(lang buyer.Lang) (page.Page, error)
-	NotReady(lang buyer.Lang) (page.Page, error)
-	Asset(name string) (page.Asset, bool)
 }

@@ -74,16 +74,12 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 	if err := checkPurchaseBody(header.ContentType(), c.Context().Request.Body()); err != nil {
 		return admission.Request{}, err
 	}
-	key := keyOf(idempotency, utils.UnsafeString(header.Peek(fiber.HeaderXRequestID)))
+	key, ttl := requestKey(idempotency, utils.UnsafeString(header.Peek(fiber.HeaderXRequestID)))
 	if sale.IsRehearsal(saleID) { // data of a rehearsal must not outlive it for long
-		key.ttl = min(key.ttl, requestKeyTTL)
+		ttl = min(ttl, requestKeyTTL)
 	}
 	return admission.Request{
-		SaleID:      saleID,
-		Buyer:       buyer,
-		Key:         key.key,
-		KeyTTL:      key.ttl,
-		Fingerprint: fingerprint(saleID),
+		SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: ttl, Fingerprint: fingerprint(saleID),
 	}, nil
 }
 
@@ -115,28 +111,20 @@ func fingerprint(saleID string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// outcomes maps each outcome without an order to its problem. state is the sale state that the edge may cache, or "".
-var outcomes = map[sale.Outcome]struct {
-	refusal *httpserver.Problem
+// saleRefusals maps the refusals of a whole sale to their problems, and to the state that the edge may cache.
+var saleRefusals = map[sale.Outcome]struct {
+	problem *httpserver.Problem
 	state   sale.State
 }{
-	sale.KeyReused: {
-		httpserver.NewProblem(problem.IdempotencyKeyReused, "This Idempotency-Key was used for another request."),
-		"",
-	},
-	sale.AlreadyBought: {httpserver.NewProblem(problem.AlreadyBought, boughtDetail), ""}, // completed by answer
-	sale.SoldOut:       {httpserver.NewProblem(problem.SoldOut, "All units are sold."), sale.StateSoldOut},
-	// completed by answer
-	sale.NotOpen:    {httpserver.NewProblem(problem.SaleNotOpen, notOpenDetail), sale.StateScheduled},
+	sale.SoldOut:    {httpserver.NewProblem(problem.SoldOut, "All units are sold."), sale.StateSoldOut},
 	sale.SalePaused: {httpserver.NewProblem(problem.SalePaused, "The sale is paused. It may resume."), sale.StatePaused},
 	sale.SaleClosed: {httpserver.NewProblem(problem.SaleClosed, "The sale is closed."), sale.StateClosed},
 }
 
-var errQueueFull = httpserver.NewProblem(problem.Unavailable, "The order queue is full. Please try again.")
-
-const (
-	boughtDetail  = "You have reached the limit per buyer."
-	notOpenDetail = "The sale has not opened yet."
+var (
+	errKeyReused = httpserver.NewProblem(problem.IdempotencyKeyReused,
+		"This Idempotency-Key was used for another request.")
+	errQueueFull = httpserver.NewProblem(problem.Unavailable, "The order queue is full. Please try again.")
 )
 
 // edgeTTL is how long an edge may cache a refusal of a whole sale.
@@ -144,44 +132,39 @@ const edgeTTL = time.Second
 
 // answer writes the 202 for an order, or returns the problem for a refusal.
 func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) error {
+	header := &c.Context().Response.Header
 	switch d.Outcome {
 	case sale.Accepted:
 		accepted(c, saleID, d.OrderID)
 		return nil
 	case sale.Replayed:
-		c.Context().Response.Header.Set("Idempotency-Replayed", "true")
+		header.Set("Idempotency-Replayed", "true")
 		accepted(c, saleID, d.OrderID)
 		return nil
 	case sale.UnknownSale:
 		return h.unknownSale(saleID)
 	case sale.QueueFull:
-		return errQueueFull.With(
-			httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(h.cfg.QueueFull(saleID))},
-		)
-	}
-	row, ok := outcomes[d.Outcome]
-	if !ok {
-		return httpserver.ErrInternal
-	}
-	ttl := edgeTTL
-	switch d.Outcome {
+		wait := h.RetryAfter(h.cfg.QueueFull(saleID))
+		return errQueueFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: wait})
+	case sale.KeyReused:
+		return errKeyReused
 	case sale.AlreadyBought:
-		body := problem.New(problem.AlreadyBought, boughtDetail)
+		body := problem.New(problem.AlreadyBought, "You have reached the limit per buyer.")
 		body.OrderID = d.OrderID.String()
 		return httpserver.ProblemOf(body)
 	case sale.NotOpen:
-		body := problem.New(problem.SaleNotOpen, notOpenDetail)
+		body := problem.New(problem.SaleNotOpen, "The sale has not opened yet.")
 		body.OpensAt = d.OpensAt.UTC().Format(time.RFC3339Nano)
-		row.refusal = httpserver.ProblemOf(
-			body,
-			httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(d.RetryAfter)},
-		)
-		ttl = min(ttl, max(d.RetryAfter, 0))
+		header.Set("Sluice-Sale", saleHint(saleID, sale.StateScheduled, d, min(edgeTTL, max(d.RetryAfter, 0))))
+		wait := httpserver.Seconds(d.RetryAfter)
+		return httpserver.ProblemOf(body, httpserver.Header{Name: fiber.HeaderRetryAfter, Value: wait})
 	}
-	if row.state != "" {
-		c.Context().Response.Header.Set("Sluice-Sale", saleHint(saleID, row.state, d, ttl))
+	refusal, ok := saleRefusals[d.Outcome]
+	if !ok {
+		return httpserver.ErrInternal
 	}
-	return row.refusal
+	header.Set("Sluice-Sale", saleHint(saleID, refusal.state, d, edgeTTL))
+	return refusal.problem
 }
 
 // saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders

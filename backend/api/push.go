@@ -79,7 +79,7 @@ func (h *handlers) unsubscribe(c *fiber.Ctx) error {
 	}
 	id, err := strconv.ParseInt(c.Params("subscription"), 10, 64)
 	if err != nil || id < 1 {
-		return httpserver.Invalid("subscription", "must be a whole number of at least 1")
+		return sale.Invalid("subscription", "must be a whole number of at least 1")
 	}
 	err = h.cfg.Subscriptions.Unsubscribe(h.reads.next(), buyer, id)
 	switch {

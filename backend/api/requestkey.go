@@ -16,25 +16,19 @@ const (
 
 const maxRequestID = 128
 
-// requestKey identifies one request of a buyer for deduplication in Redis.
-type requestKey struct {
-	key string
-	ttl time.Duration
-}
-
-// keyOf returns the client's idempotency key, else the request id of the edge, else a random key, which only the
-// Redis client replays.
-func keyOf(idempotency, requestID string) requestKey {
+// requestKey identifies one request of a buyer for deduplication in Redis: by the client's idempotency key, else by the
+// request id of the edge, else by a random key, which only the Redis client replays.
+func requestKey(idempotency, requestID string) (key string, ttl time.Duration) {
 	switch {
 	case idempotency != "":
-		return requestKey{"k:" + idempotency, clientKeyTTL}
+		return "k:" + idempotency, clientKeyTTL
 	case validRequestID(requestID):
-		return requestKey{"r:" + requestID, requestKeyTTL}
+		return "r:" + requestID, requestKeyTTL
 	}
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
-	return requestKey{"x:" + hex.EncodeToString(b[:]), requestKeyTTL}
+	return "x:" + hex.EncodeToString(b[:]), requestKeyTTL
 }
 
 func validRequestID(id string) bool {

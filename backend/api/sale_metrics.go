@@ -36,12 +36,8 @@ func NewSaleGauges() *SaleGauges {
 		sales: prometheus.NewDesc("sluice_sales", "Sales in Redis, by what buyers see of them.", []string{"state"}, nil),
 		stock: prometheus.NewDesc("sluice_sale_stock_units", "Units that the sale has in all.", []string{"sale"}, nil),
 		left:  prometheus.NewDesc("sluice_sale_left_units", "Units left in the sale.", []string{"sale"}, nil),
-		accepted: prometheus.NewDesc(
-			"sluice_sale_accepted_orders",
-			"Orders that the sale has ever accepted, as Redis counts them.",
-			[]string{"sale"},
-			nil,
-		),
+		accepted: prometheus.NewDesc("sluice_sale_accepted_orders",
+			"Orders that the sale has ever accepted, as Redis counts them.", []string{"sale"}, nil),
 	}
 }
 

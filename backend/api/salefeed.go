@@ -14,7 +14,7 @@ import (
 // notification, and when it opens. It is safe for concurrent use.
 type saleFeeds struct {
 	stock    Stock // not coalesced: a read that is in progress may be older than the notification
-	changes  SaleChanges
+	changes  *salechange.Hub
 	max      int
 	interval time.Duration
 	stopping <-chan struct{}
@@ -42,7 +42,7 @@ const (
 	feedGap = 50 * time.Millisecond
 )
 
-func newSaleFeeds(stock Stock, changes SaleChanges, most int, stopping <-chan struct{}) *saleFeeds {
+func newSaleFeeds(stock Stock, changes *salechange.Hub, most int, stopping <-chan struct{}) *saleFeeds {
 	return &saleFeeds{
 		stock: stock, changes: changes, max: most, interval: feedInterval, stopping: stopping, bySale: map[string]*saleFeed{},
 	}

@@ -11,11 +11,14 @@ import (
 )
 
 // errLimited lacks the headers, which limit adds.
-var errLimited = func() *httpserver.Problem {
-	d := problem.New(problem.RateLimited, "Too many purchase requests. Please slow down.")
-	d.ViolatedPolicies = []string{userPolicy}
+var errLimited = rateLimited(userPolicy, "Too many purchase requests. Please slow down.")
+
+// rateLimited returns the problem for a violated policy.
+func rateLimited(policy, detail string) *httpserver.Problem {
+	d := problem.New(problem.RateLimited, detail)
+	d.ViolatedPolicies = []string{policy}
 	return httpserver.ProblemOf(d)
-}()
+}
 
 // userPolicy names the per-user limit in RateLimit headers.
 const userPolicy = "user"
@@ -37,19 +40,11 @@ func (h *handlers) limit(buyer string) error {
 		return nil
 	}
 	wait := max(0, r.Reset.Sub(h.Now()))
-	policy, state := rateLimit(
-		userPolicy,
-		r.Limit,
-		int64(math.Ceil(r.Period.Seconds())),
-		r.Remaining,
-		httpserver.Seconds(wait),
-	)
+	// The headers of draft-ietf-httpapi-ratelimit-headers-11. No other code formats them, because the draft still
+	// renames its parameters.
+	window := int64(math.Ceil(r.Period.Seconds()))
+	policy := fmt.Sprintf(`"%s";q=%d;w=%d`, userPolicy, r.Limit, window)
+	state := fmt.Sprintf(`"%s";r=%d;t=%s`, userPolicy, r.Remaining, httpserver.Seconds(wait))
 	return errLimited.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(wait)},
 		httpserver.Header{Name: "RateLimit-Policy", Value: policy}, httpserver.Header{Name: "RateLimit", Value: state})
-}
-
-// rateLimit formats the two headers of draft-ietf-httpapi-ratelimit-headers-11. No other code formats them, because
-// the draft still renames its parameters.
-func rateLimit(name string, quota, windowSeconds, remaining int64, reset string) (policy, state string) {
-	return fmt.Sprintf(`"%s";q=%d;w=%d`, name, quota, windowSeconds), fmt.Sprintf(`"%s";r=%d;t=%s`, name, remaining, reset)
 }

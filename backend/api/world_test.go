@@ -217,7 +217,7 @@ func (w *world) config(t testing.TB) Config {
 	}
 }
 
-func buyerPages(t testing.TB) Pages {
+func buyerPages(t testing.TB) *buyer.Pages {
 	t.Helper()
 	p, err := buyer.New(buyer.Config{})
 	if err != nil {

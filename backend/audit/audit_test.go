@@ -18,6 +18,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 type shop struct {
 	t       *testing.T
 	redis   *redis.Client
-	store   *storetest.Store
+	store   *store.Store
 	stock   *admission.Stock
 	admit   *admission.Admitter
 	queue   *queue.List

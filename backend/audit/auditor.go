@@ -101,7 +101,7 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 			continue
 		}
 		if err := a.auditShard(ctx, shard, ids, switches); err != nil {
-			a.cfg.Metrics.failed()
+			a.cfg.Metrics.audits.WithLabelValues("failed").Inc()
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (a *Auditor) auditShard(
 	if err != nil {
 		return err
 	}
-	a.cfg.Metrics.took(time.Since(began))
+	a.cfg.Metrics.seconds.Observe(time.Since(began).Seconds())
 	var unbalanced []string
 	for id, r := range reports {
 		if r.Balanced {

@@ -58,10 +58,8 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint of the metrics: %v %v", problems, err)
 	}
-	for _, labels := range []string{`sluice_audits_total{result="unbalanced"} 1`, `sluice_audit_balanced{sale="s"} 0`} {
-		if got := gathered(t, registry); !strings.Contains(got, labels) {
-			t.Errorf("the metrics lack %s:\n%s", labels, got)
-		}
+	if got := gathered(t, registry); !strings.Contains(got, `sluice_audits_total{result="unbalanced"} 1`) {
+		t.Errorf("the unbalanced audit is not counted:\n%s", got)
 	}
 	if err := s.redis.Close(); err != nil {
 		t.Fatal(err)

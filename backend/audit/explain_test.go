@@ -8,7 +8,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
-	"sluice/backend/store/storetest"
+	"sluice/backend/store"
 )
 
 // slotRounds is a Stock with an empty queue. In each round, these orders have a slot.
@@ -31,7 +31,7 @@ func (p *slotRounds) CountUnits(context.Context, string) (admission.UnitCount, e
 
 // statuses is a store in which OrdersOf finds no rows, and Statuses returns these.
 type statuses struct {
-	*storetest.Store
+	*store.Store
 	of map[sale.OrderID]sale.Status
 }
 

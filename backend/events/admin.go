@@ -13,7 +13,7 @@ import (
 	"sluice/backend/store"
 )
 
-// Admin shows the groups to people, and does what they decide. It is safe for concurrent use.
+// Admin shows the groups to admins and settles their dead letters. It is safe for concurrent use.
 type Admin struct {
 	client redis.UniversalClient
 	space  keyspace.Space
@@ -27,20 +27,21 @@ func NewAdmin(client redis.UniversalClient, space keyspace.Space, db *Store) *Ad
 
 // GroupStatus is how far a group has come.
 type GroupStatus struct {
-	Name      string
-	Known     bool  // in SQL; otherwise it was created in Redis by hand, and the stream waits for it too
-	Lag       int64 // events in the stream that it was not given yet
-	Pending   int64 // events that it was given and has not acknowledged
-	Consumers int64
-	Oldest    time.Duration // age of the oldest event in the stream that it has not acknowledged; 0: there is none
-	Dead      int64
+	Name      string `json:"name"`
+	Known     bool   `json:"known"`   // in SQL; otherwise it was created in Redis by hand, and the stream waits for it too
+	Lag       int64  `json:"lag"`     // events in the stream that it was not given yet
+	Pending   int64  `json:"pending"` // events that it was given and has not acknowledged
+	Consumers int64  `json:"consumers"`
+	// OldestSeconds is the age of the oldest event in the stream that it has not acknowledged; 0: there is none.
+	OldestSeconds float64 `json:"oldest_age_seconds"`
+	Dead          int64   `json:"dead"`
 }
 
 // Status is the whole of the events.
 type Status struct {
-	Stream    int64         // entries of the stream
-	Unrelayed time.Duration // age of the oldest event that is not in the stream yet; 0: there is none
-	Groups    []GroupStatus // by name
+	Stream           int64         `json:"stream_entries"`
+	UnrelayedSeconds float64       `json:"unrelayed_seconds"` // age of the oldest event that is not in the stream yet
+	Groups           []GroupStatus `json:"groups"`            // by name; not nil
 }
 
 // Status reads how far every group has come, not all of one instant.
@@ -53,7 +54,7 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	var s Status
+	s := Status{Groups: []GroupStatus{}}
 	newest, err := d.client.XRevRangeN(ctx, d.space.Events(), "+", "-", 1).Result()
 	if err != nil {
 		return Status{}, wrap("status", err)
@@ -62,9 +63,11 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	if len(newest) > 0 {
 		last = PositionOf(newest[0].ID)
 	}
-	if s.Unrelayed, err = d.store.Unrelayed(ctx, last); err != nil {
+	unrelayed, err := d.store.Unrelayed(ctx, last)
+	if err != nil {
 		return Status{}, err
 	}
+	s.UnrelayedSeconds = unrelayed.Seconds()
 	if s.Stream, err = d.client.XLen(ctx, d.space.Events()).Result(); err != nil {
 		return Status{}, wrap("status", err)
 	}
@@ -73,16 +76,14 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 		return Status{}, wrap("status", err)
 	}
 	for _, g := range inRedis {
-		found := GroupStatus{
-			Name:      g.Name,
-			Pending:   g.Pending,
-			Consumers: g.Consumers,
-			Lag:       max(last-PositionOf(g.LastDeliveredID), 0),
-		}
-		if found.Oldest, err = d.oldest(ctx, g); err != nil {
+		lag := max(last-PositionOf(g.LastDeliveredID), 0)
+		oldest, err := d.oldest(ctx, g)
+		if err != nil {
 			return Status{}, err
 		}
-		s.Groups = append(s.Groups, found)
+		s.Groups = append(s.Groups, GroupStatus{
+			Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: lag, OldestSeconds: oldest.Seconds(),
+		})
 	}
 	for _, g := range known {
 		i := slices.IndexFunc(s.Groups, func(s GroupStatus) bool { return s.Name == g.Name })
@@ -156,45 +157,48 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 // Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup,
 // sale.ErrNotFound, a *sale.InvalidError for a bad name.
 func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
-	if err := ValidateGroup(group); err != nil {
-		return err
-	}
-	return d.settled(
-		ctx,
-		group,
-		d.store.RetryDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID),
-	)
+	return d.settle(ctx, actor, group, eventID, reason, d.store.RetryDeadLetter)
 }
 
 // Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a
 // *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
+	return d.settle(ctx, actor, group, eventID, reason, d.store.DropDeadLetter)
+}
+
+func (d *Admin) settle(
+	ctx context.Context, actor, group, eventID, reason string, settle func(ctx context.Context, group, id string) error,
+) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	return d.settled(
-		ctx,
-		group,
-		d.store.DropDeadLetter(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID),
-	)
-}
-
-// settled is err, or ErrNoGroup where the letter was not found because there is no such group.
-func (d *Admin) settled(ctx context.Context, group string, err error) error {
+	err := settle(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID)
 	if isNotFound(err) && errors.Is(d.exists(ctx, group), ErrNoGroup) {
 		return ErrNoGroup
 	}
 	return err
 }
 
-// Remove is Remove with an actor and a reason, for the desk log. Error: ErrNoGroup.
+// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no
+// more. A consumer of it that still runs ends with ErrRemoved. Error: ErrNoGroup.
 func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
 	}
-	err := Remove(store.WithReason(store.WithActor(ctx, actor), reason), d.client, d.space, d.store, group)
-	if isNotFound(err) {
-		return ErrNoGroup
+	known, err := destroy(ctx, d.client, d.space, group)
+	if err != nil {
+		return err
 	}
+	err = d.store.RemoveGroup(store.WithReason(store.WithActor(ctx, actor), reason), group)
+	switch {
+	case isNotFound(err) && known: // Redis alone knew it
+		return nil
+	case isNotFound(err):
+		return ErrNoGroup
+	case err != nil:
+		return err
+	}
+	// it was created again between the two; a later one is detected by its creator
+	_, err = destroy(ctx, d.client, d.space, group)
 	return err
 }

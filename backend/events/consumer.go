@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/sale"
 	"sluice/backend/telemetry"
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
@@ -59,48 +60,21 @@ type Config struct {
 	// wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
 	Backoff time.Duration
 	Drain   time.Duration     // how long a stop waits for handlers; 10 s
-	Metrics Metrics           // may be nil
+	Metrics *Counters         // may be nil
 	Tracer  *telemetry.Tracer // nil: nothing is traced
 	Log     *slog.Logger
 }
 
-// Metrics counts what a Consumer does. It must be safe for concurrent use.
-type Metrics interface {
-	// Delivered counts deliveries by what became of them: done, failed, dead or waiting (a store was down).
-	Delivered(group, outcome string, n int)
-}
-
 func (c Config) withDefaults() Config {
-	number := func(field *int, value int) {
-		if *field <= 0 {
-			*field = value
-		}
-	}
-	duration := func(field *time.Duration, value time.Duration) {
-		if *field <= 0 {
-			*field = value
-		}
-	}
-	number(&c.Concurrency, 2)
-	number(&c.Batch, 100)
-	number(&c.MaxDeliveries, 5)
-	duration(&c.Idle, 30*time.Second)
-	duration(&c.Backoff, time.Second)
-	duration(&c.Drain, 10*time.Second)
-	c.Idle = max(c.Idle, 10*time.Millisecond)
-	c.Backoff = min(c.Backoff, c.Idle)
-	if c.Metrics == nil {
-		c.Metrics = uncounted{}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Concurrency = cmp.Or(c.Concurrency, 2)
+	c.Batch = cmp.Or(c.Batch, 100)
+	c.MaxDeliveries = cmp.Or(c.MaxDeliveries, 5)
+	c.Idle = max(cmp.Or(c.Idle, 30*time.Second), 10*time.Millisecond)
+	c.Backoff = min(cmp.Or(c.Backoff, time.Second), c.Idle)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
-
-type uncounted struct{}
-
-func (uncounted) Delivered(string, string, int) {}
 
 // Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves
 // behind that is killed goes to the others after Idle.
@@ -113,20 +87,13 @@ type Consumer struct {
 	handler Handler
 	cfg     Config
 
-	claim, keep, leave *redis.Script
-
 	mu   sync.Mutex
 	held map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
 func New(
-	client redis.UniversalClient,
-	space keyspace.Space,
-	db consumerStore,
-	group string,
-	handler Handler,
-	cfg Config,
+	client redis.UniversalClient, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config,
 ) (*Consumer, error) {
 	if err := ValidateGroup(group); err != nil {
 		return nil, err
@@ -136,22 +103,12 @@ func New(
 	cfg.Log = cfg.Log.With("group", group)
 	// known from the start, so that a rate can be taken
 	for _, outcome := range []string{"done", "failed", "dead", "waiting"} {
-		cfg.Metrics.Delivered(group, outcome, 0)
+		cfg.Metrics.deliver(group, outcome, 0)
 	}
 	return &Consumer{
-		client:  client,
-		space:   space,
-		store:   db,
-		group:   group,
-		handler: handler,
-		cfg:     cfg,
-		name:    fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
-		claim: redisscript.Load(
-			"event_claim",
-		),
-		keep:  redisscript.Load("event_extend_claim"),
-		leave: redisscript.Load("event_remove_consumers"),
-		held:  map[string]time.Time{},
+		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
+		name: fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
+		held: map[string]time.Time{},
 	}, nil
 }
 
@@ -164,33 +121,18 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	// Handlers outlive ctx, by Drain at most.
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
-	finished := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(c.cfg.Drain)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			stop()
-		case <-finished:
-		}
-	})
+	work, stop := loop.Outlive(ctx, c.cfg.Drain) // for handlers
+	defer stop()
 	for range c.cfg.Concurrency {
 		g.Go(func() error { return c.loop(ctx, func() (bool, error) { return c.read(ctx, work) }) })
 	}
 	g.Go(func() error { return c.loop(ctx, func() (bool, error) { return c.sweep(ctx, work) }) })
-	renewing := make(chan struct{})
-	go func() {
-		defer close(renewing)
-		c.renew(work)
-	}()
+	var renewing sync.WaitGroup
+	renewing.Go(func() { c.renew(work) })
 	err := g.Wait()
-	close(finished)
 	stop()
-	<-renewing
+	renewing.Wait()
 	c.goodbye(context.WithoutCancel(ctx))
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -198,59 +140,52 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return err
 }
 
-// join makes the group known in SQL and in Redis. It waits for both. A group that is no longer known, though it was,
-// is ErrRemoved.
+// join makes the group known in Redis and, the first time, in SQL. It waits for both. A group that is no longer known,
+// though it was, is ErrRemoved.
 func (c *Consumer) join(ctx context.Context, first bool) error {
-	var retry backoff
-	for ctx.Err() == nil {
-		var g Group
-		var err error
-		if first {
-			g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
-		} else {
-			g, err = c.store.Group(ctx, c.group)
-		}
+	var removed error
+	loop.Retry(ctx, c.cfg.Log, "joining the group", func() error {
+		err := c.tryJoin(ctx, first)
 		if isNotFound(err) {
-			err = fmt.Errorf("events: group %s: %w", c.group, ErrRemoved)
-		}
-		if err == nil {
-			err = join(ctx, c.client, c.space, g)
-		}
-		if err == nil {
-			err = c.joined(ctx)
-		}
-		if errors.Is(err, ErrRemoved) {
-			return err
-		}
-		if err == nil {
-			retry.reset(c.cfg.Log, "the group is there")
+			removed = fmt.Errorf("events: group %s: %w", c.group, ErrRemoved)
 			return nil
 		}
-		retry.wait(ctx, c.cfg.Log, "the group waits; trying again", err)
-	}
-	return nil
+		return err
+	})
+	return removed
 }
 
-// joined removes what join has created in Redis if the group was removed in between; otherwise the stream would wait
-// for the group forever. A stop does not interrupt it.
-func (c *Consumer) joined(ctx context.Context) error {
+// tryJoin returns sale.ErrNotFound if the group is not known, or no longer.
+func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
+	var g Group
+	if first {
+		g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
+	} else {
+		g, err = c.store.Group(ctx, c.group)
+	}
+	if err != nil {
+		return err
+	}
+	if err := join(ctx, c.client, c.space, g); err != nil {
+		return err
+	}
+	// If the group was removed in between, what join has created in Redis is removed too; otherwise the stream would wait
+	// for the group forever. A stop does not interrupt that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if _, err := c.store.Group(ctx, c.group); !isNotFound(err) {
-		return err
+	_, err = c.store.Group(ctx, c.group)
+	if isNotFound(err) {
+		if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
+			return err
+		}
 	}
-	if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
-		return err
-	}
-	return fmt.Errorf("events: group %s: %w", c.group, ErrRemoved)
+	return err
 }
-
-func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
 
 // loop takes steps until ctx ends, and waits where one finds nothing or fails. A group that Redis has lost is made
 // again.
 func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error)) error {
-	var retry backoff
+	retry := loop.Backoff{Log: c.cfg.Log, What: "reading events"}
 	for ctx.Err() == nil {
 		idle, err := step()
 		switch {
@@ -260,11 +195,11 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 				return err
 			}
 		case err != nil:
-			retry.wait(ctx, c.cfg.Log, "events cannot be read; trying again", err)
+			retry.Failed(ctx, err)
 		default:
-			retry.reset(c.cfg.Log, "events are read again")
+			retry.Succeeded()
 			if idle {
-				sleep(ctx, min(time.Second, c.cfg.Idle/4))
+				loop.Sleep(ctx, min(time.Second, c.cfg.Idle/4))
 			}
 		}
 	}
@@ -277,11 +212,8 @@ const blocking = 500 * time.Millisecond
 // read takes new events and handles them.
 func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 	streams, err := c.client.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group:    c.group,
-		Consumer: c.name,
-		Streams:  []string{c.space.Events(), ">"},
-		Count:    int64(c.cfg.Batch),
-		Block:    blocking,
+		Group: c.group, Consumer: c.name, Streams: []string{c.space.Events(), ">"}, Count: int64(c.cfg.Batch),
+		Block: blocking,
 	}).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
@@ -300,12 +232,11 @@ func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 	return false, nil
 }
 
-// sweep takes what others have left behind, and what people want to be run again.
+// sweep takes what others have left behind, and what admins want to be run again.
 func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
-	answer, err := c.claim.Run(
-		ctx, c.client, []string{c.space.Events()}, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch,
-	).
-		Slice()
+	stream := []string{c.space.Events()}
+	answer, err := redisscript.Load("event_claim").
+		Run(ctx, c.client, stream, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
 	if err != nil {
 		return false, wrap("claim", err)
 	}
@@ -335,11 +266,14 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	if len(letters) > 0 {
 		return false, nil
 	}
-	return true, wrap(
-		"tidy",
-		c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, (10*time.Minute+10*c.cfg.Idle).Milliseconds(), "").
-			Err(),
-	)
+	return true, wrap("tidy", c.removeConsumers(ctx, ""))
+}
+
+// removeConsumers removes the group's consumers without pending events that have been idle for long, and stopping.
+func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
+	idle := 10*time.Minute + 10*c.cfg.Idle
+	return redisscript.Load("event_remove_consumers").
+		Run(ctx, c.client, []string{c.space.Events()}, c.group, idle.Milliseconds(), stopping).Err()
 }
 
 // goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves
@@ -348,24 +282,21 @@ func (c *Consumer) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream:   c.space.Events(),
-		Group:    c.group,
-		Start:    "-",
-		End:      "+",
-		Count:    int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)),
-		Consumer: c.name,
+		Stream: c.space.Events(), Group: c.group, Consumer: c.name, Start: "-", End: "+",
+		Count: int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)),
 	}).Result()
 	if err == nil && len(pending) > 0 {
-		var all []delivery
-		for _, p := range pending {
-			all = append(all, delivery{id: p.ID})
+		ids := make([]string, len(pending))
+		for i, p := range pending {
+			ids[i] = p.ID
 		}
-		err = c.hold(ctx, all, c.cfg.Idle)
+		err = c.hold(ctx, c.cfg.Idle, ids...)
 	}
 	if err == nil {
-		err = c.leave.Run(ctx, c.client, []string{c.space.Events()}, c.group, int64(1<<52), c.name).Err()
+		err = c.removeConsumers(ctx, c.name)
 	}
 	if err != nil && !noGroup(err) {
-		c.cfg.Log.Warn("others get what this instance has not handled only after a while", "after", c.cfg.Idle, "err", err)
+		c.cfg.Log.Warn("the unhandled events of this instance reach other instances only after a delay",
+			"after", c.cfg.Idle, "err", err)
 	}
 }

@@ -245,7 +245,7 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 		}
 		w.settled("g")
 		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
-		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers died or hung over it" {
+		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers crashed or hung on it" {
 			w.Errorf("%+v, %v", l, err)
 		}
 	})
@@ -491,19 +491,19 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.consumer(w.client(), "g", s, events.Config{}).Run(w.Context()) }()
 		w.settled("g")
-		if err := events.Remove(w.Context(), w.raw, space, w.store, "g"); err != nil {
+		if err := w.admin().Remove(w.Context(), "eve", "g", ""); err != nil {
 			w.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, events.ErrRemoved) {
 			w.Errorf("it ended with %v", err)
 		}
-		if err := events.Remove(w.Context(), w.raw, space, w.store, "g"); !errors.Is(err, sale.ErrNotFound) {
+		if err := w.admin().Remove(w.Context(), "eve", "g", ""); !errors.Is(err, sale.ErrNotFound) {
 			w.Errorf("removed twice: %v", err)
 		}
 		if err := w.raw.XGroupCreate(w.Context(), space.Events(), "by-hand", "0").Err(); err != nil {
 			w.Fatal(err)
 		}
-		if err := events.Remove(w.Context(), w.raw, space, w.store, "by-hand"); err != nil {
+		if err := w.admin().Remove(w.Context(), "eve", "by-hand", ""); err != nil {
 			w.Errorf("a group that Redis alone knows: %v", err)
 		}
 	})
@@ -512,7 +512,7 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 // An unknown group name returns an error, not an empty group.
 func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 	on(t, func(w *world) {
-		ctx, admin := w.Context(), events.NewAdmin(w.raw, space, w.store)
+		ctx, admin := w.Context(), w.admin()
 		unknown := func(name string, want bool) {
 			w.Helper()
 			_, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/loop"
+	redisscript "sluice/lua/redis"
 )
 
 // delivery is an event as Redis hands it out.
@@ -18,11 +21,28 @@ type delivery struct {
 	event      Event
 }
 
+func idsOf(all []delivery) []string {
+	ids := make([]string, len(all))
+	for i, d := range all {
+		ids[i] = d.id
+	}
+	return ids
+}
+
+func eventsOf(all []delivery) []Event {
+	events := make([]Event, len(all))
+	for i, d := range all {
+		events[i] = d.event
+	}
+	return events
+}
+
 // process handles deliveries and acknowledges them in Redis. It ends when all are settled or ctx ends; the rest stays
 // pending.
 func (c *Consumer) process(ctx context.Context, all []delivery) {
-	c.take(all)
-	defer c.drop(all)
+	ids := idsOf(all)
+	c.take(ids)
+	defer c.drop(ids...)
 	var good []delivery
 	for _, d := range all {
 		var err error
@@ -32,7 +52,7 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 		case err != nil:
 			c.bury(ctx, d, err)
 		case d.deliveries > int64(c.cfg.MaxDeliveries): // no reason is known: its consumers crashed or hung
-			c.bury(ctx, d, fmt.Errorf("%d consumers died or hung over it", d.deliveries-1))
+			c.bury(ctx, d, fmt.Errorf("%d consumers crashed or hung on it", d.deliveries-1))
 		default:
 			good = append(good, d)
 		}
@@ -40,7 +60,7 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 	if len(good) == 0 {
 		return
 	}
-	ctx, batch := c.show(ctx, good)
+	ctx, batch := c.trace(ctx, good)
 	failed := c.settle(ctx, good)
 	batch.End(ctx.Err(), failed)
 }
@@ -53,12 +73,12 @@ func (c *Consumer) settle(ctx context.Context, all []delivery) map[sale.OrderID]
 	case err == nil:
 		c.done(ctx, all)
 	case len(all) == 1:
-		failed[all[0].event.OrderID] = reason(err)
+		failed[all[0].event.OrderID] = OneLine(err)
 		c.failed(ctx, all[0], err)
 	case ctx.Err() == nil:
 		for _, d := range all {
 			if err := c.handle(ctx, []delivery{d}); err != nil {
-				failed[d.event.OrderID] = reason(err)
+				failed[d.event.OrderID] = OneLine(err)
 				c.failed(ctx, d, err)
 			} else {
 				c.done(ctx, []delivery{d})
@@ -70,19 +90,15 @@ func (c *Consumer) settle(ctx context.Context, all []delivery) map[sale.OrderID]
 
 // handle calls the handler, again and again while something is down.
 func (c *Consumer) handle(ctx context.Context, all []delivery) error {
-	events := make([]Event, len(all))
-	for i, d := range all {
-		events[i] = d.event
-	}
-	var retry backoff
+	retry := loop.Backoff{Log: c.cfg.Log, What: "handling events"}
 	for {
-		err := c.call(ctx, events)
+		err := c.call(ctx, eventsOf(all))
 		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-			retry.reset(c.cfg.Log, "events are handled again")
+			retry.Succeeded()
 			return err
 		}
-		c.cfg.Metrics.Delivered(c.group, "waiting", len(events))
-		retry.wait(ctx, c.cfg.Log, "events cannot be handled now; trying again", err)
+		c.cfg.Metrics.deliver(c.group, "waiting", len(all))
+		retry.Failed(ctx, err)
 	}
 }
 
@@ -99,27 +115,16 @@ func (c *Consumer) call(ctx context.Context, events []Event) (err error) {
 // done acknowledges.
 func (c *Consumer) done(ctx context.Context, all []delivery) {
 	if c.acknowledge(ctx, all) {
-		c.cfg.Metrics.Delivered(c.group, "done", len(all))
+		c.cfg.Metrics.deliver(c.group, "done", len(all))
 	}
 }
 
 // acknowledge retries until Redis has acknowledged or ctx ends. Events without an acknowledgement are handled again,
 // which is harmless and costs time.
 func (c *Consumer) acknowledge(ctx context.Context, all []delivery) bool {
-	ids := make([]string, len(all))
-	for i, d := range all {
-		ids[i] = d.id
-	}
-	var retry backoff
-	for ctx.Err() == nil {
-		err := c.client.XAck(ctx, c.space.Events(), c.group, ids...).Err()
-		if err == nil {
-			retry.reset(c.cfg.Log, "events are acknowledged again")
-			return true
-		}
-		retry.wait(ctx, c.cfg.Log, "events cannot be acknowledged; trying again", wrap("acknowledge", err))
-	}
-	return false
+	return loop.Retry(ctx, c.cfg.Log, "acknowledging events", func() error {
+		return wrap("acknowledge", c.client.XAck(ctx, c.space.Events(), c.group, idsOf(all)...).Err())
+	})
 }
 
 // failed leaves an event to a later delivery, or buries it.
@@ -131,24 +136,14 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 		c.bury(ctx, d, err)
 		return
 	}
-	c.cfg.Metrics.Delivered(c.group, "failed", 1)
-	c.cfg.Log.InfoContext(
-		ctx,
-		"an event failed and comes again",
-		"event",
-		d.event.ID,
-		"order",
-		d.event.OrderID.String(),
-		"deliveries",
-		d.deliveries,
-		"err",
-		err,
-	)
-	c.drop([]delivery{d}) // no longer renewed
+	c.cfg.Metrics.deliver(c.group, "failed", 1)
+	c.cfg.Log.InfoContext(ctx, "event failed, retrying later", "event", d.event.ID, "order", d.event.OrderID.String(),
+		"deliveries", d.deliveries, "err", err)
+	c.drop(d.id) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
-	if err := c.hold(ctx, []delivery{d}, c.cfg.Idle-wait); err != nil && ctx.Err() == nil {
+	if err := c.hold(ctx, c.cfg.Idle-wait, d.id); err != nil && ctx.Err() == nil {
 		// after Idle
-		c.cfg.Log.InfoContext(ctx, "a failed event comes again later than it should", "event", d.event.ID, "err", err)
+		c.cfg.Log.InfoContext(ctx, "the retry of a failed event is delayed", "event", d.event.ID, "err", err)
 	}
 }
 
@@ -156,35 +151,18 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 // again, and is the same.
 func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
 	l := DeadLetter{
-		Group:      c.group,
-		EventID:    d.event.ID,
-		Position:   PositionOf(d.id),
-		Body:       d.body,
-		Reason:     reason(why),
-		Deliveries: d.deliveries,
+		Group: c.group, EventID: cmp.Or(d.event.ID, "stream-"+d.id), Position: PositionOf(d.id), Body: d.body,
+		Reason: OneLine(why), Deliveries: d.deliveries,
 	}
-	if l.EventID == "" {
-		l.EventID = "stream-" + d.id
-	}
-	var retry backoff
-	for {
-		err := c.store.AddDeadLetter(ctx, l)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		retry.wait(ctx, c.cfg.Log, "a dead event cannot be kept; trying again", err)
-	}
-	retry.reset(c.cfg.Log, "dead events are kept again")
-	if c.acknowledge(ctx, []delivery{d}) {
-		c.cfg.Metrics.Delivered(c.group, "dead", 1)
-		c.cfg.Log.WarnContext(ctx, "an event is dead", "event", l.EventID, "deliveries", l.Deliveries, "reason", l.Reason)
+	stored := loop.Retry(ctx, c.cfg.Log, "storing dead letters", func() error { return c.store.AddDeadLetter(ctx, l) })
+	if stored && c.acknowledge(ctx, []delivery{d}) {
+		c.cfg.Metrics.deliver(c.group, "dead", 1)
+		c.cfg.Log.WarnContext(ctx, "event became a dead letter",
+			"event", l.EventID, "deliveries", l.Deliveries, "reason", l.Reason)
 	}
 }
 
-// rerun gives a dead letter to the handler once more, because a person wants it.
+// rerun gives a dead letter to the handler once more, because an admin requested it.
 func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	e, err := Decode(l.Body)
 	if err == nil {
@@ -195,83 +173,72 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	case errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil:
 		return // its lease runs out, and then it is tried again
 	case err != nil:
-		l.Reason, l.Deliveries = reason(err), l.Deliveries+1
-		c.cfg.Metrics.Delivered(c.group, "dead", 1)
+		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1
+		c.cfg.Metrics.deliver(c.group, "dead", 1)
 		err = c.store.AddDeadLetter(ctx, l)
 	default:
-		c.cfg.Metrics.Delivered(c.group, "done", 1)
+		c.cfg.Metrics.deliver(c.group, "done", 1)
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
-		c.cfg.Log.Warn(
-			"what became of a dead event that was run again cannot be kept; it is run once more",
-			"event",
-			l.EventID,
-			"err",
-			err,
-		)
+		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; it will be retried again",
+			"event", l.EventID, "err", err)
 	}
 }
 
-const maxReason = 500 // bytes
+// maxLine is the length of the result of OneLine, in bytes.
+const maxLine = 500
 
-// reason is an error as one line.
-func reason(err error) string {
+// OneLine returns an error as one line of at most 500 bytes.
+func OneLine(err error) string {
 	s := strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
-	if len(s) > maxReason {
-		s = strings.ToValidUTF8(s[:maxReason], "")
-	}
-	return s
+	return strings.ToValidUTF8(s[:min(len(s), maxLine)], "")
 }
 
-func (c *Consumer) take(all []delivery) {
+func (c *Consumer) take(ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range all {
-		c.held[d.id] = time.Now()
+	for _, id := range ids {
+		c.held[id] = time.Now()
 	}
 }
 
-func (c *Consumer) drop(all []delivery) {
+func (c *Consumer) drop(ids ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range all {
-		delete(c.held, d.id)
+	for _, id := range ids {
+		delete(c.held, id)
 	}
 }
 
-// renew keeps the lease of events that take long, so that other instances do not claim them.
+// renew keeps the lease of events that take long, so that other instances do not claim them. It runs until ctx ends.
 func (c *Consumer) renew(ctx context.Context) {
-	tick := time.NewTicker(c.cfg.Idle / 4)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var old []delivery
+	for ctx.Err() == nil {
+		loop.Sleep(ctx, c.cfg.Idle/4)
+		var old []string
 		c.mu.Lock()
 		for id, since := range c.held {
 			if time.Since(since) >= c.cfg.Idle/4 {
 				c.held[id] = time.Now()
-				old = append(old, delivery{id: id})
+				old = append(old, id)
 			}
 		}
 		c.mu.Unlock()
-		if len(old) > 0 {
-			if err := c.hold(ctx, old, 0); err != nil && ctx.Err() == nil {
-				c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // the next tick tries again
-			}
+		if len(old) == 0 {
+			continue
+		}
+		if err := c.hold(ctx, 0, old...); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // it is tried again
 		}
 	}
 }
 
 // hold sets the idle time of this instance's events: other instances claim them when it reaches Idle.
-func (c *Consumer) hold(ctx context.Context, all []delivery, since time.Duration) error {
+func (c *Consumer) hold(ctx context.Context, idle time.Duration, ids ...string) error {
 	args := []any{c.group, c.name}
-	for _, d := range all {
-		args = append(args, d.id, since.Milliseconds())
+	for _, id := range ids {
+		args = append(args, id, idle.Milliseconds())
 	}
-	return wrap("renew", c.keep.Run(ctx, c.client, []string{c.space.Events()}, args...).Err())
+	extend := redisscript.Load("event_extend_claim")
+	return wrap("renew", extend.Run(ctx, c.client, []string{c.space.Events()}, args...).Err())
 }

@@ -1,13 +1,11 @@
 package events
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -22,43 +20,21 @@ var ErrRemoved = errors.New("the group was removed")
 var ErrNoGroup = fmt.Errorf("there is no group of this name: %w", sale.ErrNotFound)
 
 // wrap adds the operation to err, and sale.ErrUnavailable where Redis is the cause.
-func wrap(attempt string, err error) error {
-	if err == nil || errors.Is(err, sale.ErrUnavailable) {
-		return prefix(attempt, err)
-	}
-	var answer redis.Error
+func wrap(operation string, err error) error {
 	switch {
-	case errors.Is(err, context.Canceled):
-	case redis.HasErrorPrefix(err, "WRONGTYPE") || errors.As(err, &answer) && strings.Contains(err.Error(), "WRONGTYPE"):
-		return fmt.Errorf("events: %s: %w: %w", attempt, ErrWrongType, err)
-	case !errors.As(err, &answer) || transient(err):
-		return fmt.Errorf("events: %s: %w: %w", attempt, sale.ErrUnavailable, err)
-	}
-	return prefix(attempt, err)
-}
-
-func prefix(attempt string, err error) error {
-	if err == nil {
+	case err == nil:
 		return nil
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		return fmt.Errorf("events: %s: %w: %w", operation, ErrWrongType, err)
+	case !errors.Is(err, sale.ErrUnavailable) && redisconn.Unavailable(err):
+		return fmt.Errorf("events: %s: %w: %w", operation, sale.ErrUnavailable, err)
 	}
-	return fmt.Errorf("events: %s: %w", attempt, err)
+	return fmt.Errorf("events: %s: %w", operation, err)
 }
 
-// transient: the answers of Redis that mean "not now".
-func transient(err error) bool {
-	for _, is := range []func(error) bool{
-		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsOOMError, redis.IsMasterDownError, redis.IsClusterDownError,
-		redis.IsTryAgainError, redis.IsNoReplicasError, redis.IsMaxClientsError,
-	} {
-		if is(err) {
-			return true
-		}
-	}
-	return redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "MISCONF")
-}
+func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
 
-// noGroup: Redis does not know the group, or not even the stream.
+// noGroup reports whether Redis does not know the group, or not even the stream.
 func noGroup(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "NOGROUP") ||
-		err != nil && strings.Contains(err.Error(), "no such key")
+	return err != nil && (strings.Contains(err.Error(), "NOGROUP") || strings.Contains(err.Error(), "no such key"))
 }

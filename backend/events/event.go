@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"sluice/backend/sale"
@@ -30,98 +31,57 @@ const Version = 1
 // letter without further deliveries.
 var ErrPermanent = errors.New("will never work")
 
-// Event is one change of one order.
+// Event is one change of one order. Its JSON is the body in the stream, without the version.
 type Event struct {
-	ID      string // "<order id>.<status>": the id of a change, equal in all its deliveries
-	Type    Type
-	OrderID sale.OrderID
-	SaleID  string
-	Buyer   string
-	Slot    int         // which of the buyer's places in the sale the order takes, from 1
-	Price   sale.Price  // of the sale, for one unit
-	Was     sale.Status // the order, before: a cancelled order that was only queued has never been created
-	At      time.Time   // to the millisecond, by the database's clock
-	Trace   string      // traceparent of the purchase, if its trace is sampled and was still known; else ""
+	ID      string       `json:"id"` // "<order id>.<status>": the id of a change, equal in all its deliveries
+	Type    Type         `json:"type"`
+	OrderID sale.OrderID `json:"order_id,string"`
+	SaleID  string       `json:"sale_id"`
+	Buyer   string       `json:"buyer"`
+	Slot    int          `json:"nth"`   // which of the buyer's places in the sale the order takes, from 1
+	Price   sale.Price   `json:"price"` // of the sale, for one unit
+	Was     sale.Status  `json:"was"`   // before; a cancelled order that was only queued has never been created
+	At      time.Time    `json:"at"`    // to the millisecond, by the database's clock
+	// traceparent of the purchase, if its trace is sampled and was still known; else ""
+	Trace string `json:"traceparent,omitempty"`
 
-	Position   int64 // in the stream, ascending; two events of one order have theirs in the order in which they happened
-	Deliveries int64 // how often the group was given it, this time included
+	// in the stream, ascending from 1; two events of one order have theirs in the order in which they happened
+	Position   int64 `json:"-"`
+	Deliveries int64 `json:"-"` // how often the group was given it, this time included
 }
 
 // ID names the event of an order that got a status.
 func ID(order sale.OrderID, status sale.Status) string { return order.String() + "." + string(status) }
 
-type eventJSON struct {
-	Version int         `json:"v"`
-	ID      string      `json:"id"`
-	Type    Type        `json:"type"`
-	OrderID string      `json:"order_id"`
-	SaleID  string      `json:"sale_id"`
-	Buyer   string      `json:"buyer"`
-	Nth     int         `json:"nth"`
-	Price   sale.Price  `json:"price"`
-	Was     sale.Status `json:"was"`
-	At      time.Time   `json:"at"`
-	Trace   string      `json:"traceparent,omitempty"`
-}
+// Status returns the order's status after the event.
+func (e Event) Status() sale.Status { return sale.Status(strings.TrimPrefix(string(e.Type), "order.")) }
 
-// Of makes the event of a change.
-func Of(c Change) Event {
-	return Event{
-		ID: ID(
-			c.OrderID,
-			c.Status,
-		),
-		Type:     Type("order." + string(c.Status)),
-		OrderID:  c.OrderID,
-		SaleID:   c.SaleID,
-		Buyer:    c.Buyer,
-		Slot:     c.Slot,
-		Price:    c.Price,
-		Was:      c.Was,
-		At:       c.At.UTC().Truncate(time.Millisecond),
-		Position: c.Position,
-	}
+type versioned struct {
+	Version int `json:"v"`
+	Event
 }
 
 // Encode is the event's body in the stream: one JSON object.
 func (e Event) Encode() string {
-	b, _ := json.Marshal(
-		eventJSON{Version, e.ID, e.Type, e.OrderID.String(), e.SaleID, e.Buyer, e.Slot, e.Price, e.Was, e.At, e.Trace},
-	) // no part of it can fail
+	b, _ := json.Marshal(versioned{Version, e}) // no part of it can fail
 	return string(b)
 }
 
 // Decode reads a body. An error wraps ErrPermanent. The event's id is set, if it can be read, even then.
 func Decode(body string) (Event, error) {
-	var j eventJSON
-	err := json.Unmarshal([]byte(body), &j)
-	if err != nil || j.Version != Version { // another version may have other fields: only what all have is read
-		var head struct {
-			Version int    `json:"v"`
-			ID      string `json:"id"`
-		}
-		if err := json.Unmarshal([]byte(body), &head); err != nil {
-			return Event{}, fmt.Errorf("events: %w: it is no event: %w", ErrPermanent, err)
-		}
-		if head.Version != Version {
-			return Event{ID: head.ID}, fmt.Errorf("events: %w: version %d is unknown here", ErrPermanent, head.Version)
-		}
-		return Event{ID: head.ID}, fmt.Errorf("events: %w: it is no event: %w", ErrPermanent, err)
+	var v versioned
+	err := json.Unmarshal([]byte(body), &v)
+	switch {
+	case err != nil && v.Version == 0:
+		err = fmt.Errorf("it is no event: %w", err)
+	case v.Version != Version: // it may have other fields
+		err = fmt.Errorf("version %d is unknown here", v.Version)
+	case v.OrderID <= 0 || v.ID == "":
+		err = errors.New("it names no order")
+	case err != nil:
+		err = fmt.Errorf("it is no event: %w", err)
+	default:
+		return v.Event, nil
 	}
-	id, err := sale.ParseOrderID(j.OrderID)
-	if err != nil || j.ID == "" {
-		return Event{ID: j.ID}, fmt.Errorf("events: %w: it names no order", ErrPermanent)
-	}
-	return Event{
-		ID:      j.ID,
-		Type:    j.Type,
-		OrderID: id,
-		SaleID:  j.SaleID,
-		Buyer:   j.Buyer,
-		Slot:    j.Nth,
-		Price:   j.Price,
-		Was:     j.Was,
-		At:      j.At,
-		Trace:   j.Trace,
-	}, nil
+	return Event{ID: v.ID}, fmt.Errorf("events: %w: %w", ErrPermanent, err)
 }

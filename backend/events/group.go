@@ -39,10 +39,7 @@ func join(ctx context.Context, client redis.UniversalClient, space keyspace.Spac
 
 // destroy removes a group from Redis and reports whether it existed.
 func destroy(
-	ctx context.Context,
-	client redis.UniversalClient,
-	space keyspace.Space,
-	name string,
+	ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string,
 ) (known bool, err error) {
 	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
 	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
@@ -61,24 +58,4 @@ func PositionOf(id string) int64 {
 		return 0
 	}
 	return n
-}
-
-// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it
-// no more. A consumer of it that still runs ends with ErrRemoved. Errors: sale.ErrNotFound; a *sale.InvalidError for
-// a bad name.
-func Remove(ctx context.Context, client redis.UniversalClient, space keyspace.Space, db *Store, name string) error {
-	known, err := destroy(ctx, client, space, name)
-	if err != nil {
-		return err
-	}
-	err = db.RemoveGroup(ctx, name)
-	if known && isNotFound(err) {
-		return nil // Redis alone knew it
-	}
-	if err != nil {
-		return err
-	}
-	// it was created again between the two; a later one is detected by its creator
-	_, err = destroy(ctx, client, space, name)
-	return err
 }

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Counters is Metrics in Prometheus, and counts what is relayed.
+// Counters counts events in Prometheus. A nil Counters counts nothing.
 type Counters struct {
 	deliveries *prometheus.CounterVec
 	relayed    prometheus.Counter
@@ -15,87 +16,81 @@ type Counters struct {
 
 // NewCounters registers the counters. It panics when they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
-	c := &Counters{
-		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+	metrics := promauto.With(r)
+	return &Counters{
+		deliveries: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_event_deliveries_total",
 			Help: "Events given to this process, by what became of them: done, failed, dead, or waiting for a store.",
 		}, []string{"group", "outcome"}),
-		relayed: prometheus.NewCounter(
-			prometheus.CounterOpts{
-				Name: "sluice_event_relayed_total",
-				Help: "Events that this process has moved from SQL to the stream.",
-			},
-		),
+		relayed: metrics.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_event_relayed_total", Help: "Events that this process has moved from SQL to the stream.",
+		}),
 	}
-	r.MustRegister(c.deliveries, c.relayed)
-	return c
 }
 
-// Delivered is Metrics.
-func (c *Counters) Delivered(group, outcome string, n int) {
-	c.deliveries.WithLabelValues(group, outcome).Add(float64(n))
+// deliver counts n deliveries by their outcome: done, failed, dead or waiting (a store was unavailable).
+func (c *Counters) deliver(group, outcome string, n int) {
+	if c != nil {
+		c.deliveries.WithLabelValues(group, outcome).Add(float64(n))
+	}
 }
 
-// Relayed is for RelayConfig.Relayed.
-func (c *Counters) Relayed(events int) { c.relayed.Add(float64(events)) }
+func (c *Counters) relay(events int) {
+	if c != nil {
+		c.relayed.Add(float64(events))
+	}
+}
 
 // scrapeTimeout bounds the look that a scrape costs.
 const scrapeTimeout = time.Second
 
-type collector struct {
-	desk                                                    *Admin
-	up, stream, unrelayed, lag, pending, oldest, dead, size *prometheus.Desc
+// Gauges is a prometheus.Collector of gauges whose values are read at each scrape. Series disappear with what they
+// describe, so the gauges are not known in advance.
+type Gauges struct {
+	Prefix string // of the names
+	Label  string // of the gauges that have one
+	// Read sets the gauges, with the value of the label if they have one. After an error those that are set remain.
+	Read func(ctx context.Context, set SetGauge) error
 }
 
-// NewCollector makes the gauges of the events: sluice_event_stream_entries, sluice_event_unrelayed_seconds, and by
-// group sluice_event_lag, sluice_event_pending, sluice_event_oldest_seconds, sluice_event_dead and
-// sluice_event_consumers. sluice_event_up is 0, and alone, when they could not be read in time.
-func NewCollector(admin *Admin) prometheus.Collector {
-	gauge := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("sluice_event_"+name, help, labels, nil)
-	}
-	return &collector{
-		desk:      admin,
-		up:        gauge("up", "Whether the events could be looked at."),
-		stream:    gauge("stream_entries", "Events in the stream."),
-		unrelayed: gauge("unrelayed_seconds", "Age of the oldest event that is not in the stream yet."),
-		lag:       gauge("lag", "Events in the stream that the group was not given yet.", "group"),
-		pending:   gauge("pending", "Events that the group was given and has not acknowledged.", "group"),
-		oldest: gauge(
-			"oldest_seconds",
-			"Age of the oldest event in the stream that the group has not acknowledged.",
-			"group",
-		),
-		dead: gauge("dead", "Dead letters of the group.", "group"),
-		size: gauge("consumers", "Consumers of the group that Redis knows.", "group"),
-	}
-}
+// SetGauge sets a gauge.
+type SetGauge func(name, help string, value float64, label ...string)
 
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.stream, c.unrelayed, c.lag, c.pending, c.oldest, c.dead, c.size} {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector.
+func (Gauges) Describe(chan<- *prometheus.Desc) {}
 
-func (c *collector) Collect(out chan<- prometheus.Metric) {
+// Collect implements prometheus.Collector. The gauge up is 1, or 0 when Read failed.
+func (g Gauges) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	set := func(name, help string, value float64, label ...string) {
+		desc := prometheus.NewDesc(g.Prefix+name, help, []string{g.Label}[:len(label)], nil)
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, label...)
 	}
-	s, err := c.desk.Status(ctx)
-	if err != nil {
-		gauge(c.up, 0)
-		return
+	up := 1.0
+	if g.Read(ctx, set) != nil {
+		up = 0
 	}
-	gauge(c.up, 1)
-	gauge(c.stream, float64(s.Stream))
-	gauge(c.unrelayed, s.Unrelayed.Seconds())
-	for _, g := range s.Groups {
-		gauge(c.lag, float64(g.Lag), g.Name)
-		gauge(c.pending, float64(g.Pending), g.Name)
-		gauge(c.oldest, g.Oldest.Seconds(), g.Name)
-		gauge(c.dead, float64(g.Dead), g.Name)
-		gauge(c.size, float64(g.Consumers), g.Name)
-	}
+	set("up", "Whether the other gauges could be read.", up)
+}
+
+// NewCollector makes the gauges of the events. sluice_event_up is 0, and alone, when they could not be read in time.
+func NewCollector(admin *Admin) prometheus.Collector {
+	return Gauges{Prefix: "sluice_event_", Label: "group", Read: func(ctx context.Context, set SetGauge) error {
+		s, err := admin.Status(ctx)
+		if err != nil {
+			return err
+		}
+		set("stream_entries", "Events in the stream.", float64(s.Stream))
+		set("unrelayed_seconds", "Age of the oldest event that is not in the stream yet.", s.UnrelayedSeconds)
+		for _, g := range s.Groups {
+			set("lag", "Events in the stream that the group was not given yet.", float64(g.Lag), g.Name)
+			set("pending", "Events that the group was given and has not acknowledged.", float64(g.Pending), g.Name)
+			set("oldest_seconds", "Age of the oldest event in the stream that the group has not acknowledged.",
+				g.OldestSeconds, g.Name)
+			set("dead", "Dead letters of the group.", float64(g.Dead), g.Name)
+			set("consumers", "Consumers of the group that Redis knows.", float64(g.Consumers), g.Name)
+		}
+		return nil
+	}}
 }

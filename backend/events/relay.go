@@ -1,10 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -14,12 +14,13 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/telemetry"
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
 // relayStore is the part of Store that a Relay uses; tests replace it to inject faults.
 type relayStore interface {
-	Changes(ctx context.Context, after int64, limit int) ([]Change, error)
+	Changes(ctx context.Context, after int64, limit int) ([]Event, error)
 	DeleteChanges(ctx context.Context, upTo int64) error
 	Groups(ctx context.Context) ([]Group, error)
 }
@@ -32,33 +33,18 @@ type RelayConfig struct {
 	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
 	Log     *slog.Logger
-	Relayed func(events int)   // called after each step; may be nil
+	Metrics *Counters          // may be nil
 	Tracer  *telemetry.Tracer  // nil: nothing is traced
-	Notes   *telemetry.Parents // which purchases are; required with Tracer
+	Parents *telemetry.Parents // of the purchases; required with Tracer
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
-	for _, d := range []struct {
-		field *int
-		value int
-	}{{&c.Bound, 100_000}, {&c.Keep, 10_000}, {&c.Batch, 500}} {
-		if *d.field <= 0 {
-			*d.field = d.value
-		}
-	}
-	c.Keep = min(c.Keep, c.Bound/2)
-	if c.Poll <= 0 {
-		c.Poll = time.Second
-	}
-	if c.Turn <= 0 {
-		c.Turn = 3 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.Relayed == nil {
-		c.Relayed = func(int) {}
-	}
+	c.Bound = cmp.Or(c.Bound, 100_000)
+	c.Keep = min(cmp.Or(c.Keep, 10_000), c.Bound/2)
+	c.Batch = cmp.Or(c.Batch, 500)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Turn = cmp.Or(c.Turn, 3*time.Second)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 
@@ -72,8 +58,6 @@ type Relay struct {
 	store  relayStore
 	cfg    RelayConfig
 
-	add, drop *redis.Script
-
 	ends    int64 // where the stream ends, as far as is known; -1: not known
 	entries int64
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
@@ -82,23 +66,20 @@ type Relay struct {
 
 // NewRelay makes a Relay. It does not connect yet.
 func NewRelay(client redis.UniversalClient, space keyspace.Space, db relayStore, cfg RelayConfig) *Relay {
-	return &Relay{
-		client: client, space: space, store: db, cfg: cfg.withDefaults(), ends: -1,
-		add: redisscript.Load("event_append"), drop: redisscript.Load("event_trim"),
-	}
+	return &Relay{client: client, space: space, store: db, cfg: cfg.withDefaults(), ends: -1}
 }
 
 // Run relays until ctx ends, whenever it is this process's turn; it returns nil. What fails is tried again, with
 // growing waits.
 func (r *Relay) Run(ctx context.Context) error {
-	var retry backoff
+	retry := loop.Backoff{Log: r.cfg.Log, What: "relaying events"}
 	for ctx.Err() == nil {
 		lock, err := redisconn.Acquire(ctx, r.client, r.space.EventRelay(), r.cfg.Turn)
 		switch {
 		case err != nil:
-			retry.wait(ctx, r.cfg.Log, "events cannot be relayed; trying again", wrap("take turns", err))
+			retry.Failed(ctx, wrap("take turns", err))
 		case lock == nil:
-			sleep(ctx, r.cfg.Turn/3)
+			loop.Sleep(ctx, r.cfg.Turn/3)
 		default:
 			held, release := lock.KeepRenewed(ctx)
 			r.turn(held, &retry)
@@ -108,19 +89,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-func (r *Relay) turn(ctx context.Context, retry *backoff) {
+func (r *Relay) turn(ctx context.Context, retry *loop.Backoff) {
 	r.ends = -1
 	for ctx.Err() == nil {
 		n, err := r.RunOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			retry.wait(ctx, r.cfg.Log, "events cannot be relayed; trying again", err)
-		default:
-			retry.reset(r.cfg.Log, "events are relayed again")
-			if n == 0 {
-				r.rest(ctx)
-			}
+		if err != nil {
+			retry.Failed(ctx, err)
+			continue
+		}
+		retry.Succeeded()
+		if n == 0 {
+			r.rest(ctx)
 		}
 	}
 }
@@ -128,7 +107,7 @@ func (r *Relay) turn(ctx context.Context, retry *backoff) {
 // rest waits for something to do.
 func (r *Relay) rest(ctx context.Context) {
 	if r.full() {
-		sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
+		loop.Sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
@@ -140,7 +119,7 @@ func (r *Relay) rest(ctx context.Context) {
 		err = r.client.Do(ctx, "BLPOP", r.space.EventWake(), r.cfg.Poll.Seconds()).Err()
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		sleep(ctx, r.cfg.Poll) // the next step gets the same error and reports it
+		loop.Sleep(ctx, r.cfg.Poll) // the next step gets the same error and reports it
 	}
 	r.ends = -1 // a Redis that has lost events is noticed here
 }
@@ -165,15 +144,11 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if r.full() {
 		return 0, nil
 	}
-	changes, err := r.store.Changes(ctx, r.ends, r.cfg.Batch)
-	if err != nil || len(changes) == 0 {
+	events, err := r.store.Changes(ctx, r.ends, r.cfg.Batch)
+	if err != nil || len(events) == 0 {
 		return 0, err
 	}
-	events := make([]Event, len(changes))
-	for i, c := range changes {
-		events[i] = Of(c)
-	}
-	r.named(ctx, events)
+	r.findTraces(ctx, events)
 	began := time.Now()
 	if err := r.append(ctx, r.ends, events); err != nil {
 		r.ends = -1 // it may have been carried out
@@ -184,8 +159,8 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 			moved++
 		}
 	}
-	r.show(ctx, began, events[:moved])
-	r.cfg.Relayed(moved)
+	r.trace(ctx, began, events[:moved])
+	r.cfg.Metrics.relay(moved)
 	return moved, nil
 }
 
@@ -196,7 +171,7 @@ func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	for _, e := range events {
 		args = append(args, strconv.FormatInt(e.Position, 10), e.Encode())
 	}
-	answer, err := r.add.Run(ctx, r.client, []string{r.space.Events()}, args...).Int64Slice()
+	answer, err := redisscript.Load("event_append").Run(ctx, r.client, []string{r.space.Events()}, args...).Int64Slice()
 	if err != nil {
 		return wrap("append", err)
 	}
@@ -215,7 +190,7 @@ func (r *Relay) Trim(ctx context.Context) error {
 	for _, g := range groups {
 		args = append(args, g.Name, g.Start)
 	}
-	answer, err := r.drop.Run(ctx, r.client, []string{r.space.Events()}, args...).Slice()
+	answer, err := redisscript.Load("event_trim").Run(ctx, r.client, []string{r.space.Events()}, args...).Slice()
 	if err != nil {
 		return wrap("trim", err)
 	}
@@ -241,42 +216,11 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	for _, n := range names {
 		name, _ := n.(string)
 		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
-			r.cfg.Log.Info(
-				"a group of events is made in Redis; if it was there before, it sees again what not every group had acknowledged",
-				"group",
-				name,
-			)
+			r.cfg.Log.Info("consumer group created in Redis; a group that Redis had lost receives again the events that not "+
+				"every group has acknowledged", "group", name)
 		} else if _, err := destroy(ctx, r.client, r.space, name); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// backoff waits longer each time, at most two seconds, and logs the first of a row of errors.
-type backoff struct{ failures int }
-
-func (b *backoff) wait(ctx context.Context, log *slog.Logger, message string, err error) {
-	if b.failures == 0 && ctx.Err() == nil {
-		log.Warn(message, "err", err)
-	}
-	limit := min(100*time.Millisecond<<min(b.failures, 5), 2*time.Second)
-	b.failures++
-	sleep(ctx, limit/2+rand.N(limit/2))
-}
-
-func (b *backoff) reset(log *slog.Logger, message string) {
-	if b.failures > 0 {
-		log.Info(message)
-	}
-	b.failures = 0
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,10 +32,6 @@ func scanGroup(row store.Scanner) (g Group, err error) {
 	return g, err
 }
 
-func readGroup(ctx context.Context, c store.Conn, name string) (Group, error) {
-	return store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
-}
-
 // AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
 // events that get a position from now on. A registered group is left unchanged.
 func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
@@ -48,7 +43,7 @@ func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Grou
 		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, "+start+
 			") ON CONFLICT (name) DO NOTHING", name)
 		if err == nil {
-			g, err = readGroup(ctx, c, name)
+			g, err = store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
 		}
 		return err
 	})
@@ -56,21 +51,13 @@ func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Grou
 }
 
 // Group returns a group, or sale.ErrNotFound.
-func (s *Store) Group(ctx context.Context, name string) (g Group, err error) {
-	err = s.db.View(ctx, "events: group "+name, func(ctx context.Context, c store.Conn) error {
-		g, err = readGroup(ctx, c, name)
-		return err
-	})
-	return g, err
+func (s *Store) Group(ctx context.Context, name string) (Group, error) {
+	return store.ViewRow(ctx, s.db, "events: group "+name, scanGroup, selectGroups+" WHERE name = $1", name)
 }
 
 // Groups returns all groups, by name.
-func (s *Store) Groups(ctx context.Context) (all []Group, err error) {
-	err = s.db.View(ctx, "events: groups", func(ctx context.Context, c store.Conn) error {
-		all, err = store.Select(ctx, c, scanGroup, selectGroups+" ORDER BY name")
-		return err
-	})
-	return all, err
+func (s *Store) Groups(ctx context.Context) ([]Group, error) {
+	return store.ViewRows(ctx, s.db, "events: groups", scanGroup, selectGroups+" ORDER BY name")
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context. Error:
@@ -92,41 +79,28 @@ func (s *Store) RemoveGroup(ctx context.Context, name string) error {
 	})
 }
 
-// Change is one change of one order.
-type Change struct {
-	Position int64       // in the stream of events, from 1
-	Status   sale.Status // of the order after the change: created, paid or cancelled
-	Was      sale.Status // before it; queued for an order that died in the queue and was cancelled
-	At       time.Time   // by the database's clock
-	OrderID  sale.OrderID
-	SaleID   string
-	Buyer    string
-	Slot     int
-	Price    sale.Price
+var typeOfKind = map[int]Type{
+	store.OutboxCreated: Created, store.OutboxPaid: Paid, store.OutboxCancelled: Cancelled,
 }
 
-var statusOfKind = map[int]sale.Status{
-	store.OutboxCreated: sale.StatusCreated, store.OutboxPaid: sale.StatusPaid,
-	store.OutboxCancelled: sale.StatusCancelled,
-}
-
-func scanChange(row store.Scanner) (c Change, err error) {
+func scanEvent(row store.Scanner) (e Event, err error) {
 	var kind int
 	var diedInQueue bool
 	var at store.Timestamp
-	err = row.Scan(&c.Position, &kind, &at, &c.OrderID, &c.SaleID, &c.Buyer, &c.Slot, &diedInQueue,
-		&c.Price.Amount, &c.Price.Currency)
-	c.Status, c.Was, c.At = statusOfKind[kind], sale.StatusCreated, at.Time
+	err = row.Scan(&e.Position, &kind, &at, &e.OrderID, &e.SaleID, &e.Buyer, &e.Slot, &diedInQueue,
+		&e.Price.Amount, &e.Price.Currency)
+	e.Type, e.Was, e.At = typeOfKind[kind], sale.StatusCreated, at.Truncate(time.Millisecond)
+	e.ID = ID(e.OrderID, e.Status())
 	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
-		c.Was = sale.StatusQueued
+		e.Was = sale.StatusQueued
 	}
-	return c, err
+	return e, err
 }
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
 // assigns positions to changes that have none yet. Positions have no gaps and never change, and two changes of one
 // order have theirs in the order in which they were made.
-func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, err error) {
+func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
 	read := func() error {
 		return s.db.View(ctx, "events: changes", func(ctx context.Context, c store.Conn) error {
@@ -144,12 +118,12 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 	return changes, err
 }
 
-func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]Change, error) {
+func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]Event, error) {
 	d := c.Dialect()
 	// A row of the outbox holds all orders that one transaction changed alike; its position is that of its last order.
 	// next: the first rows above after; part: those of them that begin within the limit; change: a line for each order.
 	// The joins are LEFT so that an order which was deleted by hand does not stop the relay.
-	return store.Select(ctx, c, scanChange, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
+	return store.Select(ctx, c, scanEvent, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
 			coalesce(buyer, ''), coalesce(slot, 0), coalesce(return_number, 0) = -1,
 			coalesce(price_amount, 0), coalesce(currency, '')
 		FROM (SELECT part.position - `+d.Length("part.orders")+` + item.key + 1 AS change_position, part.kind, part.at,
@@ -215,43 +189,39 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 // DeleteChanges deletes the changes up to a position, which every group has handled. Changes that were made in one
 // transaction are deleted together, with the last of them.
 func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
-	_, err := s.db.UpdateIf(ctx, "events: delete changes", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT seq FROM outbox WHERE position <= $1 LIMIT 1", upTo)
-	}, func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx, "DELETE FROM outbox WHERE position <= $1", upTo)
-		return err
-	})
+	const outbox = " FROM outbox WHERE position <= $1"
+	_, err := store.UpdateRowsIf(
+		ctx,
+		s.db,
+		"events: delete changes",
+		"SELECT seq"+outbox+" LIMIT 1",
+		"DELETE"+outbox,
+		upTo,
+	)
 	return err
 }
 
 // Unrelayed returns the age of the oldest change that has no position or one above after, which is the lag of the
 // relay; 0 if there is none.
-func (s *Store) Unrelayed(ctx context.Context, after int64) (oldest time.Duration, err error) {
-	err = s.db.View(ctx, "events: unrelayed changes", func(ctx context.Context, c store.Conn) error {
-		oldest = 0
-		conditions := []string{"position IS NULL AND $1 >= 0 ORDER BY seq", "position > $1 ORDER BY position"}
-		for _, condition := range conditions { // two queries, so that each uses the index
-			var at, now store.Timestamp
-			err := store.Get(ctx, c, []any{&at, &now},
-				"SELECT at, "+c.Dialect().Now+" FROM outbox WHERE "+condition+" LIMIT 1", after)
-			if err != nil && !errors.Is(err, sale.ErrNotFound) {
-				return err
-			}
-			if err == nil {
-				oldest = max(oldest, now.Sub(at.Time))
-			}
-		}
-		return nil
-	})
-	return oldest, err
+func (s *Store) Unrelayed(ctx context.Context, after int64) (time.Duration, error) {
+	age, err := store.ViewRow(ctx, s.db, "events: unrelayed changes", func(row store.Scanner) (time.Duration, error) {
+		var at, now store.Timestamp
+		err := row.Scan(&at, &now)
+		return max(now.Sub(at.Time), 0), err
+	}, "SELECT at, "+s.db.Dialect().Now+` FROM (
+			SELECT * FROM (SELECT at FROM outbox WHERE position IS NULL ORDER BY seq LIMIT 1) AS unassigned
+			UNION ALL SELECT * FROM (SELECT at FROM outbox WHERE position > $1 ORDER BY position LIMIT 1) AS unrelayed
+		) AS oldest ORDER BY at LIMIT 1`, after)
+	if isNotFound(err) {
+		return 0, nil
+	}
+	return age, err
 }
 
 // RelayedThrough returns the position up to which every group has handled all changes, as far as the database knows:
 // that of the last deleted change.
-func (s *Store) RelayedThrough(ctx context.Context) (position int64, err error) {
-	err = s.db.View(ctx, "events: relayed position", func(ctx context.Context, c store.Conn) error {
-		return store.Get(ctx, c, []any{&position}, `SELECT coalesce((SELECT position - `+c.Dialect().Length("orders")+`
-			FROM outbox WHERE position IS NOT NULL ORDER BY position LIMIT 1), n) FROM counters WHERE name = 'event_position'`)
-	})
-	return position, err
+func (s *Store) RelayedThrough(ctx context.Context) (int64, error) {
+	return store.ViewRow(ctx, s.db, "events: relayed position", store.Column[int64], `SELECT coalesce((
+			SELECT position - `+s.db.Dialect().Length("orders")+` FROM outbox WHERE position IS NOT NULL
+			ORDER BY position LIMIT 1), n) FROM counters WHERE name = 'event_position'`)
 }

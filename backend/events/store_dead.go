@@ -1,8 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/backend/sale"
@@ -11,20 +13,21 @@ import (
 
 // DeadLetter is an event that a group failed to handle.
 type DeadLetter struct {
-	Group      string
-	EventID    string // unique within the group
-	Position   int64  // in the stream when it was given up; 0: unknown
-	Body       string // as it was in the stream
-	Reason     string
-	Deliveries int64
-	DiedAt     time.Time
-	Retrying   bool // an admin requested a retry, which has not ended yet
+	Group      string    `json:"-"`
+	EventID    string    `json:"event"`    // unique within the group
+	Position   int64     `json:"position"` // in the stream when it was given up; 0: unknown
+	Body       string    `json:"body"`     // as it was in the stream
+	Reason     string    `json:"reason"`
+	Deliveries int64     `json:"deliveries"`
+	DiedAt     time.Time `json:"died_at"`
+	Retrying   bool      `json:"retrying"` // an admin requested a retry, which has not ended yet
 }
 
-// AddDeadLetter stores a dead letter, in the transaction of c. If it exists from an earlier attempt, its reason is
-// replaced and its retry ends.
-func AddDeadLetter(ctx context.Context, c store.Conn, l DeadLetter) error {
-	_, err := c.Exec(ctx, `INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries)
+// AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
+func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
+	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
+	_, err := store.UpdateRows(ctx, s.db, op, `INSERT INTO event_dead_letters
+			(group_name, event_id, position, body, reason, deliveries)
 		VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
 			deliveries = CASE WHEN event_dead_letters.deliveries < excluded.deliveries
@@ -33,19 +36,12 @@ func AddDeadLetter(ctx context.Context, c store.Conn, l DeadLetter) error {
 	return err
 }
 
-// AddDeadLetter stores a dead letter in a transaction of its own.
-func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
-	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
-	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error { return AddDeadLetter(ctx, c, l) })
-}
-
 // RemoveDeadLetter deletes a dead letter after its event was handled. It is idempotent.
 func (s *Store) RemoveDeadLetter(ctx context.Context, group, eventID string) error {
 	op := fmt.Sprintf("events: remove dead letter %s of group %s", eventID, group)
-	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx, "DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2", group, eventID)
-		return err
-	})
+	const remove = "DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2"
+	_, err := store.UpdateRows(ctx, s.db, op, remove, group, eventID)
+	return err
 }
 
 // DeadLetterQuery selects dead letters of a group.
@@ -67,19 +63,14 @@ func scanDeadLetter(row store.Scanner) (l DeadLetter, err error) {
 }
 
 // DeadLetters returns one page of a group's dead letters, by event id.
-func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (page []DeadLetter, err error) {
+func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter, error) {
 	var f store.Filter
 	f.Add("group_name = ?", q.Group)
 	f.Add("event_id > ?", q.After)
-	if q.EventID != "" {
-		f.Add("event_id = ?", q.EventID)
-	}
-	err = s.db.View(ctx, "events: dead letters of group "+q.Group, func(ctx context.Context, c store.Conn) error {
-		page, err = store.Select(ctx, c, scanDeadLetter,
-			"SELECT "+deadLetterColumns+" FROM event_dead_letters"+f.Page("event_id", q.Limit), f.Args...)
-		return err
-	})
-	return page, err
+	f.Equal("event_id", q.EventID)
+	page := f.Page("event_id", q.Limit)
+	return store.ViewRows(ctx, s.db, "events: dead letters of group "+q.Group, scanDeadLetter,
+		"SELECT "+deadLetterColumns+" FROM event_dead_letters"+page, f.Args...)
 }
 
 // CountDeadLetters returns the number of dead letters by group, without groups that have none.
@@ -150,26 +141,19 @@ func (s *Store) LeaseRetries(
 ) (letters []DeadLetter, err error) {
 	op := "events: lease retries of group " + group
 	requested := func(c store.Conn) string {
-		return " FROM event_dead_letters WHERE retry = 1 AND group_name = $1 AND (leased_until IS NULL OR leased_until < " +
-			c.Dialect().Now + ") ORDER BY position LIMIT $2"
+		return "SELECT event_id FROM event_dead_letters WHERE retry = 1 AND group_name = $1 AND " +
+			"(leased_until IS NULL OR leased_until < " + c.Dialect().Now + ") ORDER BY position LIMIT $2"
 	}
 	_, err = s.db.UpdateIf(ctx, op, func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT 1"+requested(c), group, 1)
+		return store.Exists(ctx, c, requested(c), group, 1)
 	}, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		letters, err = store.Select(ctx, c, scanDeadLetter,
-			"SELECT "+deadLetterColumns+requested(c)+d.SkipLocked, group, limit)
-		if err != nil {
-			return err
-		}
-		for _, l := range letters {
-			_, err := c.Exec(ctx, "UPDATE event_dead_letters SET leased_until = "+d.Ago("$3")+
-				" WHERE group_name = $1 AND event_id = $2", l.Group, l.EventID, -lease.Milliseconds())
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		letters, err = store.Select(ctx, c, scanDeadLetter, "WITH due AS MATERIALIZED ("+requested(c)+d.SkipLocked+
+			") UPDATE event_dead_letters SET leased_until = "+d.Ago("$3")+
+			" WHERE group_name = $1 AND event_id IN (SELECT event_id FROM due) RETURNING "+deadLetterColumns,
+			group, limit, -lease.Milliseconds())
+		return err
 	})
+	slices.SortFunc(letters, func(a, b DeadLetter) int { return cmp.Compare(a.Position, b.Position) })
 	return letters, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,4 +133,51 @@ func eventLetters(t *testing.T, e *env) {
 		len(lines) != 4 || !slices.Equal(lines[:2], want) {
 		t.Errorf("log %q, %v", lines, err)
 	}
+}
+
+// Concurrent consumers lease each requested retry once.
+func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		const letters, consumers = 60, 6
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
+			t.Fatal(err)
+		}
+		for i := range letters {
+			id := fmt.Sprintf("%d.paid", i)
+			l := events.DeadLetter{Group: "g", EventID: id, Position: int64(i), Body: "{}", Reason: "r"}
+			if err := errors.Join(e.AddDeadLetter(e.ctx, l), e.RetryDeadLetter(e.ctx, "g", id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		leased := map[string]int{}
+		for range consumers {
+			wg.Go(func() {
+				for n := 1; n > 0; {
+					got, err := e.LeaseRetries(e.ctx, "g", time.Minute, 4)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					n = len(got)
+					mu.Lock()
+					for _, l := range got {
+						leased[l.EventID]++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		for id, times := range leased {
+			if times != 1 {
+				t.Errorf("%s was leased %d times", id, times)
+			}
+		}
+		rest, err := e.LeaseRetries(e.ctx, "g", time.Minute, letters)
+		if err != nil || len(leased)+len(rest) != letters {
+			t.Errorf("%d leased and %d left, %v; want %d in total", len(leased), len(rest), err, letters)
+		}
+	})
 }

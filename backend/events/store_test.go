@@ -24,12 +24,12 @@ type env struct {
 	ctx context.Context
 }
 
-type sqlTables = storetest.Store
+type sqlTables = store.Store
 
 // onEngines runs a test on an empty database of each engine.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
-	storetest.Engines(t, func(t *testing.T, db *storetest.Store, databaseURL string) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
 		test(t, &env{db, events.NewStore(db.DB), databaseURL, t.Context()})
 	})
 }
@@ -56,9 +56,9 @@ func (e *env) pay(t *testing.T, o sale.Order, reference string) {
 }
 
 // allChanges reads the outbox like a relay, limit changes at a time, and checks that positions have no gaps.
-func (e *env) allChanges(t *testing.T, after int64, limit int) []events.Change {
+func (e *env) allChanges(t *testing.T, after int64, limit int) []events.Event {
 	t.Helper()
-	var all []events.Change
+	var all []events.Event
 	for {
 		part, err := e.Changes(e.ctx, after, limit)
 		if err != nil || len(part) > limit {
@@ -77,10 +77,10 @@ func (e *env) allChanges(t *testing.T, after int64, limit int) []events.Change {
 	}
 }
 
-func describe(changes []events.Change) []string {
+func describe(changes []events.Event) []string {
 	names := make([]string, len(changes))
 	for i, c := range changes {
-		names[i] = fmt.Sprintf("%s was %s now %s", c.OrderID, c.Was, c.Status)
+		names[i] = fmt.Sprintf("%s was %s now %s", c.OrderID, c.Was, c.Status())
 	}
 	slices.Sort(names)
 	return names
@@ -143,7 +143,7 @@ func changesOfEveryKind(t *testing.T, e *env) {
 		if was := last[c.OrderID]; was != "" && was != c.Was || was == "" && c.Was != sale.StatusQueued {
 			t.Errorf("order %s was %s, the change reports %s", c.OrderID, was, c.Was)
 		}
-		last[c.OrderID] = c.Status
+		last[c.OrderID] = c.Status()
 		if c.SaleID != "h" || c.Buyer == "" || c.Slot != 1 || c.Price != (sale.Price{Amount: 9900, Currency: "EUR"}) ||
 			time.Since(c.At).Abs() > time.Minute {
 			t.Errorf("%+v", c)
@@ -216,7 +216,7 @@ func changesRace(t *testing.T, e *env) {
 	const writers, rounds = 4, 12
 	e.create(t, "s", writers*rounds*3)
 	var mu sync.Mutex
-	seen := map[int64]events.Change{}
+	seen := map[int64]events.Event{}
 	stop := make(chan struct{})
 	var readers, wg sync.WaitGroup
 	read := func() {
@@ -228,7 +228,7 @@ func changesRace(t *testing.T, e *env) {
 			}
 			mu.Lock()
 			for _, c := range part {
-				if was, ok := seen[c.Position]; ok && (was.OrderID != c.OrderID || was.Status != c.Status) {
+				if was, ok := seen[c.Position]; ok && (was.OrderID != c.OrderID || was.Status() != c.Status()) {
 					t.Errorf("position %d is %v and %v", c.Position, was, c)
 				}
 				seen[c.Position] = c
@@ -273,10 +273,10 @@ func changesRace(t *testing.T, e *env) {
 		if !ok {
 			t.Fatalf("no change has position %d", n)
 		}
-		if c.Status == sale.StatusCancelled && !created[c.OrderID] {
+		if c.Status() == sale.StatusCancelled && !created[c.OrderID] {
 			t.Errorf("order %s is cancelled before it is created", c.OrderID)
 		}
-		if c.Status == sale.StatusCreated {
+		if c.Status() == sale.StatusCreated {
 			if created[c.OrderID] {
 				t.Errorf("order %s is created twice", c.OrderID)
 			}

@@ -10,29 +10,22 @@ import (
 // destination is the stream in traces.
 const destination = "events"
 
-// named finds the traces of the purchases that events are about.
-func (r *Relay) named(ctx context.Context, events []Event) {
+// findTraces sets the traces of the purchases that events are about.
+func (r *Relay) findTraces(ctx context.Context, events []Event) {
 	if r.cfg.Tracer == nil {
 		return
 	}
 	items := itemsOf(events)
-	r.cfg.Notes.Fill(ctx, items)
+	r.cfg.Parents.Fill(ctx, items)
 	for i := range events {
 		events[i].Trace = items[i].Parent
 	}
 }
 
-// show shows that events were moved, since began.
-func (r *Relay) show(ctx context.Context, began time.Time, moved []Event) {
-	if r.cfg.Tracer == nil {
-		return
-	}
-	_, batch := r.cfg.Tracer.Batch(
-		ctx,
-		telemetry.Step{Operation: "send", Destination: destination, Began: began},
-		len(moved),
-		itemsOf(moved),
-	)
+// trace makes the span of events that were moved since began.
+func (r *Relay) trace(ctx context.Context, began time.Time, moved []Event) {
+	step := telemetry.Step{Operation: "send", Destination: destination, Began: began}
+	_, batch := r.cfg.Tracer.Batch(ctx, step, len(moved), itemsOf(moved))
 	batch.End(nil, nil)
 }
 
@@ -44,19 +37,9 @@ func itemsOf(events []Event) []telemetry.Item {
 	return items
 }
 
-// show begins the span of deliveries.
-func (c *Consumer) show(ctx context.Context, all []delivery) (context.Context, *telemetry.Batch) {
-	if c.cfg.Tracer == nil {
-		return ctx, nil
-	}
-	events := make([]Event, len(all))
-	for i, d := range all {
-		events[i] = d.event
-	}
-	return c.cfg.Tracer.Batch(
-		ctx,
-		telemetry.Step{Operation: "process", Destination: destination, Group: c.group},
-		len(events),
-		itemsOf(events),
-	)
+// trace begins the span of deliveries.
+func (c *Consumer) trace(ctx context.Context, all []delivery) (context.Context, *telemetry.Batch) {
+	events := eventsOf(all)
+	step := telemetry.Step{Operation: "process", Destination: destination, Group: c.group}
+	return c.cfg.Tracer.Batch(ctx, step, len(events), itemsOf(events))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
@@ -14,23 +15,17 @@ import (
 type Waker struct {
 	client  redis.UniversalClient
 	space   keyspace.Space
-	script  *redis.Script
-	pending chan struct{}
+	pending loop.Wake
 }
 
 // NewWaker makes a Waker. It does not connect yet.
 func NewWaker(client redis.UniversalClient, space keyspace.Space) *Waker {
-	return &Waker{client: client, space: space, script: redisscript.Load("event_wake"), pending: make(chan struct{}, 1)}
+	return &Waker{client: client, space: space, pending: loop.NewWake()}
 }
 
 // Wake returns immediately and coalesces calls in a short time. It is meant for store.OnChange. Without a running Run
 // it has no effect.
-func (w *Waker) Wake() {
-	select {
-	case w.pending <- struct{}{}:
-	default:
-	}
-}
+func (w *Waker) Wake() { w.pending.Up() }
 
 // Run publishes wake-ups until ctx ends; it returns nil.
 func (w *Waker) Run(ctx context.Context) error {
@@ -41,7 +36,7 @@ func (w *Waker) Run(ctx context.Context) error {
 		case <-w.pending:
 		}
 		call, cancel := context.WithTimeout(ctx, time.Second)
-		_ = w.script.Run(call, w.client, []string{w.space.EventWake()}).Err() // see Waker
+		_ = redisscript.Load("event_wake").Run(call, w.client, []string{w.space.EventWake()}).Err() // see Waker
 		cancel()
 	}
 }

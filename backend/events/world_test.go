@@ -18,6 +18,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -32,7 +33,7 @@ const patience = 30 * time.Second
 // world is one SQL store and one empty Redis.
 type world struct {
 	*testing.T
-	sql   *storetest.Store
+	sql   *store.Store
 	store *events.Store
 	url   string // of the store
 	redis string // its URL
@@ -243,6 +244,8 @@ func (w *world) consumer(client *redis.Client, group string, h events.Handler, c
 	return c
 }
 
+func (w *world) admin() *events.Admin { return events.NewAdmin(w.raw, space, w.store) }
+
 // pending lists what was given to the group's instances and is not acknowledged.
 func (w *world) pending(group string) []redis.XPendingExt {
 	w.Helper()
@@ -370,7 +373,7 @@ type mortalStore struct {
 	m *mortal
 }
 
-func (s mortalStore) Changes(ctx context.Context, after int64, limit int) (c []events.Change, err error) {
+func (s mortalStore) Changes(ctx context.Context, after int64, limit int) (c []events.Event, err error) {
 	err = s.m.boundary(func() error { c, err = s.Store.Changes(ctx, after, limit); return err })
 	return c, err
 }

@@ -46,10 +46,8 @@ type Verifier struct {
 // it, and remove the old one. The error does not contain a secret.
 func NewVerifier(secrets string, now func() time.Time) (*Verifier, error) {
 	v := &Verifier{now: now}
-	for i, secret := range strings.FieldsFunc(secrets, func(r rune) bool {
-		return r == ' ' || r == ',' || r == '\n' ||
-			r == '\t'
-	}) {
+	separator := func(r rune) bool { return strings.ContainsRune(" ,\n\t", r) }
+	for i, secret := range strings.FieldsFunc(secrets, separator) {
 		text, ok := strings.CutPrefix(secret, secretPrefix)
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !ok || err != nil || len(key) < minSecret || len(key) > maxSecret {
@@ -100,13 +98,6 @@ func (v *Verifier) Verify(id, timestamp, signature string, body []byte) error {
 // different callbacks could have the same signature: id "a.1" at 2 with the body "x", and id "a" at 1 with the body
 // "2.x".
 func validID(id string) bool {
-	if id == "" || len(id) > maxID {
-		return false
-	}
-	for i := 0; i < len(id); i++ {
-		if id[i] <= ' ' || id[i] > '~' || id[i] == '.' {
-			return false
-		}
-	}
-	return true
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '.' }
+	return id != "" && len(id) <= maxID && strings.IndexFunc(id, bad) < 0
 }

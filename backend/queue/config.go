@@ -1,13 +1,15 @@
 package queue
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 )
 
-// Config configures a queue. Zero fields take the defaults in their comments. All processes of a shard should use the
-// same values.
+// Config configures a queue. Fields that are zero or negative take the defaults in their comments. All processes of a
+// shard should use the same values.
 type Config struct {
+	Stream      bool           // Push adds messages to the stream of the shard instead of its list
 	Lease       time.Duration  // duration of a lease; 10 s, at least 1 ms
 	MaxAttempts int            // failures after which a message becomes a dead letter; 5
 	MaxCrashes  int            // expired leases after which a message is leased alone; one more makes it a dead letter; 3
@@ -19,22 +21,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	orDuration := func(d *time.Duration, def time.Duration) {
-		if *d <= 0 {
-			*d = def
-		}
-	}
-	orDuration(&c.Lease, 10*time.Second)
-	orDuration(&c.BackoffBase, 200*time.Millisecond)
-	orDuration(&c.BackoffCap, time.Minute)
-	orDuration(&c.CallTimeout, 3*time.Second)
-	c.Lease = max(c.Lease, time.Millisecond)
-	if c.MaxAttempts <= 0 {
-		c.MaxAttempts = 5
-	}
-	if c.MaxCrashes <= 0 {
-		c.MaxCrashes = 3
-	}
+	c.Lease = max(cmp.Or(max(c.Lease, 0), 10*time.Second), time.Millisecond)
+	c.MaxAttempts = cmp.Or(max(c.MaxAttempts, 0), 5)
+	c.MaxCrashes = cmp.Or(max(c.MaxCrashes, 0), 3)
+	c.BackoffBase = cmp.Or(max(c.BackoffBase, 0), 200*time.Millisecond)
+	c.BackoffCap = cmp.Or(max(c.BackoffCap, 0), time.Minute)
+	c.CallTimeout = cmp.Or(max(c.CallTimeout, 0), 3*time.Second)
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}

@@ -99,9 +99,7 @@ func parseCursor(s string) (cursor, error) {
 	ms, key, ok := strings.Cut(s, "-")
 	died, err := strconv.ParseInt(ms, 10, 64)
 	if !ok || err != nil || died < 0 {
-		bad := &sale.InvalidError{}
-		bad.Add("after", "is not a cursor returned with a page")
-		return cursor{}, bad
+		return cursor{}, sale.Invalid("after", "is not a cursor returned with a page")
 	}
 	return cursor{died, key}, nil
 }
@@ -153,23 +151,12 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	saleID := dead.Message.SaleID
 	keys := []string{
-		l.shard.Dead(),
-		l.shard.DeadLetters(),
-		l.shard.Ready(),
-		l.shard.Wake(),
-		l.shard.Attempts(),
-		l.shard.Crashes(),
-		l.shard.Guard(),
-		l.shard.Sale(saleID),
-		l.shard.Stock(saleID),
-		l.shard.Buyers(saleID),
-		l.shard.DeadIndex(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(),
+		l.shard.Guard(), l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.DeadIndex(),
 	}
-	n, err := l.deadRetry.Run(ctx, l.client, keys, id.String()).Int()
+	n, err := l.run(ctx, "dead_retry", keys, id.String()).Int()
 	switch {
 	case err != nil:
 		return wrap("retry", err)
@@ -188,10 +175,8 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 // BeginCancel marks a dead order as being cancelled, which rejects retries while the caller updates SQL. A repeated
 // call returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	answer, err := l.deadBeginCancel.Run(ctx, l.client, []string{l.shard.DeadLetters(), l.shard.Guard()}, id.String()).
-		StringSlice()
+	keys := []string{l.shard.DeadLetters(), l.shard.Guard()}
+	answer, err := l.run(ctx, "dead_begin_cancel", keys, id.String()).StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -213,23 +198,16 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	if err != nil {
 		return err
 	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	saleID := dead.Message.SaleID
 	keys := []string{
-		l.shard.Dead(),
-		l.shard.DeadLetters(),
-		l.shard.Stock(saleID),
-		l.shard.Buyers(saleID),
-		l.shard.Guard(),
-		l.shard.Sale(saleID),
-		l.shard.DeadIndex(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(),
+		l.shard.Sale(saleID), l.shard.DeadIndex(),
 	}
 	back := 0
 	if returnUnit {
 		back = 1
 	}
-	n, err := l.deadFinishCancel.Run(ctx, l.client, keys, id.String(), dead.Message.Buyer, back).Int()
+	n, err := l.run(ctx, "dead_finish_cancel", keys, id.String(), dead.Message.Buyer, back).Int()
 	switch {
 	case err != nil:
 		return wrap("finish cancel", err)
@@ -244,20 +222,12 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 // DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. Errors:
 // sale.ErrNotFound.
 func (l *List) DropRaw(ctx context.Context, key string) error {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	if !strings.HasPrefix(key, rawPrefix) {
-		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
+	if strings.HasPrefix(key, rawPrefix) {
+		keys := []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadIndex()}
+		removed, err := l.run(ctx, "dead_drop", keys, key).Bool()
+		if err != nil || removed {
+			return wrap("drop", err)
+		}
 	}
-	removed, err := l.deadDrop.Run(
-		ctx, l.client, []string{l.shard.Dead(), l.shard.DeadLetters(), l.shard.DeadIndex()}, key,
-	).
-		Int()
-	if err != nil {
-		return wrap("drop", err)
-	}
-	if removed == 0 {
-		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
-	}
-	return nil
+	return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 }

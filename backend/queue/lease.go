@@ -57,18 +57,20 @@ func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b 
 const reclaimOnTake = 10
 
 func (l *List) lease(ctx context.Context, id string, limit int, ack string) (texts []string, lost bool, err error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	previous := ack
 	if previous == "" {
 		previous = id
+	}
+	into := "list"
+	if l.cfg.Stream {
+		into = "stream"
 	}
 	keys := []string{
 		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
 		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(),
 	}
-	answer, err := l.take.Run(ctx, l.client, keys, limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, l.into).
-		StringSlice()
+	args := []any{limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, into}
+	answer, err := l.run(ctx, "take", keys, args...).StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -90,19 +92,12 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 	if len(invalid) == 0 {
 		return messages, nil
 	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	keys := []string{
-		l.shard.Leases(),
-		l.shard.Batch(id),
-		l.shard.Dead(),
-		l.shard.DeadLetters(),
-		l.shard.Guard(),
-		l.shard.Orders(),
+		l.shard.Leases(), l.shard.Batch(id), l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(),
 		l.shard.DeadIndex(),
 	}
 	args := append([]any{id, "not a queue message"}, invalid...)
-	left, err := l.bury.Run(ctx, l.client, keys, args...).Int()
+	left, err := l.run(ctx, "dead_letter", keys, args...).Int()
 	if err != nil {
 		return nil, err
 	}
@@ -115,19 +110,9 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 // Ack ends a lease. Messages in failures are delayed or become dead letters, all others are removed. Failures of other
 // batches' messages are ignored. lost reports that the batch was no longer leased; nothing has changed then.
 func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lost bool, err error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	keys := []string{
-		l.shard.Leases(),
-		l.shard.Batch(batchID),
-		l.shard.Attempts(),
-		l.shard.Crashes(),
-		l.shard.Delayed(),
-		l.shard.Dead(),
-		l.shard.DeadLetters(),
-		l.shard.Guard(),
-		l.shard.Orders(),
-		l.shard.DeadIndex(),
+		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {
@@ -137,7 +122,7 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 		}
 		args = append(args, f.ID.String(), permanent, int64(l.cfg.Jitter()*1e6), cleanReason(f.Reason))
 	}
-	n, err := l.ack.Run(ctx, l.client, keys, args...).Int()
+	n, err := l.run(ctx, "ack", keys, args...).Int()
 	return err == nil && n == 0, wrap("ack", err)
 }
 
@@ -167,25 +152,16 @@ func cleanReason(s string) string {
 
 // Release requeues the messages of a batch at the front without counting a failure. lost is as for Ack.
 func (l *List) Release(ctx context.Context, batchID string) (lost bool, err error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	keys := []string{
-		l.shard.Leases(),
-		l.shard.Batch(batchID),
-		l.shard.Ready(),
-		l.shard.Wake(),
-		l.shard.Guard(),
-		l.shard.Orders(),
+		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Ready(), l.shard.Wake(), l.shard.Guard(), l.shard.Orders(),
 	}
-	n, err := l.release.Run(ctx, l.client, keys, batchID).Int()
+	n, err := l.run(ctx, "release", keys, batchID).Int()
 	return err == nil && n == 0, wrap("release", err)
 }
 
 // Extend starts the lease again from now. lost reports that the batch was no longer leased: the worker must stop
 // writing it.
 func (l *List) Extend(ctx context.Context, batchID string) (lost bool, err error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	n, err := l.extend.Run(ctx, l.client, []string{l.shard.Leases()}, batchID, l.cfg.Lease.Milliseconds()).Int()
+	n, err := l.run(ctx, "extend_lease", []string{l.shard.Leases()}, batchID, l.cfg.Lease.Milliseconds()).Int()
 	return err == nil && n == 0, wrap("extend", err)
 }

@@ -13,9 +13,14 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// List is the queue of one shard on Redis lists. All times are those of Redis's clock. It is safe for concurrent use.
+// List is the queue of one shard on a Redis list, or on a stream (Config.Stream). All times are those of Redis's clock.
+// It is safe for concurrent use.
 //
-// A take also returns the messages of the shard's stream, if it has any: see Stream.
+// With Config.Stream, a new message is an entry of a Redis stream with a consumer group until it is acknowledged. Each
+// batch is a consumer of the group, so that XPENDING lists leased messages. A stream has no front, so requeued messages
+// (an expired lease, a release, a retry) move to the list, which a take reads first. Lists with and without Stream may
+// use one shard concurrently: each returns the messages that the other pushed. Order is kept within each, not between
+// the two.
 //
 // Errors wrap sale.ErrUnavailable when Redis is unreachable, too slow, loading, read-only or full. The call may have
 // been executed then, and repeating it is safe. CallTimeout bounds calls only if the client has
@@ -24,43 +29,11 @@ type List struct {
 	client redis.UniversalClient
 	shard  keyspace.Shard
 	cfg    Config
-	into   string // where Push adds messages: intoList or intoStream
-
-	push, take, ack, release, extend, bury       *redis.Script
-	expired, rewind, reclaim, promote            *redis.Script
-	deadRetry, deadBeginCancel, deadFinishCancel *redis.Script
-	deadDrop                                     *redis.Script
 }
 
 // NewList returns the queue of a shard. It does not connect to Redis.
 func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *List {
-	load := redisscript.Load
-	return &List{
-		client: client,
-		shard:  shard,
-		cfg:    cfg.withDefaults(),
-		into:   intoList,
-		push: load(
-			"enqueue",
-		),
-		take:    load("take"),
-		ack:     load("ack"),
-		release: load("release"),
-		extend:  load("extend_lease"),
-		bury:    load("dead_letter"),
-		expired: load(
-			"expired_leases",
-		),
-		rewind:  load("clamp_deadlines"),
-		reclaim: load("reclaim"),
-		promote: load("promote_delayed"),
-		deadRetry: load(
-			"dead_retry",
-		),
-		deadBeginCancel:  load("dead_begin_cancel"),
-		deadFinishCancel: load("dead_finish_cancel"),
-		deadDrop:         load("dead_drop"),
-	}
+	return &List{client: client, shard: shard, cfg: cfg.withDefaults()}
 }
 
 // Lease returns the duration of a lease.
@@ -68,6 +41,13 @@ func (l *List) Lease() time.Duration { return l.cfg.Lease }
 
 func (l *List) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.cfg.CallTimeout)
+}
+
+// run runs a script of lua/redis.
+func (l *List) run(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	return redisscript.Run(ctx, l.client, script, keys, args...)
 }
 
 // Push appends messages to the queue in their order and wakes a worker. Admission does not call it, because the
@@ -81,22 +61,16 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 		}
 		texts[i] = text
 	}
+	keys := []string{l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
+	if l.cfg.Stream {
+		keys = append(keys, l.shard.Orders())
+	}
 	for part := range slices.Chunk(texts, MaxBatch) {
-		if err := l.pushTexts(ctx, part); err != nil {
+		if err := l.run(ctx, "enqueue", keys, part...).Err(); err != nil {
 			return wrap("push", err)
 		}
 	}
 	return nil
-}
-
-func (l *List) pushTexts(ctx context.Context, texts []any) error {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	keys := []string{l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
-	if l.into == intoStream {
-		keys = append(keys, l.shard.Orders())
-	}
-	return l.push.Run(ctx, l.client, keys, texts...).Err()
 }
 
 // Wait blocks until a message may be ready and returns true, or until timeout and returns false. A timeout of half a

@@ -56,36 +56,16 @@ type Pace struct {
 
 // Pace returns the current estimate.
 func (m *Meter) Pace() Pace {
-	var p Pace
-	p.Within, _, p.Drains = m.Drain()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.Known = m.known; m.known {
+	p := Pace{Known: m.known, Drains: !m.at.IsZero() && m.waiting == 0}
+	if m.known {
 		p.PerSecond = max(m.rate, 0)
 	}
-	return p
-}
-
-// Within returns the time to drain at the current rate. ok is false if the rate is unknown or the queue does not drain.
-func (m *Meter) Within() (d time.Duration, ok bool) {
-	d, _, ok = m.Drain()
-	return d, ok
-}
-
-// Drain is Within with the reason for a false ok: known is false if the rate is unknown, true if the queue does not
-// drain.
-func (m *Meter) Drain() (d time.Duration, known, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.at.IsZero():
-		return 0, false, false
-	case m.waiting == 0:
-		return 0, true, true
-	case !m.known || m.rate < stalled:
-		return 0, m.known, false
+	if m.waiting > 0 && p.PerSecond >= stalled {
+		p.Drains, p.Within = true, time.Duration(float64(m.waiting)/m.rate*float64(time.Second))
 	}
-	return time.Duration(float64(m.waiting) / m.rate * float64(time.Second)), true, true
+	return p
 }
 
 // Meters holds a Meter for each shard.
@@ -95,8 +75,8 @@ type Meters []Meter
 func (m Meters) Within() (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {
-		shard, drains := m[i].Within()
-		d, ok = max(d, shard), ok && drains
+		p := m[i].Pace()
+		d, ok = max(d, p.Within), ok && p.Drains
 	}
 	return d, ok
 }
@@ -108,11 +88,11 @@ func (m Meters) Shard(i int) Pace { return m[i].Pace() }
 // and a minute.
 func (m Meters) RetryAfter(i int) time.Duration {
 	const least, most = 2 * time.Second, time.Minute
-	d, known, drains := m[i].Drain()
+	p := m[i].Pace()
 	switch {
-	case drains:
-		return min(max(d/10, least), most)
-	case known:
+	case p.Drains:
+		return min(max(p.Within/10, least), most)
+	case p.Known:
 		return most
 	}
 	return 5 * time.Second

@@ -1,8 +1,6 @@
 package queue
 
-import (
-	"context"
-)
+import "context"
 
 // Reclaim requeues the messages of up to limit expired leases at the front of the queue and returns the number of
 // leases. It counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to
@@ -12,7 +10,8 @@ import (
 // leases would last as long as the clock was wrong; those with a deadline more than twice the longest lease ahead
 // start again from now.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
-	if err := l.promoteDue(ctx); err != nil {
+	keys := []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
+	if err := l.run(ctx, "promote_delayed", keys, MaxBatch).Err(); err != nil {
 		return 0, wrap("promote", err)
 	}
 	ids, ahead, err := l.expiredLeases(ctx, limit)
@@ -35,15 +34,6 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	return leases, nil
 }
 
-func (l *List) promoteDue(ctx context.Context) error {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	return l.promote.Run(
-		ctx, l.client, []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}, MaxBatch,
-	).
-		Err()
-}
-
 // maxAhead returns how far ahead a lease's deadline and a delayed message's due time may lie, in milliseconds: twice
 // the values of this process, because another process may use longer ones.
 func (l *List) maxAhead() (lease, delay int64) {
@@ -52,13 +42,9 @@ func (l *List) maxAhead() (lease, delay int64) {
 
 // expiredLeases returns the ids of up to limit expired leases, and whether the clock was set back.
 func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahead bool, err error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	lease, delay := l.maxAhead()
-	answer, err := l.expired.Run(
-		ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed()}, max(limit, 1), lease, delay,
-	).
-		StringSlice()
+	keys := []string{l.shard.Leases(), l.shard.Delayed()}
+	answer, err := l.run(ctx, "expired_leases", keys, max(limit, 1), lease, delay).StringSlice()
 	if err != nil {
 		return nil, false, err
 	}
@@ -67,29 +53,17 @@ func (l *List) expiredLeases(ctx context.Context, limit int) (ids []string, ahea
 }
 
 func (l *List) rewindClock(ctx context.Context) error {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	lease, delay := l.maxAhead()
-	return l.rewind.Run(ctx, l.client, []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Guard()},
-		lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch).Err()
+	keys := []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Guard()}
+	args := []any{lease, delay, l.cfg.Lease.Milliseconds(), l.cfg.BackoffCap.Milliseconds(), MaxBatch}
+	return l.run(ctx, "clamp_deadlines", keys, args...).Err()
 }
 
 // reclaimOne returns the number of requeued messages, or -1 if the lease has been extended.
 func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
 	keys := []string{
-		l.shard.Leases(),
-		l.shard.Batch(id),
-		l.shard.Ready(),
-		l.shard.Wake(),
-		l.shard.Attempts(),
-		l.shard.Crashes(),
-		l.shard.Dead(),
-		l.shard.DeadLetters(),
-		l.shard.Guard(),
-		l.shard.Orders(),
-		l.shard.DeadIndex(),
+		l.shard.Leases(), l.shard.Batch(id), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(),
+		l.shard.Dead(), l.shard.DeadLetters(), l.shard.Guard(), l.shard.Orders(), l.shard.DeadIndex(),
 	}
-	return l.reclaim.Run(ctx, l.client, keys, id, l.cfg.MaxCrashes).Int()
+	return l.run(ctx, "reclaim", keys, id, l.cfg.MaxCrashes).Int()
 }

@@ -41,11 +41,8 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 
 // listOf opens a driver.
 func listOf(driver string, c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
-	q := drivers[driver].open(c, shard, cfg)
-	if s, ok := q.(*queue.Stream); ok {
-		return s.List
-	}
-	return q.(*queue.List)
+	cfg.Stream = drivers[driver].stream
+	return queue.NewList(c, shard, cfg)
 }
 
 // engine is one kind of Redis.
@@ -144,12 +141,28 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	}
 }
 
+func TestPushAddsToTheListOrTheStream(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		for i, stream := range []bool{false, true} {
+			shard, ctx := keyspace.Shard(i), t.Context()
+			m := queue.Message{ID: 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
+			if err := queue.NewList(e.client, shard, queue.Config{Stream: stream}).Push(ctx, m); err != nil {
+				t.Fatal(err)
+			}
+			inList, inStream := e.client.LLen(ctx, shard.Ready()).Val(), e.client.XLen(ctx, shard.Orders()).Val()
+			if inStream == 1 != stream || inList+inStream != 1 {
+				t.Errorf("stream %v: %d messages in the list, %d in the stream", stream, inList, inStream)
+			}
+		}
+	})
+}
+
 // TestFlushedScriptsAreLoadedAgain: a SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
 func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		shard := keyspace.Shard(7)
 		for name := range operations(nil, "") {
-			l := queue.NewStream(e.client, shard, queue.Config{MaxCrashes: 1}).List // runs all that those of a list do, and more
+			l := queue.NewList(e.client, shard, queue.Config{Stream: true, MaxCrashes: 1}) // runs all that a list does, and more
 			e.client.FlushAll(t.Context())
 			prepare(t, e.client, l, shard)
 			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {

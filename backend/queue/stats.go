@@ -17,7 +17,7 @@ func (l *List) Stats(ctx context.Context) (Stats, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	var leases []string
-	entries := l.into == intoStream
+	entries := l.cfg.Stream
 	for try := 0; ; try++ {
 		s, now, more, err := l.count(ctx, leases, entries)
 		if err != nil {

@@ -24,21 +24,17 @@ var shards atomic.Int64
 
 // drivers are those that keep messages in Redis.
 var drivers = map[string]struct {
-	open func(redis.UniversalClient, keyspace.Shard, queue.Config) queuetest.Queue
-	push func(c redis.Cmdable, shard keyspace.Shard, text string) error // as another program would
+	stream bool
+	push   func(c redis.Cmdable, shard keyspace.Shard, text string) error // as another program would
 }{
 	"List": {
-		func(c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) queuetest.Queue {
-			return queue.NewList(c, shard, cfg)
-		},
+		false,
 		func(c redis.Cmdable, shard keyspace.Shard, text string) error {
 			return c.LPush(context.Background(), shard.Ready(), text).Err()
 		},
 	},
 	"Stream": {
-		func(c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) queuetest.Queue {
-			return queue.NewStream(c, shard, cfg)
-		},
+		true,
 		func(c redis.Cmdable, shard keyspace.Shard, text string) error { return addEntry(c, shard, "m", text) },
 	},
 }
@@ -104,7 +100,7 @@ func fixture(
 	}
 	d := drivers[driver]
 	return queuetest.Fixture{
-		Queue:   d.open(client, shard, cfg),
+		Queue:   listOf(driver, client, shard, cfg),
 		Advance: advance,
 		Batch: func(id string) []string {
 			texts := list(shard.Batch(id))
@@ -208,7 +204,7 @@ func locate(
 	}
 	add("delayed", client.ZRange(ctx, shard.Delayed(), 0, -1).Val()...)
 	// Every batch there is, leased or not: a batch without a lease would never be found again.
-	prefix := shard.BatchPrefix()
+	prefix := shard.Batch("")
 	for _, key := range client.Keys(ctx, escapeGlob(prefix)+"*").Val() {
 		add(key[len(prefix):], list(key)...)
 	}
@@ -252,7 +248,7 @@ func lineOf(t testing.TB, key, text string) string {
 	if err != nil {
 		return " 0 " + key
 	}
-	return keyspace.EncodeDeadLine(keyspace.DeadLine{Key: key, Message: m, Backed: dead.Unit != "none"})
+	return keyspace.EncodeDeadLine(key, m, dead.Unit != "none")
 }
 
 func escapeGlob(s string) string {

@@ -29,16 +29,16 @@ func (l *leases) Reclaim(_ context.Context, limit int) (int, error) {
 }
 
 func TestWatcherRoundEndsWhenNoLeaseIsExpired(t *testing.T) {
-	q := &leases{found: []int{10, 10, 3, 10}}
-	n, err := queue.NewWatcher(q, queue.WatcherConfig{Limit: 10}).RunOnce(t.Context())
-	if n != 23 || err != nil || q.calls != 3 {
-		t.Errorf("%d leases in %d calls, %v; want 23 in 3", n, q.calls, err)
+	q := &leases{found: []int{100, 100, 3, 100}}
+	n, err := (&queue.Watcher{Queue: q}).RunOnce(t.Context())
+	if n != 203 || err != nil || q.calls != 3 {
+		t.Errorf("%d leases in %d calls, %v; want 203 in 3", n, q.calls, err)
 	}
 }
 
 func TestWatcherRoundStopsAtAnError(t *testing.T) {
-	q := &leases{found: []int{10, 10}, err: errors.New("down")}
-	if n, err := queue.NewWatcher(q, queue.WatcherConfig{Limit: 10}).RunOnce(t.Context()); n != 10 || err == nil {
+	q := &leases{found: []int{100, 100}, err: errors.New("down")}
+	if n, err := (&queue.Watcher{Queue: q}).RunOnce(t.Context()); n != 100 || err == nil {
 		t.Errorf("%d leases, %v", n, err)
 	}
 }
@@ -49,7 +49,7 @@ func TestWatcherOutlivesAnOutageAndEndsWithItsContext(t *testing.T) {
 		q := &leases{err: errors.New("down")}
 		done := make(chan error)
 		go func() {
-			done <- queue.NewWatcher(q, queue.WatcherConfig{Interval: time.Second, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+			done <- (&queue.Watcher{Queue: q, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 		}()
 		time.Sleep(100 * time.Second) // of the bubble's clock
 		cancel()

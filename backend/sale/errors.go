@@ -24,9 +24,22 @@ type InvalidError struct {
 	Fields []FieldError
 }
 
+// Invalid returns an *InvalidError for one field.
+func Invalid(field, detail string) error {
+	return &InvalidError{Fields: []FieldError{{field, detail}}}
+}
+
 // Add appends an invalid field.
 func (e *InvalidError) Add(field, detail string) {
 	e.Fields = append(e.Fields, FieldError{field, detail})
+}
+
+// Err returns e, or nil if no field is invalid.
+func (e *InvalidError) Err() error {
+	if len(e.Fields) == 0 {
+		return nil
+	}
+	return e
 }
 
 func (e *InvalidError) Error() string {

@@ -147,10 +147,7 @@ func (s Sale) Validate() error {
 	case s.Hold%time.Millisecond != 0:
 		bad.Add("hold", "must be whole milliseconds")
 	}
-	if len(bad.Fields) > 0 {
-		return &bad
-	}
-	return nil
+	return bad.Err()
 }
 
 // ValidateID returns an error unless id is a valid id of a sale: 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter
@@ -192,13 +189,5 @@ func printable(s string) bool {
 }
 
 func currencyCode(s string) bool {
-	if len(s) != 3 {
-		return false
-	}
-	for i := 0; i < 3; i++ {
-		if s[i] < 'A' || s[i] > 'Z' {
-			return false
-		}
-	}
-	return true
+	return len(s) == 3 && strings.IndexFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' }) < 0
 }

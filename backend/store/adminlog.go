@@ -32,12 +32,12 @@ func Actor(ctx context.Context) string {
 
 // LogEntry is one line of the admin log.
 type LogEntry struct {
-	Number int64     // ascending
-	At     time.Time // by the database's clock
-	Actor  string
-	Action string // such as sale.pause or order.cancel
-	Target string // the id of a sale, an order, an endpoint, ...
-	Detail string
+	Number int64     `json:"number"` // ascending
+	At     time.Time `json:"at"`     // by the database's clock
+	Actor  string    `json:"actor"`
+	Action string    `json:"action"` // such as sale.pause or order.cancel
+	Target string    `json:"target"` // the id of a sale, an order, an endpoint, ...
+	Detail string    `json:"detail"`
 }
 
 // noUnit begins the detail of an entry about a dead order that held no unit.
@@ -61,9 +61,6 @@ func AppendLog(ctx context.Context, c Conn, action, target, detail string) error
 // are logged in their own transactions.
 type AdminLog struct{ db *DB }
 
-// NewAdminLog returns the admin log in db.
-func NewAdminLog(db *DB) *AdminLog { return &AdminLog{db} }
-
 // Record appends an entry about a change that was made outside the database. See AppendLog.
 func (l *AdminLog) Record(ctx context.Context, action, target, detail string) error {
 	return l.db.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {
@@ -81,13 +78,9 @@ func scanLogEntry(row Scanner) (e LogEntry, err error) {
 }
 
 // LastLog returns the last entry about a target with one of two actions, or sale.ErrNotFound.
-func (l *AdminLog) LastLog(ctx context.Context, target, action, or string) (e LogEntry, err error) {
-	err = l.db.View(ctx, "store: last log entry of "+target, func(ctx context.Context, c Conn) error {
-		e, err = GetRow(ctx, c, scanLogEntry, "SELECT "+logColumns+
-			" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
-		return err
-	})
-	return e, err
+func (l *AdminLog) LastLog(ctx context.Context, target, action, or string) (LogEntry, error) {
+	return ViewRow(ctx, l.db, "store: last log entry of "+target, scanLogEntry, "SELECT "+logColumns+
+		" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
 }
 
 // LogQuery selects entries of the admin log. The zero value selects all.
@@ -100,28 +93,20 @@ type LogQuery struct {
 }
 
 // Log returns one page of entries, newest first.
-func (l *AdminLog) Log(ctx context.Context, q LogQuery) (entries []LogEntry, err error) {
+func (l *AdminLog) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
 	var f Filter
 	if q.Before <= 0 {
 		q.Before = math.MaxInt64
 	}
 	f.Add("id < ?", q.Before)
-	if q.Target != "" {
-		f.Add("target = ?", q.Target)
-	}
-	if q.Actor != "" {
-		f.Add("actor = ?", q.Actor)
-	}
+	f.Equal("target", q.Target)
+	f.Equal("actor", q.Actor)
 	if strings.Contains(q.Action, ".") {
 		f.Add("action = ?", q.Action)
 	} else if q.Action != "" { // the range of "sale.": '/' is the character after '.'; unlike LIKE, a range uses the index
 		f.Add("action > ?", q.Action+".")
 		f.Add("action < ?", q.Action+"/")
 	}
-	err = l.db.View(ctx, "store: log", func(ctx context.Context, c Conn) error {
-		entries, err = Select(ctx, c, scanLogEntry,
-			"SELECT "+logColumns+" FROM admin_log"+f.Page("id DESC", q.Limit), f.Args...)
-		return err
-	})
-	return entries, err
+	page := f.Page("id DESC", q.Limit)
+	return ViewRows(ctx, l.db, "store: log", scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+page, f.Args...)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -26,7 +27,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.Run("postgres/copy", func(b *testing.B) { copyBatches(b, server.URL) })
 }
 
-func writeBatches(b *testing.B, s *storetest.Store) {
+func writeBatches(b *testing.B, s *store.Store) {
 	id := newSale(b, s)
 	written := 0
 	for b.Loop() {
@@ -41,7 +42,7 @@ func writeBatches(b *testing.B, s *storetest.Store) {
 	b.ReportMetric(float64(written)/b.Elapsed().Seconds(), "orders/s")
 }
 
-func writeSingles(b *testing.B, s *storetest.Store) {
+func writeSingles(b *testing.B, s *store.Store) {
 	id := newSale(b, s)
 	for b.Loop() {
 		if err := s.Write(context.Background(), storetest.Orders(id, 1)); err != nil {
@@ -79,7 +80,7 @@ func copyBatches(b *testing.B, databaseURL string) {
 
 var benchSales int
 
-func newSale(b *testing.B, s *storetest.Store) string {
+func newSale(b *testing.B, s *store.Store) string {
 	b.Helper()
 	benchSales++
 	created, err := s.CreateSale(context.Background(), storetest.Sale(sale.NewOrderID(sale.Epoch,

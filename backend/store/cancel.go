@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -65,12 +66,7 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	if err := appendOutbox(ctx, c, OutboxCancelled, orders...); err != nil {
 		return err
 	}
-	sales := make([]string, 0, len(units))
-	for id := range units {
-		sales = append(sales, id)
-	}
-	slices.Sort(sales)
-	for _, id := range sales {
+	for _, id := range slices.Sorted(maps.Keys(units)) {
 		if _, err := c.Exec(ctx, "UPDATE sales SET sold = sold - $2 WHERE id = $1", id, units[id]); err != nil {
 			return err
 		}

@@ -67,6 +67,49 @@ func Select[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), s
 	return all, err
 }
 
+// ViewRows is Select in a View of its own.
+func ViewRows[T any](
+	ctx context.Context, db *DB, op string, scan func(Scanner) (T, error), sql string, args ...any,
+) (all []T, err error) {
+	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
+		all, err = Select(ctx, c, scan, sql, args...)
+		return err
+	})
+	return all, err
+}
+
+// ViewRow is GetRow in a View of its own.
+func ViewRow[T any](
+	ctx context.Context, db *DB, op string, scan func(Scanner) (T, error), sql string, args ...any,
+) (found T, err error) {
+	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
+		found, err = GetRow(ctx, c, scan, sql, args...)
+		return err
+	})
+	return found, err
+}
+
+// UpdateRows runs one statement in an Update of its own. It returns the number of rows that the statement inserted,
+// updated or deleted.
+func UpdateRows(ctx context.Context, db *DB, op, sql string, args ...any) (rows int64, err error) {
+	err = db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		rows, err = c.Exec(ctx, sql, args...)
+		return err
+	})
+	return rows, err
+}
+
+// UpdateRowsIf is UpdateRows if the query exists, which has the same arguments, returns a row; see UpdateIf.
+func UpdateRowsIf(ctx context.Context, db *DB, op, exists, sql string, args ...any) (rows int64, err error) {
+	_, err = db.UpdateIf(ctx, op, func(ctx context.Context, c Conn) (bool, error) {
+		return Exists(ctx, c, exists, args...)
+	}, func(ctx context.Context, c Conn) error {
+		rows, err = c.Exec(ctx, sql, args...)
+		return err
+	})
+	return rows, err
+}
+
 // Column scans a row of one column, for Select.
 func Column[T any](row Scanner) (v T, err error) {
 	err = row.Scan(&v)
@@ -143,6 +186,13 @@ type Filter struct {
 // Add adds a condition. The first "?" in it stands for arg.
 func (f *Filter) Add(condition string, arg any) {
 	f.AddConstant(strings.Replace(condition, "?", f.Arg(arg), 1))
+}
+
+// Equal adds the condition that a column equals arg. The empty string and int64(0) match every row.
+func (f *Filter) Equal(column string, arg any) {
+	if arg != "" && arg != int64(0) {
+		f.Add(column+" = ?", arg)
+	}
 }
 
 // AddConstant adds a condition without an argument.

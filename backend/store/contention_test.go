@@ -63,9 +63,9 @@ func awaitWaiting(t *testing.T, url string, n int) {
 // repeated.
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
-	s := storetest.OpenConfig(t, url+"&deadlock_timeout=50ms", store.Config{Timeout: 30 * time.Second})
-	create(t, s, "a", 10)
-	create(t, s, "b", 10)
+	s := open(t, url+"&deadlock_timeout=50ms", store.Config{Timeout: 30 * time.Second})
+	s.create(t, "a", 10)
+	s.create(t, "b", 10)
 	first, second := newRival(t, url), newRival(t, url+"&deadlock_timeout=60s")
 	first.exec("SELECT FROM sales WHERE id = 'a' FOR UPDATE")
 	second.exec("SELECT FROM sales WHERE id = 'b' FOR UPDATE")
@@ -87,13 +87,13 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.exec("COMMIT")
-	wantCount(t, s, "a", 0)
-	wantCount(t, s, "b", 0)
+	s.wantRows(t, "a", 0)
+	s.wantRows(t, "b", 0)
 	if err := s.Write(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
-	wantCount(t, s, "a", 2)
-	wantCount(t, s, "b", 2)
+	s.wantRows(t, "a", 2)
+	s.wantRows(t, "b", 2)
 }
 
 // With a stricter default isolation level, PostgreSQL aborts a write that conflicts with another one. It succeeds when
@@ -101,8 +101,8 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T) {
 	for _, level := range []string{"repeatable%20read", "serializable"} {
 		url := testenv.SharedPostgres(t).URL
-		s := storetest.OpenConfig(t, url+"&default_transaction_isolation="+level, store.Config{Timeout: 30 * time.Second})
-		create(t, s, "s", 10)
+		s := open(t, url+"&default_transaction_isolation="+level, store.Config{Timeout: 30 * time.Second})
+		s.create(t, "s", 10)
 		other := newRival(t, url)
 		other.exec("UPDATE sales SET title = 'changed' WHERE id = 's'")
 		batch := storetest.Orders("s", 3)
@@ -114,12 +114,12 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 			!strings.Contains(fmt.Sprint(err), "40001") {
 			t.Fatalf("%s: after a conflict: %v", level, err)
 		}
-		wantCount(t, s, "s", 0)
+		s.wantRows(t, "s", 0)
 		for range 2 {
 			if err := s.Write(context.Background(), batch); err != nil {
 				t.Fatalf("%s: %v", level, err)
 			}
 		}
-		wantCount(t, s, "s", 3)
+		s.wantRows(t, "s", 3)
 	}
 }

@@ -20,8 +20,9 @@
 // # Structure
 //
 // DB holds the connections and runs transactions; it is the same for both engines, which differ in a Dialect only.
-// Sales, Orders, Payments, AdminLog and Generations hold the queries. Packages that own further tables (events,
-// webhook, notify, points, journal) keep their queries themselves and run them through a DB. All migrations are here.
+// Sales, Orders, Payments, AdminLog and Generations hold the queries; Store is all of them. Packages that own further
+// tables (events, webhook, notify, points, journal) keep their queries themselves and run them through a DB. All
+// migrations are here.
 //
 // The package does not use Redis and does not decide purchases. It rejects orders that would violate a constraint.
 package store
@@ -68,6 +69,21 @@ type DB struct {
 	onChange func()
 }
 
+// Store combines all queries of this package on one database.
+type Store struct {
+	*DB
+	*Sales
+	*Orders
+	*Payments
+	*AdminLog
+	*Generations
+}
+
+// New returns the queries on db.
+func New(db *DB) *Store {
+	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &Generations{db}}
+}
+
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:
 //
 //	postgres://user:password@host:5432/name   (also postgresql://)
@@ -99,6 +115,9 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	}
 	return db, nil
 }
+
+// Dialect returns the SQL of the engine; see Conn.
+func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 
 // Ping returns nil if the database responds.
 func (db *DB) Ping(ctx context.Context) error {

@@ -25,16 +25,13 @@ const (
 )
 
 // everyCall returns a call of each operation, on the sale "s".
-func everyCall(s *storetest.Store) map[string]func(context.Context) error {
-	dead := storetest.Order("s", "dead")
+func everyCall(s *env) map[string]func(context.Context) error {
+	created, dead := storetest.Sale("new", 1), storetest.Order("s", "dead")
+	payment := storetest.Payment(dead, "ref")
 	return map[string]func(context.Context) error{
-		"Ping":  s.Ping,
-		"Write": func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
-		"CreateSale": func(ctx context.Context) error {
-			_, err := s.CreateSale(ctx, storetest.Sale("new",
-				1))
-			return err
-		},
+		"Ping":          s.Ping,
+		"Write":         func(ctx context.Context) error { return s.Write(ctx, storetest.Orders("s", 2)) },
+		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, created); return err },
 		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
 		"SaleSummaries": func(ctx context.Context) error { _, err := s.SaleSummaries(ctx); return err },
 		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
@@ -42,27 +39,18 @@ func everyCall(s *storetest.Store) map[string]func(context.Context) error {
 		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
 		"Statuses":      func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
 		"OrdersOf": func(ctx context.Context) error {
-			return s.OrdersOf(ctx, "s",
-				func(sale.Order) error { return nil })
+			return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil })
 		},
-		"Count": func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
-		"CancelOrder": func(ctx context.Context) error {
-			_, _, err := s.CancelOrder(ctx, dead.ID, "admin",
-				"test")
-			return err
-		},
+		"Count":         func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
+		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "", ""); return err },
 		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
 		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
 		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []store.Return{{ID: 1, Number: 1}}) },
 		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
-		"Pay": func(ctx context.Context) error {
-			_, _, err := s.Pay(ctx, storetest.Payment(dead,
-				"ref"))
-			return err
-		},
-		"Rows":         func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
-		"Callbacks":    func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
-		"SettleRefund": func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "admin", ""); return err },
+		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, payment); return err },
+		"Rows":          func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
+		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
+		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "admin", ""); return err },
 		"CancelDead": func(ctx context.Context) error {
 			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "admin", "test")
 			return err
@@ -75,7 +63,7 @@ func everyCall(s *storetest.Store) map[string]func(context.Context) error {
 	}
 }
 
-func wantAllUnavailable(t *testing.T, s *storetest.Store) {
+func wantAllUnavailable(t *testing.T, s *env) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for name, call := range everyCall(s) {
@@ -92,7 +80,7 @@ func wantAllUnavailable(t *testing.T, s *storetest.Store) {
 	wg.Wait()
 }
 
-func wantAllWork(t *testing.T, s *storetest.Store) {
+func wantAllWork(t *testing.T, s *env) {
 	t.Helper()
 	testenv.Eventually(t, 10*time.Second, "the database answers again",
 		func() bool { return s.Ping(context.Background()) == nil })
@@ -107,8 +95,8 @@ func wantAllWork(t *testing.T, s *storetest.Store) {
 func TestPostgresStoppedIsUnavailableUntilRestart(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
-	create(t, storetest.Open(t, server.URL), "s", 1000) // migrations can take longer than patience
-	s := storetest.OpenConfig(t, server.URL, store.Config{Timeout: patience})
+	open(t, server.URL, store.Config{}).create(t, "s", 1000) // migrations can take longer than patience
+	s := open(t, server.URL, store.Config{Timeout: patience})
 	wantAllWork(t, s)
 	server.Stop()
 	wantAllUnavailable(t, s)
@@ -118,9 +106,9 @@ func TestPostgresStoppedIsUnavailableUntilRestart(t *testing.T) {
 
 func TestPostgresUnresponsiveEndsCallsAfterTimeout(t *testing.T) {
 	server := testenv.SharedPostgres(t)
-	create(t, storetest.Open(t, server.URL), "s", 1000)
+	open(t, server.URL, store.Config{}).create(t, "s", 1000)
 	wire := newWire(t, server.URL)
-	s := storetest.OpenConfig(t, wire.url, store.Config{Timeout: patience})
+	s := open(t, wire.url, store.Config{Timeout: patience})
 	wire.cut()
 	wantAllUnavailable(t, s)
 	start := time.Now()
@@ -133,7 +121,9 @@ func TestPostgresUnresponsiveEndsCallsAfterTimeout(t *testing.T) {
 }
 
 func TestPostgresUnresponsiveDoesNotBlockClose(t *testing.T) {
-	wire := newWire(t, testenv.SharedPostgres(t).URL)
+	server := testenv.SharedPostgres(t)
+	open(t, server.URL, store.Config{}) // creates the tables, which may take longer than the timeout
+	wire := newWire(t, server.URL)
 	s, err := store.Open(context.Background(), wire.url, store.Config{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
@@ -149,10 +139,10 @@ func TestPostgresUnresponsiveDoesNotBlockClose(t *testing.T) {
 
 func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	server := testenv.SharedPostgres(t)
-	patient := storetest.Open(t, server.URL)
-	create(t, patient, "s", 1000)
+	patient := open(t, server.URL, store.Config{})
+	patient.create(t, "s", 1000)
 	wire := newWire(t, server.URL)
-	s := storetest.OpenConfig(t, wire.url, store.Config{Timeout: patience})
+	s := open(t, wire.url, store.Config{Timeout: patience})
 	ctx := context.Background()
 	other, err := pgx.Connect(ctx, server.URL)
 	if err != nil {
@@ -195,14 +185,14 @@ func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	wantCount(t, patient, "s", 0)
+	patient.wantRows(t, "s", 0)
 	wantAllWork(t, s)
 }
 
 func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
 	server := testenv.SharedPostgres(t)
-	create(t, storetest.Open(t, server.URL), "s", 10)
-	s := storetest.Open(t, server.URL+"&default_transaction_read_only=on")
+	open(t, server.URL, store.Config{}).create(t, "s", 10)
+	s := open(t, server.URL+"&default_transaction_read_only=on", store.Config{})
 	if err := s.Write(context.Background(), storetest.Orders("s", 1)); !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("read-only server: %v", err)
 	}
@@ -215,8 +205,8 @@ func TestPostgresReadOnlyIsUnavailable(t *testing.T) {
 func TestPostgresKilledKeepsAcknowledgedOrders(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartPostgres(t)
-	create(t, storetest.Open(t, server.URL), "s", 1_000_000)
-	s := storetest.OpenConfig(t, server.URL, store.Config{Timeout: patience})
+	open(t, server.URL, store.Config{}).create(t, "s", 1_000_000)
+	s := open(t, server.URL, store.Config{Timeout: patience})
 	var stop atomic.Bool
 	var acknowledged, failed atomic.Int64
 	var wg sync.WaitGroup
@@ -254,22 +244,7 @@ func TestPostgresKilledKeepsAcknowledgedOrders(t *testing.T) {
 	if failed.Load() == 0 {
 		t.Error("no write failed during the crash")
 	}
-	wantCount(t, s, "s", acknowledged.Load())
-}
-
-func create(t *testing.T, s *storetest.Store, id string, stock int64) {
-	t.Helper()
-	if _, err := s.CreateSale(context.Background(), storetest.Sale(id, stock)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantCount(t *testing.T, s *storetest.Store, id string, n int64) {
-	t.Helper()
-	c, err := s.Count(context.Background(), id, store.Always, nil)
-	if err != nil || c.Rows != n || c.Sold != n {
-		t.Fatalf("%d rows, %d sold, %v; want %d", c.Rows, c.Sold, err, n)
-	}
+	s.wantRows(t, "s", acknowledged.Load())
 }
 
 // wire forwards connections to a server. While it is cut, no data passes in either direction and no connection is

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 
 	"sluice/backend/sale"
 )
@@ -25,3 +27,75 @@ const (
 	snapshot mode = iota // reads only, as of one instant
 	writing
 )
+
+// driver is what both engines do in the same way, through database/sql.
+type driver struct {
+	readers, writer *sql.DB
+	options         [2]sql.TxOptions       // by mode
+	dialect         func() Dialect         // as of now
+	encode          func(args []any) []any // converts the arguments that the driver does not accept
+	classify        func(err error) error  // see classifyPostgres
+}
+
+func (d *driver) transact(ctx context.Context, m mode, do func(Conn) error) error {
+	db := d.readers
+	if m == writing {
+		db = d.writer
+	}
+	tx, err := db.BeginTx(ctx, &d.options[m])
+	if err != nil {
+		return d.classify(err)
+	}
+	defer func() { _ = tx.Rollback() }() // if it fails, the connection is closed and the server rolls back
+	if err := do(sqlConn{tx, d}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return d.classify(err)
+	}
+	return nil
+}
+
+func (d *driver) conn() Conn { return sqlConn{d.readers, d} }
+
+type sqlConn struct {
+	db interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	}
+	*driver
+}
+
+func (c sqlConn) Dialect() Dialect { return c.dialect() }
+
+func (c sqlConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := c.db.ExecContext(ctx, query, c.encode(args)...)
+	if err != nil {
+		return 0, c.classify(err)
+	}
+	n, err := result.RowsAffected()
+	if err != nil {
+		return 0, c.classify(err)
+	}
+	return n, nil
+}
+
+func (c sqlConn) Query(ctx context.Context, each func(Scanner) error, query string, args ...any) error {
+	rows, err := c.db.QueryContext(ctx, query, c.encode(args)...)
+	if err != nil {
+		return c.classify(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the context ended while the row was read
+				return c.classify(err)
+			}
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return c.classify(err)
+	}
+	return nil
+}

@@ -66,12 +66,12 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if _, err := NewSales(made).CreateSale(ctx, sale.Sale{
+	if _, err := New(made).Sales.CreateSale(ctx, sale.Sale{
 		ID: "s", Title: "t", Price: sale.Price{Currency: "EUR"}, Stock: 1_000_000, PerBuyer: 1, OpensAt: time.Now(),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return NewOrders(s), s.engine.(*sqliteEngine)
+	return New(s).Orders, s.engine.(*sqliteEngine)
 }
 
 func batchOf(from, n int) []sale.Order {
@@ -141,12 +141,12 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("it took %s, the timeout is 300ms", took)
 	}
-	wantSold(t, NewOrders(other), 0) // readers are not blocked
+	wantSold(t, New(other).Orders, 0) // readers are not blocked
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 20*time.Second, "it writes again", func() bool { return s.Write(ctx, batchOf(1, 10)) == nil })
-	wantSold(t, NewOrders(other), 10)
+	wantSold(t, New(other).Orders, 10)
 }
 
 func TestSQLiteCommitsReachTheDisk(t *testing.T) {
@@ -167,7 +167,7 @@ func TestSQLiteCommitsReachTheDisk(t *testing.T) {
 func TestSQLiteContextEndsDuringScanIsUnavailable(t *testing.T) {
 	_, e := openFaulty(t, 5*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := sqliteConn{e.readers}.Query(ctx, func(r Scanner) error {
+	err := e.conn().Query(ctx, func(r Scanner) error {
 		cancel()
 		for {
 			if err := r.Scan(new(int64)); err != nil {

@@ -45,15 +45,9 @@ func checkGeneration(ctx context.Context, c Conn) error {
 // the last rebuild that has read the orders.
 type Generations struct{ db *DB }
 
-// NewGenerations returns the generations in db.
-func NewGenerations(db *DB) *Generations { return &Generations{db} }
-
 // Generation returns the current generation; 0 before the first rebuild.
-func (g *Generations) Generation(ctx context.Context) (n int64, err error) {
-	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
-		return Get(ctx, c, []any{&n}, selectGeneration)
-	})
-	return n, err
+func (g *Generations) Generation(ctx context.Context) (int64, error) {
+	return ViewRow(ctx, g.db, "store: generation", Column[int64], selectGeneration)
 }
 
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,4 +93,40 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 			t.Errorf("%s: the file mode is %s", url, info.Mode())
 		}
 	}
+}
+
+func TestOpenConcurrently(t *testing.T) {
+	for _, url := range []string{storetest.BareSQLite(t), storetest.BarePostgres(t)} {
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				s, err := store.Open(t.Context(), url, store.Config{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := store.New(s).SaleSummaries(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func TestReopenKeepsData(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		s := e.create(t, "s", 10)
+		e.write(t, storetest.Orders("s", 4)...)
+		again := open(t, e.url, store.Config{})
+		again.wantRows(t, "s", 4)
+		if now, _, err := again.Sale(e.ctx, "s"); err != nil || now != s {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		again.write(t, storetest.Orders("s", 4)...)
+		e.wantRows(t, "s", 8)
+	})
 }

@@ -11,9 +11,6 @@ import (
 // Orders keeps the orders that are rows.
 type Orders struct{ db *DB }
 
-// NewOrders returns the orders in db.
-func NewOrders(db *DB) *Orders { return &Orders{db} }
-
 const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
 
 func scanOrder(row Scanner) (o sale.Order, err error) {
@@ -23,8 +20,10 @@ func scanOrder(row Scanner) (o sale.Order, err error) {
 	return o, err
 }
 
+const selectOrder = "SELECT " + orderColumns + " FROM orders WHERE id = $1"
+
 func readOrder(ctx context.Context, c Conn, id sale.OrderID, lock string) (sale.Order, error) {
-	return GetRow(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE id = $1"+lock, int64(id))
+	return GetRow(ctx, c, scanOrder, selectOrder+lock, int64(id))
 }
 
 func int64s(ids []sale.OrderID) []int64 {
@@ -36,12 +35,8 @@ func int64s(ids []sale.OrderID) []int64 {
 }
 
 // Order returns an order, or sale.ErrNotFound if it is not a row.
-func (s *Orders) Order(ctx context.Context, id sale.OrderID) (o sale.Order, err error) {
-	err = s.db.View(ctx, "store: order "+id.String(), func(ctx context.Context, c Conn) error {
-		o, err = readOrder(ctx, c, id, "")
-		return err
-	})
-	return o, err
+func (s *Orders) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
+	return ViewRow(ctx, s.db, "store: order "+id.String(), scanOrder, selectOrder, int64(id))
 }
 
 // Statuses returns the statuses of those orders that are rows.
@@ -69,12 +64,9 @@ const orderPage = 5000
 // orders.
 func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
 	op := "store: orders of sale " + saleID
-	read := func(condition string, args ...any) (page []sale.Order, err error) {
-		err = s.db.View(ctx, op, func(ctx context.Context, c Conn) error {
-			page, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE sale_id = $1 AND "+condition,
-				append([]any{saleID}, args...)...)
-			return err
-		})
+	read := func(condition string, args ...any) ([]sale.Order, error) {
+		page, err := ViewRows(ctx, s.db, op, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE sale_id = $1 AND "+
+			condition, append([]any{saleID}, args...)...)
 		for _, o := range page {
 			if err == nil {
 				err = yield(o)
@@ -104,22 +96,18 @@ const recentSales = 500
 
 // OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found
 // in the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
-func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) (orders []sale.Order, err error) {
+func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error) {
 	const columns = "orders.id, orders.sale_id, orders.buyer, orders.slot, orders.serial, orders.status, orders.due_at"
-	err = s.db.View(ctx, "store: orders of a buyer", func(ctx context.Context, c Conn) error {
-		orders, err = Select(ctx, c, scanOrder, `SELECT * FROM (
+	return ViewRows(ctx, s.db, "store: orders of a buyer", scanOrder, `SELECT * FROM (
+		SELECT * FROM (
+			SELECT `+columns+` FROM (SELECT id FROM sales ORDER BY created_at DESC LIMIT $3) AS recent
+				JOIN orders ON orders.sale_id = recent.id AND orders.buyer = $1 AND orders.status <> 'cancelled'
+			UNION ALL
 			SELECT * FROM (
-				SELECT `+columns+` FROM (SELECT id FROM sales ORDER BY created_at DESC LIMIT $3) AS recent
-					JOIN orders ON orders.sale_id = recent.id AND orders.buyer = $1 AND orders.status <> 'cancelled'
-				UNION ALL
-				SELECT * FROM (
-					SELECT `+columns+` FROM orders WHERE buyer = $1 AND status = 'cancelled' ORDER BY id DESC LIMIT $2
-				) AS cancelled
-			) AS either ORDER BY id DESC LIMIT $2
-		) AS newest ORDER BY id`, buyer, limit, recentSales)
-		return err
-	})
-	return orders, err
+				SELECT `+columns+` FROM orders WHERE buyer = $1 AND status = 'cancelled' ORDER BY id DESC LIMIT $2
+			) AS cancelled
+		) AS either ORDER BY id DESC LIMIT $2
+	) AS newest ORDER BY id`, buyer, limit, recentSales)
 }
 
 // OrderRow is an order with all its columns.
@@ -143,31 +131,22 @@ type OrderQuery struct {
 }
 
 // OrderRows returns one page of rows, by order id.
-func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) (rows []OrderRow, err error) {
+func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error) {
 	var f Filter
 	f.Add("id > ?", int64(q.After))
-	if q.ID != 0 {
-		f.Add("id = ?", int64(q.ID))
-	}
-	if q.SaleID != "" {
-		f.Add("sale_id = ?", q.SaleID)
-	}
-	if q.Status != "" {
-		f.Add("status = ?", string(q.Status))
-	}
-	err = s.db.View(ctx, "store: rows", func(ctx context.Context, c Conn) error {
-		rows, err = Select(ctx, c, func(row Scanner) (r OrderRow, err error) {
-			var due, updated Timestamp
-			err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
-				&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
-			r.DueAt, r.UpdatedAt = due.Time, updated.Time
-			return r, err
-		}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
-			coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+
-			f.Page("id", q.Limit), f.Args...)
-		return err
-	})
-	return rows, err
+	f.Equal("id", int64(q.ID))
+	f.Equal("sale_id", q.SaleID)
+	f.Equal("status", string(q.Status))
+	page := f.Page("id", q.Limit)
+	return ViewRows(ctx, s.db, "store: rows", func(row Scanner) (r OrderRow, err error) {
+		var due, updated Timestamp
+		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
+			&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
+		r.DueAt, r.UpdatedAt = due.Time, updated.Time
+		return r, err
+	}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
+		coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+
+		page, f.Args...)
 }
 
 // Instant is the progress of a sale in Redis at the moment at which its units were counted there.

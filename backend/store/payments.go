@@ -48,33 +48,18 @@ func (s Settlement) needsRefund() bool {
 // ErrCallbackReused reports a callback id that was used before with another body.
 var ErrCallbackReused = errors.New("the callback's id was used before with another body")
 
-// errRace reports that another transaction has settled the same callback at the same time.
-var errRace = errors.New("the callback was settled concurrently")
-
 // Payments records the callbacks of the payment provider and pays orders.
 type Payments struct{ db *DB }
-
-// NewPayments returns the payments in db.
-func NewPayments(db *DB) *Payments { return &Payments{db} }
 
 // Pay settles a callback in one transaction: it marks an unpaid order as paid, if the price matches, and records the
 // callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed
 // true. Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row,
 // and nothing is recorded; ErrCallbackReused.
 func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
-	const tries = 3
-	for range tries {
-		err = s.db.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
-			settled, replayed, err = settle(ctx, c, p)
-			return err
-		})
-		if !errors.Is(err, errRace) {
-			break
-		}
-	}
-	if errors.Is(err, errRace) {
-		err = unavailable(err)
-	}
+	err = s.db.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
+		settled, replayed, err = settle(ctx, c, p)
+		return err
+	})
 	if err != nil {
 		return "", false, err
 	}
@@ -84,7 +69,12 @@ func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, repl
 	return settled, replayed, nil
 }
 
+// settle locks the order first, so that a concurrent call with the same callback waits and finds it recorded.
 func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replayed bool, err error) {
+	o, missing := readOrder(ctx, c, p.OrderID, c.Dialect().ForUpdate)
+	if missing != nil && !errors.Is(missing, sale.ErrNotFound) {
+		return "", false, missing
+	}
 	var digest string
 	const recorded = "SELECT outcome, digest FROM payments WHERE callback_id = $1"
 	err = Get(ctx, c, []any{&settled, &digest}, recorded, p.CallbackID)
@@ -95,22 +85,17 @@ func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replaye
 		return settled, true, nil
 	case !errors.Is(err, sale.ErrNotFound):
 		return "", false, err
-	}
-	o, err := readOrder(ctx, c, p.OrderID, c.Dialect().ForUpdate)
-	if err != nil {
-		return "", false, err
+	case missing != nil:
+		return "", false, missing
 	}
 	if settled, err = decideSettlement(ctx, c, p, o); err != nil {
 		return "", false, err
 	}
 	if settled == SettledPaid && o.Status == sale.StatusCreated {
-		n, err := c.Exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+c.Dialect().Now+
+		_, err := c.Exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+c.Dialect().Now+
 			" WHERE id = $1 AND status = 'created'", int64(o.ID), p.Reference)
 		if err != nil {
 			return "", false, err
-		}
-		if n != 1 { // impossible, as the row is locked
-			return "", false, errRace
 		}
 		if err := appendOutbox(ctx, c, OutboxPaid, o); err != nil {
 			return "", false, err
@@ -166,8 +151,8 @@ func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled
 		(callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (callback_id) DO NOTHING`, p.CallbackID, p.Digest,
 		int64(o.ID), o.SaleID, string(p.Event), p.Price.Amount, p.Price.Currency, p.Reference, string(settled), refund)
-	if err == nil && n == 0 {
-		return errRace
+	if err == nil && n == 0 { // with another order and therefore another body, which a retry detects
+		err = unavailable(errors.New("another callback with this id is settled concurrently"))
 	}
 	return err
 }
@@ -201,30 +186,23 @@ func scanCallback(row Scanner) (c Callback, err error) {
 	var at, settled Timestamp
 	var refund int64
 	err = row.Scan(&c.Number, &c.CallbackID, &c.Digest, &c.OrderID, &c.SaleID, &c.Event, &c.Price.Amount,
-		&c.Price.Currency,
-		&c.Reference, &at, &c.Settlement, &refund, &settled, &c.SettledBy, &c.Note)
+		&c.Price.Currency, &c.Reference, &at, &c.Settlement, &refund, &settled, &c.SettledBy, &c.Note)
 	c.At, c.SettledAt, c.Refund = at.Time, settled.Time, refund == 1
 	return c, err
 }
 
 // Callbacks returns one page of callbacks, oldest first.
-func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) (page []Callback, err error) {
+func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, error) {
 	var f Filter
 	f.Add("id > ?", q.After)
 	if q.OpenRefunds {
 		f.AddConstant("refund = 1 AND settled_at IS NULL")
 	}
-	if q.OrderID != 0 {
-		f.Add("order_id = ?", int64(q.OrderID))
-	}
-	if q.SaleID != "" {
-		f.Add("sale_id = ?", q.SaleID)
-	}
-	err = s.db.View(ctx, "store: callbacks", func(ctx context.Context, c Conn) error {
-		page, err = Select(ctx, c, scanCallback, "SELECT "+callbackColumns+" FROM payments"+f.Page("id", q.Limit), f.Args...)
-		return err
-	})
-	return page, err
+	f.Equal("order_id", int64(q.OrderID))
+	f.Equal("sale_id", q.SaleID)
+	page := f.Page("id", q.Limit)
+	return ViewRows(ctx, s.db, "store: callbacks", scanCallback, "SELECT "+callbackColumns+" FROM payments"+page,
+		f.Args...)
 }
 
 // SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.

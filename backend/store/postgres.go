@@ -2,13 +2,13 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -16,7 +16,11 @@ import (
 	"sluice/backend/sale"
 )
 
-type postgres struct{ pool *pgxpool.Pool }
+// postgres inserts through pool and runs all other statements through database/sql, on the same connections.
+type postgres struct {
+	driver
+	pool *pgxpool.Pool
+}
 
 func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration) (engine, error) {
 	config, err := postgresConfig(databaseURL, timeout)
@@ -41,7 +45,15 @@ func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration
 		pool.Close()
 		return nil, fmt.Errorf("migrate: %w", unavailable(err))
 	}
-	return &postgres{pool}, nil
+	shared := stdlib.OpenDBFromPool(pool)
+	return &postgres{pool: pool, driver: driver{
+		readers: shared, writer: shared,
+		options: [2]sql.TxOptions{
+			snapshot: {Isolation: sql.LevelRepeatableRead, ReadOnly: true}, writing: {Isolation: sql.LevelReadCommitted},
+		},
+		dialect: func() Dialect { return postgresDialect },
+		encode:  func(args []any) []any { return args }, classify: classifyPostgres,
+	}}, nil
 }
 
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
@@ -147,64 +159,10 @@ func violatesUnique(err error) bool {
 	return ok && pg.Code == "23505" // SQLSTATE unique_violation
 }
 
-func (p *postgres) transact(ctx context.Context, m mode, do func(Conn) error) error {
-	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-	if m == snapshot {
-		options = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	}
-	tx, err := p.pool.BeginTx(ctx, options)
-	if err != nil {
-		return classifyPostgres(err)
-	}
-	if err := do(postgresConn{tx}); err != nil {
-		_ = tx.Rollback(ctx) // if it fails, the pool closes the connection and the server rolls back
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return classifyPostgres(err)
-	}
-	return nil
-}
-
-func (p *postgres) conn() Conn { return postgresConn{p.pool} }
-
 func (p *postgres) close() error {
+	err := p.readers.Close()
 	p.pool.Close()
-	return nil
-}
-
-type postgresConn struct {
-	db interface {
-		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	}
-}
-
-func (postgresConn) Dialect() Dialect { return postgresDialect }
-
-func (c postgresConn) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	tag, err := c.db.Exec(ctx, sql, args...)
-	if err != nil {
-		return 0, classifyPostgres(err)
-	}
-	return tag.RowsAffected(), nil
-}
-
-func (c postgresConn) Query(ctx context.Context, each func(Scanner) error, sql string, args ...any) error {
-	rows, err := c.db.Query(ctx, sql, args...)
-	if err != nil {
-		return classifyPostgres(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return classifyPostgres(err)
-	}
-	return nil
+	return err
 }
 
 // classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE class: 22

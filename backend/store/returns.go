@@ -26,22 +26,18 @@ const (
 
 // Return records that the unit of a cancelled order is back in Redis.
 type Return struct {
-	ID     sale.OrderID
-	Number int64 // of the return within its sale, from 1; 0: Redis did not count the order as holding a unit
+	ID     sale.OrderID `json:"order_id"`
+	Number int64        `json:"number"` // of the return within its sale, from 1; or heldNoUnit
 }
 
 // Returning returns up to limit orders, by id, that have an id above after, were cancelled at least age ago, and whose
 // unit is not back in Redis.
 func (s *Orders) Returning(
 	ctx context.Context, after sale.OrderID, age time.Duration, limit int,
-) (orders []sale.Order, err error) {
-	err = s.db.View(ctx, "store: returning orders", func(ctx context.Context, c Conn) error {
-		orders, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE "+isReturning+
-			" AND id > $1 AND updated_at <= "+c.Dialect().Ago("$2")+" ORDER BY id LIMIT $3",
-			int64(after), age.Milliseconds(), limit)
-		return err
-	})
-	return orders, err
+) ([]sale.Order, error) {
+	return ViewRows(ctx, s.db, "store: returning orders", scanOrder, "SELECT "+orderColumns+" FROM orders WHERE "+
+		isReturning+" AND id > $1 AND updated_at <= "+s.db.Dialect().Ago("$2")+" ORDER BY id LIMIT $3",
+		int64(after), age.Milliseconds(), limit)
 }
 
 // MarkReturned records that units are back in Redis. It is idempotent: the first number of an order stays.
@@ -49,31 +45,18 @@ func (s *Orders) MarkReturned(ctx context.Context, returns []Return) error {
 	if len(returns) == 0 {
 		return nil
 	}
-	type record struct {
-		ID     int64 `json:"order_id"`
-		Number int64 `json:"number"`
-	}
-	records := make([]record, len(returns))
-	for i, r := range returns {
-		records[i] = record{int64(r.ID), r.Number}
-	}
 	return s.db.Update(ctx, "store: mark returned", func(ctx context.Context, c Conn) error {
 		d := c.Dialect()
 		_, err := c.Exec(ctx, "UPDATE orders SET return_number = returned.number, updated_at = "+d.Now+
 			" FROM ("+d.Records("$1", "order_id bigint, number bigint")+
-			") AS returned WHERE id = returned.order_id AND "+isReturning,
-			JSON(records))
+			") AS returned WHERE id = returned.order_id AND "+isReturning, JSON(returns))
 		return err
 	})
 }
 
 // Returned returns those of the orders that are cancelled rows and whose unit is back in Redis, or was never held.
-func (s *Orders) Returned(ctx context.Context, ids []sale.OrderID) (done []sale.OrderID, err error) {
-	err = s.db.View(ctx, "store: returned orders", func(ctx context.Context, c Conn) error {
-		done, err = Select(ctx, c, Column[sale.OrderID],
-			"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+c.Dialect().In("$1"),
-			int64s(ids))
-		return err
-	})
-	return done, err
+func (s *Orders) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error) {
+	return ViewRows(ctx, s.db, "store: returned orders", Column[sale.OrderID],
+		"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+s.db.Dialect().In("$1"),
+		int64s(ids))
 }

@@ -12,9 +12,6 @@ import (
 // Sales keeps sales.
 type Sales struct{ db *DB }
 
-// NewSales returns the sales in db.
-func NewSales(db *DB) *Sales { return &Sales{db} }
-
 // SaleSummary is a sale and the number of its orders that are not cancelled.
 type SaleSummary struct {
 	sale.Sale
@@ -34,8 +31,10 @@ func scanSale(row Scanner) (s SaleSummary, err error) {
 	return s, err
 }
 
+const selectSale = "SELECT " + saleColumns + " FROM sales WHERE id = $1"
+
 func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error) {
-	return GetRow(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales WHERE id = $1"+lock, id)
+	return GetRow(ctx, c, scanSale, selectSale+lock, id)
 }
 
 // CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, and with
@@ -71,28 +70,20 @@ func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 
 // Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
 func (s *Sales) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
-	err = s.db.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
-		summary, err := readSale(ctx, c, id, "")
-		found, sold = summary.Sale, summary.Sold
-		return err
-	})
-	return found, sold, err
+	summary, err := ViewRow(ctx, s.db, "store: sale "+id, scanSale, selectSale, id)
+	return summary.Sale, summary.Sold, err
 }
 
 // SaleSummaries returns every sale, oldest first.
-func (s *Sales) SaleSummaries(ctx context.Context) (all []SaleSummary, err error) {
-	err = s.db.View(ctx, "store: sales", func(ctx context.Context, c Conn) error {
-		all, err = Select(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
-		return err
-	})
-	return all, err
+func (s *Sales) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
+	return ViewRows(ctx, s.db, "store: sales", scanSale, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
 }
 
 // SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:
 // sale.ErrConflict for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
 func (s *Sales) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
 	if to != sale.On && to != sale.Paused && to != sale.Closed {
-		return sale.Sale{}, invalid("switch", "must be on, paused or closed")
+		return sale.Sale{}, sale.Invalid("switch", "must be on, paused or closed")
 	}
 	op := fmt.Sprintf("store: set sale %s to %s", id, to)
 	return s.changeSale(ctx, op, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
@@ -136,10 +127,10 @@ func (s *Sales) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sal
 // add below 1 or an invalid key.
 func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
 	if add < 1 {
-		return sale.Sale{}, invalid("add", "must be at least 1")
+		return sale.Sale{}, sale.Invalid("add", "must be at least 1")
 	}
 	if requestKey != "" && sale.ValidateBuyer(requestKey) != nil {
-		return sale.Sale{}, invalid("request_key", "must be 1 to 255 bytes of UTF-8 text without control characters")
+		return sale.Sale{}, sale.Invalid("request_key", "must be 1 to 255 bytes of UTF-8 text without control characters")
 	}
 	return s.changeSale(ctx, "store: restock sale "+id, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		var key any
@@ -172,10 +163,6 @@ func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey st
 		detail := fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version)
 		return AppendLog(ctx, c, "sale.restock", id, detail)
 	})
-}
-
-func invalid(field, detail string) error {
-	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
 }
 
 // changeSale locks a sale, lets change modify its switch, stock or opening, and stores it if its version grew.

@@ -16,24 +16,20 @@ type SalesQuery struct {
 }
 
 // SalesPage returns one page of sales, newest first. The page is empty if the sale After does not exist.
-func (s *Sales) SalesPage(ctx context.Context, q SalesQuery) (page []SaleSummary, err error) {
-	err = s.db.View(ctx, "store: page of sales", func(ctx context.Context, c Conn) error {
-		var f Filter
-		if q.After != "" {
-			f.Add("(created_at, id) < (SELECT created_at, id FROM sales WHERE id = ?)", q.After)
-		}
-		if q.Text != "" {
-			text := f.Arg("%" + escapeLike.Replace(Text(q.Text)) + "%")
-			f.AddConstant("(lower(id) LIKE lower(" + text + ") ESCAPE '!' OR lower(title) LIKE lower(" + text + ") ESCAPE '!')")
-		}
-		if q.State != "" {
-			f.AddConstant("(" + stateCondition(q.State, c.Dialect().Now) + ")")
-		}
-		page, err = Select(ctx, c, scanSale, "SELECT "+saleColumns+" FROM sales"+
-			f.Page("created_at DESC, id DESC", q.Limit), f.Args...)
-		return err
-	})
-	return page, err
+func (s *Sales) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, error) {
+	var f Filter
+	if q.After != "" {
+		f.Add("(created_at, id) < (SELECT created_at, id FROM sales WHERE id = ?)", q.After)
+	}
+	if q.Text != "" {
+		text := f.Arg("%" + escapeLike.Replace(Text(q.Text)) + "%")
+		f.AddConstant("(lower(id) LIKE lower(" + text + ") ESCAPE '!' OR lower(title) LIKE lower(" + text + ") ESCAPE '!')")
+	}
+	if q.State != "" {
+		f.AddConstant("(" + stateCondition(q.State, s.db.Dialect().Now) + ")")
+	}
+	page := f.Page("created_at DESC, id DESC", q.Limit)
+	return ViewRows(ctx, s.db, "store: page of sales", scanSale, "SELECT "+saleColumns+" FROM sales"+page, f.Args...)
 }
 
 // escapeLike escapes the wildcards of LIKE.

@@ -24,8 +24,8 @@ const sqliteReaders = 4
 // callers fairly, and several that read concurrently (WAL). Other processes may use the same file; they wait for each
 // other's locks, at most for the timeout.
 type sqliteEngine struct {
-	writer, readers *sql.DB
-	order, sold     *sql.Stmt // of the writer
+	driver
+	order, sold *sql.Stmt // of the writer
 }
 
 func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) (_ engine, err error) {
@@ -40,10 +40,12 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	}
 	f.Close()
 
-	e := &sqliteEngine{
+	e := &sqliteEngine{driver: driver{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
 		readers: openFile(path, timeout, url.Values{"_pragma": {"query_only(1)"}}),
-	}
+		dialect: func() Dialect { return Dialect{Now: strconv.FormatInt(sqliteNow(), 10)} },
+		encode:  sqliteArgs, classify: classifySQLite,
+	}}
 	defer func() {
 		if err != nil {
 			_ = e.close()
@@ -170,7 +172,7 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	if len(inserted) == 0 {
 		return 0, nil
 	}
-	if err := appendOutbox(steady, sqliteConn{tx}, OutboxCreated, inserted...); err != nil {
+	if err := appendOutbox(steady, sqlConn{tx, &e.driver}, OutboxCreated, inserted...); err != nil {
 		return fail(err)
 	}
 	if err := tx.Commit(); err != nil {
@@ -179,69 +181,7 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 	return len(inserted), nil
 }
 
-func (e *sqliteEngine) transact(ctx context.Context, m mode, do func(Conn) error) error {
-	db := e.readers
-	if m == writing {
-		db = e.writer
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return classifySQLite(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err := do(sqliteConn{tx}); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return classifySQLite(err)
-	}
-	return nil
-}
-
-func (e *sqliteEngine) conn() Conn { return sqliteConn{e.readers} }
-
 func (e *sqliteEngine) close() error { return errors.Join(e.readers.Close(), e.writer.Close()) }
-
-type sqliteConn struct {
-	db interface {
-		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	}
-}
-
-func (sqliteConn) Dialect() Dialect { return Dialect{Now: strconv.FormatInt(sqliteNow(), 10)} }
-
-func (c sqliteConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := c.db.ExecContext(ctx, query, sqliteArgs(args)...)
-	if err != nil {
-		return 0, classifySQLite(err)
-	}
-	n, err := result.RowsAffected()
-	if err != nil {
-		return 0, classifySQLite(err)
-	}
-	return n, nil
-}
-
-func (c sqliteConn) Query(ctx context.Context, each func(Scanner) error, query string, args ...any) error {
-	rows, err := c.db.QueryContext(ctx, query, sqliteArgs(args)...)
-	if err != nil {
-		return classifySQLite(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the context ended while the row was read
-				return classifySQLite(err)
-			}
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return classifySQLite(err)
-	}
-	return nil
-}
 
 // sqliteArgs converts times to milliseconds since 1970, and lists to JSON, whose integers SQLite reads exactly.
 func sqliteArgs(args []any) []any {

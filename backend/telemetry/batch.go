@@ -116,9 +116,8 @@ func (s Step) kind() trace.SpanKind {
 func (s Step) attributes() []attribute.KeyValue {
 	all := []attribute.KeyValue{
 		attribute.String("messaging.system", "redis"), attribute.String("messaging.operation.name", s.Operation),
-		attribute.String(
-			"messaging.operation.type", s.Operation,
-		), attribute.String("messaging.destination.name", s.Destination),
+		attribute.String("messaging.operation.type", s.Operation),
+		attribute.String("messaging.destination.name", s.Destination),
 	}
 	if s.Group != "" {
 		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))

@@ -74,37 +74,30 @@ func tracesURL(base, whole string) (string, error) {
 }
 
 // samplerOf returns the sampler of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG.
-func samplerOf(name, arg string) (sdk.Sampler, error) {
-	ratio := func(otherwise float64) (float64, error) {
-		if arg == "" {
-			return otherwise, nil
-		}
-		share, err := strconv.ParseFloat(arg, 64)
-		if err != nil || !(0 <= share && share <= 1) {
-			return 0, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG=%s: want a number between 0 and 1", arg)
-		}
-		return share, nil
+func samplerOf(name, arg string) (sampler sdk.Sampler, err error) {
+	ratio := 1.0
+	if name == "" {
+		name, ratio = "parentbased_traceidratio", defaultRatio
 	}
-	switch name {
+	root, parentBased := strings.CutPrefix(name, "parentbased_")
+	switch root {
 	case "always_on":
-		return sdk.AlwaysSample(), nil
+		sampler = sdk.AlwaysSample()
 	case "always_off":
-		return sdk.NeverSample(), nil
-	case "parentbased_always_on":
-		return sdk.ParentBased(sdk.AlwaysSample()), nil
-	case "parentbased_always_off":
-		return sdk.ParentBased(sdk.NeverSample()), nil
+		sampler = sdk.NeverSample()
 	case "traceidratio":
-		share, err := ratio(1)
-		return sdk.TraceIDRatioBased(share), err
-	case "parentbased_traceidratio":
-		share, err := ratio(1)
-		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
-	case "":
-		share, err := ratio(defaultRatio)
-		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), err
+		if arg != "" {
+			if ratio, err = strconv.ParseFloat(arg, 64); err != nil || !(0 <= ratio && ratio <= 1) {
+				return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG=%s: want a number between 0 and 1", arg)
+			}
+		}
+		sampler = sdk.TraceIDRatioBased(ratio)
+	default:
+		return nil, fmt.Errorf(
+			"OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them", name)
 	}
-	return nil, fmt.Errorf(
-		"OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them", name,
-	)
+	if parentBased {
+		sampler = sdk.ParentBased(sampler)
+	}
+	return sampler, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -26,7 +27,7 @@ var errDead = errors.New("this worker is dead")
 // made with its answer lost. No later call gets through.
 type mortal struct {
 	*queue.List
-	store *storetest.Store
+	store *store.Store
 	kill  context.CancelFunc
 
 	mu     sync.Mutex
@@ -83,7 +84,7 @@ type world struct {
 	client *redis.Client
 	shard  keyspace.Shard
 	list   *queue.List
-	store  *storetest.Store
+	store  *store.Store
 	saleID string
 }
 

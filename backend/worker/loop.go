@@ -138,15 +138,8 @@ func (l *loop) rebuilt() bool {
 // restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that
 // only this worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged.
 func (l *loop) restore(b queue.Batch, cause error) {
-	l.cfg.Log.Warn(
-		"worker: Redis was rebuilt, restoring its batch",
-		"batch",
-		b.ID,
-		"orders",
-		len(b.Messages),
-		"err",
-		cause,
-	)
+	l.cfg.Log.Warn("worker: Redis was rebuilt, restoring its batch",
+		"batch", b.ID, "orders", len(b.Messages), "err", cause)
 	var pause backoff
 	for {
 		err := l.cfg.Source.RestoreOrders(l.calls, b.Messages)

@@ -22,13 +22,6 @@ type Metrics interface {
 	Paused(kind string, loops int)               // +1 or -1 loop waiting for the store or the queue
 }
 
-type noMetrics struct{}
-
-func (noMetrics) BatchWritten(int, time.Duration) {}
-func (noMetrics) Failed(string)                   {}
-func (noMetrics) LeaseLost()                      {}
-func (noMetrics) Paused(string, int)              {}
-
 // Counters exports Metrics to Prometheus.
 type Counters struct {
 	orders, batches, lost, reclaimed prometheus.Counter
@@ -51,13 +44,11 @@ func NewCounters(r prometheus.Registerer) *Counters {
 			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",
 		}, []string{"kind"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "sluice_worker_write_seconds",
-			Help:    "Duration of a transaction.",
+			Name: "sluice_worker_write_seconds", Help: "Duration of a transaction.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
 		}),
 		sizes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "sluice_worker_batch_orders",
-			Help:    "Orders per transaction.",
+			Name: "sluice_worker_batch_orders", Help: "Orders per transaction.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{

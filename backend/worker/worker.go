@@ -6,11 +6,14 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -42,15 +45,13 @@ type Source interface {
 	RestoreOrders(ctx context.Context, orders []sale.Order) error
 }
 
-// Tracer records spans of batches. Begin and end must not block. The context that Begin returns carries the span.
+// Tracer records spans of batches. Begin returns a context that carries the span, and a function that ends it. Neither
+// may block.
 type Tracer interface {
-	Begin(
-		ctx context.Context,
-		orders []sale.Order,
-	) (_ context.Context, end func(failed map[sale.OrderID]string, err error))
+	Begin(ctx context.Context, orders []sale.Order) (context.Context, func(failed map[sale.OrderID]string, err error))
 }
 
-// Config configures a Worker. Zero fields take the defaults in their comments.
+// Config configures a Worker. Fields that are zero or negative take the defaults in their comments.
 type Config struct {
 	Concurrency  int            // batches written concurrently; 2
 	Batch        int            // maximum orders in a batch; 500
@@ -67,23 +68,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{
-		{&c.Idle, time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.MaxBackoff, 2 * time.Second},
-		{&c.DrainTimeout, 10 * time.Second},
-	} {
-		if *f.value <= 0 {
-			*f.value = f.def
-		}
-	}
-	if c.Concurrency <= 0 {
-		c.Concurrency = 2
-	}
-	if c.Batch <= 0 {
-		c.Batch = 500
-	}
+	c.Concurrency = cmp.Or(max(c.Concurrency, 0), 2)
+	c.Batch = cmp.Or(max(c.Batch, 0), 500)
+	c.Idle = cmp.Or(max(c.Idle, 0), time.Second)
+	c.WriteTimeout = cmp.Or(max(c.WriteTimeout, 0), 30*time.Second)
+	c.MaxBackoff = cmp.Or(max(c.MaxBackoff, 0), 2*time.Second)
+	c.DrainTimeout = cmp.Or(max(c.DrainTimeout, 0), 10*time.Second)
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
@@ -91,7 +81,7 @@ func (c Config) withDefaults() Config {
 		c.BatchID = queue.NewBatchID
 	}
 	if c.Metrics == nil {
-		c.Metrics = noMetrics{}
+		c.Metrics = NewCounters(prometheus.NewRegistry())
 	}
 	if c.Tracer == nil {
 		c.Tracer = noTracer{}
@@ -105,10 +95,8 @@ func (c Config) withDefaults() Config {
 type noTracer struct{}
 
 func (noTracer) Begin(ctx context.Context, _ []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
-	return ctx, ended
+	return ctx, func(map[sale.OrderID]string, error) {}
 }
-
-func ended(map[sale.OrderID]string, error) {}
 
 // Worker writes the orders of one queue into one store.
 type Worker struct {

@@ -43,18 +43,8 @@ func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failu
 		kind = KindRejected
 	}
 	l.cfg.Metrics.Failed(kind)
-	l.cfg.Log.ErrorContext(
-		ctx,
-		"worker: an order was not written",
-		"order",
-		o.ID.String(),
-		"sale",
-		o.SaleID,
-		"permanent",
-		rejected,
-		"err",
-		err,
-	)
+	l.cfg.Log.ErrorContext(ctx, "worker: an order was not written",
+		"order", o.ID.String(), "sale", o.SaleID, "permanent", rejected, "err", err)
 	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: rejected}
 }
 

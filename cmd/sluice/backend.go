@@ -1,37 +1,35 @@
 package main
 
 import (
+	"cmp"
+	"net/url"
 	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"sluice/backend/admission"
+	"sluice/backend/events/notify"
 	"sluice/backend/payment"
-	"sluice/backend/queue"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/web/buyer"
+	"sluice/internal/assemble"
+	"sluice/internal/outbound"
 )
 
-type backendConfig struct {
-	storesConfig
-	listen, admin                string
-	limitRedisURL                string
-	secret, adminToken, userRate string
-	tokenKeys                    string
-	paymentSecret                string
-	signIn                       string
-	edgeMetrics                  []string
-	practice                     []string // sales that do not count as real for rehearsals
-	journal                      journalConfig
-	maxReady, redisWait          int
-	hooks                        webhookConfig
-	webPush                      webPushKeys
-	filesPerStream               int // that an event stream takes in this process; 0: 1
+// backendFlags configure a backend.
+type backendFlags struct {
+	stores            assemble.StoresConfig
+	cfg               assemble.BackendConfig
+	listen, admin     string
+	signIn, tokenKeys string
+	journalSync       string
+	secret, vapid     string
+	private           []string // networks
 }
 
 func (p *program) backendCommand() *cobra.Command {
-	var cfg backendConfig
+	var b backendFlags
 	c := &cobra.Command{
 		Use:   "backend",
 		Short: "Run the public API and the admin API",
@@ -41,126 +39,127 @@ func (p *program) backendCommand() *cobra.Command {
 it, each backend has its own.`,
 		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg.secret, cfg.adminToken = p.getenv(envSecret), p.getenv(envAdminToken)
-			cfg.limitRedisURL, cfg.userRate = p.getenv(envLimitRedis), p.getenv(envUserRate)
-			cfg.paymentSecret, cfg.webPush = p.getenv(envPayment), p.webPushEnv()
-			cfg.blocking = pageBlocking
-			if err := cfg.check(); err != nil {
-				return err
-			}
-			log := p.logger()
-			tracer, err := p.openTracer(cmd.Context(), "sluice-backend", log)
+			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores)
 			if err != nil {
 				return err
 			}
-			defer tracer.Close()
-			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
-			if err != nil {
-				return err
-			}
-			defer s.close()
-			s.trace(tracer)
+			defer closeStores()
 			if p.getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			b, err := newBackend(cfg, log, s, newRegistry())
+			b.cfg.Registry = newRegistry()
+			backend, err := assemble.NewBackend(s, b.cfg)
 			if err != nil {
 				return err
 			}
-			public, err := listen(cmd.Context(), "listen", cfg.listen)
+			public, err := listen(cmd.Context(), "listen", b.listen)
 			if err != nil {
 				return err
 			}
-			admin, err := listen(cmd.Context(), "admin", cfg.admin)
+			admin, err := listen(cmd.Context(), "admin", b.admin)
 			if err != nil {
 				return err
 			}
-			log.Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String())
-			return b.run(cmd.Context(), public, admin)
+			p.logger().Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String())
+			return backend.Run(cmd.Context(), public, admin)
 		},
 	}
-	f := c.Flags()
-	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port; keep it private")
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
-	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
-	p.queueFlags(f, &cfg)
-	p.str(
-		f,
-		&cfg.journal.dir,
-		"journal",
-		envJournal,
-		"",
-		"directory for the journal of accepted orders that are not rows yet; not shared with another backend (default: no "+
-			"journal)",
-	)
-	p.journalFlags(f, &cfg.journal)
-	p.allowPrivateFlag(f, &cfg.hooks)
-	p.str(f, &cfg.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
-	p.pageFlags(f, &cfg)
-	p.consoleFlags(f, &cfg)
+	f := p.flags(c)
+	f.redis(&b.stores.Redis)
+	f.database(&b.stores.Database)
+	f.backend(c, &b)
+	f.str(&b.cfg.Journal.Dir, "journal", envJournal, "", "directory for the journal of accepted orders that are not rows "+
+		"yet; not shared with another backend (default: no journal)")
+	f.allowPrivate(&b.private)
+	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
+	f.check(func(bad *problems) {
+		b.secret, b.vapid, b.cfg.AdminToken = p.getenv(envSecret), p.getenv(envVAPID), p.getenv(envAdminToken)
+		b.finish(p.getenv, bad)
+	})
 	return c
-}
-
-// pageFlags are about the pages that buyers see.
-func (p *program) pageFlags(f *pflag.FlagSet, cfg *backendConfig) {
-	p.str(
-		f,
-		&cfg.signIn,
-		"sign-in",
-		envSignIn,
-		"",
-		"sign-in page for buyers without a token, https://shop.example/login?back={url}; it returns them with "+
-			"#token=TOKEN (default: a field for the token)",
-	)
-}
-
-func (cfg backendConfig) check() error {
-	var bad problems
-	bad.checkListen("listen", cfg.listen)
-	bad.checkListen("admin", cfg.admin)
-	bad.checkTokens(cfg.secret, cfg.tokenKeys)
-	bad.checkJournal(cfg.journal)
-	bad.checkShards(cfg.shards)
-	bad.checkDriver(cfg.queue)
-	bad.checkPrivate(cfg.hooks)
-	bad.checkWebPushKeys(cfg.webPush)
-	bad.checkMetricsURLs(cfg.edgeMetrics)
-	if cfg.maxReady < 1 {
-		bad.add("--max-ready must be at least 1")
-	}
-	bad.checkWait(cfg.redisWait, cfg.redisURL == embeddedURL)
-	if cfg.adminToken == "" {
-		bad.add("%s is not set: it protects the admin API", envAdminToken)
-	}
-	if cfg.redisURL == "" {
-		bad.add("no Redis: set %s or --redis", envRedis)
-	} else {
-		bad.checkRedis("--redis", cfg.redisURL)
-	}
-	if cfg.limitRedisURL != "" {
-		bad.checkRedis(envLimitRedis, cfg.limitRedisURL)
-	}
-	if cfg.database == "" {
-		bad.add("no database: set %s or --database", envDatabase)
-	}
-	if _, err := buyer.New(buyer.Config{SignIn: cfg.signIn}); err != nil {
-		bad.add("--sign-in: %v", err)
-	}
-	if cfg.paymentSecret != "" {
-		if _, err := payment.NewVerifier(cfg.paymentSecret, time.Now); err != nil {
-			bad.add("%s: %v", envPayment, err)
-		}
-	}
-	if cfg.userRate != "" {
-		if _, err := admission.NewUserLimiter(cfg.userRate, nil); err != nil {
-			bad.add("%s: %v", envUserRate, err)
-		}
-	}
-	return bad.err()
 }
 
 // gcPercent lets the heap grow to five times what is live before it is collected: a backend keeps little and makes
 // much garbage, so collecting at the default costs a tenth of its time and saves a few megabytes. GOGC in the
 // environment wins.
 const gcPercent = 400
+
+// maxReplicas is a bound against typing errors: a number that is too high would reject every purchase.
+const maxReplicas = 16
+
+// backend declares the flags that `backend` and `up` share.
+func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
+	b.stores.Blocking = assemble.PageBlocking
+	f.listen(&b.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")
+	f.listen(&b.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port; keep it private")
+	f.shards(&b.stores.Shards)
+	f.queue(c, &b.stores.Driver)
+	f.number(&b.cfg.MaxReady, "max-ready", envMaxReady, admission.DefaultMaxReady, 1, 0, "orders that may wait in one "+
+		"shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
+	f.number(&b.cfg.Replicas, "redis-wait", envWait, 0, 0, maxReplicas, "replicas of Redis that must have an order "+
+		"before the 202; with too few for half a second the answer is 503, and a retry finds the order")
+	f.oneOf(c, &b.journalSync, "journal-sync", envJournalSync, string(journal.Second),
+		"when the journal is forced to disk: always (before each answer) or second",
+		string(journal.Always), string(journal.Second))
+	f.str(&b.signIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, "+
+		"https://shop.example/login?back={url}; it returns them with #token=TOKEN (default: a field for the token)")
+	f.list(&b.cfg.EdgeMetrics, "edge-metrics", envEdgeMetrics, "metrics URL of an edge or of another backend for the "+
+		"admin console, http://host:port/metrics; repeatable")
+}
+
+// allowPrivate is of backends, which check the URLs of endpoints, and of the group that sends webhooks.
+func (f *flagSet) allowPrivate(to *[]string) {
+	value, help := f.env(envAllowPrivate, "private networks that webhooks may be sent to, such as 10.0.0.0/8; "+
+		"http:// is allowed there")
+	f.StringSliceVar(to, "allow-private", items(value), help)
+}
+
+// finish checks the settings and builds cfg of them, the secrets and the environment.
+func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
+	var err error
+	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys)
+	b.cfg.Journal.Sync = journal.Sync(b.journalSync)
+	if b.cfg.AdminToken == "" {
+		bad.add("%s is not set: it protects the admin API", envAdminToken)
+	}
+	for _, raw := range b.cfg.EdgeMetrics {
+		u, err := url.Parse(raw)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+			bad.add("--edge-metrics %q: want http://host:port/metrics", raw)
+		}
+	}
+	b.cfg.Site, err = buyer.New(buyer.Config{SignIn: b.signIn})
+	bad.check("--sign-in", err)
+	b.cfg.WebhookURLs = bad.checkNetworks("--allow-private", b.private, outbound.Config{})
+	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
+	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
+		bad.checkRedis(envLimitRedis, b.cfg.LimitRedis)
+	}
+	b.cfg.UserRate = cmp.Or(getenv(envUserRate), admission.DefaultUserRate)
+	_, err = admission.NewUserLimiter(b.cfg.UserRate, nil)
+	bad.check(envUserRate, err)
+	if secret := getenv(envPayment); secret != "" {
+		b.cfg.Callbacks, err = payment.NewVerifier(secret, time.Now)
+		bad.check(envPayment, err)
+	}
+}
+
+// checkNetworks returns a client that may connect to the networks.
+func (m *problems) checkNetworks(setting string, networks []string, cfg outbound.Config) *outbound.Client {
+	var err error
+	cfg.AllowPrivate, err = outbound.ParseNetworks(networks)
+	m.check(setting, err)
+	return outbound.New(cfg)
+}
+
+// checkWebPush returns the key for Web Push, which is zero without vapid, and the client for push services. Both must
+// be the same in every process.
+func (m *problems) checkWebPush(vapid string, getenv func(string) string) (key notify.Key, _ *outbound.Client) {
+	if vapid != "" {
+		var err error
+		key, err = notify.ParseKey(vapid)
+		m.check(envVAPID, err)
+	}
+	private := items(getenv(envWebPushAllowPrivate))
+	return key, m.checkNetworks(envWebPushAllowPrivate, private, outbound.Config{MaxBody: 4 << 10})
+}

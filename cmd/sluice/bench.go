@@ -12,9 +12,7 @@ import (
 )
 
 func (p *program) benchCommand() *cobra.Command {
-	c := &cobra.Command{Use: "bench", Short: "Measure parts of sluice on this machine"}
-	c.AddCommand(p.benchQueueCommand())
-	return c
+	return parent(&cobra.Command{Use: "bench", Short: "Measure parts of sluice on this machine"}, p.benchQueueCommand())
 }
 
 func (p *program) benchQueueCommand() *cobra.Command {
@@ -31,27 +29,7 @@ empty. Compare results of one run only.`,
 		Example: `  sluice bench queue
   sluice bench queue --orders 200000 --svg queues.svg
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad problems
-			if o.RedisURL != "" {
-				bad.checkRedis("--redis", o.RedisURL)
-			}
-			if o.Orders < 1000 || o.Orders > 5_000_000 {
-				bad.add("--orders must be between 1000 and 5000000")
-			}
-			if o.Rounds < 1 || o.Rounds > 100 {
-				bad.add("--rounds must be between 1 and 100")
-			}
-			if o.Rate < 1 || o.Rate > 20_000 {
-				bad.add("--rate must be between 1 and 20000")
-			}
-			if o.Span < 100*time.Millisecond || o.Span > 10*time.Minute {
-				bad.add("--span must be between 100ms and 10m")
-			}
-			if err := bad.err(); err != nil {
-				return err
-			}
 			var plot *os.File // opened first, so that a bad path fails before the measurement
 			if svg != "" {
 				var err error
@@ -76,13 +54,19 @@ empty. Compare results of one run only.`,
 			return nil
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.RedisURL, "redis", "", "an empty Redis to measure on (default: a redis-server of its own)")
-	f.IntVar(&o.Orders, "orders", 50_000, "orders in each round")
-	f.IntVar(&o.Rounds, "rounds", 3, "rounds that count, drivers in turn; one more warms up")
-	f.IntVar(&o.Rate, "rate", 1000, "orders a second while latency is measured")
-	f.DurationVar(&o.Span, "span", 3*time.Second, "for how long latency is measured")
-	f.StringVar(&svg, "svg", "", "file to draw the figures to")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f := p.flags(c)
+	f.StringVar(&o.RedisURL, "redis", "", "empty Redis to measure (default: starts a redis-server)")
+	f.number(&o.Orders, "orders", "", 50_000, 1000, 5_000_000, "orders in each round")
+	f.number(&o.Rounds, "rounds", "", 3, 1, 100, "measured rounds, drivers in turn, after one warm-up round")
+	f.number(&o.Rate, "rate", "", 1000, 1, 20_000, "orders per second while latency is measured")
+	f.duration(&o.Span, "span", "", 3*time.Second, 100*time.Millisecond, 10*time.Minute,
+		"duration of the latency measurement")
+	f.StringVar(&svg, "svg", "", "SVG file to write the chart to")
+	f.json(&asJSON)
+	f.check(func(bad *problems) {
+		if o.RedisURL != "" {
+			bad.checkRedis("--redis", o.RedisURL)
+		}
+	})
 	return c
 }

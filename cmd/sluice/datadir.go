@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"sluice/backend/events/notify"
 )
 
 // dataDir is the directory in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and
@@ -24,7 +26,8 @@ const (
 	vapidFile       = "vapid.key"
 	databaseFile    = "orders.db"
 	lockFile        = "lock"
-	journalFolder   = "journal"
+	journalDir      = "journal"
+	undeliveredFile = "undelivered" // the orders that the embedded Redis still held when it ended in order
 )
 
 // server is where a running `sluice up` listens.
@@ -44,26 +47,35 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf(
-			"the data directory %s is in use by another sluice: stop it, or use --data with another directory",
-			d,
-		)
+		return nil, fmt.Errorf("the data directory %s is in use by another sluice: stop it, or use --data with another "+
+			"directory", d)
 	}
 	return func() { f.Close() }, nil
 }
 
 func (d dataDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// secret reads a secret, and makes it when it is not there yet.
-func (d dataDir) secret(name string) (string, error) {
+// secret reads a secret, and generates it if it does not exist.
+func (d dataDir) secret(name string, generate func() (string, error)) (string, error) {
 	s, err := d.read(name)
 	if !errors.Is(err, os.ErrNotExist) {
 		return s, err
 	}
+	if s, err = generate(); err != nil {
+		return "", err
+	}
+	return s, d.write(name, []byte(s+"\n"))
+}
+
+func newSecret() (string, error) {
 	b := make([]byte, 32)
 	rand.Read(b) // never fails: it ends the process instead
-	s = hex.EncodeToString(b)
-	return s, d.write(name, []byte(s+"\n"))
+	return hex.EncodeToString(b), nil
+}
+
+func newVAPID() (string, error) {
+	key, err := notify.NewKey()
+	return key.Private, err
 }
 
 func (d dataDir) read(name string) (string, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -14,7 +13,14 @@ import (
 	"sluice/client"
 )
 
+// deadClient is an adminClient for the dead orders, or for the dead events of a group.
+type deadClient struct {
+	adminClient
+	group string // empty: dead orders
+}
+
 func (p *program) deadCommand() *cobra.Command {
+	o := &deadClient{adminClient: adminClient{p: p}}
 	c := &cobra.Command{
 		Use:   "dead",
 		Short: "List orders that failed too often; retry or cancel them",
@@ -22,17 +28,15 @@ func (p *program) deadCommand() *cobra.Command {
 returns the unit to the sale and the slot to the buyer. With --group, retry runs an event again for
 that group, and cancel drops it. Both take single orders or a filter; the admin log keeps the actor
 and the reason.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	o := p.adminFlags(c)
 	c.PersistentFlags().
-		StringVar(&o.group, "group", "", "the dead events of a group, instead of dead orders; see sluice group")
-	c.AddCommand(o.deadList(), o.deadRetry(), o.deadCancel())
-	return c
+		StringVar(&o.group, "group", "", "dead events of this group instead of dead orders; see sluice group")
+	return o.adminCommand(c, o.deadList(), o.deadRetry(), o.deadCancel())
 }
 
-func (o *adminClient) deadList() *cobra.Command {
+func (o *deadClient) deadList() *cobra.Command {
 	var page pageFlags
+	var sale string
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List dead orders, oldest first; --json includes the history and the message of each",
@@ -40,40 +44,36 @@ func (o *adminClient) deadList() *cobra.Command {
   sluice dead list --json | jq -r '.dead[].reason' | sort | uniq -c
   sluice dead list --group points`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := page.query("after", page.after, "sale", sale)
 			if o.group != "" {
-				return o.listLetters(cmd.Context(), o.group, page.query())
+				return printList(cmd.Context(), &o.adminClient, adminPath("groups", o.group, "dead")+query, "dead",
+					"EVENT\tDIED\tDELIVERIES\tREASON", deadEvent.cells)
 			}
-			var answer struct {
-				Dead []client.DeadLetter `json:"dead"`
-				Next string              `json:"next"`
-			}
-			raw, err := o.get(cmd.Context(), "/admin/v1/dead?"+page.query(), &answer)
-			if err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
-				table(w, "ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(t io.Writer) {
-					for _, d := range answer.Dead {
-						fmt.Fprintf(
-							t,
-							"%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n",
-							d.Key,
-							d.SaleID,
-							d.Buyer,
-							stamp(&d.DiedAt),
-							d.Attempts,
-							d.Crashes,
-							d.Units,
-							whyDead(d),
-						)
-					}
+			return printList(cmd.Context(), &o.adminClient, adminPath("dead")+query, "dead",
+				"ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(d client.DeadLetter) []any {
+					return []any{d.Key, d.SaleID, d.Buyer, d.DiedAt, d.Attempts, d.Crashes, d.Units, whyDead(d)}
 				})
-				more(w, answer.Next)
-			})
 		},
 	}
 	page.add(c)
+	c.Flags().StringVar(&sale, "sale", "", "only of this sale")
 	return c
+}
+
+// deadEvent is an event that a group could not handle.
+type deadEvent struct {
+	Event      string    `json:"event"`
+	Reason     string    `json:"reason"`
+	Deliveries int64     `json:"deliveries"`
+	DiedAt     time.Time `json:"died_at"`
+	Retrying   bool      `json:"retrying"`
+}
+
+func (d deadEvent) cells() []any {
+	if d.Retrying {
+		d.Reason += " (is to be run again)"
+	}
+	return []any{d.Event, d.DiedAt, d.Deliveries, d.Reason}
 }
 
 func whyDead(d client.DeadLetter) string {
@@ -101,10 +101,11 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.Reason, "reason", "", "reason for the admin log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
-	flags.StringVar(&f.ErrorContains, "error-contains", "", "dead letters with this text in their error")
-	flags.StringVar(&f.after, "died-after", "", "all that died since: RFC 3339, or how long ago, such as 2h")
-	flags.StringVar(&f.before, "died-before", "", "all that died before: RFC 3339, or how long ago (default: now)")
-	flags.BoolVar(&f.All, "all", false, "all there are")
+	flags.StringVar(&f.ErrorContains, "error-contains", "", "only dead letters whose error contains this text")
+	flags.StringVar(&f.after, "died-after", "", "only orders that died since: RFC 3339, or a duration ago, such as 2h")
+	flags.StringVar(&f.before, "died-before", "",
+		"only orders that died before: RFC 3339, or a duration ago (default: now)")
+	flags.BoolVar(&f.All, "all", false, "all dead letters")
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
@@ -135,7 +136,7 @@ func (f *deadFilter) names() bool {
 	return f.All || f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil
 }
 
-func (o *adminClient) deadRetry() *cobra.Command {
+func (o *deadClient) deadRetry() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
 		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Requeue dead orders",
@@ -145,7 +146,7 @@ func (o *adminClient) deadRetry() *cobra.Command {
 	}, "retry")
 }
 
-func (o *adminClient) deadCancel() *cobra.Command {
+func (o *deadClient) deadCancel() *cobra.Command {
 	return o.deadSettle(&cobra.Command{
 		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
@@ -172,7 +173,7 @@ func became(s client.Settled) string {
 	return words
 }
 
-func (o *adminClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
+func (o *deadClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
 	c.Args = cobra.ArbitraryArgs
@@ -185,44 +186,53 @@ func (o *adminClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 			f.DryRun || f.All == (len(args) > 0)):
 			return usage("with --group, name single events, or all with --all")
 		case o.group != "":
-			return o.settleLetters(cmd.Context(), o.group, verb, f.Reason, args, f.All)
+			return o.settleEvents(cmd.Context(), verb, f.Reason, args, f.All)
 		case f.names() == (len(args) > 0):
-			return usage(
-				"name single orders, or select them with --sale, --error-contains, --died-after, --died-before or --all",
-			)
+			return usage("name single orders, or select them with --sale, --error-contains, --died-after, --died-before " +
+				"or --all")
 		case len(args) > 0 && f.DryRun:
-			return usage("--dry-run goes with a filter")
+			return usage("--dry-run needs a filter")
 		case len(args) == 0:
 			return o.settleMany(cmd.Context(), verb, f)
 		}
 		return o.each(args, func(id string) (string, error) {
-			path := "/admin/v1/dead/" + url.PathEscape(id) + "/" + verb
 			var s client.Settled
-			err := o.call(cmd.Context(), http.MethodPost, path, map[string]string{"reason": f.Reason}, &s)
+			err := o.do(cmd.Context(), post(adminPath("dead", id, verb), reason(f.Reason)), &s)
 			return became(s), err
 		})
 	}
 	return c
 }
 
+// settledOrder is the result of settling one of many dead orders.
+type settledOrder struct {
+	OrderID     string `json:"order_id"`
+	SaleID      string `json:"sale_id"`
+	Buyer       string `json:"buyer"`
+	DeathReason string `json:"reason"`
+	Status      string `json:"status"`
+	GivenBack   bool   `json:"given_back"`
+	Error       string `json:"error,omitempty"`
+}
+
+func (d settledOrder) cells() []any {
+	back := 0
+	if d.GivenBack {
+		back = 1
+	}
+	return []any{d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.DeathReason, d.Error}
+}
+
 type settledPage struct {
-	DryRun bool `json:"dry_run"`
-	Done   int  `json:"done"`
-	Failed int  `json:"failed"`
-	Orders []struct {
-		OrderID     string `json:"order_id"`
-		SaleID      string `json:"sale_id"`
-		Buyer       string `json:"buyer"`
-		DeathReason string `json:"reason"`
-		Status      string `json:"status"`
-		GivenBack   bool   `json:"given_back"`
-		Error       string `json:"error,omitempty"`
-	} `json:"orders"`
-	Next string `json:"next,omitempty"`
+	DryRun bool           `json:"dry_run"`
+	Done   int            `json:"done"`
+	Failed int            `json:"failed"`
+	Orders []settledOrder `json:"orders"`
+	Next   string         `json:"next,omitempty"`
 }
 
 // settleMany settles page after page. What dies again meanwhile is left alone, or a retry would go round for ever.
-func (o *adminClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
+func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
 	if f.DiedBefore == nil {
 		now := time.Now().UTC()
 		f.DiedBefore = &now
@@ -232,26 +242,18 @@ func (o *adminClient) settleMany(ctx context.Context, verb string, f deadFilter)
 	status := o.p.status()
 	for {
 		var page settledPage
-		if stopped = o.call(ctx, http.MethodPost, "/admin/v1/dead/"+verb, f, &page); stopped != nil {
+		if stopped = o.do(ctx, post(adminPath("dead", verb), f), &page); stopped != nil {
 			break
 		}
 		all.Done, all.Failed, all.Orders = all.Done+page.Done, all.Failed+page.Failed, append(all.Orders, page.Orders...)
 		if f.After = page.Next; f.After == "" {
 			break
 		}
-		status.show(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, stamp(f.DiedBefore)))
+		status.show(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, cell(f.DiedBefore)))
 	}
 	status.done()
 	err := o.show(all, func(w io.Writer) {
-		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", func(t io.Writer) {
-			for _, d := range all.Orders {
-				back := 0
-				if d.GivenBack {
-					back = 1
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.DeathReason, d.Error)
-			}
-		})
+		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders, settledOrder.cells)
 		if f.DryRun {
 			fmt.Fprintf(w, "%d orders; without --dry-run: %s\n", all.Done, verb)
 		} else {
@@ -267,4 +269,24 @@ func (o *adminClient) settleMany(ctx context.Context, verb string, f deadFilter)
 		return fmt.Errorf("%d orders could not be settled", all.Failed)
 	}
 	return nil
+}
+
+// settleEvents retries or cancels dead events of the group: the named ones, or all.
+func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []string, all bool) error {
+	if all { // those that are there now: what dies again meanwhile is left alone
+		page := listing[deadEvent]{name: "dead"}
+		for more := true; more; more = page.next != "" {
+			query := "?" + url.Values{"after": {page.next}, "limit": {"1000"}}.Encode()
+			if err := o.do(ctx, get(adminPath("groups", o.group, "dead")+query), &page); err != nil {
+				return err
+			}
+			for _, d := range page.items {
+				ids = append(ids, d.Event)
+			}
+		}
+	}
+	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
+	return o.postEach(ctx, ids, became, reason(why), func(id string) string {
+		return adminPath("groups", o.group, "dead", id, verb)
+	})
 }

@@ -14,6 +14,7 @@ import (
 
 func (p *program) edgeCommand() *cobra.Command {
 	var cfg nginx.Config
+	var edge edgeFlags
 	var check bool
 	c := &cobra.Command{
 		Use:   "edge",
@@ -29,18 +30,9 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
 			}
-			var bad problems
-			bad.checkListen("listen", cfg.Listen)
-			bad.checkUpstreams(cfg.Upstreams)
-			bad.checkTokens(p.getenv(envSecret), cfg.TokenKeys)
-			if cfg.Workers < 0 {
-				bad.add("--workers must not be negative")
-			}
-			bad.checkTLS(cfg.TLSCert, cfg.TLSKey)
-			bad.checkPerClient(cfg.PerClient)
-			if err := bad.err(); err != nil {
-				return err
-			}
+			cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
+			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
+			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut
 			if check {
 				cfg.Prefix = ""
@@ -53,35 +45,17 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			return edgeError(cfg.Run(cmd.Context()))
 		},
 	}
-	f := c.Flags()
-	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	f.StringArrayVar(
-		&cfg.Upstreams,
-		"upstream",
-		p.list(envUpstream),
-		"a backend, http://host:port; repeatable ["+envUpstream+"]",
-	)
-	p.str(f, &cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
-	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; a reload reads it again")
-	f.IntVar(&cfg.Workers, "workers", 0, "worker processes; 0 is one a CPU")
-	clientFlags(f, &cfg.PerClient, &cfg.ProxyProtocol, &cfg.TLSCert, &cfg.TLSKey, "TLS and HTTP/2")
-	f.StringVar(
-		&cfg.Root,
-		"root",
-		"",
-		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)",
-	)
-	f.StringVar(&cfg.Status, "metrics", "", "where Prometheus is answered, host:port (default: nowhere)")
-	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: it is found)")
+	f := p.flags(c)
+	f.edge(&edge, "a reload reads it again", "TLS and HTTP/2")
+	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
+	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
+	f.StringVar(&cfg.Root, "root", "",
+		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")
+	f.metrics(&cfg.Status)
+	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: searched)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
-	pf := c.PersistentFlags()
-	pf.StringVar(
-		&cfg.Prefix,
-		"prefix",
-		"",
-		"directory for generated files, logs and the pid (default: .sluice-edge in the working directory)",
-	)
-
+	c.PersistentFlags().StringVar(&cfg.Prefix, "prefix", "",
+		"directory for generated files, logs and the pid (default: .sluice-edge in the working directory)")
 	c.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if cfg.Prefix == "" {
 			wd, err := os.Getwd()
@@ -124,7 +98,7 @@ func edgeError(err error) error {
 	case err == nil || errors.Is(err, context.Canceled):
 		return nil
 	case errors.Is(err, nginx.ErrConfig):
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	return err
 }

@@ -13,29 +13,23 @@ import (
 
 func (p *program) gatewayCommand() *cobra.Command {
 	var cfg gateway.Config
+	var edge edgeFlags
 	var metrics, access string
 	c := &cobra.Command{
 		Use:     "gateway",
 		Short:   "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad problems
-			bad.checkListen("listen", cfg.Listen)
-			bad.checkUpstreams(cfg.Upstreams)
-			cfg.Secret = p.getenv(envSecret)
-			bad.checkTokens(cfg.Secret, cfg.TokenKeys)
-			bad.checkTLS(cfg.TLSCert, cfg.TLSKey)
-			bad.checkPerClient(cfg.PerClient)
-			if err := bad.err(); err != nil {
-				return err
-			}
 			if cfg.PolicyPath == "" {
 				cfg.PolicySource = lua.Policy
-			} else if err := policy.Check(cfg.PolicyPath); err != nil {
-				return usageError{err}
+			} else if _, err := policy.Read(cfg.PolicyPath); err != nil {
+				return usageError{Err: err}
 			}
 			log := p.logger()
 			registry := newRegistry()
+			cfg.Upstreams, cfg.Secret, cfg.TokenKeys = edge.upstreams, edge.secret, edge.tokenKeys
+			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
+			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
 			follow := func(context.Context) error { return nil }
 			if access != "" {
@@ -48,9 +42,9 @@ func (p *program) gatewayCommand() *cobra.Command {
 			}
 			g, err := gateway.New(cfg)
 			if err != nil {
-				return usageError{err}
+				return usageError{Err: err}
 			}
-			ln, err := listen(cmd.Context(), "listen", cfg.Listen)
+			ln, err := listen(cmd.Context(), "listen", edge.listen)
 			if err != nil {
 				return err
 			}
@@ -62,37 +56,12 @@ func (p *program) gatewayCommand() *cobra.Command {
 			return group.Wait()
 		},
 	}
-	f := c.Flags()
-	p.str(f, &cfg.Listen, "listen", envListen, defaultListen, "where to listen, host:port")
-	f.StringArrayVar(
-		&cfg.Upstreams,
-		"upstream",
-		p.list(envUpstream),
-		"a backend, http://host:port; repeatable ["+envUpstream+"]",
-	)
-	p.str(
-		f,
-		&cfg.PolicyPath,
-		"policy",
-		envPolicy,
-		"",
-		"policy file, read again when it changes (default: the built-in lua/policy.lua)",
-	)
-	p.str(f, &cfg.TokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
-	f.StringVar(
-		&access,
-		"access-log",
-		"",
-		`file for a JSON object per request, in the format of the nginx edge; "-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`,
-	)
-	clientFlags(
-		f,
-		&cfg.PerClient,
-		&cfg.ProxyProtocol,
-		&cfg.TLSCert,
-		&cfg.TLSKey,
-		"TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)",
-	)
-	f.StringVar(&metrics, "metrics", "", metricsHelp)
+	f := p.flags(c)
+	f.edge(&edge, "read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
+		"policy file, read again when it changes (default: the built-in lua/policy.lua)")
+	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
+		`"-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
+	f.metrics(&metrics)
 	return c
 }

@@ -1,107 +1,94 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http"
+	"net/mail"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/events/points"
-	"sluice/backend/events/webhook"
-	"sluice/backend/queue"
+	"sluice/internal/assemble"
+	"sluice/internal/outbound"
 )
 
-const envPoints = "SLUICE_POINTS"
-
-// groupConfig is what the groups of this program need to know.
-type groupConfig struct {
-	points  string
-	webPush webPushConfig
-	hooks   webhookConfig
+// groupFlags configure the groups of this program.
+type groupFlags struct {
+	cfg           assemble.GroupConfig
+	points, vapid string
+	contact       string
+	private       []string // networks
 }
 
-func (p *program) groupFlags(f *pflag.FlagSet, cfg *groupConfig) {
-	p.str(
-		f,
-		&cfg.points,
-		"points",
-		envPoints,
-		points.DefaultRule,
-		"points credited for an order: so many for each full so many cents of its price",
-	)
-	p.webPushFlags(f, &cfg.webPush)
-	p.webhookFlags(f, &cfg.hooks)
+// groups declares the flags that `group run` and `up` share.
+func (f *flagSet) groups(g *groupFlags) {
+	f.str(&g.points, "points", envPoints, points.DefaultRule,
+		"points per full amount of the price in cents: 1/100 is one point per 100 cents")
+	f.str(&g.contact, "web-push-contact", envWebPushContact, "",
+		"contact address for push services, mailto:... or https://...")
+	f.duration(&g.cfg.PushHold, "web-push-hold", "", notify.DefaultHold, minLease, maxLease, "lease of a message: how "+
+		"long the messages of a crashed instance wait; an attempt takes at most half of it")
+	f.allowPrivate(&g.private)
+	f.duration(&g.cfg.Webhooks.Timeout, "webhook-timeout", envWebhookTimeout, 15*time.Second,
+		100*time.Millisecond, 2*time.Minute, "timeout of a webhook request, response included")
+	f.duration(&g.cfg.Webhooks.Keep, "webhook-keep", "", 7*24*time.Hour, time.Hour, 0,
+		"how long delivered webhooks are kept in the log; undelivered ones stay")
 }
 
-func (m *problems) checkGroups(cfg groupConfig) {
-	if _, err := points.ParseRule(cfg.points); err != nil {
-		m.add("--points: %v", err)
+// finish checks the settings and builds cfg of them.
+func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
+	var err error
+	g.cfg.Points, err = points.ParseRule(g.points)
+	bad.check("--points", err)
+	g.cfg.Webhooks.Client = bad.checkNetworks("--allow-private", g.private,
+		outbound.Config{Timeout: g.cfg.Webhooks.Timeout, UserAgent: "sluice-webhooks"})
+	key, client := bad.checkWebPush(g.vapid, getenv)
+	g.cfg.WebPush = notify.WebConfig{Key: key, Client: client, Contact: g.contact}
+	if g.contact != "" || g.vapid != "" {
+		bad.check("--web-push-contact", checkContact(g.contact))
 	}
-	m.checkWebPush(cfg.webPush)
-	m.checkWebhooks(cfg.hooks)
 }
 
-// pointsIdle is soon, because the group only writes to SQL, and that takes no second.
-const pointsIdle = 10 * time.Second
-
-// runPoints runs one instance of the group that credits points, until ctx ends.
-func runPoints(ctx context.Context, log *slog.Logger, s *stores, cfg groupConfig, counters *events.Counters) error {
-	rule, err := points.ParseRule(cfg.points)
-	if err != nil {
-		return usage("--points: %w", err)
+// checkContact returns an error for contact addresses that push services reject.
+func checkContact(contact string) error {
+	address, isMail := strings.CutPrefix(contact, "mailto:")
+	if isMail {
+		if a, err := mail.ParseAddress(address); err == nil && a.Name == "" && a.Address == address {
+			return nil
+		}
+	} else if u, err := url.Parse(contact); err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil {
+		return nil
 	}
-	c, err := events.New(
-		s.redis,
-		s.space,
-		s.events,
-		points.Group,
-		points.Handler(points.NewStore(s.db), rule),
-		events.Config{Batch: 500, Idle: pointsIdle, Metrics: counters, Tracer: s.tracer, Log: log},
-	)
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx)
+	return errors.New("want a contact address for push services, mailto:shop@example.com or https://shop.example.com/")
 }
-
-// groupBlocking is how many calls of one group wait in Redis.
-const groupBlocking = 3
 
 func (p *program) groupCommand() *cobra.Command {
-	c := &cobra.Command{
+	o := &adminClient{p: p}
+	list, remove := o.groupList(), o.groupRemove()
+	o.flags(list.Flags())
+	o.flags(remove.Flags())
+	o.completeArgs(remove)
+	return parent(&cobra.Command{
 		Use:   "group",
 		Short: "List, run and remove the groups that consume order events",
 		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot
 handle are its dead letters: see sluice dead --group. A group without running instances holds up the
 stream, and events wait in the database; remove a group that is no longer needed.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	o := &adminClient{p: p}
-	list, remove := o.groupList(), o.groupRemove()
-	for _, sub := range []*cobra.Command{list, remove} {
-		o.flags(sub.Flags())
-	}
-	o.completes(remove, 0, "/admin/v1/groups", "groups", "name", "dead")
-	c.AddCommand(list, remove, p.groupRun(), p.groupVAPID())
-	return c
+	}, list, remove, p.groupRun(), p.groupVAPID())
 }
 
 func (p *program) groupRun() *cobra.Command {
-	var cfg struct {
-		storesConfig
-		groupConfig
-		metrics string
-	}
+	var stores assemble.StoresConfig
+	var group groupFlags
+	var metrics string
 	c := &cobra.Command{
 		Use:   "run points|web-push|webhooks",
 		Short: "Run one instance of a group; any number may run, on any machine",
@@ -114,66 +101,78 @@ webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run web-push --web-push-contact mailto:shop@example.com`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: ownGroups,
+		ValidArgs: assemble.Groups,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var bad problems
-			if !slices.Contains(ownGroups, args[0]) {
-				bad.add("there is no group %q here: want %s, %s or %s", args[0], points.Group, notify.Group, webhook.Group)
+			if !slices.Contains(assemble.Groups, args[0]) {
+				return usage("there is no group %q here: want %s", args[0], strings.Join(assemble.Groups, ", "))
 			}
-			cfg.webPush.webPushKeys = p.webPushEnv()
-			if cfg.redisURL == "" {
-				bad.add("no Redis: set %s or --redis", envRedis)
-			} else {
-				bad.checkRedis("--redis", cfg.redisURL)
-			}
-			if cfg.database == "" {
-				bad.add("no database: set %s or --database", envDatabase)
-			}
-			bad.checkShards(cfg.shards)
-			bad.checkGroups(cfg.groupConfig)
-			if err := bad.err(); err != nil {
-				return err
-			}
-			log := p.logger()
-			tracer, err := p.openTracer(cmd.Context(), "sluice-group-"+args[0], log)
-			if err != nil {
-				return err
-			}
-			defer tracer.Close()
 			registry := newRegistry()
-			counters := events.NewCounters(registry)
-			cfg.blocking = groupBlocking
-			s, err := openStores(cmd.Context(), log, cfg.storesConfig, nil, queue.Config{})
+			group.cfg.Registry, group.cfg.Counters = registry, events.NewCounters(registry)
+			s, closeStores, err := p.openStores(cmd.Context(), "sluice-group-"+args[0], stores)
 			if err != nil {
 				return err
 			}
-			defer s.close()
-			s.trace(tracer)
+			defer closeStores()
+			defer group.cfg.Webhooks.Client.Close()
+			log := p.logger()
 			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx, log, cfg.metrics, registry) })
-			g.Go(func() error { return s.guardWorker(ctx) })
-			switch args[0] {
-			case points.Group:
-				g.Go(func() error { return runPoints(ctx, log, s, cfg.groupConfig, counters) })
-			case notify.Group:
-				g.Go(func() error { return runWebPush(ctx, log, s, cfg.webPush, counters, registry) })
-			case webhook.Group:
-				g.Go(func() error { return runWebhooks(ctx, log, s, cfg.hooks, counters, webhook.NewCounters(registry)) })
-			}
+			g.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
+			g.Go(func() error { return s.RunGuard(ctx) })
+			g.Go(func() error { return s.RunGroup(ctx, args[0], group.cfg) })
 			log.Info("the group is up", "group", args[0])
 			return g.Wait()
 		},
 	}
-	f := c.Flags()
-	p.str(f, &cfg.redisURL, "redis", envRedis, "", redisHelp)
-	p.str(f, &cfg.database, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
-	p.shardsFlag(f, &cfg.shards)
-	p.groupFlags(f, &cfg.groupConfig)
-	f.StringVar(&cfg.metrics, "metrics", "", metricsHelp)
+	f := p.flags(c)
+	stores.Blocking = assemble.GroupBlocking
+	f.redis(&stores.Redis)
+	f.database(&stores.Database)
+	f.shards(&stores.Shards)
+	f.groups(&group)
+	f.metrics(&metrics)
+	f.check(func(bad *problems) {
+		group.vapid = p.getenv(envVAPID)
+		group.finish(p.getenv, bad)
+	})
+	return c
+}
+
+func (p *program) groupVAPID() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "vapid",
+		Short: "Create a key pair for Web Push",
+		Long: `Create a key pair that identifies this shop to push services (VAPID). Set the private key as
+` + envVAPID + ` for every backend and every instance of the group web-push, and keep it: with
+another key, every browser must subscribe again. Browsers read the public key from GET /v1/push/key.`,
+		Example: `  sluice group vapid
+  export SLUICE_VAPID_KEY="$(sluice group vapid --json | jq -r .private)"`,
+		RunE: func(*cobra.Command, []string) error {
+			key, err := notify.NewKey()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return p.printJSON(map[string]string{"private": key.Private, "public": key.Public})
+			}
+			fmt.Fprintf(p.out, "%s=%s\npublic key: %s\n", envVAPID, key.Private, key.Public)
+			return nil
+		},
+	}
+	p.flags(c).json(&asJSON)
 	return c
 }
 
 func (o *adminClient) groupList() *cobra.Command {
+	type group struct {
+		Name      string  `json:"name"`
+		Known     bool    `json:"known"`
+		Lag       int64   `json:"lag"`
+		Pending   int64   `json:"pending"`
+		Consumers int64   `json:"consumers"`
+		Oldest    seconds `json:"oldest_age_seconds"`
+		Dead      int64   `json:"dead"`
+	}
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the groups and their progress",
@@ -181,47 +180,19 @@ func (o *adminClient) groupList() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
 				Stream    int64   `json:"stream_entries"`
-				Unrelayed float64 `json:"unrelayed_seconds"`
-				Groups    []struct {
-					Name      string  `json:"name"`
-					Known     bool    `json:"known"`
-					Lag       int64   `json:"lag"`
-					Pending   int64   `json:"pending"`
-					Consumers int64   `json:"consumers"`
-					Oldest    float64 `json:"oldest_age_seconds"`
-					Dead      int64   `json:"dead"`
-				} `json:"groups"`
+				Unrelayed seconds `json:"unrelayed_seconds"`
+				Groups    []group `json:"groups"`
 			}
-			raw, err := o.get(cmd.Context(), "/admin/v1/groups", &answer)
-			if err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
-				table(w, "GROUP\tLAG\tPENDING\tCONSUMERS\tOLDEST\tDEAD\t", func(t io.Writer) {
-					for _, g := range answer.Groups {
-						remark := ""
-						if !g.Known {
-							remark = "made by hand"
-						}
-						fmt.Fprintf(
-							t,
-							"%s\t%d\t%d\t%d\t%s\t%d\t%s\n",
-							g.Name,
-							g.Lag,
-							g.Pending,
-							g.Consumers,
-							span(&g.Oldest),
-							g.Dead,
-							remark,
-						)
+			return o.print(cmd.Context(), get(adminPath("groups")), &answer, func(w io.Writer) {
+				table(w, "GROUP\tLAG\tPENDING\tCONSUMERS\tOLDEST\tDEAD\t", answer.Groups, func(g group) []any {
+					remark := ""
+					if !g.Known {
+						remark = "created in Redis by hand"
 					}
+					return []any{g.Name, g.Lag, g.Pending, g.Consumers, g.Oldest, g.Dead, remark}
 				})
-				fmt.Fprintf(
-					w,
-					"%d events in the stream; the oldest that is not in it yet is %s old\n",
-					answer.Stream,
-					span(&answer.Unrelayed),
-				)
+				fmt.Fprintf(w, "%d events in the stream; the oldest event before the stream has waited %s\n",
+					answer.Stream, answer.Unrelayed)
 			})
 		},
 	}
@@ -235,95 +206,11 @@ func (o *adminClient) groupRemove() *cobra.Command {
 		Example: `  sluice group remove old-push --reason "replaced"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.each(args, func(name string) (string, error) {
-				return "is removed", o.call(
-					cmd.Context(),
-					http.MethodPost,
-					"/admin/v1/groups/"+url.PathEscape(name)+"/remove",
-					map[string]string{"reason": why},
-					nil,
-				)
+			return o.postEach(cmd.Context(), args, "is removed", reason(why), func(name string) string {
+				return adminPath("groups", name, "remove")
 			})
 		},
 	}
-	c.Flags().StringVar(&why, "reason", "", "reason for the admin log")
+	reasonFlag(c, &why)
 	return c
-}
-
-// listLetters is sluice dead --group NAME list.
-func (o *adminClient) listLetters(ctx context.Context, group, query string) error {
-	var answer struct {
-		Dead []struct {
-			Event      string    `json:"event"`
-			Reason     string    `json:"reason"`
-			Deliveries int64     `json:"deliveries"`
-			DiedAt     time.Time `json:"died_at"`
-			Retrying   bool      `json:"retrying"`
-		} `json:"dead"`
-		Next string `json:"next"`
-	}
-	raw, err := o.get(ctx, "/admin/v1/groups/"+url.PathEscape(group)+"/dead?"+query, &answer)
-	if err != nil {
-		return err
-	}
-	return o.show(raw, func(w io.Writer) {
-		table(w, "EVENT\tDIED\tDELIVERIES\tREASON", func(t io.Writer) {
-			for _, d := range answer.Dead {
-				reason := d.Reason
-				if d.Retrying {
-					reason += " (is to be run again)"
-				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", d.Event, stamp(&d.DiedAt), d.Deliveries, reason)
-			}
-		})
-		more(w, answer.Next)
-	})
-}
-
-// settleLetters is sluice dead --group NAME retry or cancel, of single events or of all.
-func (o *adminClient) settleLetters(ctx context.Context, group, verb, why string, ids []string, all bool) error {
-	path := "/admin/v1/groups/" + url.PathEscape(group) + "/dead"
-	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
-	if all { // those that are there now: what dies again meanwhile is left alone
-		var err error
-		if ids, err = o.letterIDs(ctx, path); err != nil {
-			return err
-		}
-	}
-	return o.each(ids, func(id string) (string, error) {
-		return became, o.call(
-			ctx,
-			http.MethodPost,
-			path+"/"+url.PathEscape(id)+"/"+verb,
-			map[string]string{"reason": why},
-			nil,
-		)
-	})
-}
-
-// letterIDs returns the ids of all dead letters of the group at path.
-func (o *adminClient) letterIDs(ctx context.Context, path string) (ids []string, err error) {
-	for after := ""; ; {
-		var page struct {
-			Dead []struct {
-				Event string `json:"event"`
-			} `json:"dead"`
-			Next string `json:"next"`
-		}
-		if err := o.call(
-			ctx,
-			http.MethodGet,
-			path+"?"+url.Values{"after": {after}, "limit": {"1000"}}.Encode(),
-			nil,
-			&page,
-		); err != nil {
-			return nil, err
-		}
-		for _, d := range page.Dead {
-			ids = append(ids, d.Event)
-		}
-		if after = page.Next; after == "" {
-			return ids, nil
-		}
-	}
 }

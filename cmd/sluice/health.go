@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,11 +13,6 @@ import (
 	"sluice/backend/store"
 	"sluice/client"
 )
-
-type healthJSON struct {
-	Ready bool   `json:"ready"`
-	Why   string `json:"why,omitempty"` // it is not
-}
 
 func (p *program) healthCommand() *cobra.Command {
 	var server, data string
@@ -42,42 +36,37 @@ worker, check that Redis and the database of the environment respond.`,
 			case server != "":
 				err = p.askReady(ctx, server)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
-				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
+				err = errors.Join(p.askRedis(ctx), store.Probe(ctx, p.getenv(envDatabase)))
 			default:
-				return usage(
-					"nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
-					data,
-					envRedis,
-					envDatabase,
-				)
+				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
+					data, envRedis, envDatabase)
 			}
 			if !asJSON {
 				return err
 			}
-			state := healthJSON{Ready: err == nil}
+			state := struct {
+				Ready bool   `json:"ready"`
+				Why   string `json:"why,omitempty"` // it is not
+			}{Ready: err == nil}
 			if err != nil {
 				state.Why = oneLine(err)
 			}
 			return errors.Join(err, p.printJSON(state))
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
-	p.str(c.Flags(), &server, "server", envServer, "", "URL of a listener of sluice")
-	p.str(c.Flags(), &data, "data", envData, defaultData, "data directory of sluice up")
+	f := p.flags(c)
+	f.json(&asJSON)
+	f.str(&server, "server", envServer, "", "URL of a listener of sluice")
+	f.str(&data, "data", envData, defaultData, dataHelp)
 	return c
 }
 
 func (p *program) askReady(ctx context.Context, server string) error {
-	c, err := client.New(
-		server,
-		client.WithHTTPClient(http.DefaultClient),
-		client.WithRetry(client.Retry{Attempts: 1}),
-		client.WithUserAgent("sluice"),
-	)
+	c, err := client.New(server, once...)
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)
 	}
-	if err := explain(server, c.Do(ctx, client.Request{Method: http.MethodGet, Path: "/readyz"}, nil)); err != nil {
+	if err := explain(server, c.Do(ctx, get("/readyz"), nil)); err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}
 	return nil
@@ -90,8 +79,4 @@ func (p *program) askRedis(ctx context.Context) error {
 	}
 	defer client.Close()
 	return client.Ping(ctx).Err()
-}
-
-func (p *program) askDatabase(ctx context.Context) error {
-	return store.Probe(ctx, p.getenv(envDatabase))
 }

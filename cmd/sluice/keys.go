@@ -1,26 +1,20 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"sluice/internal/token"
 )
 
 func (p *program) keysCommand() *cobra.Command {
-	c := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "keys",
 		Short: "Create the keys that sign and verify tokens, as JWK Sets",
 		Example: `  (umask 077; sluice keys new --kid 2026-11 > private.json)
   sluice keys public private.json > keys.json
   sluice token --user ann --token-keys private.json --kid 2026-11
   sluice edge --token-keys keys.json --upstream http://10.0.0.1:8080`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	c.AddCommand(p.keysNewCommand(), p.keysPublicCommand())
-	return c
+	}, p.keysNewCommand(), p.keysPublicCommand())
 }
 
 func (p *program) keysNewCommand() *cobra.Command {
@@ -33,11 +27,11 @@ func (p *program) keysNewCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if kid == "" {
-				return usageError{errors.New("--kid is missing: it names the key in tokens and files, and must be new")}
+				return usage("--kid is missing: it names the key in tokens and files, and must be new")
 			}
 			text, err := token.Generate(alg, kid)
 			if err != nil {
-				return usageError{err}
+				return usageError{Err: err}
 			}
 			_, err = p.out.Write(text)
 			return err
@@ -59,7 +53,7 @@ func (p *program) keysPublicCommand() *cobra.Command {
 			for _, file := range files {
 				text, err := token.ReadFile(file)
 				if err != nil {
-					return usageError{err}
+					return usageError{Err: err}
 				}
 				if _, err := token.Public(text); err != nil {
 					return usage("%s: %w", file, err)
@@ -68,7 +62,7 @@ func (p *program) keysPublicCommand() *cobra.Command {
 			}
 			text, err := token.Public(sets...)
 			if err != nil {
-				return usageError{err}
+				return usageError{Err: err}
 			}
 			_, err = p.out.Write(text)
 			return err

@@ -2,17 +2,12 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/token"
-	"sluice/test/testenv"
 )
 
 const testSecret = "a secret of the test, of 32 bytes at least"
@@ -124,44 +119,5 @@ func TestInvalidKeysAreUsageErrors(t *testing.T) {
 		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit %d, %s; want %s", c.args, code, stderr, c.want)
 		}
-	}
-}
-
-func TestBackendReloadsChangedKeys(t *testing.T) {
-	_, first, _ := call(t, "keys new --kid k1 --alg HS256")
-	_, second, _ := call(t, "keys new --kid k2 --alg HS256")
-	path := file(t, first)
-	keys, err := token.Open(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	var log bytes.Buffer
-	b := &backend{keys: keys, log: slog.New(slog.NewTextHandler(&log, nil))}
-	go func() { done <- b.followKeys(ctx) }()
-	raw := func(private string) string {
-		_, raw, _ := call(t, "token --user ann --token-keys "+file(t, private))
-		return strings.TrimSpace(raw)
-	}
-	old, next := raw(first), raw(second)
-	if err := errors.Join(os.WriteFile(path+".new", []byte(second), 0o600), os.Rename(path+".new", path)); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the new key is known",
-		func() bool { _, err := keys.Verify(next); return err == nil },
-	)
-	if _, err := keys.Verify(old); err == nil {
-		t.Error("the old key is still accepted")
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if !strings.Contains(log.String(), "HS256 k2") {
-		t.Errorf("the log is %s", log.String())
 	}
 }

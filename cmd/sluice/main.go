@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/redis/redisconn"
+	"sluice/internal/assemble"
 	"sluice/internal/slogctx"
 )
 
@@ -49,8 +50,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if !errors.Is(err, errReported) {
 		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
 	}
-	var u usageError
-	if errors.As(err, &u) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	return exitFail
@@ -64,15 +64,12 @@ type program struct {
 }
 
 // usageError is an error in the command line or its input: exit 2.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
+type usageError = assemble.UsageError
 
 // errReported is an error that has been printed already.
-var errReported error = usageError{errors.New("see above")}
+var errReported error = usageError{Err: errors.New("see above")}
 
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usage(format string, args ...any) error { return usageError{Err: fmt.Errorf(format, args...)} }
 
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
@@ -92,37 +89,31 @@ a dead letter.`,
 		SilenceErrors: true,
 		Version:       version,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          help,
 	}
 	root.PersistentFlags().BoolVarP(&p.verbose, "verbose", "v", false, "log at debug level")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		p.upCommand(),
-		p.gatewayCommand(),
-		p.edgeCommand(),
-		p.backendCommand(),
-		p.workerCommand(),
-		p.watcherCommand(),
-		p.tokenCommand(),
-		p.keysCommand(),
-		p.saleCommand(),
-		p.orderCommand(),
-		p.paymentCommand(),
-		p.deadCommand(),
-		p.queueCommand(),
-		p.benchCommand(),
-		p.rehearseCommand(),
-		p.groupCommand(),
-		p.webhookCommand(),
-		p.policyCommand(),
-		p.healthCommand(),
-		p.manualCommand(),
-	)
+		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
+		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(),
+		p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(),
+		p.healthCommand(), p.manualCommand())
 	addCompletion(root)
 	wrapArgs(root)
 	return root
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// parent adds subcommands to c. Without one of them, c prints its help, unless it does something itself.
+func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	if c.RunE == nil {
+		c.RunE = help
+	}
+	c.AddCommand(subs...)
+	return c
 }
 
 // wrapArgs makes a wrong number of arguments a usage error, in this command and those below it.

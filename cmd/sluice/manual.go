@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,11 +17,8 @@ var exitCodes = []struct {
 	say  string
 }{
 	{exitOK, "success; after SIGTERM or SIGINT, a server has finished the work in progress"},
-	{
-		exitFail,
-		"it could not be done, or what was looked at is not well: an audit that does not balance, an endpoint that does " +
-			"not take a ping, a process that is not ready",
-	},
+	{exitFail, "the command failed, or a check did: an audit that does not balance, an endpoint " +
+		"that does not take a ping, a process that is not ready"},
 	{exitUsage, "usage error: unknown flags, invalid configuration or input, an invalid policy; nothing was changed"},
 }
 
@@ -28,38 +27,31 @@ var exitCodes = []struct {
 var variables = []struct{ name, say string }{
 	{envAdminToken, "admin token, sent as Authorization: Bearer; `sluice up` generates one in its data directory"},
 	{envSecret, "HS256 secret of buyers' tokens, at least 32 bytes; `sluice up` generates one in its data directory"},
-	{
-		envPayment,
-		"secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without one, " +
-			"callbacks get 503",
-	},
-	{
-		envVAPID,
-		"private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates one in its " +
-			"data directory",
-	},
+	{envPayment, "secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without " +
+		"one, callbacks get 503"},
+	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates " +
+		"one in its data directory"},
 	{envWebPushAllowPrivate, "networks in which push services may be, in addition to public addresses, comma-separated"},
 	{envLimitRedis, "Redis that the limit per buyer counts in; without it, each backend counts for itself"},
-	{envUserRate, "limit per buyer, such as 10-S: so many a second (S), minute (M), hour (H) or day (D)"},
-	{"NO_COLOR", "no colours, whatever its value is"},
+	{envUserRate, "limit per buyer, such as 10-S: requests per second (S), minute (M), hour (H) or day (D)"},
+	{"NO_COLOR", "no colours, with any value"},
 }
 
 func (p *program) manualCommand() *cobra.Command {
-	var markdown bool
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use:   "manual [COMMAND...]",
 		Short: "Print the reference of all commands, flags, variables and exit codes",
 		Long: `Print the --help of every command, or of one command and its subcommands, with all flags, their
-defaults and the common conventions.`,
+defaults and the common conventions, as Markdown.`,
 		Example: `  sluice manual | less
   sluice manual sale create
-  sluice manual --markdown > docs/commands.md`,
+  sluice manual > docs/commands.md`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			// the defaults, not this machine's environment
 			plain := &program{getenv: func(string) string { return "" }, out: p.out, errOut: p.errOut}
 			root := plain.root()
-			m := manual{w: p.out, markdown: markdown}
+			m := manual{p.out}
 			if len(args) == 0 {
 				m.write(root)
 				return nil
@@ -72,44 +64,30 @@ defaults and the common conventions.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&markdown, "markdown", false, "as Markdown")
-	return c
 }
 
-// manual writes the reference of a command tree.
-type manual struct {
-	w        io.Writer
-	markdown bool
-}
+// manual writes the reference of a command tree as Markdown.
+type manual struct{ w io.Writer }
 
 func (m manual) write(root *cobra.Command) {
-	if m.markdown {
-		fmt.Fprintln(m.w, "# Commands\n\n<!-- Made by `sluice manual --markdown`; do not edit. -->")
-	} else {
-		fmt.Fprintln(m.w, "SLUICE(1)")
-	}
+	fmt.Fprintln(m.w, "# Commands\n\n<!-- Made by `sluice manual`; do not edit. -->")
 	m.commands(root)
 	m.heading("Environment")
-	m.text(
-		"A flag wins over its variable, and a variable over the default. These belong to no flag, because they are " +
-			"secrets, or must be the same in every process:",
-	)
-	rows := [][]string{}
+	m.text("A flag wins over its variable, and a variable over the default. These belong to no flag, because they are " +
+		"secrets, or must be the same in every process:")
+	m.table("Variable", "What")
 	for _, v := range variables {
-		rows = append(rows, []string{v.name, v.say})
+		m.row(quoted(v.name), v.say)
 	}
-	m.table([]string{"Variable", "What"}, rows)
 	m.heading("Exit codes")
-	rows = rows[:0]
+	m.table("Code", "When")
 	for _, e := range exitCodes {
-		rows = append(rows, []string{fmt.Sprint(e.code), e.say})
+		m.row(quoted(strconv.Itoa(e.code)), e.say)
 	}
-	m.table([]string{"Code", "When"}, rows)
 	m.heading("Output")
 	m.text(
-		"Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) and " +
-			"progress go to standard " +
-			"error. A line that changes is written on a terminal only, and not where TERM is dumb.",
+		"Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) " +
+			"and progress go to standard error. A line that changes is written on a terminal only, and not where TERM is dumb.",
 	)
 	m.heading("Completion in a shell")
 	m.block(`source <(sluice completion bash)                                    # bash, with the package bash-completion
@@ -124,28 +102,26 @@ func (m manual) commands(c *cobra.Command) {
 		return
 	}
 	m.heading(c.CommandPath())
-	if c.Long != "" {
-		m.text(c.Long)
-	} else {
-		m.text(c.Short + ".")
-	}
+	m.text(cmp.Or(c.Long, c.Short+"."))
 	if c.Runnable() && !c.HasAvailableSubCommands() || c.LocalNonPersistentFlags().HasAvailableFlags() {
 		m.block(strings.TrimSpace(c.UseLine()))
 	}
 	if c.HasExample() {
-		m.block(dedent(c.Example))
+		m.block(strings.TrimPrefix(strings.ReplaceAll(strings.Trim(c.Example, "\n"), "\n  ", "\n"), "  "))
 	}
-	rows := [][]string{}
+	first := true
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" && f.Name != "version" {
-			rows = append(rows, []string{flagName(f), flagDefault(f), f.Usage})
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
 		}
+		if first {
+			m.table("Flag", "Default", "What")
+			first = false
+		}
+		m.row(quoted(flagName(f)), quoted(flagDefault(f)), f.Usage)
 	})
-	if len(rows) > 0 {
-		m.table([]string{"Flag", "Default", "What"}, rows)
-	}
 	if c.HasParent() && c.Parent().PersistentFlags().HasAvailableFlags() && c.Parent().HasParent() {
-		m.text("And the flags of " + m.code(c.Parent().CommandPath()) + ".")
+		m.text("And the flags of " + quoted(c.Parent().CommandPath()) + ".")
 	}
 	for _, sub := range c.Commands() {
 		m.commands(sub)
@@ -171,70 +147,27 @@ func flagDefault(f *pflag.Flag) string {
 	return f.DefValue
 }
 
-func dedent(example string) string {
-	lines := strings.Split(strings.Trim(example, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(line, "  ")
-	}
-	return strings.Join(lines, "\n")
+func (m manual) heading(text string) { fmt.Fprintf(m.w, "\n## %s\n", text) }
+func (m manual) text(text string)    { fmt.Fprintf(m.w, "\n%s\n", text) }
+func (m manual) block(text string)   { fmt.Fprintf(m.w, "\n```sh\n%s\n```\n", text) }
+
+func (m manual) table(head ...string) {
+	fmt.Fprintln(m.w)
+	m.row(head...)
+	fmt.Fprintln(m.w, "|"+strings.Repeat(" --- |", len(head)))
 }
 
-func (m manual) heading(text string) {
-	if m.markdown {
-		fmt.Fprintf(m.w, "\n## %s\n", text)
-		return
+func (m manual) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = strings.ReplaceAll(cell, "|", "\\|")
 	}
-	fmt.Fprintf(m.w, "\n%s\n", strings.ToUpper(text))
+	fmt.Fprintf(m.w, "| %s |\n", strings.Join(cells, " | "))
 }
 
-func (m manual) text(text string) {
-	if m.markdown {
-		fmt.Fprintf(m.w, "\n%s\n", text)
-		return
+// quoted marks text as what a user types; empty text stays empty.
+func quoted(text string) string {
+	if text == "" {
+		return ""
 	}
-	fmt.Fprintf(m.w, "\n%s\n", indent(text))
+	return "`" + text + "`"
 }
-
-func (m manual) block(text string) {
-	if m.markdown {
-		fmt.Fprintf(m.w, "\n```sh\n%s\n```\n", text)
-		return
-	}
-	fmt.Fprintf(m.w, "\n%s\n", indent(indent(text)))
-}
-
-func (m manual) code(text string) string {
-	if m.markdown {
-		return "`" + text + "`"
-	}
-	return text
-}
-
-// table's first column is what one types.
-func (m manual) table(head []string, rows [][]string) {
-	if !m.markdown {
-		fmt.Fprintln(m.w)
-		for _, row := range rows {
-			line := row[0]
-			if len(row) == 3 && row[1] != "" {
-				line += " (" + row[1] + ")"
-			}
-			fmt.Fprintf(m.w, "    %s\n        %s\n", line, row[len(row)-1])
-		}
-		return
-	}
-	fmt.Fprintf(m.w, "\n| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat(" --- |", len(head)))
-	for _, row := range rows {
-		cells := []string{"`" + row[0] + "`"}
-		for i, cell := range row[1:] {
-			cell = strings.ReplaceAll(cell, "|", "\\|")
-			if i == 0 && len(row) == 3 && cell != "" {
-				cell = "`" + cell + "`"
-			}
-			cells = append(cells, cell)
-		}
-		fmt.Fprintf(m.w, "| %s |\n", strings.Join(cells, " | "))
-	}
-}
-
-func indent(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }

@@ -107,7 +107,7 @@ func TestCommandReferenceIsUpToDate(t *testing.T) {
 	var out, errOut bytes.Buffer
 	code := run(
 		t.Context(),
-		[]string{"manual", "--markdown"},
+		[]string{"manual"},
 		func(name string) string { return "set-" + name },
 		&out,
 		&errOut,
@@ -120,7 +120,7 @@ func TestCommandReferenceIsUpToDate(t *testing.T) {
 	}
 }
 
-func TestManualAsText(t *testing.T) {
+func TestManual(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
@@ -128,9 +128,9 @@ func TestManualAsText(t *testing.T) {
 	}{
 		{
 			[]string{"manual"}, exitOK,
-			[]string{"SLUICE SALE CREATE", "--per-buyer int (1)", "EXIT CODES", "SLUICE_ADMIN_TOKEN"},
+			[]string{"## sluice sale create", "| `--per-buyer int` | `1` |", "## Exit codes", "SLUICE_ADMIN_TOKEN"},
 		},
-		{[]string{"manual", "sale", "create"}, exitOK, []string{"SLUICE SALE CREATE", "sluice sale create --id shoe"}},
+		{[]string{"manual", "sale", "create"}, exitOK, []string{"## sluice sale create", "sluice sale create --id shoe"}},
 		{[]string{"manual", "sale", "none"}, exitUsage, []string{`there is no command "sale none"`}},
 	} {
 		var out bytes.Buffer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,13 +20,9 @@ const (
 )
 
 func (p *program) policyCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "policy",
-		Short: "Check an edge policy, or replay recorded traffic through it",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	c.AddCommand(p.checkCommand(), p.replayCommand())
-	return c
+	return parent(&cobra.Command{
+		Use: "policy", Short: "Check an edge policy, or replay recorded traffic through it",
+	}, p.checkCommand(), p.replayCommand())
 }
 
 func (p *program) checkCommand() *cobra.Command {
@@ -43,17 +40,8 @@ FILE defaults to lua/policy.lua.`,
   sluice policy check new.lua --strict                     warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    check the size for 400,000 concurrent clients`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if expect.Zone, err = parseSize(zone); err != nil {
-				return usage("--zone %w", err)
-			}
-			if expect.Keys < 0 {
-				return usage("--keys must not be negative")
-			}
-			file := p.getenv(envPolicy)
-			if file == "" {
-				file = defaultPolicy
-			}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := cmp.Or(p.getenv(envPolicy), defaultPolicy)
 			if len(args) == 1 {
 				file = args[0]
 			}
@@ -82,7 +70,7 @@ FILE defaults to lua/policy.lua.`,
 			if strict && len(got.warnings) > 0 {
 				return errReported
 			}
-			fmt.Fprintf(p.out, "%s is sound: %s", file, counted(len(got.policy.Rules), "rule"))
+			fmt.Fprintf(p.out, "%s is valid: %s", file, counted(len(got.policy.Rules), "rule"))
 			if len(got.warnings) > 0 {
 				fmt.Fprintf(p.out, ", %s", counted(len(got.warnings), "warning"))
 			}
@@ -90,24 +78,18 @@ FILE defaults to lua/policy.lua.`,
 			return nil
 		},
 	}
-	f := c.Flags()
-	f.IntVar(
-		&expect.Keys,
-		"keys",
-		defaultKeys,
-		"expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size",
-	)
+	f := p.flags(c)
+	f.number(&expect.Keys, "keys", "", defaultKeys, 0, 0,
+		"expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size")
 	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
-	f.BoolVar(&asJSON, "json", false, "print what was found as JSON")
+	f.json(&asJSON)
 	f.BoolVar(&strict, "strict", false, "treat warnings as errors")
+	f.check(func(bad *problems) {
+		var err error
+		expect.Zone, err = parseSize(zone)
+		bad.check("--zone", err)
+	})
 	return c
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // parseSize reads a size as nginx writes it: 64m, 512k, or bytes.

@@ -53,7 +53,7 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
 	code, out, errOut := invoke(t, "policy", "check", odd)
-	if code != exitOK || out != odd+" is sound: 1 rule, 1 warning\n" ||
+	if code != exitOK || out != odd+" is valid: 1 rule, 1 warning\n" ||
 		!strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
 		t.Errorf("exit %d, printed %q and %q", code, out, errOut)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -38,7 +37,7 @@ per million orders.`,
 				return usage("name one sale, or --all")
 			}
 			var s rebuild.Status
-			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/rebuild", body, &s); err != nil {
+			if err := o.do(cmd.Context(), post(adminPath("rebuild"), body), &s); err != nil {
 				return err
 			}
 			started, status := s.Fence, o.p.status()
@@ -52,13 +51,13 @@ per million orders.`,
 					return errors.New("interrupted; the rebuild continues on the server")
 				case <-time.After(progressEvery):
 				}
-				if err := o.call(cmd.Context(), http.MethodGet, "/admin/v1/rebuild", nil, &s); err != nil {
+				if err := o.do(cmd.Context(), get(adminPath("rebuild")), &s); err != nil {
 					return err
 				}
 			}
 			status.done()
 			if s.Fence != started {
-				return fmt.Errorf("another rebuild, number %d, was faster; see GET /admin/v1/rebuild", s.Fence)
+				return fmt.Errorf("another rebuild, number %d, replaced it; see GET /admin/v1/rebuild", s.Fence)
 			}
 			return o.rebuilt(s)
 		},

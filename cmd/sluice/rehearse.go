@@ -16,24 +16,21 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/client"
+	"sluice/internal/assemble"
 	"sluice/internal/rehearsal"
 )
 
 // rehearseFlags are the flags of sluice rehearse.
 type rehearseFlags struct {
+	rehearsal.Config
 	target, curve, out     string
 	keys, kid              string
-	crowd                  rehearsal.Workload
-	limits                 rehearsal.Limits
-	stock                  int64
-	connections            int
-	timeout, lead          time.Duration
 	beside, noTTY, noFiles bool
 }
 
 func (p *program) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	var o *adminClient
+	o := &adminClient{p: p}
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
 		Short: "Simulate a crowd on a copy of a sale and report whether this deployment is ready for it",
@@ -51,88 +48,59 @@ is go; 1 is no-go, unclear, or a failure.`,
   sluice rehearse clean                                  removes what a rehearsal that was killed has left`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			saleID := ""
-			if len(args) > 0 {
-				saleID = args[0]
-			}
-			return p.rehearse(cmd.Context(), o, f, saleID)
+			return p.rehearse(cmd.Context(), o, f, append(args, "")[0])
 		},
 	}
-	o = p.adminFlags(c)
-	c.AddCommand(o.rehearseClean())
-	fl := c.Flags()
-	p.str(fl, &f.target, "target", "", "", "URL of the edge (default: from the data directory)")
-	p.str(fl, &f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
-	fl.StringVar(&f.kid, "kid", "", "which key of that file signs")
-	fl.IntVar(&f.crowd.Buyers, "buyers", 2000, "how many come in all")
-	fl.Float64Var(
-		&f.crowd.Bots,
-		"bots",
-		0.1,
-		"share of bots: many at one address, one at many addresses, forged tokens; all retry immediately",
-	)
-	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "how people arrive: spike, uniform or ramp")
-	fl.DurationVar(&f.crowd.Span, "span", 10*time.Second, "time in which people arrive")
-	fl.DurationVar(&f.crowd.Think, "think", 2*time.Second, "mean time between seeing the sale and buying")
-	fl.IntVar(&f.crowd.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
-	fl.Uint64Var(&f.crowd.Seed, "seed", 0, "draws the same crowd again (default: a new one)")
-	fl.Int64Var(&f.stock, "stock", 0, "units of the copy (default: as many as the sale has)")
-	fl.DurationVar(
-		&f.limits.Latency,
-		"max-latency",
-		time.Second,
-		"go only if 99 of 100 answers to people come within this",
-	)
-	fl.DurationVar(
-		&f.limits.Drain,
-		"max-drain",
-		30*time.Second,
-		"go only if every order is a row within this after the last one",
-	)
-	fl.Float64Var(&f.limits.Lost, "max-lost", 0.001, "go only if no larger share of people gets no answer in the end")
-	fl.Float64Var(
-		&f.limits.Limited,
-		"max-limited",
-		0.01,
-		"go only if limits keep no larger share of people out to the end",
-	)
-	fl.BoolVar(
-		&f.beside,
-		"beside-real-sales",
-		false,
-		"also while a real sale is open: its buyers then share the capacity with the rehearsal",
-	)
+	fl := p.flags(c)
+	fl.StringVar(&f.target, "target", "", "URL of the edge (default: from the data directory)")
+	fl.str(&f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
+	fl.StringVar(&f.kid, "kid", "", "key of --token-keys that signs")
+	fl.IntVar(&f.Workload.Buyers, "buyers", 2000, "buyers in total")
+	fl.Float64Var(&f.Workload.Bots, "bots", 0.1,
+		"share of bots: many at one address, one at many addresses, forged tokens; all retry immediately")
+	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "distribution of arrivals: spike, uniform or ramp")
+	fl.DurationVar(&f.Workload.Span, "span", 10*time.Second, "time within which buyers arrive")
+	fl.DurationVar(&f.Workload.Think, "think", 2*time.Second, "mean time between seeing the sale and buying")
+	fl.IntVar(&f.Workload.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
+	fl.Uint64Var(&f.Workload.Seed, "seed", 0, "seed of the simulated buyers, for repeating a run (default: random)")
+	fl.Int64Var(&f.Stock, "stock", 0, "units of the copy (default: as many as the sale has)")
+	within(fl, &f.Stock, "stock", 0, sale.MaxStock)
+	const least, most = time.Millisecond, 10 * time.Minute
+	fl.duration(&f.Limits.Latency, "max-latency", "", time.Second, least, most,
+		"go only if the 99th percentile of response times to buyers is at most this")
+	fl.duration(&f.Limits.Drain, "max-drain", "", 30*time.Second, least, most,
+		"go only if all orders are rows within this time after the last one")
+	fl.Float64Var(&f.Limits.Lost, "max-lost", 0.001, "go only if at most this share of buyers gets no final response")
+	within(fl, &f.Limits.Lost, "max-lost", 1e-9, 1)
+	fl.Float64Var(&f.Limits.Limited, "max-limited", 0.01,
+		"go only if limits reject at most this share of buyers until the end")
+	within(fl, &f.Limits.Limited, "max-limited", 1e-9, 1)
+	fl.BoolVar(&f.beside, "beside-real-sales", false,
+		"run while a real sale is open; its buyers share the capacity with the rehearsal")
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
 	fl.BoolVar(&f.noFiles, "no-report", false, "write no files")
-	fl.IntVar(&f.connections, "connections", 10_000, "maximum open connections")
-	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "after which a buyer takes a request for lost")
-	fl.DurationVar(&f.lead, "lead", 3*time.Second, "time from the making of the copy to its opening")
+	fl.number(&f.Connections, "connections", "", 10_000, 1, 60_000, "maximum open connections")
+	fl.duration(&f.Timeout, "timeout", "", 10*time.Second, least, most, "time after which a buyer gives up a request")
+	fl.duration(&f.Lead, "lead", "", 3*time.Second, least, most, "time between creation and opening of the copy")
 	fl.BoolVar(&f.noTTY, "no-tty", false, "print progress in plain lines, also in a terminal")
-	return c
+	fl.check(func(bad *problems) { f.finish(o, bad) })
+	return o.adminCommand(c, o.rehearseClean())
 }
 
 func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags, saleID string) error {
-	if err := o.resolve(); err != nil {
-		return err
-	}
-	cfg, err := p.rehearsalConfig(o, f)
+	admin, err := o.connect()
 	if err != nil {
 		return err
 	}
-	if cfg.Sale, err = o.rehearsedSale(ctx, saleID); err != nil {
+	f.Stage, f.Records = &rehearsalStage{o, f.beside}, rehearsalRecords{admin, o.base}
+	if f.Sale, err = o.rehearsedSale(ctx, saleID); err != nil {
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	view.head = fmt.Sprintf(
-		"Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
-		cfg.Sale,
-		cfg.Target,
-		cfg.Workload.Buyers,
-		cfg.Workload.PeakRate(),
-		cfg.Workload.Seed,
-	)
-	cfg.Progress = view.show
-	report, err := rehearsal.Run(ctx, cfg)
+	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
+		f.Sale, f.Target, f.Workload.Buyers, f.Workload.PeakRate(), f.Workload.Seed)
+	f.Progress = view.show
+	report, err := rehearsal.Run(ctx, f.Config)
 	view.end()
 	if report == nil {
 		return err
@@ -144,63 +112,32 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	return err
 }
 
-func (p *program) rehearsalConfig(o *adminClient, f rehearseFlags) (rehearsal.Config, error) {
-	cfg := rehearsal.Config{
-		Stock:       f.stock,
-		Workload:    f.crowd,
-		Limits:      f.limits,
-		Connections: f.connections,
-		Timeout:     f.timeout,
-		Lead:        f.lead,
-		Buyer:       sale.RehearsalBuyer,
-		Stage:       &rehearsalStage{o, f.beside},
-		Records:     rehearsalRecords{o},
-	}
-	if most := openFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
-		cfg.Connections = min(cfg.Connections, most)
-	}
-	var bad problems
+// finish checks the settings and completes the configuration.
+func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	var err error
-	if cfg.Workload.Curve, err = rehearsal.ParseCurve(f.curve); err != nil {
-		bad.add("--curve %v", err)
+	f.Buyer = sale.RehearsalBuyer
+	if most := assemble.OpenFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
+		f.Connections = min(f.Connections, most)
 	}
-	if cfg.Workload.Seed == 0 {
-		cfg.Workload.Seed = rand.Uint64N(1_000_000) //nolint:gosec // short enough to be typed again
+	f.Workload.Curve, err = rehearsal.ParseCurve(f.curve)
+	bad.check("--curve", err)
+	if f.Workload.Seed == 0 {
+		f.Workload.Seed = rand.Uint64N(1_000_000) //nolint:gosec // short enough to be typed again
 	}
-	if err := cfg.Workload.Check(); err != nil {
+	if err := f.Workload.Check(); err != nil {
 		bad.add("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if cfg.Target, err = o.rehearsalTarget(f.target); err != nil {
-		bad.add("%v", err)
-	}
-	if f.stock < 0 || f.stock > sale.MaxStock {
-		bad.add("--stock must be between 1 and %d", sale.MaxStock)
-	}
-	if f.connections < 1 || f.connections > 60_000 {
-		bad.add("--connections must be between 1 and 60000")
-	}
-	for name, d := range map[string]time.Duration{
-		"max-latency": f.limits.Latency, "max-drain": f.limits.Drain, "timeout": f.timeout, "lead": f.lead,
-	} {
-		if d < time.Millisecond || d > 10*time.Minute {
-			bad.add("--%s must be between 1ms and 10m", name)
-		}
-	}
-	for name, share := range map[string]float64{"max-lost": f.limits.Lost, "max-limited": f.limits.Limited} {
-		if !(share > 0 && share <= 1) {
-			bad.add("--%s must be above 0 and at most 1", name)
-		}
-	}
-	signer, err := p.signer(o.data, f.keys, f.kid)
+	f.Config.Target, err = o.rehearsalTarget(f.target)
+	bad.check("--target", err)
+	signer, err := o.p.signer(o.data, f.keys, f.kid)
 	if err != nil {
 		bad.add("the crowd needs tokens: %v", err)
 	} else {
-		cfg.Sign = signer.Sign
+		f.Sign = signer.Sign
 	}
 	if info, err := os.Stat(f.out); !f.noFiles && (err != nil || !info.IsDir()) {
 		bad.add("--out %q is not a directory", f.out)
 	}
-	return cfg, bad.err()
 }
 
 // rehearsalTarget is where buyers come in.
@@ -208,17 +145,11 @@ func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	if target == "" {
 		at, err := dataDir(o.data).server()
 		if err != nil || o.server != "" {
-			return nil, errors.New("--target is missing: the URL of the edge, where buyers come in")
+			return nil, errors.New("it is missing: name the URL of the edge")
 		}
 		target = at.Public
 	}
-	u, err := url.Parse(target)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Path != "" && u.Path != "/" ||
-		u.RawQuery != "" ||
-		u.User != nil {
-		return nil, fmt.Errorf("--target %q: want http://host:port", target)
-	}
-	return u, nil
+	return parseOrigin(target)
 }
 
 // rehearsedSale is the sale that is meant.
@@ -226,10 +157,8 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	if id != "" {
 		return id, nil
 	}
-	var answer struct {
-		Sales []client.AdminSale `json:"sales"`
-	}
-	if err := o.call(ctx, "GET", "/admin/v1/sales", nil, &answer); err != nil {
+	var answer struct{ Sales []client.AdminSale }
+	if err := o.do(ctx, get(adminPath("sales")), &answer); err != nil {
 		return "", err
 	}
 	var ids []string
@@ -277,4 +206,44 @@ func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehear
 		fmt.Fprintf(p.out, "\nThe report: %s\n", path)
 	}
 	return nil
+}
+
+func (o *adminClient) rehearseClean() *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean [REHEARSAL]",
+		Short: "Remove the copies of all rehearsals, or of one",
+		Long: `Close rehearsals and delete them with their orders, in SQL and in Redis. A running rehearsal ends.
+Orders that are still queued must become rows first: the command then reports that, exits 1, and can
+be repeated.`,
+		Example: `  sluice rehearse clean
+  sluice rehearse clean rehearsal-shoe-mzxw6ytboi`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				var answer struct{ Rehearsals []client.AdminSale }
+				if err := o.do(cmd.Context(), get(adminPath("rehearsals")), &answer); err != nil {
+					return err
+				}
+				for _, s := range answer.Rehearsals {
+					args = append(args, s.ID)
+				}
+			}
+			removed := []removedJSON{}
+			for _, id := range args {
+				r, err := o.removeRehearsal(cmd.Context(), id)
+				if err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+				removed = append(removed, r)
+			}
+			return o.show(removed, func(w io.Writer) {
+				for _, r := range removed {
+					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
+				}
+				if len(removed) == 0 {
+					fmt.Fprintln(w, "there is no rehearsal")
+				}
+			})
+		},
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"sluice/client"
@@ -23,41 +22,39 @@ type removedJSON struct {
 	Orders int64  `json:"orders"`
 }
 
-func rehearsalPath(id string) string { return "/admin/v1/rehearsals/" + url.PathEscape(id) }
+// removeRehearsal removes a copy.
+func (o *adminClient) removeRehearsal(ctx context.Context, id string) (r removedJSON, err error) {
+	err = o.do(ctx, post(adminPath("rehearsals", id, "remove"), struct{}{}), &r)
+	return r, err
+}
 
 func (s *rehearsalStage) Make(
-	ctx context.Context,
-	saleID string,
-	stock int64,
-	opens, closes time.Time,
+	ctx context.Context, saleID string, stock int64, opens, closes time.Time,
 ) (rehearsal.Sale, error) {
 	var made client.AdminSale
-	err := s.o.call(ctx, http.MethodPost, "/admin/v1/rehearsals", struct {
+	err := s.o.do(ctx, post(adminPath("rehearsals"), struct {
 		Sale   string    `json:"sale"`
 		Stock  int64     `json:"stock,omitempty"`
 		Opens  time.Time `json:"opens_at"`
 		Closes time.Time `json:"closes_at"`
 		Beside bool      `json:"beside_real_sales"`
-	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}, &made)
-	var answered *client.Problem
-	if errors.As(err, &answered) {
+	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}), &made)
+	if answered, ok := errors.AsType[*client.Problem](err); ok {
 		switch answered.Status {
 		case http.StatusNotFound:
 			err = fmt.Errorf("there is no sale %s", saleID)
 		case http.StatusConflict:
-			err = fmt.Errorf("%w Rehearse before it opens or after it is closed, or insist with --beside-real-sales", err)
+			err = fmt.Errorf("%w Rehearse before it opens or after it is closed, or add --beside-real-sales", err)
 		}
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
 }
 
 func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {
-	var r removedJSON
-	err = s.o.call(ctx, http.MethodPost, rehearsalPath(id)+"/remove", struct{}{}, &r)
-	var answered *client.Problem
+	r, err := s.o.removeRehearsal(ctx, id)
+	answered, _ := errors.AsType[*client.Problem](err)
 	switch {
-	case err == nil,
-		errors.As(err, &answered) && answered.Status == http.StatusNotFound: // a repeated remove after a lost answer
+	case err == nil, answered != nil && answered.Status == http.StatusNotFound: // repeated after a lost response
 		return r.Orders, true, nil
 	case answered != nil && answered.Status == http.StatusConflict:
 		return 0, false, nil
@@ -66,46 +63,32 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 }
 
 // rehearsalRecords reads the results of the orders through the admin API.
-type rehearsalRecords struct{ o *adminClient }
-
-func (b rehearsalRecords) Audit(ctx context.Context, id string) (client.Audit, error) {
-	var a client.Audit
-	err := b.o.call(ctx, http.MethodGet, salePath(id)+"/audit", nil, &a)
-	return a, err
+type rehearsalRecords struct {
+	admin *client.Admin
+	base  string
 }
 
-func (b rehearsalRecords) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
-	return b.pages(ctx, "/admin/v1/orders", id, func(o orderedJSON) { yield(o.ID, o.Buyer, o.Status == "cancelled") })
+func (r rehearsalRecords) Audit(ctx context.Context, id string) (client.Audit, error) {
+	a, err := r.admin.Audit(ctx, id)
+	return a, explain(r.base, err)
 }
 
-func (b rehearsalRecords) Dead(ctx context.Context, id string, yield func(order string)) error {
-	return b.pages(ctx, "/admin/v1/dead", id, func(o orderedJSON) { yield(o.ID) })
-}
-
-// orderedJSON is an order in either list.
-type orderedJSON struct {
-	ID     string `json:"order_id"`
-	Buyer  string `json:"buyer"`
-	Status string `json:"status"`
-}
-
-func (b rehearsalRecords) pages(ctx context.Context, path, id string, each func(orderedJSON)) error {
-	query := url.Values{"sale": {id}, "limit": {"1000"}}
-	for {
-		var page struct {
-			Orders []orderedJSON `json:"orders"`
-			Dead   []orderedJSON `json:"dead"`
-			Next   string        `json:"next"`
+func (r rehearsalRecords) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
+	for o, err := range r.admin.Orders(ctx, client.OrderFilter{SaleID: id}) {
+		if err != nil {
+			return explain(r.base, err)
 		}
-		if err := b.o.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
-			return err
-		}
-		for _, o := range append(page.Orders, page.Dead...) {
-			each(o)
-		}
-		if page.Next == "" {
-			return nil
-		}
-		query.Set("after", page.Next)
+		yield(o.OrderID, o.Buyer, o.Status == client.Cancelled)
 	}
+	return nil
+}
+
+func (r rehearsalRecords) Dead(ctx context.Context, id string, yield func(order string)) error {
+	for d, err := range r.admin.DeadLetters(ctx, id) {
+		if err != nil {
+			return explain(r.base, err)
+		}
+		yield(d.OrderID)
+	}
+	return nil
 }

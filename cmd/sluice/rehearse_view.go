@@ -3,12 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"sluice/internal/rehearsal"
 )
@@ -31,10 +28,7 @@ type rehearsalView struct {
 const plainEvery = 2 * time.Second
 
 func (p *program) rehearsalView(plain bool) *rehearsalView {
-	v := &rehearsalView{w: p.errOut}
-	if f, ok := p.errOut.(*os.File); ok && !plain && p.getenv("TERM") != "dumb" {
-		v.live = term.IsTerminal(int(f.Fd()))
-	}
+	v := &rehearsalView{w: p.errOut, live: !plain && p.onTerminal()}
 	v.colour = v.live && p.getenv("NO_COLOR") == ""
 	return v
 }
@@ -49,22 +43,10 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 			return
 		}
 		v.said, v.last = time.Now(), p.Step
-		fmt.Fprintf(
-			v.w,
-			"%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, %s left, %s queued\n",
-			clock(p.At),
-			p.Step,
-			p.Actors,
-			p.Of,
-			p.Requests,
-			p.Accepted,
-			p.Groups[rehearsal.Refused],
-			p.Groups[rehearsal.Throttled],
-			p.Groups[rehearsal.Failed],
-			p.P99.Round(100*time.Microsecond),
-			known(p.Left),
-			known(p.Queued),
-		)
+		fmt.Fprintf(v.w, "%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
+			"%s left, %s queued\n", clock(p.At), p.Step, p.Actors, p.Of, p.Requests, p.Accepted,
+			p.Groups[rehearsal.Refused], p.Groups[rehearsal.Throttled], p.Groups[rehearsal.Failed],
+			p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued))
 		return
 	}
 	var b strings.Builder
@@ -87,21 +69,11 @@ func (v *rehearsalView) paint(p rehearsal.Progress) []string {
 		fmt.Sprintf("  came      %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of),
 	}
 	for i, g := range []rehearsal.Group{rehearsal.Won, rehearsal.Refused, rehearsal.Throttled, rehearsal.Failed} {
-		lines = append(
-			lines,
-			fmt.Sprintf("  %-9s %s %d", g, v.in([]string{"32", "90", "33", "31"}[i], bar(p.Groups[g], sum)), p.Groups[g]),
-		)
+		colour := []string{"32", "90", "33", "31"}[i]
+		lines = append(lines, fmt.Sprintf("  %-9s %s %d", g, v.in(colour, bar(p.Groups[g], sum)), p.Groups[g]))
 	}
-	return append(
-		lines,
-		fmt.Sprintf(
-			"  people wait p50 %s, p99 %s; %s left, %s queued",
-			p.P50.Round(100*time.Microsecond),
-			p.P99.Round(100*time.Microsecond),
-			known(p.Left),
-			known(p.Queued),
-		),
-	)
+	return append(lines, fmt.Sprintf("  people wait p50 %s, p99 %s; %s left, %s queued",
+		p.P50.Round(100*time.Microsecond), p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued)))
 }
 
 func (v *rehearsalView) in(code, text string) string {
@@ -133,7 +105,7 @@ func bar(n, of int64) string {
 // clock is a time before or after the opening.
 func clock(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
 
-func known(n int64) string {
+func orUnknown(n int64) string {
 	if n < 0 {
 		return "?"
 	}

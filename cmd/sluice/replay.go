@@ -36,15 +36,12 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			cfg.NewName, cfg.OldName = file, against
 			if cfg.New, err = policy.Read(file); err != nil {
-				return usageError{err}
+				return usageError{Err: err}
 			}
 			if against != "" {
 				if cfg.Old, err = policy.Read(against); err != nil {
-					return usageError{err}
+					return usageError{Err: err}
 				}
-			}
-			if cfg.Window <= 0 || cfg.Buckets <= 0 || cfg.Top <= 0 {
-				return usage("--window, --buckets and --top must be above zero")
 			}
 			logs, err := openLogs(cmd.Context(), args)
 			defer logs.close()
@@ -57,7 +54,7 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 			_ = bar.Finish()
 			switch {
 			case errors.Is(err, replay.ErrNothing):
-				return usageError{err}
+				return usageError{Err: err}
 			case errors.Is(err, context.Canceled):
 				return errInterrupted
 			case err != nil:
@@ -70,18 +67,14 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 			return nil
 		},
 	}
-	f := c.Flags()
-	p.str(f, &file, "policy", envPolicy, defaultPolicy, "policy to try")
+	f := p.flags(c)
+	f.str(&file, "policy", envPolicy, defaultPolicy, "policy to evaluate")
 	f.StringVar(&against, "against", "", "policy to compare it with, for example the current one")
-	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
-	f.IntVar(&cfg.Top, "top", 10, "so many of the keys with the most refusals")
-	f.DurationVar(
-		&cfg.Window,
-		"window",
-		replay.DefaultWindow,
-		"how far to put lines in order: logs are written when requests end, and are judged by when they came",
-	)
-	f.IntVar(&cfg.Buckets, "buckets", replay.DefaultBuckets, "live buckets there is room for")
+	f.json(&asJSON)
+	f.number(&cfg.Top, "top", "", 10, 1, 0, "number of keys to print, those with the most refusals first")
+	f.duration(&cfg.Window, "window", "", replay.DefaultWindow, 1, 0,
+		"span of reordering: log lines are written when requests end, and evaluated by their start")
+	f.number(&cfg.Buckets, "buckets", "", replay.DefaultBuckets, 1, 0, "maximum number of live buckets")
 	return c
 }
 
@@ -105,7 +98,7 @@ func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 				return logs, err
 			}
 			if err != nil {
-				return logs, usageError{err}
+				return logs, usageError{Err: err}
 			}
 		}
 		logs.files, logs.names = append(logs.files, f), append(logs.names, name)
@@ -144,8 +137,7 @@ func (p *program) progress(size int64) *progressbar.ProgressBar {
 	if !p.onTerminal() {
 		return progressbar.DefaultBytesSilent(size)
 	}
-	return progressbar.NewOptions64(
-		size,
+	return progressbar.NewOptions64(size,
 		progressbar.OptionSetWriter(p.errOut),
 		progressbar.OptionShowBytes(true),
 		progressbar.OptionSetDescription("replaying"),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -8,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -19,25 +18,14 @@ import (
 )
 
 func (p *program) saleCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "sale",
-		Short: "Create, show and change sales",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	o := p.adminFlags(c)
-	c.AddCommand(
-		o.saleCreate(),
-		o.saleList(),
-		o.completesSale(o.saleShow()),
-		o.completesSale(o.saleAudit()),
-		o.completesSale(o.saleRebuild()),
-		o.completesSale(o.saleRestock()),
-		o.completesSale(o.saleSwitch("pause", "Stop accepting orders until resume")),
-		o.completesSale(o.saleSwitch("resume", "Accept orders again")),
-		o.completesSale(o.saleSwitch("open", "Open a sale now that was to open later")),
-		o.completesSale(o.saleSwitch("close", "Close the sale permanently")),
-	)
-	return c
+	o := &adminClient{p: p}
+	return o.adminCommand(
+		&cobra.Command{Use: "sale", Short: "Create, show and change sales"},
+		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(),
+		o.saleSwitch("pause", "Stop accepting orders until resume"),
+		o.saleSwitch("resume", "Accept orders again"),
+		o.saleSwitch("open", "Open a sale now that was to open later"),
+		o.saleSwitch("close", "Close the sale permanently"))
 }
 
 func (o *adminClient) saleCreate() *cobra.Command {
@@ -50,45 +38,32 @@ func (o *adminClient) saleCreate() *cobra.Command {
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var bad problems
-			var err error
-			now := time.Now()
-			if s.Price, err = parsePrice(price); err != nil {
-				bad.add("--price: %v", err)
-			}
-			if s.OpensAt, err = parseWhen(opens, now); err != nil {
-				bad.add("--opens: %v", err)
-			}
-			if closes != "" {
-				at, err := parseWhen(closes, now)
-				if err != nil {
-					bad.add("--closes: %v", err)
-				}
-				s.ClosesAt = &at
-			}
-			if s.PerBuyer < 1 { // the API's default is 1
-				bad.add("--per-buyer must be at least 1")
-			}
-			if err := bad.err(); err != nil {
-				return err
-			}
-			return o.sale(cmd.Context(), client.Request{Method: http.MethodPost, Path: "/admin/v1/sales", Body: s})
+			return o.sale(cmd.Context(), post(adminPath("sales"), s))
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&s.ID, "id", "", "name of the sale in URLs: letters, digits, '.', '_', '-' (default: one is made)")
-	f.StringVar(&s.Title, "title", "", "what buyers read")
+	f := o.p.flags(c)
+	f.StringVar(&s.ID, "id", "", "name of the sale in URLs: letters, digits, '.', '_', '-' (default: generated)")
+	f.StringVar(&s.Title, "title", "", "title that buyers see")
 	f.Int64Var(&s.Stock, "stock", 0, "units on sale")
-	f.IntVar(&s.PerBuyer, "per-buyer", 1, "units one buyer may hold")
+	f.number(&s.PerBuyer, "per-buyer", "", 1, 1, 0, "units that one buyer may hold") // the API takes 0 for 1
 	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
-	f.StringVar(&opens, "opens", "0s", "when it opens: RFC 3339, or how long from now")
-	f.DurationVar(
-		&s.Hold,
-		"hold",
-		0,
-		"how long an order may stay unpaid before it is cancelled and its unit sold again, such as 15m (default: for ever)",
-	)
-	f.StringVar(&closes, "closes", "", "when it closes: RFC 3339, or how long from now (default: never)")
+	f.StringVar(&opens, "opens", "0s", "opening time: RFC 3339, or a duration from now")
+	f.DurationVar(&s.Hold, "hold", 0,
+		"time after which an unpaid order is cancelled and its unit is sold again, such as 15m (default: no limit)")
+	f.StringVar(&closes, "closes", "", "closing time: RFC 3339, or a duration from now (default: never)")
+	f.check(func(bad *problems) {
+		var err error
+		now := time.Now()
+		s.Price, err = parsePrice(price)
+		bad.check("--price", err)
+		s.OpensAt, err = parseWhen(opens, now)
+		bad.check("--opens", err)
+		if closes != "" {
+			at, err := parseWhen(closes, now)
+			bad.check("--closes", err)
+			s.ClosesAt = &at
+		}
+	})
 	return c
 }
 
@@ -99,20 +74,8 @@ func (o *adminClient) saleList() *cobra.Command {
 		Example: `  sluice sale list
   sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var answer struct {
-				Sales []client.AdminSale `json:"sales"`
-			}
-			raw, err := o.get(cmd.Context(), "/admin/v1/sales", &answer)
-			if err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
-				table(w, "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE", func(t io.Writer) {
-					for _, s := range answer.Sales {
-						fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.State, count(s.Left), s.Stock, stamp(&s.OpensAt), s.Title)
-					}
-				})
-			})
+			return printList(cmd.Context(), o, adminPath("sales"), "sales", "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE",
+				func(s client.AdminSale) []any { return []any{s.ID, s.State, s.Left, s.Stock, s.OpensAt, s.Title} })
 		},
 	}
 }
@@ -124,7 +87,7 @@ func (o *adminClient) saleShow() *cobra.Command {
 		Example: `  sluice sale show shoe`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.sale(cmd.Context(), client.Request{Method: http.MethodGet, Path: salePath(args[0])})
+			return o.sale(cmd.Context(), get(adminPath("sales", args[0])))
 		},
 	}
 }
@@ -136,10 +99,7 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.sale(
-				cmd.Context(),
-				client.Request{Method: http.MethodPost, Path: salePath(args[0]) + "/" + verb, Body: struct{}{}},
-			)
+			return o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
 		},
 	}
 }
@@ -154,32 +114,20 @@ func (o *adminClient) saleRestock() *cobra.Command {
   sluice sale restock shoe --add 100 --key second-delivery     adds them once, however often it is repeated`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if add < 1 {
-				return usage("--add must be at least 1")
-			}
-			if key == "" {
-				key = rand.Text()
-			}
-			err := o.sale(
-				cmd.Context(),
-				client.Request{
-					Method: http.MethodPost,
-					Path:   salePath(args[0]) + "/restock",
-					Body:   map[string]int64{"add": add},
-					Key:    key,
-				},
-			)
-			if p, answered := errors.AsType[*client.Problem](
-				err,
-			); err != nil &&
-				(!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
-				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, key)
+			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
+			request.Key = cmp.Or(key, rand.Text())
+			err := o.sale(cmd.Context(), request)
+			p, answered := errors.AsType[*client.Problem](err)
+			if err != nil && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
+				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, request.Key)
 			}
 			return err
 		},
 	}
-	c.Flags().Int64Var(&add, "add", 0, "units to add")
-	c.Flags().StringVar(&key, "key", "", "names this restock: the same name again adds nothing (default: a new name)")
+	f := o.p.flags(c)
+	f.Int64Var(&add, "add", 0, "units to add")
+	within(f, &add, "add", 1, 0)
+	f.StringVar(&key, "key", "", "idempotency key: a restock with a used key adds nothing (default: a new key)")
 	return c
 }
 
@@ -193,96 +141,61 @@ func (o *adminClient) saleAudit() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r client.Audit
 			done := o.p.waiting("counting every unit of " + args[0])
-			raw, err := o.get(cmd.Context(), salePath(args[0])+"/audit", &r)
+			var raw json.RawMessage
+			err := o.do(cmd.Context(), get(adminPath("sales", args[0], "audit")), &raw)
 			done()
 			if err != nil {
 				return err
 			}
-			err = o.show(raw, func(w io.Writer) {
-				t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-				for _, row := range []struct {
-					name string
-					n    int64
-				}{{"left", r.Left}, {"ready", r.Ready}, {"delayed", r.Delayed}, {"leased", r.Leased}, {"ordered", r.Ordered}, {"dead", r.Dead}, {"stock", r.Stock}} {
-					fmt.Fprintf(t, "%s\t%d\t\n", row.name, row.n)
-				}
-				t.Flush()
-				if r.Returning > 0 {
-					fmt.Fprintf(w, "%d of the ordered are cancelled, and their units on the way back\n", r.Returning)
-				}
-				if r.Balanced {
-					fmt.Fprintln(w, "balanced")
-				}
-				if r.Unbacked > 0 {
-					fmt.Fprintf(
-						w,
-						"besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n",
-						r.Unbacked,
-					)
-				}
-				for _, d := range r.Differences {
-					fmt.Fprintln(w, d)
-				}
-				for _, d := range r.Orders {
-					fmt.Fprintf(w, "order %s of %q: %s, and %s\n", d.OrderID, d.Buyer, d.Found, d.Missing)
-				}
-			})
-			if err == nil && !r.Balanced {
-				err = fmt.Errorf("sale %s does not balance", args[0])
+			if err := json.Unmarshal(raw, &r); err != nil {
+				return err
 			}
-			return err
+			if err := o.show(raw, func(w io.Writer) { printAudit(w, r) }); err != nil || r.Balanced {
+				return err
+			}
+			return fmt.Errorf("sale %s does not balance", args[0])
 		},
+	}
+}
+
+func printAudit(w io.Writer, r client.Audit) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "left\t%d\t\nready\t%d\t\ndelayed\t%d\t\nleased\t%d\t\n", r.Left, r.Ready, r.Delayed, r.Leased)
+	fmt.Fprintf(t, "ordered\t%d\t\ndead\t%d\t\nstock\t%d\t\n", r.Ordered, r.Dead, r.Stock)
+	t.Flush()
+	if r.Returning > 0 {
+		fmt.Fprintf(w, "%d of the ordered are cancelled, and their units on the way back\n", r.Returning)
+	}
+	if r.Balanced {
+		fmt.Fprintln(w, "balanced")
+	}
+	if r.Unbacked > 0 {
+		fmt.Fprintf(w, "besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n",
+			r.Unbacked)
+	}
+	for _, d := range r.Differences {
+		fmt.Fprintln(w, d)
+	}
+	for _, d := range r.Orders {
+		fmt.Fprintf(w, "order %s of %q: %s, and %s\n", d.OrderID, d.Buyer, d.Found, d.Missing)
 	}
 }
 
 // sale sends a request that returns the sale, and prints it.
 func (o *adminClient) sale(ctx context.Context, r client.Request) error {
-	var raw json.RawMessage
-	if err := o.do(ctx, r, &raw); err != nil {
-		return err
-	}
 	var s client.AdminSale
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("%s does not answer as a sluice: %w", o.base, err)
-	}
-	return o.show(raw, func(w io.Writer) { printSale(w, s) })
-}
-
-func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
-
-func printSale(w io.Writer, s client.AdminSale) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(
-		t,
-		"id\t%s\ntitle\t%s\nprice\t%s\nstate\t%s\nstock\t%d\nleft\t%s\n",
-		s.ID,
-		s.Title,
-		priceText(s.Price),
-		s.State,
-		s.Stock,
-		count(s.Left),
-	)
-	fmt.Fprintf(t, "sold\t%d\nper buyer\t%d\nopens\t%s\n", s.Sold, s.PerBuyer, s.OpensAt.UTC().Format(time.RFC3339))
-	if s.Hold != "" && s.Hold != "0s" {
-		fmt.Fprintf(t, "hold\t%s\n", s.Hold)
-	}
-	if s.ClosesAt != nil {
-		fmt.Fprintf(t, "closes\t%s\n", s.ClosesAt.UTC().Format(time.RFC3339))
-	}
-	if s.PausedBy != "" {
-		fmt.Fprintf(t, "paused by\t%s\n", s.PausedBy)
-	}
-	if s.DrainSeconds != nil {
-		fmt.Fprintf(t, "in SQL within\t%s\n", span(s.DrainSeconds))
-	}
-	t.Flush()
-}
-
-func count(n *int64) string {
-	if n == nil {
-		return "?"
-	}
-	return strconv.FormatInt(*n, 10)
+	return o.print(ctx, r, &s, func(w io.Writer) {
+		if s.Hold == "0s" {
+			s.Hold = ""
+		}
+		drain := ""
+		if s.DrainSeconds != nil {
+			drain = cell(seconds(*s.DrainSeconds))
+		}
+		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", s.State, "stock", s.Stock, "left", s.Left,
+			"sold", s.Sold, "per buyer", s.PerBuyer, "opens", s.OpensAt, "hold", s.Hold, "closes", s.ClosesAt,
+			"paused by", s.PausedBy, "in SQL within", drain)
+	})
 }
 
 // parseWhen reads a time, or a duration from now.

@@ -22,6 +22,7 @@ func (p *program) tokenCommand() *cobra.Command {
 	var user, data, kid, keys string
 	var ttl time.Duration
 	var asJSON bool
+	var signer *token.Signer
 	c := &cobra.Command{
 		Use:   "token --user U",
 		Short: "Print a signed token for a buyer",
@@ -32,20 +33,6 @@ private key of that file, else with the secret in the data directory of "sluice 
   curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
   sluice token --user ann --token-keys private.json --kid 2026-11`,
 		RunE: func(*cobra.Command, []string) error {
-			var bad problems
-			if err := sale.ValidateBuyer(user); err != nil {
-				bad.add("--user: %v", err)
-			}
-			if ttl <= 0 {
-				bad.add("--ttl must be positive")
-			}
-			signer, err := p.signer(data, keys, kid)
-			if err != nil {
-				bad.add("%v", err)
-			}
-			if err := bad.err(); err != nil {
-				return err
-			}
 			signed, err := signer.Sign(user, ttl)
 			if err != nil {
 				return err
@@ -57,19 +44,20 @@ private key of that file, else with the secret in the data directory of "sluice 
 			return nil
 		},
 	}
-	c.Flags().StringVar(&user, "user", "", "the buyer, the token's sub")
-	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is valid")
-	p.str(
-		c.Flags(),
-		&keys,
-		"token-keys",
-		envKeys,
-		"",
-		"JWK Set file with the private key to sign with, or a file with one JWK",
-	)
-	c.Flags().StringVar(&kid, "kid", "", "which key of that file signs")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, with when it expires")
-	p.str(c.Flags(), &data, "data", envData, defaultData, "data directory of sluice up")
+	f := p.flags(c)
+	f.StringVar(&user, "user", "", "the buyer, the token's sub")
+	f.duration(&ttl, "ttl", "", time.Hour, 1, 0, "how long the token is valid")
+	f.str(&keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
+	f.StringVar(&kid, "kid", "", "key of --token-keys that signs")
+	f.json(&asJSON)
+	f.str(&data, "data", envData, defaultData, dataHelp)
+	f.check(func(bad *problems) {
+		bad.check("--user", sale.ValidateBuyer(user))
+		var err error
+		if signer, err = p.signer(data, keys, kid); err != nil {
+			bad.add("%v", err)
+		}
+	})
 	return c
 }
 
@@ -78,7 +66,7 @@ func (p *program) signer(data, keys, kid string) (*token.Signer, error) {
 	secret := p.getenv(envSecret)
 	switch {
 	case kid != "" && keys == "":
-		return nil, errors.New("--kid names a key of a file: give that one with --token-keys")
+		return nil, errors.New("--kid selects a key of a file: name the file with --token-keys")
 	case keys != "" && (kid != "" || secret == ""):
 		text, err := token.ReadFile(keys)
 		if err != nil {

@@ -1,37 +1,36 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"sluice/backend/events/webhook"
-	"sluice/backend/queue"
+	"sluice/backend/admin"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/gateway"
 	"sluice/gateway/policy"
+	"sluice/internal/assemble"
 	"sluice/internal/token"
 	"sluice/lua"
 )
 
-type upConfig struct {
-	backendConfig
-	groupConfig
+// upFlags configure `up`.
+type upFlags struct {
+	backendFlags
+	group        groupFlags
 	data, policy string
 }
 
-// embedded reports which stores run inside this process.
-func (cfg upConfig) embedded() (redis, database bool) { return cfg.redisURL == "", cfg.database == "" }
-
 func (p *program) upCommand() *cobra.Command {
-	var cfg upConfig
+	var cfg upFlags
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in one process with a demo sale, without other servers",
@@ -43,67 +42,37 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
 	}
-	f := c.Flags()
-	p.str(f, &cfg.listen, "listen", envListen, defaultListen, "where buyers are answered, host:port")
-	p.str(f, &cfg.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port")
-	p.journalFlags(f, &cfg.journal)
-	p.groupFlags(f, &cfg.groupConfig)
-	p.str(f, &cfg.data, "data", envData, defaultData, "directory for secrets and the database")
-	p.str(
-		f,
-		&cfg.redisURL,
-		"redis",
-		envRedis,
-		"",
-		"a real Redis instead of the embedded one, redis://host:port/db, or redis://sentinel:26379/db?master_name=NAME",
-	)
-	p.str(
-		f,
-		&cfg.database,
-		"database",
-		envDatabase,
-		"",
-		"a database instead of SQLite in the data directory, postgres://... or sqlite:...",
-	)
-	p.queueFlags(f, &cfg.backendConfig)
-	p.pageFlags(f, &cfg.backendConfig)
-	p.consoleFlags(f, &cfg.backendConfig)
-	p.str(
-		f,
-		&cfg.policy,
-		"policy",
-		envPolicy,
-		"",
-		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)",
-	)
+	f := p.flags(c)
+	f.backend(c, &cfg.backendFlags)
+	f.groups(&cfg.group)
+	f.str(&cfg.data, "data", envData, defaultData, "directory for secrets and the database")
+	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or "+
+		"redis://sentinel:26379/db?master_name=NAME")
+	f.str(&cfg.stores.Database, "database", envDatabase, "",
+		"a database instead of SQLite in the data directory, postgres://... or sqlite:...")
+	f.str(&cfg.policy, "policy", envPolicy, "",
+		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
+	f.check(func(bad *problems) {
+		if cfg.stores.Redis != "" {
+			bad.checkRedis("--redis", cfg.stores.Redis)
+		} else if cfg.cfg.Replicas > 0 {
+			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", cfg.cfg.Replicas)
+		}
+		cfg.group.vapid, cfg.group.contact = p.getenv(envVAPID), cmp.Or(cfg.group.contact, unknownContact)
+		cfg.group.finish(p.getenv, bad)
+		if cfg.policy == "" && isFile(defaultPolicy) {
+			cfg.policy = defaultPolicy
+		}
+		if cfg.policy != "" {
+			if _, err := policy.Read(cfg.policy); err != nil {
+				bad.add("%v", err)
+			}
+		}
+	})
 	return c
 }
 
-func (p *program) up(ctx context.Context, cfg upConfig) error {
-	var bad problems
-	bad.checkListen("listen", cfg.listen)
-	bad.checkListen("admin", cfg.admin)
-	cfg.backendConfig.webPush = p.webPushEnv()
-	cfg.groupConfig.webPush.webPushKeys = cfg.backendConfig.webPush
-	if cfg.groupConfig.webPush.contact == "" {
-		cfg.groupConfig.webPush.contact = unknownContact
-	}
-	bad.checkGroups(cfg.groupConfig)
-	if cfg.redisURL != "" {
-		bad.checkRedis("--redis", cfg.redisURL)
-	}
-	if cfg.policy == "" && isFile("lua/policy.lua") {
-		cfg.policy = "lua/policy.lua"
-	}
-	if cfg.policy != "" {
-		if err := policy.Check(cfg.policy); err != nil {
-			bad.add("%v", err)
-		}
-	}
-	if err := bad.err(); err != nil {
-		return err
-	}
-
+func (p *program) up(ctx context.Context, cfg upFlags) error {
 	data := dataDir(cfg.data)
 	unlock, err := data.open()
 	if err != nil {
@@ -113,61 +82,51 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
 	}
-	ownRedis, ownDatabase := cfg.embedded()
-	cfg.journal.dir = data.path(journalFolder)
-	var identify guard.Identify
-	if ownRedis {
-		identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
-	}
+	ownRedis, ownDatabase := cfg.stores.Redis == "", cfg.stores.Database == ""
 	if ownDatabase {
-		cfg.database = "sqlite:" + data.path(databaseFile)
+		cfg.stores.Database = "sqlite:" + data.path(databaseFile)
 	}
 	if ownRedis {
-		embedded, err := startEmbeddedRedis(ctx)
+		url, stop, err := assemble.StartEmbeddedRedis(ctx)
 		if err != nil {
 			return err
 		}
-		defer embedded.stop()
-		cfg.redisURL = embedded.url
+		defer stop()
+		cfg.stores.Redis = url
+		cfg.stores.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
 	}
-
-	cfg.backendConfig.hooks = cfg.groupConfig.hooks
-	cfg.practice = []string{demoSale}
-	cfg.filesPerStream = 3 // to the gateway, from there to the API, and there
-	w := workerConfig{concurrency: 2, batch: 500}
-	cfg.blocking = cfg.shards*w.concurrency + 3*groupBlocking + pageBlocking
-	log := p.logger()
-	tracer, err := p.openTracer(ctx, "sluice", log)
+	log, registry := p.logger(), newRegistry()
+	work := assemble.WorkerConfig{Concurrency: 2, Batch: 500, Counters: worker.NewCounters(registry)}
+	cfg.stores.Queue.OnReclaim = work.Counters.Reclaimed
+	cfg.stores.Blocking += cfg.stores.Shards*work.Concurrency + len(assemble.Groups)*assemble.GroupBlocking
+	s, closeStores, err := p.openStores(ctx, "sluice", cfg.stores)
 	if err != nil {
 		return err
 	}
-	defer tracer.Close()
-	registry := newRegistry()
-	counters := worker.NewCounters(registry)
-	s, err := openStores(ctx, log, cfg.storesConfig, identify, queue.Config{OnReclaim: counters.Reclaimed})
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	s.trace(tracer)
+	defer closeStores()
+	defer cfg.group.cfg.Webhooks.Client.Close()
 	if ownRedis {
-		if _, err := restoreUndelivered(ctx, data, s.sql.Orders, s.pushRaw); err != nil {
+		if err := restoreUndelivered(ctx, data, s); err != nil {
 			return err
 		}
 	}
-	b, err := newBackend(cfg.backendConfig, log, s, registry)
+	cfg.cfg.Registry, cfg.cfg.Practice = registry, []string{demoSale}
+	cfg.cfg.Journal.Dir = data.path(journalDir)
+	cfg.cfg.FilesPerStream = 3 // to the gateway, from there to the API, and there
+	b, err := assemble.NewBackend(s, cfg.cfg)
 	if err != nil {
 		return err
 	}
-	if err := b.verify(ctx); err != nil {
+	if err := b.Verify(ctx); err != nil {
 		return err
 	}
-	if err := b.service.RunOnce(ctx); err != nil {
+	if err := b.Admin.RunOnce(ctx); err != nil {
 		return err
 	}
-	if err := createDemo(ctx, b); err != nil {
+	if err := createDemo(ctx, b.Admin); err != nil {
 		return err
 	}
+	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
 
 	front, err := listen(ctx, "listen", cfg.listen)
 	if err != nil {
@@ -182,17 +141,11 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 	edge, err := gateway.New(gateway.Config{
-		Listen:            cfg.listen,
-		Upstreams:         []string{"http://" + behind.Addr().String()},
-		PolicyPath:        cfg.policy,
-		PolicySource:      lua.Policy,
-		Secret:            cfg.secret,
-		Logger:            log,
-		Registry:          b.own,
-		SaleNotifications: true,
+		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret,
+		PolicyPath: cfg.policy, PolicySource: lua.Policy, Logger: log, Registry: b.Own, SaleNotifications: true,
 	})
 	if err != nil {
-		return usageError{err}
+		return usage("%w", err)
 	}
 	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr())}
 	if err := data.setServer(where); err != nil {
@@ -202,82 +155,91 @@ func (p *program) up(ctx context.Context, cfg upConfig) error {
 		return err
 	}
 
-	err = runStages(ctx,
-		stage{"worker", func(ctx context.Context) error {
-			work, stop := context.WithCancel(context.WithoutCancel(ctx))
-			defer stop()
+	stages := []assemble.Stage{{Name: "worker", Run: func(ctx context.Context) error {
+		working, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		context.AfterFunc(ctx, func() {
 			if ownRedis { // what it holds is gone with the process
-				context.AfterFunc(ctx, func() { awaitIdle(work, log, s.shards()); stop() })
-			} else {
-				context.AfterFunc(ctx, stop)
+				s.AwaitIdle(working)
 			}
-			return runWorker(work, log, s, w, counters)
-		}},
-		stage{"points", func(ctx context.Context) error { return runPoints(ctx, log, s, cfg.groupConfig, b.events) }},
-		stage{"webhooks", func(ctx context.Context) error {
-			return runWebhooks(ctx, log, s, cfg.groupConfig.hooks, b.events, webhook.NewCounters(registry))
-		}},
-		stage{"web-push", func(ctx context.Context) error {
-			return runWebPush(ctx, log, s, cfg.groupConfig.webPush, b.events, registry)
-		}},
-		stage{"backend", func(ctx context.Context) error { return b.run(ctx, behind, admin) }},
-		stage{"gateway", func(ctx context.Context) error { return edge.Serve(ctx, front) }},
-	)
+			stop()
+		})
+		return s.RunWorker(working, work)
+	}}}
+	for _, group := range assemble.Groups {
+		stages = append(stages, assemble.Stage{Name: group, Run: func(ctx context.Context) error {
+			return s.RunGroup(ctx, group, cfg.group.cfg)
+		}})
+	}
+	err = assemble.RunStages(ctx, append(stages,
+		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, behind, admin) }},
+		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, front) }}))
 	if ownRedis {
-		save, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, saveUndelivered(save, data, b.stock, s.sql.Sales))
+		err = errors.Join(err, saveUndelivered(ctx, data, b))
 	}
 	return err
+}
+
+// saveUndelivered writes down the orders that the embedded Redis still holds.
+func saveUndelivered(ctx context.Context, data dataDir, b *assemble.Backend) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	text, err := b.Undelivered(ctx)
+	if err != nil {
+		return err
+	}
+	return data.write(undeliveredFile, text)
+}
+
+// restoreUndelivered queues what saveUndelivered wrote down.
+func restoreUndelivered(ctx context.Context, data dataDir, s *assemble.Stores) error {
+	text, err := data.read(undeliveredFile)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if err := s.RestoreUndelivered(ctx, []byte(text)); err != nil {
+		return fmt.Errorf("%s: %w", data.path(undeliveredFile), err)
+	}
+	return nil
 }
 
 // unknownContact is the contact for push services without --web-push-contact. Some of them require one that exists.
 const unknownContact = "mailto:nobody@example.com"
 
-func (p *program) fillSecrets(cfg *upConfig, data dataDir) error {
-	if cfg.backendConfig.webPush.vapid == "" {
-		key, err := data.vapid()
-		if err != nil {
-			return fmt.Errorf("data directory: %w", err)
-		}
-		cfg.backendConfig.webPush.vapid, cfg.groupConfig.webPush.vapid = key, key
-	}
-	cfg.userRate, cfg.limitRedisURL = p.getenv(envUserRate), p.getenv(envLimitRedis)
-	cfg.paymentSecret = p.getenv(envPayment)
+// fillSecrets takes the secrets from the environment, else from the data directory, where it generates them, and
+// checks all settings.
+func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
 	for _, s := range []struct {
 		to        *string
 		env, file string
-	}{{&cfg.secret, envSecret, tokenSecretFile}, {&cfg.adminToken, envAdminToken, adminTokenFile}} {
+		generate  func() (string, error)
+	}{
+		{&cfg.secret, envSecret, tokenSecretFile, newSecret},
+		{&cfg.cfg.AdminToken, envAdminToken, adminTokenFile, newSecret},
+		{&cfg.vapid, envVAPID, vapidFile, newVAPID},
+	} {
 		if *s.to = p.getenv(s.env); *s.to != "" {
 			continue
 		}
 		var err error
-		if *s.to, err = data.secret(s.file); err != nil {
+		if *s.to, err = data.secret(s.file, s.generate); err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
 	}
-	return cfg.check2()
-}
-
-// embeddedURL stands for the Redis that up brings itself.
-const embeddedURL = "redis://embedded"
-
-// check2 is check without the stores that up brings itself.
-func (cfg upConfig) check2() error {
-	c := cfg.backendConfig
-	if c.redisURL == "" {
-		c.redisURL = embeddedURL
-	}
-	if c.database == "" {
-		c.database = "embedded"
-	}
-	return c.check()
+	cfg.group.vapid, cfg.private = cfg.vapid, cfg.group.private
+	var bad problems
+	cfg.finish(p.getenv, &bad)
+	cfg.group.finish(p.getenv, &bad)
+	return bad.err()
 }
 
 const demoSale = "demo"
 
-func createDemo(ctx context.Context, b *backend) error {
-	_, err := b.service.Create(ctx, "sluice up", sale.Sale{
+func createDemo(ctx context.Context, sales *admin.Service) error {
+	_, err := sales.Create(ctx, "sluice up", sale.Sale{
 		ID:       demoSale,
 		Title:    "Demo: the last hundred",
 		Price:    sale.Price{Amount: 1999, Currency: "EUR"},
@@ -301,7 +263,15 @@ func reachable(a net.Addr) string {
 	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 }
 
-func (p *program) printWelcome(cfg upConfig, at server, ownRedis, ownDatabase bool) error {
+// consoleToken describes where to find the token for the admin console of sluice up.
+func (p *program) consoleToken(data string) string {
+	if p.getenv(envAdminToken) != "" {
+		return envAdminToken
+	}
+	return dataDir(data).path(adminTokenFile)
+}
+
+func (p *program) printWelcome(cfg upFlags, at server, ownRedis, ownDatabase bool) error {
 	key, err := token.NewKey(cfg.secret)
 	if err != nil {
 		return usage("%w", err)
@@ -323,43 +293,12 @@ Buy one unit and query the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, consoleToken(p, cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
-	switch {
-	case ownRedis && ownDatabase:
-		fmt.Fprintln(
-			p.out,
-			"The embedded Redis and SQLite are for one machine. A power failure may lose the orders of the last second.",
-		)
-	case ownRedis:
-		fmt.Fprintln(p.out, "The embedded Redis is for one machine. A power failure may lose the orders of the last second.")
-	case ownDatabase:
-		fmt.Fprintln(p.out, "The embedded SQLite is for one machine.")
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+	if ownRedis || ownDatabase {
+		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
+	}
+	if ownRedis {
+		fmt.Fprintln(p.out, "A power failure may lose the orders of the last second.")
 	}
 	return nil
-}
-
-// awaitIdle waits until the queue is empty, at most ten seconds.
-func awaitIdle(ctx context.Context, log *slog.Logger, q queue.Shards) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
-		stats, err := q.Stats(ctx)
-		if err == nil && stats.Ready+stats.Delayed+stats.Leased == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			log.Warn(
-				"the queue is not empty; its orders stay in the data directory for the next start",
-				"ready",
-				stats.Ready,
-				"delayed",
-				stats.Delayed,
-				"leased",
-				stats.Leased,
-			)
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

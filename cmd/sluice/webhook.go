@@ -1,90 +1,51 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/client"
 )
 
-type webhookJSON struct {
-	ID               string     `json:"id"`
-	URL              string     `json:"url"`
-	Title            string     `json:"title"`
-	Types            []string   `json:"types"`
-	Sales            []string   `json:"sales"`
-	Strict           bool       `json:"strict"`
-	State            string     `json:"state"`
-	Reason           string     `json:"reason"`
-	CreatedAt        time.Time  `json:"created_at"`
-	CreatedBy        string     `json:"created_by"`
-	OldSecretUntil   *time.Time `json:"old_secret_until"`
-	FailingSince     *time.Time `json:"failing_since"`
-	HeldUntil        *time.Time `json:"held_until"`
-	Waiting          int64      `json:"waiting"`
-	Failed           int64      `json:"failed"`
-	OldestAgeSeconds float64    `json:"oldest_age_seconds"`
-	Secret           string     `json:"secret"`
-}
-
-func (w webhookJSON) stateText() string {
-	switch {
-	case w.State == "active" && w.FailingSince != nil:
-		return "failing"
-	default:
-		return w.State
-	}
-}
-
 func (p *program) webhookCommand() *cobra.Command {
-	c := &cobra.Command{
+	o := &adminClient{p: p}
+	return o.adminCommand(&cobra.Command{
 		Use:   "webhook",
 		Short: "Notify other systems of orders by signed HTTP POSTs: endpoints and deliveries",
 		Long: `sluice posts every selected order event (created, paid, cancelled) to each endpoint, signed as
 Standard Webhooks specifies, and retries for about a day until the endpoint answers 2xx. See
 docs/webhooks.md.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	o := p.adminFlags(c)
-	c.AddCommand(
-		o.webhookAdd(),
-		o.webhookList(),
-		o.completesEndpoint(o.webhookShow(), 1),
-		o.completesEndpoint(o.webhookChange(), 1),
-		o.completesEndpoint(o.webhookTurn("pause", "keep deliveries until they are resumed"), 0),
-		o.completesEndpoint(o.webhookTurn("resume", "send again, also to one that is disabled or held"), 0),
-		o.completesEndpoint(
-			o.webhookRotate(),
-			1,
-		),
-		o.completesEndpoint(o.webhookRemove(), 0),
-		o.completesEndpoint(o.webhookPing(), 1),
-		o.completesEndpoint(o.webhookDeliveries(), 1),
-		o.completesEndpoint(o.webhookRedeliver(), 1),
-	)
-	return c
+	},
+		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
+		o.webhookPost("pause", "Keep deliveries until they are resumed", "the shop moves tonight"),
+		o.webhookPost("resume", "Send again, also to one that is disabled or held", "the shop moves tonight"),
+		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
+		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
 
-func webhookPath(id string) string { return "/admin/v1/webhooks/" + url.PathEscape(id) }
+// stateText returns the state of an endpoint for people.
+func stateText(e client.Endpoint) string {
+	if e.State == "active" && e.FailingSince != nil {
+		return "failing"
+	}
+	return e.State
+}
 
 // webhookFlagsOf are the settings of an endpoint as flags.
 func webhookFlagsOf(c *cobra.Command, title *string, types, sales *[]string, why *string) {
 	f := c.Flags()
-	f.StringVar(title, "title", "", "what it is, for people")
+	f.StringVar(title, "title", "", "description")
 	f.StringSliceVar(types, "type", nil, "order.created, order.paid or order.cancelled; repeatable (default: all)")
 	f.StringSliceVar(sales, "sale", nil, "only of this sale; repeatable (default: all)")
 	reasonFlag(c, why)
-}
-
-func reasonFlag(c *cobra.Command, why *string) {
-	c.Flags().StringVar(why, "reason", "", "reason for the admin log")
 }
 
 func (o *adminClient) webhookAdd() *cobra.Command {
@@ -98,40 +59,19 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{
-				"url":    args[0],
-				"title":  title,
-				"strict": strict,
-				"reason": why,
-				"types":  listOf(types),
-				"sales":  listOf(sales),
+				"url": args[0], "title": title, "strict": strict, "reason": why,
+				"types": append([]string{}, types...), "sales": append([]string{}, sales...),
 			}
-			var raw json.RawMessage
-			if err := o.call(cmd.Context(), http.MethodPost, "/admin/v1/webhooks", body, &raw); err != nil {
-				return err
-			}
-			var made webhookJSON
-			if err := json.Unmarshal(raw, &made); err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
+			var made client.Endpoint
+			return o.print(cmd.Context(), post(adminPath("webhooks"), body), &made, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is made. Its secret, which is not shown again:\n\n  %s\n", made.ID, made.Secret)
 			})
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
-	c.Flags().
-		BoolVar(
-			&strict, "strict", false,
-			"one delivery at a time, in the order of all events; else the events of each order are in order",
-		)
+	c.Flags().BoolVar(&strict, "strict", false,
+		"send one delivery at a time, in the order of all events (default: in order per order)")
 	return c
-}
-
-func listOf(items []string) []string {
-	if items == nil {
-		return []string{}
-	}
-	return items
 }
 
 func (o *adminClient) webhookList() *cobra.Command {
@@ -140,30 +80,10 @@ func (o *adminClient) webhookList() *cobra.Command {
 		Short:   "List the endpoints and their waiting deliveries",
 		Example: `  sluice webhook list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var answer struct {
-				Webhooks []webhookJSON `json:"webhooks"`
-			}
-			raw, err := o.get(cmd.Context(), "/admin/v1/webhooks", &answer)
-			if err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
-				table(w, "ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(t io.Writer) {
-					for _, e := range answer.Webhooks {
-						fmt.Fprintf(
-							t,
-							"%s\t%s\t%d\t%s\t%d\t%s\t%s\n",
-							e.ID,
-							e.stateText(),
-							e.Waiting,
-							span(&e.OldestAgeSeconds),
-							e.Failed,
-							e.URL,
-							e.Title,
-						)
-					}
+			return printList(cmd.Context(), o, adminPath("webhooks"), "webhooks",
+				"ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(e client.Endpoint) []any {
+					return []any{e.ID, stateText(e), e.Waiting, seconds(e.OldestAgeSeconds), e.Failed, e.URL, e.Title}
 				})
-			})
 		},
 	}
 }
@@ -175,35 +95,13 @@ func (o *adminClient) webhookShow() *cobra.Command {
 		Example: `  sluice webhook show ep_k3jx5`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var e webhookJSON
-			raw, err := o.get(cmd.Context(), webhookPath(args[0]), &e)
-			if err != nil {
-				return err
-			}
-			return o.show(raw, func(w io.Writer) {
-				table(w, "FIELD\tVALUE", func(t io.Writer) {
-					every := func(items []string) string {
-						if len(items) == 0 {
-							return "all"
-						}
-						return strings.Join(items, ", ")
-					}
-					for _, row := range [][2]string{
-						{"endpoint", e.ID}, {"url", e.URL}, {"title", e.Title}, {"state", e.stateText()}, {"reason", e.Reason},
-						{"types", every(e.Types)}, {"sales", every(e.Sales)},
-						{"strict", strconv.FormatBool(e.Strict)}, {
-							"made", stamp(&e.CreatedAt) + " by " + e.CreatedBy,
-						}, {"waiting", strconv.FormatInt(e.Waiting, 10)},
-						{"oldest", span(&e.OldestAgeSeconds)}, {
-							"failed", strconv.FormatInt(e.Failed, 10),
-						}, {"failing since", stamp(e.FailingSince)}, {"held until", stamp(e.HeldUntil)},
-						{"old secret until", stamp(e.OldSecretUntil)},
-					} {
-						if row[1] != "" {
-							fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
-						}
-					}
-				})
+			var e client.Endpoint
+			return o.print(cmd.Context(), get(adminPath("webhooks", args[0])), &e, func(w io.Writer) {
+				fields(w, "endpoint", e.ID, "url", e.URL, "title", e.Title, "state", stateText(e), "reason", e.Reason,
+					"types", listed(e.Types), "sales", listed(e.Sales), "strict", e.Strict,
+					"made", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", e.Waiting,
+					"oldest", seconds(e.OldestAgeSeconds), "failed", e.Failed, "failing since", e.FailingSince,
+					"held until", e.HeldUntil, "old secret until", e.OldSecretUntil)
 			})
 		},
 	}
@@ -219,45 +117,39 @@ func (o *adminClient) webhookChange() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"reason": why}
-			for flag, value := range map[string]any{"url": target, "title": title} {
-				if cmd.Flags().Changed(flag) {
-					body[flag] = value
-				}
-			}
-			for flag, field := range map[string]struct {
+			for flag, setting := range map[string]struct {
 				name  string
-				items []string
-			}{"type": {"types", types}, "sale": {"sales", sales}} {
+				value any
+			}{
+				"url": {"url", target}, "title": {"title", title},
+				"type": {"types", append([]string{}, types...)}, "sale": {"sales", append([]string{}, sales...)},
+			} {
 				if cmd.Flags().Changed(flag) {
-					body[field.name] = listOf(field.items)
+					body[setting.name] = setting.value
 				}
 			}
-			return o.each(args, func(id string) (string, error) {
-				return "is changed", o.call(cmd.Context(), http.MethodPost, webhookPath(id)+"/change", body, nil)
+			return o.postEach(cmd.Context(), args, "is changed", body, func(id string) string {
+				return adminPath("webhooks", id, "change")
 			})
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
-	c.Flags().StringVar(&target, "url", "", "where it is posted to")
+	c.Flags().StringVar(&target, "url", "", "URL that events are posted to")
 	return c
 }
 
-func (o *adminClient) webhookTurn(verb, what string) *cobra.Command {
+// webhookPost is a command that posts to verb of the named endpoints. example is a reason.
+func (o *adminClient) webhookPost(verb, short, example string) *cobra.Command {
 	var why string
 	c := &cobra.Command{
 		Use:     verb + " ENDPOINT...",
-		Short:   strings.ToUpper(what[:1]) + what[1:],
-		Example: "  sluice webhook " + verb + ` ep_k3jx5 --reason "the shop moves tonight"`,
+		Short:   short,
+		Example: fmt.Sprintf("  sluice webhook %s ep_k3jx5 --reason %q", verb, example),
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.each(args, func(id string) (string, error) {
-				return "is " + verb + "d", o.call(
-					cmd.Context(),
-					http.MethodPost,
-					webhookPath(id)+"/"+verb,
-					map[string]string{"reason": why},
-					nil,
-				)
+			became := "is " + strings.TrimSuffix(verb, "e") + "ed"
+			return o.postEach(cmd.Context(), args, became, reason(why), func(id string) string {
+				return adminPath("webhooks", id, verb)
 			})
 		},
 	}
@@ -275,51 +167,16 @@ func (o *adminClient) webhookRotate() *cobra.Command {
   sluice webhook rotate ep_k3jx5 --keep 0s --reason "it was in a log"`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var answer map[string]string
-			if err := o.call(
-				cmd.Context(),
-				http.MethodPost,
-				webhookPath(args[0])+"/rotate",
-				map[string]string{"reason": why, "keep": keep.String()},
-				&answer,
-			); err != nil {
-				return err
-			}
-			return o.show(answer, func(w io.Writer) {
-				fmt.Fprintf(
-					w,
-					"The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n",
-					answer["keep"],
-					answer["secret"],
-				)
+			var answer struct{ Keep, Secret string }
+			body := map[string]string{"reason": why, "keep": keep.String()}
+			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "rotate"), body), &answer, func(w io.Writer) {
+				fmt.Fprintf(w, "The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n",
+					answer.Keep, answer.Secret)
 			})
 		},
 	}
 	reasonFlag(c, &why)
-	c.Flags().DurationVar(&keep, "keep", 24*time.Hour, "how long the old secret signs too; 0s: not any more")
-	return c
-}
-
-func (o *adminClient) webhookRemove() *cobra.Command {
-	var why string
-	c := &cobra.Command{
-		Use:     "remove ENDPOINT...",
-		Short:   "Remove endpoints with all their deliveries",
-		Example: `  sluice webhook remove ep_k3jx5 --reason "replaced"`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.each(args, func(id string) (string, error) {
-				return "is removed", o.call(
-					cmd.Context(),
-					http.MethodPost,
-					webhookPath(id)+"/remove",
-					map[string]string{"reason": why},
-					nil,
-				)
-			})
-		},
-	}
-	reasonFlag(c, &why)
+	c.Flags().DurationVar(&keep, "keep", 24*time.Hour, "how long the old secret also signs; 0s: not at all")
 	return c
 }
 
@@ -333,39 +190,136 @@ func (o *adminClient) webhookPing() *cobra.Command {
 		Example: `  sluice webhook ping ep_k3jx5`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var sent struct {
-				Delivery string `json:"delivery"`
-			}
-			if err := o.call(cmd.Context(), http.MethodPost, webhookPath(args[0])+"/ping", nil, &sent); err != nil {
+			var sent struct{ Delivery string }
+			if err := o.do(cmd.Context(), post(adminPath("webhooks", args[0], "ping"), nil), &sent); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), pingWait)
 			defer cancel()
+			path := adminPath("webhooks", args[0], "deliveries", sent.Delivery)
 			for {
-				d, raw, err := o.delivery(cmd.Context(), args[0], sent.Delivery)
-				if err != nil {
+				var raw json.RawMessage
+				if err := o.do(cmd.Context(), get(path), &raw); err != nil {
+					return err
+				}
+				var d deliveryJSON
+				if err := json.Unmarshal(raw, &d); err != nil {
 					return err
 				}
 				if d.State != "waiting" {
-					if err := o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) }); err != nil {
-						return err
+					err := o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) })
+					if err == nil && d.State != "delivered" {
+						err = fmt.Errorf("%s rejected it: %s", args[0], d.last())
 					}
-					if d.State != "delivered" {
-						return fmt.Errorf("%s did not take it: %s", args[0], d.last())
-					}
-					return nil
+					return err
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf(
-						"%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries %s)",
-						d.ID,
-						pingWait,
-						args[0],
-					)
+					return fmt.Errorf("%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries "+
+						"%s)", d.ID, pingWait, args[0])
 				case <-time.After(200 * time.Millisecond):
 				}
 			}
 		},
 	}
+}
+
+type deliveryJSON struct {
+	ID        string            `json:"id"`
+	State     string            `json:"state"`
+	Attempts  int               `json:"attempts"`
+	CreatedAt time.Time         `json:"created_at"`
+	DueAt     *time.Time        `json:"due_at"`
+	EndedAt   *time.Time        `json:"ended_at"`
+	Body      string            `json:"body"`
+	Log       []deliveryAttempt `json:"log"`
+}
+
+type deliveryAttempt struct {
+	Number  int64     `json:"number"`
+	At      time.Time `json:"at"`
+	Seconds seconds   `json:"seconds"`
+	Status  int       `json:"status"`
+	Error   string    `json:"error"`
+	Answer  string    `json:"answer"`
+}
+
+func (a deliveryAttempt) cells() []any {
+	return []any{a.Number, a.At, a.Seconds, a.Status, a.Error, fmt.Sprintf("%.200q", a.Answer)}
+}
+
+// last describes the result of the last attempt.
+func (d deliveryJSON) last() string {
+	if len(d.Log) == 0 {
+		return d.State
+	}
+	a := d.Log[len(d.Log)-1]
+	return cmp.Or(a.Error, fmt.Sprintf("it answered %d within %s", a.Status, a.Seconds))
+}
+
+func (o *adminClient) webhookDeliveries() *cobra.Command {
+	var page pageFlags
+	var state string
+	c := &cobra.Command{
+		Use:   "deliveries ENDPOINT [DELIVERY]",
+		Short: "List the deliveries to an endpoint, newest first; or show the attempts of one",
+		Example: `  sluice webhook deliveries ep_k3jx5 --state failed
+  sluice webhook deliveries ep_k3jx5 923417600000000123_paid_ep_k3jx5`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := adminPath("webhooks", args[0], "deliveries")
+			if len(args) == 1 {
+				return printList(cmd.Context(), o, path+page.query("before", page.after, "state", state), "deliveries",
+					"DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(d deliveryJSON) []any {
+						return []any{d.ID, d.State, d.Attempts, d.CreatedAt, d.EndedAt, d.DueAt}
+					})
+			}
+			var d deliveryJSON
+			return o.print(cmd.Context(), get(path+"/"+url.PathEscape(args[1])), &d, func(w io.Writer) {
+				fmt.Fprintf(w, "%s  %s  %s\n%s\n\n", d.ID, d.State, cell(d.DueAt), d.Body)
+				table(w, "ATTEMPT\tAT\tTOOK\tSTATUS\tERROR\tANSWER", d.Log, deliveryAttempt.cells)
+			})
+		},
+	}
+	page.add(c)
+	f := o.p.flags(c)
+	f.oneOf(c, &state, "state", "", "",
+		"only this state: waiting, delivered or failed", "waiting", "delivered", "failed")
+	return c
+}
+
+func (o *adminClient) webhookRedeliver() *cobra.Command {
+	var why, since string
+	var failed bool
+	c := &cobra.Command{
+		Use: "redeliver ENDPOINT [DELIVERY...]",
+		Short: "Send deliveries again with the same id and body: the named ones, or with --failed all that failed " +
+			"permanently",
+		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
+  sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case failed == (len(args) > 1):
+				return usage("name deliveries, or use --failed")
+			case since != "" && !failed:
+				return usage("--since needs --failed")
+			case !failed:
+				return o.postEach(cmd.Context(), args[1:], "is sent again", reason(why), func(id string) string {
+					return adminPath("webhooks", args[0], "deliveries", id, "redeliver")
+				})
+			}
+			body := reason(why)
+			if since != "" {
+				body["since"] = since
+			}
+			var answer struct{ Redelivering int64 }
+			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "redeliver"), body), &answer,
+				func(w io.Writer) { fmt.Fprintf(w, "%d deliveries are sent again\n", answer.Redelivering) })
+		},
+	}
+	reasonFlag(c, &why)
+	c.Flags().BoolVar(&failed, "failed", false, "all failed deliveries")
+	c.Flags().StringVar(&since, "since", "", "with --failed: only those failed since then, RFC 3339 (default: all)")
+	return c
 }

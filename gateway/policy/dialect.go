@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -56,13 +55,7 @@ func nonPortable(source []byte) (line int, what string) {
 		case numberToken.Match(rest):
 			text := numberToken.Find(rest)
 			if length = len(text); !plainNumber.Match(text) {
-				return lineOf(
-						source,
-						at,
-					), fmt.Sprintf(
-						"%s is not a number that every edge reads: write it as 40 or 1.5",
-						quote(string(text)),
-					)
+				return lineOf(source, at), quote(string(text)) + " is not a number that every edge reads: write it as 40 or 1.5"
 			}
 		case wordToken.Match(rest):
 			length = len(wordToken.Find(rest))

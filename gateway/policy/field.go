@@ -9,38 +9,36 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
+// typed returns the value of a field. It reports a value of another type, for which want describes the right one. ok is
+// false if there is no value of type T.
+func typed[T lua.LValue](r *reader, t *lua.LTable, where position, name, want string) (v T, ok bool) {
+	value := t.RawGetString(name)
+	if v, ok = value.(T); !ok && value != lua.LNil {
+		r.report(where.field(name), "%s must be %s, and is %s", name, want, describe(value))
+	}
+	return v, ok
+}
+
 // list returns the array in a field, or nil.
 func (r *reader) list(t *lua.LTable, where position, name string, most int) []lua.LValue {
-	v := t.RawGetString(name)
-	if v == lua.LNil {
-		return nil
-	}
-	at := where.field(name)
-	list, ok := v.(*lua.LTable)
+	list, ok := typed[*lua.LTable](r, t, where, name, "a list")
 	if !ok {
-		r.report(at, "%s must be a list, and is %s", name, describe(v))
 		return nil
 	}
 	n := list.Len()
 	if n > most {
-		r.report(at, "%s has %d entries, and may have %d: take some out", name, n, most)
+		r.report(where.field(name), "%s has %d entries, and may have %d: take some out", name, n, most)
 		return nil
 	}
-	count, named := 0, false
-	list.ForEach(func(k, _ lua.LValue) {
-		count++
-		if i, ok := k.(lua.LNumber); !ok || float64(i) < 1 || float64(i) > float64(n) ||
-			float64(i) != math.Trunc(float64(i)) {
-			named = true
-		}
-	})
-	if named || count != n {
-		r.report(at, "%s must be a list without names or gaps: { {...}, {...} }", name)
-		return nil
-	}
+	keys := 0
+	list.ForEach(func(_, _ lua.LValue) { keys++ })
 	values := make([]lua.LValue, 0, n)
 	for i := 1; i <= n; i++ {
 		values = append(values, list.RawGetInt(i))
+	}
+	if keys != n || slices.Contains(values, lua.LNil) {
+		r.report(where.field(name), "%s must be a list without names or gaps: { {...}, {...} }", name)
+		return nil
 	}
 	return values
 }
@@ -66,45 +64,28 @@ func (r *reader) checkFields(t *lua.LTable, where position, what string, names .
 	}
 }
 
-func (r *reader) text(t *lua.LTable, where position, name, otherwise string) string {
-	switch v := t.RawGetString(name).(type) {
-	case *lua.LNilType:
-		return otherwise
-	case lua.LString:
-		if v == "" {
-			r.report(where.field(name), "%s must not be empty: give it a value or leave it out", name)
-		}
-		return string(v)
-	default:
-		r.report(where.field(name), "%s must be a string, and is %s", name, describe(v))
-		return ""
+func (r *reader) text(t *lua.LTable, where position, name string) string {
+	s, ok := typed[lua.LString](r, t, where, name, "a string")
+	if ok && s == "" {
+		r.report(where.field(name), "%s must not be empty: give it a value or leave it out", name)
 	}
+	return string(s)
 }
 
 func (r *reader) flag(t *lua.LTable, where position, name string, otherwise bool) bool {
-	switch v := t.RawGetString(name).(type) {
-	case *lua.LNilType:
-		return otherwise
-	case lua.LBool:
-		return bool(v)
-	default:
-		r.report(where.field(name), "%s must be true or false, and is %s", name, describe(v))
-		return otherwise
+	if b, ok := typed[lua.LBool](r, t, where, name, "true or false"); ok {
+		return bool(b)
 	}
+	return otherwise
 }
 
 // choice returns a string that must be one of choices; an empty default means that the field is required.
 func (r *reader) choice(t *lua.LTable, where position, name, otherwise string, choices ...string) string {
-	v := t.RawGetString(name)
-	if v == lua.LNil {
-		if otherwise == "" {
+	s, ok := typed[lua.LString](r, t, where, name, quoted(choices))
+	if !ok {
+		if otherwise == "" && t.RawGetString(name) == lua.LNil {
 			r.report(where, "a rule needs a %s: %s", name, quoted(choices))
 		}
-		return otherwise
-	}
-	s, ok := v.(lua.LString)
-	if !ok {
-		r.report(where.field(name), "%s must be %s, and is %s", name, quoted(choices), describe(v))
 		return otherwise
 	}
 	if !slices.Contains(choices, string(s)) {

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"reflect"
+
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/ast"
 )
@@ -16,77 +18,41 @@ const (
 
 // checkIndices rewrites the chunk so that every computed index that it writes passes through indexName.
 func checkIndices(chunk []ast.Stmt) {
-	for _, s := range chunk {
-		switch s := s.(type) {
+	walk(reflect.ValueOf(chunk), func(node any) {
+		switch n := node.(type) {
 		case *ast.AssignStmt:
-			for _, left := range s.Lhs {
+			for _, left := range n.Lhs {
 				if written, ok := left.(*ast.AttrGetExpr); ok {
 					written.Key = checked(written.Key)
 				}
 			}
-			inExprs(s.Lhs...)
-			inExprs(s.Rhs...)
-		case *ast.LocalAssignStmt:
-			inExprs(s.Exprs...)
-		case *ast.FuncCallStmt:
-			inExprs(s.Expr)
-		case *ast.DoBlockStmt:
-			checkIndices(s.Stmts)
-		case *ast.WhileStmt:
-			inExprs(s.Condition)
-			checkIndices(s.Stmts)
-		case *ast.RepeatStmt:
-			checkIndices(s.Stmts)
-			inExprs(s.Condition)
-		case *ast.IfStmt:
-			inExprs(s.Condition)
-			checkIndices(s.Then)
-			checkIndices(s.Else)
-		case *ast.NumberForStmt:
-			inExprs(s.Init, s.Limit, s.Step)
-			checkIndices(s.Stmts)
-		case *ast.GenericForStmt:
-			inExprs(s.Exprs...)
-			checkIndices(s.Stmts)
-		case *ast.FuncDefStmt:
-			inExprs(s.Func)
-		case *ast.ReturnStmt:
-			inExprs(s.Exprs...)
-		}
-	}
-}
-
-func inExprs(exprs ...ast.Expr) {
-	for _, e := range exprs {
-		switch e := e.(type) {
-		case *ast.AttrGetExpr:
-			inExprs(e.Object, e.Key)
 		case *ast.TableExpr:
-			for _, f := range e.Fields {
+			for _, f := range n.Fields {
 				if f.Key != nil {
 					f.Key = checked(f.Key)
 				}
-				inExprs(f.Key, f.Value)
 			}
-		case *ast.FuncCallExpr:
-			inExprs(e.Func, e.Receiver)
-			inExprs(e.Args...)
-		case *ast.LogicalOpExpr:
-			inExprs(e.Lhs, e.Rhs)
-		case *ast.RelationalOpExpr:
-			inExprs(e.Lhs, e.Rhs)
-		case *ast.StringConcatOpExpr:
-			inExprs(e.Lhs, e.Rhs)
-		case *ast.ArithmeticOpExpr:
-			inExprs(e.Lhs, e.Rhs)
-		case *ast.UnaryMinusOpExpr:
-			inExprs(e.Expr)
-		case *ast.UnaryNotOpExpr:
-			inExprs(e.Expr)
-		case *ast.UnaryLenOpExpr:
-			inExprs(e.Expr)
-		case *ast.FunctionExpr:
-			checkIndices(e.Stmts)
+		}
+	})
+}
+
+// walk calls visit for every node of a syntax tree, before the nodes below it.
+func walk(v reflect.Value, visit func(node any)) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			walk(v.Index(i), visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			walk(v.Field(i), visit)
+		}
+	case reflect.Interface:
+		walk(v.Elem(), visit)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			visit(v.Interface())
+			walk(v.Elem(), visit)
 		}
 	}
 }

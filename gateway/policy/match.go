@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"sluice/gateway/internal/ascii"
+)
 
 // Match selects the requests of a rule. The zero value matches every request.
 type Match struct {
@@ -31,19 +35,12 @@ func covers(pattern string, path []byte) bool {
 			}
 			continue
 		}
-		if i == len(path) || lower(path[i]) != lower(pattern[p]) {
+		if i == len(path) || ascii.Lower(path[i]) != ascii.Lower(pattern[p]) {
 			return false
 		}
 		i++
 	}
 	return i == len(path)
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c + 'a' - 'A'
-	}
-	return c
 }
 
 // badPattern returns a description of the error in a path pattern, or "".

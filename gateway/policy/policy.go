@@ -103,12 +103,6 @@ func Read(path string) (*Policy, error) {
 	return Parse(path, source)
 }
 
-// Check validates the policy file at path. Its error is Findings.
-func Check(path string) error {
-	_, err := Read(path)
-	return err
-}
-
 // Parse parses and validates a policy. name is the file name in findings. Its error is Findings.
 func Parse(name string, source []byte) (*Policy, error) {
 	p, _, err := parseSource(name, source)
@@ -171,8 +165,7 @@ func readError(path, why string) error {
 
 // reason returns the text of an error without the path, which the finding contains already.
 func reason(err error) string {
-	var pathErr *os.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		return pathErr.Err.Error()
 	}
 	return err.Error()

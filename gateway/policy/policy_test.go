@@ -115,31 +115,31 @@ func wanted(t *testing.T, file string) string {
 	return strings.Join(want, "\n")
 }
 
-func TestCheckReportsLineAndMessage(t *testing.T) {
+func TestReadReportsLineAndMessage(t *testing.T) {
 	files, _ := filepath.Glob("testdata/bad/*.lua")
 	if len(files) < 40 {
 		t.Fatalf("only %d bad policies found", len(files))
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".lua"), func(t *testing.T) {
-			err := policy.Check(file)
+			_, err := policy.Read(file)
 			var findings policy.Findings
 			if !errors.As(err, &findings) {
-				t.Fatalf("Check returned %v, want Findings", err)
+				t.Fatalf("Read returned %v, want Findings", err)
 			}
 			if got, want := err.Error(), wanted(t, file); got != want {
-				t.Errorf("Check returned\n%s\nwant\n%s", got, want)
+				t.Errorf("Read returned\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
 }
 
-func TestCheckOfAMissingFileReturnsOneLine(t *testing.T) {
-	err := policy.Check("testdata/nowhere.lua")
+func TestReadOfAMissingFileReturnsOneLine(t *testing.T) {
+	_, err := policy.Read("testdata/nowhere.lua")
 	if want := "testdata/nowhere.lua: cannot be read: no such file or directory"; err == nil || err.Error() != want {
 		t.Fatalf("returned %v, want %s", err, want)
 	}
-	err = policy.Check("testdata")
+	_, err = policy.Read("testdata")
 	if want := "testdata: cannot be read: it is a directory"; err == nil || err.Error() != want {
 		t.Fatalf("returned %v, want %s", err, want)
 	}

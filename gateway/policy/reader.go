@@ -19,10 +19,8 @@ type reader struct {
 }
 
 func (r *reader) report(where position, format string, args ...any) {
-	r.findings = append(
-		r.findings,
-		Finding{File: r.file, Line: max(where.line, 1), Message: oneLine(fmt.Sprintf(format, args...))},
-	)
+	r.findings = append(r.findings,
+		Finding{File: r.file, Line: max(where.line, 1), Message: oneLine(fmt.Sprintf(format, args...))})
 }
 
 func (r *reader) policy(t *lua.LTable, where position) *Policy {
@@ -95,23 +93,17 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 		return Rule{}, false
 	}
 	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error")
-	rule := Rule{Name: r.text(t, where, "name", ""), Delay: r.flag(t, where, "delay", false)}
+	rule := Rule{Name: r.text(t, where, "name"), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
 			r.report(where, "a rule needs a name: it is what logs and refusals call it")
 		}
 	} else if !ruleName.MatchString(rule.Name) {
-		r.report(
-			where.field("name"),
-			`name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`,
-			quote(rule.Name),
-		)
+		r.report(where.field("name"),
+			`name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
 	} else if rule.Name == ConcurrencyRule {
-		r.report(
-			where.field("name"),
-			`name %s is reserved for the limit of concurrent requests: choose another`,
-			quote(rule.Name),
-		)
+		r.report(where.field("name"), `name %s is reserved for the limit of concurrent requests: choose another`,
+			quote(rule.Name))
 	}
 	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
 	rule.Rate = r.rate(t, where)
@@ -128,17 +120,14 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 const ConcurrencyRule = "concurrency"
 
 func (r *reader) rate(t *lua.LTable, where position) Rate {
-	at := where.field("rate")
-	v := t.RawGetString("rate")
-	if v == lua.LNil {
-		r.report(where, `a rule needs a rate such as "20r/s"`)
-		return Rate{}
-	}
-	s, ok := v.(lua.LString)
+	s, ok := typed[lua.LString](r, t, where, "rate", `a string such as "20r/s"`)
 	if !ok {
-		r.report(at, `rate must be a string such as "20r/s", and is %s`, describe(v))
+		if t.RawGetString("rate") == lua.LNil {
+			r.report(where, `a rule needs a rate such as "20r/s"`)
+		}
 		return Rate{}
 	}
+	at := where.field("rate")
 	m := rateForm.FindStringSubmatch(string(s))
 	if m == nil {
 		r.report(at, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
@@ -150,24 +139,15 @@ func (r *reader) rate(t *lua.LTable, where position) Rate {
 	case n == 0:
 		r.report(at, `rate %s must be more than zero: "1r/h" lets next to nothing through`, quote(string(s)))
 	case rate.PerSecond() > MaxRate:
-		r.report(
-			at,
-			"rate %s is more than %d requests a second: leave the rule out to limit nothing",
-			quote(string(s)),
-			MaxRate,
-		)
+		r.report(at, "rate %s is more than %d requests a second: leave the rule out to limit nothing", quote(string(s)),
+			MaxRate)
 	}
 	return rate
 }
 
 func (r *reader) burst(t *lua.LTable, where position) int {
-	v := t.RawGetString("burst")
-	if v == lua.LNil {
-		return 0
-	}
-	n, ok := v.(lua.LNumber)
+	n, ok := typed[lua.LNumber](r, t, where, "burst", "a whole number")
 	if !ok {
-		r.report(where.field("burst"), "burst must be a whole number, and is %s", describe(v))
 		return 0
 	}
 	f := float64(n)
@@ -192,18 +172,13 @@ func (r *reader) checkCapacity(rule Rule, where position) {
 var methodForm = regexp.MustCompile(`^[A-Z]{1,20}$`)
 
 func (r *reader) match(t *lua.LTable, where position) Match {
-	at := where.field("match")
-	v := t.RawGetString("match")
-	if v == lua.LNil {
-		return Match{}
-	}
-	m, ok := v.(*lua.LTable)
+	m, ok := typed[*lua.LTable](r, t, where, "match", `a table such as { method = "POST", path = "/v1/sales/*/orders" }`)
 	if !ok {
-		r.report(at, `match must be a table such as { method = "POST", path = "/v1/sales/*/orders" }, and is %s`, describe(v))
 		return Match{}
 	}
+	at := where.field("match")
 	r.checkFields(m, at, "match", "method", "path")
-	match := Match{Method: r.text(m, at, "method", ""), Path: r.text(m, at, "path", "")}
+	match := Match{Method: r.text(m, at, "method"), Path: r.text(m, at, "path")}
 	if match.Method != "" && !methodForm.MatchString(match.Method) {
 		r.report(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
 	}

@@ -33,20 +33,13 @@ func (p *Policy) warnings(file string, w sourceLines, e Sizing) (warnings Findin
 		warnings = append(warnings, Finding{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
 	}
 	if w.steps > maxInstructions/2 {
-		warn(
-			0,
-			"executes %d of at most %d instructions, and a few more on the nginx edge: simplify the computation",
-			w.steps,
-			maxInstructions,
-		)
+		warn(0, "executes %d of at most %d instructions, and a few more on the nginx edge: simplify the computation",
+			w.steps, maxInstructions)
 	}
 	for _, proxy := range p.TrustedProxies {
 		if proxy.Bits() == 0 {
-			warn(
-				w.proxies,
-				"trusted_proxies contains %s, so that every client can claim any address: list only your proxies",
-				proxy,
-			)
+			warn(w.proxies,
+				"trusted_proxies contains %s, so that every client can claim any address: list only your proxies", proxy)
 		}
 	}
 	for i, r := range p.Rules {
@@ -129,10 +122,8 @@ func (p *Policy) unreachable(i int) string {
 
 // hasAddressRule reports whether an enforced rule by address covers all requests of r.
 func (p *Policy) hasAddressRule(r Rule) bool {
-	return slices.ContainsFunc(
-		p.Rules,
-		func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && o.Match.includes(r.Match) },
-	)
+	return slices.ContainsFunc(p.Rules,
+		func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && o.Match.includes(r.Match) })
 }
 
 // includes reports whether m matches every request that other matches.
@@ -144,19 +135,8 @@ func (m Match) includes(other Match) bool {
 		return m.Path == ""
 	}
 	mine, theirs := strings.Split(m.Path, "/"), strings.Split(other.Path, "/")
-	return slices.EqualFunc(
-		mine,
-		theirs,
-		func(a, b string) bool { return a == "*" && b != "" || b != "*" && asciiFold(a) == asciiFold(b) },
-	)
-}
-
-func asciiFold(s string) string {
-	b := []byte(s)
-	for i := range b {
-		b[i] = lower(b[i])
-	}
-	return string(b)
+	return slices.EqualFunc(mine, theirs,
+		func(a, b string) bool { return a == "*" && b != "" || b != "*" && strings.EqualFold(a, b) })
 }
 
 // shortage returns a warning if an edge has too little memory for the expected keys, or "".
@@ -179,11 +159,8 @@ func (p *Policy) shortage(e Sizing) string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"with %d concurrent keys and %d rules, there is no bucket for new clients and on_error applies: %s",
-		e.Keys,
-		len(p.Rules),
-		strings.Join(what, "; "),
-	)
+		"with %d concurrent keys and %d rules, there is no bucket for new clients and on_error applies: %s", e.Keys,
+		len(p.Rules), strings.Join(what, "; "))
 }
 
 // Memory of a zone of the nginx edge (lua/edge/sluice/accel/buckets.lua). A test counts the buckets of a zone.

@@ -78,13 +78,8 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 func (r *Request) logAttempt(ctx *fasthttp.RequestCtx, u *upstream, err error, took time.Duration) {
 	a := &r.Attempts
 	if len(a.Upstreams) > 0 {
-		a.Upstreams, a.Statuses, a.Seconds = append(
-			a.Upstreams,
-			", "...), append(
-			a.Statuses,
-			", "...), append(
-			a.Seconds,
-			", "...)
+		a.Upstreams, a.Statuses = append(a.Upstreams, ", "...), append(a.Statuses, ", "...)
+		a.Seconds = append(a.Seconds, ", "...)
 	}
 	status := ctx.Response.StatusCode()
 	switch {

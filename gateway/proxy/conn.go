@@ -137,7 +137,7 @@ func (c *Conn) readError(err error) error {
 // makes it unnecessary to set a deadline for each request.
 func (c *Conn) setIdleDeadline() {
 	c.hurried = false
-	ms := c.listener.idle.Milliseconds()
+	ms := c.listener.config.IdleTimeout.Milliseconds()
 	if least := c.listener.clock.coarse() + ms; c.readBy < least || c.readBy > least+ms/2 {
 		c.readBy = least + ms/4
 		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
@@ -148,7 +148,7 @@ func (c *Conn) setIdleDeadline() {
 func (c *Conn) setRequestDeadline() {
 	if !c.hurried {
 		c.hurried = true
-		c.readBy = c.listener.clock.now() + c.listener.request.Milliseconds()
+		c.readBy = c.listener.clock.now() + c.listener.config.RequestTimeout.Milliseconds()
 		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
 	}
 }
@@ -158,7 +158,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if c.mute {
 		return len(p), nil
 	}
-	d := c.listener.write.Milliseconds()
+	d := c.listener.config.WriteTimeout.Milliseconds()
 	if least := c.listener.clock.coarse() + d; c.writeBy < least {
 		c.writeBy = least + d/4
 		_ = c.Conn.SetWriteDeadline(c.listener.clock.at(c.writeBy))

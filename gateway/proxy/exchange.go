@@ -109,21 +109,15 @@ func (r *Request) filter(h *fasthttp.ResponseHeader) {
 }
 
 func isHopByHop(name []byte) bool {
-	switch len(name) {
-	case len("te"):
-		return ascii.EqualFold(name, "te")
-	case len("date"): // fasthttp adds its own Date unless there is one with this exact spelling
-		return ascii.EqualFold(name, "date") && string(name) != "Date"
-	case len("trailer"):
-		return ascii.EqualFold(name, "trailer") || ascii.EqualFold(name, "upgrade")
-	case len("keep-alive"):
-		return ascii.EqualFold(name, "keep-alive")
-	case len("proxy-connection"):
-		return ascii.EqualFold(name, "proxy-connection")
-	case len("transfer-encoding"):
-		return ascii.EqualFold(name, "transfer-encoding")
-	case len("proxy-authenticate"):
-		return ascii.EqualFold(name, "proxy-authenticate")
+	var lower [len("proxy-authenticate")]byte
+	if len(name) > len(lower) {
+		return false
+	}
+	switch string(ascii.AppendLower(lower[:0], name)) {
+	case "te", "trailer", "upgrade", "keep-alive", "proxy-connection", "transfer-encoding", "proxy-authenticate":
+		return true
+	case "date": // fasthttp adds its own Date unless there is one with this exact spelling
+		return string(name) != "Date"
 	}
 	return false
 }
@@ -146,12 +140,20 @@ func Bodyless(status int) bool {
 	return status == fasthttp.StatusNoContent || status == fasthttp.StatusNotModified
 }
 
-// The failures of an attempt. Their texts appear in the access log.
+// failure is why an attempt failed.
+type failure struct {
+	label string // in the metric sluice_edge_upstream_failures_total
+	text  string // in the access log
+}
+
+func (f *failure) Error() string { return f.text }
+
+// The failures of an attempt.
 var (
-	errDial    = errors.New("backend unreachable")
-	errBroken  = errors.New("backend closed the connection without a response")
-	errTimeout = errors.New("backend did not respond in time")
-	errInvalid = errors.New("backend sent an invalid response")
+	errDial    = &failure{"dial", "backend unreachable"}
+	errBroken  = &failure{"broken", "backend closed the connection without a response"}
+	errTimeout = &failure{"timeout", "backend did not respond in time"}
+	errInvalid = &failure{"invalid", "backend sent an invalid response"}
 )
 
 // classify returns the failure that an error on a backend connection means.
@@ -167,17 +169,4 @@ func classify(err error) error {
 		return errBroken
 	}
 	return errInvalid
-}
-
-// failureLabel returns the label of a failure in the metric sluice_edge_upstream_failures_total.
-func failureLabel(err error) string {
-	switch {
-	case errors.Is(err, errDial):
-		return "dial"
-	case errors.Is(err, errBroken):
-		return "broken"
-	case errors.Is(err, errTimeout):
-		return "timeout"
-	}
-	return "invalid"
 }

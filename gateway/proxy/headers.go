@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 
 	"sluice/gateway/internal/ascii"
 )
@@ -30,30 +31,27 @@ func (h *header) value() []byte {
 
 // Headers are the header lines of a request, and the values that the edge needs. The zero value is empty.
 type Headers struct {
+	Forwarded []byte // X-Forwarded-For, joined with commas
+	Close     bool   // the client requests that the connection is closed after the response
+
 	lines         []header
-	forwarded     []byte // X-Forwarded-For, joined with commas
-	hops          int    // X-Forwarded-For lines
 	authorization []byte
 	token         []byte
 
-	authorizations int    // Authorization lines
-	seen           uint32 // headers that pass once, or may occur once
-	state          int    // index of the tracestate line, or -1
-	authorized     bool   // Authorization is present and not empty
-	tokenSeen      bool
-	traced         bool // the traceparent is valid
-	host           bool
-	last           bool // the client requests that the connection is closed
+	state      int  // index of the tracestate line, or -1
+	authorized bool // Authorization is present and not empty
+	traced     bool // the traceparent is valid
+	host       bool
 }
 
 func (hs *Headers) reset() {
-	*hs = Headers{lines: hs.lines[:0], forwarded: hs.forwarded[:0], state: -1}
+	*hs = Headers{lines: hs.lines[:0], Forwarded: hs.Forwarded[:0], state: -1}
 }
 
 // read parses the header lines of a validated head. http11 is false for HTTP/1.0. It returns false if a header occurs
 // twice that must not: tokens of one kind, the idempotency key, and those that nginx accepts once.
 func (hs *Headers) read(raw []byte, http11 bool) bool {
-	hs.state, hs.last = -1, !http11
+	hs.state, hs.Close = -1, !http11
 	for len(raw) > 2 {
 		end := bytes.IndexByte(raw, '\n') + 1
 		colon := bytes.IndexByte(raw[:end], ':')
@@ -72,146 +70,82 @@ func (hs *Headers) read(raw []byte, http11 bool) bool {
 	return true
 }
 
-// classify sets the action of one line. Only the headers listed here pass to a backend, and of repeated lines the
+// classify sets the action of the last line. Only the headers listed here pass to a backend, and of repeated lines the
 // first one: hop-by-hop headers, forged addresses and the headers that the edge and backends exchange never pass,
-// also under names that are introduced later. The nginx edge has the same list (nginx/snippets/proxy.conf). Names are
-// grouped by length, so that most of them need no comparison. classify returns false if the request must be rejected.
+// also under names that are introduced later. The nginx edge has the same list (nginx/snippets/proxy.conf). classify
+// returns false if the request must be rejected.
 func (hs *Headers) classify(h *header) bool {
 	h.action = drop
-	name := h.line[:h.name]
-	switch len(name) {
-	case len("host"):
-		if ascii.EqualFold(name, "host") && len(h.value()) > 0 {
-			if h.value()[0] == '[' && !isBracketed(h.value()) {
-				return false
-			}
+	var lower [len("access-control-request-headers")]byte
+	if h.name > len(lower) {
+		return true
+	}
+	switch string(ascii.AppendLower(lower[:0], h.line[:h.name])) {
+	case "host":
+		if host := h.value(); len(host) > 0 {
 			h.action, hs.host = pass, true
+			return host[0] != '[' || isBracketed(host)
 		}
-	case len("if-match"):
-		return hs.once(name, "if-match", ifMatchHeader) && hs.once(name, "if-range", ifRangeHeader)
-	case len("if-unmodified-since"):
-		return hs.once(name, "if-unmodified-since", unmodifiedHeader)
-	case len("token"):
-		if ascii.EqualFold(name, "token") {
-			if hs.tokenSeen { // parsers disagree about which of two applies
-				return false
-			}
-			hs.tokenSeen = true
-			if hs.token = h.value(); len(hs.token) > 0 {
-				h.action = passIfAlone
-			}
-		} else {
-			hs.passFirst(h, "range", rangeHeader)
+	case "authorization":
+		if hs.authorization = h.value(); len(hs.authorization) > 0 {
+			h.action, hs.authorized = pass, true
 		}
-	case len("accept"):
-		hs.passFirst(h, "accept", acceptHeader)
-		hs.passFirst(h, "origin", originHeader)
-		return hs.once(name, "expect", expectHeader)
-	case len("connection"):
-		if ascii.EqualFold(name, "connection") {
-			hs.connection(h.value())
+		return hs.isFirst(h) // parsers disagree about which of two applies
+	case "token":
+		if hs.token = h.value(); len(hs.token) > 0 {
+			h.action = passIfAlone
 		}
-		hs.passFirst(h, "user-agent", agentHeader)
-		hs.passFirst(h, "webhook-id", webhookIDHeader)
-		if ascii.EqualFold(name, "tracestate") && hs.state < 0 {
+		return hs.isFirst(h)
+	case "idempotency-key":
+		if h.action = pass; !hs.isFirst(h) {
+			return false
+		}
+		if len(h.value()) == 0 {
+			h.line = emptyKey
+		}
+	case "expect", "if-match", "if-range", "if-unmodified-since", "content-range": // nginx rejects a second one
+		return hs.isFirst(h)
+	case "if-none-match", "if-modified-since":
+		if len(h.value()) > 0 {
+			h.action = pass
+		}
+		return hs.isFirst(h)
+	case "x-forwarded-for":
+		if !hs.isFirst(h) {
+			hs.Forwarded = append(hs.Forwarded, ", "...)
+		}
+		hs.Forwarded = append(hs.Forwarded, h.value()...)
+	case "connection":
+		hs.connection(h.value())
+	case "traceparent":
+		if hs.isFirst(h) && isTraceParent(h.value()) {
+			h.action, hs.traced = pass, true
+		}
+	case "tracestate":
+		if hs.state < 0 {
 			hs.state = len(hs.lines) - 1 // passes together with its traceparent
 		}
-	case len("traceparent"):
-		if hs.passFirst(h, "traceparent", parentHeader); h.action == pass {
-			hs.traced = isTraceParent(h.value())
-			if !hs.traced {
-				h.action = drop
-			}
-		}
-	case len("content-type"):
-		hs.passFirst(h, "content-type", typeHeader)
-	case len("authorization"):
-		if ascii.EqualFold(name, "authorization") {
-			if hs.authorizations++; hs.authorizations > 1 {
-				return false
-			}
-			if hs.authorization = h.value(); len(hs.authorization) > 0 {
-				h.action, hs.authorized = pass, true
-			}
-			return true
-		}
-		if !hs.once(name, "if-none-match", noMatchHeader) || !hs.once(name, "content-range", contentRangeHeader) {
-			return false
-		}
-		hs.passFirst(h, "if-none-match", matchHeader)
-		hs.passFirst(h, "last-event-id", eventHeader)
-	case len("idempotency-key"):
-		switch {
-		case ascii.EqualFold(name, "idempotency-key"):
-			if hs.seen&keyHeader != 0 {
-				return false
-			}
+	case "accept", "accept-encoding", "accept-language", "content-type", "last-event-id", "origin", "range", "user-agent",
+		"webhook-id", "webhook-signature", "webhook-timestamp",
+		"access-control-request-method", "access-control-request-headers":
+		if len(h.value()) > 0 && hs.isFirst(h) {
 			h.action = pass
-			hs.seen |= keyHeader
-			if len(h.value()) == 0 {
-				h.line = emptyKey
-			}
-		case ascii.EqualFold(name, "x-forwarded-for"):
-			if hs.hops++; hs.hops > 1 {
-				hs.forwarded = append(hs.forwarded, ", "...)
-			}
-			hs.forwarded = append(hs.forwarded, h.value()...)
-		default:
-			hs.passFirst(h, "accept-encoding", encodingHeader)
-			hs.passFirst(h, "accept-language", languageHeader)
 		}
-	case len("if-modified-since"):
-		if !hs.once(name, "if-modified-since", modifiedHeader) {
-			return false
-		}
-		hs.passFirst(h, "if-modified-since", sinceHeader)
-		hs.passFirst(h, "webhook-timestamp", webhookTimeHeader)
-		hs.passFirst(h, "webhook-signature", webhookSignatureHeader)
-	case len("access-control-request-method"):
-		hs.passFirst(h, "access-control-request-method", corsMethodHeader)
-	case len("access-control-request-headers"):
-		hs.passFirst(h, "access-control-request-headers", corsHeadersHeader)
 	}
 	return true
 }
 
-// once returns false for the second line with the name want. nginx rejects such requests.
-func (hs *Headers) once(name []byte, want string, mark uint32) bool {
-	if !ascii.EqualFold(name, want) {
-		return true
+// isFirst reports whether no line before the last one, h, has its name.
+func (hs *Headers) isFirst(h *header) bool {
+	name := ascii.String(h.line[:h.name])
+	for i := range hs.lines[:len(hs.lines)-1] {
+		other := &hs.lines[i]
+		if other.name == h.name && strings.EqualFold(ascii.String(other.line[:other.name]), name) {
+			return false
+		}
 	}
-	first := hs.seen&mark == 0
-	hs.seen |= mark
-	return first
+	return true
 }
-
-// Bits of Headers.seen: headers of which one line passes, or one line may occur.
-const (
-	rangeHeader = 1 << iota
-	acceptHeader
-	originHeader
-	agentHeader
-	parentHeader
-	typeHeader
-	matchHeader
-	eventHeader
-	keyHeader
-	encodingHeader
-	languageHeader
-	sinceHeader
-	corsMethodHeader
-	corsHeadersHeader
-	webhookIDHeader
-	webhookTimeHeader
-	webhookSignatureHeader
-	expectHeader
-	ifMatchHeader
-	ifRangeHeader
-	unmodifiedHeader
-	noMatchHeader
-	contentRangeHeader
-	modifiedHeader
-)
 
 // emptyKey replaces an Idempotency-Key without a value, which the nginx edge cannot pass on. Backends handle both
 // alike.
@@ -224,25 +158,14 @@ func isBracketed(host []byte) bool {
 	return found && err == nil && a.Is6() && a.Zone() == ""
 }
 
-// passFirst sets the action pass for the first line with this name, unless its value is empty.
-func (hs *Headers) passFirst(h *header, name string, mark uint32) {
-	if !ascii.EqualFold(h.line[:h.name], name) {
-		return
-	}
-	if hs.seen&mark == 0 && len(h.value()) > 0 {
-		h.action = pass
-	}
-	hs.seen |= mark
-}
-
 // connection interprets a Connection header as nginx does, which searches for the words anywhere in the value. The
 // headers that Connection may name do not pass in any case.
 func (hs *Headers) connection(value []byte) {
 	switch {
 	case ascii.ContainsFold(value, "close"):
-		hs.last = true
+		hs.Close = true
 	case ascii.ContainsFold(value, "keep-alive"):
-		hs.last = false
+		hs.Close = false
 	}
 }
 
@@ -275,9 +198,3 @@ func (hs *Headers) Token() []byte {
 	}
 	return nil
 }
-
-// Forwarded returns the values of X-Forwarded-For, joined with commas.
-func (hs *Headers) Forwarded() []byte { return hs.forwarded }
-
-// Close reports whether the client requests that the connection is closed after the response.
-func (hs *Headers) Close() bool { return hs.last }

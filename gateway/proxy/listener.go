@@ -4,31 +4,20 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/pires/go-proxyproto"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
-// listener accepts client connections and wraps each in a Conn. It keeps at most maxConns of them open.
+// listener accepts client connections and wraps each in a Conn. It keeps at most MaxConns of them open.
 type listener struct {
 	net.Listener
-	clock    *clock
-	log      *slog.Logger
-	overload []byte // a complete HTTP response for connections beyond maxConns
-	proxied  bool   // connections begin with a PROXY header
-	tls      *tls.Config
-	maxConns int
-	request  time.Duration // limit for a whole request, from its first byte
-	idle     time.Duration // limit between requests
-	write    time.Duration // limit for the client to accept a part of a response
-
-	connections prometheus.Gauge
-	refused     prometheus.Counter
+	config  *Config
+	clock   *clock
+	metrics *metrics
 
 	mu   sync.Mutex
 	open map[*Conn]struct{}
@@ -49,46 +38,43 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-		l.log.Warn("accept failed, retrying", "err", err, "wait", wait)
+		l.config.Logger.Warn("accept failed, retrying", "err", err, "wait", wait)
 		time.Sleep(wait)
 	}
 }
 
 func isTemporary(err error) bool {
-	for _, e := range []syscall.Errno{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
+	switch errno, _ := errors.AsType[syscall.Errno](err); errno {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR:
+		return true
 	}
 	return false
 }
 
-// wrap returns nil if maxConns connections are open. It then sends the overload response and closes c.
+// wrap returns nil if MaxConns connections are open. It then sends the overload response and closes c.
 func (l *listener) wrap(c net.Conn) *Conn {
 	wrapped := &Conn{Conn: c, peer: AddrOf(c.RemoteAddr()), listener: l, fresh: true}
-	if l.proxied {
+	if l.config.ProxyProtocol {
 		wrapped.header = proxyproto.NewConn(c, proxyproto.WithPolicy(proxyproto.REQUIRE))
 		wrapped.Conn = wrapped.header
 	}
-	if l.tls != nil {
-		wrapped.Conn = tls.Server(wrapped.Conn, l.tls)
+	if l.config.TLS != nil {
+		wrapped.Conn = tls.Server(wrapped.Conn, l.config.TLS)
 	}
 	l.mu.Lock()
-	room := len(l.open) < l.maxConns
+	room := len(l.open) < l.config.MaxConns
 	if room {
 		l.open[wrapped] = struct{}{}
 	}
 	l.mu.Unlock()
 	if !room {
-		l.refused.Inc()
+		l.metrics.refused.Inc()
 		_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
-		_, _ = c.Write(l.overload)
+		_, _ = c.Write(l.config.Overload)
 		_ = c.Close()
 		return nil
 	}
-	l.connections.Inc()
+	l.metrics.connections.Inc()
 	return wrapped
 }
 
@@ -97,7 +83,7 @@ func (l *listener) remove(c *Conn) {
 	l.mu.Lock()
 	delete(l.open, c)
 	l.mu.Unlock()
-	l.connections.Dec()
+	l.metrics.connections.Dec()
 }
 
 // awaitClosed waits until all connections are closed, or ctx ends. fasthttp's Shutdown may return shortly before the

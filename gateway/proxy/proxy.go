@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
@@ -47,18 +48,37 @@ type Config struct {
 
 	ProxyProtocol bool // client connections must begin with a PROXY header
 	LogAttempts   bool // fill Request.Attempts
-	MaxConns      int  // open client connections
 	MaxBody       int  // bytes of a request body
-
-	RequestTimeout time.Duration // for a client to send a complete request
-	IdleTimeout    time.Duration // between the requests of a client connection
-	WriteTimeout   time.Duration // for a client to accept a part of a response
-	DialTimeout    time.Duration // to connect to a backend
-	SilenceTimeout time.Duration // between two parts of a streamed response
-	DrainTimeout   time.Duration // for requests to finish after the context of Serve has ended
+	Limits
 
 	Now  func() time.Duration                                        // optional; clock of Request.SentAt, default Elapsed
 	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP with DialTimeout
+}
+
+// Limits of connections. Fields that are not positive have defaults.
+type Limits struct {
+	MaxConns int // open client connections, about 20 KB each; default 8192
+
+	RequestTimeout time.Duration // for a client to send a complete request; default 5 s
+	IdleTimeout    time.Duration // of a client connection between requests; default 30 s
+	WriteTimeout   time.Duration // for a client to accept a part of a response; default 10 s
+	DialTimeout    time.Duration // to connect to a backend; default 1 s
+	SilenceTimeout time.Duration // between two parts of a streamed response; default 60 s, four heartbeats of a backend
+	DrainTimeout   time.Duration // for requests to finish after the context of Serve has ended; default 15 s
+}
+
+func (l *Limits) setDefaults() {
+	for d, otherwise := range map[*time.Duration]time.Duration{
+		&l.RequestTimeout: 5 * time.Second, &l.IdleTimeout: 30 * time.Second, &l.WriteTimeout: 10 * time.Second,
+		&l.DialTimeout: time.Second, &l.SilenceTimeout: time.Minute, &l.DrainTimeout: 15 * time.Second,
+	} {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	if l.MaxConns <= 0 {
+		l.MaxConns = 8 << 10
+	}
 }
 
 // Proxy forwards requests to backends. Create it with New. Safe for concurrent use.
@@ -73,12 +93,9 @@ type Proxy struct {
 // New returns a proxy for the given backends. It does not connect to them. All configuration errors are reported
 // together.
 func New(config Config) (*Proxy, error) {
-	p := &Proxy{config: config, clock: newClock()}
-	var err error
+	config.setDefaults()
+	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
 	var errs []error
-	if p.metrics, err = newMetrics(config.Registry); err != nil {
-		errs = append(errs, fmt.Errorf("proxy metrics: %w", err))
-	}
 	p.streams.gauge = p.metrics.streams
 	switch n := len(config.Upstreams); {
 	case n == 0:
@@ -112,11 +129,7 @@ func (p *Proxy) Elapsed() time.Duration { return p.clock.elapsed() }
 // finished in time. Call it once.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	c := &p.config
-	l := &listener{
-		Listener: ln, clock: p.clock, log: c.Logger, overload: c.Overload, proxied: c.ProxyProtocol, tls: c.TLS,
-		maxConns: c.MaxConns, request: c.RequestTimeout, idle: c.IdleTimeout, write: c.WriteTimeout,
-		connections: p.metrics.connections, refused: p.metrics.refused, open: map[*Conn]struct{}{},
-	}
+	l := &listener{Listener: ln, config: c, clock: p.clock, metrics: p.metrics, open: map[*Conn]struct{}{}}
 	server := &fasthttp.Server{
 		Handler: c.Handler, ErrorHandler: c.Rejected, HeaderReceived: c.headerReceived,
 		Logger: debugLogger{c.Logger}, SecureErrorLogMessage: true,
@@ -246,30 +259,19 @@ type metrics struct {
 }
 
 // newMetrics creates the metrics and registers them, unless registry is nil.
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+func newMetrics(registry prometheus.Registerer) *metrics {
+	register := promauto.With(registry)
+	return &metrics{
+		connections: register.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_edge_connections", Help: "Open client connections."}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		refused: register.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_edge_connections_refused_total", Help: "Connections refused because too many were open."}),
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+		streams: register.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_edge_event_streams", Help: "Open event streams."}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_edge_upstream_failures_total", Help: "Failed attempts to reach a backend, by failure."},
 			[]string{"upstream", "failure"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "sluice_edge_upstream_seconds",
-			Help:    "Time until a backend began to respond.",
-			Buckets: prometheus.DefBuckets,
-		},
-			[]string{"upstream"}),
+		seconds: register.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sluice_edge_upstream_seconds", Help: "Time until a backend began to respond."}, []string{"upstream"}),
 	}
-	if registry == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.connections, m.refused, m.streams, m.failures, m.seconds} {
-		errs = append(errs, registry.Register(c))
-	}
-	return m, errors.Join(errs...)
 }

@@ -33,14 +33,8 @@ const maxHTTP10 = 1 << 20
 
 // startStream makes the response stream its body. length is that of fasthttp: -1 means chunked, -2 until the
 // connection closes.
-func (p *Proxy) startStream(
-	ctx *fasthttp.RequestCtx,
-	r *Request,
-	u *upstream,
-	c *backendConn,
-	length int,
-	reuse bool,
-) error {
+func (p *Proxy) startStream(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c *backendConn, length int,
+	reuse bool) error {
 	s := &stream{upstream: u, conn: c, body: c.reader, left: int64(max(length, -1)), silence: p.config.SilenceTimeout,
 		reuse: reuse && length >= 0}
 	switch {

@@ -21,8 +21,8 @@ type upstream struct {
 	address  string // host:port
 	dial     func(ctx context.Context, address string) (net.Conn, error)
 	clock    *clock
-	failures map[string]prometheus.Counter // by failureLabel
-	seconds  prometheus.Observer           // of successful attempts
+	failures map[error]prometheus.Counter
+	seconds  prometheus.Observer // of successful attempts
 
 	mu     sync.Mutex
 	idle   []*backendConn // ordered by last use, the most recent last
@@ -74,11 +74,10 @@ func parseUpstream(raw string) (address string, err error) {
 }
 
 func newUpstream(address string, dial func(context.Context, string) (net.Conn, error), c *clock, m *metrics) *upstream {
-	u := &upstream{address: address, dial: dial, clock: c, failures: map[string]prometheus.Counter{},
+	u := &upstream{address: address, dial: dial, clock: c, failures: map[error]prometheus.Counter{},
 		seconds: m.seconds.WithLabelValues(address)}
-	for _, f := range []error{errDial, errTimeout, errBroken, errInvalid} {
-		label := failureLabel(f)
-		u.failures[label] = m.failures.WithLabelValues(address, label)
+	for _, f := range []*failure{errDial, errTimeout, errBroken, errInvalid} {
+		u.failures[f] = m.failures.WithLabelValues(address, f.label)
 	}
 	return u
 }
@@ -188,7 +187,7 @@ func (u *upstream) enter(lastResort bool) bool {
 	return u.probing.CompareAndSwap(false, true)
 }
 
-// leave records the result of an attempt.
+// leave records the result of an attempt: nil or a failure.
 func (u *upstream) leave(err error) {
 	if err == nil {
 		if u.strikes.Load() > 0 {
@@ -196,7 +195,7 @@ func (u *upstream) leave(err error) {
 			u.suspect.Store(false)
 		}
 	} else {
-		u.failures[failureLabel(err)].Inc()
+		u.failures[err].Inc()
 		if u.strikes.Add(1) >= maxStrikes || errors.Is(err, errDial) {
 			u.retryAt.Store(u.clock.now() + suspectFor.Milliseconds())
 			u.suspect.Store(true)

@@ -209,19 +209,12 @@ func (v *validator) step(c byte) {
 			v.name[0], v.column, v.state = ascii.Lower(c), 1, inName
 		}
 	case inName:
-		switch {
-		case c == ':':
-			v.field = v.framingField()
-			v.filled, v.value[0], v.value[1], v.state = 0, 0, 0, inValue
-			v.column = 0
-		case !isToken[c]: // for example a space before the colon
+		if c != ':' { // for example a space: skip has consumed the name
 			v.fault = MalformedHead
-		default:
-			if v.column < len(v.name) {
-				v.name[v.column] = ascii.Lower(c)
-			}
-			v.column++
+			return
 		}
+		v.field, v.state = v.framingField(), inValue
+		v.filled, v.value[0], v.value[1], v.column = 0, 0, 0, 0
 	case inValue:
 		v.inValue(c)
 	case valueLF:

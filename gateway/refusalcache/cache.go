@@ -42,11 +42,7 @@ const (
 // Cache holds the refusals of all sales. Create it with New, and Close it. Safe for concurrent use. Times are
 // milliseconds of Config.Now.
 type Cache struct {
-	source  Source
-	now     func() int64
-	log     *slog.Logger
-	onFetch func(ok bool)
-
+	config Config
 	sales  atomic.Pointer[map[string]*sale] // copied on write
 	mu     sync.Mutex                       // serializes writes
 	budget budget
@@ -56,23 +52,17 @@ type Cache struct {
 	fetches sync.WaitGroup
 }
 
-// Config configures a Cache.
+// Config configures a Cache. All fields are required.
 type Config struct {
 	Source  Source
-	Now     func() int64  // monotonic time in milliseconds
-	Logger  *slog.Logger  // optional
-	OnFetch func(ok bool) // called after each fetch of a bypass list; optional
+	Now     func() int64 // monotonic time in milliseconds
+	Logger  *slog.Logger
+	OnFetch func(ok bool) // called after each fetch of a bypass list
 }
 
 // New returns an empty cache.
 func New(config Config) *Cache {
-	c := &Cache{source: config.Source, now: config.Now, log: config.Logger, onFetch: config.OnFetch}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	if c.onFetch == nil {
-		c.onFetch = func(bool) {}
-	}
+	c := &Cache{config: config}
 	c.sales.Store(&map[string]*sale{})
 	c.running, c.stop = context.WithCancel(context.Background())
 	return c
@@ -212,7 +202,7 @@ func (c *Cache) fetch(s *sale) {
 }
 
 func (c *Cache) fetchList(ctx context.Context, id string) (*bypassList, error) {
-	header, body, err := c.source(ctx, id)
+	header, body, err := c.config.Source(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +214,9 @@ func (c *Cache) fetchList(ctx context.Context, id string) (*bypassList, error) {
 func (c *Cache) fetched(s *sale, list *bypassList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := c.now()
+	now := c.config.Now()
 	s.fetching = false
-	c.onFetch(err == nil)
+	c.config.OnFetch(err == nil)
 	if err != nil {
 		wait := fetchRetry
 		if errors.Is(err, errTooLarge) {
@@ -234,7 +224,7 @@ func (c *Cache) fetched(s *sale, list *bypassList, err error) {
 		}
 		s.retryAt = now + wait.Milliseconds()
 		if first := !s.failed; first && c.running.Err() == nil {
-			c.log.Warn("bypass list not available, refusals of the sale are not cached", "sale", s.id, "err", err)
+			c.config.Logger.Warn("bypass list not available, refusals of the sale are not cached", "sale", s.id, "err", err)
 		}
 		s.failed = true
 		return

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,7 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	f := &fixture{t: t}
 	f.ms.Store(1_000_000)
-	f.Cache = New(Config{Source: f.source, Now: f.ms.Load})
+	f.Cache = New(Config{Source: f.source, Now: f.ms.Load, Logger: slog.New(slog.DiscardHandler), OnFetch: func(bool) {}})
 	t.Cleanup(f.Close)
 	return f
 }

@@ -2,7 +2,9 @@ package refusalcache
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -35,111 +37,71 @@ type SaleHint struct {
 // ParseSaleHint parses "<id>;state=sold_out;version=7;ttl=1000;holders=12". With the state scheduled, ";opens=<unix
 // ms>" is required. Unknown fields are ignored. It reports false if a field is missing, repeated or invalid, or the
 // id is not sale.
-func ParseSaleHint(value, sale []byte) (h SaleHint, ok bool) {
-	fields, ok := cutID(value, sale)
+func ParseSaleHint(value, sale []byte) (SaleHint, bool) {
+	fields, ok := parseFields(value, sale, "state", "version", "ttl", "holders", "opens")
 	if !ok {
 		return SaleHint{}, false
 	}
-	var seen struct{ state, version, ttl, holders, opens bool }
-	for len(fields) > 0 {
-		var name, text []byte
-		if name, text, fields, ok = cutField(fields); !ok {
-			return SaleHint{}, false
-		}
-		switch string(name) {
-		case "state":
-			h.State, ok = parseState(text)
-			ok = ok && once(&seen.state)
-		case "version":
-			h.Version, ok = parseNumber(text)
-			ok = ok && once(&seen.version)
-		case "ttl":
-			var ms int64
-			ms, ok = parseNumber(text)
-			h.TTL = time.Duration(min(ms, maxTTL.Milliseconds())) * time.Millisecond
-			ok = ok && ms > 0 && once(&seen.ttl)
-		case "holders":
-			h.Holders, ok = parseNumber(text)
-			ok = ok && once(&seen.holders)
-		case "opens":
-			h.Opens, ok = parseNumber(text)
-			ok = ok && once(&seen.opens)
-		}
-		if !ok {
-			return SaleHint{}, false
-		}
+	state, known := parseState(fields[0])
+	version, hasVersion := parseNumber(fields[1])
+	ttl, hasTTL := parseNumber(fields[2])
+	holders, hasHolders := parseNumber(fields[3])
+	opens, hasOpens := parseNumber(fields[4])
+	needsOpens := fields[4] != "" || state == Scheduled
+	if !known || !hasVersion || !hasTTL || ttl == 0 || !hasHolders || needsOpens && !hasOpens {
+		return SaleHint{}, false
 	}
-	complete := seen.state && seen.version && seen.ttl && seen.holders && (seen.opens || h.State != Scheduled)
-	return h, complete
+	ttl = min(ttl, maxTTL.Milliseconds())
+	return SaleHint{State: state, Version: version, TTL: time.Duration(ttl) * time.Millisecond, Holders: holders,
+		Opens: opens}, true
 }
 
 // parseHolders parses the value of Sluice-Holders: "<id>;accepted=<serial>;count=<entries>".
 func parseHolders(value, sale string) (accepted, count int64, ok bool) {
-	fields, ok := cutID([]byte(value), []byte(sale))
+	fields, ok := parseFields([]byte(value), []byte(sale), "accepted", "count")
 	if !ok {
 		return 0, 0, false
 	}
-	var seenAccepted, seenCount bool
-	for len(fields) > 0 {
-		var name, text []byte
-		if name, text, fields, ok = cutField(fields); !ok {
-			return 0, 0, false
-		}
-		switch string(name) {
-		case "accepted":
-			accepted, ok = parseNumber(text)
-			ok = ok && once(&seenAccepted)
-		case "count":
-			count, ok = parseNumber(text)
-			ok = ok && once(&seenCount)
-		}
-		if !ok {
-			return 0, 0, false
-		}
+	accepted, hasAccepted := parseNumber(fields[0])
+	count, hasCount := parseNumber(fields[1])
+	return accepted, count, hasAccepted && hasCount
+}
+
+// parseFields parses "<id>;name=text;..." and returns the texts of the given names, "" for missing ones. It reports
+// false if the id is not sale, sale is not a valid id, a field is malformed, or one of names is repeated.
+func parseFields(value, sale []byte, names ...string) (texts []string, ok bool) {
+	id, rest, _ := bytes.Cut(value, []byte{';'})
+	if !validID(sale) || !bytes.Equal(id, sale) {
+		return nil, false
 	}
-	return accepted, count, seenAccepted && seenCount
-}
-
-// cutID returns the fields after the id. It reports false if the id is not sale, or sale is not a valid id.
-func cutID(value, sale []byte) (fields []byte, ok bool) {
-	id, fields, _ := bytes.Cut(value, []byte{';'})
-	return fields, validID(sale) && bytes.Equal(id, sale)
-}
-
-// cutField splits off the first "name=text".
-func cutField(fields []byte) (name, text, rest []byte, ok bool) {
-	field, rest, more := bytes.Cut(fields, []byte{';'})
-	name, text, ok = bytes.Cut(field, []byte{'='})
-	return name, text, rest, ok && len(name) > 0 && len(text) > 0 && more == (len(rest) > 0)
-}
-
-// once reports whether it is the first call with seen.
-func once(seen *bool) bool {
-	first := !*seen
-	*seen = true
-	return first
-}
-
-func parseState(text []byte) (State, bool) {
-	for _, s := range States {
-		if string(text) == string(s) {
-			return s, true
+	texts = make([]string, len(names))
+	for len(rest) > 0 {
+		field, next, more := bytes.Cut(rest, []byte{';'})
+		name, text, _ := bytes.Cut(field, []byte{'='})
+		if len(name) == 0 || len(text) == 0 || more != (len(next) > 0) {
+			return nil, false
 		}
+		if i := slices.Index(names, string(name)); i >= 0 {
+			if texts[i] != "" {
+				return nil, false
+			}
+			texts[i] = string(text)
+		}
+		rest = next
 	}
-	return "", false
+	return texts, true
+}
+
+func parseState(text string) (State, bool) {
+	return State(text), slices.Contains(States[:], State(text))
 }
 
 // parseNumber parses up to 18 digits, which always fit an int64.
-func parseNumber(text []byte) (int64, bool) {
-	if len(text) == 0 || len(text) > 18 {
+func parseNumber(text string) (int64, bool) {
+	if len(text) > 18 || strings.Trim(text, "0123456789") != "" {
 		return 0, false
 	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-	}
-	n, err := strconv.ParseInt(string(text), 10, 64)
+	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil
 }
 

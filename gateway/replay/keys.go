@@ -110,13 +110,8 @@ func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []*keyCounts {
 		return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.name.String(), b.name.String()))
 	}
 	for _, c := range t.keys {
-		if count(c) == 0 {
-			continue
-		}
-		tops = append(tops, c)
-		if len(tops) >= 4*n+1000 {
-			slices.SortFunc(tops, order)
-			tops = tops[:n]
+		if count(c) > 0 {
+			tops = append(tops, c)
 		}
 	}
 	slices.SortFunc(tops, order)

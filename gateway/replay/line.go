@@ -68,39 +68,47 @@ const (
 )
 
 func (p *parser) parseJSON(line []byte, l *logLine) error {
-	var r record
-	if !r.scan(line) {
-		if err := r.read(&p.json, line); err != nil {
-			return err
-		}
+	v, err := p.json.ParseBytes(line)
+	if err != nil {
+		return errJSON
 	}
-	if !(r.time > 0 && r.time < maxTime) {
+	ended, err := number(v, "time")
+	if err != nil || !(ended > 0 && ended < maxTime) {
 		return errTime
 	}
-	if !(r.seconds >= 0 && r.seconds < maxSpan) {
+	took, err := number(v, "seconds")
+	if err != nil || !(took >= 0 && took < maxSpan) {
 		return errSpan
 	}
-	l.Logged = int64(math.Round(r.time * 1000))
-	l.At = l.Logged - int64(math.Round(r.seconds*1000))
-	var err error
-	if l.Client, err = netip.ParseAddr(string(r.client)); err != nil {
+	l.Logged = int64(math.Round(ended * 1000))
+	l.At = l.Logged - int64(math.Round(took*1000))
+	if l.Client, err = netip.ParseAddr(string(v.GetStringBytes("client"))); err != nil {
 		return errClient
 	}
-	l.Method, l.Path, l.Buyer = r.method, r.path, r.buyer
+	l.Method, l.Path, l.Buyer = v.GetStringBytes("method"), v.GetStringBytes("path"), v.GetStringBytes("buyer")
 	if l.Method == nil || l.Path == nil {
 		return errPath
 	}
-	switch string(r.verdict) {
+	switch verdict := string(v.GetStringBytes("verdict")); verdict {
 	case "sold_out", "scheduled", "paused", "closed":
 		l.Cached = true
 	case "":
 		// No rule matched, or the edge answered before it evaluated the rules.
-		l.Evaluated = len(r.upstream) > 0 || r.status >= 500
+		l.Evaluated = len(v.GetStringBytes("upstream")) > 0 || v.GetInt("status") >= 500
 	default:
 		l.Evaluated = true
-		l.Unauthorized, l.Refused = string(r.verdict) == "unauthorized", string(r.verdict) == "deny"
+		l.Unauthorized, l.Refused = verdict == "unauthorized", verdict == "deny"
 	}
 	return nil
+}
+
+// number returns a number field, or 0 if there is none.
+func number(v *fastjson.Value, name string) (float64, error) {
+	field := v.Get(name)
+	if field == nil {
+		return 0, nil
+	}
+	return field.Float64()
 }
 
 // parseCombined parses ADDRESS - USER [TIME] "METHOD TARGET PROTOCOL" STATUS and ignores the rest of the line.

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"sluice/gateway"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 )
@@ -50,10 +51,8 @@ func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
 	for _, key := range []policy.Key{policy.ByIP, policy.ByToken} {
 		for _, r := range p.Rules {
 			if r.Key == key {
-				s.rules = append(
-					s.rules,
-					&rule{Rule: r, limit: limiterOf(r), counts: RuleCounts{Name: r.Name, Key: string(r.Key), Mode: string(r.Mode)}},
-				)
+				counts := RuleCounts{Name: r.Name, Key: string(r.Key), Mode: string(r.Mode)}
+				s.rules = append(s.rules, &rule{Rule: r, limit: limit.NewRule(gateway.LimitOf(r)), counts: counts})
 			}
 		}
 		if key == policy.ByIP {
@@ -63,12 +62,6 @@ func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
 	n := len(s.rules)
 	s.checks, s.verdicts, s.checked = make([]limit.Check, n), make([]limit.Verdict, n), make([]*rule, n)
 	return s
-}
-
-func limiterOf(r policy.Rule) *limit.Rule {
-	count, period := r.Rate.Fraction()
-	return limit.NewRule(limit.Rule{Count: count, Period: period, Burst: r.Burst, Delay: r.Delay,
-		Shadow: r.Mode == policy.Shadow, FailOpen: r.OnError == policy.Allow})
 }
 
 // instant converts a time of the log to that of the limiter.

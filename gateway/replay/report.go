@@ -123,8 +123,8 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 	}
 	if r.Lines == 0 {
 		for _, s := range streams {
-			if s.counts.readError != nil {
-				return nil, fmt.Errorf("%w: reading %s failed: %w", ErrNothing, s.input.Name, s.counts.readError)
+			if s.readError != nil {
+				return nil, fmt.Errorf("%w: reading %s failed: %w", ErrNothing, s.input.Name, s.readError)
 			}
 		}
 	}
@@ -184,10 +184,8 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 		note("the log is empty")
 	}
 	if r.WholeSeconds > 0 {
-		note(
-			"%d requests are from a log with a resolution of seconds: they are distributed evenly over their second",
-			r.WholeSeconds,
-		)
+		note("%d requests are from a log with a resolution of seconds: they are distributed evenly over their second",
+			r.WholeSeconds)
 	}
 	noBuyer := int64(0)
 	for _, s := range t.runs {
@@ -205,9 +203,7 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	if r.Late > 0 {
 		note(
 			"%d lines were more than %v out of order, and are evaluated as if the requests had arrived later: see --window",
-			r.Late,
-			c.Window,
-		)
+			r.Late, c.Window)
 	}
 	if r.Policy.NoBucket > 0 || r.Against != nil && r.Against.NoBucket > 0 {
 		note("more than %d buckets were needed: requests without a bucket are reported separately, see --buckets", c.Buckets)

@@ -20,27 +20,19 @@ type stream struct {
 	batches  chan []entry
 
 	// Used by the reading goroutine, until batches is closed:
-	counts  streamCounts
-	batch   []entry
-	buyers  map[string]string
-	stopped bool
+	counts    Report // only the counts of lines
+	readError error
+	batch     []entry
+	stopped   bool
 
 	// Used by the replayer:
 	current *entry
 	taken   []entry
 }
 
-type streamCounts struct {
-	lines, bad, notEvaluated, cached, refused, unauthorized int64
-	shown                                                   []Bad
-	readError                                               error
-}
-
-func newStream(input Input, t *replayer, window int64, capacity int) *stream {
-	s := &stream{input: input, replayer: t, batches: make(chan []entry, 8), buyers: map[string]string{}}
-	s.window.span, s.window.capacity = window, capacity
-	s.spread.capacity = capacity
-	return s
+func newStream(input Input, t *replayer, span int64, capacity int) *stream {
+	return &stream{input: input, replayer: t, batches: make(chan []entry, 8), spread: spread{capacity: capacity},
+		window: window{span: span, capacity: capacity}}
 }
 
 // maxLine is the longest line, in bytes.
@@ -50,7 +42,7 @@ func (s *stream) run(ctx context.Context) {
 	defer close(s.batches)
 	send := func(e entry) { s.send(ctx, e) }
 	emit := func(e entry) { s.spread.add(e, send) }
-	s.counts.readError = s.read(emit)
+	s.readError = s.read(emit)
 	s.window.end(emit)
 	s.spread.end(send)
 	s.flush(ctx)
@@ -114,21 +106,21 @@ func (s *stream) line(p *parser, number int64, text []byte, emit func(entry)) {
 		s.bad(number, text, err)
 		return
 	}
-	s.counts.lines++
+	s.counts.Lines++
 	switch {
 	case l.Cached:
-		s.counts.cached++
+		s.counts.Cached++
 		return
 	case !l.Evaluated:
-		s.counts.notEvaluated++
+		s.counts.NotEvaluated++
 		return
 	case l.Refused:
-		s.counts.refused++
+		s.counts.RefusedBefore++
 	case l.Unauthorized:
-		s.counts.unauthorized++
+		s.counts.Unauthorized++
 	}
 	e := entry{
-		at: l.At, line: number, client: l.Client, buyer: s.buyer(l.Buyer), coarse: l.Coarse, unauthorized: l.Unauthorized,
+		at: l.At, line: number, client: l.Client, buyer: string(l.Buyer), coarse: l.Coarse, unauthorized: l.Unauthorized,
 	}
 	for i, side := range s.replayer.runs {
 		e.covers[i] = side.covers(l.Method, l.Path)
@@ -137,10 +129,10 @@ func (s *stream) line(p *parser, number int64, text []byte, emit func(entry)) {
 }
 
 func (s *stream) bad(number int64, text []byte, why error) {
-	s.counts.lines++
-	s.counts.bad++
-	if len(s.counts.shown) < maxBadShown {
-		s.counts.shown = append(s.counts.shown, Bad{File: s.input.Name, Line: number, Why: why.Error(), Text: excerpt(text)})
+	s.counts.Lines++
+	s.counts.BadLines++
+	if len(s.counts.Bad) < maxBadShown {
+		s.counts.Bad = append(s.counts.Bad, Bad{File: s.input.Name, Line: number, Why: why.Error(), Text: excerpt(text)})
 	}
 }
 
@@ -157,22 +149,6 @@ func excerpt(text []byte) string {
 		}
 		return r
 	}, strings.ToValidUTF8(string(text), "?")) + cut
-}
-
-// maxBuyers is the number of interned buyer names.
-const maxBuyers = 1 << 16
-
-// buyer returns the name as an interned string.
-func (s *stream) buyer(name []byte) string {
-	if known, ok := s.buyers[string(name)]; ok {
-		return known
-	}
-	if len(s.buyers) >= maxBuyers {
-		clear(s.buyers)
-	}
-	b := string(name)
-	s.buyers[b] = b
-	return b
 }
 
 // send sends an entry to the replayer, in batches.
@@ -214,19 +190,17 @@ func (s *stream) advance(ctx context.Context) {
 // addTo adds the counts of the stream to a report. Call it after the last entry.
 func (s *stream) addTo(r *Report) {
 	c := &s.counts
-	r.Lines += c.lines
-	r.BadLines += c.bad
-	r.NotEvaluated += c.notEvaluated
-	r.Cached += c.cached
-	r.RefusedBefore += c.refused
-	r.Unauthorized += c.unauthorized
+	r.Lines += c.Lines
+	r.BadLines += c.BadLines
+	r.NotEvaluated += c.NotEvaluated
+	r.Cached += c.Cached
+	r.RefusedBefore += c.RefusedBefore
+	r.Unauthorized += c.Unauthorized
 	r.OutOfOrder += s.window.outOfOrder
 	r.Late += s.window.late
-	r.Bad = append(r.Bad, c.shown...)
-	if c.readError != nil {
-		r.Notes = append(
-			r.Notes,
-			fmt.Sprintf("%s is truncated (%v): the report includes the part before", s.input.Name, c.readError),
-		)
+	r.Bad = append(r.Bad, c.Bad...)
+	if s.readError != nil {
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%s is truncated (%v): the report includes the part before", s.input.Name, s.readError))
 	}
 }

@@ -45,33 +45,11 @@ func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
 	}
 	fmt.Fprintln(w)
 	table(w, func(row func(...any)) {
-		row(
-			"  rule",
-			"key",
-			"mode",
-			"covers",
-			"passes",
-			"refuses",
-			"would refuse",
-			"delays",
-			"longest",
-			"no buyer",
-			"no bucket",
-		)
+		row("  rule", "key", "mode", "covers", "passes", "refuses", "would refuse", "delays", "longest", "no buyer",
+			"no bucket")
 		for _, c := range s.Rules {
-			row(
-				"  "+c.Name,
-				c.Key,
-				c.Mode,
-				c.Covered,
-				c.Passed,
-				c.Refused,
-				c.ShadowRefused,
-				c.Delayed,
-				fmt.Sprintf("%.3gs", c.LongestDelay),
-				c.NoBuyer,
-				c.NoBucket,
-			)
+			row("  "+c.Name, c.Key, c.Mode, c.Covered, c.Passed, c.Refused, c.ShadowRefused, c.Delayed,
+				fmt.Sprintf("%.3gs", c.LongestDelay), c.NoBuyer, c.NoBucket)
 		}
 	})
 	table(w, func(row func(...any)) {
@@ -83,13 +61,8 @@ func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
 			KeyShares
 		}{{"addresses", s.Addresses}, {"buyers", s.Buyers}} {
 			if k.Keys > 0 {
-				row(
-					fmt.Sprintf("  refused share of %d %s (%d affected)", k.Keys, k.name, k.Refused),
-					percent(k.P50),
-					percent(k.P90),
-					percent(k.P99),
-					percent(k.Max),
-				)
+				row(fmt.Sprintf("  refused share of %d %s (%d affected)", k.Keys, k.name, k.Refused), percent(k.P50),
+					percent(k.P90), percent(k.P99), percent(k.Max))
 			}
 		}
 	})

@@ -20,27 +20,15 @@ func (e *entry) before(other *entry) bool {
 // window sorts entries by the arrival of their requests. A log is sorted by their end, so a window of the longest
 // duration is sufficient. Entries outside the window are emitted late and counted.
 type window struct {
-	span     int64 // ms
-	capacity int   // entries in the window
-
-	held []entry // storage of the entries
-	free []int32
-	heap []heapEntry
+	span     int64   // ms
+	capacity int     // entries in the window
+	heap     []entry // the earliest at the root
 
 	logged     int64 // latest end of a request
 	newest     int64 // latest arrival of a request
 	passed     int64 // latest arrival of an emitted entry
 	outOfOrder int64
 	late       int64
-}
-
-type heapEntry struct {
-	at, line int64
-	held     int32
-}
-
-func (p heapEntry) before(other heapEntry) bool {
-	return p.at < other.at || p.at == other.at && p.line < other.line
 }
 
 // add adds an entry whose request ended at logged, and emits the entries that no later line can precede.
@@ -66,46 +54,40 @@ func (w *window) end(emit func(entry)) {
 }
 
 func (w *window) push(e entry) {
-	p := heapEntry{e.at, e.line, int32(len(w.held))}
-	if n := len(w.free); n > 0 {
-		p.held, w.free = w.free[n-1], w.free[:n-1]
-		w.held[p.held] = e
-	} else {
-		w.held = append(w.held, e)
-	}
-	w.heap = append(w.heap, p)
-	for i := len(w.heap) - 1; i > 0; {
+	w.heap = append(w.heap, e)
+	i := len(w.heap) - 1
+	for i > 0 {
 		parent := (i - 1) / 2
-		if !w.heap[i].before(w.heap[parent]) {
-			return
+		if !e.before(&w.heap[parent]) {
+			break
 		}
-		w.heap[i], w.heap[parent] = w.heap[parent], w.heap[i]
+		w.heap[i] = w.heap[parent]
 		i = parent
 	}
+	w.heap[i] = e
 }
 
 func (w *window) pop(emit func(entry)) {
 	first, last := w.heap[0], len(w.heap)-1
-	w.heap[0] = w.heap[last]
+	moved := w.heap[last]
+	w.heap[last] = entry{} // releases the buyer's name
 	w.heap = w.heap[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			break
-		}
-		if right := child + 1; right < last && w.heap[right].before(w.heap[child]) {
+	i := 0
+	for child := 1; child < last; child = 2*i + 1 {
+		if right := child + 1; right < last && w.heap[right].before(&w.heap[child]) {
 			child = right
 		}
-		if !w.heap[child].before(w.heap[i]) {
+		if !w.heap[child].before(&moved) {
 			break
 		}
-		w.heap[i], w.heap[child] = w.heap[child], w.heap[i]
+		w.heap[i] = w.heap[child]
 		i = child
 	}
-	w.free = append(w.free, first.held)
+	if last > 0 {
+		w.heap[i] = moved
+	}
 	w.passed = max(w.passed, first.at)
-	emit(w.held[first.held])
-	w.held[first.held] = entry{}
+	emit(first)
 }
 
 // spread distributes the entries of a log with a resolution of seconds evenly over their second. Otherwise they would

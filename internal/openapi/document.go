@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// Document is an OpenAPI document. It is immutable and safe for concurrent use.
+// Document is an OpenAPI document. It is safe for concurrent use, except Keep.
 type Document struct{ root *yaml.Node }
 
 // Parse parses YAML or JSON.
@@ -26,7 +27,44 @@ func Parse(text []byte) (*Document, error) {
 	if len(file.Content) != 1 || file.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("openapi: the document must be a mapping")
 	}
-	return &Document{file.Content[0]}, nil
+	return &Document{expand(file.Content[0])}, nil
+}
+
+// expand returns a copy of a node with copies of the targets of its aliases, because Keep may remove an anchor.
+func expand(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	c := *n
+	c.Anchor, c.Content = "", make([]*yaml.Node, len(n.Content))
+	for i, child := range n.Content {
+		c.Content[i] = expand(child)
+	}
+	return &c
+}
+
+// fields returns the fields of a mapping in the order of the document. Other nodes have none.
+func fields(n *yaml.Node) iter.Seq2[string, *yaml.Node] {
+	return func(yield func(string, *yaml.Node) bool) {
+		if n == nil || n.Kind != yaml.MappingNode {
+			return
+		}
+		for pair := range slices.Chunk(n.Content, 2) {
+			if !yield(pair[0].Value, pair[1]) {
+				return
+			}
+		}
+	}
+}
+
+// field returns a field of a mapping, or nil.
+func field(n *yaml.Node, name string) *yaml.Node {
+	for key, value := range fields(n) {
+		if key == name {
+			return value
+		}
+	}
+	return nil
 }
 
 // Value is a node of a document. The zero Value does not exist and has no children.
@@ -34,15 +72,13 @@ type Value struct {
 	doc  *Document
 	node *yaml.Node
 
-	// Pointer is the JSON pointer of the node, with references resolved: "/components/schemas/Sale".
-	Pointer string
 	// Ref is the last part of the reference to the node, such as "Sale". It is empty without a reference.
 	Ref string
 }
 
 // At returns the node with a path of names from the root.
 func (d *Document) At(names ...string) Value {
-	v := d.value(d.root, "")
+	v := d.value(d.root)
 	for _, name := range names {
 		v = v.Get(name)
 	}
@@ -52,55 +88,29 @@ func (d *Document) At(names ...string) Value {
 // maxHops bounds a chain of references, because references may form a cycle.
 const maxHops = 10
 
-// value resolves an alias and references. Fields beside a reference are ignored.
-func (d *Document) value(n *yaml.Node, pointer string) Value {
+// value resolves references. Fields beside a reference are ignored.
+func (d *Document) value(n *yaml.Node) Value {
 	ref := ""
 	for range maxHops {
-		n = resolve(n)
 		link := field(n, "$ref")
-		if link == nil || link.Kind != yaml.ScalarNode {
-			return Value{doc: d, node: n, Pointer: pointer, Ref: ref}
+		if link == nil {
+			return Value{doc: d, node: n, Ref: ref}
 		}
-		path, ok := strings.CutPrefix(link.Value, "#/")
-		if !ok {
-			return Value{}
-		}
-		n, pointer = d.root, "/"+path
-		for part := range strings.SplitSeq(path, "/") {
-			ref = unescape.Replace(part)
-			n = field(resolve(n), ref)
-		}
+		n, ref = d.target(link.Value), path.Base(link.Value)
 		if n == nil {
-			return Value{}
+			break
 		}
 	}
 	return Value{}
 }
 
-// resolve returns the target of an alias, and any other node itself.
-func resolve(n *yaml.Node) *yaml.Node {
-	if n != nil && n.Kind == yaml.AliasNode {
-		return n.Alias
+// target returns the node that a reference such as #/components/schemas/Sale names, or nil.
+func (d *Document) target(ref string) *yaml.Node {
+	n := d.root
+	for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		n = field(n, part)
 	}
 	return n
-}
-
-var (
-	escape   = strings.NewReplacer("~", "~0", "/", "~1")
-	unescape = strings.NewReplacer("~1", "/", "~0", "~")
-)
-
-// field returns a field of a mapping, or nil.
-func field(n *yaml.Node, name string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i+1]
-		}
-	}
-	return nil
 }
 
 // Exists reports whether the node exists.
@@ -108,22 +118,17 @@ func (v Value) Exists() bool { return v.node != nil }
 
 // Get returns a field of a mapping.
 func (v Value) Get(name string) Value {
-	child := field(v.node, name)
-	if child == nil {
-		return Value{}
+	if child := field(v.node, name); child != nil {
+		return v.doc.value(child)
 	}
-	return v.doc.value(child, v.Pointer+"/"+escape.Replace(name))
+	return Value{}
 }
 
 // Fields returns the fields of a mapping in the order of the document.
 func (v Value) Fields() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
-		if v.node == nil || v.node.Kind != yaml.MappingNode {
-			return
-		}
-		for i := 0; i+1 < len(v.node.Content); i += 2 {
-			name := v.node.Content[i].Value
-			if !yield(name, v.doc.value(v.node.Content[i+1], v.Pointer+"/"+escape.Replace(name))) {
+		for name, n := range fields(v.node) {
+			if !yield(name, v.doc.value(n)) {
 				return
 			}
 		}
@@ -133,19 +138,19 @@ func (v Value) Fields() iter.Seq2[string, Value] {
 // Items returns the items of a list.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
-		if v.node == nil || v.node.Kind != yaml.SequenceNode {
+		if !v.IsList() {
 			return
 		}
-		for i, n := range v.node.Content {
-			if !yield(v.doc.value(n, fmt.Sprintf("%s/%d", v.Pointer, i))) {
+		for _, n := range v.node.Content {
+			if !yield(v.doc.value(n)) {
 				return
 			}
 		}
 	}
 }
 
-// Text returns the text of a scalar, or "".
-func (v Value) Text() string {
+// String returns the text of a scalar, or "".
+func (v Value) String() string {
 	if v.node == nil || v.node.Kind != yaml.ScalarNode {
 		return ""
 	}
@@ -153,16 +158,16 @@ func (v Value) Text() string {
 }
 
 // Is reports whether the node is the scalar true.
-func (v Value) Is() bool { return v.Text() == "true" }
+func (v Value) Is() bool { return v.String() == "true" }
 
 // IsList reports whether the node is a list.
 func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
 
-// Texts returns the scalars of a list.
-func (v Value) Texts() []string {
+// Strings returns the scalars of a list.
+func (v Value) Strings() []string {
 	var all []string
 	for item := range v.Items() {
-		all = append(all, item.Text())
+		all = append(all, item.String())
 	}
 	return all
 }
@@ -181,10 +186,10 @@ var methods = []string{"get", "put", "post", "delete", "options", "head", "patch
 // Operations returns all operations in the order of the document.
 func (d *Document) Operations() iter.Seq[Operation] {
 	return func(yield func(Operation) bool) {
-		for path, item := range d.At("paths").Fields() {
+		for at, item := range d.At("paths").Fields() {
 			for name, v := range item.Fields() {
 				isMethod := slices.Contains(methods, name)
-				if isMethod && !yield(Operation{strings.ToUpper(name), path, v, item}) {
+				if isMethod && !yield(Operation{strings.ToUpper(name), at, v, item}) {
 					return
 				}
 			}

@@ -42,7 +42,7 @@ func (o Operation) Request() (Request, error) {
 	r := Request{Method: o.Method, Path: o.Path}
 	query := url.Values{}
 	for _, p := range o.Parameters() {
-		name, in, required := p.Get("name").Text(), p.Get("in").Text(), p.Get("required").Is()
+		name, in, required := p.Get("name").String(), p.Get("in").String(), p.Get("required").Is()
 		example := p.Get("example")
 		if !example.Exists() && required {
 			example = p.Example()
@@ -52,11 +52,11 @@ func (o Operation) Request() (Request, error) {
 			return r, fmt.Errorf("openapi: %s %s: the required parameter %s has no example", o.Method, o.Path, name)
 		case !example.Exists():
 		case in == "path":
-			r.Path = strings.ReplaceAll(r.Path, "{"+name+"}", url.PathEscape(example.Text()))
+			r.Path = strings.ReplaceAll(r.Path, "{"+name+"}", url.PathEscape(example.String()))
 		case in == "query":
-			query.Set(name, example.Text())
+			query.Set(name, example.String())
 		case in == "header":
-			r.Header = append(r.Header, [2]string{name, example.Text()})
+			r.Header = append(r.Header, [2]string{name, example.String()})
 		}
 	}
 	if len(query) > 0 {
@@ -77,7 +77,6 @@ func (v Value) JSON() []byte {
 }
 
 func writeJSON(b *bytes.Buffer, n *yaml.Node) {
-	n = resolve(n)
 	switch {
 	case n == nil:
 		b.WriteString("null")

@@ -8,6 +8,7 @@ package outbound
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -40,22 +41,6 @@ type Config struct {
 	Resolver *net.Resolver  // default: that of the system
 }
 
-func (c Config) withDefaults() Config {
-	if c.Timeout <= 0 {
-		c.Timeout = 15 * time.Second
-	}
-	if c.MaxBody <= 0 {
-		c.MaxBody = 64 << 10
-	}
-	if c.PerHost <= 0 {
-		c.PerHost = 64
-	}
-	if c.UserAgent == "" {
-		c.UserAgent = "sluice"
-	}
-	return c
-}
-
 // Client sends requests. Create it with New. Safe for concurrent use.
 type Client struct {
 	cfg        Config
@@ -66,7 +51,11 @@ type Client struct {
 
 // New returns a Client.
 func New(cfg Config) *Client {
-	c := &Client{cfg: cfg.withDefaults()}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 64<<10)
+	cfg.PerHost = cmp.Or(cfg.PerHost, 64)
+	cfg.UserAgent = cmp.Or(cfg.UserAgent, "sluice")
+	c := &Client{cfg: cfg}
 	var v4, v6 []netip.Prefix
 	for _, p := range cfg.AllowPrivate {
 		if p.Addr().Is4() {
@@ -77,12 +66,9 @@ func New(cfg Config) *Client {
 	}
 	allowed := []ssrf.Option{ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...)}
 	c.guard = ssrf.New(append(allowed, ssrf.WithDeniedV4Prefixes(azureHost))...)
-	c.private = ssrf.New(
-		append(
-			allowed,
-			ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("0.0.0.0/0")),
-			ssrf.WithDeniedV6Prefixes(netip.MustParsePrefix("::/0")),
-		)...)
+	c.private = ssrf.New(append(allowed,
+		ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("0.0.0.0/0")),
+		ssrf.WithDeniedV6Prefixes(netip.MustParsePrefix("::/0")))...)
 	c.tls, c.plain = c.transport(c.guard), c.transport(c.private)
 	return c
 }
@@ -135,11 +121,8 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err := c.check(req.URL); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(
-		req.Context(),
-		c.cfg.Timeout,
-		fmt.Errorf("no complete response within %s", c.cfg.Timeout),
-	)
+	late := fmt.Errorf("no complete response within %s", c.cfg.Timeout)
+	ctx, cancel := context.WithTimeoutCause(req.Context(), c.cfg.Timeout, late)
 	defer cancel()
 	req = req.Clone(ctx)
 	if req.Header.Get("User-Agent") == "" {

@@ -62,10 +62,8 @@ func (c *Client) check(u *url.URL) error {
 		host = "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && guard.SafeAddr(ip.Unmap()) != nil {
-		return refused(
-			"has an address that is not allowed: it is not public%s",
-			map[bool]string{true: ", or requires https"}[u.Scheme == "http"],
-		)
+		return refused("has an address that is not allowed: it is not public%s",
+			map[bool]string{true: ", or requires https"}[u.Scheme == "http"])
 	}
 	return nil
 }

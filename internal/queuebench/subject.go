@@ -85,12 +85,7 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 }
 
 func (s *redisSubject) reopen(lease time.Duration) {
-	cfg := queue.Config{Lease: lease}
-	if s.stream {
-		s.line = queue.NewStream(s.server.client, s.shard, cfg)
-	} else {
-		s.line = queue.NewList(s.server.client, s.shard, cfg)
-	}
+	s.line = queue.NewList(s.server.client, s.shard, queue.Config{Lease: lease, Stream: s.stream})
 }
 
 func (s *redisSubject) buy(ctx context.Context, n int) error {

@@ -87,28 +87,19 @@ func (r *Report) evaluate(l Limits) {
 	}
 
 	m, why := recorded(r.Audit.Balanced)
-	add(
-		"Units balance",
-		"stock = left + queued + ordered + dead",
+	add("Units balance", "stock = left + queued + ordered + dead",
 		fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead),
-		m,
-		why,
-	)
+		m, why)
 	m, why = recorded(r.Rows <= r.Copy.Stock)
 	add("No oversell", fmt.Sprintf("at most %d orders", r.Copy.Stock), fmt.Sprint(r.Rows), m, why)
 	m, why = recorded(len(r.Lost) == 0)
 	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
 		m, why = Unknown, fmt.Sprintf("%d orders are still queued", queued(r.Audit))
 	}
-	add("Every accepted order is a row or a dead letter", "none missing", few(r.Lost, "none"), m, why)
+	add("Every accepted order is a row or a dead letter", "none missing", few(r.Lost, "none missing"), m, why)
 	m, why = recorded(len(r.OverLimit) == 0)
-	add(
-		"Limit per buyer",
-		fmt.Sprintf("at most %d per buyer", r.Copy.PerBuyer),
-		few(r.OverLimit, "no buyer has more"),
-		m,
-		why,
-	)
+	add("Limit per buyer", fmt.Sprintf("at most %d per buyer", r.Copy.PerBuyer),
+		few(r.OverLimit, "no buyer has more"), m, why)
 
 	proven = false
 	switch single := r.Addresses == Single; {
@@ -117,25 +108,15 @@ func (r *Report) evaluate(l Limits) {
 	case single && r.Sold+r.Cancelled < r.Copy.Stock:
 		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, oneAddress)
 	default:
-		add(
-			"Sold out",
-			fmt.Sprintf("%d units", r.Copy.Stock),
-			fmt.Sprint(r.Sold),
-			mark(r.Sold+r.Cancelled >= r.Copy.Stock),
-			"",
-		)
+		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold),
+			mark(r.Sold+r.Cancelled >= r.Copy.Stock), "")
 	}
 	switch {
 	case r.Drain == nil:
 		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), Missed, "")
 	default:
-		add(
-			"Orders are stored",
-			"within "+l.Drain.String(),
-			span(*r.Drain)+" after the last one",
-			mark(*r.Drain <= l.Drain.Seconds()),
-			"",
-		)
+		add("Orders are stored", "within "+l.Drain.String(), span(*r.Drain)+" after the last one",
+			mark(*r.Drain <= l.Drain.Seconds()), "")
 	}
 	switch late := r.SendDelay.P99 > maxSendDelay.Seconds(); {
 	case r.Shoppers == 0:

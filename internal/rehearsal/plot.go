@@ -80,24 +80,12 @@ func (p plot) svg() template.HTML {
 		return plotHeight - plotBottom - v/top*(plotHeight-plotTop-plotBottom)
 	}
 	var b strings.Builder
-	fmt.Fprintf(
-		&b,
-		`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`,
-		plotWidth,
-		plotHeight,
-		template.HTMLEscapeString(p.label),
-	)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, plotWidth, plotHeight,
+		template.HTMLEscapeString(p.label))
 	for v := 0.0; v <= top*1.0001; v += grid {
-		fmt.Fprintf(
-			&b,
+		fmt.Fprintf(&b,
 			`<path class="grid" d="M%.1f %.1fH%.1f"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`,
-			plotLeft,
-			y(v),
-			plotWidth-8,
-			plotLeft-6,
-			y(v)+4,
-			number(v)+p.unit,
-		)
+			plotLeft, y(v), plotWidth-8, plotLeft-6, y(v)+4, number(v)+p.unit)
 	}
 	every := step(to-from, 8)
 	for v := math.Ceil(from/every) * every; v <= to; v += every {

@@ -131,15 +131,8 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		rep.GaveUp.NoAnswer += r.unanswered
 	}
 	rep.OverLimit = append(rep.OverLimit, t.overLimit...)
-	rep.All, rep.PageViews, rep.ToRow, rep.SendDelay = timesOf(
-		t.all,
-	), timesOf(
-		t.pageViews,
-	), timesOf(
-		t.rows,
-	), timesOf(
-		t.sendDelay,
-	)
+	rep.All, rep.PageViews = timesOf(t.all), timesOf(t.pageViews)
+	rep.ToRow, rep.SendDelay = timesOf(t.rows), timesOf(t.sendDelay)
 	rep.Outcomes, rep.Bots = byOutcome(t.shoppers), byOutcome(t.bots)
 	for _, rule := range slices.Sorted(maps.Keys(t.rules)) {
 		rep.Rules = append(rep.Rules, RuleCount{rule, t.rules[rule][0], t.rules[rule][1]})
@@ -243,14 +236,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("stored", "all orders, %s after the last one", span(*r.Drain))
 	}
 	line("purchase requests", "%d, %d in the busiest second", r.Requests, r.Busiest)
-	line(
-		"response times",
-		"p50 %s, p95 %s, p99 %s, max %s",
-		span(r.All.P50),
-		span(r.All.P95),
-		span(r.All.P99),
-		span(r.All.Max),
-	)
+	line("response times", "p50 %s, p95 %s, p99 %s, max %s", span(r.All.P50), span(r.All.P95), span(r.All.P99),
+		span(r.All.Max))
 	for _, o := range r.Outcomes {
 		line("  "+string(o.Outcome), "%d, p99 %s", o.Count, span(o.P99))
 	}

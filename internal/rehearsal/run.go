@@ -120,13 +120,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	opening := time.Now().Add(cfg.Lead + signing)
 	// This call must not be interrupted: the id of the copy would be unknown.
-	made, err := cfg.Stage.Make(
-		context.WithoutCancel(ctx),
-		cfg.Sale,
-		cfg.Stock,
-		opening,
-		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain),
-	)
+	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening,
+		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain))
 	if err != nil {
 		return nil, err
 	}

@@ -257,10 +257,7 @@ func TestShoppersHeedRetryAfter(t *testing.T) {
 	s.busy = 100
 	cfg := s.config(t)
 	cfg.Workload.Retries = 0
-	if r := rehearse(
-		t,
-		cfg,
-	); r.Verdict != NoGo || r.GaveUp.Limited != 60 ||
+	if r := rehearse(t, cfg); r.Verdict != NoGo || r.GaveUp.Limited != 60 ||
 		!strings.Contains(r.missed(), "Limits admit shoppers") {
 		t.Errorf("%s, gave up %+v, missed %q", r.Verdict, r.GaveUp, r.missed())
 	}

@@ -2,15 +2,23 @@ package token
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 )
 
-// tokenCache stores valid tokens of public keys, whose verification takes about fifty times as long as a lookup. It
-// has a fixed number of slots: a new token replaces an older one with the same hash. Safe for concurrent use.
+// tokenCache stores valid tokens, because verifying a signature takes from twenty to fifty times as long as a lookup.
+// It has a fixed size: a new token replaces an older one of its group. Safe for concurrent use.
 type tokenCache struct {
-	seed  maphash.Seed
-	slots []atomic.Pointer[cachedToken]
+	seed   maphash.Seed
+	groups []tokenGroup
+}
+
+// tokenGroup holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads little
+// memory besides the token.
+type tokenGroup [groupSize]struct {
+	hash  atomic.Uint64 // of the token; equality is decided by comparing the token itself
+	token atomic.Pointer[cachedToken]
 }
 
 // cachedToken is valid for an identical token only.
@@ -20,27 +28,52 @@ type cachedToken struct {
 }
 
 const (
-	cacheSize      = 1 << 14 // a power of two; about 10 MB with typical tokens
+	groupSize      = 4
+	cacheSize      = 1 << 14 // tokens, by default; about 10 MB with typical ones
 	maxCachedToken = 1 << 10 // bytes; longer tokens are not cached
 )
 
-func newTokenCache() *tokenCache {
-	return &tokenCache{seed: maphash.MakeSeed(), slots: make([]atomic.Pointer[cachedToken], cacheSize)}
+// newTokenCache returns a cache of size tokens, a power of two.
+func newTokenCache(size int) *tokenCache {
+	return &tokenCache{seed: maphash.MakeSeed(), groups: make([]tokenGroup, size/groupSize)}
 }
 
-func (m *tokenCache) slot(raw string) *atomic.Pointer[cachedToken] {
-	return &m.slots[maphash.String(m.seed, raw)&(cacheSize-1)]
+func (c *tokenCache) group(raw string) (uint64, *tokenGroup) {
+	hash := maphash.String(c.seed, raw)
+	return hash, &c.groups[hash&uint64(len(c.groups)-1)]
 }
 
-func (m *tokenCache) find(raw string) (claims, bool) {
-	if known := m.slot(raw).Load(); known != nil && known.raw == raw {
-		return known.claims, true
+func (c *tokenCache) find(raw string) (claims, bool) {
+	hash, group := c.group(raw)
+	for i := range group {
+		if group[i].hash.Load() != hash {
+			continue
+		}
+		if t := group[i].token.Load(); t != nil && t.raw == raw {
+			return t.claims, true
+		}
 	}
 	return claims{}, false
 }
 
-func (m *tokenCache) add(raw string, c claims) {
+func (c *tokenCache) add(raw string, verified claims) {
 	if len(raw) <= maxCachedToken {
-		m.slot(raw).Store(&cachedToken{raw: strings.Clone(raw), claims: c})
+		hash, group := c.group(raw)
+		group.add(hash, &cachedToken{raw: strings.Clone(raw), claims: verified})
 	}
+}
+
+// add replaces the token with the same hash, or uses a free entry, or replaces a random token.
+func (g *tokenGroup) add(hash uint64, t *cachedToken) {
+	chosen := rand.IntN(groupSize)
+	for i := range g {
+		if h := g[i].hash.Load(); h == hash {
+			chosen = i
+			break
+		} else if h == 0 {
+			chosen = i
+		}
+	}
+	g[chosen].token.Store(t)
+	g[chosen].hash.Store(hash)
 }

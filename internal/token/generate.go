@@ -60,13 +60,8 @@ func Generate(alg, kid string) ([]byte, error) {
 		key.Precompute()
 		m.Kty, m.N, m.E = "RSA", encoded(key.N.Bytes()), encoded(big.NewInt(int64(key.E)).Bytes())
 		m.D, m.P, m.Q = encoded(key.D.Bytes()), encoded(key.Primes[0].Bytes()), encoded(key.Primes[1].Bytes())
-		m.DP, m.DQ, m.QI = encoded(
-			key.Precomputed.Dp.Bytes(),
-		), encoded(
-			key.Precomputed.Dq.Bytes(),
-		), encoded(
-			key.Precomputed.Qinv.Bytes(),
-		)
+		crt := key.Precomputed
+		m.DP, m.DQ, m.QI = encoded(crt.Dp.Bytes()), encoded(crt.Dq.Bytes()), encoded(crt.Qinv.Bytes())
 	default:
 		return nil, fmt.Errorf("alg must be %s, %s or %s", EdDSA, HS256, RS256)
 	}

@@ -18,7 +18,8 @@ import (
 type Set struct {
 	keys    map[name]*verifyKey
 	private []string
-	cache   *tokenCache // of tokens of public keys; nil without such keys
+	cache   *tokenCache // nil if no tokens are to be cached
+	secrets bool        // tokens signed with a secret are cached, too
 	now     func() time.Time
 
 	// Encoded headers of valid tokens, and the key of each. Issuers use few different headers.
@@ -35,13 +36,19 @@ func (n name) String() string { return strings.TrimSpace(n.alg + " " + n.kid) }
 const maxHeaders = 64
 
 // newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid.
-func newSet(secret string, keys []*jwk, now func() time.Time) (*Set, error) {
-	s := &Set{keys: map[name]*verifyKey{}, now: now}
+func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
+	s := &Set{keys: map[name]*verifyKey{}, now: o.Now, secrets: o.Cache > 0}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.secrets {
+		s.cache = newTokenCache(o.Cache)
+	}
 	s.headers.Store(&map[string]*verifyKey{})
 	for _, k := range keys {
 		s.keys[k.name] = newVerifyKey(k.name, k.public)
 		if k.alg != HS256 && s.cache == nil {
-			s.cache = newTokenCache()
+			s.cache = newTokenCache(cacheSize)
 		}
 		if k.hasPrivate() {
 			s.private = append(s.private, k.String())
@@ -50,8 +57,8 @@ func newSet(secret string, keys []*jwk, now func() time.Time) (*Set, error) {
 	if secret == "" && len(keys) > 0 {
 		return s, nil
 	}
-	if err := checkSecret(secret); err != nil {
-		return nil, err
+	if len(secret) < MinSecret {
+		return nil, fmt.Errorf("the token secret must have at least %d bytes, and has %d", MinSecret, len(secret))
 	}
 	anonymous := name{alg: HS256}
 	if s.keys[anonymous] != nil {
@@ -89,6 +96,30 @@ func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 	return sub, expires, nil
 }
 
+// Cached returns the subject of a token that was verified before and is still valid. It costs much less than Verify,
+// which callers use if ok is false.
+func (s *Set) Cached(raw string) (sub string, ok bool) {
+	if s.cache == nil {
+		return "", false
+	}
+	c, found := s.cache.find(raw)
+	return c.subject, found && s.checkTime(c) == nil
+}
+
+// checkTime reports whether a token with these claims is valid now.
+func (s *Set) checkTime(c claims) error {
+	now := float64(s.now().UnixMicro()) / 1e6
+	if now >= c.expires {
+		return errExpired
+	}
+	if now < c.notBefore {
+		return errNotYet
+	}
+	return nil
+}
+
+var errExpired, errNotYet = errors.New("expired"), errors.New("not valid yet")
+
 // verify verifies a token. fast permits the caches and the fast path for plain claims, which do not change the result.
 func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
@@ -104,7 +135,7 @@ func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 			return "", time.Time{}, err
 		}
 	}
-	cacheable := fast && key.alg != HS256
+	cacheable := fast && (s.secrets || key.alg != HS256)
 	var c claims
 	var found bool
 	if cacheable && known {
@@ -116,12 +147,8 @@ func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 			return "", time.Time{}, err
 		}
 	}
-	now := float64(s.now().UnixMicro()) / 1e6
-	if now >= c.expires {
-		return "", time.Time{}, errors.New("expired")
-	}
-	if now < c.notBefore {
-		return "", time.Time{}, errors.New("not valid yet")
+	if err := s.checkTime(c); err != nil {
+		return "", time.Time{}, err
 	}
 	if !known {
 		s.cacheHeader(header, key)

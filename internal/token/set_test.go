@@ -330,7 +330,7 @@ func FuzzVerifySet(f *testing.F) {
 func TestCachedTokensAreChecked(t *testing.T) {
 	w := tokentest.New()
 	now := time.Unix(1800000000, 0)
-	keys, err := token.OpenAt(w.File(t), "", func() time.Time { return now })
+	keys, err := token.OpenWith(w.File(t), "", token.Options{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

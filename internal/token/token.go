@@ -8,7 +8,6 @@ package token
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -42,16 +41,9 @@ func NewKey(secret string) (*Key, error) { return NewKeyAt(secret, time.Now) }
 
 // NewKeyAt is NewKey with a custom clock.
 func NewKeyAt(secret string, now func() time.Time) (*Key, error) {
-	set, err := newSet(secret, nil, now)
+	set, err := newSet(secret, nil, Options{Now: now})
 	if err != nil {
 		return nil, err
 	}
 	return &Key{Set: set, Signer: &Signer{name: name{alg: HS256}, private: []byte(secret), now: now}}, nil
-}
-
-func checkSecret(secret string) error {
-	if len(secret) < MinSecret {
-		return fmt.Errorf("the token secret must have at least %d bytes, and has %d", MinSecret, len(secret))
-	}
-	return nil
 }

@@ -27,13 +27,9 @@ local sale, index = KEYS[6], KEYS[7]
 local id, buyer, wanted = ARGV[1], ARGV[2], ARGV[3] == '1'
 
 -- include check_shard
-local text = redis.call('HGET', letters, id)
-if not text then
-  return 0
-end
-local letter = cjson.decode(text)
-if letter.state ~= 'cancelling' then
-  return -1
+local letter, missing = find_letter(letters, id, 'cancelling')
+if not letter then
+  return missing
 end
 check_letter_types(dead, letters, index)
 local returned = tonumber(redis.call('HGET', sale, 'returned') or '')

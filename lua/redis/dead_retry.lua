@@ -25,13 +25,9 @@ local guard, sale, stock, buyers, index = KEYS[7], KEYS[8], KEYS[9], KEYS[10], K
 local id = ARGV[1]
 
 -- include check_shard
-local text = redis.call('HGET', letters, id)
-if not text then
-  return 0
-end
-local letter = cjson.decode(text)
-if letter.state ~= 'dead' then
-  return -1
+local letter, missing = find_letter(letters, id, 'dead')
+if not letter then
+  return missing
 end
 check_letter_types(dead, letters, index)
 redis.call('LLEN', ready) -- these three fail before anything is written if a key has the wrong type
@@ -72,8 +68,5 @@ if serial then
   redis.call('DECR', stock)
   redis.call('HSET', buyers, buyer, slots)
 end
-push_front(ready, { message })
-if token == 0 then
-  redis.call('LPUSH', wake, '1')
-end
+requeue(ready, wake, token, { message })
 return 1

@@ -4,9 +4,12 @@
 package redisscript
 
 import (
+	"context"
 	"embed"
 	"fmt"
+	"io/fs"
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +31,24 @@ func Load(name string) *redis.Script {
 	return s
 }
 
+// Run runs the script name.lua; see Load.
+func Run(ctx context.Context, client redis.Scripter, name string, keys []string, args ...any) *redis.Cmd {
+	return Load(name).Run(ctx, client, keys, args...)
+}
+
 var loaded sync.Map // *redis.Script by name
+
+// Names returns the names of all scripts.
+func Names() []string {
+	names, err := fs.Glob(files, "*.lua")
+	if err != nil {
+		panic(fmt.Sprintf("redisscript: %v", err)) // the pattern is well formed
+	}
+	for i, name := range names {
+		names[i] = strings.TrimSuffix(name, ".lua")
+	}
+	return names
+}
 
 // Source returns the text of name.lua with its includes. It panics if a file does not exist.
 func Source(name string) string {

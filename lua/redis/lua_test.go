@@ -5,23 +5,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 )
 
-// names returns the names of all scripts.
-func names(t *testing.T) []string {
-	t.Helper()
-	matches, err := fs.Glob(files, "*.lua")
-	if err != nil || len(matches) < 30 {
-		t.Fatalf("found %d scripts, %v", len(matches), err)
-	}
-	for i, m := range matches {
-		matches[i] = strings.TrimSuffix(m, ".lua")
-	}
-	return matches
-}
-
 func TestScriptsHaveHeaders(t *testing.T) {
-	for _, name := range names(t) {
+	for _, name := range Names() {
 		text := Source(name)
 		if !strings.HasPrefix(text, "-- "+name+": ") {
 			t.Errorf("%s.lua: the first line does not begin with the name", name)
@@ -39,7 +29,7 @@ func TestScriptsHaveHeaders(t *testing.T) {
 
 func TestIncludesAreUsed(t *testing.T) {
 	used := map[string]bool{}
-	for _, name := range names(t) {
+	for _, name := range Names() {
 		for _, m := range include.FindAllStringSubmatch(read(name+".lua"), -1) {
 			used[m[1]] = true
 		}
@@ -65,7 +55,7 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 		parameters = regexp.MustCompile(`(?m)^local function \w+\(([\w, ]+)\)`)
 	)
 	found := 0
-	for _, name := range names(t) {
+	for _, name := range Names() {
 		text := Source(name)
 		declared := map[string]bool{"requests[i]": true, "orders": true} // admit takes both from KEYS
 		for _, list := range append(locals.FindAllStringSubmatch(text, -1), parameters.FindAllStringSubmatch(text, -1)...) {
@@ -85,5 +75,31 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 	}
 	if found < 200 {
 		t.Errorf("found only %d commands", found)
+	}
+}
+
+// A script of a rebuild that is older than the fence changes nothing. rebuild_begin raises the fence.
+func TestRebuildScriptsCheckTheFence(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	server.HSet("guard", "fence", "2")
+	before := server.Dump()
+	keys := []string{"guard", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
+	tested := 0
+	for _, name := range Names() {
+		if !strings.HasPrefix(name, "rebuild_") && name != "restore_orders" || name == "rebuild_begin" {
+			continue
+		}
+		tested++
+		if got, err := Run(t.Context(), client, name, keys, 1).Text(); got != "fenced" {
+			t.Errorf("%s with an older fence returned %q, %v", name, got, err)
+		}
+		if after := server.Dump(); after != before {
+			t.Errorf("%s with an older fence left\n%s", name, after)
+		}
+	}
+	if tested < 9 {
+		t.Errorf("found %d scripts", tested)
 	}
 }

@@ -21,8 +21,5 @@ redis.call('LLEN', ready) -- fails before anything is written if the key has the
 local token = redis.call('LLEN', wake)
 
 redis.call('ZREM', delayed, unpack(due))
-push_front(ready, due)
-if token == 0 then
-  redis.call('LPUSH', wake, '1')
-end
+requeue(ready, wake, token, due)
 return #due

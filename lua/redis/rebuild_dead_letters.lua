@@ -14,9 +14,7 @@
 
 local guard, dead, letters, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 check_letter_types(dead, letters, index)
 local now = now_ms()
 

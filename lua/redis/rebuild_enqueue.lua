@@ -9,9 +9,7 @@
 
 local guard, ready = KEYS[1], KEYS[2]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 local length, before = redis.call('LLEN', ready), tonumber(ARGV[2])
 if length < before then
   return redis.error_reply('ERR messages are missing')

@@ -6,9 +6,7 @@
 
 local guard = KEYS[1]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 redis.call('HSET', guard, 'generation', ARGV[1], 'run_id', ARGV[2], 'shards', ARGV[3])
 redis.call('HDEL', guard, 'rebuilding')
 return 'ok'

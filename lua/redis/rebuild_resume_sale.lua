@@ -9,9 +9,7 @@
 
 local guard, sale = KEYS[1], KEYS[2]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 redis.call('HSET', sale, 'version', ARGV[2], 'switch', ARGV[3])
 notify(sale, 'opened', nil, ARGV[2])
 return 'ok'

@@ -13,8 +13,6 @@
 
 local guard, sale, stock, sales, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 write_sale(sale, stock, sales, returns, 2)
 return 'ok'

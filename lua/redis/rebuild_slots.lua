@@ -8,9 +8,7 @@
 
 local guard, buyers = KEYS[1], KEYS[2]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 for i = 2, #ARGV, 2 do
   redis.call('HSET', buyers, ARGV[i], ARGV[i + 1])
 end

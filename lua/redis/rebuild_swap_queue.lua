@@ -19,9 +19,7 @@
 local guard, new, ready, delayed, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local wake, attempts, crashes, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 if redis.call('HGET', guard, 'swapped') == ARGV[1] then
   return 'ok'
 end

@@ -68,10 +68,5 @@ end
 for i = 1, #ids do
   redis.call('HINCRBY', crashes, ids[i], 1)
 end
-if #messages > 0 then
-  push_front(ready, messages)
-  if token == 0 then
-    redis.call('LPUSH', wake, '1')
-  end
-end
+requeue(ready, wake, token, messages)
 return #messages

@@ -26,10 +26,5 @@ local token = redis.call('LLEN', wake)
 
 redis.call('ZREM', leases, id)
 end_batch(batch, orders, id, entries)
-if #messages > 0 then
-  push_front(ready, messages)
-  if token == 0 then
-    redis.call('LPUSH', wake, '1')
-  end
-end
+requeue(ready, wake, token, messages)
 return 1

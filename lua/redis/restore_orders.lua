@@ -29,9 +29,7 @@ local guard, sale, stock, buyers, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KE
 local wake, dead, letters, index = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local sale_id = ARGV[2]
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
-  return 'fenced'
-end
+-- include check_fence
 local def = redis.call('HMGET', sale, 'per_buyer', 'accepted', 'returned')
 local per_buyer, serial = tonumber(def[1] or ''), tonumber(def[2] or '')
 local left = tonumber(redis.call('GET', stock) or '')

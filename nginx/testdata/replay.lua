@@ -101,6 +101,7 @@ local function fake_require(name)
 end
 local dice = setmetatable({ random = function(least) return least end }, { __index = math })
 env = setmetatable({ ngx = fake, require = fake_require, math = dice }, { __index = _G })
+loaded["sluice.accel.variables"] = fake_require "sluice.variables" -- the fake request has no memory of nginx
 
 local access, client = fake_require "sluice.access", fake_require "sluice.client"
 local tokens_of = fake_require "sluice.token"

@@ -70,13 +70,8 @@ func (o *adminActor) work(ctx context.Context, every time.Duration) {
 		case 1, 2:
 			o.restocks++
 			units := 1 + o.random.Int64N(100)
-			if o.expect(
-				"sale restocked",
-				"POST",
-				"/admin/v1/sales/"+sale+"/restock",
-				fmt.Sprintf(`{"add":%d}`, units),
-				fmt.Sprint("restock-", o.restocks),
-			) {
+			if o.expect("sale restocked", "POST", "/admin/v1/sales/"+sale+"/restock",
+				fmt.Sprintf(`{"add":%d}`, units), fmt.Sprint("restock-", o.restocks)) {
 				o.history.restocked(sale, units)
 			}
 		case 3, 4:

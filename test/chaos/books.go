@@ -71,41 +71,30 @@ func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []
 func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
 	var id string
 	var shelf Shelf
-	rows, err := db.Query(ctx, "SELECT id, stock, sold FROM sales")
-	if err != nil {
-		return err
-	}
-	if _, err := pgx.ForEachRow(
-		rows,
-		[]any{&id, &shelf.Stock, &shelf.Sold},
-		func() error { b.Sales[id] = shelf; return nil },
-	); err != nil {
+	if err := eachRow(ctx, db, "SELECT id, stock, sold FROM sales",
+		func() { b.Sales[id] = shelf }, &id, &shelf.Stock, &shelf.Sold); err != nil {
 		return err
 	}
 	var r Row
-	rows, err = db.Query(
-		ctx,
-		"SELECT id::text, sale_id, buyer, status = 'cancelled', status = 'cancelled' AND return_number IS NULL FROM orders",
-	)
-	if err != nil {
-		return err
-	}
-	if _, err := pgx.ForEachRow(
-		rows,
-		[]any{&r.ID, &r.Place.Sale, &r.Place.Buyer, &r.Cancelled, &r.Returning},
-		func() error { b.Rows = append(b.Rows, r); return nil },
-	); err != nil {
+	if err := eachRow(ctx, db, "SELECT id::text, sale_id, buyer, status = 'cancelled', "+
+		"status = 'cancelled' AND return_number IS NULL FROM orders",
+		func() { b.Rows = append(b.Rows, r) },
+		&r.ID, &r.Place.Sale, &r.Place.Buyer, &r.Cancelled, &r.Returning); err != nil {
 		return err
 	}
 	var line string
-	rows, err = db.Query(
-		ctx,
+	return eachRow(ctx, db,
 		"SELECT concat_ws(' ', at, actor, action, target, detail) FROM admin_log WHERE actor IN ('audit', 'rebuild')",
-	)
+		func() { b.Paused = append(b.Paused, line) }, &line)
+}
+
+// eachRow scans each row of a query into the same variables and calls note.
+func eachRow(ctx context.Context, db *pgx.Conn, sql string, note func(), into ...any) error {
+	rows, err := db.Query(ctx, sql)
 	if err != nil {
 		return err
 	}
-	_, err = pgx.ForEachRow(rows, []any{&line}, func() error { b.Paused = append(b.Paused, line); return nil })
+	_, err = pgx.ForEachRow(rows, into, func() error { note(); return nil })
 	return err
 }
 

@@ -97,10 +97,7 @@ func canFail(t *testing.T, r *Result) {
 	twin := rows[told]
 	twin.ID = "1"
 	r.Books.Rows = append(slices.Clone(rows), twin)
-	if v := Check(
-		r.History,
-		r.Books,
-	); len(v.Twice) < len(r.Verdict.Twice)+1 &&
+	if v := Check(r.History, r.Books); len(v.Twice) < len(r.Verdict.Twice)+1 &&
 		r.History.Sales[twin.Place.Sale].PerBuyer == 1 {
 		t.Error("an order was duplicated in the books, and Check reported no buyer with two")
 	}

@@ -64,12 +64,9 @@ func Check(h *History, b *Books) Verdict {
 		l, isDead := letters[id]
 		switch {
 		case !isRow && !isDead:
-			v.Lost = append(v.Lost, fmt.Sprintf("%s of %s was confirmed to %s and is lost", id, p.Sale, p.Buyer))
+			note(&v.Lost, "%s of %s was confirmed to %s and is lost", id, p.Sale, p.Buyer)
 		case isRow && r.Place != p || isDead && l.Place != p:
-			v.Lost = append(
-				v.Lost,
-				fmt.Sprintf("%s of %s was confirmed to %s and belongs to another buyer", id, p.Sale, p.Buyer),
-			)
+			note(&v.Lost, "%s of %s was confirmed to %s and belongs to another buyer", id, p.Sale, p.Buyer)
 		}
 	}
 	called := func(what, id string, p Place, cancelled bool) {
@@ -78,10 +75,8 @@ func Check(h *History, b *Books) Verdict {
 		// a cancelled order is no longer in a slot
 		recorded := told || written || slices.Contains(b.Holders[p], id) || cancelled && h.Cancel[id]
 		if h.Asked[p] == 0 || !recorded {
-			v.Uncalled = append(
-				v.Uncalled,
-				fmt.Sprintf("%s %s of %s in %s: purchased %d times, recorded: %t", what, id, p.Buyer, p.Sale, h.Asked[p], recorded),
-			)
+			note(&v.Uncalled, "%s %s of %s in %s: purchased %d times, recorded: %t",
+				what, id, p.Buyer, p.Sale, h.Asked[p], recorded)
 		}
 	}
 	for id, r := range rows {
@@ -92,16 +87,14 @@ func Check(h *History, b *Books) Verdict {
 	}
 	for p, ids := range held {
 		if o := h.Sales[p.Sale]; o == nil || len(ids) > o.PerBuyer {
-			v.Twice = append(v.Twice, fmt.Sprintf("%s holds the orders %v of %s", p.Buyer, ids, p.Sale))
+			note(&v.Twice, "%s holds the orders %v of %s", p.Buyer, ids, p.Sale)
 		}
 	}
 	for p, ids := range b.Holders {
 		for _, id := range ids {
 			if !slices.Contains(held[p], id) {
-				v.Contrary = append(
-					v.Contrary,
-					fmt.Sprintf("in Redis %s holds order %s of %s, which is neither a row nor a dead letter", p.Buyer, id, p.Sale),
-				)
+				note(&v.Contrary, "in Redis %s holds order %s of %s, which is neither a row nor a dead letter",
+					p.Buyer, id, p.Sale)
 			}
 		}
 	}
@@ -109,11 +102,8 @@ func Check(h *History, b *Books) Verdict {
 	for id, o := range h.Sales {
 		s, ok := b.Sales[id]
 		if sold := live[id]; !ok || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 || s.Stock != s.Left+sold+dead[id] {
-			v.Units = append(
-				v.Units,
-				fmt.Sprintf("%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
-					id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id]),
-			)
+			note(&v.Units, "%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
+				id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id])
 		}
 		if !b.Audits[id] {
 			v.Contrary = append(v.Contrary, id+": the program's audit does not balance")
@@ -126,4 +116,9 @@ func Check(h *History, b *Books) Verdict {
 		v.Contrary = append(v.Contrary, "paused automatically: "+line)
 	}
 	return v
+}
+
+// note adds a violation to a list.
+func note(list *[]string, format string, args ...any) {
+	*list = append(*list, fmt.Sprintf(format, args...))
 }

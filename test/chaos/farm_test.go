@@ -54,21 +54,8 @@ func newFarm(t *testing.T) *farm {
 	if f.key, err = token.NewKey(tokenSecret); err != nil {
 		t.Fatal(err)
 	}
-	f.lan = newLAN(
-		t,
-		"balancer",
-		"edge-1",
-		"edge-2",
-		"backend-1",
-		"backend-2",
-		"worker-1",
-		"worker-2",
-		"redis-1",
-		"redis-2",
-		"redis-3",
-		"limits",
-		"sql",
-	)
+	f.lan = newLAN(t, "balancer", "edge-1", "edge-2", "backend-1", "backend-2", "worker-1", "worker-2",
+		"redis-1", "redis-2", "redis-3", "limits", "sql")
 	f.startPostgres()
 	f.startRedis()
 	f.env = []string{
@@ -77,12 +64,8 @@ func newFarm(t *testing.T) *farm {
 		"SLUICE_USER_RATE=1000-S",
 		"SLUICE_REDIS_WAIT=1",
 		fmt.Sprint("SLUICE_SHARDS=", shards),
-		fmt.Sprintf(
-			"SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s",
-			f.sentinel(0),
-			f.sentinel(1),
-			f.sentinel(2),
-		),
+		fmt.Sprintf("SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s", f.sentinel(0),
+			f.sentinel(1), f.sentinel(2)),
 		"SLUICE_LIMIT_REDIS_URL=redis://" + f.host("limits").at(redisPort) + "/0",
 	}
 	f.useDatabase("sluice")
@@ -118,12 +101,8 @@ func (f *farm) startPostgres() {
 	hba.Close()
 	f.postgres = h.launch(silent{t}, nil, append(account, filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data,
 		"-c", "listen_addresses="+h.ip, "-c", "unix_socket_directories="+dir, "-c", "max_connections=200")...)
-	testenv.Eventually(
-		t,
-		60*time.Second,
-		"PostgreSQL answers",
-		func() bool { return f.psql("postgres", "CREATE DATABASE sluice") == nil },
-	)
+	testenv.Eventually(t, 60*time.Second, "PostgreSQL answers",
+		func() bool { return f.psql("postgres", "CREATE DATABASE sluice") == nil })
 }
 
 // psql runs one statement in a database, from the street.
@@ -174,30 +153,16 @@ func (f *farm) startBackend(i int) {
 	h := f.host(backendHosts[i])
 	f.backends = append(
 		f.backends,
-		h.launch(
-			f.t,
-			f.env,
-			binary,
-			"backend",
-			"--listen",
-			h.at(backendPort),
-			"--admin",
-			h.at(adminPort),
-			"--journal",
-			f.journals[i],
-		),
+		h.launch(f.t, f.env, binary, "backend", "--listen", h.at(backendPort), "--admin", h.at(adminPort),
+			"--journal", f.journals[i]),
 	)
 }
 
 func (f *farm) awaitReady(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
-		testenv.Eventually(
-			f.t,
-			60*time.Second,
-			name+" is ready",
-			func() bool { return ready("http://" + f.host(name).at(backendPort)) },
-		)
+		testenv.Eventually(f.t, 60*time.Second, name+" is ready",
+			func() bool { return ready("http://" + f.host(name).at(backendPort)) })
 	}
 }
 

@@ -56,28 +56,16 @@ func (r *Result) String() string {
 		}
 	}
 	v := r.Verdict
-	fmt.Fprintf(
-		&b,
-		"accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n",
-		len(h.Confirmed),
-		len(r.Books.Rows),
-		len(r.Books.Rows)-live,
-		len(r.Books.Letters),
-	)
+	fmt.Fprintf(&b, "accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n",
+		len(h.Confirmed), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
 	fmt.Fprintf(&b, "lost %d, twice %d, without an accept %d, units wrong in %d places, left over %d, contradictions %d\n",
 		len(v.Lost), len(v.Twice), len(v.Uncalled), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
 	fmt.Fprintf(&b, "idle %.1f s after the last fault (bound %s)\n", r.Idle.Seconds(), p.Idle)
 	if n := len(r.Recovery); n > 0 {
 		sorted := slices.Sorted(slices.Values(r.Recovery))
-		fmt.Fprintf(
-			&b,
+		fmt.Fprintf(&b,
 			"from the kill of a worker to its orders' rows, %d times: median %.2f s, 90%% %.2f s, max %.2f s; the lease is %s\n",
-			n,
-			sorted[n/2].Seconds(),
-			sorted[n*9/10].Seconds(),
-			sorted[n-1].Seconds(),
-			p.Lease,
-		)
+			n, sorted[n/2].Seconds(), sorted[n*9/10].Seconds(), sorted[n-1].Seconds(), p.Lease)
 	}
 	for i, text := range r.Violations() {
 		if i == 30 {

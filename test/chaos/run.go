@@ -177,14 +177,8 @@ func play(
 			w.mu.Lock()
 			last := w.samples[len(w.samples)-1]
 			w.mu.Unlock()
-			log(
-				"%5.0f s: %d faults, %.0f rows, %.0f waiting, %.0f dead",
-				time.Since(w.began).Seconds(),
-				n+1,
-				last.Rows,
-				last.Waiting,
-				last.Dead,
-			)
+			log("%5.0f s: %d faults, %.0f rows, %.0f waiting, %.0f dead", time.Since(w.began).Seconds(), n+1,
+				last.Rows, last.Waiting, last.Dead)
 		}
 	}
 	all.Wait()

@@ -165,11 +165,7 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 		if refused := f.asked - f.sold; refused > c.refused {
 			t.Errorf("by %s, %d buyers were not served", e.name, refused)
 		}
-		if late := n.pulse.felt(
-			e.name,
-			from.Add(c.away*3/4),
-			back,
-		); late.sold < late.asked*9/10 ||
+		if late := n.pulse.felt(e.name, from.Add(c.away*3/4), back); late.sold < late.asked*9/10 ||
 			late.slow > late.asked/10 {
 			t.Errorf("by %s the sale was not well again before %s was back: %s", e.name, c.host, late)
 		}
@@ -177,12 +173,8 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 			t.Logf("%s is back, by %s: %s", c.host, e.name, f)
 		}
 	}
-	t.Logf(
-		"%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s",
-		c.host,
-		time.Since(back).Seconds()-2,
-		oldest,
-	)
+	t.Logf("%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s",
+		c.host, time.Since(back).Seconds()-2, oldest)
 	if c.rebuilt {
 		n.logTimeline(t, from)
 	}
@@ -265,15 +257,7 @@ func (n *saleRun) end(t *testing.T) {
 		t.Error(v)
 	}
 	h := n.history
-	t.Logf(
-		"%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none",
-		len(h.Confirmed),
-		len(books.Rows),
-		h.Accepted,
-		h.Replayed,
-		h.Refused,
-		h.Unavailable,
-		h.Unanswered,
-	)
+	t.Logf("%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none",
+		len(h.Confirmed), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
 	canFail(t, &Result{History: h, Books: books, Verdict: verdict})
 }

@@ -101,27 +101,11 @@ func (n *saleRun) oneConsoleShowsAll(t *testing.T) {
 		)
 	}
 	ask := func(method, host, path, body, cookie string) *http.Response {
-		return n.request(
-			t,
-			fromStreet(""),
-			method,
-			n.admin(host)+path,
-			body,
-			"Content-Type",
-			"application/x-www-form-urlencoded",
-			"Sec-Fetch-Site",
-			"same-origin",
-			"Cookie",
-			cookie,
-		)
+		return n.request(t, fromStreet(""), method, n.admin(host)+path, body, "Content-Type",
+			"application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
 	}
-	in := ask(
-		"POST",
-		"backend-1",
-		"/admin/sign-in",
-		url.Values{"name": {"ann"}, "token": {adminToken}, "to": {"/admin/"}}.Encode(),
-		"",
-	)
+	in := ask("POST", "backend-1", "/admin/sign-in",
+		url.Values{"name": {"ann"}, "token": {adminToken}, "to": {"/admin/"}}.Encode(), "")
 	cookie, _, _ := strings.Cut(in.Header.Get("Set-Cookie"), ";")
 	for _, host := range backendHosts {
 		if got := ask("GET", host, "/admin/v1/sales", "", cookie).StatusCode; got != 200 {
@@ -181,12 +165,8 @@ func (n *saleRun) restart(t *testing.T, p *testenv.Program, name string) {
 func (n *saleRun) restore(t *testing.T) {
 	dump := n.dump(t)
 	before := len(n.history.confirmed(mainSale))
-	testenv.Eventually(
-		t,
-		time.Minute,
-		"three hundred are sold after the dump",
-		func() bool { return len(n.history.confirmed(mainSale)) > before+300 },
-	)
+	testenv.Eventually(t, time.Minute, "three hundred are sold after the dump",
+		func() bool { return len(n.history.confirmed(mainSale)) > before+300 })
 	for _, p := range append(n.backends[:len(n.backends):len(n.backends)], n.workers...) {
 		if code := p.End(sigterm); code != 0 {
 			t.Errorf("a process ends with %d", code)

@@ -83,10 +83,8 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 		testenv.Eventually(t, 60*time.Second, "a backend that is ready", func() bool { return ready(b.base) })
 	}
 	for i := range cast.Workers {
-		s.workers = append(
-			s.workers,
-			launch(fmt.Sprint("worker ", i), true, "worker", "--no-watcher", "--lease", lease.String()),
-		)
+		w := launch(fmt.Sprint("worker ", i), true, "worker", "--no-watcher", "--lease", lease.String())
+		s.workers = append(s.workers, w)
 	}
 	for i := range cast.Watchers {
 		s.watchers = append(s.watchers, launch(fmt.Sprint("watcher ", i), false, "watcher"))

@@ -94,21 +94,8 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	var waiting, leases, dead []*redis.IntCmd
 	var accepted []*redis.StringCmd
 	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		waiting, leases, dead = counted(
-			ctx,
-			p,
-			"ready",
-			"orders",
-			"delayed",
-		), counted(
-			ctx,
-			p,
-			"leases",
-		), counted(
-			ctx,
-			p,
-			"dead",
-		)
+		waiting = counted(ctx, p, "ready", "orders", "delayed")
+		leases, dead = counted(ctx, p, "leases"), counted(ctx, p, "dead")
 		for _, id := range sales {
 			for _, key := range inShards("sale:" + id) { // in all but its own there is nothing
 				accepted = append(accepted, p.HGet(ctx, key, "accepted"))
@@ -185,21 +172,15 @@ func (w *watch) killed(ctx context.Context, pid int) {
 			}
 		}()
 		for first := true; ctx.Err() == nil; {
-			if err := db.one(
-				ctx,
-				"SELECT coalesce(array_agg(id), '{}') FROM unnest($1::bigint[]) AS held (id) WHERE NOT EXISTS (SELECT FROM "+
-					"orders WHERE orders.id = held.id)",
-				&missing,
-				ids,
-			); err != nil {
+			if err := db.one(ctx, "SELECT coalesce(array_agg(id), '{}') FROM unnest($1::bigint[]) AS held (id) "+
+				"WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = held.id)", &missing, ids); err != nil {
 				pause(ctx, 20*time.Millisecond)
 				continue
 			}
 			missing = slices.DeleteFunc(missing, func(id int64) bool {
-				return slices.ContainsFunc(
-					inShards("dead:letters"),
-					func(key string) bool { return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val() },
-				)
+				return slices.ContainsFunc(inShards("dead:letters"), func(key string) bool {
+					return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val()
+				})
 			})
 			if len(missing) == 0 {
 				if !first { // else they were rows already when it was killed
@@ -271,10 +252,9 @@ func (w *watch) entries(ctx context.Context, b leased) (texts []string, err erro
 	if n, err := w.redis.XLen(ctx, key).Result(); err != nil || n == 0 {
 		return nil, err
 	}
-	pending, err := w.redis.XPendingExt(
-		ctx, &redis.XPendingExtArgs{Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch},
-	).
-		Result()
+	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{
+		Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch,
+	}).Result()
 	if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
 		return nil, err
 	}

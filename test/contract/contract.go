@@ -162,12 +162,8 @@ func (c *Contract) find(x Exchange) (*openapi3filter.RequestValidationInput, err
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	req, err := http.NewRequestWithContext(
-		context.Background(),
-		method,
-		"http://localhost"+x.Path,
-		bytes.NewReader(x.RequestBody),
-	)
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+x.Path,
+		bytes.NewReader(x.RequestBody))
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/docs"
 	"sluice/internal/openapi"
@@ -38,7 +39,7 @@ func inHalfAnHour() string { return time.Now().Add(30 * time.Minute).UTC().Forma
 // shown is a server on which the document's examples are run.
 type shown struct {
 	*stack
-	store    *storetest.Store
+	store    *store.Store
 	endpoint string
 }
 
@@ -191,8 +192,8 @@ func TestExamplesOfTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	for op := range d.Operations() {
-		id := op.Get("operationId").Text()
-		if op.Get("tags").Texts()[0] == "pages" && strings.HasPrefix(op.Path, "/admin/") {
+		id := op.Get("operationId").String()
+		if op.Get("tags").Strings()[0] == "pages" && strings.HasPrefix(op.Path, "/admin/") {
 			continue // behind a sign-in; tests of their own open them in a browser
 		}
 		t.Run(id, func(t *testing.T) {
@@ -341,7 +342,7 @@ func TestErrorsOfTheDocument(t *testing.T) {
 				ran[name] = true
 				recipe, known := recipes[name]
 				if !known {
-					t.Errorf("the test has no request for the error %q of %s", name, op.Get("operationId").Text())
+					t.Errorf("the test has no request for the error %q of %s", name, op.Get("operationId").String())
 					continue
 				}
 				a := recipe()

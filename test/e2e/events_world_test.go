@@ -17,6 +17,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/webhook"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -26,7 +27,7 @@ const streamBound = 100_000
 
 type eventChaos struct {
 	t         *testing.T
-	store     *storetest.Store
+	store     *store.Store
 	client    *redis.Client
 	db        *pgx.Conn
 	admin     string

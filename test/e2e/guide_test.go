@@ -173,7 +173,7 @@ func (g *guide) checkQuickStart(t *testing.T) {
 		block, text string
 		times       int
 	}{
-		{"curl -i -X POST", "202 Accepted", 1},
+		{"curl -i -w", "202 Accepted", 1},
 		{"sluice order list --sale demo", "created", 1},
 		{`"buyer $i: %{http_code}`, ": 202", 5},
 		{`"buyer $i: %{http_code}`, ": 409", 2},

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -134,7 +133,7 @@ func newWebPushBrowser(t *testing.T, receive func(id, payload string) (status in
 // env returns the environment of programs that send to the browser.
 func (b *webPushBrowser) env() []string {
 	return []string{
-		"SLUICE_VAPID_KEY=" + b.vapid.Private(), "SLUICE_WEB_PUSH_CONTACT=mailto:shop@example.com",
+		"SLUICE_VAPID_KEY=" + b.vapid.Private, "SLUICE_WEB_PUSH_CONTACT=mailto:shop@example.com",
 		"SLUICE_WEB_PUSH_ALLOW_PRIVATE=127.0.0.0/8",
 	}
 }
@@ -169,33 +168,9 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 		}
 		return 201
 	})
-	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
-	flags := []string{"--redis", r.URL, "--database", pg.URL, "--web-push-hold", "2s"}
-	u := startUpWith(t, browser.env(), t.TempDir(), flags...)
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"create",
-		"--id",
-		"s",
-		"--title",
-		"S",
-		"--stock",
-		"5000",
-		"--price",
-		"19.99EUR",
-		"--data",
-		u.data,
-	); code != 0 {
-		t.Fatal(out, errOut)
-	}
-	run := func() *process {
-		return launch(t, browser.env(), append([]string{"group", "run", "web-push"}, flags...)...)
-	}
-	instances := []*process{run(), run()}
-	db := storetest.Open(t, pg.URL)
-	conn, err := pgx.Connect(t.Context(), pg.URL)
+	g := startGroup(t, "web-push", browser.env(), "--web-push-hold", "2s")
+	db := g.orders
+	conn, err := pgx.Connect(t.Context(), g.database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +183,7 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		instances[i%2].crash()
-		instances[i%2] = run()
+		g.kill(i)
 	}
 	testenv.Eventually(t, 90*time.Second, "every order is notified", func() bool {
 		mu.Lock()
@@ -237,11 +211,7 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	if err != nil || len(letters) != 0 {
 		t.Errorf("dead letters %v, %v; want none", letters, err)
 	}
-	for _, p := range instances {
-		if code := p.end(syscall.SIGTERM); code != 0 {
-			t.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
-		}
-	}
+	g.stop()
 }
 
 func TestWebPushSettingsAreCheckedAtStart(t *testing.T) {

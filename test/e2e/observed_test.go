@@ -240,9 +240,9 @@ func (o *observed) checkMetrics(t *testing.T) {
 	t.Helper()
 	documented := documentedMetrics(t)
 	var samples, families map[string]bool
-	testenv.Eventually(t, 30*time.Second, "the first audit is done", func() bool {
+	testenv.Eventually(t, 30*time.Second, "the live stats are exported", func() bool {
 		samples, families = o.exported(t)
-		return samples["sluice_audit_balanced"] || t.Failed()
+		return samples["sluice_sales"] || t.Failed()
 	})
 	for name := range families {
 		if !documented[name] {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -97,31 +96,8 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 1200, 6
-	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
-	u := startUp(t, t.TempDir(), "--redis", r.URL, "--database", pg.URL)
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"create",
-		"--id",
-		"s",
-		"--title",
-		"S",
-		"--stock",
-		"5000",
-		"--price",
-		"19.99EUR",
-		"--data",
-		u.data,
-	); code != 0 {
-		t.Fatal(out, errOut)
-	}
-	run := func() *process {
-		return launch(t, nil, "group", "run", "points", "--redis", r.URL, "--database", pg.URL)
-	}
-	instances := []*process{run(), run()}
-	db := storetest.Open(t, pg.URL)
+	g := startGroup(t, "points", nil)
+	db := g.orders
 	all := storetest.Orders("s", orders)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -136,9 +112,7 @@ func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 				}
 			}
 			if i%(orders/20/kills) == 0 {
-				which := (i / (orders / 20 / kills)) % 2
-				instances[which].crash()
-				instances[which] = run()
+				g.kill(i / (orders / 20 / kills))
 			}
 		}
 	})
@@ -165,7 +139,7 @@ func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 		return sum == 19*orders*17/20
 	})
 	testenv.Eventually(t, 60*time.Second, "nothing is pending", func() bool {
-		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
+		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", g.up.data)
 		return strings.Contains(out, `"pending": 0`) && strings.Contains(out, `"lag": 0`)
 	})
 	if l, err := events.NewStore(db.DB).
@@ -173,9 +147,5 @@ func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 		len(l) != 0 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
-	for _, p := range instances {
-		if code := p.end(syscall.SIGTERM); code != 0 {
-			t.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
-		}
-	}
+	g.stop()
 }

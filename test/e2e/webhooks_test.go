@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -87,43 +86,10 @@ func TestWebhooksByCommand(t *testing.T) {
 func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 300, 4
-	r, pg := testenv.StartRedis(t), testenv.SharedPostgres(t)
-	flags := []string{
-		"--redis",
-		r.URL,
-		"--database",
-		pg.URL,
-		"--allow-private",
-		"127.0.0.0/8",
-		"--webhook-timeout",
-		"500ms",
-	}
-	u := startUp(t, t.TempDir(), flags...)
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"create",
-		"--id",
-		"s",
-		"--title",
-		"S",
-		"--stock",
-		"5000",
-		"--price",
-		"19.99EUR",
-		"--data",
-		u.data,
-	); code != 0 {
-		t.Fatal(out, errOut)
-	}
+	g := startGroup(t, "webhooks", nil, "--allow-private", "127.0.0.0/8", "--webhook-timeout", "500ms")
+	store := g.orders
 	shop := newReceiver(t)
-	id := shop.add(t, u.data, "--sale", "s")
-	run := func() *process {
-		return launch(t, nil, append([]string{"group", "run", "webhooks"}, flags...)...)
-	}
-	instances := []*process{run(), run()}
-	store := storetest.Open(t, pg.URL)
+	id := shop.add(t, g.up.data, "--sale", "s")
 	all := storetest.Orders("s", orders)
 	want := map[string]bool{}
 	for i := 0; i < orders; i += 10 {
@@ -140,9 +106,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 			}
 		}
 		if i%(orders/kills) == 0 {
-			which := (i / (orders / kills)) % 2
-			instances[which].crash()
-			instances[which] = run()
+			g.kill(i / (orders / kills))
 		}
 	}
 	testenv.Eventually(t, 2*time.Minute, "every event has come", func() bool { return shop.taken() >= len(want) })
@@ -151,7 +115,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", u.data)
+		out, _, _ := sluiceRun(t, nil, "group", "list", "--json", "--data", g.up.data)
 		return e.Waiting == 0 && e.Failed == 0 && strings.Count(out, `"pending": 0`) >= 2 &&
 			strings.Count(out, `"dead": 0`) >= 2
 	})
@@ -174,9 +138,5 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		)
 	}
 	t.Logf("%d events, %d came again", len(want), again)
-	for _, p := range instances {
-		if code := p.end(syscall.SIGTERM); code != 0 {
-			t.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
-		}
-	}
+	g.stop()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sluice/gateway"
+	"sluice/gateway/proxy"
 	"sluice/internal/token"
 	"sluice/nginx"
 	"sluice/test/testenv"
@@ -176,7 +177,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			AccessLog:     file,
 			ProxyProtocol: o.proxyProtocol,
 			PerClient:     o.perClient,
-			DrainTimeout:  5 * time.Second,
+			Limits:        proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)
 	if err != nil {

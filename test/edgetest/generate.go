@@ -39,26 +39,8 @@ func (g *generator) rule(i int) Rule {
 		Delay:  g.chance(20),
 		Shadow: g.chance(20),
 		Burst:  pick[int64](g, 0, 0, 1, 2, 3, 5, 10, 100, 1000),
-		Rate: pick(
-			g,
-			"1r/s",
-			"2r/s",
-			"10r/s",
-			"1000r/s",
-			"20000r/s",
-			"1000000r/s",
-			"1r/m",
-			"7r/m",
-			"90r/m",
-			"1r/h",
-			"100r/h",
-			"0.5r/s",
-			"0.1r/h",
-			"1.5r/m",
-			"333.33r/s",
-			"12345.6r/s",
-			"999999.999r/s",
-		),
+		Rate: pick(g, "1r/s", "2r/s", "10r/s", "1000r/s", "20000r/s", "1000000r/s", "1r/m", "7r/m", "90r/m",
+			"1r/h", "100r/h", "0.5r/s", "0.1r/h", "1.5r/m", "333.33r/s", "12345.6r/s", "999999.999r/s"),
 	}
 	if g.chance(40) {
 		r.Rate = fmt.Sprintf("%dr/%s", 1+g.IntN(pick(g, 10, 1000, 60000)), pick(g, "s", "m", "h"))
@@ -67,16 +49,8 @@ func (g *generator) rule(i int) Rule {
 		r.Method = pick(g, "GET", "POST")
 	}
 	if g.chance(40) {
-		r.Path = pick(
-			g,
-			"/",
-			"/*",
-			"/v1/sales",
-			"/v1/sales/*",
-			"/v1/sales/*/orders",
-			"/v1/*/42/orders",
-			"/V1/Sales/42/Orders",
-		)
+		r.Path = pick(g, "/", "/*", "/v1/sales", "/v1/sales/*", "/v1/sales/*/orders", "/v1/*/42/orders",
+			"/V1/Sales/42/Orders")
 	}
 	return r
 }
@@ -111,18 +85,8 @@ func (g *generator) request(at int64) Request {
 		At:      at,
 		Method:  pick(g, "GET", "POST", "POST", "HEAD"),
 		Headers: map[string]string{},
-		Path: pick(
-			g,
-			"/",
-			"/a",
-			"/v1/sales",
-			"/v1/sales/",
-			"/v1/sales/42",
-			"/v1/sales/42/orders",
-			"/v1/sales/42/orders",
-			"/v1/sales/7/orders/",
-			"/V1/SALES/42/orders",
-		),
+		Path: pick(g, "/", "/a", "/v1/sales", "/v1/sales/", "/v1/sales/42", "/v1/sales/42/orders",
+			"/v1/sales/42/orders", "/v1/sales/7/orders/", "/V1/SALES/42/orders"),
 	}
 	clients := []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1", "2001:db8:1:2::ffff", "2001:db8:1:3::1"}
 	r.Client = pick(g, clients...)
@@ -130,10 +94,7 @@ func (g *generator) request(at int64) Request {
 	switch {
 	case g.chance(25): // through trusted proxies
 		r.Peer = pick(g, "10.1.2.3", "2001:db8:ffff::1")
-		r.Headers["X-Forwarded-For"] = strings.Repeat(
-			"203.0.113.9, ",
-			g.IntN(2),
-		) + r.Client + strings.Repeat(
+		r.Headers["X-Forwarded-For"] = strings.Repeat("203.0.113.9, ", g.IntN(2)) + r.Client + strings.Repeat(
 			", 10.9.9.9",
 			g.IntN(2),
 		)

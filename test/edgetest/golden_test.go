@@ -149,17 +149,10 @@ func scenarios() []*story {
 			at(get("2001:db8:1:2::1", "/"), 4).
 			at(get("2001:db8:1:2:ffff::9", "/"), 5).
 			at(get("2001:db8:1:3::1", "/"), 6),
-		tell(
-			"refusal_takes_nothing",
+		tell("refusal_takes_nothing",
 			"Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
-			ip(
-				"wide",
-				"1r/s",
-				5,
-			),
-			ip("narrow", "1r/s", 1),
-			edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"},
-		).
+			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1),
+			edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
 			at(get(a, "/"), times(0, 6)...).
 			at(spelled("/"), 1*ms).
 			at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
@@ -179,12 +172,9 @@ func scenarios() []*story {
 			at(get(a, "/v1/sales"), 10*ms).
 			at(buy(b, "bob"), 11*ms, 12*ms).
 			at(buy(b, "ann"), 503*ms),
-		tell(
-			"shadow_beside_live",
+		tell("shadow_beside_live",
 			"A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.",
-			ip("live", "10r/s", 1),
-			shadow,
-		).
+			ip("live", "10r/s", 1), shadow).
 			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
 		tell(
 			"shadow_alone",

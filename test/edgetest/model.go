@@ -143,10 +143,8 @@ func allowed(opinions []opinion) Decision {
 			continue
 		}
 		left := Remaining(o.e, o.rule.Burst)
-		limits = append(
-			limits,
-			fmt.Sprintf(`"%s";r=%d;t=%d`, o.rule.Name, left, seconds(Next(o.e, o.rule.rate, o.rule.Burst))),
-		)
+		reset := seconds(Next(o.e, o.rule.rate, o.rule.Burst))
+		limits = append(limits, fmt.Sprintf(`"%s";r=%d;t=%d`, o.rule.Name, left, reset))
 		if d.Rule == "" || left < d.Remaining {
 			d.Rule, d.Remaining = o.rule.Name, left
 		}

@@ -69,15 +69,8 @@ func (t *Trace) Policy() string {
 	}
 	b.WriteString(" },\n  rules = {\n")
 	for _, r := range t.Rules {
-		fmt.Fprintf(
-			&b,
-			"    { name = %q, key = %q, rate = %q, burst = %d, delay = %v",
-			r.Name,
-			r.Key,
-			r.Rate,
-			r.Burst,
-			r.Delay,
-		)
+		fmt.Fprintf(&b, "    { name = %q, key = %q, rate = %q, burst = %d, delay = %v", r.Name, r.Key, r.Rate,
+			r.Burst, r.Delay)
 		if r.Shadow {
 			b.WriteString(`, mode = "shadow"`)
 		}
@@ -138,16 +131,8 @@ func (t *Trace) Check(got []Decision) error {
 	}
 	for i, s := range t.Steps {
 		if got[i] != s.Want {
-			return fmt.Errorf(
-				"%s: request %d of %d, %+v:\n  got  %+v\n  want %+v\nunder\n%s",
-				t.Name,
-				i+1,
-				len(got),
-				s.Request,
-				got[i],
-				s.Want,
-				t.Policy(),
-			)
+			return fmt.Errorf("%s: request %d of %d, %+v:\n  got  %+v\n  want %+v\nunder\n%s", t.Name, i+1,
+				len(got), s.Request, got[i], s.Want, t.Policy())
 		}
 	}
 	return nil

@@ -17,7 +17,6 @@ import (
 	"sluice/backend/admin"
 	"sluice/backend/admin/adminhttp"
 	"sluice/backend/admin/livestats"
-	"sluice/backend/admin/pages"
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/api"
@@ -30,6 +29,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
@@ -43,7 +43,7 @@ import (
 type backend struct {
 	redis         *testenv.Redis
 	public, admin *servertest.Site
-	store         *storetest.Store
+	store         *store.Store
 	list          *queue.List
 }
 
@@ -73,7 +73,8 @@ func startBackend(t *testing.T) *backend {
 		0,
 		queue.Config{},
 	)
-	service := admin.New(admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()})
+	adminConfig := admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()}
+	service := admin.New(adminConfig)
 	limiter, err := admission.NewUserLimiter("5-M", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +104,10 @@ func startBackend(t *testing.T) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	console, err := pages.New()
-	if err != nil {
-		t.Fatal(err)
-	}
 	adminServer, err := adminhttp.New(adminhttp.Config{
 		Admin:     service,
+		Dead:      admin.NewDeadLetters(adminConfig),
+		Store:     db,
 		Auditor:   audit.New(stock, db),
 		Queue:     queue.Shards{list},
 		Pace:      make(queue.Meters, 1),
@@ -119,7 +118,6 @@ func startBackend(t *testing.T) *backend {
 			events.NewStore(db.DB),
 		),
 		Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil),
-		Pages:    console,
 		Token:    adminToken,
 		Gatherer: registry,
 		LiveStats: livestats.New(

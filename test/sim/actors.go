@@ -25,12 +25,12 @@ func (w *world) stock(p *process) *admission.Stock {
 	return admission.NewStock(admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded})
 }
 
-func (w *world) adminService(p *process) *admin.Service {
+func (w *world) adminConfig(p *process) admin.Config {
 	var shards []admin.Shard
 	for _, shard := range w.space.All() {
 		shards = append(shards, w.queue(p.client, shard, w.queueConfig(p)))
 	}
-	return admin.New(admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Shards: shards, Log: w.log})
+	return admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Shards: shards, Log: w.log}
 }
 
 func (w *world) runBackend(b *backend) func(*process) {
@@ -65,8 +65,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			panic(err)
 		}
 		b.admit.Store(admit)
-		d := w.adminService(p)
-		expirer := admin.NewHoldExpirer(admin.Config{Store: faultyStore{w.store, p}, Stock: w.stock(p), Log: w.log})
+		d, expirer := admin.New(w.adminConfig(p)), admin.NewHoldExpirer(w.adminConfig(p))
 		for p.alive() {
 			_ = d.RunOnce(p.ctx) // what fails is for the next turn
 			p.sleep(p.ctx, 500*time.Millisecond)
@@ -97,7 +96,7 @@ func (w *world) runWorker(p *process) {
 			DrainTimeout: time.Second, Jitter: rnd.Float64, BatchID: p.batchIDs(shard), Log: w.log,
 		}
 		if w.Guarded {
-			cfg.Source = w.source(p)
+			cfg.Source = w.restorer(p)
 		}
 		work := worker.New(w.queue(p.client, shard, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
 		shards.Go(func() { _ = work.Run(working) }) // always nil
@@ -110,10 +109,7 @@ func (w *world) runWatcher(p *process) {
 	w.watchRedis(p, nil)
 	var watchers []*queue.Watcher
 	for _, shard := range w.space.All() {
-		watchers = append(
-			watchers,
-			queue.NewWatcher(w.queue(p.client, shard, w.queueConfig(p)), queue.WatcherConfig{Log: w.log}),
-		)
+		watchers = append(watchers, &queue.Watcher{Queue: w.queue(p.client, shard, w.queueConfig(p)), Log: w.log})
 	}
 	for p.alive() {
 		for _, watch := range watchers {

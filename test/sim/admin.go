@@ -13,7 +13,8 @@ import (
 // runAdmin creates the sales, and then repeats each admin action until it is done.
 func (w *world) runAdmin(p *process) {
 	w.watchRedis(p, nil)
-	d := w.adminService(p)
+	cfg := w.adminConfig(p)
+	d, dead := admin.New(cfg), admin.NewDeadLetters(cfg)
 	until := func(do func() error) {
 		for range 6 {
 			if err := do(); err == nil || !errors.Is(err, sale.ErrUnavailable) {
@@ -46,7 +47,7 @@ func (w *world) runAdmin(p *process) {
 		case 4:
 			w.operateRow(p, d, until)
 		default:
-			w.operateDead(p, d, until)
+			w.operateDead(p, dead, until)
 		}
 	}
 }
@@ -72,8 +73,8 @@ func (w *world) operateRow(p *process, d *admin.Service, until func(func() error
 }
 
 // operateDead retries or cancels one of the dead letters; before half of the retries it removes the cause.
-func (w *world) operateDead(p *process, d *admin.Service, until func(func() error)) {
-	page, _, err := d.Dead(p.ctx, queue.DeadQuery{})
+func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() error)) {
+	page, _, err := d.List(p.ctx, queue.DeadQuery{})
 	if err != nil || len(page) == 0 {
 		return
 	}

@@ -132,13 +132,8 @@ func (w *world) listen() {
 		w.result.Accepted++
 		name := a.buyer + " " + a.key
 		if before, again := w.seen[name]; again && before != a.d.OrderID {
-			w.violate(
-				"buyer %s got order %s for request %s, and then order %s",
-				a.buyer,
-				short(before),
-				a.key,
-				short(a.d.OrderID),
-			)
+			w.violate("buyer %s got order %s for request %s, and then order %s", a.buyer, short(before), a.key,
+				short(a.d.OrderID))
 		}
 		w.seen[name] = a.d.OrderID
 	}

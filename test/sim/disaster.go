@@ -3,10 +3,9 @@ package sim
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -35,7 +34,7 @@ type disaster struct {
 // serverKey names the Redis that answers, as the run_id in INFO does; the embedded one has none.
 const serverKey = "sim:server"
 
-// identify is epoch.Identify.
+// identify stands for guard.Identify.
 func identify(ctx context.Context, c redis.Cmdable) (string, error) {
 	return c.Get(ctx, serverKey).Result()
 }
@@ -94,83 +93,67 @@ func (w *world) verified() bool {
 	return true
 }
 
-// memory is all that Redis held at one instant.
-type memory []kept
-
-type kept struct {
-	key, kind, text string
-	list            []string
-	fields          map[string]string
-	scores          map[string]float64
-	ttl             time.Duration
-	stream          [][]string // the commands that make it
-}
+// memory is all that Redis held at one instant, as the commands that make it.
+type memory [][]string
 
 func remember(mini *miniredis.Miniredis) memory {
 	all := memory{}
 	for _, key := range mini.Keys() {
-		k := kept{key: key, kind: mini.Type(key), ttl: mini.TTL(key)}
 		var err error
-		switch k.kind {
+		switch kind := mini.Type(key); kind {
 		case "string":
-			k.text, err = mini.Get(key)
+			var text string
+			text, err = mini.Get(key)
+			all = append(all, []string{"SET", key, text})
 		case "list":
-			k.list, err = mini.List(key)
-			k.list = slices.Clone(k.list)
+			var texts []string
+			texts, err = mini.List(key)
+			all = append(all, append([]string{"RPUSH", key}, texts...))
 		case "set":
-			k.list, err = mini.SMembers(key)
+			var members []string
+			members, err = mini.SMembers(key)
+			all = append(all, append([]string{"SADD", key}, members...))
 		case "stream":
-			k.stream, err = rememberStream(mini, key)
+			var commands [][]string
+			commands, err = rememberStream(mini, key)
+			all = append(all, commands...)
 		case "hash":
-			k.fields = map[string]string{}
 			var names []string
 			names, err = mini.HKeys(key)
 			for _, n := range names {
-				k.fields[n] = mini.HGet(key, n)
+				all = append(all, []string{"HSET", key, n, mini.HGet(key, n)})
 			}
 		case "zset":
-			k.scores, err = mini.SortedSet(key)
-			k.scores = maps.Clone(k.scores)
+			var scores map[string]float64
+			scores, err = mini.SortedSet(key)
+			for member, score := range scores {
+				all = append(all, []string{"ZADD", key, strconv.FormatFloat(score, 'g', -1, 64), member})
+			}
 		default:
-			err = fmt.Errorf("a key of type %q", k.kind)
+			err = fmt.Errorf("a key of type %q", kind)
 		}
 		if err != nil {
 			panic(fmt.Sprintf("sim: %s cannot be remembered: %v", key, err))
 		}
-		all = append(all, k)
+		if ttl := mini.TTL(key); ttl > 0 {
+			all = append(all, []string{"PEXPIRE", key, strconv.FormatInt(ttl.Milliseconds(), 10)})
+		}
 	}
 	return all
 }
 
+// restore puts everything back.
 func (m memory) restore(mini *miniredis.Miniredis) {
 	mini.FlushAll()
-	for _, k := range m {
-		var err error
-		switch k.kind {
-		case "string":
-			err = mini.Set(k.key, k.text)
-		case "list":
-			_, err = mini.Push(k.key, k.list...)
-		case "set":
-			_, err = mini.SetAdd(k.key, k.list...)
-		case "stream":
-			err = command(mini, k.stream)
-		case "hash":
-			for name, value := range k.fields {
-				mini.HSet(k.key, name, value)
-			}
-		case "zset":
-			for member, score := range k.scores {
-				if _, err = mini.ZAdd(k.key, score, member); err != nil {
-					break
-				}
-			}
+	c := connect(mini)
+	defer c.Close()
+	for _, args := range m {
+		words := make([]any, len(args))
+		for i, a := range args {
+			words[i] = a
 		}
-		if err != nil {
-			panic(fmt.Sprintf("sim: %s cannot be put back: %v", k.key, err))
-		}
-		if k.ttl > 0 {
-			mini.SetTTL(k.key, k.ttl)
+		if err := c.Do(context.Background(), words...).Err(); err != nil {
+			panic(fmt.Sprintf("sim: %s: %v", strings.Join(args, " "), err))
 		}
 	}
 }

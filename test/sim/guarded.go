@@ -79,13 +79,8 @@ func (s pinner) Pin(ctx context.Context) (*redis.Client, string, error) {
 	return client, id, err
 }
 
-// source returns the worker.Source of a process.
-func (w *world) source(p *process) *rebuild.Source {
-	return rebuild.NewSource(p.guard, w.restorer(p))
-}
-
 func (w *world) restorer(p *process) *rebuild.Restorer {
-	return rebuild.NewRestorer(p.guard.Raw(), w.space, faultyStore{w.store, p})
+	return rebuild.NewRestorer(p.guard, p.guard.Raw(), w.space, faultyStore{w.store, p})
 }
 
 // keeper opens a backend's journal, which outlives its process, and keeps it until the process ends.
@@ -106,7 +101,7 @@ func (w *world) keeper(p *process, name string) (k *rebuild.JournalWriter, close
 	w.journals[name] = j
 	w.mu.Unlock()
 	k = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Guard: p.guard, Restorer: w.restorer(p), Store: faultyStore{w.store, p}, Log: w.log,
+		Journal: j, Restorer: w.restorer(p), Store: faultyStore{w.store, p}, Log: w.log,
 	})
 	return k, func() { _ = j.Close() }, nil
 }

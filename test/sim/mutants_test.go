@@ -13,14 +13,13 @@ type mutant struct {
 var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
 
 func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
-func storeTest(run string) proof     { return proof{"./backend/store", "TestSQLiteStore/" + run, nil} }
+func storeTest(run string) proof     { return proof{"./backend/store", "Test" + run + "/sqlite", nil} }
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
 func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
 
 const (
 	sqliteTables = "backend/store/migrations/sqlite/00001_schema.sql"
 	notLeased    = "if not redis.call('ZSCORE', leases, id) then"
-	notFenced    = "if redis.call('HGET', guard, 'fence') ~= ARGV[1] then"
 	held         = "if redis.call('HEXISTS', guard, 'rebuilding') == 1 then"
 )
 
@@ -109,7 +108,7 @@ var mutants = []mutant{
 	},
 	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
 		proof{"./backend/queue", "TestReclaimSkipsALeaseExtendedMeanwhile", nil}},
-	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "push_front(ready, messages)", "", simulation},
+	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "requeue(ready, wake, token, messages)", "", simulation},
 	{
 		"stream: what a batch holds of it is dropped",
 		"lua/redis/include/stream.lua",
@@ -133,7 +132,7 @@ var mutants = []mutant{
 	},
 	{
 		"stream: the audit does not see it",
-		"backend/admission/stream.go",
+		"backend/admission/snapshot.go",
 		"return ScanOrders(ctx, client, s.orders,",
 		"return ScanOrders(ctx, client, s.orders+\"x\",",
 		streamed,
@@ -155,7 +154,7 @@ var mutants = []mutant{
 	{
 		"watcher: never looks",
 		"backend/queue/watcher.go",
-		"n, err := w.queue.Reclaim(ctx, w.cfg.Limit)",
+		"n, err := w.Queue.Reclaim(ctx, watchLimit)",
 		"n, err := 0, error(nil)",
 		proof{"./backend/queue", "TestWatcherRoundEndsWhenNoLeaseIsExpired", nil},
 	},
@@ -213,7 +212,7 @@ var mutants = []mutant{
 		"backend/admin/dead.go",
 		"letter.Unbacked || !hasSlot[0]",
 		"letter.Unbacked && hasSlot[0]",
-		proof{"./backend/admin", "TestCancelOfAForgedOrderGivesNothingBack", nil},
+		proof{"./backend/admin", "TestCancelOfAForgedOrderReturnsNoUnit", nil},
 	},
 	{
 		"rebuild: a dead letter has a unit and no place",
@@ -288,8 +287,8 @@ var mutants = []mutant{
 	{
 		"rebuild: no fence",
 		"lua/redis/rebuild_sale.lua",
-		notFenced,
-		"if false then",
+		"-- include check_fence\n",
+		"",
 		rebuildTest("TestSuspendedRebuildIsFenced"),
 	},
 	{

@@ -88,7 +88,7 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 		}
 	}
 	for _, key := range w.mini.Keys() {
-		if strings.HasPrefix(key, shard.BatchPrefix()) {
+		if strings.HasPrefix(key, shard.Batch("")) {
 			batches--
 		}
 	}
@@ -111,7 +111,7 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 			w.violate("order %s is in %s and dead", short(m.ID), other)
 		}
 		at[m.ID] = spot{"dead", m.SaleID, l.Unit != "none"}
-		if line := keyspace.EncodeDeadLine(keyspace.DeadLine{Key: id, Message: m, Backed: l.Unit != "none"}); !listed[line] {
+		if line := keyspace.EncodeDeadLine(id, m, l.Unit != "none"); !listed[line] {
 			w.violate("dead letter %s is not in the list by sale", short(m.ID))
 		}
 	}

@@ -36,16 +36,12 @@ func (w *world) runProvider(p *process) {
 			continue
 		}
 		pay := store.Payment{
-			CallbackID: fmt.Sprintf(
-				"%s-%d",
-				strings.ReplaceAll(p.name, ".", "-"),
-				turn,
-			),
-			Digest:    "d",
-			OrderID:   id,
-			Event:     store.EventSucceeded,
-			Price:     price,
-			Reference: fmt.Sprintf("%s-%d", short(id), max(p.rnd.IntN(6), 4)),
+			CallbackID: fmt.Sprintf("%s-%d", strings.ReplaceAll(p.name, ".", "-"), turn),
+			Digest:     "d",
+			OrderID:    id,
+			Event:      store.EventSucceeded,
+			Price:      price,
+			Reference:  fmt.Sprintf("%s-%d", short(id), max(p.rnd.IntN(6), 4)),
 		}
 		switch p.rnd.IntN(8) {
 		case 0:

@@ -21,41 +21,6 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// scripts are the names of all scripts that the simulated processes run.
-var scripts = []string{
-	"ack",
-	"admit",
-	"alloc_order_ids",
-	"clamp_deadlines",
-	"dead_begin_cancel",
-	"dead_finish_cancel",
-	"dead_letter",
-	"dead_retry",
-	"enqueue",
-	"expired_leases",
-	"extend_lease",
-	"load_sale",
-	"promote_delayed",
-	"read_sale",
-	"rebuild_begin",
-	"rebuild_dead_letters",
-	"rebuild_enqueue",
-	"rebuild_finish",
-	"rebuild_resume_sale",
-	"rebuild_sale",
-	"rebuild_slots",
-	"rebuild_suspend_sales",
-	"rebuild_swap_queue",
-	"reclaim",
-	"release",
-	"renew_lock",
-	"restore_orders",
-	"return_unit",
-	"snapshot",
-	"take",
-	"update_sale",
-}
-
 // openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their
 // names.
 func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error) {
@@ -68,7 +33,7 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 	client := connect(mini)
 	defer client.Close()
 	names = map[string]string{}
-	for _, name := range scripts {
+	for _, name := range redisscript.Names() {
 		script := redisscript.Load(name)
 		if err := script.Load(context.Background(), client).Err(); err != nil {
 			return nil, nil, fmt.Errorf("%s.lua: %w", name, err)
@@ -220,7 +185,11 @@ func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		all := func() error { return next(ctx, cmds) }
 		what, _ := h.p.w.describe(cmds[0].Args())
 		err := h.p.do("pipeline "+what, all, func() error {
-			for _, cmd := range cmds[:len(cmds)/2] {
+			half := cmds[:len(cmds)/2]
+			if cmds[0].Name() == "multi" {
+				half = nil // Redis discards a transaction without its EXEC
+			}
+			for _, cmd := range half {
 				_ = h.p.w.redis.Do(context.Background(), cmd.Args()...).Err()
 			}
 			return nil

@@ -70,9 +70,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))) // order ids begin in 2020; a bubble begins in 2000
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		plan: planOf(
-			rnd,
-		),
+		plan:     planOf(rnd),
 		stream:   b.Stream,
 		mini:     b.mini,
 		store:    b.store,

@@ -138,14 +138,8 @@ func playShard(t *testing.T, queue string, first uint64, count int, step uint64,
 			if *shrinkFlag {
 				r = shrink(t, b, seed, r)
 			}
-			t.Fatalf(
-				"seed %d: %s\n%s\nagain: make sim SEED=%d QUEUE=%s",
-				seed,
-				r.Violation,
-				strings.Join(r.Trace, "\n"),
-				seed,
-				queue,
-			)
+			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d QUEUE=%s", seed, r.Violation,
+				strings.Join(r.Trace, "\n"), seed, queue)
 		}
 		if testing.Verbose() && time.Since(told) > 15*time.Second {
 			told = time.Now()
@@ -172,13 +166,8 @@ func sameSeedSameRun(t *testing.T, b *Bench) {
 		if !slices.Equal(first.Trace, second.Trace) {
 			for i := range first.Trace {
 				if i >= len(second.Trace) || first.Trace[i] != second.Trace[i] {
-					t.Fatalf(
-						"seed %d differs at line %d:\n%s\n%s",
-						seed,
-						i,
-						first.Trace[i],
-						strings.Join(second.Trace[min(i, len(second.Trace)-1):min(i+1, len(second.Trace))], ""),
-					)
+					t.Fatalf("seed %d differs at line %d:\n%s\n%s", seed, i, first.Trace[i],
+						strings.Join(second.Trace[min(i, len(second.Trace)-1):min(i+1, len(second.Trace))], ""))
 				}
 			}
 			t.Fatalf("seed %d: the second run is longer than the first", seed)

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,21 +13,11 @@ import (
 
 // tables are the queries of packages store and journal.
 type tables struct {
-	*store.DB
-	*store.Sales
-	*store.Orders
-	*store.Payments
-	*store.AdminLog
-	*store.Generations
+	*store.Store
 	*journal.Registry
 }
 
-func newTables(db *store.DB) *tables {
-	return &tables{
-		db, store.NewSales(db), store.NewOrders(db), store.NewPayments(db), store.NewAdminLog(db), store.NewGenerations(db),
-		journal.NewRegistry(db),
-	}
-}
+func newTables(db *store.DB) *tables { return &tables{store.New(db), journal.NewRegistry(db)} }
 
 // faultyStore stands between a process and the order store. What it does not name goes to the store without faults:
 // reads of the admin service that decide nothing.
@@ -37,23 +26,41 @@ type faultyStore struct {
 	p *process
 }
 
-// call makes one call that may be lost, or be carried out twice or late; do must be safe to run again after its
-// caller is gone.
-func (s faultyStore) call(what string, do func(ctx context.Context) error) error {
-	return s.p.do(what, func() error { return do(context.Background()) }, func() error { return do(context.Background()) })
+// do makes one call that may be lost, or be carried out twice or late; call must be safe to run again after its
+// caller is gone. The values of c stay: they contain the generation of the orders.
+func (s faultyStore) do(c context.Context, what string, call func(ctx context.Context) error) error {
+	again := func() error { return call(context.WithoutCancel(c)) }
+	return s.p.do("sql "+what, again, again)
+}
+
+// read makes a call that changes nothing.
+func read[T any](
+	s faultyStore, c context.Context, what string, call func(ctx context.Context) (T, error),
+) (got T, err error) {
+	err = s.do(c, what, func(ctx context.Context) (err error) { got, err = call(ctx); return err })
+	return got, err
+}
+
+// change makes a call after which the rows are checked again.
+func change[T any](
+	s faultyStore, c context.Context, what string, call func(ctx context.Context) (T, error),
+) (got T, err error) {
+	return read(s, c, what, func(ctx context.Context) (T, error) {
+		s.p.w.touched.Store(true)
+		return call(ctx)
+	})
 }
 
 // Write rejects or fails for the orders of troublesome buyers, as a database would; any other rejection is a violation.
 func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 	batch := slices.Clone(orders)
 	w := s.p.w
-	refuse, err := w.trouble(s.p, batch)
-	if refuse {
-		return s.p.do(fmt.Sprintf("sql write %s", ids(batch)), func() error { return err }, func() error { return nil })
+	if refuse, err := w.trouble(s.p, batch); refuse {
+		return s.p.do("sql write "+ids(batch), func() error { return err }, func() error { return nil })
 	}
-	return s.call(fmt.Sprintf("sql write %s", ids(batch)), func(context.Context) error {
+	return s.do(c, "write "+ids(batch), func(ctx context.Context) error {
 		w.touched.Store(true)
-		err := s.tables.Write(context.WithoutCancel(c), batch) // it contains the generation of the orders
+		err := s.tables.Write(ctx, batch)
 		if errors.Is(err, store.ErrRejected) {
 			w.violate("SQL had to refuse what Redis had accepted: %v", err)
 		}
@@ -61,59 +68,39 @@ func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 	})
 }
 
-func (s faultyStore) CreateSale(_ context.Context, n sale.Sale) (got sale.Sale, err error) {
-	err = s.call("sql create sale", func(ctx context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		got, err = s.tables.CreateSale(ctx, n)
-		return err
-	})
-	return got, err
+func (s faultyStore) CreateSale(c context.Context, n sale.Sale) (sale.Sale, error) {
+	return change(s, c, "create sale", func(ctx context.Context) (sale.Sale, error) { return s.tables.CreateSale(ctx, n) })
 }
 
-func (s faultyStore) Sale(_ context.Context, id string) (got sale.Sale, sold int64, err error) {
-	err = s.call("sql sale", func(ctx context.Context) (err error) { got, sold, err = s.tables.Sale(ctx, id); return err })
+func (s faultyStore) Sale(c context.Context, id string) (got sale.Sale, sold int64, err error) {
+	err = s.do(c, "sale", func(ctx context.Context) (err error) { got, sold, err = s.tables.Sale(ctx, id); return err })
 	return got, sold, err
 }
 
-func (s faultyStore) SaleSummaries(context.Context) (got []store.SaleSummary, err error) {
-	err = s.call(
-		"sql standings",
-		func(ctx context.Context) (err error) { got, err = s.tables.SaleSummaries(ctx); return err },
-	)
-	return got, err
+func (s faultyStore) SaleSummaries(c context.Context) ([]store.SaleSummary, error) {
+	return read(s, c, "standings", s.tables.SaleSummaries)
 }
 
-func (s faultyStore) SetSwitch(c context.Context, id string, to sale.Switch) (got sale.Sale, err error) {
-	err = s.call("sql switch "+string(to), func(context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		got, err = s.tables.SetSwitch(context.WithoutCancel(c), id, to)
-		return err
+func (s faultyStore) SetSwitch(c context.Context, id string, to sale.Switch) (sale.Sale, error) {
+	return change(s, c, "switch "+string(to), func(ctx context.Context) (sale.Sale, error) {
+		return s.tables.SetSwitch(ctx, id, to)
 	})
-	return got, err
 }
 
-func (s faultyStore) Restock(c context.Context, id string, add int64, key string) (got sale.Sale, err error) {
-	err = s.call("sql restock "+key, func(context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		got, err = s.tables.Restock(context.WithoutCancel(c), id, add, key)
-		return err
+func (s faultyStore) Restock(c context.Context, id string, add int64, key string) (sale.Sale, error) {
+	return change(s, c, "restock "+key, func(ctx context.Context) (sale.Sale, error) {
+		return s.tables.Restock(ctx, id, add, key)
 	})
-	return got, err
 }
 
-func (s faultyStore) Order(_ context.Context, id sale.OrderID) (got sale.Order, err error) {
-	err = s.call(
-		"sql order "+short(id),
-		func(ctx context.Context) (err error) { got, err = s.tables.Order(ctx, id); return err },
-	)
-	return got, err
+func (s faultyStore) Order(c context.Context, id sale.OrderID) (sale.Order, error) {
+	return read(s, c, "order "+short(id), func(ctx context.Context) (sale.Order, error) { return s.tables.Order(ctx, id) })
 }
 
-func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Order) error) error {
-	var all []sale.Order
-	err := s.call("sql orders of", func(ctx context.Context) error {
-		all = nil
-		return s.tables.OrdersOf(ctx, id, func(o sale.Order) error { all = append(all, o); return nil })
+func (s faultyStore) OrdersOf(c context.Context, id string, yield func(sale.Order) error) error {
+	all, err := read(s, c, "orders of", func(ctx context.Context) (all []sale.Order, err error) {
+		err = s.tables.OrdersOf(ctx, id, func(o sale.Order) error { all = append(all, o); return nil })
+		return all, err
 	})
 	if err != nil {
 		return err
@@ -127,27 +114,23 @@ func (s faultyStore) OrdersOf(_ context.Context, id string, yield func(sale.Orde
 }
 
 func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
-	err = s.call("sql cancel dead "+short(o.ID), func(context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		// it contains the generation of the dead letter
-		was, err = s.tables.CancelDead(context.WithoutCancel(c), o, actor, reason)
-		return err
+	return change(s, c, "cancel dead "+short(o.ID), func(ctx context.Context) (bool, error) {
+		return s.tables.CancelDead(ctx, o, actor, reason)
 	})
-	return was, err
 }
 
 func (s faultyStore) DropDead(c context.Context, o store.DeadOrder, actor, reason string, because error) error {
-	return s.call("sql drop dead "+short(o.ID), func(context.Context) error {
-		return s.tables.DropDead(context.WithoutCancel(c), o, actor, reason, because)
+	return s.do(c, "drop dead "+short(o.ID), func(ctx context.Context) error {
+		return s.tables.DropDead(ctx, o, actor, reason, because)
 	})
 }
 
 func (s faultyStore) CancelOrder(
-	_ context.Context,
+	c context.Context,
 	id sale.OrderID,
 	actor, reason string,
 ) (o sale.Order, changed bool, err error) {
-	err = s.call("sql cancel order "+short(id), func(ctx context.Context) (err error) {
+	err = s.do(c, "cancel order "+short(id), func(ctx context.Context) (err error) {
 		s.p.w.touched.Store(true)
 		o, changed, err = s.tables.CancelOrder(ctx, id, actor, reason)
 		return err
@@ -155,76 +138,90 @@ func (s faultyStore) CancelOrder(
 	return o, changed, err
 }
 
-func (s faultyStore) CancelOverdue(_ context.Context, limit int) (got []sale.Order, err error) {
-	err = s.call("sql cancel overdue", func(ctx context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		got, err = s.tables.CancelOverdue(ctx, limit)
-		return err
+func (s faultyStore) CancelOverdue(c context.Context, limit int) ([]sale.Order, error) {
+	return change(s, c, "cancel overdue", func(ctx context.Context) ([]sale.Order, error) {
+		return s.tables.CancelOverdue(ctx, limit)
 	})
-	return got, err
 }
 
-func (s faultyStore) Pay(_ context.Context, p store.Payment) (settled store.Settlement, err error) {
-	err = s.call(fmt.Sprintf("sql pay %s %s", short(p.OrderID), p.CallbackID), func(ctx context.Context) (err error) {
-		s.p.w.touched.Store(true)
-		settled, _, err = s.tables.Pay(ctx, p)
-		return err
+func (s faultyStore) Pay(c context.Context, p store.Payment) (store.Settlement, error) {
+	return change(s, c, "pay "+short(p.OrderID)+" "+p.CallbackID, func(ctx context.Context) (store.Settlement, error) {
+		settled, _, err := s.tables.Pay(ctx, p)
+		return settled, err
 	})
-	return settled, err
 }
 
 func (s faultyStore) Returning(
-	_ context.Context,
+	c context.Context,
 	after sale.OrderID,
 	age time.Duration,
 	limit int,
-) (got []sale.Order, err error) {
-	err = s.call("sql returning", func(ctx context.Context) (err error) {
-		got, err = s.tables.Returning(ctx, after, age, limit)
-		return err
+) ([]sale.Order, error) {
+	return read(s, c, "returning", func(ctx context.Context) ([]sale.Order, error) {
+		return s.tables.Returning(ctx, after, age, limit)
 	})
-	return got, err
 }
 
-func (s faultyStore) MarkReturned(_ context.Context, returns []store.Return) error {
+func (s faultyStore) MarkReturned(c context.Context, returns []store.Return) error {
 	back := slices.Clone(returns)
-	return s.call("sql mark returned", func(ctx context.Context) error {
+	return s.do(c, "mark returned", func(ctx context.Context) error {
 		s.p.w.touched.Store(true)
 		return s.tables.MarkReturned(ctx, back)
 	})
 }
 
-func (s faultyStore) Returned(_ context.Context, among []sale.OrderID) (got []sale.OrderID, err error) {
-	err = s.call(
-		"sql returned",
-		func(ctx context.Context) (err error) { got, err = s.tables.Returned(ctx, among); return err },
+func (s faultyStore) Returned(c context.Context, among []sale.OrderID) ([]sale.OrderID, error) {
+	return read(
+		s,
+		c,
+		"returned",
+		func(ctx context.Context) ([]sale.OrderID, error) { return s.tables.Returned(ctx, among) },
 	)
-	return got, err
 }
 
-func (s faultyStore) Count(
-	_ context.Context,
-	id string,
-	at store.Instant,
-	among []sale.OrderID,
-) (got store.Count, err error) {
-	err = s.call(
-		"sql count",
-		func(ctx context.Context) (err error) { got, err = s.tables.Count(ctx, id, at, among); return err },
+func (s faultyStore) Count(c context.Context, id string, at store.Instant, among []sale.OrderID) (store.Count, error) {
+	return read(
+		s,
+		c,
+		"count",
+		func(ctx context.Context) (store.Count, error) { return s.tables.Count(ctx, id, at, among) },
 	)
-	return got, err
 }
 
 func (s faultyStore) Record(c context.Context, action, target, detail string) error {
-	return s.call("sql record "+action, func(context.Context) error {
-		return s.tables.Record(context.WithoutCancel(c), action, target, detail)
+	return s.do(
+		c,
+		"record "+action,
+		func(ctx context.Context) error { return s.tables.Record(ctx, action, target, detail) },
+	)
+}
+
+func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	return read(s, c, "statuses", func(ctx context.Context) (map[sale.OrderID]sale.Status, error) {
+		return s.tables.Statuses(ctx, of)
 	})
 }
 
-func (s faultyStore) Statuses(_ context.Context, of []sale.OrderID) (got map[sale.OrderID]sale.Status, err error) {
-	err = s.call(
-		"sql statuses",
-		func(ctx context.Context) (err error) { got, err = s.tables.Statuses(ctx, of); return err },
-	)
+// Generation is part of a guard's look; see isLook.
+func (s faultyStore) Generation(context.Context) (n int64, err error) {
+	err = s.p.look(func() (err error) { n, err = s.tables.Generation(context.Background()); return err })
+	return n, err
+}
+
+// Journals is polled while a rebuild waits, so it counts as a read without effects.
+func (s faultyStore) Journals(context.Context) (got []journal.Status, err error) {
+	err = s.p.look(func() (err error) { got, err = s.tables.Journals(context.Background()); return err })
 	return got, err
+}
+
+func (s faultyStore) NextFence(c context.Context, above int64) (int64, error) {
+	return read(s, c, "next fence", func(ctx context.Context) (int64, error) { return s.tables.NextFence(ctx, above) })
+}
+
+func (s faultyStore) BeginGeneration(c context.Context, fence int64) error {
+	return s.do(c, "begin generation", func(ctx context.Context) error { return s.tables.BeginGeneration(ctx, fence) })
+}
+
+func (s faultyStore) Heartbeat(c context.Context, id string, generation int64) error {
+	return s.do(c, "heartbeat", func(ctx context.Context) error { return s.tables.Heartbeat(ctx, id, generation) })
 }

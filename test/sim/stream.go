@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -87,20 +86,4 @@ func rememberStream(mini *miniredis.Miniredis, key string) (commands [][]string,
 		}
 	}
 	return commands, nil
-}
-
-// command carries out commands.
-func command(mini *miniredis.Miniredis, commands [][]string) error {
-	c := connect(mini)
-	defer c.Close()
-	for _, args := range commands {
-		words := make([]any, len(args))
-		for i, a := range args {
-			words[i] = a
-		}
-		if err := c.Do(context.Background(), words...).Err(); err != nil {
-			return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
-		}
-	}
-	return nil
 }

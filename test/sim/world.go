@@ -23,9 +23,7 @@ import (
 
 // queue opens the queue of a shard.
 func (w *world) queue(client redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
-	if w.stream {
-		return queue.NewStream(client, shard, cfg).List
-	}
+	cfg.Stream = w.stream
 	return queue.NewList(client, shard, cfg)
 }
 
@@ -154,10 +152,8 @@ func (w *world) violate(format string, args ...any) {
 }
 
 func (w *world) tell(line string) {
-	w.trace = append(
-		w.trace,
-		fmt.Sprintf("%5d %9s  %s", w.result.Steps, time.Since(w.clocks).Truncate(time.Millisecond), line),
-	)
+	at := time.Since(w.clocks).Truncate(time.Millisecond)
+	w.trace = append(w.trace, fmt.Sprintf("%5d %9s  %s", w.result.Steps, at, line))
 }
 
 func (w *world) queueConfig(p *process) queue.Config {

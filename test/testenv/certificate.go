@@ -16,10 +16,14 @@ import (
 // trust.
 func Certificate(t TB, cert, key string, serial int64) *x509.CertPool {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("certificate: %v", err)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("certificate: %v", err)
+		}
 	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial),
 		NotBefore:    time.Now().Add(-time.Hour),
@@ -27,24 +31,16 @@ func Certificate(t TB, cert, key string, serial int64) *x509.CertPool {
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatalf("certificate: %v", err)
-	}
+	check(err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatalf("certificate: %v", err)
-	}
+	check(err)
 	for path, block := range map[string]*pem.Block{
 		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatalf("certificate: %v", err)
-		}
+		check(os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatalf("certificate: %v", err)
-	}
+	check(err)
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
 	return pool

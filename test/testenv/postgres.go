@@ -135,19 +135,8 @@ func newPostgres(args ...string) (*Postgres, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(
-		initdb,
-		"-D",
-		p.data(),
-		"-U",
-		"sluice",
-		"-A",
-		"trust",
-		"-E",
-		"UTF8",
-		"--locale=C.UTF-8",
-		"--no-sync",
-	)
+	cmd := exec.Command(initdb, "-D", p.data(), "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
+		"--no-sync")
 	cmd.Dir = p.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -186,30 +175,13 @@ func (p *Postgres) startOnce() error {
 		"-D", p.data(), "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=" + p.dir, "-c", "max_connections=200",
 	}, p.args...)
-	if p.cred != nil { // the server, not root, will write here
-		f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND, 0o644)
-		if err != nil {
-			return err
-		}
-		f.Close()
-		_ = os.Chown(log, int(p.cred.Uid), int(p.cred.Gid))
+	cmd := exec.Command(p.bin, args...)
+	cmd.Dir, cmd.SysProcAttr = p.dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT, Credential: p.cred}
+	var err error
+	if p.proc, err = startServer(cmd, log, func() error { return p.exec("SELECT 1") }); err != nil {
+		return fmt.Errorf("postgres: %w\n%s", err, tail(log))
 	}
-	proc, err := start(p.bin, p.cred, p.dir, log, syscall.SIGQUIT, args...)
-	if err != nil {
-		return err
-	}
-	p.proc = proc
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = p.exec("SELECT 1"); err == nil {
-			return nil
-		}
-		select {
-		case <-proc.done:
-			return fmt.Errorf("postgres exited at start\n%s", tail(log))
-		default:
-		}
-	}
-	return fmt.Errorf("postgres does not answer: %v\n%s", err, tail(log))
+	return nil
 }
 
 func (p *Postgres) exec(sql string) error {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Program is a program under test, such as sluice: a process that a test starts, signals, kills and starts again.
@@ -16,8 +15,7 @@ type Program struct {
 	t           TB
 	binary, dir string
 	env, args   []string
-	cmd         *exec.Cmd
-	done        chan struct{}
+	proc        *process
 
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -50,11 +48,10 @@ func (p *Program) Start() {
 	cmd.Stdout, cmd.Stderr = (*collector)(p), (*collector)(p)
 	// one signal for nginx and its workers
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	var err error
+	if p.proc, err = start(cmd); err != nil {
 		p.t.Fatalf("testenv: %v", err)
 	}
-	p.cmd, p.done = cmd, make(chan struct{})
-	go func(done chan struct{}) { _ = cmd.Wait(); close(done) }(p.done)
 }
 
 // collector keeps what a Program prints.
@@ -74,34 +71,25 @@ func (p *Program) Output() string {
 }
 
 // Pid is the id of the process that was started last.
-func (p *Program) Pid() int { return p.cmd.Process.Pid }
+func (p *Program) Pid() int { return p.proc.cmd.Process.Pid }
 
 // Done is closed when the process that was started last has ended.
-func (p *Program) Done() <-chan struct{} { return p.done }
+func (p *Program) Done() <-chan struct{} { return p.proc.done }
 
 // Signal sends sig and does not wait.
-func (p *Program) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+func (p *Program) Signal(sig syscall.Signal) { _ = p.proc.cmd.Process.Signal(sig) }
 
 // End sends sig to the process (SIGKILL: to its children too), waits for it, and returns its exit code. One that has
 // not ended after 40 seconds is killed; its code is then -1.
 func (p *Program) End(sig syscall.Signal) int {
-	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
+	switch {
+	case p.proc.ended():
+	case sig == syscall.SIGKILL:
+		p.proc.kill()
 	default:
+		p.proc.end(sig)
 	}
-	if sig == syscall.SIGKILL {
-		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
-	} else {
-		p.Signal(sig)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(40 * time.Second):
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-		<-p.done
-	}
-	return p.cmd.ProcessState.ExitCode()
+	return p.proc.cmd.ProcessState.ExitCode()
 }
 
 // Crash kills it and starts it again immediately.

@@ -2,9 +2,11 @@ package testenv
 
 import (
 	"context"
-	"fmt"
+	"net"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,19 +29,37 @@ type Redis struct {
 // when the test ends.
 func StartRedis(t TB, args ...string) *Redis {
 	t.Helper()
-	port := FreePort(t)
-	r := &Redis{
-		Addr: "127.0.0.1:" + strconv.Itoa(port),
-		t:    t,
-		bin:  Find(t, "redis-server", "redis-server"),
-		Dir:  t.TempDir(),
-	}
-	r.URL = "redis://" + r.Addr + "/0"
-	r.args = append([]string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.Dir,
+	return startRedis(t, t.TempDir(), append([]string{
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
 		"--repl-diskless-sync-delay", "0", // a replica gets its data without the delay for further replicas
-	}, args...)
+	}, args...)...)
+}
+
+// StartReplica starts a Redis that follows the one at an address, and waits until it has what that one holds.
+func StartReplica(t TB, of string, args ...string) *Redis {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(of)
+	r := StartRedis(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	c := r.Client()
+	Eventually(t, 30*time.Second, "a replica that follows "+of, func() bool {
+		return strings.Contains(c.Info(context.Background(), "replication").Val(), "master_link_status:up")
+	})
+	return r
+}
+
+// StartSentinel starts a Redis Sentinel with a configuration, which it rewrites, and stops it when the test ends.
+func StartSentinel(t TB, config string) *Redis {
+	t.Helper()
+	return startRedis(t, filepath.Dir(config), config, "--sentinel")
+}
+
+func startRedis(t TB, dir string, args ...string) *Redis {
+	t.Helper()
+	port := strconv.Itoa(FreePort(t))
+	r := &Redis{
+		URL: "redis://127.0.0.1:" + port + "/0", Addr: "127.0.0.1:" + port, Dir: dir, t: t,
+		bin: Find(t, "redis-server", "redis-server"), args: append(args, "--port", port, "--bind", "127.0.0.1"),
+	}
 	r.Start()
 	t.Cleanup(r.Kill)
 	return r
@@ -56,31 +76,15 @@ func (r *Redis) Client() *redis.Client {
 func (r *Redis) Start() {
 	r.t.Helper()
 	log := filepath.Join(r.Dir, "redis.log")
-	p, err := start(r.bin, nil, r.Dir, log, syscall.SIGKILL, r.args...)
-	if err != nil {
-		r.t.Fatalf("testenv: redis-server: %v", err)
-	}
-	r.proc = p
-	if err := r.await(10 * time.Second); err != nil {
-		r.t.Fatalf("testenv: redis-server does not answer: %v\n%s", err, tail(log))
-	}
-}
-
-func (r *Redis) await(timeout time.Duration) error {
+	cmd := exec.Command(r.bin, r.args...)
+	cmd.Dir, cmd.SysProcAttr = r.Dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c := redis.NewClient(&redis.Options{Addr: r.Addr, MaxRetries: -1})
 	defer c.Close()
 	var err error
-	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if err = c.Ping(context.Background()).Err(); err == nil {
-			return nil
-		}
-		select {
-		case <-r.proc.done:
-			return fmt.Errorf("it exited at start")
-		default:
-		}
+	r.proc, err = startServer(cmd, log, func() error { return c.Ping(context.Background()).Err() })
+	if err != nil {
+		r.t.Fatalf("testenv: redis-server: %v\n%s", err, tail(log))
 	}
-	return err
 }
 
 // Stop ends the server gracefully; it saves what it is configured to save.

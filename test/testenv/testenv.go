@@ -6,6 +6,7 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -127,21 +128,7 @@ type process struct {
 	done chan struct{}
 }
 
-func start(
-	bin string,
-	cred *syscall.Credential,
-	dir, log string,
-	deathSignal syscall.Signal,
-	args ...string,
-) (*process, error) {
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	cmd := exec.Command(bin, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: deathSignal, Credential: cred}
+func start(cmd *exec.Cmd) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -150,16 +137,59 @@ func start(
 	return p, nil
 }
 
-// end sends sig and waits for the process to end; after ten seconds it is killed.
+// startServer starts a server that writes to the file log, and waits until ping succeeds.
+func startServer(cmd *exec.Cmd, log string, ping func() error) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	p, err := start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if err = ping(); err == nil {
+			return p, nil
+		}
+		if p.ended() {
+			return nil, errors.New("the server exited at start")
+		}
+		if time.Now().After(deadline) {
+			return p, fmt.Errorf("the server does not answer: %w", err)
+		}
+	}
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end sends sig and waits for the process to end; after 40 seconds it is killed.
 func (p *process) end(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	_ = p.cmd.Process.Signal(sig)
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.done
+	case <-time.After(40 * time.Second):
+		p.kill()
 	}
+}
+
+// kill kills the process, and its children if it leads a group.
+func (p *process) kill() {
+	pid := p.cmd.Process.Pid
+	if p.cmd.SysProcAttr.Setpgid {
+		pid = -pid
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	<-p.done
 }
 
 // unprivileged is the account for servers that refuse to run as root; nil when this process is not root.

@@ -13,7 +13,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-func TestOperatorNeedsTheToken(t *testing.T) {
+func TestAdminAPINeedsTheToken(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	for _, route := range s.Server.Routes() {
@@ -35,7 +35,7 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 			}
 		}
 	}
-	if got := d.was(); got != "" {
+	if got := d.called(); got != "" {
 		t.Errorf("the service was called: %s", got)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
@@ -47,11 +47,11 @@ func TestOperatorNeedsTheToken(t *testing.T) {
 
 const logWanted = `{"number":7,"at":"2026-11-27T10:00:07Z","actor":"ann","action":"sale.pause","target":"drop","detail":"version 2"}`
 
-func TestOperatorCallsReachTheDesk(t *testing.T) {
+func TestRequestsReachTheService(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	id := servertest.OrderID(5).String()
-	for _, row := range []struct{ method, path, body, asked, answer string }{
+	for _, row := range []struct{ method, path, body, called, answer string }{
 		{"GET", "/admin/v1/sales", "", "list", `{"sales":[` + saleJSONWanted + `]}`},
 		{"GET", "/admin/v1/sales/drop", "", "show drop", strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`},
 		{"POST", "/admin/v1/sales/drop/pause", "", "admin pauses drop", saleJSONWanted},
@@ -68,7 +68,7 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		},
 		{
 			"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "",
-			"page {Text:sh% State:sold_out After:x Limit:1}", `{"sales":[` + saleJSONWanted + `],"next":"drop"}`,
+			"page {Text:sh% State:sold_out After:x Limit:1}", `{"next":"drop","sales":[` + saleJSONWanted + `]}`,
 		},
 		{"GET", "/admin/v1/sales?q=", "", "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
 		{"GET", "/admin/v1/log", "", "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
@@ -119,26 +119,22 @@ func TestOperatorCallsReachTheDesk(t *testing.T) {
 		if a.Status != 200 || a.Body != row.answer+"\n" {
 			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
 		}
-		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
+		if got := d.called(); got != row.called {
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
 		}
 	}
 	s.operate("POST", "/admin/v1/sales/drop/restock", `{"add":5}`, `Idempotency-Key: "once"`, "X-Actor: Zoë")
-	if got := d.was(); got != `Zoë adds 5 to drop, key "once"` {
-		t.Errorf("asked %s", got)
+	if got := d.called(); got != `Zoë adds 5 to drop, key "once"` {
+		t.Errorf("called %s", got)
 	}
 	d.wasRow = true
-	if a := s.operate(
-		"POST",
-		"/admin/v1/dead/"+id+"/cancel",
-		"",
-	); a.Field(t, "given_back") != "false" ||
-		a.Field(t, "status") != "created" {
+	a := s.operate("POST", "/admin/v1/dead/"+id+"/cancel", "")
+	if a.Field(t, "given_back") != "false" || a.Field(t, "status") != "created" {
 		t.Errorf("a row was cancelled: %s", a.Body)
 	}
 }
 
-func TestOperatorRequestsOfWrongFormAre400(t *testing.T) {
+func TestInvalidRequestsAre400(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	for _, row := range []struct{ method, path, body, header string }{
@@ -187,12 +183,12 @@ func TestOperatorRequestsOfWrongFormAre400(t *testing.T) {
 			t.Errorf("%s %s %.50s %s: %d %s", row.method, row.path, row.body, row.header, a.Status, a.Body)
 		}
 	}
-	if got := d.was(); got != "" {
+	if got := d.called(); got != "" {
 		t.Errorf("the service was called: %s", got)
 	}
 }
 
-func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
+func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	for _, row := range []struct {
@@ -207,7 +203,7 @@ func TestErrorsOfTheDeskAreAnsweredAsDocumented(t *testing.T) {
 		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
 		{&admin.PendingError{Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable", "stored"},
 		{
-			fmt.Errorf("desk: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}),
+			fmt.Errorf("admin: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}),
 			400, "bad-request", "errors",
 		},
 		{context.DeadlineExceeded, 503, "temporarily-unavailable", ""},

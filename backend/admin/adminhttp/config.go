@@ -3,20 +3,18 @@
 package adminhttp
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/utils"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"sluice/backend/admin"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/admin/pages"
 	"sluice/backend/admin/session"
 	"sluice/backend/events"
 	"sluice/backend/sale"
@@ -27,14 +25,15 @@ import (
 // Config configures New. Fields without a default in their comment are required.
 type Config struct {
 	Admin         Service
+	Dead          DeadLetters
+	Store         Store
 	Auditor       Auditor
-	Queue         Queue
-	Pace          Pace
+	Queue         livestats.Queue
+	Pace          livestats.Pace
 	Rebuilder     Rebuilder
 	Events        Events
 	Webhooks      Webhooks
 	LiveStats     LiveStats
-	Pages         Pages
 	Gatherer      prometheus.Gatherer // for /metrics
 	Token         string              // the admin token, sent as Authorization: Bearer ...
 	MaxReady      int64               // bound of each shard's queue, shown only
@@ -56,7 +55,7 @@ type handlers struct {
 	*httpserver.Server
 	cfg   Config
 	token [sha256.Size]byte
-	rates *rates
+	pages *pages.Pages
 
 	sessions *session.Sessions
 	attempts *session.Attempts
@@ -69,6 +68,8 @@ type handlers struct {
 func New(cfg Config) (*httpserver.Server, error) {
 	missing := errors.Join(
 		httpserver.Required("adminhttp: Config.Admin", cfg.Admin != nil),
+		httpserver.Required("adminhttp: Config.Dead", cfg.Dead != nil),
+		httpserver.Required("adminhttp: Config.Store", cfg.Store != nil),
 		httpserver.Required("adminhttp: Config.Auditor", cfg.Auditor != nil),
 		httpserver.Required("adminhttp: Config.Queue", cfg.Queue != nil),
 		httpserver.Required("adminhttp: Config.Pace", cfg.Pace != nil),
@@ -76,132 +77,47 @@ func New(cfg Config) (*httpserver.Server, error) {
 		httpserver.Required("adminhttp: Config.Events", cfg.Events != nil),
 		httpserver.Required("adminhttp: Config.Webhooks", cfg.Webhooks != nil),
 		httpserver.Required("adminhttp: Config.LiveStats", cfg.LiveStats != nil),
-		httpserver.Required("adminhttp: Config.Pages", cfg.Pages != nil),
 		httpserver.Required("adminhttp: Config.Gatherer", cfg.Gatherer != nil),
 		httpserver.Required("adminhttp: Config.Token", cfg.Token != ""),
 	)
 	if missing != nil {
 		return nil, missing
 	}
+	console, err := pages.New()
+	if err != nil {
+		return nil, err
+	}
 	cfg.Server.BodyLimit, cfg.Server.Problem = bodyLimit, problemFor
 	s := httpserver.New(cfg.Server)
 	h := &handlers{
-		Server: s, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), rates: newRates(s.Now),
+		Server: s, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), pages: console,
 		sessions: session.New(cfg.Token, cfg.EndedSessions, s.Now), attempts: session.NewAttempts(),
 	}
-	h.addMetrics()
 	h.addSales()
 	h.addOrders()
-	h.addQueue()
-	h.addRehearsals()
+	h.addDead()
 	h.addGroups()
 	h.addWebhooks()
 	h.addProfiles()
-	h.handle(fiber.MethodGet, "/admin/v1/log", h.listLog)
-	h.handle(fiber.MethodGet, "/admin/v1/live", h.live)
-	h.Handle(fiber.MethodGet, "/admin/v1/live/events", h.liveEvents)
+	h.get("/admin/v1/queue", h.queue)
+	h.post("/admin/v1/rebuild", h.startRebuild)
+	h.get("/admin/v1/rebuild", h.showRebuild)
+	h.get("/admin/v1/log", h.listLog)
+	h.get("/admin/v1/live", h.live)
+	h.handleRaw(fiber.MethodGet, "/admin/v1/live/events", h.liveEvents)
+	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their
+	// own work.
+	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	h.Handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error { return serveHTTP(c, metrics) })
 	h.addConsole()
 	s.Finish()
 	return s, nil
 }
 
-func (h *handlers) addMetrics() {
-	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their
-	// own work.
-	scrape := fasthttpadaptor.NewFastHTTPHandler(
-		promhttp.HandlerFor(h.cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	h.Handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error {
-		scrape(c.Context())
-		return nil
-	})
-}
-
-func (h *handlers) addSales() {
-	const one = "/admin/v1/sales/:sale"
-	h.handle(fiber.MethodPost, "/admin/v1/sales", h.createSale)
-	h.handle(fiber.MethodGet, "/admin/v1/sales", h.listSales)
-	h.handle(fiber.MethodGet, one, h.showSale)
-	h.handle(fiber.MethodPost, one+"/pause", h.switchSale(h.cfg.Admin.Pause))
-	h.handle(fiber.MethodPost, one+"/resume", h.switchSale(h.cfg.Admin.Resume))
-	h.handle(fiber.MethodPost, one+"/open", h.switchSale(h.cfg.Admin.Open))
-	h.handle(fiber.MethodPost, one+"/close", h.switchSale(h.cfg.Admin.Close))
-	h.handle(fiber.MethodPost, one+"/restock", h.restock)
-	h.handle(fiber.MethodGet, one+"/audit", h.audit)
-}
-
-func (h *handlers) addOrders() {
-	h.handle(fiber.MethodGet, "/admin/v1/orders", h.listOrders)
-	h.handle(fiber.MethodGet, "/admin/v1/orders/:order", h.showOrder)
-	h.handle(fiber.MethodPost, "/admin/v1/orders/:order/cancel", h.cancelOrder)
-	h.handle(fiber.MethodGet, "/admin/v1/payments", h.listPayments)
-	h.handle(fiber.MethodPost, "/admin/v1/payments/:payment/settle", h.settlePayment)
-}
-
-func (h *handlers) addQueue() {
-	const dead = "/admin/v1/dead"
-	h.handle(fiber.MethodPost, "/admin/v1/rebuild", h.startRebuild)
-	h.handle(fiber.MethodGet, "/admin/v1/rebuild", h.showRebuild)
-	h.handle(fiber.MethodGet, "/admin/v1/queue", h.queue)
-	h.handle(fiber.MethodGet, dead, h.listDead)
-	h.handle(fiber.MethodPost, dead+"/retry", h.settleDead(admin.RetryDead))
-	h.handle(fiber.MethodPost, dead+"/cancel", h.settleDead(admin.CancelDead))
-	h.handle(fiber.MethodGet, dead+"/:order", h.showDead)
-	h.handle(fiber.MethodPost, dead+"/:order/retry", h.retryDead)
-	h.handle(fiber.MethodPost, dead+"/:order/cancel", h.cancelDead)
-}
-
-// handler answers an authenticated request. actor is a copy.
-type handler func(ctx context.Context, c *fiber.Ctx, actor string) error
-
-// handle registers a route that needs the admin token, or a session that began with it. The handler's context does
-// not end when the client disconnects.
-func (h *handlers) handle(method, path string, answer handler) {
-	h.Handle(method, path, func(c *fiber.Ctx) error {
-		if h.tokenInURL(c.Context()) {
-			return errTokenInURL
-		}
-		from, err := h.authenticate(c)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		defer cancel()
-		return answer(ctx, c, from.actor)
-	})
-}
-
-// hasToken reports whether the request has the admin token. It compares digests of one length, so that the time does
-// not depend on the token.
-func (h *handlers) hasToken(c *fiber.Ctx) bool {
-	given := c.Context().Request.Header.PeekAll(fiber.HeaderAuthorization)
-	if len(given) != 1 {
-		return false
-	}
-	raw, ok := httpserver.Bearer(utils.UnsafeString(given[0]))
-	return ok && h.isToken(utils.UnsafeBytes(raw))
-}
-
-// actorOf returns the name for the admin log: the header X-Actor, which every client with the token may choose.
-func actorOf(c *fiber.Ctx) (string, error) {
-	given := c.Context().Request.Header.PeekAll("X-Actor")
-	switch {
-	case len(given) == 0:
-		return defaultActor, nil
-	case len(given) > 1 || !isActor(utils.UnsafeString(given[0])):
-		return "", httpserver.Invalid("X-Actor", "must be sent once, with 1 to 64 bytes of text")
-	}
-	return strings.Clone(utils.UnsafeString(given[0])), nil
-}
-
-// isActor reports whether a name is valid in the admin log.
-func isActor(name string) bool { return len(name) <= maxActor && sale.ValidateBuyer(name) == nil }
-
 var (
 	errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
-	errPending = httpserver.NewProblem(
-		problem.Unavailable,
-		"The change is stored and takes effect when Redis answers again.",
-	)
+	errPending = httpserver.NewProblem(problem.Unavailable,
+		"The change is stored and takes effect when Redis answers again.")
 )
 
 // problemFor translates the errors of package admin and of consumer groups.

@@ -11,43 +11,24 @@ import (
 
 const consolePath = "/admin/"
 
-// consoleViews are the pages of the console below consolePath. The value states whether a page has sub-pages by name.
-var consoleViews = map[string]bool{
-	"sales":    true,
-	"dead":     false,
-	"groups":   true,
-	"webhooks": true,
-	"edge":     false,
-	"log":      false,
-}
-
 func (h *handlers) addConsole() {
-	plain := func(method, path string, answer fiber.Handler) {
-		h.Handle(method, path, func(c *fiber.Ctx) error {
-			if h.tokenInURL(c.Context()) {
-				return errTokenInURL
-			}
-			return answer(c)
-		})
-	}
-	plain(fiber.MethodGet, "/", func(c *fiber.Ctx) error { return seeOther(c, consolePath) })
-	plain(fiber.MethodGet, consolePath+"sign-in", func(c *fiber.Ctx) error { return h.sendSignIn(c, fiber.StatusOK, "") })
-	plain(fiber.MethodPost, consolePath+"sign-in", h.signIn)
-	plain(fiber.MethodPost, consolePath+"sign-out", h.signOut)
-	plain(
-		fiber.MethodGet,
-		consolePath+"assets/:name",
-		func(c *fiber.Ctx) error { return httpserver.SendAsset(c, h.cfg.Pages.Asset) },
-	)
-	plain(fiber.MethodGet, consolePath, h.view)
-	plain(fiber.MethodGet, consolePath+":view", h.view)
-	plain(fiber.MethodGet, consolePath+":view/:name", h.view)
+	h.handlePublic(fiber.MethodGet, "/", func(c *fiber.Ctx) error { return seeOther(c, consolePath) })
+	h.handlePublic(fiber.MethodGet, consolePath+"sign-in", func(c *fiber.Ctx) error {
+		return h.sendSignIn(c, fiber.StatusOK, "")
+	})
+	h.handlePublic(fiber.MethodPost, consolePath+"sign-in", h.signIn)
+	h.handlePublic(fiber.MethodPost, consolePath+"sign-out", h.signOut)
+	h.handlePublic(fiber.MethodGet, consolePath+"assets/:name", func(c *fiber.Ctx) error {
+		return httpserver.SendAsset(c, h.pages.Asset)
+	})
+	h.handlePublic(fiber.MethodGet, consolePath, h.view)
+	h.handlePublic(fiber.MethodGet, consolePath+":view", h.view)
+	h.handlePublic(fiber.MethodGet, consolePath+":view/:name", h.view)
 }
 
 // view answers with a page of the console. Without a session it redirects to the sign-in form.
 func (h *handlers) view(c *fiber.Ctx) error {
-	view, name := c.Params("view"), c.Params("name")
-	if named, known := consoleViews[view]; view != "" && (!known || name != "" && !named) {
+	if !h.pages.Has(c.Params("view"), c.Params("name")) {
 		return httpserver.ErrNotFound
 	}
 	s, ok := h.sessionOf(c)
@@ -58,7 +39,7 @@ func (h *handlers) view(c *fiber.Ctx) error {
 		}
 		return seeOther(c, consolePath+"sign-in"+to)
 	}
-	page, err := h.cfg.Pages.View(s.Actor, s.Until)
+	page, err := h.pages.View(s.Actor, s.Until)
 	if err != nil {
 		return err
 	}
@@ -74,7 +55,7 @@ func (h *handlers) sendSignIn(c *fiber.Ctx, status int, problem string) error {
 	if h.isToken([]byte(actor)) { // entered in the wrong field, which is not masked
 		actor = ""
 	}
-	page, err := h.cfg.Pages.SignIn(problem, actor, to)
+	page, err := h.pages.SignIn(problem, actor, to)
 	if err != nil {
 		return err
 	}

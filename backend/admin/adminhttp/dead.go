@@ -2,49 +2,33 @@ package adminhttp
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
-	"time"
 
-	"github.com/gofiber/fiber/v2"
-
+	"sluice/backend/admin"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
+	"sluice/client"
 )
 
-// deadBody is a dead letter. order_id, sale_id and buyer are empty for an entry that is not a message; raw then holds
-// its text.
-type deadBody struct {
-	// for retry and cancel: the order id, or raw:... for an entry that is not a message
-	Key        string        `json:"key"`
-	OrderID    string        `json:"order_id,omitempty"`
-	SaleID     string        `json:"sale_id,omitempty"`
-	Buyer      string        `json:"buyer,omitempty"`
-	Message    string        `json:"message,omitempty"` // encoded: order id, sale, slot of the buyer, serial, buyer
-	Raw        string        `json:"raw,omitempty"`
-	Reason     string        `json:"reason"`
-	Attempts   int           `json:"attempts"` // the length of history
-	History    []attemptBody `json:"history"`
-	Crashes    int           `json:"crashes"`
-	DiedAt     time.Time     `json:"died_at"`
-	Cancelling bool          `json:"cancelling"`
-	Units      int           `json:"units"` // units of the stock that it holds
-	// it holds no unit: Redis had lost the order and sold its unit or slot again
-	Unbacked bool `json:"unbacked"`
+func (h *handlers) addDead() {
+	const dead = "/admin/v1/dead"
+	h.get(dead, h.listDead)
+	h.post(dead+"/retry", h.settleDead(admin.RetryDead))
+	h.post(dead+"/cancel", h.settleDead(admin.CancelDead))
+	h.get(dead+"/:order", h.showDead)
+	h.post(dead+"/:order/retry", h.retryDead)
+	h.post(dead+"/:order/cancel", h.cancelDead)
 }
 
-type attemptBody struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
-}
-
-func deadJSON(d queue.DeadLetter) deadBody {
-	b := deadBody{
-		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason,
-		Attempts: len(d.History), History: make([]attemptBody, len(d.History)),
+func deadJSON(d queue.DeadLetter) client.DeadLetter {
+	b := client.DeadLetter{
+		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History),
+		History: bodies(d.History, func(a queue.Attempt) client.Attempt { return client.Attempt(a) }),
 		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Unbacked: d.Unbacked,
 	}
 	if d.Message.ID != 0 {
@@ -54,101 +38,58 @@ func deadJSON(d queue.DeadLetter) deadBody {
 			b.Units = 1
 		}
 	}
-	for i, a := range d.History {
-		b.History[i] = attemptBody{a.At.UTC(), a.Reason}
-	}
 	return b
 }
 
-func (h *handlers) listDead(ctx context.Context, c *fiber.Ctx, _ string) error {
-	q := httpserver.NewQuery(c)
+func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
+	q := httpserver.NewQuery(r.Ctx)
 	wanted := queue.DeadQuery{
 		SaleID: q.Sale(), After: q.Text("after"), Limit: q.Limit(), ErrorContains: q.Line("error_contains"),
 		DiedAfter: q.Time("died_after"), DiedBefore: q.Time("died_before"),
 	}
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	page, next, err := h.cfg.Admin.Dead(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	body := struct {
-		Dead []deadBody `json:"dead"`
-		Next string     `json:"next,omitempty"` // the after of the next page
-	}{make([]deadBody, len(page)), next}
-	for i, d := range page {
-		body.Dead[i] = deadJSON(d)
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, body)
+	letters, next, err := h.cfg.Dead.List(ctx, wanted)
+	return struct {
+		Dead []client.DeadLetter `json:"dead"`
+		Next string              `json:"next,omitempty"` // the after of the next page
+	}{bodies(letters, deadJSON), next}, err
 }
 
-func (h *handlers) showDead(ctx context.Context, c *fiber.Ctx, _ string) error {
-	id, err := httpserver.OrderParam(c)
-	if err != nil {
-		return err
+func (h *handlers) showDead(ctx context.Context, r *request) (any, error) {
+	id := r.orderID()
+	if r.err != nil {
+		return nil, r.err
 	}
-	letter, err := h.cfg.Admin.DeadLetter(ctx, id)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, deadJSON(letter))
+	letter, err := h.cfg.Dead.Find(ctx, id)
+	return deadJSON(letter), err
 }
 
-// settledBody is the result of a retry or cancel.
-type settledBody struct {
-	Key       string `json:"key"`
-	OrderID   string `json:"order_id,omitempty"`
-	SaleID    string `json:"sale_id,omitempty"`
-	Status    string `json:"status"`
-	GivenBack bool   `json:"given_back"` // its unit is on sale again
+func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {
+	id, reason := r.orderID(), r.reason()
+	if r.err != nil {
+		return nil, r.err
+	}
+	err := h.cfg.Dead.Retry(store.WithReason(ctx, reason), r.actor, id)
+	return client.Settled{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)}, err
 }
 
-func (h *handlers) retryDead(ctx context.Context, c *fiber.Ctx, actor string) error {
-	id, err := httpserver.OrderParam(c)
-	if err != nil {
-		return err
+func (h *handlers) cancelDead(ctx context.Context, r *request) (any, error) {
+	reason := r.reason()
+	if key, ok := rawKey(r.Params("order")); ok && r.err == nil {
+		err := h.cfg.Dead.Drop(store.WithReason(ctx, reason), r.actor, key)
+		return client.Settled{Key: key, Status: string(admin.Dropped)}, err
 	}
-	reason, err := httpserver.ReadLine(c, "reason")
-	if err != nil {
-		return err
+	id := r.orderID()
+	if r.err != nil {
+		return nil, r.err
 	}
-	if err := h.cfg.Admin.Retry(store.WithReason(ctx, reason), actor, id); err != nil {
-		return err
-	}
-	return httpserver.SendJSON(
-		c,
-		fiber.StatusOK,
-		settledBody{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)},
-	)
-}
-
-func (h *handlers) cancelDead(ctx context.Context, c *fiber.Ctx, actor string) error {
-	reason, err := httpserver.ReadLine(c, "reason")
-	if err != nil {
-		return err
-	}
-	if key, ok := rawKey(c.Params("order")); ok {
-		if err := h.cfg.Admin.Drop(store.WithReason(ctx, reason), actor, key); err != nil {
-			return err
-		}
-		return httpserver.SendJSON(c, fiber.StatusOK, settledBody{Key: key, Status: "dropped"})
-	}
-	id, err := httpserver.OrderParam(c)
-	if err != nil {
-		return err
-	}
-	done, err := h.cfg.Admin.Cancel(ctx, actor, id, reason)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, settledBody{
-		Key:       id.String(),
-		OrderID:   id.String(),
-		SaleID:    done.Order.SaleID,
-		Status:    string(done.Order.Status),
+	done, err := h.cfg.Dead.Cancel(ctx, r.actor, id, reason)
+	return client.Settled{
+		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status),
 		GivenBack: done.UnitReturned,
-	})
+	}, err
 }
 
 // rawKey returns the key of an entry that is not a message. Some clients escape its colon.
@@ -158,4 +99,81 @@ func rawKey(param string) (key string, ok bool) {
 		return "", false
 	}
 	return strings.Clone(key), true
+}
+
+// settledBody is the result for one of many dead orders.
+type settledBody struct {
+	OrderID   string `json:"order_id"`
+	SaleID    string `json:"sale_id"`
+	Buyer     string `json:"buyer"`
+	Reason    string `json:"reason"`          // error of the last attempt
+	Status    string `json:"status"`          // its status now
+	GivenBack bool   `json:"given_back"`      // its unit is on sale again
+	Error     string `json:"error,omitempty"` // why it was not settled
+}
+
+func settledJSON(s admin.Settled) settledBody {
+	m := s.DeadLetter.Message
+	b := settledBody{
+		OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Reason: s.DeadLetter.Reason,
+		Status: string(s.Status), GivenBack: s.UnitReturned,
+	}
+	if errors.Is(s.Err, sale.ErrNotFound) {
+		b.Error = "it was settled by another request"
+	} else if s.Err != nil {
+		b.Error = s.Err.Error()
+	}
+	return b
+}
+
+// maxSettled bounds one page, because each order takes several round trips to both stores.
+const maxSettled = 500
+
+// settleDead retries or cancels the dead orders that match a filter.
+func (h *handlers) settleDead(verb admin.Verb) handler {
+	return func(ctx context.Context, r *request) (any, error) {
+		s, err := readSettlement(r, verb)
+		if err != nil {
+			return nil, err
+		}
+		settled, next, err := h.cfg.Dead.Settle(ctx, r.actor, s)
+		failed := 0
+		for _, one := range settled {
+			if one.Err != nil {
+				failed++
+			}
+		}
+		return struct {
+			DryRun bool          `json:"dry_run"`
+			Done   int           `json:"done"`
+			Failed int           `json:"failed"`
+			Orders []settledBody `json:"orders"`
+			Next   string        `json:"next,omitempty"` // the after of the next page
+		}{s.DryRun, len(settled) - failed, failed, bodies(settled, settledJSON), next}, err
+	}
+}
+
+func readSettlement(r *request, verb admin.Verb) (admin.Settlement, error) {
+	body := r.object()
+	filter := queue.DeadQuery{
+		SaleID: body.Text("sale"), ErrorContains: body.Line("error_contains"),
+		DiedAfter: body.Time("died_after"), DiedBefore: body.Time("died_before"),
+	}
+	if filter.SaleID != "" {
+		if err := sale.ValidateID(filter.SaleID); err != nil {
+			body.Reject("sale", err.Error())
+		}
+	}
+	if all := body.Bool("all"); !all && filter == (queue.DeadQuery{}) {
+		body.Reject("all", "must be true if no filter is set")
+	}
+	filter.After, filter.Limit = body.Text("after"), 100
+	if n, ok := body.Integer("limit"); ok {
+		if n < 1 || n > maxSettled {
+			body.Reject("limit", "must be between 1 and 500")
+		}
+		filter.Limit = int(n)
+	}
+	s := admin.Settlement{Verb: verb, DeadQuery: filter, Reason: body.Line("reason"), DryRun: body.Bool("dry_run")}
+	return s, r.end(body)
 }

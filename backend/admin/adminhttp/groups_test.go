@@ -14,18 +14,18 @@ import (
 
 // fakeEvents has one group with two dead letters and records its calls.
 type fakeEvents struct {
-	asked string
-	err   error
+	called string
+	err    error
 }
 
 func (f *fakeEvents) Status(context.Context) (events.Status, error) {
-	return events.Status{Stream: 9, Unrelayed: 2 * time.Second, Groups: []events.GroupStatus{
-		{Name: "points", Known: true, Lag: 1, Pending: 2, Consumers: 3, Oldest: 4 * time.Second, Dead: 5},
+	return events.Status{Stream: 9, UnrelayedSeconds: 2, Groups: []events.GroupStatus{
+		{Name: "points", Known: true, Lag: 1, Pending: 2, Consumers: 3, OldestSeconds: 4, Dead: 5},
 	}}, f.err
 }
 
 func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([]events.DeadLetter, error) {
-	f.asked = fmt.Sprintf("%s %s %d", q.Group, q.After, q.Limit)
+	f.called = fmt.Sprintf("%s %s %d", q.Group, q.After, q.Limit)
 	if err := events.ValidateGroup(q.Group); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([
 }
 
 func (f *fakeEvents) did(what, actor, group, id, reason string) error {
-	f.asked = strings.Join([]string{what, actor, group, id, reason}, "|")
+	f.called = strings.Join([]string{what, actor, group, id, reason}, "|")
 	return f.err
 }
 
@@ -66,11 +66,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 	cfg := newFakeService().config()
 	cfg.Events = f
 	s := serve(t, cfg)
-	for _, c := range []struct {
-		method, path, body string
-		status             int
-		asked, part        string
-	}{
+	for _, c := range []exchange{
 		{
 			"GET", "/admin/v1/groups", "", 200, "",
 			`{"stream_entries":9,"unrelayed_seconds":2,"groups":[{"name":"points","known":true,"lag":1,"pending":2,"consumers":3,"oldest_age_seconds":4,"dead":5}]}`,
@@ -86,8 +82,8 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		{"POST", "/admin/v1/groups/points/dead/7%00/retry", "", 404, "", `not-found`},
 		{"POST", "/admin/v1/groups/points/dead/7%FF/cancel", "", 404, "", `not-found`},
 		{
-			"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"mended"}`, 200,
-			"retry|admin|points|7.created|mended", `"status":"retrying"`,
+			"POST", "/admin/v1/groups/points/dead/7.created/retry", `{"reason":"fixed"}`, 200,
+			"retry|admin|points|7.created|fixed", `"status":"retrying"`,
 		},
 		{
 			"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|admin|points|stream-7-0|",
@@ -99,32 +95,14 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 		},
 		{"POST", "/admin/v1/groups/points/remove", `{"other":1}`, 400, "", `other`},
 	} {
-		f.asked = ""
-		got := s.operate(c.method, c.path, c.body)
-		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf(
-				"%s %s: %d %s; called %q, want %d, %q, %s",
-				c.method,
-				c.path,
-				got.Status,
-				got.Body,
-				f.asked,
-				c.status,
-				c.asked,
-				c.part,
-			)
-		}
+		s.check(c, &f.called)
 	}
 	f.err = fmt.Errorf("of SQL: %w", events.ErrNoGroup)
 	for path, method := range map[string]string{
 		"nosuch/dead": "GET", "nosuch/dead/7.created/retry": "POST", "nosuch/dead/7.created/cancel": "POST",
 		"nosuch/remove": "POST",
 	} {
-		if got := s.operate(
-			method,
-			"/admin/v1/groups/"+path,
-			"",
-		); got.Status != 404 ||
+		if got := s.operate(method, "/admin/v1/groups/"+path, ""); got.Status != 404 ||
 			!strings.Contains(got.Body, "There is no such consumer group.") {
 			t.Errorf("%s: %d %s", path, got.Status, got.Body)
 		}

@@ -29,42 +29,24 @@ type liveBody struct {
 
 func (h *handlers) liveBody(since int64) (liveBody, <-chan struct{}) {
 	samples, more := h.cfg.LiveStats.Since(since)
-	if samples == nil {
-		samples = []livestats.Sample{}
-	}
 	return liveBody{
 		StartedAt: h.cfg.LiveStats.Started().UTC(), Now: h.Now().UnixMilli(), MaxReady: h.cfg.MaxReady,
 		Sources: h.cfg.LiveStats.Sources(), Samples: samples,
 	}, more
 }
 
-func since(c *fiber.Ctx) (int64, error) {
-	q := httpserver.NewQuery(c)
-	at := q.Number("since")
-	return at, q.Err()
-}
-
 // live is GET /admin/v1/live.
-func (h *handlers) live(_ context.Context, c *fiber.Ctx, _ string) error {
-	at, err := since(c)
-	if err != nil {
-		return err
-	}
-	body, _ := h.liveBody(at)
-	return httpserver.SendJSON(c, fiber.StatusOK, body)
+func (h *handlers) live(_ context.Context, r *request) (any, error) {
+	q := httpserver.NewQuery(r.Ctx)
+	body, _ := h.liveBody(q.Number("since"))
+	return body, q.Err()
 }
 
 // liveEvents is GET /admin/v1/live/events.
-func (h *handlers) liveEvents(c *fiber.Ctx) error {
-	if h.tokenInURL(c.Context()) {
-		return errTokenInURL
-	}
-	from, err := h.authenticate(c)
-	if err != nil {
-		return err
-	}
-	at, err := since(c)
-	if err != nil {
+func (h *handlers) liveEvents(c *fiber.Ctx, from caller) error {
+	q := httpserver.NewQuery(c)
+	at := q.Number("since")
+	if err := q.Err(); err != nil {
 		return err
 	}
 	if h.Draining() {

@@ -6,12 +6,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-
 	"sluice/backend/admin"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
+	"sluice/client"
 	"sluice/internal/problem"
 )
 
@@ -24,24 +23,17 @@ var (
 	errNoRefund = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
 )
 
-// rowBody is an order row.
-type rowBody struct {
-	OrderID     string      `json:"order_id"`
-	SaleID      string      `json:"sale_id"`
-	Buyer       string      `json:"buyer"`
-	Status      sale.Status `json:"status"`
-	CreatedAt   time.Time   `json:"created_at"`
-	UpdatedAt   time.Time   `json:"updated_at"`
-	PayBy       *time.Time  `json:"pay_by,omitempty"`
-	Reference   string      `json:"reference,omitempty"`    // of the payment
-	CancelledBy string      `json:"cancelled_by,omitempty"` // an admin, or hold
-	Reason      string      `json:"reason,omitempty"`       // of the cancellation
-	Returning   bool        `json:"returning"`              // cancelled, and its unit is not on sale again yet
+func (h *handlers) addOrders() {
+	h.get("/admin/v1/orders", h.listOrders)
+	h.get("/admin/v1/orders/:order", h.showOrder)
+	h.post("/admin/v1/orders/:order/cancel", h.cancelOrder)
+	h.get("/admin/v1/payments", h.listPayments)
+	h.post("/admin/v1/payments/:payment/settle", h.settlePayment)
 }
 
-func rowJSON(r store.OrderRow) rowBody {
-	b := rowBody{
-		OrderID: r.ID.String(), SaleID: r.SaleID, Buyer: r.Buyer, Status: r.Status,
+func rowJSON(r store.OrderRow) client.AdminOrder {
+	b := client.AdminOrder{
+		OrderID: r.ID.String(), SaleID: r.SaleID, Buyer: r.Buyer, Status: client.Status(r.Status),
 		CreatedAt: r.CreatedAt(), UpdatedAt: r.UpdatedAt.UTC(),
 		Reference: r.Reference, CancelledBy: r.CancelledBy, Reason: r.Note, Returning: r.Returning,
 	}
@@ -75,122 +67,82 @@ func callbackJSON(c store.Callback) callbackBody {
 	}
 }
 
-func callbacksJSON(callbacks []store.Callback) []callbackBody {
-	bodies := make([]callbackBody, len(callbacks))
-	for i, c := range callbacks {
-		bodies[i] = callbackJSON(c)
-	}
-	return bodies
+// orderJSON is an order with its payment callbacks.
+func orderJSON(o admin.OrderDetails) any {
+	return struct {
+		client.AdminOrder
+		Payments []callbackBody `json:"payments"`
+	}{rowJSON(o.OrderRow), bodies(o.Callbacks, callbackJSON)}
 }
 
-// orderViewBody is an order with its payment callbacks.
-type orderViewBody struct {
-	rowBody
-	Payments []callbackBody `json:"payments"`
-}
-
-func orderViewJSON(v admin.OrderDetails) orderViewBody {
-	return orderViewBody{rowJSON(v.OrderRow), callbacksJSON(v.Callbacks)}
-}
-
-func (h *handlers) showOrder(ctx context.Context, c *fiber.Ctx, _ string) error {
-	id, err := httpserver.OrderParam(c)
-	if err != nil {
-		return err
-	}
-	v, err := h.cfg.Admin.Order(ctx, id)
-	if errors.Is(err, sale.ErrNotFound) {
-		return errNoRowHere
-	}
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, orderViewJSON(v))
-}
-
-func (h *handlers) cancelOrder(ctx context.Context, c *fiber.Ctx, actor string) error {
-	id, err := httpserver.OrderParam(c)
-	if err != nil {
-		return err
-	}
-	reason, err := httpserver.ReadLine(c, "reason")
-	if err != nil {
-		return err
-	}
-	v, err := h.cfg.Admin.CancelOrder(ctx, actor, id, reason)
+// orderProblem translates an error about one order row.
+func orderProblem(err error) error {
 	switch {
 	case errors.Is(err, sale.ErrNotFound):
 		return errNoRowHere
 	case errors.Is(err, sale.ErrConflict):
 		return errPaidOrder
-	case err != nil:
-		return err
 	}
-	return httpserver.SendJSON(c, fiber.StatusOK, orderViewJSON(v))
+	return err
 }
 
-func (h *handlers) listOrders(ctx context.Context, c *fiber.Ctx, _ string) error {
-	q := httpserver.NewQuery(c)
+func (h *handlers) showOrder(ctx context.Context, r *request) (any, error) {
+	id := r.orderID()
+	if r.err != nil {
+		return nil, r.err
+	}
+	o, err := h.cfg.Admin.Order(ctx, id)
+	return orderJSON(o), orderProblem(err)
+}
+
+func (h *handlers) cancelOrder(ctx context.Context, r *request) (any, error) {
+	id, reason := r.orderID(), r.reason()
+	if r.err != nil {
+		return nil, r.err
+	}
+	o, err := h.cfg.Admin.CancelOrder(ctx, r.actor, id, reason)
+	return orderJSON(o), orderProblem(err)
+}
+
+func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
+	q := httpserver.NewQuery(r.Ctx)
 	status := q.OneOf("status", string(sale.StatusCreated), string(sale.StatusPaid), string(sale.StatusCancelled))
 	wanted := store.OrderQuery{SaleID: q.Sale(), Status: sale.Status(status), After: q.Order("after"), Limit: q.Limit()}
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	rows, err := h.cfg.Admin.Orders(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	body := struct {
-		Orders []rowBody `json:"orders"`
-		Next   string    `json:"next,omitempty"` // the after of the next page
-	}{Orders: make([]rowBody, len(rows))}
-	for i, r := range rows {
-		body.Orders[i] = rowJSON(r)
-	}
-	if len(rows) == wanted.Limit {
-		body.Next = rows[len(rows)-1].ID.String()
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, body)
+	rows, err := h.cfg.Store.OrderRows(ctx, wanted)
+	next := func(last client.AdminOrder) any { return last.OrderID }
+	return page("orders", bodies(rows, rowJSON), wanted.Limit, next), err
 }
 
-func (h *handlers) listPayments(ctx context.Context, c *fiber.Ctx, _ string) error {
-	q := httpserver.NewQuery(c)
+func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
+	q := httpserver.NewQuery(r.Ctx)
 	wanted := store.CallbackQuery{
 		OpenRefunds: q.OneOf("refund", "open") == "open", SaleID: q.Sale(), OrderID: q.Order("order"),
 		After: q.Number("after"), Limit: q.Limit(),
 	}
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	callbacks, err := h.cfg.Admin.Callbacks(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	body := struct {
-		Payments []callbackBody `json:"payments"`
-		Next     string         `json:"next,omitempty"`
-	}{Payments: callbacksJSON(callbacks)}
-	if len(callbacks) == wanted.Limit {
-		body.Next = strconv.FormatInt(callbacks[len(callbacks)-1].Number, 10)
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, body)
+	callbacks, err := h.cfg.Store.Callbacks(ctx, wanted)
+	next := func(last callbackBody) any { return last.Payment }
+	return page("payments", bodies(callbacks, callbackJSON), wanted.Limit, next), err
 }
 
-func (h *handlers) settlePayment(ctx context.Context, c *fiber.Ctx, actor string) error {
-	number, err := strconv.ParseInt(c.Params("payment"), 10, 64)
+func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
+	number, err := strconv.ParseInt(r.Params("payment"), 10, 64)
 	if err != nil || number < 1 {
-		return httpserver.Invalid("payment", "must be a positive number")
+		return nil, sale.Invalid("payment", "must be a positive number")
 	}
-	note, err := httpserver.ReadLine(c, "note")
-	if err != nil {
-		return err
+	body := r.object()
+	note := body.Line("note")
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
-	settled, err := h.cfg.Admin.SettleRefund(ctx, actor, number, note)
+	settled, err := h.cfg.Store.SettleRefund(ctx, number, r.actor, note)
 	if errors.Is(err, sale.ErrConflict) {
-		return errNoRefund
+		return nil, errNoRefund
 	}
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, callbackJSON(settled))
+	return callbackJSON(settled), err
 }

@@ -11,7 +11,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-func TestOperatorReadsAndCancelsOrders(t *testing.T) {
+func TestOrdersAndPayments(t *testing.T) {
 	d := newFakeService()
 	due := servertest.OrderID(1).Time().Add(15 * time.Minute)
 	created := servertest.Order(1, "ann", sale.StatusCreated)
@@ -53,11 +53,11 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 		id(5),
 		payment,
 	)
-	for _, row := range []struct{ method, path, body, asked, answer string }{
+	for _, row := range []struct{ method, path, body, called, answer string }{
 		{"GET", "/admin/v1/orders", "", "orders {ID:0 SaleID: Status: After:0 Limit:100}", `{"orders":[` + rows + `]}`},
 		{
 			"GET", "/admin/v1/orders?sale=drop&status=paid&limit=2&after=7", "",
-			"orders {ID:0 SaleID:drop Status:paid After:7 Limit:2}", `{"orders":[` + rows + `],"next":"` + id(2) + `"}`,
+			"orders {ID:0 SaleID:drop Status:paid After:7 Limit:2}", `{"next":"` + id(2) + `","orders":[` + rows + `]}`,
 		},
 		{"GET", "/admin/v1/orders/" + id(5), "", "order " + id(5), view},
 		{
@@ -71,7 +71,7 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 		},
 		{
 			"GET", "/admin/v1/payments?refund=open&sale=drop&order=9&after=3&limit=1", "",
-			"callbacks {OpenRefunds:true OrderID:9 SaleID:drop After:3 Limit:1}", `{"payments":[` + payment + `],"next":"7"}`,
+			"callbacks {OpenRefunds:true OrderID:9 SaleID:drop After:3 Limit:1}", `{"next":"7","payments":[` + payment + `]}`,
 		},
 		{"POST", "/admin/v1/payments/7/settle", `{"note":"sent back"}`, "admin settles 7: sent back",
 			`{"payment":"7","at":"` + day + `0:07Z","order_id":"` + id(1) + `","sale_id":"drop","event":"succeeded","price":{"amount":0,"currency":""},"outcome":"paid_already","refund":true,"settled_at":"` + day + `0:07Z","settled_by":"admin"}`},
@@ -80,13 +80,13 @@ func TestOperatorReadsAndCancelsOrders(t *testing.T) {
 		if a.Status != 200 || a.Body != row.answer+"\n" {
 			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
 		}
-		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
+		if got := d.called(); got != row.called {
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
 		}
 	}
 }
 
-func TestOperatorOrderRefusals(t *testing.T) {
+func TestOrderProblems(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	id := servertest.OrderID(5).String()
@@ -105,7 +105,7 @@ func TestOperatorOrderRefusals(t *testing.T) {
 		{servertest.ErrRedisDown, "GET", "/admin/v1/payments", 503, "temporarily-unavailable", ""},
 		{servertest.ErrRedisDown, "GET", "/admin/v1/orders", 503, "temporarily-unavailable", ""},
 	} {
-		d.err = fmt.Errorf("desk: %w", row.err)
+		d.err = fmt.Errorf("admin: %w", row.err)
 		a := s.operate(row.method, row.path, "")
 		servertest.WantProblem(t, a, row.status, row.code)
 		if !strings.Contains(a.Body, row.mention) {
@@ -113,7 +113,7 @@ func TestOperatorOrderRefusals(t *testing.T) {
 		}
 	}
 	d.err = nil
-	d.was()
+	d.called()
 	for _, row := range []struct{ method, path, body string }{
 		{"GET", "/admin/v1/orders?status=queued", ""},
 		{"GET", "/admin/v1/orders?status=", ""},
@@ -134,7 +134,7 @@ func TestOperatorOrderRefusals(t *testing.T) {
 	} {
 		servertest.WantProblem(t, s.operate(row.method, row.path, row.body), 400, "bad-request")
 	}
-	if got := d.was(); got != "" {
+	if got := d.called(); got != "" {
 		t.Errorf("the service was called: %s", got)
 	}
 	for _, row := range []struct{ method, path string }{

@@ -13,13 +13,12 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
-	"sluice/backend/web/page"
 )
 
 // The services behind the routes. Their errors are those of package sale, *admin.PendingError and
 // *admin.RefusedError. They must be safe for concurrent use.
 
-// Service changes and shows sales, orders, dead letters and rehearsals, and keeps the admin log (admin.Service).
+// Service changes and shows sales, rehearsals and orders (admin.Service).
 type Service interface {
 	Create(ctx context.Context, actor string, s sale.Sale) (admin.View, error)
 	Show(ctx context.Context, id string) (admin.View, error)
@@ -36,36 +35,31 @@ type Service interface {
 	RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error)
 
 	Order(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error)
-	Orders(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.OrderDetails, error)
-	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
-	SettleRefund(ctx context.Context, actor string, number int64, note string) (store.Callback, error)
+}
 
-	Dead(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
-	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
+// DeadLetters shows and settles dead orders (admin.DeadLetters).
+type DeadLetters interface {
+	List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	Find(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
 	Retry(ctx context.Context, actor string, id sale.OrderID) error
 	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error)
 	Drop(ctx context.Context, actor, key string) error
 	Settle(ctx context.Context, actor string, s admin.Settlement) (done []admin.Settled, next string, err error)
-
-	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
-	Note(ctx context.Context, actor, action, target, detail string) error
 }
 
-// Auditor audits a sale (audit.Ledger).
+// Store is the part of SQL that the routes read and write without package admin (package store).
+type Store interface {
+	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
+	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
+	SettleRefund(ctx context.Context, number int64, actor, note string) (store.Callback, error)
+	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
+	Record(ctx context.Context, action, target, detail string) error
+}
+
+// Auditor audits a sale (audit.Checker).
 type Auditor interface {
 	Audit(ctx context.Context, saleID string) (audit.Report, error)
-}
-
-// Queue counts the queue of each shard (queue.Shards).
-type Queue interface {
-	ByShard(ctx context.Context) ([]queue.Stats, error)
-}
-
-// Pace reports how long the queue takes to drain (queue.Meters).
-type Pace interface {
-	Within() (d time.Duration, ok bool)
-	Shard(shard int) queue.Pace
 }
 
 // Rebuilder rebuilds Redis from SQL, the queue and the journals (rebuild.Rebuilder).
@@ -74,7 +68,7 @@ type Rebuilder interface {
 	Status() rebuild.Status
 }
 
-// Events shows the consumer groups of order events and settles their dead letters (events.Desk).
+// Events shows the consumer groups of order events and settles their dead letters (events.Admin).
 type Events interface {
 	Status(ctx context.Context) (events.Status, error)
 	DeadLetters(ctx context.Context, q events.DeadLetterQuery) ([]events.DeadLetter, error)
@@ -83,7 +77,7 @@ type Events interface {
 	Remove(ctx context.Context, actor, group, reason string) error
 }
 
-// Webhooks manages webhook endpoints and their deliveries (webhook.Desk).
+// Webhooks manages webhook endpoints and their deliveries (webhook.Admin).
 type Webhooks interface {
 	Add(ctx context.Context, actor string, s webhook.Settings, strict bool, reason string) (webhook.Endpoint, error)
 	List(ctx context.Context) ([]webhook.Endpoint, error)
@@ -105,13 +99,4 @@ type LiveStats interface {
 	Since(at int64) (samples []livestats.Sample, more <-chan struct{})
 	Sources() []livestats.Source
 	Started() time.Time
-}
-
-// Pages renders the admin console (pages.Pages).
-type Pages interface {
-	// SignIn renders the form. problem is "", wrong, name or limited; actor is the name that was entered.
-	SignIn(problem, actor, to string) (page.Page, error)
-	// View renders any page of the console.
-	View(actor string, until time.Time) (page.Page, error)
-	Asset(name string) (page.Asset, bool)
 }

@@ -1,7 +1,6 @@
 package adminhttp
 
 import (
-	"context"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
+	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 )
 
@@ -17,32 +17,26 @@ const maxProfile = time.Minute
 
 // addProfiles registers the routes of go tool pprof, without the command line, which may hold the password of a store.
 func (h *handlers) addProfiles() {
-	timed := map[string]http.HandlerFunc{"profile": pprof.Profile, "trace": pprof.Trace}
-	named := []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"}
-	kinds := map[string]fiber.Handler{}
-	for name, h := range timed {
-		kinds[name] = adapted(h)
+	kinds := map[string]http.Handler{
+		"profile": http.HandlerFunc(pprof.Profile), "trace": http.HandlerFunc(pprof.Trace),
 	}
-	for _, name := range named {
-		kinds[name] = adapted(pprof.Handler(name))
+	for _, name := range []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"} {
+		kinds[name] = pprof.Handler(name)
 	}
-	h.handle(fiber.MethodGet, "/debug/pprof/:profile", func(_ context.Context, c *fiber.Ctx, _ string) error {
-		name := c.Params("profile")
-		serve, known := kinds[name]
+	h.handleRaw(fiber.MethodGet, "/debug/pprof/:profile", func(c *fiber.Ctx, _ caller) error {
+		serve, known := kinds[c.Params("profile")]
 		if !known {
 			return httpserver.ErrNotFound
 		}
 		if seconds := c.Context().QueryArgs().GetUintOrZero("seconds"); time.Duration(seconds)*time.Second > maxProfile {
-			return httpserver.Invalid("seconds", "must be at most 60")
+			return sale.Invalid("seconds", "must be at most 60")
 		}
-		return serve(c)
+		return serveHTTP(c, serve)
 	})
 }
 
-func adapted(h http.Handler) fiber.Handler {
-	serve := fasthttpadaptor.NewFastHTTPHandler(h)
-	return func(c *fiber.Ctx) error {
-		serve(c.Context())
-		return nil
-	}
+// serveHTTP answers with a handler of net/http.
+func serveHTTP(c *fiber.Ctx, serve http.Handler) error {
+	fasthttpadaptor.NewFastHTTPHandler(serve)(c.Context())
+	return nil
 }

@@ -5,16 +5,12 @@ import (
 	"testing"
 )
 
-func TestProfilesAreForOperatorsOnly(t *testing.T) {
+func TestProfilesNeedTheToken(t *testing.T) {
 	s := newFakeService().serve(t)
 	if a := s.Do("GET", "/debug/pprof/heap", ""); a.Status != 401 {
 		t.Errorf("without the token: %d", a.Status)
 	}
-	if a := s.operate(
-		"GET",
-		"/debug/pprof/goroutine?debug=1",
-		"",
-	); a.Status != 200 ||
+	if a := s.operate("GET", "/debug/pprof/goroutine?debug=1", ""); a.Status != 200 ||
 		!strings.Contains(a.Body, "goroutine profile: total") {
 		t.Errorf("goroutines: %d %.100s", a.Status, a.Body)
 	}

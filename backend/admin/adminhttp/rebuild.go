@@ -20,23 +20,19 @@ const rebuildTimeout = 30 * time.Minute
 
 // startRebuild starts a rebuild of one sale, or of all sales, and returns as soon as the rebuild has a fence or has
 // ended.
-func (h *handlers) startRebuild(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := httpserver.ReadObject(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
+	body := r.object()
 	saleID := body.Text("sale")
 	if saleID != "" && sale.ValidateID(saleID) != nil {
 		body.Reject("sale", "must be the id of a sale")
 	}
-	body.RejectUnknown()
-	if err := body.Err(); err != nil {
-		return err
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
 	var only []string
 	if saleID != "" {
 		if _, err := h.cfg.Admin.Show(ctx, saleID); err != nil {
-			return err
+			return nil, err
 		}
 		only = []string{saleID}
 	}
@@ -47,32 +43,29 @@ func (h *handlers) startRebuild(ctx context.Context, c *fiber.Ctx, actor string)
 		defer cancel()
 		err := h.cfg.Rebuilder.Run(ctx, only...)
 		if err != nil && !errors.Is(err, rebuild.ErrBusy) {
-			h.Log().Error("rebuild failed", "actor", actor, "sale", saleID, "err", err)
+			h.Log().Error("rebuild failed", "actor", r.actor, "sale", saleID, "err", err)
 		}
 		ended <- err
 	}()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for h.cfg.Rebuilder.Status().Fence == before.Fence {
 		select {
 		case err := <-ended:
 			if errors.Is(err, rebuild.ErrBusy) {
-				return errRebuildBusy
+				return nil, errRebuildBusy
 			}
-			if err != nil {
-				return saleProblem(err, httpserver.ErrConflict)
-			}
-			return httpserver.SendJSON(c, fiber.StatusAccepted, h.cfg.Rebuilder.Status())
+			r.Status(fiber.StatusAccepted)
+			return h.cfg.Rebuilder.Status(), saleProblem(err, httpserver.ErrConflict)
 		case <-ctx.Done():
-			return httpserver.ErrUnavailable
+			return nil, httpserver.ErrUnavailable
 		case <-tick.C:
-			if s := h.cfg.Rebuilder.Status(); s.Fence != before.Fence {
-				return httpserver.SendJSON(c, fiber.StatusAccepted, s)
-			}
 		}
 	}
+	r.Status(fiber.StatusAccepted)
+	return h.cfg.Rebuilder.Status(), nil
 }
 
-func (h *handlers) showRebuild(_ context.Context, c *fiber.Ctx, _ string) error {
-	return httpserver.SendJSON(c, fiber.StatusOK, h.cfg.Rebuilder.Status())
+func (h *handlers) showRebuild(context.Context, *request) (any, error) {
+	return h.cfg.Rebuilder.Status(), nil
 }

@@ -57,7 +57,7 @@ func (fakePace) Shard(i int) queue.Pace {
 	return queue.Pace{Known: true, PerSecond: 7, Drains: true, Within: 3 * time.Second}
 }
 
-func TestRebuildIsStartedOnceAndFollowed(t *testing.T) {
+func TestRebuildIsStartedOnceAndShown(t *testing.T) {
 	d := newFakeService()
 	r := &fakeRebuild{finish: make(chan struct{})}
 	cfg := d.config()

@@ -10,14 +10,14 @@ import (
 
 const rehearsed = sale.RehearsalPrefix + "drop-abc"
 
-func TestRehearsalRoutesReachTheDesk(t *testing.T) {
+func TestRehearsalRequestsReachTheService(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	at := "/admin/v1/rehearsals/" + rehearsed
 	for _, row := range []struct {
 		method, path, body string
 		status             int
-		asked, answer      string
+		called, answer     string
 	}{
 		{"POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"opens_at":"2026-11-27T10:00:00Z","closes_at":"2026-11-27T10:05:00Z","beside_real_sales":true}`, 201,
 			"admin rehearses {SaleID:drop Stock:5 OpensAt:2026-11-27 10:00:00 +0000 UTC ClosesAt:2026-11-27 10:05:00 +0000 " +
@@ -29,15 +29,15 @@ func TestRehearsalRoutesReachTheDesk(t *testing.T) {
 		if a.Status != row.status || a.Body != row.answer+"\n" {
 			t.Errorf("%s %s: %d %s\nwant %d %s", row.method, row.path, a.Status, a.Body, row.status, row.answer)
 		}
-		if got := d.was(); got != row.asked {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.asked)
+		if got := d.called(); got != row.called {
+			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
 		}
 	}
 	for path, body := range map[string]string{
 		"/admin/v1/rehearsals": `{"sale":7,"stock":0,"closes_at":"soon","more":1}`, at + "/remove": `{"now":true}`,
 	} {
 		servertest.WantProblem(t, s.operate("POST", path, body), 400, "bad-request")
-		if got := d.was(); got != "" {
+		if got := d.called(); got != "" {
 			t.Errorf("POST %s called the service: %s", path, got)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-func TestCreateSalePassesOnEveryField(t *testing.T) {
+func TestCreateSalePassesEveryField(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	a := s.operate(
@@ -30,7 +30,7 @@ func TestCreateSalePassesOnEveryField(t *testing.T) {
 		ID: "drop", Title: "Tea", Price: sale.Price{Amount: 1999, Currency: "EUR"}, Stock: 100, PerBuyer: 2, Switch: sale.On,
 		OpensAt: time.Date(2026, 11, 27, 10, 0, 0, 1e6, time.UTC), ClosesAt: time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC),
 	})
-	if got := d.was(); got != want {
+	if got := d.called(); got != want {
 		t.Errorf("called %s\nwant   %s", got, want)
 	}
 	a = s.operate(
@@ -41,13 +41,13 @@ func TestCreateSalePassesOnEveryField(t *testing.T) {
 	if a.Status != 201 || a.Header.Get("Location") != "/admin/v1/sales/chosen" || a.Field(t, "hold") != "1h30m" {
 		t.Errorf("without id, per_buyer and end: %d %s", a.Status, a.Body)
 	}
-	if got := d.was(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") ||
+	if got := d.called(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") ||
 		!strings.HasPrefix(got, "admin creates") {
-		t.Errorf("asked %s", got)
+		t.Errorf("called %s", got)
 	}
 }
 
-func TestCreateSaleNamesEveryMistake(t *testing.T) {
+func TestCreateSaleReportsEveryInvalidField(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	good := map[string]string{
@@ -170,7 +170,7 @@ func TestCreateSaleNamesEveryMistake(t *testing.T) {
 		"bad-request",
 	)
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", strings.Repeat(" ", 1<<20+1)), 413, "too-large")
-	if got := d.was(); got != "" {
+	if got := d.called(); got != "" {
 		t.Errorf("the service was called: %s", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestSaleIsShownWithoutRedis(t *testing.T) {
 	}
 }
 
-func TestSaleWhoseChangeRedisHasNotSeenIsNotApplied(t *testing.T) {
+func TestSaleWithAPendingChangeIsNotApplied(t *testing.T) {
 	d := newFakeService()
 	d.view.Version++
 	a := d.serve(t).operate("GET", "/admin/v1/sales/drop", "")

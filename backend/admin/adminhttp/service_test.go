@@ -21,10 +21,11 @@ import (
 
 const adminToken = "a secret of the tests"
 
-// fakeService is a service that answers as the test specifies and records its calls.
+// fakeService is the Service, Store, Auditor and Queue of a test. It answers as the test specifies and records its
+// calls.
 type fakeService struct {
 	mu     sync.Mutex
-	asked  []string
+	calls  []string
 	err    error
 	view   admin.View
 	wasRow bool
@@ -39,28 +40,35 @@ type fakeService struct {
 	callbacks []store.Callback
 }
 
+// fakeDead is a fakeService as DeadLetters.
+type fakeDead fakeService
+
+func (d *fakeDead) record(format string, args ...any) error {
+	return (*fakeService)(d).record(format, args...)
+}
+
 func newFakeService() *fakeService {
 	v := admission.View{Sale: servertest.Sale(), Left: 42, Accepted: 58, State: sale.StateOpen}
 	return &fakeService{view: admin.View{Sale: v.Sale, Sold: 57, State: v.State, Live: &v}}
 }
 
-func (d *fakeService) ask(format string, args ...any) error {
+func (d *fakeService) record(format string, args ...any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked = append(d.asked, fmt.Sprintf(format, args...))
+	d.calls = append(d.calls, fmt.Sprintf(format, args...))
 	return d.err
 }
 
-func (d *fakeService) was() string {
+func (d *fakeService) called() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := strings.Join(d.asked, ", ")
-	d.asked = nil
+	s := strings.Join(d.calls, ", ")
+	d.calls = nil
 	return s
 }
 
 func (d *fakeService) Create(_ context.Context, actor string, s sale.Sale) (admin.View, error) {
-	err := d.ask("%s creates %+v", actor, s)
+	err := d.record("%s creates %+v", actor, s)
 	v := d.view
 	v.Sale = s
 	if s.ID == "" {
@@ -69,159 +77,116 @@ func (d *fakeService) Create(_ context.Context, actor string, s sale.Sale) (admi
 	return v, err
 }
 func (d *fakeService) Show(_ context.Context, id string) (admin.View, error) {
-	return d.view, d.ask("show %s", id)
+	return d.view, d.record("show %s", id)
 }
 func (d *fakeService) List(context.Context) ([]admin.View, error) {
-	return []admin.View{d.view}, d.ask("list")
+	return []admin.View{d.view}, d.record("list")
 }
 func (d *fakeService) Restock(_ context.Context, actor, id string, add int64, key string) (admin.View, error) {
-	return d.view, d.ask("%s adds %d to %s, key %q", actor, add, id, key)
+	return d.view, d.record("%s adds %d to %s, key %q", actor, add, id, key)
 }
 func (d *fakeService) Pause(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.ask("%s pauses %s", actor, id)
+	return d.view, d.record("%s pauses %s", actor, id)
 }
 func (d *fakeService) Resume(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.ask("%s resumes %s", actor, id)
+	return d.view, d.record("%s resumes %s", actor, id)
 }
 func (d *fakeService) Open(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.ask("%s opens %s", actor, id)
+	return d.view, d.record("%s opens %s", actor, id)
 }
 func (d *fakeService) Close(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.ask("%s closes %s", actor, id)
+	return d.view, d.record("%s closes %s", actor, id)
 }
 func (d *fakeService) Page(_ context.Context, q store.SalesQuery) ([]admin.View, error) {
-	return []admin.View{d.view}, d.ask("page %+v", q)
+	return []admin.View{d.view}, d.record("page %+v", q)
 }
 func (d *fakeService) Log(_ context.Context, q store.LogQuery) ([]store.LogEntry, error) {
-	return []store.LogEntry{
-			{
-				Number: 7,
-				At:     servertest.OrderID(1).Time(),
-				Actor:  "ann",
-				Action: "sale.pause",
-				Target: "drop",
-				Detail: "version 2",
-			},
-		}, d.ask(
-			"log %+v",
-			q,
-		)
+	entry := store.LogEntry{
+		Number: 7, At: servertest.OrderID(1).Time(), Actor: "ann", Action: "sale.pause", Target: "drop", Detail: "version 2",
+	}
+	return []store.LogEntry{entry}, d.record("log %+v", q)
 }
-func (d *fakeService) Note(_ context.Context, actor, action, target, detail string) error {
-	return d.ask("%s notes %s of %s: %s", actor, action, target, detail)
+func (d *fakeService) Record(ctx context.Context, action, target, detail string) error {
+	return d.record("%s records %s of %s: %s", store.Actor(ctx), action, target, detail)
 }
-func (d *fakeService) DeadLetter(_ context.Context, id sale.OrderID) (queue.DeadLetter, error) {
-	return queue.DeadLetter{
-			Key:     id.String(),
-			Message: servertest.Order(id.Sequence(), "ann", ""),
-			Reason:  "no such table",
-			DiedAt:  id.Time(),
-		}, d.ask(
-			"dead letter %s",
-			id,
-		)
+func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	letter := queue.DeadLetter{
+		Key: id.String(), Message: servertest.Order(id.Sequence(), "ann", ""), Reason: "no such table", DiedAt: id.Time(),
+	}
+	return letter, d.record("dead letter %s", id)
 }
-func (d *fakeService) Dead(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
-	return d.dead, d.next, d.ask("dead %+v", q)
+func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
+	return d.dead, d.next, d.record("dead %+v", q)
 }
-func (d *fakeService) Retry(_ context.Context, actor string, id sale.OrderID) error {
-	return d.ask("%s retries %s", actor, id)
+func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID) error {
+	return d.record("%s retries %s", actor, id)
 }
-func (d *fakeService) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
+func (d *fakeDead) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
 	o := servertest.Order(id.Sequence(), "ann", sale.StatusCancelled)
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return admin.Cancelled{
-			Order:        o,
-			WasRow:       d.wasRow,
-			UnitReturned: !d.wasRow,
-		}, d.ask(
-			"%s cancels %s because %q",
-			actor,
-			id,
-			reason,
-		)
+	return admin.Cancelled{Order: o, UnitReturned: !d.wasRow}, d.record("%s cancels %s because %q", actor, id, reason)
 }
-func (d *fakeService) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
-	return d.settled, d.next, d.ask("%s settles %+v", actor, s)
+func (d *fakeDead) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
+	return d.settled, d.next, d.record("%s settles %+v", actor, s)
 }
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {
-	return d.order(id), d.ask("order %s", id)
+	return d.order(id), d.record("order %s", id)
 }
-func (d *fakeService) Orders(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
-	return d.rows, d.ask("orders %+v", q)
+func (d *fakeService) OrderRows(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
+	return d.rows, d.record("orders %+v", q)
 }
 
 func (d *fakeService) CancelOrder(
-	_ context.Context,
-	actor string,
-	id sale.OrderID,
-	reason string,
+	_ context.Context, actor string, id sale.OrderID, reason string,
 ) (admin.OrderDetails, error) {
-	return d.order(id), d.ask("%s cancels row %s because %q", actor, id, reason)
+	return d.order(id), d.record("%s cancels row %s because %q", actor, id, reason)
 }
 func (d *fakeService) Callbacks(_ context.Context, q store.CallbackQuery) ([]store.Callback, error) {
-	return d.callbacks, d.ask("callbacks %+v", q)
+	return d.callbacks, d.record("callbacks %+v", q)
 }
-func (d *fakeService) SettleRefund(_ context.Context, actor string, number int64, note string) (store.Callback, error) {
+func (d *fakeService) SettleRefund(_ context.Context, number int64, actor, note string) (store.Callback, error) {
 	c := store.Callback{
-		Number:     number,
-		SaleID:     "drop",
-		At:         servertest.OrderID(1).Time(),
-		Settlement: store.SettledTwice,
-		Refund:     true,
-		SettledBy:  actor,
-		SettledAt:  servertest.OrderID(2).Time(),
+		Number: number, SaleID: "drop", At: servertest.OrderID(1).Time(), Settlement: store.SettledTwice, Refund: true,
+		SettledBy: actor, SettledAt: servertest.OrderID(2).Time(),
 	}
 	c.OrderID, c.Event = servertest.OrderID(1), store.EventSucceeded
-	return c, d.ask("%s settles %d: %s", actor, number, note)
+	return c, d.record("%s settles %d: %s", actor, number, note)
 }
 
-// order is a cancelled row with the callbacks that the desk knows.
+// order is a cancelled row with the callbacks of the fake.
 func (d *fakeService) order(id sale.OrderID) admin.OrderDetails {
 	row := store.OrderRow{
-		Order:       servertest.Order(id.Sequence(), "ann", sale.StatusCancelled),
-		UpdatedAt:   id.Time().Add(time.Minute),
-		CancelledBy: "hold",
-		Note:        "not paid in time",
-		Returning:   true,
+		Order:     servertest.Order(id.Sequence(), "ann", sale.StatusCancelled),
+		UpdatedAt: id.Time().Add(time.Minute), CancelledBy: "hold", Note: "not paid in time", Returning: true,
 	}
 	return admin.OrderDetails{OrderRow: row, Callbacks: d.callbacks}
 }
-func (d *fakeService) Drop(_ context.Context, actor, key string) error {
-	return d.ask("%s drops %s", actor, key)
+func (d *fakeDead) Drop(_ context.Context, actor, key string) error {
+	return d.record("%s drops %s", actor, key)
 }
 func (d *fakeService) Rehearse(_ context.Context, actor string, r admin.Rehearsal) (admin.View, error) {
-	return d.view, d.ask("%s rehearses %+v", actor, r)
+	return d.view, d.record("%s rehearses %+v", actor, r)
 }
 func (d *fakeService) Rehearsals(context.Context) ([]admin.View, error) {
-	return []admin.View{d.view}, d.ask("rehearsals")
+	return []admin.View{d.view}, d.record("rehearsals")
 }
 func (d *fakeService) RemoveRehearsal(_ context.Context, actor, id string) (int64, error) {
-	return 7, d.ask("%s removes %s", actor, id)
+	return 7, d.record("%s removes %s", actor, id)
 }
 func (d *fakeService) Audit(_ context.Context, id string) (audit.Report, error) {
-	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.ask("audit %s", id)
+	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.record("audit %s", id)
 }
 func (d *fakeService) ByShard(context.Context) ([]queue.Stats, error) {
-	return []queue.Stats{d.stats, d.second}, d.ask("stats")
+	return []queue.Stats{d.stats, d.second}, d.record("stats")
 }
 
 func (d *fakeService) config() Config {
 	return Config{
-		Admin:     d,
-		Auditor:   d,
-		Queue:     d,
-		Rebuilder: &fakeRebuild{},
-		Pace:      fakePace{},
-		Events:    &fakeEvents{},
-		Webhooks:  &fakeWebhooks{},
-		LiveStats: newFakeLiveStats(),
-		Pages:     consolePages(),
-		Token:     adminToken,
-		Gatherer:  prometheus.NewRegistry(),
-		Server:    servertest.Config(),
+		Admin: d, Dead: (*fakeDead)(d), Store: d, Auditor: d, Queue: d, Rebuilder: &fakeRebuild{}, Pace: fakePace{},
+		Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, LiveStats: newFakeLiveStats(), Token: adminToken,
+		Gatherer: prometheus.NewRegistry(), Server: servertest.Config(),
 	}
 }
 
@@ -245,11 +210,28 @@ func (d *fakeService) serve(t testing.TB) *site {
 // operate sends a request with the admin token.
 func (s *site) operate(method, path, body string, headers ...string) servertest.Answer {
 	s.T.Helper()
-	return s.Do(
-		method,
-		path,
-		body,
-		append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")...)
+	headers = append(headers, "Authorization: Bearer "+adminToken, "Content-Type: application/json")
+	return s.Do(method, path, body, headers...)
+}
+
+// exchange is a request with the admin token and what is wanted: the status, the call of a fake, and a part of the
+// response.
+type exchange struct {
+	method, path, body string
+	status             int
+	called, part       string
+}
+
+// check sends a request of c. called holds the last call of the fake.
+func (s *site) check(c exchange, called *string) (got servertest.Answer) {
+	s.T.Helper()
+	*called = ""
+	got = s.operate(c.method, c.path, c.body)
+	if got.Status != c.status || *called != c.called || !strings.Contains(got.Body, c.part) {
+		s.T.Errorf("%s %s %s: %d %s; called %q, want %d, %q, %s",
+			c.method, c.path, c.body, got.Status, got.Body, *called, c.status, c.called, c.part)
+	}
+	return got
 }
 
 const saleJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"0s","switch":"on","sold":57,"accepted":58,"version":3,"applied":true}`

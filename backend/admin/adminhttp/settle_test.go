@@ -15,11 +15,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	d := newFakeService()
 	letter := queue.DeadLetter{Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "deadlock"}
 	d.settled = []admin.Settled{
-		{
-			DeadLetter:   letter,
-			Status:       sale.StatusQueued,
-			UnitReturned: true,
-		},
+		{DeadLetter: letter, Status: sale.StatusQueued, UnitReturned: true},
 		{DeadLetter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
 		{DeadLetter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
@@ -28,7 +24,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	a := s.operate(
 		"POST",
 		"/admin/v1/dead/retry",
-		`{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"mended"}`,
+		`{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"fixed"}`,
 		"X-Actor: zoe",
 	)
 	one := `{"order_id":"` + servertest.OrderID(5).
@@ -39,39 +35,30 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	if a.Status != 200 || a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}
-	asked := admin.Settlement{
-		Verb:   admin.RetryDead,
-		Reason: "mended",
-		Limit:  7,
-		After:  "0~5-x",
-		Filter: admin.DeadFilter{
-			SaleID:        "drop",
-			ErrorContains: "Dead",
-			DiedBefore:    time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC),
+	wanted := admin.Settlement{
+		Verb: admin.RetryDead, Reason: "fixed",
+		DeadQuery: queue.DeadQuery{
+			SaleID: "drop", ErrorContains: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC), Limit: 7,
+			After: "0~5-x",
 		},
 	}
-	if got := d.was(); got != fmt.Sprintf("zoe settles %+v", asked) {
+	if got := d.called(); got != fmt.Sprintf("zoe settles %+v", wanted) {
 		t.Errorf("called the service: %s", got)
 	}
 	d.settled, d.next = nil, ""
-	if a := s.operate(
-		"POST",
-		"/admin/v1/dead/cancel",
-		`{"all":true,"dry_run":true}`,
-	); a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
+	a = s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`)
+	if a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if got := d.was(); got != fmt.Sprintf(
-		"admin settles %+v",
-		admin.Settlement{Verb: admin.CancelDead, DryRun: true, Limit: 100},
-	) {
+	wanted = admin.Settlement{Verb: admin.CancelDead, DryRun: true, DeadQuery: queue.DeadQuery{Limit: 100}}
+	if got := d.called(); got != fmt.Sprintf("admin settles %+v", wanted) {
 		t.Errorf("called the service: %s", got)
 	}
 	for _, body := range []string{
 		``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`,
 		`{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`,
 	} {
-		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.Status != 400 || d.was() != "" {
+		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.Status != 400 || d.called() != "" {
 			t.Errorf("%s: %d %s", body, a.Status, a.Body)
 		}
 	}

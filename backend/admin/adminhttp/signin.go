@@ -14,6 +14,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/backend/admin/session"
+	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -34,8 +36,7 @@ var (
 	errTokenInURL = httpserver.NewProblem(
 		problem.BadRequest,
 		"Do not put the admin token in a URL: browsers and servers log URLs. Send it as Authorization: Bearer, or sign in "+
-			"at /admin/. "+
-			"If this was a real token, replace it.",
+			"at /admin/. If this was a real token, replace it.",
 	)
 	errOtherOrigin = httpserver.NewProblem(problem.Forbidden, "This request did not come from the admin console.")
 )
@@ -48,12 +49,13 @@ type caller struct {
 
 // authenticate returns the caller. The token takes precedence over a session.
 func (h *handlers) authenticate(c *fiber.Ctx) (caller, error) {
-	if h.hasToken(c) {
+	if given := c.Context().Request.Header.PeekAll(fiber.HeaderAuthorization); len(given) > 0 {
+		token, ok := httpserver.Bearer(utils.UnsafeString(given[0]))
+		if len(given) > 1 || !ok || !h.isToken(utils.UnsafeBytes(token)) {
+			return caller{}, httpserver.ErrUnauthorized
+		}
 		actor, err := actorOf(c)
 		return caller{actor: actor}, err
-	}
-	if len(c.Context().Request.Header.Peek(fiber.HeaderAuthorization)) > 0 {
-		return caller{}, httpserver.ErrUnauthorized
 	}
 	s, ok := h.sessionOf(c)
 	if !ok {
@@ -64,6 +66,21 @@ func (h *handlers) authenticate(c *fiber.Ctx) (caller, error) {
 	}
 	return caller{actor: s.Actor, session: sessionText(c)}, nil
 }
+
+// actorOf returns the name for the admin log: the header X-Actor, which every client with the token may choose.
+func actorOf(c *fiber.Ctx) (string, error) {
+	given := c.Context().Request.Header.PeekAll("X-Actor")
+	switch {
+	case len(given) == 0:
+		return defaultActor, nil
+	case len(given) > 1 || !isActor(utils.UnsafeString(given[0])):
+		return "", sale.Invalid("X-Actor", "must be sent once, with 1 to 64 bytes of text")
+	}
+	return strings.Clone(utils.UnsafeString(given[0])), nil
+}
+
+// isActor reports whether a name is valid in the admin log.
+func isActor(name string) bool { return len(name) <= maxActor && sale.ValidateBuyer(name) == nil }
 
 func sessionText(c *fiber.Ctx) string {
 	return string(c.Context().Request.Header.Cookie(sessionCookie))
@@ -116,6 +133,7 @@ func (h *handlers) tokenInURL(ctx *fasthttp.RequestCtx) bool {
 	return found
 }
 
+// isToken compares digests of one length, so that the time does not depend on the token.
 func (h *handlers) isToken(text []byte) bool {
 	sum := sha256.Sum256(text)
 	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1
@@ -178,7 +196,7 @@ func (h *handlers) endSession(s session.Session) {
 func (h *handlers) note(actor, action, detail string) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if err := h.cfg.Admin.Note(ctx, actor, action, actor, detail); err != nil {
+	if err := h.cfg.Store.Record(store.WithActor(ctx, actor), action, actor, detail); err != nil {
 		h.Log().Warn("cannot write to the admin log", "actor", actor, "action", action, "err", err)
 	}
 }

@@ -2,91 +2,42 @@ package adminhttp
 
 import (
 	"context"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/events/webhook"
+	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
+	"sluice/client"
 )
 
 func (h *handlers) addWebhooks() {
-	const one, of = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
-	h.handle(fiber.MethodPost, "/admin/v1/webhooks", h.addWebhook)
-	h.handle(fiber.MethodGet, "/admin/v1/webhooks", h.listWebhooks)
-	h.handle(fiber.MethodGet, one, h.showWebhook)
-	h.handle(fiber.MethodPost, one+"/change", h.changeWebhook)
-	h.handle(fiber.MethodPost, one+"/pause", h.switchWebhook(h.cfg.Webhooks.Pause))
-	h.handle(fiber.MethodPost, one+"/resume", h.switchWebhook(h.cfg.Webhooks.Resume))
-	h.handle(fiber.MethodPost, one+"/rotate", h.rotateWebhook)
-	h.handle(fiber.MethodPost, one+"/remove", h.removeWebhook)
-	h.handle(fiber.MethodPost, one+"/ping", h.pingWebhook)
-	h.handle(fiber.MethodPost, one+"/redeliver", h.redeliverSince)
-	h.handle(fiber.MethodGet, one+"/deliveries", h.listDeliveries)
-	h.handle(fiber.MethodGet, of, h.showDelivery)
-	h.handle(fiber.MethodPost, of+"/redeliver", h.redeliver)
+	const one, delivery = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
+	h.post("/admin/v1/webhooks", h.addWebhook)
+	h.get("/admin/v1/webhooks", h.listWebhooks)
+	h.get(one, h.showWebhook)
+	h.post(one+"/change", h.changeWebhook)
+	h.post(one+"/pause", h.switchWebhook(h.cfg.Webhooks.Pause))
+	h.post(one+"/resume", h.switchWebhook(h.cfg.Webhooks.Resume))
+	h.post(one+"/rotate", h.rotateWebhook)
+	h.post(one+"/remove", h.removeWebhook)
+	h.post(one+"/ping", h.pingWebhook)
+	h.post(one+"/redeliver", h.redeliverSince)
+	h.get(one+"/deliveries", h.listDeliveries)
+	h.get(delivery, h.showDelivery)
+	h.post(delivery+"/redeliver", h.redeliver)
 }
 
-type webhookBody struct {
-	ID               string                `json:"id"`
-	URL              string                `json:"url"`
-	Title            string                `json:"title"`
-	Types            []string              `json:"types"` // empty: all
-	Sales            []string              `json:"sales"` // empty: all
-	Strict           bool                  `json:"strict"`
-	State            webhook.EndpointState `json:"state"`
-	Reason           string                `json:"reason"`
-	CreatedAt        time.Time             `json:"created_at"`
-	CreatedBy        string                `json:"created_by"`
-	OldSecretUntil   *time.Time            `json:"old_secret_until,omitempty"`
-	FailingSince     *time.Time            `json:"failing_since,omitempty"`
-	HeldUntil        *time.Time            `json:"held_until,omitempty"`
-	Waiting          int64                 `json:"waiting"`
-	Failed           int64                 `json:"failed"`
-	OldestAgeSeconds float64               `json:"oldest_age_seconds"`
-	Secret           string                `json:"secret,omitempty"` // in the response to its creation only
-}
-
-func webhookJSON(e webhook.Endpoint) webhookBody {
-	return webhookBody{
-		ID:        e.ID,
-		URL:       e.URL,
-		Title:     e.Title,
-		Types:     nonNil(e.Types),
-		Sales:     nonNil(e.Sales),
-		Strict:    e.Strict,
-		State:     e.State,
-		Reason:    e.Reason,
-		CreatedAt: e.CreatedAt,
-		CreatedBy: e.CreatedBy,
-		OldSecretUntil: optionalTime(
-			e.OldUntil,
-		),
-		FailingSince:     optionalTime(e.FailingSince),
-		HeldUntil:        optionalTime(e.HoldUntil),
-		Waiting:          e.Waiting,
-		Failed:           e.Failed,
-		OldestAgeSeconds: e.Oldest.Seconds(),
+func webhookJSON(e webhook.Endpoint) client.Endpoint {
+	return client.Endpoint{
+		ID: e.ID, URL: e.URL, Title: e.Title, Strict: e.Strict, State: string(e.State), Reason: e.Reason,
+		Types: append([]string{}, e.Types...), Sales: append([]string{}, e.Sales...), // not null in JSON
+		CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, OldSecretUntil: optionalTime(e.OldUntil),
+		FailingSince: optionalTime(e.FailingSince), HeldUntil: optionalTime(e.HoldUntil),
+		Waiting: e.Waiting, Failed: e.Failed, OldestAgeSeconds: e.Oldest.Seconds(),
 	}
-}
-
-// nonNil returns items so that JSON has [] instead of null.
-func nonNil(items []string) []string {
-	if items == nil {
-		return []string{}
-	}
-	return items
-}
-
-// optionalTime returns t in UTC, or nil if it is zero.
-func optionalTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 // readSettings takes the settings of an endpoint that the body has.
@@ -106,144 +57,168 @@ func readSettings(body *httpserver.Object) webhook.Settings {
 	return s
 }
 
-func (h *handlers) addWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := httpserver.ReadObject(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
+	body := r.object()
 	s, strict, reason := readSettings(body), body.Bool("strict"), body.Line("reason")
-	body.RejectUnknown()
-	if err := body.Err(); err != nil {
-		return err
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
-	e, err := h.cfg.Webhooks.Add(ctx, actor, s, strict, reason)
+	e, err := h.cfg.Webhooks.Add(ctx, r.actor, s, strict, reason)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer := webhookJSON(e)
-	answer.Secret = e.Secret
-	c.Set(fiber.HeaderLocation, "/admin/v1/webhooks/"+e.ID)
-	return httpserver.SendJSON(c, fiber.StatusCreated, answer)
+	r.created("/admin/v1/webhooks/" + e.ID)
+	created := webhookJSON(e)
+	created.Secret = e.Secret
+	return created, nil
 }
 
-func (h *handlers) listWebhooks(ctx context.Context, c *fiber.Ctx, _ string) error {
+func (h *handlers) listWebhooks(ctx context.Context, _ *request) (any, error) {
 	all, err := h.cfg.Webhooks.List(ctx)
-	if err != nil {
-		return err
-	}
-	body := struct {
-		Webhooks []webhookBody `json:"webhooks"`
-	}{make([]webhookBody, len(all))}
-	for i, e := range all {
-		body.Webhooks[i] = webhookJSON(e)
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, body)
+	return map[string]any{"webhooks": bodies(all, webhookJSON)}, err
 }
 
-// pathParam returns a copy of a part of the path, or "" if it cannot be unescaped.
-func pathParam(c *fiber.Ctx, name string) string {
-	text, err := url.PathUnescape(c.Params(name))
-	if err != nil {
-		return ""
-	}
-	return strings.Clone(text)
+func (h *handlers) showWebhook(ctx context.Context, r *request) (any, error) {
+	e, err := h.cfg.Webhooks.Show(ctx, r.param("webhook"))
+	return webhookJSON(e), err
 }
 
-func (h *handlers) showWebhook(ctx context.Context, c *fiber.Ctx, _ string) error {
-	e, err := h.cfg.Webhooks.Show(ctx, pathParam(c, "webhook"))
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, webhookJSON(e))
-}
-
-func (h *handlers) changeWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := httpserver.ReadObject(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) changeWebhook(ctx context.Context, r *request) (any, error) {
+	body := r.object()
 	s, reason := readSettings(body), body.Line("reason")
-	body.RejectUnknown()
 	if s == (webhook.Settings{}) {
 		body.Reject("body", "must have at least one of url, title, types and sales")
 	}
-	if err := body.Err(); err != nil {
-		return err
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
-	e, err := h.cfg.Webhooks.Change(ctx, actor, pathParam(c, "webhook"), s, reason)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, webhookJSON(e))
+	e, err := h.cfg.Webhooks.Change(ctx, r.actor, r.param("webhook"), s, reason)
+	return webhookJSON(e), err
 }
 
 // switchWebhook answers pause and resume.
 func (h *handlers) switchWebhook(
 	turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error),
 ) handler {
-	return func(ctx context.Context, c *fiber.Ctx, actor string) error {
-		reason, err := httpserver.ReadLine(c, "reason")
-		if err != nil {
-			return err
+	return func(ctx context.Context, r *request) (any, error) {
+		reason := r.reason()
+		if r.err != nil {
+			return nil, r.err
 		}
-		e, err := turn(ctx, actor, pathParam(c, "webhook"), reason)
-		if err != nil {
-			return err
-		}
-		return httpserver.SendJSON(c, fiber.StatusOK, webhookJSON(e))
+		e, err := turn(ctx, r.actor, r.param("webhook"), reason)
+		return webhookJSON(e), err
 	}
 }
 
-func (h *handlers) rotateWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
-	body, err := httpserver.ReadObject(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) rotateWebhook(ctx context.Context, r *request) (any, error) {
+	body := r.object()
 	keep := webhook.DefaultKeep
 	if body.Has("keep") {
 		keep = body.Duration("keep")
 	}
 	reason := body.Line("reason")
-	body.RejectUnknown()
-	if err := body.Err(); err != nil {
-		return err
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
-	id := pathParam(c, "webhook")
-	secret, err := h.cfg.Webhooks.Rotate(ctx, actor, id, keep, reason)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(
-		c,
-		fiber.StatusOK,
-		map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)},
-	)
+	id := r.param("webhook")
+	secret, err := h.cfg.Webhooks.Rotate(ctx, r.actor, id, keep, reason)
+	return map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)}, err
 }
 
-func (h *handlers) removeWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
-	reason, err := httpserver.ReadLine(c, "reason")
-	if err != nil {
-		return err
+func (h *handlers) removeWebhook(ctx context.Context, r *request) (any, error) {
+	id, reason := r.param("webhook"), r.reason()
+	if r.err != nil {
+		return nil, r.err
 	}
-	id := pathParam(c, "webhook")
-	if err := h.cfg.Webhooks.Remove(ctx, actor, id, reason); err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]string{"id": id, "status": "removed"})
+	err := h.cfg.Webhooks.Remove(ctx, r.actor, id, reason)
+	return map[string]string{"id": id, "status": "removed"}, err
 }
 
-func (h *handlers) pingWebhook(ctx context.Context, c *fiber.Ctx, actor string) error {
-	reason, err := httpserver.ReadLine(c, "reason")
-	if err != nil {
-		return err
+func (h *handlers) pingWebhook(ctx context.Context, r *request) (any, error) {
+	id, reason := r.param("webhook"), r.reason()
+	if r.err != nil {
+		return nil, r.err
 	}
-	id := pathParam(c, "webhook")
 	delivery, err := h.cfg.Webhooks.Ping(ctx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := h.cfg.Admin.Note(ctx, actor, "webhook.ping", id, reason); err != nil {
-		return err
+	r.Status(fiber.StatusAccepted)
+	err = h.cfg.Store.Record(store.WithActor(ctx, r.actor), "webhook.ping", id, reason)
+	return map[string]string{"delivery": delivery}, err
+}
+
+func (h *handlers) redeliverSince(ctx context.Context, r *request) (any, error) {
+	body := r.object()
+	since, reason := body.Time("since"), body.Line("reason")
+	if err := r.end(body); err != nil {
+		return nil, err
 	}
-	return httpserver.SendJSON(c, fiber.StatusAccepted, map[string]string{"delivery": delivery})
+	if since.IsZero() {
+		since = sale.Epoch // every failed delivery
+	}
+	n, err := h.cfg.Webhooks.RedeliverSince(ctx, r.actor, r.param("webhook"), since, reason)
+	return map[string]int64{"redelivering": n}, err
+}
+
+type deliveryBody struct {
+	Number    int64      `json:"-"`
+	ID        string     `json:"id"`
+	Type      string     `json:"type"`
+	State     string     `json:"state"`
+	Attempts  int        `json:"attempts"`
+	Sending   bool       `json:"sending"`
+	CreatedAt time.Time  `json:"created_at"`
+	DueAt     *time.Time `json:"due_at,omitempty"`   // while waiting
+	EndedAt   *time.Time `json:"ended_at,omitempty"` // after delivery or failure
+}
+
+var deliveryStates = map[webhook.DeliveryState]string{
+	webhook.DeliveryWaiting: "waiting", webhook.DeliveryDelivered: "delivered", webhook.DeliveryFailed: "failed",
+}
+
+func deliveryJSON(d webhook.Delivery) deliveryBody {
+	b := deliveryBody{
+		Number: d.Number, ID: d.ID, Type: d.Type, State: deliveryStates[d.State], Attempts: d.Attempts, Sending: d.Leased,
+		CreatedAt: d.CreatedAt, EndedAt: optionalTime(d.EndedAt),
+	}
+	if d.State == webhook.DeliveryWaiting {
+		b.DueAt = &d.DueAt
+	}
+	return b
+}
+
+func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) {
+	q := httpserver.NewQuery(r.Ctx)
+	wanted := webhook.DeliveryQuery{EndpointID: r.param("webhook"), Before: q.Number("before"), Limit: q.Limit()}
+	word := q.OneOf("state", "waiting", "delivered", "failed")
+	for state, name := range deliveryStates {
+		if name == word {
+			wanted.State = state
+		}
+	}
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	all, err := h.cfg.Webhooks.Deliveries(ctx, wanted)
+	next := func(last deliveryBody) any { return last.Number }
+	return page("deliveries", bodies(all, deliveryJSON), wanted.Limit, next), err
+}
+
+func (h *handlers) showDelivery(ctx context.Context, r *request) (any, error) {
+	d, log, err := h.cfg.Webhooks.Delivery(ctx, r.param("webhook"), r.param("delivery"))
+	return struct {
+		deliveryBody
+		Body string                    `json:"body"`
+		Log  []webhook.DeliveryAttempt `json:"log"`
+	}{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
+}
+
+func (h *handlers) redeliver(ctx context.Context, r *request) (any, error) {
+	id, reason := r.param("delivery"), r.reason()
+	if r.err != nil {
+		return nil, r.err
+	}
+	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, r.param("webhook"), id, reason)
+	return map[string]string{"delivery": id, "status": "redelivering"}, err
 }

@@ -13,12 +13,12 @@ import (
 
 // fakeWebhooks has one endpoint and records its calls.
 type fakeWebhooks struct {
-	asked string
-	err   error
+	called string
+	err    error
 }
 
 func (f *fakeWebhooks) did(format string, args ...any) error {
-	f.asked = fmt.Sprintf(format, args...)
+	f.called = fmt.Sprintf(format, args...)
 	return f.err
 }
 
@@ -148,12 +148,8 @@ func (f *fakeWebhooks) Delivery(
 			EndedAt:   at,
 		},
 		[]webhook.DeliveryAttempt{
-			{Number: 1, At: at, Took: 1500 * time.Millisecond, Status: 500, Error: "it answered 500", Answer: "oh <no>"},
-		}, f.did(
-			"delivery %s %s",
-			endpointID,
-			id,
-		)
+			{Number: 1, At: at, Seconds: 1.5, Status: 500, Error: "it answered 500", Answer: "oh <no>"},
+		}, f.did("delivery %s %s", endpointID, id)
 }
 
 func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reason string) error {
@@ -175,11 +171,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 	cfg.Webhooks = f
 	s := serve(t, cfg)
 	const one = "/admin/v1/webhooks/ep_1"
-	for _, c := range []struct {
-		method, path, body string
-		status             int
-		asked, part        string
-	}{
+	for _, c := range []exchange{
 		{
 			"POST", "/admin/v1/webhooks",
 			`{"url":"https://x.example","title":"T","types":["order.paid"],"sales":[],"strict":true,"reason":"r"}`, 201,
@@ -235,22 +227,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"POST", one + "/redeliver", "", 200, "admin redelivers ep_1 since 2020-01-01T00:00:00Z because ", ``},
 		{"POST", one + "/redeliver", `{"since":"yesterday"}`, 400, "", `since`},
 	} {
-		f.asked = ""
-		got := s.operate(c.method, c.path, c.body)
-		if got.Status != c.status || f.asked != c.asked || !strings.Contains(got.Body, c.part) {
-			t.Errorf(
-				"%s %s %s: %d %s; called %q, want %d, %q, %s",
-				c.method,
-				c.path,
-				c.body,
-				got.Status,
-				got.Body,
-				f.asked,
-				c.status,
-				c.asked,
-				c.part,
-			)
-		}
+		got := s.check(c, &f.called)
 		if strings.Contains(got.Body, "whsec_older") || strings.Contains(got.Body, "whsec_hush") && got.Status != 201 {
 			t.Errorf("%s %s shows a secret: %s", c.method, c.path, got.Body)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,13 +76,15 @@ func New(cfg Config) *Stats {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Stats{cfg: cfg, id: rand.Text(), started: cfg.Now(), changed: make(chan struct{})}
+	s := &Stats{cfg: cfg, id: rand.Text(), started: cfg.Now(), samples: []Sample{}, changed: make(chan struct{})}
 	if cfg.Own != nil {
-		s.sources = append(s.sources, &source{name: Self, read: ownMetrics(cfg.Own)})
+		s.sources = append(s.sources, newSource(Self, ownMetrics(cfg.Own)))
 	}
 	client := scraper()
 	for _, url := range cfg.URLs {
-		s.sources = append(s.sources, &source{name: url, read: scrape(client, url), exclude: s.id})
+		edge := newSource(url, scrape(client, url))
+		edge.exclude = s.id
+		s.sources = append(s.sources, edge)
 	}
 	return s
 }
@@ -154,15 +157,7 @@ func (s *Stats) queue(ctx context.Context) *QueueCounts {
 	if err != nil {
 		return nil
 	}
-	sum := queue.Sum(shards)
-	q := &QueueCounts{
-		Ready:         sum.Ready,
-		Delayed:       sum.Delayed,
-		Leased:        sum.Leased,
-		Leases:        sum.Leases,
-		Dead:          sum.Dead,
-		OldestSeconds: sum.OldestAge.Seconds(),
-	}
+	q := &QueueCounts{QueueCounts: Counts(queue.Sum(shards))}
 	for i := range shards {
 		if p := s.cfg.Pace.Shard(i); p.Known {
 			q.PerSecond += p.PerSecond
@@ -191,8 +186,8 @@ func (s *Stats) totals(ctx context.Context) *Totals {
 	return t
 }
 
-// Since returns the samples after a time in Unix milliseconds, oldest first, and a channel that is closed when there
-// are more.
+// Since returns the samples after a time in Unix milliseconds, oldest first and never nil, and a channel that is closed
+// when there are more.
 func (s *Stats) Since(at int64) (samples []Sample, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +195,7 @@ func (s *Stats) Since(at int64) (samples []Sample, more <-chan struct{}) {
 	for from > 0 && s.samples[from-1].At > at {
 		from--
 	}
-	return append([]Sample(nil), s.samples[from:]...), s.changed
+	return slices.Clone(s.samples[from:]), s.changed
 }
 
 // Started returns the time of New.

@@ -62,6 +62,22 @@ func (w *world) tick(t *testing.T, b *Stats) Sample {
 	return samples[len(samples)-1]
 }
 
+// The list of rules is never null in JSON, also before the first response of a source and while it does not respond.
+func TestSourcesHaveAListOfRules(t *testing.T) {
+	w := newWorld()
+	broken := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(broken.Close)
+	b := w.stats(prometheus.NewRegistry(), broken.URL)
+	for _, when := range []string{"before the first sample", "after it"} {
+		for _, s := range b.Sources() {
+			if s.Rules == nil {
+				t.Errorf("%s: the rules of %s are null", when, s.Name)
+			}
+		}
+		w.tick(t, b)
+	}
+}
+
 func TestSampleSumsAllSources(t *testing.T) {
 	w := newWorld()
 	reg := prometheus.NewRegistry()
@@ -122,7 +138,7 @@ sluice_api_purchase_seconds_count %d
 	if s.Latency == nil || s.Latency.P50 > 1 || s.Latency.P99 < 10 || s.Latency.P99 > 100 {
 		t.Errorf("latency %+v", s.Latency)
 	}
-	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestSeconds != 4 || s.Queue.PerSecond != 20 ||
+	if s.Queue.Ready != 5 || s.Queue.Dead != 1 || s.Queue.OldestAgeSeconds != 4 || s.Queue.PerSecond != 20 ||
 		*s.Queue.DrainSeconds != 3 ||
 		s.Totals.Log != 9 {
 		t.Errorf("%+v %+v", s.Queue, s.Totals)

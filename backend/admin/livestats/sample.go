@@ -1,11 +1,15 @@
 package livestats
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"sluice/backend/queue"
+	"sluice/client"
 )
 
 // Sample holds what happened in one second, and the state at its end. It is immutable.
@@ -28,14 +32,16 @@ type Latency struct {
 
 // QueueCounts is the sum over all shards.
 type QueueCounts struct {
-	Ready         int64    `json:"ready"`
-	Delayed       int64    `json:"delayed"`
-	Leased        int64    `json:"leased"`
-	Leases        int64    `json:"leases"`
-	Dead          int64    `json:"dead"`
-	OldestSeconds float64  `json:"oldest_age_seconds"`
-	PerSecond     float64  `json:"drained_per_second"`
-	DrainSeconds  *float64 `json:"drain_seconds"` // null: unknown, or nothing leaves the queue
+	client.QueueCounts
+	PerSecond float64 `json:"drained_per_second"`
+}
+
+// Counts returns the counts of a queue in the format of the admin API, without the time until it is empty.
+func Counts(s queue.Stats) client.QueueCounts {
+	return client.QueueCounts{
+		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead,
+		OldestAgeSeconds: s.OldestAge.Seconds(),
+	}
 }
 
 // Totals is the sum over all sales, and the number of the last entry of the admin log.
@@ -78,7 +84,7 @@ func (c counters) since(before counters) counters {
 
 // counts returns c without the histogram.
 func (c counters) counts() map[string]float64 {
-	all := maps.Clone(map[string]float64(c))
+	all := maps.Clone(c)
 	maps.DeleteFunc(all, func(key string, _ float64) bool { return strings.HasPrefix(key, secondsKey) })
 	return all
 }
@@ -94,7 +100,7 @@ func (c counters) latency() *Latency {
 			}
 		}
 	}
-	slices.SortFunc(buckets, func(a, b bucket) int { return int(math.Copysign(1, a.bound-b.bound)) })
+	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
 	if len(buckets) == 0 || buckets[len(buckets)-1].n == 0 {
 		return nil
 	}

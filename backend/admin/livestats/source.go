@@ -32,7 +32,7 @@ type Source struct {
 	Error  string     `json:"error,omitempty"`
 	SeenAt *time.Time `json:"seen_at"` // time of the last response; null: never
 	Edge   bool       `json:"edge"`    // it has metrics of an edge
-	Rules  []Rule     `json:"rules"`   // of its active policy
+	Rules  []Rule     `json:"rules"`   // of its active policy; not nil
 }
 
 // Rule is one rule of an edge's active policy.
@@ -53,19 +53,18 @@ type source struct {
 	exclude string // id of this process, whose metrics are read as Self
 
 	mu     sync.Mutex
-	known  bool
-	last   counters
+	last   counters // nil: no response yet
 	public Source
+}
+
+func newSource(name string, read func(context.Context) (map[string]*dto.MetricFamily, error)) *source {
+	return &source{name: name, read: read, public: Source{Name: name, Rules: []Rule{}}}
 }
 
 func (s *source) current() Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := s.public
-	if state.Name == "" {
-		state.Name = s.name
-	}
-	return state
+	return s.public
 }
 
 // delta reads the source and returns the increments since the last response. It returns none for the first response.
@@ -86,7 +85,7 @@ func (s *source) delta(ctx context.Context, log *slog.Logger) counters {
 		log.Info("metrics for the console can be read again", "url", s.name)
 	}
 	now := time.Now().UTC()
-	s.public = Source{SeenAt: &now, Rules: rulesOf(families)}
+	s.public = Source{Name: s.name, SeenAt: &now, Rules: rulesOf(families)}
 	for name := range families {
 		s.public.Edge = s.public.Edge || strings.HasPrefix(name, "sluice_edge_")
 	}
@@ -94,13 +93,12 @@ func (s *source) delta(ctx context.Context, log *slog.Logger) counters {
 		s.public.Name = s.name + " (" + Self + ")"
 		return nil
 	}
-	read := countersOf(families)
-	before, known := s.last, s.known
-	s.last, s.known = read, true
-	if !known {
+	before := s.last
+	s.last = countersOf(families)
+	if before == nil {
 		return nil
 	}
-	return read.since(before)
+	return s.last.since(before)
 }
 
 // counted are the counters in Sample.Counts: metric, key, and the labels that are appended to the key.

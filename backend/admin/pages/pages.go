@@ -7,6 +7,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"time"
 
 	"sluice/backend/web/page"
@@ -64,15 +65,9 @@ func New() (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.script, err = p.assets.Add("console.js", "text/javascript; charset=utf-8", script); err != nil {
-		return nil, err
-	}
-	if p.style, err = p.assets.Add("console.css", "text/css; charset=utf-8", style); err != nil {
-		return nil, err
-	}
-	if p.icon, err = p.assets.Add("icon.svg", "image/svg+xml", icon); err != nil {
-		return nil, err
-	}
+	p.script = p.assets.Add("console.js", "text/javascript; charset=utf-8", script)
+	p.style = p.assets.Add("console.css", "text/css; charset=utf-8", style)
+	p.icon = p.assets.Add("icon.svg", "image/svg+xml", icon)
 	p.templates, err = template.New("").ParseFS(files, "page/*.html")
 	return p, err
 }
@@ -89,19 +84,20 @@ type frame struct {
 	Views               []link
 }
 
-type link struct{ Path, Name string }
+// link is a page of the console below /admin/.
+type link struct {
+	Path, Name string
+	subPages   bool // it has pages of its own, by name
+}
 
 var views = []link{
-	{
-		"",
-		"Overview",
-	},
-	{"sales", "Sales"},
-	{"dead", "Dead letters"},
-	{"groups", "Events"},
-	{"webhooks", "Webhooks"},
-	{"edge", "Edge"},
-	{"log", "Log"},
+	{Path: "", Name: "Overview"},
+	{Path: "sales", Name: "Sales", subPages: true},
+	{Path: "dead", Name: "Dead letters"},
+	{Path: "groups", Name: "Events", subPages: true},
+	{Path: "webhooks", Name: "Webhooks", subPages: true},
+	{Path: "edge", Name: "Edge"},
+	{Path: "log", Name: "Log"},
 }
 
 // problems are the messages of the sign-in page.
@@ -117,6 +113,11 @@ func (p *Pages) SignIn(problem, actor, to string) (page.Page, error) {
 	f := p.frame()
 	f.Problem, f.Actor, f.To = problems[problem], actor, to
 	return p.render("signin.html", f)
+}
+
+// Has reports whether the console has a page. name is "" or the name of a sub-page.
+func (p *Pages) Has(path, name string) bool {
+	return slices.ContainsFunc(views, func(v link) bool { return v.Path == path && (name == "" || v.subPages) })
 }
 
 // View renders any page of the console. Its script selects the view by the URL.

@@ -32,19 +32,18 @@ func (a *Attempts) Allow(from netip.Addr, now time.Time) (wait time.Duration, ok
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := network(from)
-	l := a.byNetwork[key]
-	if l == nil {
-		if len(a.byNetwork) >= maxNetworks && now.Sub(a.evicted) >= attemptInterval {
+	if a.byNetwork[key] == nil && len(a.byNetwork) >= maxNetworks {
+		if now.Sub(a.evicted) >= attemptInterval {
 			a.evict(now)
 		}
 		if len(a.byNetwork) >= maxNetworks {
 			key = netip.Prefix{}
-			l = a.byNetwork[key]
 		}
-		if l == nil {
-			l = rate.NewLimiter(rate.Every(attemptInterval), attemptBurst)
-			a.byNetwork[key] = l
-		}
+	}
+	l := a.byNetwork[key]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(attemptInterval), attemptBurst)
+		a.byNetwork[key] = l
 	}
 	r := l.ReserveN(now, 1)
 	if wait = r.DelayFrom(now); wait > 0 {

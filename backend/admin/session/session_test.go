@@ -55,7 +55,7 @@ func TestEndedSessionIsOver(t *testing.T) {
 		t.Error("the session is still valid")
 	}
 	if _, ok := k.Verify(second); !ok {
-		t.Error("another one of the same person is over too")
+		t.Error("another session of the same admin ended too")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestForgedSessionIsNone(t *testing.T) {
 	}
 }
 
-func TestTriesAreFewFromOneAddress(t *testing.T) {
+func TestAttemptsOfOneNetworkAreLimited(t *testing.T) {
 	tries, now := NewAttempts(), time.Unix(1000, 0)
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	for i := range attemptBurst {
@@ -105,7 +105,7 @@ func TestTriesAreFewFromOneAddress(t *testing.T) {
 			t.Fatalf("try %d", i)
 		}
 	}
-	for range 100 { // refused ones do not make it longer
+	for range 100 { // rejected attempts do not extend the wait
 		if wait, ok := tries.Allow(a, now); ok || wait > attemptInterval || wait <= attemptInterval-time.Second {
 			t.Fatalf("one more: %v, %v", wait, ok)
 		}
@@ -127,7 +127,7 @@ func TestTriesAreFewFromOneAddress(t *testing.T) {
 	}
 }
 
-func TestTriesOfManyAddressesAreBounded(t *testing.T) {
+func TestAttemptsUseBoundedMemory(t *testing.T) {
 	tries, now := NewAttempts(), time.Unix(1000, 0)
 	passed := 0
 	for i := range 10 * maxNetworks {
@@ -143,9 +143,9 @@ func TestTriesOfManyAddressesAreBounded(t *testing.T) {
 	}
 }
 
-// Signing out at one backend is signing out at all, for as long as the session would have lasted; while Redis is away
-// each goes by what it has heard.
-func TestSessionEndedElsewhereIsOver(t *testing.T) {
+// A sign-out at one backend ends the session at all of them, for as long as it would have lasted. While Redis is down,
+// each backend uses what it remembers.
+func TestSessionEndsInAllProcesses(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
@@ -163,7 +163,7 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 		t.Error("the session is still valid elsewhere")
 	}
 	if _, ok := there.Verify(kept); !ok {
-		t.Error("another one of the same person is over too")
+		t.Error("another session of the same admin ended too")
 	}
 	key := keyspace.Space{}.EndedSession(s.ID)
 	if left := mini.TTL(key); left <= Lifetime-time.Minute || left > Lifetime {
@@ -171,7 +171,7 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 	}
 	mini.Close()
 	if _, ok := there.Verify(text); ok {
-		t.Error("it begins again where it was known to be over")
+		t.Error("it is valid again where it was known to be over")
 	}
 	if _, ok := late.Verify(kept); !ok {
 		t.Error("no session is valid without Redis")
@@ -184,20 +184,20 @@ func TestSessionEndedElsewhereIsOver(t *testing.T) {
 	}
 }
 
-// silentOthers never answer.
-type silentOthers struct{ asked int }
+// failingStore always fails.
+type failingStore struct{ queries int }
 
-func (o *silentOthers) End(context.Context, string, time.Duration) error {
+func (o *failingStore) End(context.Context, string, time.Duration) error {
 	return errors.New("no answer")
 }
-func (o *silentOthers) Ended(context.Context, string) (bool, error) {
-	o.asked++
+func (o *failingStore) Ended(context.Context, string) (bool, error) {
+	o.queries++
 	return false, errors.New("no answer")
 }
 
-func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
-	now, others := time.Unix(1_800_000_000, 0), &silentOthers{}
-	k := New(secret, others, func() time.Time { return now })
+func TestFailingStoreIsQueriedOncePerBackoff(t *testing.T) {
+	now, failing := time.Unix(1_800_000_000, 0), &failingStore{}
+	k := New(secret, failing, func() time.Time { return now })
 	text, _ := k.Begin("ann")
 	for i := range 3 {
 		for range 10 {
@@ -205,8 +205,8 @@ func TestOthersWhoDoNotAnswerAreAskedSeldom(t *testing.T) {
 				t.Fatal("no session is valid")
 			}
 		}
-		if others.asked != i+1 {
-			t.Errorf("%d queries in %d seconds", others.asked, i+1)
+		if failing.queries != i+1 {
+			t.Errorf("%d queries in %d seconds", failing.queries, i+1)
 		}
 		now = now.Add(storeBackoff)
 	}

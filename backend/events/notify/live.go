@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // Bounds of open pages.
@@ -50,7 +53,7 @@ type Live struct {
 	open   prometheus.Gauge
 	ended  *prometheus.CounterVec
 
-	wanted chan struct{} // holds one token while a page waits and the stream is not read
+	wanted loop.Wake // a page waits while the stream is not read
 
 	mu      sync.Mutex
 	pages   map[string]map[*Page]struct{} // by buyer
@@ -65,35 +68,25 @@ type Live struct {
 type Page struct {
 	live   *Live
 	buyer  string
-	events chan events.Event
-	end    chan struct{} // closed when the page is disconnected
+	events chan events.Event // nil while the page waits for the stream
+	end    chan struct{}     // closed when the page is disconnected
 }
 
 // NewLive returns a Live. Run reads the stream.
 func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig) *Live {
-	number := func(field *int, value int) {
-		if *field <= 0 {
-			*field = value
-		}
-	}
-	number(&cfg.Pages, MaxPages)
-	number(&cfg.BuyerPages, MaxBuyerPages)
-	if cfg.Linger <= 0 {
-		cfg.Linger = time.Minute
-	}
-	if cfg.Lost <= 0 {
-		cfg.Lost = 10 * time.Second
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Pages = cmp.Or(cfg.Pages, MaxPages)
+	cfg.BuyerPages = cmp.Or(cfg.BuyerPages, MaxBuyerPages)
+	cfg.Linger = cmp.Or(cfg.Linger, time.Minute)
+	cfg.Lost = cmp.Or(cfg.Lost, 10*time.Second)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	metrics := promauto.With(cfg.Registerer)
 	l := &Live{
-		client: client, space: space, cfg: cfg, wanted: make(chan struct{}, 1),
+		client: client, space: space, cfg: cfg, wanted: loop.NewWake(),
 		pages: map[string]map[*Page]struct{}{}, ready: make(chan struct{}),
-		open: prometheus.NewGauge(prometheus.GaugeOpts{
+		open: metrics.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_notify_pages", Help: "Open pages that receive events of their buyers' orders.",
 		}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ended: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_notify_pages_closed_total",
 			Help: "Pages that were disconnected because they were too slow or may have missed an event.",
 		}, []string{"reason"}),
@@ -101,13 +94,9 @@ func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig)
 	for _, reason := range []string{"slow", "missed", "unread", "stopped"} {
 		l.ended.WithLabelValues(reason)
 	}
-	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+	metrics.NewGauge(prometheus.GaugeOpts{
 		Name: "sluice_notify_pages_limit", Help: "Maximum number of open pages. Further pages are rejected, and poll.",
-	})
-	limit.Set(float64(cfg.Pages))
-	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(l.open, l.ended, limit)
-	}
+	}).Set(float64(cfg.Pages))
 	return l
 }
 
@@ -122,16 +111,13 @@ func (l *Live) Open(ctx context.Context, buyer, after string) (p *Page, missed [
 		l.mu.Lock()
 		if l.reading {
 			missed, known = l.since(buyer, after)
-			l.add(p)
+			p.events = make(chan events.Event, pageQueue)
 			l.mu.Unlock()
 			return p, missed, known, nil
 		}
 		ready := l.ready
 		l.mu.Unlock()
-		select {
-		case l.wanted <- struct{}{}:
-		default:
-		}
+		l.wanted.Up()
 		select {
 		case <-ready:
 		case <-ctx.Done():
@@ -163,9 +149,6 @@ func (l *Live) reserve(buyer string) (*Page, error) {
 	return p, nil
 }
 
-// add makes a page receive events. l.mu is held.
-func (l *Live) add(p *Page) { p.events = make(chan events.Event, pageQueue) }
-
 // release removes a page. It is idempotent. l.mu is held.
 func (l *Live) release(p *Page) {
 	if _, there := l.pages[p.buyer][p]; !there {
@@ -184,7 +167,7 @@ func (l *Live) since(buyer, after string) (missed []events.Event, known bool) {
 	if after == "" {
 		return nil, false
 	}
-	i := len(l.recent) - 1
+	i := len(l.recent) - 1 // an event may be there twice
 	for i >= 0 && (l.recent[i].ID != after || l.recent[i].Buyer != buyer) {
 		i--
 	}

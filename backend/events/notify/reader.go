@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/events"
+	"sluice/internal/loop"
 )
 
 // Run reads the event stream while pages are open, until ctx ends. It returns nil.
@@ -27,51 +28,30 @@ func (l *Live) Run(ctx context.Context) error {
 // follow reads until no page has been open for LiveConfig.Linger, or ctx ends. It retries after errors.
 func (l *Live) follow(ctx context.Context) {
 	defer l.stop("stopped")
-	failures, since, idleSince := 0, time.Now(), time.Time{}
+	retry := loop.Backoff{Log: l.cfg.Log, What: "reading events of open pages"}
+	wasRead, wasOpen := time.Now(), time.Now()
 	for ctx.Err() == nil {
-		var err error
-		if l.isReading() {
-			err = l.read(ctx)
+		if err := l.read(ctx); err == nil {
+			retry.Succeeded()
+			wasRead = time.Now()
 		} else {
-			err = l.begin(ctx)
-		}
-		if err == nil {
-			if failures > 0 {
-				l.cfg.Log.Info("events of open pages are read again")
-			}
-			failures = 0
-		} else if ctx.Err() == nil {
-			if failures == 0 {
-				since = time.Now()
-				l.cfg.Log.Warn("events of open pages cannot be read; retrying", "err", err)
-			}
-			failures++
-			if time.Since(since) >= l.cfg.Lost {
+			if time.Since(wasRead) >= l.cfg.Lost {
 				l.stop("unread")
 			}
-			l.pause(ctx, failures)
+			retry.Failed(ctx, err)
 		}
-		l.mu.Lock()
-		idle := l.count == 0
-		l.mu.Unlock()
-		switch {
-		case !idle:
-			idleSince = time.Time{}
-		case idleSince.IsZero():
-			idleSince = time.Now()
-		case time.Since(idleSince) >= l.cfg.Linger:
+		if l.isOpen() {
+			wasOpen = time.Now()
+		} else if time.Since(wasOpen) >= l.cfg.Linger {
 			return
 		}
 	}
 }
 
-func (l *Live) pause(ctx context.Context, failures int) {
-	timer := time.NewTimer(min(50*time.Millisecond<<min(failures, 5), time.Second))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+func (l *Live) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count > 0
 }
 
 func (l *Live) isReading() bool {
@@ -121,10 +101,7 @@ func (l *Live) stop(reason string) {
 	l.ready = make(chan struct{})
 	l.cutAll(reason)
 	if l.count > 0 { // pages that joined meanwhile
-		select {
-		case l.wanted <- struct{}{}:
-		default:
-		}
+		l.wanted.Up()
 	}
 }
 
@@ -140,8 +117,11 @@ func (l *Live) cutAll(reason string) {
 // blocking is how long a read blocks in Redis, and the longest delay of a stop.
 const blocking = 500 * time.Millisecond
 
-// read waits for events and passes them to the pages.
+// read waits for events and passes them to the pages. The first time, it begins to read.
 func (l *Live) read(ctx context.Context) error {
+	if !l.isReading() {
+		return l.begin(ctx)
+	}
 	streams, err := l.client.XRead(ctx, &redis.XReadArgs{
 		Streams: []string{l.space.Events(), fmt.Sprintf("%d-0", l.last)}, Count: 500, Block: blocking,
 	}).Result()
@@ -152,10 +132,8 @@ func (l *Live) read(ctx context.Context) error {
 		return err
 	}
 	var batch []events.Event
-	for _, s := range streams {
-		for _, m := range s.Messages {
-			batch = append(batch, entry(m))
-		}
+	for _, m := range streams[0].Messages {
+		batch = append(batch, entry(m))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,15 +1,23 @@
+// Package notify informs buyers of changes of their orders: Live streams events to open pages, and Service sends Web
+// Push messages to subscribed browsers as a consumer group of the order events. Notifications are hints:
+// GET /v1/orders/{order} returns the state of an order, and no decision depends on a notification.
 package notify
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/events"
+	"sluice/internal/loop"
 )
+
+// Group is the name of the consumer group that sends Web Push messages.
+const Group = "web-push"
 
 const (
 	// sendTimeout bounds one attempt.
@@ -30,81 +38,34 @@ type Config struct {
 	Poll        time.Duration // interval between looks for messages that other processes have queued; 1 s
 	Hold        time.Duration // lease of a message; an attempt takes at most half of it; 30 s
 	Drain       time.Duration // how long running attempts continue after a stop; 10 s
-	Metrics     Metrics       // may be nil
+	Metrics     *Counters     // may be nil
 	Log         *slog.Logger
 }
 
-// Outcomes of attempts.
-const (
-	outcomeSent    = "sent"
-	outcomeFailed  = "failed"   // will be retried
-	outcomeGone    = "gone"     // the subscription no longer exists
-	outcomeRefused = "refused"  // the push service or the outbound client rejected the message
-	outcomeGivenUp = "given_up" // all attempts failed
-)
-
-// Metrics counts attempts. It must be safe for concurrent use.
-type Metrics interface {
-	// Attempted counts an attempt by its outcome: sent, failed, gone, refused or given_up.
-	Attempted(outcome string)
-}
-
-type uncounted struct{}
-
-func (uncounted) Attempted(string) {}
-
 func (c Config) withDefaults() Config {
-	if c.MaxAttempts <= 0 {
-		c.MaxAttempts = 10
-	}
-	if c.Backoff <= 0 {
-		c.Backoff = 5 * time.Second
-	}
-	if c.Poll <= 0 {
-		c.Poll = time.Second
-	}
-	if c.Hold <= 0 {
-		c.Hold = DefaultHold
-	}
-	if c.Drain <= 0 {
-		c.Drain = 10 * time.Second
-	}
-	if c.Metrics == nil {
-		c.Metrics = uncounted{}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.Backoff = cmp.Or(c.Backoff, 5*time.Second)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Hold = cmp.Or(c.Hold, DefaultHold)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 
 // Service is one instance of the group. Handle queues a row for each event and subscription, and Run sends the rows.
 // Each row has attempts of its own, so a push service that is down delays neither the stream nor other subscriptions.
-// Any number of processes may run a Service.
+// Any number of processes may run a Service. Buyers choose the endpoints, so a message that cannot be sent is counted
+// and dropped; it does not become a dead letter.
 type Service struct {
-	store  *Store
-	cfg    Config
-	sender *sender // nil without Web Push
+	store   *Store
+	cfg     Config
+	process string // owner of this process's leases
+	queued  loop.Wake
 }
 
 // New returns a Service.
 func New(db *Store, cfg Config) *Service {
-	cfg = cfg.withDefaults()
-	s := &Service{store: db, cfg: cfg}
-	if cfg.Web != nil {
-		s.sender = newSender(db, cfg)
-	}
-	return s
-}
-
-// Run sends queued messages until ctx ends, and then waits for running attempts. It returns nil.
-func (s *Service) Run(ctx context.Context) error {
-	var g errgroup.Group
-	if s.sender != nil {
-		g.Go(func() error { s.sender.run(ctx); return nil })
-	}
-	g.Go(func() error { s.prune(ctx); return nil })
-	return g.Wait()
+	return &Service{store: db, cfg: cfg.withDefaults(), process: rand.Text(), queued: loop.NewWake()}
 }
 
 // Handle implements events.Handler. It queues the messages that Run sends. An order without a buyer is an error that
@@ -120,33 +81,71 @@ func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 		}
 		messages = append(messages, QueuedEvent{EventID: e.ID, Buyer: e.Buyer, Body: e.Encode()})
 	}
-	if len(messages) == 0 || s.sender == nil {
+	if len(messages) == 0 || s.cfg.Web == nil {
 		return nil
 	}
 	if err := s.store.Enqueue(ctx, messages); err != nil {
 		return err
 	}
-	s.sender.wake()
+	s.queued.Up()
 	return nil
 }
 
-// prune deletes settled messages after their retention.
+// notifies reports whether buyers are notified of events of type t. Unknown types are skipped.
+func notifies(t events.Type) bool {
+	return t == events.Created || t == events.Paid || t == events.Cancelled
+}
+
+// Run sends queued messages until ctx ends. Running attempts then have Config.Drain to finish. It returns nil.
+func (s *Service) Run(ctx context.Context) error {
+	var pruning sync.WaitGroup
+	defer pruning.Wait()
+	pruning.Go(func() { s.prune(ctx) })
+	if s.cfg.Web == nil {
+		return nil
+	}
+	work, stop := loop.Outlive(ctx, s.cfg.Drain)
+	defer stop()
+	retry := loop.Backoff{Log: s.cfg.Log, What: "leasing notifications"}
+	var err error
+	pool := loop.Pool[result]{
+		Size: concurrency, Poll: s.cfg.Poll, Wake: s.queued,
+		Lease: func(free int) (tasks []func() result) {
+			var leased []Delivery
+			leased, err = s.store.Lease(ctx, s.process, s.cfg.Hold, free)
+			for _, v := range leased {
+				tasks = append(tasks, func() result { return s.attempt(work, v) })
+			}
+			return tasks
+		},
+		Record: func(results []result) { s.record(work, results) },
+	}
+	for ctx.Err() == nil {
+		pool.Run(ctx)
+		if err != nil {
+			retry.Failed(ctx, err)
+			continue
+		}
+		retry.Succeeded()
+		select {
+		case <-ctx.Done():
+		case <-s.queued:
+		case <-time.After(s.cfg.Poll):
+		}
+	}
+	return nil
+}
+
+// prune deletes settled messages after their retention, until ctx ends.
 func (s *Service) prune(ctx context.Context) {
 	const batch = 1000
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		n, err := s.store.Prune(ctx, retention, batch)
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Log.Debug("settled notifications cannot be pruned; retrying", "err", err)
 		}
-		if err == nil && n == batch && ctx.Err() == nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+		if err != nil || n < batch {
+			loop.Sleep(ctx, time.Minute)
 		}
 	}
 }

@@ -47,15 +47,13 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	if len(records) == 0 {
 		return nil
 	}
-	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
-		d := c.Dialect()
-		const columns = "event_id, subscription_id, body"
-		queued := d.Records("$1", "event_id text, subscription_id bigint, body text")
-		_, err := c.Exec(ctx, "INSERT INTO notifications ("+columns+", due_at)"+
-			" SELECT "+columns+", "+d.Now+" FROM ("+queued+") AS queued WHERE true ORDER BY event_id, subscription_id"+
-			" ON CONFLICT (event_id, subscription_id) DO NOTHING", store.JSON(records))
-		return err
-	})
+	d := s.db.Dialect()
+	const columns = "event_id, subscription_id, body"
+	queued := d.Records("$1", "event_id text, subscription_id bigint, body text")
+	_, err = store.UpdateRows(ctx, s.db, op, "INSERT INTO notifications ("+columns+", due_at)"+
+		" SELECT "+columns+", "+d.Now+" FROM ("+queued+") AS queued WHERE true ORDER BY event_id, subscription_id"+
+		" ON CONFLICT (event_id, subscription_id) DO NOTHING", store.JSON(records))
+	return err
 }
 
 // subscriptionsOf returns the ids of the subscriptions of the events' buyers.
@@ -150,44 +148,31 @@ func (s *Store) Settle(ctx context.Context, process string, all []Delivery) erro
 	if len(all) == 0 {
 		return nil
 	}
-	return s.db.Update(ctx, "notify: settle", func(ctx context.Context, c store.Conn) error {
-		d := c.Dialect()
-		_, err := c.Exec(ctx, "UPDATE notifications SET settled_at = "+d.Now+
-			", leased_by = NULL WHERE leased_by = $2 AND "+inKeys(d), keys(all), process)
-		return err
-	})
+	d := s.db.Dialect()
+	_, err := store.UpdateRows(ctx, s.db, "notify: settle", "UPDATE notifications SET settled_at = "+d.Now+
+		", leased_by = NULL WHERE leased_by = $2 AND "+inKeys(d), keys(all), process)
+	return err
 }
 
 // Delay releases a message that process still leases. It is due again after a wait.
 func (s *Store) Delay(ctx context.Context, process string, v Delivery, wait time.Duration) error {
-	return s.db.Update(ctx, "notify: delay", func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx, "UPDATE notifications SET leased_by = NULL, due_at = "+c.Dialect().Ago("$4")+
-			" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND settled_at IS NULL",
-			v.EventID, v.SubscriptionID, process, -wait.Milliseconds())
-		return err
-	})
+	_, err := store.UpdateRows(ctx, s.db, "notify: delay", "UPDATE notifications SET leased_by = NULL, due_at = "+
+		s.db.Dialect().Ago("$4")+" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND settled_at IS NULL",
+		v.EventID, v.SubscriptionID, process, -wait.Milliseconds())
+	return err
 }
 
 // Prune deletes up to limit messages that were settled longer ago than age, and returns how many.
-func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (n int64, err error) {
-	old := func(c store.Conn) string {
-		return "SELECT event_id, subscription_id FROM notifications WHERE settled_at < " + c.Dialect().Ago("$1") +
-			" ORDER BY settled_at LIMIT $2"
-	}
-	_, err = s.db.UpdateIf(ctx, "notify: prune", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, old(c), age.Milliseconds(), 1)
-	}, func(ctx context.Context, c store.Conn) error {
-		n, err = c.Exec(ctx, "DELETE FROM notifications WHERE (event_id, subscription_id) IN ("+
-			old(c)+c.Dialect().SkipLocked+")", age.Milliseconds(), limit)
-		return err
-	})
-	return n, err
+func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (int64, error) {
+	d := s.db.Dialect()
+	old := "SELECT event_id, subscription_id FROM notifications WHERE settled_at < " + d.Ago("$1") +
+		" ORDER BY settled_at LIMIT $2"
+	return store.UpdateRowsIf(ctx, s.db, "notify: prune", old,
+		"DELETE FROM notifications WHERE (event_id, subscription_id) IN ("+old+d.SkipLocked+")", age.Milliseconds(), limit)
 }
 
 // CountWaiting returns the number of messages that have not been sent yet.
-func (s *Store) CountWaiting(ctx context.Context) (n int64, err error) {
-	err = s.db.View(ctx, "notify: count waiting", func(ctx context.Context, c store.Conn) error {
-		return store.Get(ctx, c, []any{&n}, "SELECT count(*) FROM notifications WHERE settled_at IS NULL")
-	})
-	return n, err
+func (s *Store) CountWaiting(ctx context.Context) (int64, error) {
+	const waiting = "SELECT count(*) FROM notifications WHERE settled_at IS NULL"
+	return store.ViewRow(ctx, s.db, "notify: count waiting", store.Column[int64], waiting)
 }

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"sluice/backend/sale"
@@ -56,42 +57,33 @@ func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept 
 }
 
 // Subscriptions returns a buyer's subscriptions, oldest first.
-func (s *Store) Subscriptions(ctx context.Context, buyer string) (all []Subscription, err error) {
-	err = s.db.View(ctx, "notify: subscriptions", func(ctx context.Context, c store.Conn) error {
-		all, err = store.Select(ctx, c, scanSubscription,
-			"SELECT "+subscriptionColumns+" FROM web_push_subscriptions WHERE buyer = $1 ORDER BY id LIMIT 1000", buyer)
-		return err
-	})
-	return all, err
+func (s *Store) Subscriptions(ctx context.Context, buyer string) ([]Subscription, error) {
+	return store.ViewRows(ctx, s.db, "notify: subscriptions", scanSubscription,
+		"SELECT "+subscriptionColumns+" FROM web_push_subscriptions WHERE buyer = $1 ORDER BY id LIMIT 1000", buyer)
 }
 
 // Unsubscribe deletes a subscription of a buyer. Error: sale.ErrNotFound.
 func (s *Store) Unsubscribe(ctx context.Context, buyer string, id int64) error {
-	return s.db.Update(ctx, "notify: unsubscribe", func(ctx context.Context, c store.Conn) error {
-		n, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND buyer = $2", id, buyer)
-		if err == nil && n == 0 {
-			err = sale.ErrNotFound
-		}
-		return err
-	})
+	const remove = "DELETE FROM web_push_subscriptions WHERE id = $1 AND buyer = $2"
+	n, err := store.UpdateRows(ctx, s.db, "notify: unsubscribe", remove, id, buyer)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("notify: unsubscribe: %w", sale.ErrNotFound)
+	}
+	return err
 }
 
 // DeleteSubscription deletes a subscription that its push service no longer knows. It is idempotent.
 func (s *Store) DeleteSubscription(ctx context.Context, id int64) error {
-	return s.db.Update(ctx, "notify: delete subscription", func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", id)
-		return err
-	})
+	const remove = "DELETE FROM web_push_subscriptions WHERE id = $1"
+	_, err := store.UpdateRows(ctx, s.db, "notify: delete subscription", remove, id)
+	return err
 }
 
 // RecordSuccess resets a subscription's count of refusals in a row.
 func (s *Store) RecordSuccess(ctx context.Context, id int64) error {
-	_, err := s.db.UpdateIf(ctx, "notify: record success", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT id FROM web_push_subscriptions WHERE id = $1 AND failures > 0", id)
-	}, func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx, "UPDATE web_push_subscriptions SET failures = 0 WHERE id = $1", id)
-		return err
-	})
+	_, err := store.UpdateRowsIf(ctx, s.db, "notify: record success",
+		"SELECT id FROM web_push_subscriptions WHERE id = $1 AND failures > 0",
+		"UPDATE web_push_subscriptions SET failures = 0 WHERE id = $1", id)
 	return err
 }
 

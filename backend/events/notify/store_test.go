@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
 
@@ -22,12 +23,12 @@ type env struct {
 	ctx context.Context
 }
 
-type sqlTables = storetest.Store
+type sqlTables = store.Store
 
 // onEngines runs a test on an empty database of each engine.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
-	storetest.Engines(t, func(t *testing.T, db *storetest.Store, databaseURL string) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
 		test(t, &env{db, notify.NewStore(db.DB), databaseURL, t.Context()})
 	})
 }

@@ -50,18 +50,18 @@ var texts = map[Lang]map[string]Text{
 	},
 }
 
-// Text returns the message in a language; English if the language is unknown.
-func (m Message) Text(l Lang) Text {
+// TextOf returns the notification of an event in a language; English if the language is unknown.
+func TextOf(e events.Event, l Lang) Text {
 	words, ok := texts[l]
 	if !ok {
 		words = texts[English]
 	}
-	kind := string(m.status())
-	if m.Type == events.Cancelled && m.Was == sale.StatusQueued { // it was never created
+	kind := string(e.Status())
+	if e.Type == events.Cancelled && e.Was == sale.StatusQueued { // it was never created
 		kind = "failed"
 	}
 	t := words[kind]
-	return Text{t.Title, fmt.Sprintf(t.Body, plain(m.SaleID), m.OrderID)}
+	return Text{t.Title, fmt.Sprintf(t.Body, plain(e.SaleID), e.OrderID)}
 }
 
 // plain removes control characters, line separators and characters that change the writing direction.

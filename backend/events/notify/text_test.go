@@ -10,7 +10,7 @@ import (
 )
 
 func TestTextNamesEventInBothLanguages(t *testing.T) {
-	m := notify.Message{Type: events.Created, OrderID: created(1).OrderID, SaleID: "shoe", Was: sale.StatusQueued}
+	m := events.Event{Type: events.Created, OrderID: created(1).OrderID, SaleID: "shoe", Was: sale.StatusQueued}
 	seen := map[string]bool{}
 	for _, l := range []notify.Lang{notify.English, notify.Chinese} {
 		for _, what := range []struct {
@@ -23,7 +23,7 @@ func TestTextNamesEventInBothLanguages(t *testing.T) {
 			{events.Cancelled, sale.StatusQueued},
 		} {
 			m.Type, m.Was = what.kind, what.was
-			text := m.Text(l)
+			text := notify.TextOf(m, l)
 			if seen[text.Title] || !strings.Contains(text.Body, m.OrderID.String()) || !strings.Contains(text.Body, "shoe") ||
 				strings.Contains(text.Body, "%!") {
 				t.Errorf("%s %s: %+v", l, what.kind, text)
@@ -32,10 +32,10 @@ func TestTextNamesEventInBothLanguages(t *testing.T) {
 		}
 	}
 	m.SaleID = "a\r\nBcc: x\x00\u202e\u2028b"
-	if text := m.Text(notify.English); strings.ContainsAny(text.Body, "\r\n\x00\u202e\u2028") {
+	if text := notify.TextOf(m, notify.English); strings.ContainsAny(text.Body, "\r\n\x00\u202e\u2028") {
 		t.Errorf("%q", text.Body)
 	}
-	if got, want := m.Text("xx"), m.Text(notify.English); got != want {
+	if got, want := notify.TextOf(m, "xx"), notify.TextOf(m, notify.English); got != want {
 		t.Errorf("unknown language: %+v, want %+v", got, want)
 	}
 }

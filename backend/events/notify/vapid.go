@@ -2,27 +2,26 @@ package notify
 
 import (
 	"crypto/ecdh"
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
+
+	webpush "github.com/SherClockHolmes/webpush-go"
 )
 
-// Key is the key pair that identifies the shop to push services (VAPID, RFC 8292). The zero value is no key.
-type Key struct{ private, public string }
+// Key is the key pair that identifies the shop to push services (VAPID, RFC 8292), in base64url. Private is a secret.
+// Browsers subscribe with Public (applicationServerKey).
+type Key struct{ Private, Public string }
 
 // ErrBadKey means that a text is not a private key.
 var ErrBadKey = errors.New("must be a P-256 private key of 32 bytes in base64url, as sluice group vapid creates one")
 
 // NewKey generates a key.
-func NewKey() (Key, error) {
-	k, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		return Key{}, err
-	}
-	return keyOf(k), nil
+func NewKey() (k Key, err error) {
+	k.Private, k.Public, err = webpush.GenerateVAPIDKeys()
+	return k, err
 }
 
-// ParseKey parses the result of Private. Error: ErrBadKey.
+// ParseKey returns the pair of a private key. Error: ErrBadKey.
 func ParseKey(private string) (Key, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(private)
 	if err != nil {
@@ -32,22 +31,10 @@ func ParseKey(private string) (Key, error) {
 	if err != nil {
 		return Key{}, ErrBadKey
 	}
-	if key := keyOf(k); key.private == private { // the decoder ignores line ends
-		return key, nil
-	}
-	return Key{}, ErrBadKey
-}
-
-func keyOf(k *ecdh.PrivateKey) Key {
 	encode := base64.RawURLEncoding.EncodeToString
-	return Key{encode(k.Bytes()), encode(k.PublicKey().Bytes())}
+	key := Key{encode(k.Bytes()), encode(k.PublicKey().Bytes())}
+	if key.Private != private { // the decoder ignores line ends
+		return Key{}, ErrBadKey
+	}
+	return key, nil
 }
-
-// Private returns the private key, a secret.
-func (k Key) Private() string { return k.private }
-
-// Public returns the public key, with which browsers subscribe (applicationServerKey). It is "" for the zero value.
-func (k Key) Public() string { return k.public }
-
-// IsZero reports whether there is no key.
-func (k Key) IsZero() bool { return k.private == "" }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,17 +16,11 @@ import (
 	"sluice/internal/outbound"
 )
 
-// Doer sends HTTP requests to endpoints that buyers have supplied (*outbound.Client). Its errors must not contain the
-// URL, because an endpoint is a secret.
-type Doer interface {
-	Do(r *http.Request) (*http.Response, error)
-}
-
 // WebConfig configures Web Push.
 type WebConfig struct {
 	Key     Key
 	Contact string // contact address for push services: mailto:... or https://...
-	Client  Doer
+	Client  *outbound.Client
 }
 
 const (
@@ -35,8 +28,6 @@ const (
 	webTTL = 24 * time.Hour
 	// maxRefusals is the number of consecutive failures after which a subscription is deleted.
 	maxRefusals = 10
-	// maxRetryAfter bounds the delay that a push service may request.
-	maxRetryAfter = time.Hour
 	// maxAnswer is the number of bytes that are read of a response.
 	maxAnswer = 4 << 10
 )
@@ -54,9 +45,6 @@ func (e *waitError) Error() string {
 	return fmt.Sprintf("the push service returned status %d", e.status)
 }
 
-// webPush sends messages to push services, encrypted for the browser (RFC 8291) and signed (RFC 8292).
-type webPush struct{ cfg WebConfig }
-
 // notice is the payload that the service worker receives.
 type notice struct {
 	ID      string `json:"id"`
@@ -71,25 +59,25 @@ type notice struct {
 	At      string `json:"at"`
 }
 
-// send makes one attempt. It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after
-// which another attempt may succeed.
-func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
-	lang := Lang(to.Lang)
-	text := m.Text(lang)
+// send makes one attempt to send an event to the push service, encrypted for the browser (RFC 8291) and signed (RFC
+// 8292). It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after which another
+// attempt may succeed.
+func (w *WebConfig) send(ctx context.Context, to Subscription, e events.Event) error {
+	text := TextOf(e, Lang(to.Lang))
 	payload, err := json.Marshal(notice{
-		ID: m.ID, Tag: m.ID, Title: text.Title, Body: text.Body, Lang: to.Lang,
-		Type: string(m.Type), OrderID: m.OrderID.String(), SaleID: m.SaleID,
-		Status: string(m.status()), At: m.At.Format(time.RFC3339Nano),
+		ID: e.ID, Tag: e.ID, Title: text.Title, Body: text.Body, Lang: to.Lang,
+		Type: string(e.Type), OrderID: e.OrderID.String(), SaleID: e.SaleID,
+		Status: string(e.Status()), At: e.At.Format(time.RFC3339Nano),
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", events.ErrPermanent, err)
 	}
 	target := &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}
 	resp, err := webpush.SendNotificationWithContext(ctx, payload, target, &webpush.Options{
-		HTTPClient: w.cfg.Client, Subscriber: strings.TrimPrefix(w.cfg.Contact, "mailto:"),
+		HTTPClient: w.Client, Subscriber: strings.TrimPrefix(w.Contact, "mailto:"),
 		TTL: int(webTTL.Seconds()), Urgency: webpush.UrgencyHigh,
-		Topic:          m.OrderID.String(), // a newer message of the order replaces one that waits at the push service
-		VAPIDPublicKey: w.cfg.Key.public, VAPIDPrivateKey: w.cfg.Key.private,
+		Topic:          e.OrderID.String(), // a newer message of the order replaces one that waits at the push service
+		VAPIDPublicKey: w.Key.Public, VAPIDPrivateKey: w.Key.Private,
 	})
 	if err != nil {
 		if errors.Is(err, outbound.ErrRefused) {
@@ -105,17 +93,8 @@ func (w *webPush) send(ctx context.Context, to Subscription, m Message) error {
 	case s == http.StatusNotFound || s == http.StatusGone:
 		return errGone
 	case s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500:
-		return &waitError{s, retryAfter(resp.Header.Get("Retry-After"))}
+		return &waitError{s, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	default:
 		return fmt.Errorf("%w: the push service returned status %d", events.ErrPermanent, s)
 	}
-}
-
-// retryAfter parses a Retry-After header in seconds. It returns 0 for a date, because the clocks may differ.
-func retryAfter(text string) time.Duration {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return min(time.Duration(min(n, 1<<20))*time.Second, maxRetryAfter)
 }

@@ -114,7 +114,7 @@ func (s *pushService) verify(r *http.Request) {
 		fields[name] = value
 	}
 	raw := unb64(s.t, fields["k"])
-	if scheme != "vapid" || fields["k"] != s.key.Public() || len(raw) != 65 {
+	if scheme != "vapid" || fields["k"] != s.key.Public || len(raw) != 65 {
 		s.t.Errorf("Authorization: %s", r.Header.Get("Authorization"))
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), raw)
@@ -146,11 +146,11 @@ func newKey(t testing.TB) notify.Key {
 
 func TestParseKeyRejectsInvalidKeys(t *testing.T) {
 	k := newKey(t)
-	if again, err := notify.ParseKey(k.Private()); err != nil || again != k || len(unb64(t, k.Public())) != 65 {
+	if again, err := notify.ParseKey(k.Private); err != nil || again != k || len(unb64(t, k.Public)) != 65 {
 		t.Fatalf("%v, %v", again, err)
 	}
 	for _, bad := range []string{
-		"", "x", k.Public(), k.Private() + "=", k.Private() + "\n",
+		"", "x", k.Public, k.Private + "=", k.Private + "\n",
 		b64(make([]byte, 32)), b64(bytes.Repeat([]byte{255}, 32)), b64(make([]byte, 31)),
 	} {
 		if _, err := notify.ParseKey(bad); !errors.Is(err, notify.ErrBadKey) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
@@ -92,25 +94,29 @@ func waiting(t *testing.T, db testStore) int64 {
 	return n
 }
 
-// outcomes implements notify.Metrics.
+// outcomes counts attempts.
 type outcomes struct {
-	mu    sync.Mutex
-	count map[string]int
+	*notify.Counters
+	registry *prometheus.Registry
 }
 
-func (o *outcomes) Attempted(outcome string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.count == nil {
-		o.count = map[string]int{}
+func newOutcomes() outcomes {
+	r := prometheus.NewRegistry()
+	return outcomes{notify.NewCounters(r), r}
+}
+
+// String returns the counts that are not zero, by outcome.
+func (o outcomes) String() string {
+	counts := map[string]float64{}
+	families, _ := o.registry.Gather()
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if n := m.GetCounter().GetValue(); n > 0 {
+				counts[m.GetLabel()[0].GetValue()] = n
+			}
+		}
 	}
-	o.count[outcome]++
-}
-
-func (o *outcomes) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return fmt.Sprint(o.count)
+	return fmt.Sprint(counts)
 }
 
 func (s *pushService) web() *notify.WebConfig {

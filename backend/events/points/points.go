@@ -59,12 +59,9 @@ func Handler(db *Store, rule Rule) events.Handler {
 			}
 			switch e.Type {
 			case events.Created:
-				credits = append(
-					credits,
-					Credit{OrderID: e.OrderID, Status: sale.StatusCreated, Buyer: e.Buyer, Points: rule.Of(e.Price)},
-				)
+				credits = append(credits, Credit{e.OrderID, e.Status(), e.Buyer, rule.Of(e.Price)})
 			case events.Cancelled:
-				credits = append(credits, Credit{OrderID: e.OrderID, Status: sale.StatusCancelled, Buyer: e.Buyer})
+				credits = append(credits, Credit{e.OrderID, e.Status(), e.Buyer, 0})
 			}
 		}
 		if len(credits) == 0 {

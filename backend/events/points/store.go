@@ -36,22 +36,17 @@ func (s *Store) Record(ctx context.Context, credits []Credit) error {
 			records[i].Kind, records[i].Points = store.OutboxCancelled, 0
 		}
 	}
-	return s.db.Update(ctx, "points: record", func(ctx context.Context, c store.Conn) error {
-		_, err := c.Exec(ctx,
-			"INSERT INTO points (order_id, kind, buyer, points) SELECT order_id, kind, buyer, points FROM ("+
-				c.Dialect().Records("$1", "order_id bigint, kind smallint, buyer text, points bigint")+`) AS credit
-			WHERE true ORDER BY order_id, kind ON CONFLICT (order_id, kind) DO NOTHING`, store.JSON(records))
-		return err
-	})
+	_, err := store.UpdateRows(ctx, s.db, "points: record",
+		"INSERT INTO points (order_id, kind, buyer, points) SELECT order_id, kind, buyer, points FROM ("+
+			s.db.Dialect().Records("$1", "order_id bigint, kind smallint, buyer text, points bigint")+`) AS credit
+		WHERE true ORDER BY order_id, kind ON CONFLICT (order_id, kind) DO NOTHING`, store.JSON(records))
+	return err
 }
 
 // Balance returns a buyer's points: those of the orders that are not cancelled.
-func (s *Store) Balance(ctx context.Context, buyer string) (n int64, err error) {
-	err = s.db.View(ctx, "points: balance", func(ctx context.Context, c store.Conn) error {
-		return store.Get(ctx, c, []any{&n}, `SELECT CAST(coalesce(sum(points), 0) AS bigint) FROM points AS credit
-			WHERE buyer = $1 AND kind = 1
-				AND NOT EXISTS (SELECT 1 FROM points AS revoked
-					WHERE revoked.order_id = credit.order_id AND revoked.kind = 3)`, buyer)
-	})
-	return n, err
+func (s *Store) Balance(ctx context.Context, buyer string) (int64, error) {
+	return store.ViewRow(ctx, s.db, "points: balance", store.Column[int64], `
+		SELECT CAST(coalesce(sum(points), 0) AS bigint) FROM points AS credit
+		WHERE buyer = $1 AND kind = 1 AND NOT EXISTS (SELECT 1 FROM points AS revoked
+			WHERE revoked.order_id = credit.order_id AND revoked.kind = 3)`, buyer)
 }

@@ -6,11 +6,12 @@ import (
 
 	"sluice/backend/events/points"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
 
 func TestOrderIsCreditedOnce(t *testing.T) {
-	storetest.Engines(t, func(t *testing.T, db *storetest.Store, _ string) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		ledger := points.NewStore(db.DB)
 		var credits []points.Credit
 		for i := range 20 {

@@ -1,6 +1,9 @@
 package salechange
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Metrics counts what a Receiver hears.
 type Metrics struct {
@@ -10,22 +13,19 @@ type Metrics struct {
 
 // NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	metrics := promauto.With(reg)
 	m := &Metrics{
-		up: prometheus.NewGauge(
-			prometheus.GaugeOpts{
-				Name: "sluice_sale_notifications_up",
-				Help: "Whether this process receives sale notifications; without them it sees changes within a second.",
-			},
-		),
-		received: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_sale_notifications_received_total", Help: "Signals heard, by type; unknown: not of this version.",
+		up: metrics.NewGauge(prometheus.GaugeOpts{
+			Name: "sluice_sale_notifications_up",
+			Help: "Whether this process receives sale notifications; without them it sees changes within a second.",
+		}),
+		received: metrics.NewCounterVec(prometheus.CounterOpts{
+			Name: "sluice_sale_notifications_received_total",
+			Help: "Sale notifications received, by type; unknown: not of this version.",
 		}, []string{"type"}),
 	}
 	for _, t := range []Type{Opened, Paused, Closed, SoldOut, Restocked, Changed, Left, "unknown"} {
 		m.received.WithLabelValues(string(t))
-	}
-	if reg != nil {
-		reg.MustRegister(m.up, m.received)
 	}
 	return m
 }

@@ -14,7 +14,7 @@ import (
 // Type is what has happened to a sale.
 type Type string
 
-// The types of signals. Refused purchases make none, however many there are.
+// The types of notifications. Refused purchases make none, however many there are.
 const (
 	Opened    Type = "opened"    // created, resumed or rebuilt: purchases are possible within its window and stock
 	Paused    Type = "paused"    // by an admin or by the audit

@@ -1,24 +1,21 @@
 package salechange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/internal/loop"
 )
 
-// Times of a Receiver.
-const (
-	pingAfter = 5 * time.Second // of silence: a connection that is cut without a word is noticed after twice that
-	firstWait = 100 * time.Millisecond
-	mostWait  = 5 * time.Second
-)
+// pingAfter is how long a connection may be silent: one that is cut without notice is noticed after twice that.
+const pingAfter = 5 * time.Second
 
 // Receiver subscribes to Redis and passes notifications to a Hub. After an error it subscribes again with growing
 // delays.
@@ -27,8 +24,7 @@ type Receiver struct {
 	space   keyspace.Space
 	hub     *Hub
 	metrics *Metrics
-	log     *slog.Logger
-	ping    time.Duration
+	retry   loop.Backoff
 }
 
 // NewReceiver returns a Receiver. It does not connect. metrics and log may be nil. The client need not be verified by
@@ -37,39 +33,22 @@ func NewReceiver(client *redis.Client, space keyspace.Space, hub *Hub, metrics *
 	if metrics == nil {
 		metrics = NewMetrics(nil)
 	}
-	if log == nil {
-		log = slog.Default()
-	}
-	return &Receiver{client: client, space: space, hub: hub, metrics: metrics, log: log, ping: pingAfter}
+	retry := loop.Backoff{Log: cmp.Or(log, slog.Default()), What: "receiving sale notifications"}
+	return &Receiver{client, space, hub, metrics, retry}
 }
 
 // Run listens until ctx ends; it returns nil.
 func (r *Receiver) Run(ctx context.Context) error {
-	wait := firstWait
-	told := false
 	for ctx.Err() == nil {
-		heard, err := r.listen(ctx)
+		err := r.listen(ctx)
 		r.metrics.up.Set(0)
-		if heard {
-			wait, told = firstWait, false
-		}
-		if !told && ctx.Err() == nil {
-			r.log.Warn("changes of sales are not signalled here and show later; trying again", "err", err)
-			told = true
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		wait = min(2*wait, mostWait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		r.retry.Failed(ctx, err)
 	}
 	return nil
 }
 
-// listen receives over one connection until it fails. heard reports whether the subscription succeeded.
-func (r *Receiver) listen(ctx context.Context) (heard bool, err error) {
+// listen receives over one connection until it fails.
+func (r *Receiver) listen(ctx context.Context) error {
 	shards := r.space.All()
 	channels := make([]string, len(shards))
 	for i, shard := range shards {
@@ -81,33 +60,31 @@ func (r *Receiver) listen(ctx context.Context) (heard bool, err error) {
 	defer stop()
 	subscribed, silent := 0, false
 	for {
-		message, err := sub.ReceiveTimeout(ctx, r.ping)
+		message, err := sub.ReceiveTimeout(ctx, pingAfter)
 		var late net.Error
-		switch {
-		case err != nil && !silent && subscribed == len(channels) && errors.As(err, &late) && late.Timeout():
-			if err := sub.Ping(ctx); err != nil {
-				return true, err
-			}
+		if err != nil && !silent && subscribed == len(channels) && errors.As(err, &late) && late.Timeout() {
 			silent = true
-			continue
-		case err != nil:
-			return subscribed == len(channels), err
+			err = sub.Ping(ctx)
+		} else {
+			silent = false
 		}
-		silent = false
+		if err != nil {
+			return err
+		}
 		switch m := message.(type) {
 		case *redis.Subscription:
 			if subscribed++; subscribed == len(channels) {
 				r.metrics.up.Set(1)
-				r.log.Debug("changes of sales are signalled here")
+				r.retry.Succeeded()
 			}
 		case *redis.Message:
-			s, err := Decode(m.Payload)
+			n, err := Decode(m.Payload)
 			if err != nil {
 				r.metrics.received.WithLabelValues("unknown").Inc()
 				continue
 			}
-			r.metrics.received.WithLabelValues(string(s.Type)).Inc()
-			r.hub.Publish(s)
+			r.metrics.received.WithLabelValues(string(n.Type)).Inc()
+			r.hub.Publish(n)
 		}
 	}
 }

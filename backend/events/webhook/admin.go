@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -12,30 +11,24 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/outbound"
 )
-
-// URLs judges the URLs of endpoints (outbound.Client).
-type URLs interface {
-	CheckURL(raw string) (*url.URL, error)
-}
 
 // Admin changes endpoints and deliveries on behalf of admins. Each change is in the admin log with actor and reason.
 // It is safe for concurrent use.
 type Admin struct {
-	store *Store
-	urls  URLs
-	now   func() time.Time
+	store  *Store
+	client *outbound.Client
 }
 
-// NewAdmin returns an Admin.
-func NewAdmin(db *Store, urls URLs) *Admin { return &Admin{store: db, urls: urls, now: time.Now} }
+// NewAdmin returns an Admin. client is the one that will post; it judges the URLs of endpoints.
+func NewAdmin(db *Store, client *outbound.Client) *Admin { return &Admin{db, client} }
 
 // Bounds of what an endpoint is made of.
 const (
 	maxTitle   = 200 // bytes
 	maxSales   = 100
 	maxSecrets = 7 * 24 * time.Hour // for which an old secret may sign
-	maxID      = 200                // bytes of an id that is looked for
 )
 
 // DefaultKeep is how long an old secret signs beside the new one.
@@ -51,7 +44,7 @@ type Settings struct {
 func (d *Admin) apply(e *Endpoint, s Settings) error {
 	bad := &sale.InvalidError{}
 	if s.URL != nil {
-		if _, err := d.urls.CheckURL(*s.URL); err != nil {
+		if _, err := d.client.CheckURL(*s.URL); err != nil {
 			bad.Add("url", strings.TrimPrefix(err.Error(), "not allowed: the URL "))
 		}
 		e.URL = *s.URL
@@ -84,10 +77,7 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 		}
 		e.Sales = slices.Compact(slices.Sorted(slices.Values(*s.Sales)))
 	}
-	if len(bad.Fields) > 0 {
-		return bad
-	}
-	return nil
+	return bad.Err()
 }
 
 func as(ctx context.Context, actor, reason string) context.Context {
@@ -114,39 +104,19 @@ func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
 
 // Show returns an endpoint, or sale.ErrNotFound.
 func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
-	if !lookable(id) {
-		return Endpoint{}, sale.ErrNotFound
-	}
 	return d.store.Endpoint(ctx, id)
-}
-
-// lookable reports whether an id is valid in SQL queries.
-func lookable(id string) bool {
-	for i := range len(id) {
-		if id[i] <= ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return id != "" && len(id) <= maxID
 }
 
 // Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError,
 // sale.ErrNotFound.
 func (d *Admin) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
-	if !lookable(id) {
-		return Endpoint{}, sale.ErrNotFound
-	}
-	return d.store.ChangeEndpoint(
-		as(ctx, actor, reason),
-		id,
-		"webhook.change",
-		func(e *Endpoint) error { return d.apply(e, s) },
-	)
+	apply := func(e *Endpoint) error { return d.apply(e, s) }
+	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", apply)
 }
 
 // Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
-	return d.turn(ctx, actor, id, "webhook.pause", reason, func(e *Endpoint) error {
+	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.pause", func(e *Endpoint) error {
 		if e.State == EndpointDisabled {
 			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 		}
@@ -158,38 +128,19 @@ func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, 
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error:
 // sale.ErrNotFound.
 func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
-	return d.turn(ctx, actor, id, "webhook.resume", reason, func(e *Endpoint) error {
+	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.resume", func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
 		return nil
 	})
 }
 
-func (d *Admin) turn(
-	ctx context.Context,
-	actor, id, action, reason string,
-	to func(*Endpoint) error,
-) (Endpoint, error) {
-	if !lookable(id) {
-		return Endpoint{}, sale.ErrNotFound
-	}
-	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, action, to)
-}
-
 // Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors:
 // sale.ErrNotFound, a *sale.InvalidError.
 func (d *Admin) Rotate(
-	ctx context.Context,
-	actor, id string,
-	keep time.Duration,
-	reason string,
+	ctx context.Context, actor, id string, keep time.Duration, reason string,
 ) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
-		bad := &sale.InvalidError{}
-		bad.Add("keep", "must be between 0s and "+maxSecrets.String())
-		return "", bad
-	}
-	if !lookable(id) {
-		return "", sale.ErrNotFound
+		return "", sale.Invalid("keep", "must be between 0s and "+maxSecrets.String())
 	}
 	secret = NewSecret()
 	return secret, d.store.RotateSecret(as(ctx, actor, reason), id, secret, keep)
@@ -197,9 +148,6 @@ func (d *Admin) Rotate(
 
 // Remove deletes an endpoint with all its deliveries. Errors: sale.ErrNotFound.
 func (d *Admin) Remove(ctx context.Context, actor, id, reason string) error {
-	if !lookable(id) {
-		return sale.ErrNotFound
-	}
 	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
 }
 
@@ -215,7 +163,7 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 	}
 	ping := Delivery{
 		ID: ID("ping_"+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
-		Body: encode(payload{TypePing, d.now().UTC().Truncate(time.Millisecond), pingData{id}}),
+		Body: encode(payload{TypePing, time.Now().UTC().Truncate(time.Millisecond), pingData{id}}),
 	}
 	_, err = d.store.AddDeliveries(ctx, []Delivery{ping})
 	return ping.ID, err
@@ -231,9 +179,6 @@ func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, er
 
 // Delivery returns a delivery of an endpoint with its attempts. Error: sale.ErrNotFound.
 func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
-	if !lookable(id) || !lookable(endpointID) {
-		return Delivery{}, nil, sale.ErrNotFound
-	}
 	found, log, err := d.store.Delivery(ctx, id)
 	if err == nil && found.EndpointID != endpointID {
 		err = sale.ErrNotFound
@@ -256,14 +201,8 @@ const redeliverBatch = 2000
 // RedeliverSince sends again all deliveries that failed permanently since then, and returns their number. Errors are
 // those of Redeliver; deliveries queued before an error stay queued.
 func (d *Admin) RedeliverSince(
-	ctx context.Context,
-	actor, endpointID string,
-	since time.Time,
-	reason string,
+	ctx context.Context, actor, endpointID string, since time.Time, reason string,
 ) (n int64, err error) {
-	if !lookable(endpointID) {
-		return 0, sale.ErrNotFound
-	}
 	for {
 		some, err := d.store.RedeliverFailed(as(ctx, actor, reason), endpointID, since, redeliverBatch)
 		n += some

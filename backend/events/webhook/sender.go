@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,30 +15,18 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/telemetry"
+	"sluice/internal/loop"
+	"sluice/internal/outbound"
 )
 
 // senderStore is the part of Store that a Sender uses; tests replace it to inject faults.
 type senderStore interface {
 	DueEndpoints(ctx context.Context) ([]string, error)
 	LeaseDeliveries(
-		ctx context.Context,
-		endpointID string,
-		upTo int64,
-		lease time.Duration,
-		limit int,
+		ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 	) (Endpoint, []Delivery, error)
 	RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error)
 	PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (int, error)
-}
-
-// Client posts (outbound.Client): it reads a bounded answer within a bounded time.
-type Client interface {
-	Do(req *http.Request) (*http.Response, error)
-}
-
-// Progress returns the position up to which all deliveries are written (events.Progress).
-type Progress interface {
-	Position(ctx context.Context) int64
 }
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
@@ -48,55 +38,21 @@ type SenderConfig struct {
 	Drain    time.Duration   // how long a stop waits for answers; 10 s
 	Keep     time.Duration   // how long delivered ones stay in the log; 7 days
 	Schedule []time.Duration // Schedule
-	Metrics  Metrics         // may be nil
+	Metrics  *Counters       // may be nil
 	Log      *slog.Logger
 	Tracer   *telemetry.Tracer  // nil: nothing is traced
-	Notes    *telemetry.Parents // of which orders are; required with Tracer
-
-	Now    func() time.Time // of the signatures, and of Retry-After dates; time.Now
-	Jitter func() float64   // in [0, 1); random
+	Parents  *telemetry.Parents // of the orders; required with Tracer
 }
-
-// Metrics counts what a Sender does. It must be safe for concurrent use.
-type Metrics interface {
-	// Attempted counts attempts by outcome: delivered, failed, given_up, released (not sent, or stopped) or lost (the
-	// lease expired).
-	Attempted(endpoint, outcome string, n int)
-	Took(d time.Duration)
-}
-
-type unmeasured struct{}
-
-func (unmeasured) Attempted(string, string, int) {}
-func (unmeasured) Took(time.Duration)            {}
 
 func (c SenderConfig) withDefaults() SenderConfig {
-	duration := func(field *time.Duration, value time.Duration) {
-		if *field <= 0 {
-			*field = value
-		}
-	}
-	duration(&c.Lease, 20*time.Second)
-	duration(&c.Poll, 500*time.Millisecond)
-	duration(&c.Drain, 10*time.Second)
-	duration(&c.Keep, 7*24*time.Hour)
-	if c.PerEndpoint <= 0 {
-		c.PerEndpoint = 32
-	}
+	c.PerEndpoint = cmp.Or(c.PerEndpoint, 32)
+	c.Lease = cmp.Or(c.Lease, 20*time.Second)
+	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Schedule == nil {
 		c.Schedule = Schedule
-	}
-	if c.Metrics == nil {
-		c.Metrics = unmeasured{}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Jitter == nil {
-		c.Jitter = rand.Float64
 	}
 	return c
 }
@@ -105,36 +61,30 @@ func (c SenderConfig) withDefaults() SenderConfig {
 // behind that is killed goes to the others when its leases run out, so an endpoint may get one twice, with the same
 // webhook-id. Each endpoint has its own places, so one that hangs keeps no other waiting.
 type Sender struct {
-	store    senderStore
-	client   Client
-	progress Progress
-	cfg      SenderConfig
-	woken    chan struct{}
+	store   senderStore
+	client  *outbound.Client
+	written func(context.Context) int64
+	cfg     SenderConfig
+	woken   loop.Wake
 
 	mu     sync.Mutex
 	served map[string]bool // endpoints that are being sent to
 	wg     sync.WaitGroup
 }
 
-// NewSender makes a Sender. It does not connect yet.
-func NewSender(db senderStore, client Client, progress Progress, cfg SenderConfig) *Sender {
+// NewSender makes a Sender. It does not connect yet. written returns the position up to which all deliveries are
+// written (events.Progress.Position).
+func NewSender(
+	db senderStore, client *outbound.Client, written func(context.Context) int64, cfg SenderConfig,
+) *Sender {
 	return &Sender{
-		store:    db,
-		client:   client,
-		progress: progress,
-		cfg:      cfg.withDefaults(),
-		woken:    make(chan struct{}, 1),
-		served:   map[string]bool{},
+		store: db, client: client, written: written, cfg: cfg.withDefaults(), woken: loop.NewWake(),
+		served: map[string]bool{},
 	}
 }
 
 // Wake makes the sender look for due deliveries. It returns immediately; a lost wake-up is compensated after Poll.
-func (s *Sender) Wake() {
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
-}
+func (s *Sender) Wake() { s.woken.Up() }
 
 // pruneEvery is how often old deliveries are dropped, pruneBatch how many in a transaction.
 const (
@@ -148,49 +98,30 @@ const soon = 20 * time.Millisecond
 // Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries
 // while SQL is unavailable.
 func (s *Sender) Run(ctx context.Context) error {
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	work, stop := loop.Outlive(ctx, s.cfg.Drain)
 	defer stop()
+	defer s.wg.Wait()
+	retry := loop.Backoff{Log: s.cfg.Log, What: "sending webhooks"}
 	pruned := time.Now()
-	failing := false
 	for wait := time.Duration(0); ctx.Err() == nil; {
 		err := s.look(ctx, work)
 		if err == nil && time.Since(pruned) >= pruneEvery {
 			pruned = time.Now()
 			err = s.prune(ctx)
 		}
-		if err != nil && !failing && ctx.Err() == nil {
-			s.cfg.Log.Warn("webhooks cannot be sent now; trying again", "err", err)
+		if err != nil {
+			retry.Failed(ctx, err)
+			continue
 		}
-		if err == nil && failing {
-			s.cfg.Log.Info("webhooks are sent again")
-		}
-		failing = err != nil
+		retry.Succeeded()
 		wait = min(max(2*wait, soon), s.cfg.Poll)
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-s.woken:
 			wait = 0
-			select { // with a delay, because events arrive in batches
-			case <-ctx.Done():
-			case <-time.After(min(soon/4, s.cfg.Poll)):
-			}
-		case <-timer.C:
+			loop.Sleep(ctx, min(soon/4, s.cfg.Poll)) // because events arrive in batches
+		case <-time.After(wait):
 		}
-		timer.Stop()
-	}
-	done := make(chan struct{})
-	go func() {
-		s.wg.Wait()
-		close(done)
-	}()
-	timer := time.NewTimer(s.cfg.Drain)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		stop()
-		<-done
 	}
 	return nil
 }
@@ -229,65 +160,53 @@ func (s *Sender) prune(ctx context.Context) error {
 
 // serve sends to one endpoint until nothing is due and no request is in flight.
 func (s *Sender) serve(ctx, work context.Context, id string) {
-	results := make(chan Result, s.cfg.PerEndpoint)
-	underWay := 0
-	for {
-		if free := s.cfg.PerEndpoint - underWay; free > 0 && ctx.Err() == nil {
-			e, leased, err := s.store.LeaseDeliveries(ctx, id, s.progress.Position(ctx), s.cfg.Lease, free)
+	loop.Pool[Result]{
+		Size: s.cfg.PerEndpoint, Poll: s.cfg.Poll,
+		Lease: func(free int) (tasks []func() Result) {
+			e, leased, err := s.store.LeaseDeliveries(ctx, id, s.written(ctx), s.cfg.Lease, free)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && ctx.Err() == nil {
 				// look gets the same error and reports it
 				s.cfg.Log.Debug("deliveries cannot be leased", "endpoint", id, "err", err)
 			}
 			items := s.traced(ctx, leased)
 			for i, d := range leased {
-				underWay++
-				go func() { results <- s.send(work, e, d, items[i]) }()
+				tasks = append(tasks, func() Result { return s.send(work, e, d, items[i]) })
 			}
-		}
-		if underWay == 0 {
-			return
-		}
-		var all []Result
-		timer := time.NewTimer(s.cfg.Poll) // something else may be due meanwhile
-		select {
-		case r := <-results:
-			all = append(all, r)
-		case <-timer.C:
-		}
-		timer.Stop()
-		for len(results) > 0 { // what has come while the last ones were written down
-			all = append(all, <-results)
-		}
-		underWay -= len(all)
-		if len(all) > 0 {
-			s.record(work, id, all)
-		}
-	}
+			return tasks
+		},
+		Record: func(all []Result) { s.record(work, id, all) },
+	}.Run(ctx)
 }
 
-// record retries until the results are stored or the leases have expired.
-func (s *Sender) record(work context.Context, id string, all []Result) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), s.cfg.Lease)
-	defer cancel()
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		lost, err := s.store.RecordResults(ctx, id, all)
-		if err == nil {
-			s.count(id, all, lost)
-			return
-		}
-		if errors.Is(err, sale.ErrNotFound) { // the endpoint was removed
-			return
-		}
-		s.cfg.Log.Warn("what became of webhooks cannot be written down; trying again", "endpoint", id, "err", err)
-		select {
-		case <-ctx.Done():
-			s.cfg.Log.Warn("webhooks are sent once more", "endpoint", id, "deliveries", len(all))
-			return
-		case <-work.Done(): // a stop has lasted too long
-			return
-		case <-time.After(wait):
-		}
+// traced finds the traces of the deliveries' orders. Rows do not contain traces: a key in Redis does, for an hour,
+// which is longer than all but the last delays between attempts.
+func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
+	items := make([]telemetry.Item, len(all))
+	if s.cfg.Tracer == nil || len(all) == 0 {
+		return items
 	}
+	for i, d := range all {
+		var body struct{ Data orderData }
+		_ = json.Unmarshal([]byte(d.Body), &body) // a ping has no order
+		items[i] = telemetry.Item{Order: body.Data.OrderID, SaleID: body.Data.SaleID}
+	}
+	s.cfg.Parents.Fill(ctx, items)
+	return items
+}
+
+// record retries until the results are stored or the leases have expired; then the webhooks are sent again.
+func (s *Sender) record(work context.Context, id string, all []Result) {
+	log := s.cfg.Log.With("endpoint", id)
+	loop.Record(work, s.cfg.Lease, log, "storing results of webhooks", func(ctx context.Context) error {
+		lost, err := s.store.RecordResults(ctx, id, all)
+		switch {
+		case err == nil:
+			s.count(id, all, lost)
+		case errors.Is(err, sale.ErrNotFound): // the endpoint was removed
+			return nil
+		}
+		return err
+	})
 }
 
 func (s *Sender) count(id string, all []Result, lost int) {
@@ -301,60 +220,48 @@ func (s *Sender) count(id string, all []Result, lost int) {
 			outcome = "delivered"
 		case r.State == DeliveryFailed:
 			outcome = "given_up"
-			s.cfg.Log.Warn("a webhook is given up", "endpoint", id, "delivery", r.Delivery.ID, "err", r.Error)
+			s.cfg.Log.Warn("webhook delivery failed after its last attempt",
+				"endpoint", id, "delivery", r.Delivery.ID, "err", r.Error)
 		}
 		if r.Gone {
-			s.cfg.Log.Warn("an endpoint of webhooks is disabled: it answered 410 Gone", "endpoint", id)
+			s.cfg.Log.Warn("webhook endpoint disabled: it responded 410 Gone", "endpoint", id)
 		}
 		counts[outcome]++
 		if !r.Released {
-			s.cfg.Metrics.Took(r.Took)
+			s.cfg.Metrics.took(r.Took)
 		}
 	}
-	for outcome, n := range counts {
-		if n > 0 {
-			s.cfg.Metrics.Attempted(id, outcome, n)
-		}
-	}
+	s.cfg.Metrics.attempted(id, counts)
 }
 
 // send posts one delivery. It always returns what became of it.
-func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (r Result) {
+func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) Result {
 	began := time.Now()
-	defer func() {
-		if p := recover(); p != nil { // one bad delivery must not take the process along
-			r = judge(
-				d,
-				answer{err: errors.New("the sender panicked"), took: time.Since(began)},
-				s.cfg.Schedule,
-				s.cfg.Now(),
-				s.cfg.Jitter(),
-			)
-			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
-		}
-	}()
 	a := s.post(ctx, e, d, of)
 	if a.err != nil && ctx.Err() != nil { // cancelled by a stop: not a failure of the endpoint
 		return Result{Delivery: d, State: DeliveryWaiting, Released: true}
 	}
 	a.took = time.Since(began)
-	return judge(d, a, s.cfg.Schedule, s.cfg.Now(), s.cfg.Jitter())
+	return judge(d, a, s.cfg.Schedule, rand.Float64())
 }
 
-// maxAnswer is how much of an answer the log keeps, maxError how much of an error, in bytes.
-const (
-	maxAnswer = 1 << 10
-	maxError  = 500
-)
+// maxAnswer is how much of an answer the log keeps, in bytes.
+const maxAnswer = 1 << 10
 
 func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (a answer) {
+	defer func() {
+		if p := recover(); p != nil { // one bad delivery must not take the process along
+			a = answer{err: errors.New("the sender panicked")}
+			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
+		}
+	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, strings.NewReader(d.Body))
 	if err != nil {
 		return answer{err: errors.New("the URL of the endpoint cannot be read")}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "sluice-webhooks")
-	if err := sign(req.Header, d.ID, s.cfg.Now(), d.Body, e.Secret, e.OldSecret); err != nil {
+	if err := sign(req.Header, d.ID, time.Now(), d.Body, e.Secret, e.OldSecret); err != nil {
 		return answer{err: err}
 	}
 	span := s.cfg.Tracer.Post(of, req.URL.Hostname(), d.Attempts)
@@ -371,15 +278,7 @@ func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 	return answer{
 		err:        err,
 		status:     resp.StatusCode,
-		retryAfter: resp.Header.Get("Retry-After"),
+		retryAfter: outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()),
 		body:       strings.ToValidUTF8(string(begin), "\uFFFD"),
 	}
-}
-
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "")
-	}
-	return text
 }

@@ -25,10 +25,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// everything is a Progress: all events are written.
-type everything struct{}
-
-func (everything) Position(context.Context) int64 { return math.MaxInt64 }
+// everything is written.
+func everything(context.Context) int64 { return math.MaxInt64 }
 
 // shop is an endpoint on loopback that verifies what it gets and keeps it.
 type shop struct {
@@ -127,7 +125,7 @@ func run(t *testing.T, s *Sender) (stop func()) {
 
 type bench struct {
 	*Store
-	desk *Admin
+	admin *Admin
 }
 
 func newBench(t *testing.T, c *outbound.Client) bench {
@@ -138,7 +136,7 @@ func newBench(t *testing.T, c *outbound.Client) bench {
 
 func (b bench) endpoint(t *testing.T, s *shop, strict bool) Endpoint {
 	t.Helper()
-	e := b.desk.add(t, Settings{URL: &s.URL}, strict)
+	e := b.admin.add(t, Settings{URL: &s.URL}, strict)
 	s.mu.Lock()
 	s.secret = e.Secret
 	s.mu.Unlock()
@@ -163,7 +161,7 @@ func (b bench) tell(t *testing.T, n int) {
 
 func (b bench) show(t *testing.T, id string) Endpoint {
 	t.Helper()
-	e, err := b.desk.Show(t.Context(), id)
+	e, err := b.admin.Show(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +194,7 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	cfg := quick()
 	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	for range 2 {
-		run(t, NewSender(b.Store, c, everything{}, cfg))
+		run(t, NewSender(b.Store, c, everything, cfg))
 	}
 	testenv.Eventually(
 		t,
@@ -231,7 +229,7 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 	b.tell(t, 40)
 	cfg := quick()
 	cfg.Drain = 10 * time.Millisecond
-	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
+	stop := run(t, NewSender(b.Store, c, everything, cfg))
 	testenv.Eventually(
 		t,
 		60*time.Second,
@@ -242,7 +240,7 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	stop() // releases what is in flight without an attempt
-	if list, err := b.desk.Deliveries(
+	if list, err := b.admin.Deliveries(
 		t.Context(),
 		DeliveryQuery{EndpointID: stuck.ID, Limit: 1000},
 	); err != nil ||
@@ -271,7 +269,7 @@ func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
 	e := b.endpoint(t, s, true)
 	b.tell(t, 20)
 	for range 2 {
-		run(t, NewSender(b.Store, c, everything{}, quick()))
+		run(t, NewSender(b.Store, c, everything, quick()))
 	}
 	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	for i, id := range s.order {
@@ -296,18 +294,18 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
 	b.tell(t, 1)
-	run(t, NewSender(b.Store, c, everything{}, quick()))
+	run(t, NewSender(b.Store, c, everything, quick()))
 	testenv.Eventually(t, 30*time.Second, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
 	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != EndpointActive {
 		t.Errorf("%+v", got)
 	}
-	d, log, err := b.desk.Delivery(t.Context(), e.ID, "1_created_"+e.ID)
+	d, log, err := b.admin.Delivery(t.Context(), e.ID, "1_created_"+e.ID)
 	if err != nil || d.State != DeliveryFailed || d.Attempts != 6 || len(log) != 6 || log[0].Status != http.StatusTeapot ||
 		len(log[0].Answer) != 1<<10 {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
-	if n, err := b.desk.RedeliverSince(
+	if n, err := b.admin.RedeliverSince(
 		t.Context(),
 		"eve",
 		e.ID,
@@ -326,7 +324,7 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
-	if err := b.desk.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
+	if err := b.admin.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(
@@ -348,12 +346,12 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	if _, err := b.desk.Pause(t.Context(), "eve", e.ID, ""); err != nil {
+	if _, err := b.admin.Pause(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	b.tell(t, 1)
-	run(t, NewSender(b.Store, c, everything{}, quick()))
-	id, err := b.desk.Ping(t.Context(), e.ID)
+	run(t, NewSender(b.Store, c, everything, quick()))
+	id, err := b.admin.Ping(t.Context(), e.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +359,7 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	if got := b.show(t, e.ID); got.State != EndpointPaused {
 		t.Errorf("%+v", got)
 	}
-	if _, err := b.desk.Resume(t.Context(), "eve", e.ID, ""); err != nil {
+	if _, err := b.admin.Resume(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(
@@ -370,10 +368,10 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 		"it is disabled",
 		func() bool { return b.show(t, e.ID).State == EndpointDisabled },
 	)
-	if _, err := b.desk.Ping(t.Context(), e.ID); err == nil {
+	if _, err := b.admin.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
 	}
-	if _, err := b.desk.Pause(t.Context(), "eve", e.ID, ""); err == nil {
+	if _, err := b.admin.Pause(t.Context(), "eve", e.ID, ""); err == nil {
 		t.Error("a disabled endpoint can be paused")
 	}
 }
@@ -386,7 +384,7 @@ func TestNothingIsSentAheadOfWhatIsNotWrittenYet(t *testing.T) {
 	b.tell(t, 2)
 	var upTo atomic.Int64
 	upTo.Store(2)
-	run(t, NewSender(b.Store, c, position{&upTo}, quick()))
+	run(t, NewSender(b.Store, c, func(context.Context) int64 { return upTo.Load() }, quick()))
 	testenv.Eventually(t, 30*time.Second, "what may go is there", func() bool { return b.show(t, e.ID).Waiting == 2 })
 	if got := s.ids(); len(got) != 2 || got["1_created_"+e.ID] != 1 || got["1_paid_"+e.ID] != 1 {
 		t.Errorf("%v", got)
@@ -394,10 +392,6 @@ func TestNothingIsSentAheadOfWhatIsNotWrittenYet(t *testing.T) {
 	upTo.Store(4)
 	testenv.Eventually(t, 30*time.Second, "the rest is there", func() bool { return len(s.ids()) == 4 })
 }
-
-type position struct{ at *atomic.Int64 }
-
-func (p position) Position(context.Context) int64 { return p.at.Load() }
 
 func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 	var signatures atomic.Value
@@ -408,16 +402,16 @@ func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	fresh, err := b.desk.Rotate(t.Context(), "eve", e.ID, time.Hour, "")
+	fresh, err := b.admin.Rotate(t.Context(), "eve", e.ID, time.Hour, "")
 	if err != nil || fresh == e.Secret {
 		t.Fatal(err)
 	}
-	run(t, NewSender(b.Store, c, everything{}, quick()))
+	run(t, NewSender(b.Store, c, everything, quick()))
 	for i, secret := range []string{e.Secret, fresh} { // the shop knows the old one, then the new one
 		s.mu.Lock()
 		s.secret = secret
 		s.mu.Unlock()
-		if _, err := b.desk.Ping(t.Context(), e.ID); err != nil {
+		if _, err := b.admin.Ping(t.Context(), e.ID); err != nil {
 			t.Fatal(err)
 		}
 		testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return len(s.ids()) == i+1 })
@@ -448,13 +442,13 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 			c := client(t, 500*time.Millisecond)
 			b := newBench(t, c)
 			e := b.endpoint(t, s, false)
-			id, err := b.desk.Ping(t.Context(), e.ID)
+			id, err := b.admin.Ping(t.Context(), e.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, NewSender(b.Store, c, everything{}, quick()))
+			run(t, NewSender(b.Store, c, everything, quick()))
 			testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
-				d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
+				d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 				return err == nil && d.State == DeliveryFailed && len(log) == 1 && log[0].Error != ""
 			})
 		})
@@ -466,13 +460,13 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 		})
 		b := newBench(t, client(t, time.Second))
 		e := b.endpoint(t, s, false) // taken while it was allowed
-		id, err := b.desk.Ping(t.Context(), e.ID)
+		id, err := b.admin.Ping(t.Context(), e.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything{}, quick()))
+		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything, quick()))
 		testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
-			d, log, err := b.desk.Delivery(t.Context(), e.ID, id)
+			d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 			return err == nil && d.State == DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
 		})
 	})
@@ -519,7 +513,7 @@ func TestNothingIsLostThoughTheStoreFails(t *testing.T) {
 	b.tell(t, 20)
 	cfg := quick()
 	cfg.Lease = 300 * time.Millisecond
-	run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything{}, cfg))
+	run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg))
 	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	if n := len(s.ids()); n != 40 {
 		t.Errorf("%d ids, want 40", n)

@@ -73,35 +73,27 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 	for i, d := range all {
 		records[i] = record{store.Text(d.ID), d.EndpointID, d.Position, d.Sequence, store.Text(d.Type), store.Text(d.Body)}
 	}
-	err = s.db.Update(ctx, "webhook: add deliveries", func(ctx context.Context, c store.Conn) error {
-		d := c.Dialect()
-		added, err = c.Exec(ctx, `INSERT INTO webhook_deliveries
-				(id, endpoint_id, position, sequence, type, body, created_at, due_at)
-			SELECT added.id, added.endpoint_id, added.position, added.sequence, added.type, added.body, `+d.Now+`,
-				coalesce(CASE WHEN added.sequence > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
-					WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`) END, `+d.Now+`)
-			FROM (`+d.Records("$1", deliveryRecord)+`) AS added
-			WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
-		return err
-	})
-	return added, err
+	d := s.db.Dialect()
+	return store.UpdateRows(ctx, s.db, "webhook: add deliveries", `INSERT INTO webhook_deliveries
+			(id, endpoint_id, position, sequence, type, body, created_at, due_at)
+		SELECT added.id, added.endpoint_id, added.position, added.sequence, added.type, added.body, `+d.Now+`,
+			coalesce(CASE WHEN added.sequence > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
+				WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`) END, `+d.Now+`)
+		FROM (`+d.Records("$1", deliveryRecord)+`) AS added
+		WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
 }
 
 // DueEndpoints returns the ids of the endpoints that may have a due delivery.
-func (s *Store) DueEndpoints(ctx context.Context) (ids []string, err error) {
-	err = s.db.View(ctx, "webhook: due endpoints", func(ctx context.Context, c store.Conn) error {
-		now := c.Dialect().Now
-		ids, err = store.Select(ctx, c, store.Column[string], `SELECT id FROM webhook_endpoints AS e
-			WHERE state <> 'disabled' AND (
-				(SELECT number FROM webhook_deliveries AS d
-					WHERE d.endpoint_id = e.id AND d.state = 1 AND d.sequence < 0 LIMIT 1) IS NOT NULL
-				OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+now+`)
-					AND (SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1
-						AND d.due_at <= `+now+` ORDER BY d.due_at LIMIT 1) IS NOT NULL)
-			ORDER BY id`)
-		return err
-	})
-	return ids, err
+func (s *Store) DueEndpoints(ctx context.Context) ([]string, error) {
+	now := s.db.Dialect().Now
+	return store.ViewRows(ctx, s.db, "webhook: due endpoints", store.Column[string], `SELECT id FROM webhook_endpoints AS e
+		WHERE state <> 'disabled' AND (
+			(SELECT number FROM webhook_deliveries AS d
+				WHERE d.endpoint_id = e.id AND d.state = 1 AND d.sequence < 0 LIMIT 1) IS NOT NULL
+			OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+now+`)
+				AND (SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1
+					AND d.due_at <= `+now+` ORDER BY d.due_at LIMIT 1) IS NOT NULL)
+		ORDER BY id`)
 }
 
 // LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting

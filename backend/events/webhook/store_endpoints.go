@@ -67,7 +67,18 @@ func selectEndpoints(ctx context.Context, c store.Conn, rest string, args ...any
 	}, "SELECT "+fmt.Sprintf(endpointColumns, c.Dialect().Now)+" FROM webhook_endpoints"+rest, args...)
 }
 
+// checkID returns sale.ErrNotFound for an id that no row can have: PostgreSQL rejects a query with such a text.
+func checkID(id string) error {
+	if id != store.Text(id) {
+		return sale.ErrNotFound
+	}
+	return nil
+}
+
 func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint, error) {
+	if err := checkID(id); err != nil {
+		return Endpoint{}, err
+	}
 	found, err := selectEndpoints(ctx, c, " WHERE id = $1"+lock, id)
 	if err == nil && len(found) == 0 {
 		err = sale.ErrNotFound
@@ -197,6 +208,9 @@ func resetFailures(ctx context.Context, c store.Conn, id string) error {
 // sale.ErrNotFound.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
+		if err := checkID(id); err != nil {
+			return err
+		}
 		n, err := c.Exec(ctx, "UPDATE webhook_endpoints SET old_secret = secret, old_until = "+c.Dialect().Ago("$3")+
 			", secret = $2 WHERE id = $1", id, secret, -keep.Milliseconds())
 		if err != nil {
@@ -213,6 +227,9 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 // sale.ErrNotFound.
 func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: remove endpoint "+id, func(ctx context.Context, c store.Conn) error {
+		if err := checkID(id); err != nil {
+			return err
+		}
 		n, err := c.Exec(ctx, "DELETE FROM webhook_endpoints WHERE id = $1", id)
 		if err != nil {
 			return err

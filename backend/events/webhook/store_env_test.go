@@ -23,12 +23,12 @@ type env struct {
 	ctx context.Context
 }
 
-type sqlTables = storetest.Store
+type sqlTables = store.Store
 
 // onEngines runs a test on an empty database of each engine.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
-	storetest.Engines(t, func(t *testing.T, db *storetest.Store, databaseURL string) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
 		test(t, &env{db, NewStore(db.DB), databaseURL, t.Context()})
 	})
 }

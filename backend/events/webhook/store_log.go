@@ -52,17 +52,20 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) (page []Deliver
 
 // DeliveryAttempt is one completed attempt of a delivery.
 type DeliveryAttempt struct {
-	Number int64 // ascending; attempts with an unknown outcome are missing
-	At     time.Time
-	Took   time.Duration
-	Status int    // of HTTP; 0: there was no response
-	Error  string // "" if it was delivered
-	Answer string // the beginning of the response
+	Number  int64     `json:"number"` // ascending; attempts with an unknown outcome are missing
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`         // its duration
+	Status  int       `json:"status"`          // of HTTP; 0: there was no response
+	Error   string    `json:"error,omitempty"` // "" if it was delivered
+	Answer  string    `json:"answer"`          // the beginning of the response
 }
 
 // Delivery returns a delivery and its last 100 attempts, oldest first, or sale.ErrNotFound.
 func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts []DeliveryAttempt, err error) {
 	err = s.db.View(ctx, "webhook: delivery "+id, func(ctx context.Context, c store.Conn) error {
+		if err := checkID(id); err != nil {
+			return err
+		}
 		found, err := selectDeliveries(ctx, c, " WHERE id = $1", id)
 		if err != nil {
 			return err
@@ -75,7 +78,7 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 			var at store.Timestamp
 			var ms int64
 			err = row.Scan(&a.Number, &at, &ms, &a.Status, &a.Error, &a.Answer)
-			a.At, a.Took = at.Time, time.Duration(ms)*time.Millisecond
+			a.At, a.Seconds = at.Time, float64(ms)/1000
 			return a, err
 		}, `SELECT number, at, duration_ms, status, error, response
 			FROM (SELECT * FROM webhook_attempts WHERE delivery_id = $1 ORDER BY number DESC LIMIT 100) AS last

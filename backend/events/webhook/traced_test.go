@@ -57,12 +57,12 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	).Handle(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.desk.Ping(t.Context(), e.ID); err != nil {
+	if _, err := b.admin.Ping(t.Context(), e.ID); err != nil {
 		t.Fatal(err)
 	}
 	cfg := quick()
-	cfg.Tracer, cfg.Notes, cfg.Log = tracer, telemetry.NewParents(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
-	stop := run(t, NewSender(b.Store, c, everything{}, cfg))
+	cfg.Tracer, cfg.Parents, cfg.Log = tracer, telemetry.NewParents(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
+	stop := run(t, NewSender(b.Store, c, everything, cfg))
 	testenv.Eventually(t, 30*time.Second, "three deliveries", func() bool { return len(shop.ids()) == 3 })
 	stop()
 	close(got)

@@ -32,12 +32,12 @@ type payload struct {
 }
 
 type orderData struct {
-	OrderID string      `json:"order_id"`
-	SaleID  string      `json:"sale_id"`
-	Buyer   string      `json:"buyer"`
-	Nth     int         `json:"nth"`
-	Price   sale.Price  `json:"price"`
-	Was     sale.Status `json:"was"`
+	OrderID sale.OrderID `json:"order_id,string"`
+	SaleID  string       `json:"sale_id"`
+	Buyer   string       `json:"buyer"`
+	Nth     int          `json:"nth"`
+	Price   sale.Price   `json:"price"`
+	Was     sale.Status  `json:"was"`
 }
 
 type pingData struct {
@@ -81,25 +81,17 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 					continue
 				}
 				if body == "" {
-					body = encode(
-						payload{string(v.Type), v.At, orderData{v.OrderID.String(), v.SaleID, v.Buyer, v.Slot, v.Price, v.Was}},
-					)
+					order := orderData{v.OrderID, v.SaleID, v.Buyer, v.Slot, v.Price, v.Was}
+					body = encode(payload{string(v.Type), v.At, order})
 				}
 				sequence := int64(v.OrderID)
 				if e.Strict {
 					sequence = SequenceStrict
 				}
-				all = append(
-					all,
-					Delivery{
-						ID:         ID(v.ID, e.ID),
-						EndpointID: e.ID,
-						Position:   v.Position,
-						Sequence:   sequence,
-						Type:       string(v.Type),
-						Body:       body,
-					},
-				)
+				all = append(all, Delivery{
+					ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type),
+					Body: body,
+				})
 			}
 		}
 		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time

@@ -12,83 +12,60 @@ import (
 )
 
 var deadTests = []test{
-	{"ListingIsPagedAndFilteredBySale", paging},
-	{"ListingFindsByReasonAndTime", searching},
-	{"ListingRefusesAStrangeCursor", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ListingIsPagedAndFilteredBySale", queue.Config{}, paging},
+	{"ListingFindsByReasonAndTime", queue.Config{}, searching},
+	{"ListingRefusesAStrangeCursor", queue.Config{}, func(t *testing.T, h h) {
 		var bad *sale.InvalidError
 		if _, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{After: "x"}); !errors.As(err, &bad) {
 			t.Errorf("the error is %v", err)
 		}
 	}},
-	{"RetryStartsOver", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxAttempts: 2, MaxCrashes: 1})
+	{"RetryStartsOver", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
 		kill(h, orders(1, 1)...)
 		h.push(order(2))
-		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-			t.Fatal(err)
-		}
+		h.retry(order(1))
 		h.wantStats(queue.Stats{Ready: 2})
 		b := h.takeExactly(5, orders(1, 2)...) // in front, and with company
 		h.ack(b.ID, failures("again", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
 	}},
-	{"RetryOfACrasherStartsOver", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1})
+	{"RetryOfACrasherStartsOver", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		for range 2 {
-			h.take(1, "")
-			h.Advance(lease)
-			h.reclaim(1)
+			h.crash(1, order(1))
 		}
-		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-			t.Fatal(err)
-		}
+		h.retry(order(1))
 		h.push(order(2))
 		h.takeExactly(5, orders(1, 2)...)
 	}},
-	{"RetryOfACrasherForgetsItsFailures", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxAttempts: 2, MaxCrashes: 1})
+	{"RetryOfACrasherForgetsItsFailures", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.ack(h.take(1, "").ID, failures("once", order(1))...)
 		h.Advance(lease)
 		for range 2 {
-			h.takeExactly(1, order(1))
-			h.Advance(lease)
-			h.reclaim(1)
+			h.crash(1, order(1))
 		}
-		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-			t.Fatal(err)
-		}
+		h.retry(order(1))
 		h.ack(h.takeExactly(1, order(1)).ID, failures("again", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
 	}},
-	{"RetryOfAFailureForgetsItsCrashes", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1})
+	{"RetryOfAFailureForgetsItsCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
-		h.take(1, "")
-		h.Advance(lease)
-		h.reclaim(1)
+		h.crash(1, order(1))
 		h.ack(h.takeExactly(5, order(1)).ID, queue.Failure{ID: order(1).ID, Reason: "would oversell", Permanent: true})
-		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-			t.Fatal(err)
-		}
+		h.retry(order(1))
 		h.push(order(2))
 		h.takeExactly(5, orders(1, 2)...) // with company: it is no suspect
 	}},
-	{"RetryTwiceFindsNothing", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"RetryTwiceFindsNothing", queue.Config{}, func(t *testing.T, h h) {
 		kill(h, order(1))
-		if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-			t.Fatal(err)
-		}
+		h.retry(order(1))
 		if err := h.Queue.RetryDead(t.Context(), order(1).ID); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("second retry: %v", err)
 		}
 		h.wantStats(queue.Stats{Ready: 1})
 	}},
-	{"CancellingShutsOutRetry", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"CancellingShutsOutRetry", queue.Config{}, func(t *testing.T, h h) {
 		kill(h, order(1))
 		ctx := t.Context()
 		if err := h.Queue.FinishCancel(ctx, order(1).ID, false); !errors.Is(err, sale.ErrConflict) {
@@ -109,8 +86,7 @@ var deadTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"EveryCallOnAStrangerIsNotFound", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"EveryCallOnAStrangerIsNotFound", queue.Config{}, func(t *testing.T, h h) {
 		ctx, id := t.Context(), order(1).ID
 		_, letter := h.Queue.DeadLetter(ctx, id)
 		_, begin := h.Queue.BeginCancel(ctx, id)
@@ -136,8 +112,7 @@ func kill(h h, m ...queue.Message) {
 }
 
 // searching compares what a query finds with what is found by hand among all letters.
-func searching(t *testing.T, f Factory) {
-	h := open(t, f, queue.Config{})
+func searching(t *testing.T, h h) {
 	for i, reason := range []string{
 		"Deadlock found", "card stolen", "DEADLOCK again", "no such table", "card stolen twice",
 	} {
@@ -145,43 +120,33 @@ func searching(t *testing.T, f Factory) {
 		h.push(m)
 		h.ack(h.take(1, "").ID, queue.Failure{ID: m.ID, Reason: reason, Permanent: true})
 	}
-	all, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{})
-	if err != nil || len(all) != 5 {
-		t.Fatalf("%d letters, %v", len(all), err)
+	all := h.letters(queue.DeadQuery{})
+	if len(all) != 5 {
+		t.Fatalf("%d letters", len(all))
 	}
 	third := all[2].DiedAt
 	for _, q := range []queue.DeadQuery{
-		{ErrorContains: "deadlock"}, {ErrorContains: "CARD"}, {ErrorContains: "twice"}, {ErrorContains: "nothing like it"}, {
-			ErrorContains: "deadlock", SaleID: "other",
-		}, {ErrorContains: "card", SaleID: "other"},
+		{ErrorContains: "deadlock"}, {ErrorContains: "CARD"}, {ErrorContains: "twice"}, {ErrorContains: "nothing like it"},
+		{ErrorContains: "deadlock", SaleID: "other"}, {ErrorContains: "card", SaleID: "other"},
 		{DiedAfter: third}, {DiedBefore: third}, {DiedAfter: third.Add(time.Microsecond)},
 		{DiedBefore: third.Add(time.Microsecond)}, {DiedAfter: third, DiedBefore: third},
-		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)}, {DiedBefore: third.Add(time.Hour)}, {
-			ErrorContains: "card", DiedBefore: third,
-		},
+		{DiedAfter: third.Add(-time.Hour)}, {DiedAfter: third.Add(time.Hour)}, {DiedBefore: third.Add(-time.Hour)},
+		{DiedBefore: third.Add(time.Hour)}, {ErrorContains: "card", DiedBefore: third},
 	} {
+		selects := func(d queue.DeadLetter) bool {
+			return (q.SaleID == "" || d.Message.SaleID == q.SaleID) &&
+				strings.Contains(strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains)) &&
+				!d.DiedAt.Before(q.DiedAfter) && (q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore))
+		}
 		var want, got []string
 		for _, d := range all {
-			if (q.SaleID == "" || d.Message.SaleID == q.SaleID) && strings.Contains(
-				strings.ToLower(d.Reason), strings.ToLower(q.ErrorContains),
-			) &&
-				!d.DiedAt.Before(q.DiedAfter) &&
-				(q.DiedBefore.IsZero() || d.DiedAt.Before(q.DiedBefore)) {
+			if selects(d) {
 				want = append(want, d.Reason)
 			}
 		}
 		q.Limit = 1
-		for {
-			page, next, err := h.Queue.DeadLetters(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range page {
-				got = append(got, d.Reason)
-			}
-			if q.After = next; next == "" {
-				break
-			}
+		for _, d := range h.letters(q) {
+			got = append(got, d.Reason)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v found %q, want %q", q, got, want)
@@ -189,58 +154,30 @@ func searching(t *testing.T, f Factory) {
 	}
 }
 
-func paging(t *testing.T, f Factory) {
-	h := open(t, f, queue.Config{})
+func paging(t *testing.T, h h) {
 	const n = 230 // more than one chunk, and many within one millisecond
-	var all, drops, thirds []sale.OrderID
+	bySale := map[string][]sale.OrderID{}
 	for i := 1; i <= n; i += 10 {
 		var batch []queue.Message
 		for j := i; j < i+10; j++ {
 			m := orderOf([]string{"drop", "other", "third"}[j%3], j)
 			batch = append(batch, m)
-			all = append(all, m.ID)
-			switch m.SaleID {
-			case "drop":
-				drops = append(drops, m.ID)
-			case "third":
-				thirds = append(thirds, m.ID)
-			}
+			bySale[""] = append(bySale[""], m.ID)
+			bySale[m.SaleID] = append(bySale[m.SaleID], m.ID)
 		}
 		kill(h, batch...)
 	}
-	for _, c := range []struct {
-		query queue.DeadQuery
-		want  []sale.OrderID
-	}{
-		{queue.DeadQuery{}, all}, {queue.DeadQuery{Limit: 7}, all}, {queue.DeadQuery{Limit: 1 << 40}, all},
-		{queue.DeadQuery{SaleID: "drop", Limit: 7}, drops}, {
-			queue.DeadQuery{SaleID: "third", Limit: 1}, thirds,
-		}, {queue.DeadQuery{SaleID: "drop"}, drops}, {queue.DeadQuery{SaleID: "none"}, nil},
+	for _, q := range []queue.DeadQuery{
+		{}, {Limit: 7}, {Limit: 1 << 40}, {SaleID: "drop", Limit: 7}, {SaleID: "third", Limit: 1}, {SaleID: "drop"},
+		{SaleID: "none"},
 	} {
 		var got []sale.OrderID
-		for q := c.query; ; {
-			page, next, err := h.Queue.DeadLetters(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			limit := q.Limit
-			if limit == 0 {
-				limit = 100
-			}
-			if len(page) > limit {
-				t.Fatalf("a page of %d letters, limit %d", len(page), limit)
-			}
-			for _, d := range page {
-				got = append(got, d.Message.ID)
-			}
-			if next == "" {
-				break
-			}
-			q.After = next
+		for _, d := range h.letters(q) {
+			got = append(got, d.Message.ID)
 		}
 		slices.Sort(got) // killed in one millisecond, they have no order in time
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %d letters, want %d", c.query, len(got), len(c.want))
+		if want := bySale[q.SaleID]; !slices.Equal(got, want) {
+			t.Errorf("%+v: %d letters, want %d", q, len(got), len(want))
 		}
 	}
 }

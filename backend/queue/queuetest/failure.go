@@ -11,8 +11,9 @@ import (
 )
 
 var failureTests = []test{
-	{"OnlyTheFailedMessageIsDelayed", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Hour})
+	{"OnlyTheFailedMessageIsDelayed", queue.Config{
+		BackoffBase: time.Minute, BackoffCap: time.Hour,
+	}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		b := h.take(3, "")
 		h.ack(b.ID, failures("no", order(2))...)
@@ -22,8 +23,9 @@ var failureTests = []test{
 		h.Advance(time.Second)
 		h.takeExactly(3, order(2))
 	}},
-	{"BackoffDoublesUpToItsCap", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: 10 * time.Minute, BackoffCap: 30 * time.Minute, MaxAttempts: 9})
+	{"BackoffDoublesUpToItsCap", queue.Config{
+		BackoffBase: 10 * time.Minute, BackoffCap: 30 * time.Minute, MaxAttempts: 9,
+	}, func(t *testing.T, h h) {
 		h.push(order(1))
 		for _, wait := range []time.Duration{10, 20, 30, 30} {
 			h.ack(h.takeExactly(1, order(1)).ID, failures("no", order(1))...)
@@ -33,8 +35,9 @@ var failureTests = []test{
 		}
 		h.takeExactly(1, order(1))
 	}},
-	{"JitterShortensTheBackoff", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: time.Hour, BackoffCap: time.Hour, Jitter: func() float64 { return 0.25 }})
+	{"JitterShortensTheBackoff", queue.Config{
+		BackoffBase: time.Hour, BackoffCap: time.Hour, Jitter: func() float64 { return 0.25 },
+	}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.ack(h.take(1, "").ID, failures("no", order(1))...)
 		h.Advance(14 * time.Minute)
@@ -42,15 +45,17 @@ var failureTests = []test{
 		h.Advance(time.Minute)
 		h.takeExactly(1, order(1))
 	}},
-	{"DueMessagesOvertakeInTheirOrder", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Minute})
+	{"DueMessagesOvertakeInTheirOrder", queue.Config{
+		BackoffBase: time.Minute, BackoffCap: time.Minute,
+	}, func(t *testing.T, h h) {
 		delay(h, 3)
 		h.push(orders(4, 6)...)
 		h.Advance(2 * time.Minute)
 		h.takeExactly(5, orders(1, 5)...)
 	}},
-	{"ReclaimPromotesWhatIsDueInItsOrder", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: time.Minute, BackoffCap: time.Minute})
+	{"ReclaimPromotesWhatIsDueInItsOrder", queue.Config{
+		BackoffBase: time.Minute, BackoffCap: time.Minute,
+	}, func(t *testing.T, h h) {
 		delay(h, 3)
 		h.push(order(4))
 		h.reclaim(0)
@@ -60,8 +65,7 @@ var failureTests = []test{
 		h.wantStats(queue.Stats{Ready: 4})
 		h.takeExactly(9, orders(1, 4)...)
 	}},
-	{"MessageDiesAfterMaxAttempts", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxAttempts: 3})
+	{"MessageDiesAfterMaxAttempts", queue.Config{MaxAttempts: 3}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		reasons := []string{"first", "second", "third"}
 		for _, reason := range reasons {
@@ -84,8 +88,7 @@ var failureTests = []test{
 			}
 		}
 	}},
-	{"PermanentFailureDiesAtOnce", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"PermanentFailureDiesAtOnce", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		b := h.take(3, "")
 		h.ack(
@@ -98,8 +101,7 @@ var failureTests = []test{
 			t.Errorf("the letter is %+v", d)
 		}
 	}},
-	{"SuccessForgetsFailures", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxAttempts: 2})
+	{"SuccessForgetsFailures", queue.Config{MaxAttempts: 2}, func(t *testing.T, h h) {
 		for _, acknowledge := range []func(b queue.Batch){
 			func(b queue.Batch) { h.ack(b.ID) },
 			func(b queue.Batch) { h.take(1, b.ID) },
@@ -113,16 +115,14 @@ var failureTests = []test{
 		h.ack(h.take(1, "").ID, failures("no", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1})
 	}},
-	{"FailureOfAStrangerIsIgnored", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"FailureOfAStrangerIsIgnored", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		b := h.take(1, "")
 		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "not in this batch", Permanent: true})
 		h.takeExactly(1, order(2))
 	}},
-	{"OrdersOfOneIDAreAllKept", ordersOfOneID},
-	{"ReasonIsOneShortLine", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"OrdersOfOneIDAreAllKept", queue.Config{MaxCrashes: 1}, ordersOfOneID},
+	{"ReasonIsOneShortLine", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		h.ack(h.take(2, "").ID,
 			queue.Failure{ID: order(1).ID, Permanent: true, Reason: "a\tb\nc\x00\xff " + strings.Repeat("é", 5000)},
@@ -150,35 +150,26 @@ func delay(h h, n int) {
 
 // Order ids are unique. If two orders share an id nevertheless, each becomes a dead letter, whether by failures or
 // crashes, concurrently or one after the other.
-func ordersOfOneID(t *testing.T, f Factory) {
-	h := open(t, f, queue.Config{MaxCrashes: 1})
+func ordersOfOneID(t *testing.T, h h) {
 	named := func(buyer string) queue.Message {
 		m := order(1)
 		m.Buyer = buyer
 		return m
 	}
 	all := []queue.Message{named("ann"), named("bob"), named("cid"), named("dan")}
-	h.push(all[:2]...)
-	b := h.take(2, "")
-	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
-	h.push(all[2])
-	b = h.take(1, "")
-	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
+	kill(h, all[:2]...)
+	kill(h, all[2])
 	h.push(all[3])
 	for range 2 {
-		h.takeExactly(1, all[3])
-		h.Advance(lease)
-		h.reclaim(1)
+		h.crash(1, all[3])
 	}
 	again := all[0] // the same order once more, with the serial that a rebuild gave it
 	again.Serial = 77
-	h.push(again)
-	b = h.take(1, "")
-	h.ack(b.ID, queue.Failure{ID: order(1).ID, Reason: "belongs to another order", Permanent: true})
+	kill(h, again)
 
-	page, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{})
-	if err != nil || len(page) != len(all) {
-		t.Fatalf("%d letters of %d orders: %+v, %v", len(page), len(all), page, err)
+	page := h.letters(queue.DeadQuery{})
+	if len(page) != len(all) {
+		t.Fatalf("%d letters of %d orders: %+v", len(page), len(all), page)
 	}
 	for _, m := range all {
 		if !slices.ContainsFunc(page, func(d queue.DeadLetter) bool {

@@ -10,26 +10,22 @@ import (
 )
 
 var leaseTests = []test{
-	{"TakeGivesTheOldestFirst", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeGivesTheOldestFirst", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		h.push(orders(4, 5)...)
 		h.takeExactly(2, orders(1, 2)...)
 		h.takeExactly(10, orders(3, 5)...)
 	}},
-	{"TakeOfNothingLeasesNothing", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeOfNothingLeasesNothing", queue.Config{}, func(t *testing.T, h h) {
 		h.takeExactly(10)
 		h.wantStats(queue.Stats{})
 	}},
-	{"TakeIsBoundedToMaxBatch", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeIsBoundedToMaxBatch", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, queue.MaxBatch+7)...)
 		h.takeExactly(1_000_000, orders(1, queue.MaxBatch)...)
 		h.takeExactly(0, order(queue.MaxBatch+1))
 	}},
-	{"TakeReplayedReturnsSameBatch", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeReplayedReturnsSameBatch", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		id := queue.NewBatchID()
 		for range 3 {
@@ -40,8 +36,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 2, Leased: 3, Leases: 1})
 	}},
-	{"TakeReplayedCountsItsLeaseAnew", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeReplayedCountsItsLeaseAnew", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		h.Advance(lease * 3 / 4)
@@ -51,8 +46,7 @@ var leaseTests = []test{
 		h.Advance(lease * 3 / 4)
 		h.reclaim(0)
 	}},
-	{"TakeReplayedAcknowledgesOnce", func(t *testing.T, f Factory) { // window W8
-		h := open(t, f, queue.Config{})
+	{"TakeReplayedAcknowledgesOnce", queue.Config{}, func(t *testing.T, h h) { // window W8
 		h.push(orders(1, 4)...)
 		first := h.take(2, "")
 		id := queue.NewBatchID()
@@ -64,8 +58,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 1, Leased: 1, Leases: 1})
 	}},
-	{"TakeAcknowledgesEvenWhenNothingIsLeft", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"TakeAcknowledgesEvenWhenNothingIsLeft", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		b := h.take(2, "")
 		if b = h.take(2, b.ID); len(b.Messages) != 0 {
@@ -73,16 +66,14 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"AckEndsTheLease", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"AckEndsTheLease", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		h.ack(h.take(2, "").ID)
 		h.wantStats(queue.Stats{Ready: 1})
 		h.Advance(2 * lease)
 		h.reclaim(0)
 	}},
-	{"AckTwiceAnswersLost", func(t *testing.T, f Factory) { // window W8
-		h := open(t, f, queue.Config{})
+	{"AckTwiceAnswersLost", queue.Config{}, func(t *testing.T, h h) { // window W8
 		h.push(orders(1, 2)...)
 		b := h.take(1, "")
 		h.ack(b.ID, failures("no", b.Messages...)...)
@@ -92,51 +83,38 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 1, Delayed: 1})
 	}},
-	{"ReleaseGivesBackInOrder", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ReleaseGivesBackInOrder", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		b := h.take(3, "")
-		if lost, err := h.Queue.Release(t.Context(), b.ID); err != nil || lost {
-			t.Fatalf("release: lost=%v, %v", lost, err)
-		}
+		h.release(b.ID)
 		h.takeExactly(9, orders(1, 5)...)
 	}},
-	{"ReleaseCountsNoCrash", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1})
+	{"ReleaseCountsNoCrash", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		for range 5 {
 			b := h.takeExactly(2, orders(1, 2)...)
-			if _, err := h.Queue.Release(t.Context(), b.ID); err != nil {
-				t.Fatal(err)
-			}
+			h.release(b.ID)
 		}
 	}},
-	{"ExtendCountsTheLeaseFromNow", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ExtendCountsTheLeaseFromNow", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		for range 3 {
 			h.Advance(lease * 3 / 4)
-			if lost, err := h.Queue.Extend(t.Context(), b.ID); err != nil || lost {
-				t.Fatalf("extend: lost=%v, %v", lost, err)
-			}
+			h.extend(b.ID)
 		}
 		h.reclaim(0)
 		h.Advance(lease)
 		h.reclaim(1)
 	}},
-	{"ExtendRevivesALeaseNobodyReclaimed", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ExtendRevivesALeaseNobodyReclaimed", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		h.Advance(2 * lease)
-		if lost, err := h.Queue.Extend(t.Context(), b.ID); err != nil || lost {
-			t.Fatalf("extend: lost=%v, %v", lost, err)
-		}
+		h.extend(b.ID)
 		h.reclaim(0)
 	}},
-	{"PushRefusesWhatCouldNotBeReadBack", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"PushRefusesWhatCouldNotBeReadBack", queue.Config{}, func(t *testing.T, h h) {
 		bad := order(2)
 		bad.Buyer = "two\nlines"
 		if err := h.Queue.Push(t.Context(), order(1), bad); err == nil {
@@ -144,9 +122,8 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"RubbishIsBuriedAndBlocksNothing", rubbish},
-	{"StatsTellTheOldestAge", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, rubbish},
+	{"StatsTellTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.take(1, "")
 		s, err := h.Queue.Stats(t.Context())
@@ -156,8 +133,7 @@ var leaseTests = []test{
 	}},
 }
 
-func rubbish(t *testing.T, f Factory) {
-	h := open(t, f, queue.Config{})
+func rubbish(t *testing.T, h h) {
 	texts := []string{
 		"",
 		"hello",
@@ -191,15 +167,11 @@ func rubbish(t *testing.T, f Factory) {
 		t.Fatalf("the batch holds %q", held)
 	}
 
-	page, next, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{})
-	if err != nil || next != "" {
-		t.Fatalf("dead letters: next=%q, %v", next, err)
-	}
 	want := map[string]bool{}
 	for _, text := range texts {
 		want[text] = true
 	}
-	for _, d := range page {
+	for _, d := range h.letters(queue.DeadQuery{}) {
 		if !want[string(d.Raw)] || d.Reason == "" || d.DiedAt.IsZero() {
 			t.Errorf("unexpected letter %s of %d bytes, %q, %s", d.Key, len(d.Raw), d.Reason, d.DiedAt)
 		}

@@ -13,9 +13,9 @@ import (
 )
 
 var modelTests = []test{
-	{"EveryMessageIsInExactlyOnePlace", func(t *testing.T, f Factory) {
+	{"EveryMessageIsInExactlyOnePlace", queue.Config{}, func(t *testing.T, h h) {
 		rapid.Check(t, func(rt *rapid.T) {
-			m := newModel(rt, t, f)
+			m := newModel(rt, t, h.factory)
 			rt.Repeat(map[string]func(*rapid.T){
 				"":        m.check,
 				"push":    m.push,

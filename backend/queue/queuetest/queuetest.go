@@ -3,6 +3,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,14 +56,16 @@ func Run(t *testing.T, factory Factory) {
 		{"model", modelTests},
 	} {
 		for _, c := range group.tests {
-			t.Run(group.name+"/"+c.name, func(t *testing.T) { c.run(t, factory) })
+			t.Run(group.name+"/"+c.name, func(t *testing.T) { c.run(t, open(t, factory, c.cfg)) })
 		}
 	}
 }
 
+// test runs over a queue with this Config.
 type test struct {
 	name string
-	run  func(*testing.T, Factory)
+	cfg  queue.Config
+	run  func(*testing.T, h)
 }
 
 const lease = time.Hour // by the fixture's clock
@@ -71,6 +74,7 @@ const lease = time.Hour // by the fixture's clock
 type h struct {
 	t testing.TB
 	Fixture
+	factory Factory
 }
 
 func open(t testing.TB, factory Factory, cfg queue.Config) h {
@@ -81,7 +85,7 @@ func open(t testing.TB, factory Factory, cfg queue.Config) h {
 	if cfg.Jitter == nil {
 		cfg.Jitter = func() float64 { return 1 }
 	}
-	return h{t, factory(t, cfg)}
+	return h{t, factory(t, cfg), factory}
 }
 
 // order returns a valid message. Ids rise with n.
@@ -136,6 +140,28 @@ func (h h) ack(id string, failures ...queue.Failure) {
 	}
 }
 
+func (h h) release(id string) {
+	h.t.Helper()
+	if lost, err := h.Queue.Release(h.t.Context(), id); err != nil || lost {
+		h.t.Fatalf("release: lost=%v, %v", lost, err)
+	}
+}
+
+func (h h) extend(id string) {
+	h.t.Helper()
+	if lost, err := h.Queue.Extend(h.t.Context(), id); err != nil || lost {
+		h.t.Fatalf("extend: lost=%v, %v", lost, err)
+	}
+}
+
+// crash leases messages until the lease expires and is reclaimed.
+func (h h) crash(limit int, want ...queue.Message) {
+	h.t.Helper()
+	h.takeExactly(limit, want...)
+	h.Advance(lease)
+	h.reclaim(1)
+}
+
 func (h h) reclaim(want int) {
 	h.t.Helper()
 	if n, err := h.Queue.Reclaim(h.t.Context(), 100); err != nil || n != want {
@@ -167,6 +193,31 @@ func (h h) dead(m queue.Message) queue.DeadLetter {
 		h.t.Fatalf("dead letter: %v", err)
 	}
 	return d
+}
+
+func (h h) retry(m queue.Message) {
+	h.t.Helper()
+	if err := h.Queue.RetryDead(h.t.Context(), m.ID); err != nil {
+		h.t.Fatalf("retry: %v", err)
+	}
+}
+
+// letters returns the dead letters of every page.
+func (h h) letters(q queue.DeadQuery) (all []queue.DeadLetter) {
+	h.t.Helper()
+	for {
+		page, next, err := h.Queue.DeadLetters(h.t.Context(), q)
+		if err != nil {
+			h.t.Fatalf("dead letters: %v", err)
+		}
+		if limit := cmp.Or(q.Limit, 100); len(page) > limit {
+			h.t.Fatalf("a page of %d letters, limit %d", len(page), limit)
+		}
+		all = append(all, page...)
+		if q.After = next; next == "" {
+			return all
+		}
+	}
 }
 
 func ids(m []queue.Message) []uint32 {

@@ -12,8 +12,7 @@ import (
 )
 
 var reclaimTests = []test{
-	{"CrashAfterTakeLosesNothing", func(t *testing.T, f Factory) { // window W4
-		h := open(t, f, queue.Config{})
+	{"CrashAfterTakeLosesNothing", queue.Config{}, func(t *testing.T, h h) { // window W4
 		h.push(orders(1, 5)...)
 		h.take(3, "")
 		h.Advance(lease - time.Minute)
@@ -22,8 +21,7 @@ var reclaimTests = []test{
 		h.reclaim(1)
 		h.takeExactly(9, orders(1, 5)...)
 	}},
-	{"LiveLeasesAreLeftAlone", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"LiveLeasesAreLeftAlone", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 4)...)
 		h.take(2, "")
 		h.Advance(lease / 2)
@@ -32,8 +30,7 @@ var reclaimTests = []test{
 		h.reclaim(1)
 		h.wantStats(queue.Stats{Ready: 2, Leased: 2, Leases: 1})
 	}},
-	{"ReclaimIsBounded", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ReclaimIsBounded", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		for range 5 {
 			h.take(1, "")
@@ -44,16 +41,14 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 3, Leased: 2, Leases: 2})
 	}},
-	{"IdleTakeReclaims", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"IdleTakeReclaims", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		h.take(2, "")
 		h.takeExactly(2)
 		h.Advance(lease)
 		h.takeExactly(2, orders(1, 2)...)
 	}},
-	{"ZombieTouchesNothingOfTheNewOwner", func(t *testing.T, f Factory) { // window W6
-		h := open(t, f, queue.Config{})
+	{"ZombieTouchesNothingOfTheNewOwner", queue.Config{}, func(t *testing.T, h h) { // window W6
 		h.push(orders(1, 3)...)
 		zombie := h.take(2, "")
 		h.Advance(lease)
@@ -78,10 +73,10 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Leased: 3, Leases: 2})
 	}},
-	{"WatchersAtOnceReclaimEachLeaseOnce", func(t *testing.T, f Factory) { // window W7
+	{"WatchersAtOnceReclaimEachLeaseOnce", queue.Config{}, func(t *testing.T, h h) { // window W7
 		var mu sync.Mutex
 		messages := 0
-		h := open(t, f, queue.Config{OnReclaim: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
+		h = open(t, h.factory, queue.Config{OnReclaim: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
 		h.push(orders(1, 40)...)
 		for range 20 {
 			h.take(2, "")
@@ -106,20 +101,13 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 40})
 	}},
-	{"MessageThatKillsItsWorkerIsIsolatedAndDies", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 3})
+	{"MessageThatKillsItsWorkerIsIsolatedAndDies", queue.Config{MaxCrashes: 3}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
-		crash := func(want ...queue.Message) {
-			t.Helper()
-			h.takeExactly(3, want...)
-			h.Advance(lease)
-			h.reclaim(1)
-		}
 		for range 3 {
-			crash(orders(1, 3)...)
+			h.crash(3, orders(1, 3)...)
 		}
 		h.ack(h.takeExactly(3, order(1)).ID) // alone, and innocent
-		crash(order(2))                      // alone, and it crashes again: dead
+		h.crash(3, order(2))                 // alone, and it crashes again: dead
 		h.ack(h.takeExactly(3, order(3)).ID)
 		h.ack(h.takeExactly(3, orders(4, 5)...).ID)
 		h.wantStats(queue.Stats{Dead: 1})
@@ -127,12 +115,11 @@ var reclaimTests = []test{
 			t.Errorf("the letter is %+v", d)
 		}
 	}},
-	{"SuspectBehindOthersDoesNotJoinThem", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1, BackoffBase: lease / 2, BackoffCap: lease / 2})
+	{"SuspectBehindOthersDoesNotJoinThem", queue.Config{
+		MaxCrashes: 1, BackoffBase: lease / 2, BackoffCap: lease / 2,
+	}, func(t *testing.T, h h) {
 		h.push(orders(1, 1)...)
-		h.take(1, "")
-		h.Advance(lease)
-		h.reclaim(1) // 1 has crashed once
+		h.crash(1, order(1)) // 1 has crashed once
 		b := h.takeExactly(5, order(1))
 		h.ack(b.ID, failures("no", order(1))...) // delayed: the crash still counts
 		h.push(orders(2, 3)...)
@@ -150,24 +137,18 @@ var reclaimTests = []test{
 			}
 		}
 	}},
-	{"SuccessForgetsCrashes", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1})
+	{"SuccessForgetsCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
-		h.take(1, "")
-		h.Advance(lease)
-		h.reclaim(1)
+		h.crash(1, order(1))
 		b := h.takeExactly(5, order(1))
 		h.take(5, b.ID) // done
 		h.push(orders(1, 2)...)
 		h.takeExactly(5, orders(1, 2)...)
 	}},
-	{"ReclaimOfADyingMessageHappensOnce", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{MaxCrashes: 1})
+	{"ReclaimOfADyingMessageHappensOnce", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		for range 2 {
-			h.takeExactly(1, order(1))
-			h.Advance(lease)
-			h.reclaim(1)
+			h.crash(1, order(1))
 		}
 		h.reclaim(0)
 		h.wantStats(queue.Stats{Dead: 1})
@@ -175,8 +156,7 @@ var reclaimTests = []test{
 			t.Errorf("a letter that does not exist: %v", err)
 		}
 	}},
-	{"ClockSetAheadCostsACrashAndNothingElse", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ClockSetAheadCostsACrashAndNothingElse", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		owner := h.take(2, "")
 		h.Advance(lease + time.Hour) // its worker is alive
@@ -187,8 +167,7 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Leased: 2, Leases: 1})
 	}},
-	{"ClockSetBackHoldsNobodyUpForLong", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{BackoffBase: lease, BackoffCap: lease})
+	{"ClockSetBackHoldsNobodyUpForLong", queue.Config{BackoffBase: lease, BackoffCap: lease}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		h.take(2, "") // crashes
 		b := h.takeExactly(2, orders(3, 4)...)
@@ -208,8 +187,7 @@ var reclaimTests = []test{
 		h.reclaim(1)
 		h.wantStats(queue.Stats{Ready: 4})
 	}},
-	{"ClockSetBackALittleTouchesNothing", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"ClockSetBackALittleTouchesNothing", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.take(1, "")
 		h.Advance(-lease / 2)

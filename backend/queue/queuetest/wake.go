@@ -13,22 +13,19 @@ import (
 const long = 20 * time.Second
 
 var wakeTests = []test{
-	{"WaitEndsByItself", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"WaitEndsByItself", queue.Config{}, func(t *testing.T, h h) {
 		if woken, err := h.Queue.Wait(t.Context(), 10*time.Millisecond); woken || err != nil {
 			t.Errorf("woken=%v, %v", woken, err)
 		}
 	}},
-	{"WhateverMakesAMessageReadyWakes", func(t *testing.T, f Factory) {
+	{"WhateverMakesAMessageReadyWakes", queue.Config{}, func(t *testing.T, empty h) {
 		for name, does := range map[string]func(h){
 			"push": func(h h) { h.push(order(1)) },
 			"release": func(h h) {
 				h.push(order(1))
 				b := h.take(1, "")
 				h.drainWake()
-				if _, err := h.Queue.Release(t.Context(), b.ID); err != nil {
-					t.Error(err)
-				}
+				h.release(b.ID)
 			},
 			"reclaim": func(h h) {
 				h.push(order(1))
@@ -47,9 +44,7 @@ var wakeTests = []test{
 			"retry": func(h h) {
 				kill(h, order(1))
 				h.drainWake()
-				if err := h.Queue.RetryDead(t.Context(), order(1).ID); err != nil {
-					t.Error(err)
-				}
+				h.retry(order(1))
 			},
 			"all of it, again and again": func(h h) {
 				h.push(orders(1, 9)...)
@@ -59,9 +54,7 @@ var wakeTests = []test{
 				}
 				h.Advance(lease)
 				h.reclaim(3)
-				if _, err := h.Queue.Release(t.Context(), h.take(1, "").ID); err != nil {
-					t.Error(err)
-				}
+				h.release(h.take(1, "").ID)
 			},
 			"take that leaves some": func(h h) {
 				h.push(orders(1, 2)...)
@@ -69,7 +62,7 @@ var wakeTests = []test{
 				h.take(1, "")
 			},
 		} {
-			h := open(t, f, queue.Config{})
+			h := open(t, empty.factory, queue.Config{})
 			does(h)
 			if woken, err := h.Queue.Wait(t.Context(), long); !woken || err != nil {
 				t.Errorf("%s: woken=%v, %v", name, woken, err)
@@ -79,8 +72,7 @@ var wakeTests = []test{
 			}
 		}
 	}},
-	{"OnePushWakesWorkerAfterWorker", func(t *testing.T, f Factory) {
-		h := open(t, f, queue.Config{})
+	{"OnePushWakesWorkerAfterWorker", queue.Config{}, func(t *testing.T, h h) {
 		const workers = 4
 		ctx, cancel := context.WithTimeout(t.Context(), long)
 		defer cancel()

@@ -4,12 +4,13 @@ import (
 	"os"
 	"testing"
 
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
 func TestRegistryListsHeartbeats(t *testing.T) {
-	storetest.Engines(t, func(t *testing.T, db *storetest.Store, _ string) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		r := NewRegistry(db.DB)
 		for i, id := range []string{"a", "b", "a"} {
 			if err := r.Heartbeat(t.Context(), id, int64(i)); err != nil {

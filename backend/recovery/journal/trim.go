@@ -16,6 +16,26 @@ type Rows interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
+// NotRows returns the orders that are not rows in SQL.
+func NotRows(ctx context.Context, rows Rows, orders []sale.Order) (missing []sale.Order, err error) {
+	for part := range slices.Chunk(orders, rowsPerQuery) {
+		ids := make([]sale.OrderID, len(part))
+		for i, o := range part {
+			ids[i] = o.ID
+		}
+		statuses, err := rows.Statuses(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range part {
+			if _, isRow := statuses[o.ID]; !isRow {
+				missing = append(missing, o)
+			}
+		}
+	}
+	return missing, nil
+}
+
 const (
 	// rowsPerQuery is the number of orders per query to SQL.
 	rowsPerQuery = 5000
@@ -95,20 +115,11 @@ func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone boo
 	}
 	var stragglers []sale.Order
 	for part := range slices.Chunk(orders, rowsPerQuery) {
-		ids := make([]sale.OrderID, len(part))
-		for i, o := range part {
-			ids[i] = o.ID
-		}
-		statuses, err := rows.Statuses(ctx, ids)
+		missing, err := NotRows(ctx, rows, part)
 		if err != nil {
 			return false, err
 		}
-		for _, o := range part {
-			if _, isRow := statuses[o.ID]; !isRow {
-				stragglers = append(stragglers, o)
-			}
-		}
-		if len(stragglers) > maxStragglers {
+		if stragglers = append(stragglers, missing...); len(stragglers) > maxStragglers {
 			return false, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
@@ -35,16 +37,13 @@ func (j *job) count(ctx context.Context, c *saleCount) error {
 		return unavailable(err)
 	}
 	c.accepted = accepted
-	if err := j.countRows(ctx, c); err != nil {
-		return err
+	parts := []func(context.Context, *saleCount) error{j.countRows, j.countLetters, j.countQueue, j.countSlots}
+	for _, part := range parts {
+		if err := part(ctx, c); err != nil {
+			return err
+		}
 	}
-	if err := j.countLetters(ctx, c); err != nil {
-		return err
-	}
-	if err := j.countQueue(ctx, c); err != nil {
-		return err
-	}
-	return j.countSlots(ctx, c)
+	return nil
 }
 
 // countRows adds the orders of a sale in SQL. It reads the next rows while it adds the last ones.
@@ -85,13 +84,17 @@ func (j *job) countRows(ctx context.Context, c *saleCount) error {
 
 // countLetters adds the dead letters. The letter of a row holds no unit; the letter of a cancelled row is deleted.
 func (j *job) countLetters(ctx context.Context, c *saleCount) error {
-	orders := make([]sale.Order, len(c.letters))
-	for i, l := range c.letters {
-		orders[i] = l.order
-	}
-	rows, err := j.statuses(ctx, orders)
-	if err != nil {
-		return err
+	rows := map[sale.OrderID]sale.Status{}
+	for part := range slices.Chunk(c.letters, readChunk) {
+		ids := make([]sale.OrderID, len(part))
+		for i, l := range part {
+			ids[i] = l.order.ID
+		}
+		found, err := j.cfg.Store.Statuses(ctx, ids)
+		if err != nil {
+			return err
+		}
+		maps.Copy(rows, found)
 	}
 	for _, l := range c.letters {
 		switch status, isRow := rows[l.order.ID]; {
@@ -112,12 +115,12 @@ func (j *job) countQueue(ctx context.Context, c *saleCount) error {
 	slices.SortStableFunc(c.queue, func(x, y sale.Order) int { return cmp.Compare(x.Serial, y.Serial) })
 	waiting := c.queue[:0]
 	for part := range slices.Chunk(c.queue, readChunk) {
-		rows, err := j.statuses(ctx, part)
+		missing, err := journal.NotRows(ctx, j.cfg.Store, part)
 		if err != nil {
 			return err
 		}
-		for _, o := range part {
-			if _, isRow := rows[o.ID]; isRow || c.holds(o) {
+		for _, o := range missing {
+			if c.holds(o) {
 				continue
 			}
 			if o, ok := c.claim(o); ok {
@@ -160,16 +163,12 @@ func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 	}
 	slices.SortFunc(orphans, func(x, y sale.Order) int { return cmp.Compare(x.ID, y.ID) })
 	orphans = slices.CompactFunc(orphans, func(x, y sale.Order) bool { return x.ID == y.ID })
-	for part := range slices.Chunk(orphans, readChunk) {
-		rows, err := j.statuses(ctx, part)
-		if err != nil {
-			return err
-		}
-		for _, o := range part {
-			_, isRow := rows[o.ID]
-			if _, dead := c.dead[o.ID]; !isRow && !dead {
-				c.addOrphan(o)
-			}
+	if orphans, err = journal.NotRows(ctx, j.cfg.Store, orphans); err != nil {
+		return err
+	}
+	for _, o := range orphans {
+		if _, dead := c.dead[o.ID]; !dead {
+			c.addOrphan(o)
 		}
 	}
 	return j.writeSlots(ctx, c, empty)
@@ -195,25 +194,6 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, empty map[string]boo
 	}
 	c.buyers = nil // frees the largest part of the memory of a rebuild
 	return w.flush()
-}
-
-// statuses returns the statuses of the orders that are rows.
-func (j *job) statuses(ctx context.Context, orders []sale.Order) (map[sale.OrderID]sale.Status, error) {
-	rows := map[sale.OrderID]sale.Status{}
-	for part := range slices.Chunk(orders, readChunk) {
-		ids := make([]sale.OrderID, len(part))
-		for i, o := range part {
-			ids[i] = o.ID
-		}
-		found, err := j.cfg.Store.Statuses(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		for id, status := range found {
-			rows[id] = status
-		}
-	}
-	return rows, nil
 }
 
 // writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.

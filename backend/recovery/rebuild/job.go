@@ -16,6 +16,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 // job is one rebuild in progress.
@@ -65,7 +66,7 @@ func (j *job) run(ctx context.Context, only []string) error {
 
 // call runs a script of the rebuild. It fails if another rebuild has begun.
 func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
-	result, err := j.scripts[script].Run(ctx, j.client, keys, append([]any{j.fence}, args...)...).Text()
+	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.fence}, args...)...).Text()
 	switch {
 	case err != nil:
 		return unavailable(err)

@@ -57,7 +57,7 @@ func BenchmarkJournal(b *testing.B) {
 		}
 		b.Cleanup(func() { _ = j.Close() })
 		writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Guard: g, Restorer: rebuild.NewRestorer(g.Raw(), keyspace.Space{}, store), Store: store, Log: quiet,
+			Journal: j, Restorer: rebuild.NewRestorer(g, g.Raw(), keyspace.Space{}, store), Store: store, Log: quiet,
 		})
 		recorded := func(c *admission.Config) { c.Recorder = writer }
 		sellers[string(mode)] = admissiontest.NewAdmitter(b, g.Client(), keyspace.Space{}, pipelined, recorded)

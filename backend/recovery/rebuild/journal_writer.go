@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/sale"
 )
@@ -18,6 +20,8 @@ const (
 	heartbeatInterval = 2 * time.Second
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
+	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
+	writtenSize = 1 << 16
 )
 
 // JournalStore is the part of SQL that a JournalWriter needs (store.Orders and journal.Registry).
@@ -26,16 +30,9 @@ type JournalStore interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
-// Guard reports which data in Redis is verified (guard.Guard).
-type Guard interface {
-	Generation() int64
-	RestoreFence(ctx context.Context) (fence int64, err error)
-}
-
 // JournalWriterConfig configures a JournalWriter. All fields except Log are required.
 type JournalWriterConfig struct {
 	Journal  *journal.Journal
-	Guard    Guard
 	Restorer *Restorer
 	Store    JournalStore
 	Log      *slog.Logger // slog.Default() if nil
@@ -46,10 +43,11 @@ type JournalWriterConfig struct {
 type JournalWriter struct {
 	cfg JournalWriterConfig
 
-	written recent      // orders that were recorded recently
-	late    atomic.Bool // an order was recorded after the journal was restored in a Redis that may not have the order
-	beat    time.Time   // last heartbeat
-	trimmed time.Time   // last trim
+	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
+	// late reports that an order was recorded after the journal was restored in a Redis that may not have the order.
+	late    atomic.Bool
+	beat    time.Time // last heartbeat
+	trimmed time.Time // last trim
 }
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
@@ -57,20 +55,26 @@ func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &JournalWriter{cfg: cfg}
+	return &JournalWriter{cfg: cfg, written: admission.NewOrderCache[struct{}](writtenSize)}
 }
 
 // Generation returns the generation of the data in Redis.
-func (w *JournalWriter) Generation() int64 { return w.cfg.Guard.Generation() }
+func (w *JournalWriter) Generation() int64 { return w.cfg.Restorer.Generation() }
 
 // Record appends accepted orders to the journal. If Redis was rebuilt since the orders were accepted, the next Restore
 // restores the journal again.
 func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
-	if orders = w.written.without(orders); len(orders) == 0 {
+	known := func(o sale.Order) bool { _, known := w.written.Get(o.ID); return known }
+	if slices.ContainsFunc(orders, known) {
+		orders = slices.DeleteFunc(slices.Clone(orders), known)
+	}
+	if len(orders) == 0 {
 		return
 	}
 	if w.cfg.Journal.Append(orders...) == nil { // the journal logs a failure; a replay records the order again
-		w.written.add(orders)
+		for _, o := range orders {
+			w.written.Put(o.ID, struct{}{})
+		}
 	}
 	if w.cfg.Journal.Restored() > generation {
 		w.late.Store(true)
@@ -122,7 +126,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
-	fence, err := w.cfg.Guard.RestoreFence(ctx)
+	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
 	if err != nil || fence == 0 {
 		return false, err
 	}
@@ -147,7 +151,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	done, err := w.cfg.Restorer.RestoreOrders(ctx, fence, orders)
+	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
 	if err != nil {
 		return false, err
 	}

@@ -9,10 +9,11 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
 )
 
 const (
-	readChunk  = 5000 // messages or rows per read
+	readChunk  = 5000 // rows per read
 	writeChunk = 500  // pairs or messages per run of a script: about a millisecond of Redis time
 	inFlight   = 20   // runs of a script per round trip
 )
@@ -31,6 +32,10 @@ func (j *job) readQueues(ctx context.Context) error {
 
 // readQueue reads the messages of a shard, oldest first.
 func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
+	add := func(text string) {
+		j.addText(shard, text)
+		j.status.done(1)
+	}
 	leases, err := j.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
 	if err != nil {
 		return err
@@ -38,24 +43,22 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 	for _, id := range leases {
 		batch := shard.Batch(id)
 		j.batches[shard] = append(j.batches[shard], batch)
-		if err := j.readPages(shard, func(from, to int64) *redis.StringSliceCmd {
+		if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
 			return j.client.LRange(ctx, batch, from, to)
-		}); err != nil {
+		}, add); err != nil {
 			return err
 		}
 	}
-	if err := j.readPages(shard, func(from, to int64) *redis.StringSliceCmd {
+	if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
 		return j.client.ZRange(ctx, shard.Delayed(), from, to)
-	}); err != nil {
+	}, add); err != nil {
 		return err
 	}
-	if err := j.readPages(shard, func(from, to int64) *redis.StringSliceCmd { // ready holds the newest message left
+	if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd { // ready holds the newest message left
 		part := j.client.LRange(ctx, shard.Ready(), -to-1, -from-1)
-		if part.Err() == nil {
-			slices.Reverse(part.Val())
-		}
+		slices.Reverse(part.Val())
 		return part
-	}); err != nil {
+	}, add); err != nil {
 		return err
 	}
 	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(shard, text) })
@@ -72,22 +75,6 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 			c.letters = append(c.letters, letter{m, backed})
 		}
 	})
-}
-
-func (j *job) readPages(shard keyspace.Shard, read func(from, to int64) *redis.StringSliceCmd) error {
-	for from := int64(0); ; from += readChunk {
-		texts, err := read(from, from+readChunk-1).Result()
-		if err != nil {
-			return err
-		}
-		for _, text := range texts {
-			j.addText(shard, text)
-		}
-		j.status.done(len(texts))
-		if len(texts) < readChunk {
-			return nil
-		}
-	}
 }
 
 // addText adds a message to the count of its sale. It keeps texts of other sales and texts that are not messages.
@@ -218,7 +205,7 @@ func (w *writer) flush() error {
 // send sends the collected runs. The client may repeat them, see rebuild_enqueue.lua. After an error the rebuild ends,
 // and the next one starts with an empty list.
 func (w *writer) send() error {
-	script := w.job.scripts[w.script]
+	script := redisscript.Load("rebuild_" + w.script)
 	if err := script.Load(w.ctx, w.job.client).Err(); err != nil {
 		return unavailable(err)
 	}

@@ -27,7 +27,6 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
-	redisscript "sluice/lua/redis"
 )
 
 // ErrBusy reports that another process runs a rebuild.
@@ -77,9 +76,8 @@ const lockDuration = 3 * time.Second
 
 // Rebuilder runs rebuilds. It is safe for concurrent use, in any number of processes.
 type Rebuilder struct {
-	cfg     Config
-	scripts map[string]*redis.Script
-	status  status
+	cfg    Config
+	status status
 }
 
 // New returns a Rebuilder.
@@ -96,13 +94,7 @@ func New(cfg Config) (*Rebuilder, error) {
 	if cfg.Step == nil {
 		cfg.Step = func(string) error { return nil }
 	}
-	r := &Rebuilder{cfg: cfg, scripts: map[string]*redis.Script{}}
-	for _, name := range []string{
-		"begin", "suspend_sales", "slots", "dead_letters", "enqueue", "swap_queue", "sale", "resume_sale", "finish",
-	} {
-		r.scripts[name] = redisscript.Load("rebuild_" + name)
-	}
-	return r, nil
+	return &Rebuilder{cfg: cfg}, nil
 }
 
 // Run rebuilds these sales; or all sales, if none are given or the data in Redis is not verified. It returns ErrBusy,

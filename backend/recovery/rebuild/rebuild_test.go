@@ -56,7 +56,7 @@ type world struct {
 
 // database is the order store and the registry of journals.
 type database struct {
-	*storetest.Store
+	*store.Store
 	*journal.Registry
 }
 
@@ -116,8 +116,8 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: w.journal, Guard: w.guard, Store: w.store, Log: quiet,
-		Restorer: rebuild.NewRestorer(w.guard.Raw(), space, w.store),
+		Journal: w.journal, Store: w.store, Log: quiet,
+		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), space, w.store),
 	})
 	w.admit = w.admitter()
 	w.paused = map[string]string{}
@@ -897,6 +897,28 @@ func TestReplayedOrderIsRecorded(t *testing.T) {
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
+func TestRebuildOfOneSaleKeepsTheOrderOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	var other string // in the same shard
+	for i := 0; other == "" || space.ShardOf(other) != space.ShardOf("s"); i++ {
+		other = fmt.Sprint("other", i)
+	}
+	w.create(other, 5, 1)
+	var bought []sale.OrderID
+	for i := range 5 {
+		bought = append(bought, w.buy(other, fmt.Sprint("b", i)))
+	}
+	w.run("s")
+	var kept []sale.OrderID
+	for _, m := range w.take(other, 5).Messages {
+		kept = append(kept, m.ID)
+	}
+	if !slices.Equal(kept, bought) {
+		t.Errorf("queued %v after the rebuild, want %v", kept, bought)
+	}
+}
+
 // A process with another number of shards would drop the data of shards that it does not know.
 func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
@@ -930,14 +952,14 @@ func TestBatchOfAnOlderGenerationIsRestored(t *testing.T) {
 		t.Fatalf("the batch was written after the rebuild: %v", err)
 	}
 	w.want("s", 5, 0, 0, 0, 0)
-	restorer := rebuild.NewRestorer(w.raw(), space, w.store)
+	restorer := rebuild.NewRestorer(w.guard, w.raw(), space, w.store)
 	for range 2 {
-		if _, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), b.Messages); err != nil {
+		if _, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), b.Messages); err != nil {
 			t.Fatal(err)
 		}
 		w.want("s", 4, 1, 0, 0, 0)
 	}
-	if _, err := restorer.RestoreOrders(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := restorer.RestoreAt(w.ctx, generation, b.Messages); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("restored at an older fence: %v", err)
 	}
 }

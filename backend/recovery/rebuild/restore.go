@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 // errFenced reports that a later rebuild has begun or that Redis was emptied.
 var errFenced = fmt.Errorf("another rebuild has begun: %w", sale.ErrUnavailable)
 
-// Restored counts the orders of RestoreOrders by result.
+// Restored counts the orders of RestoreAt by result.
 type Restored struct {
 	Rows     int // rows in SQL
 	Known    int // orders that Redis has
@@ -27,17 +28,24 @@ type Restored struct {
 	Unbacked int // orders without a unit or slot, which became dead letters
 }
 
-// Restorer restores accepted orders that Redis may have lost. It is safe for concurrent use.
+// Guard reports which data in Redis is verified (guard.Guard).
+type Guard interface {
+	Generation() int64
+	RestoreFence(ctx context.Context) (fence int64, err error)
+}
+
+// Restorer restores accepted orders that Redis may have lost. It implements worker.Source. It is safe for concurrent
+// use.
 type Restorer struct {
+	guard  Guard
 	client redis.UniversalClient
 	space  keyspace.Space
 	rows   journal.Rows
-	script *redis.Script
 }
 
 // NewRestorer returns a Restorer. The client does not have to be guarded, because the script checks the fence.
-func NewRestorer(client redis.UniversalClient, space keyspace.Space, rows journal.Rows) *Restorer {
-	return &Restorer{client: client, space: space, rows: rows, script: redisscript.Load("restore_orders")}
+func NewRestorer(guard Guard, client redis.UniversalClient, space keyspace.Space, rows journal.Rows) *Restorer {
+	return &Restorer{guard, client, space, rows}
 }
 
 const (
@@ -49,23 +57,35 @@ const (
 	maxRechecks = 10
 )
 
-// RestoreOrders makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It
-// is idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
+// Generation returns the generation of the data in Redis.
+func (r *Restorer) Generation() int64 { return r.guard.Generation() }
+
+// RestoreOrders is RestoreAt with the current fence.
+func (r *Restorer) RestoreOrders(ctx context.Context, orders []sale.Order) error {
+	fence, err := r.guard.RestoreFence(ctx)
+	if err == nil && fence == 0 {
+		err = guard.ErrUnverified
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.RestoreAt(ctx, fence, orders)
+	return err
+}
+
+// RestoreAt makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It is
+// idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
 // sale.ErrUnavailable.
-func (r *Restorer) RestoreOrders(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
+func (r *Restorer) RestoreAt(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
 	var done Restored
 	for part := range slices.Chunk(orders, restorePart) {
-		bySale := map[string][]sale.Order{}
-		for _, o := range part {
-			bySale[o.SaleID] = append(bySale[o.SaleID], o)
-		}
-		missing, err := r.withoutRows(ctx, bySale, &done)
+		missing, err := r.withoutRows(ctx, part, &done)
 		if err != nil {
 			return done, fmt.Errorf("restore orders: %w", err)
 		}
 		for _, m := range missing {
 			for chunk := range slices.Chunk(m.orders, restoreChunkSize) {
-				if err := r.restoreChunk(ctx, fence, saleOrders{m.saleID, m.returned, chunk}, &done); err != nil {
+				if err := r.restoreChunk(ctx, fence, &saleOrders{m.saleID, m.returned, chunk}, &done); err != nil {
 					return done, fmt.Errorf("restore orders: %w", err)
 				}
 			}
@@ -83,42 +103,39 @@ type saleOrders struct {
 // withoutRows returns the orders that are not rows. It reads the number of the last return of each sale first. An order
 // that becomes a row later, is cancelled and releases its slot would seem lost to the script; the script detects this
 // by the number.
-func (r *Restorer) withoutRows(
-	ctx context.Context, bySale map[string][]sale.Order, done *Restored,
-) ([]saleOrders, error) {
-	var missing []saleOrders
-	var ids []sale.OrderID
-	for _, saleID := range slices.Sorted(maps.Keys(bySale)) {
-		returned, err := r.client.HGet(ctx, r.space.ShardOf(saleID).Sale(saleID), "returned").Result()
+func (r *Restorer) withoutRows(ctx context.Context, orders []sale.Order, done *Restored) ([]*saleOrders, error) {
+	bySale := map[string]*saleOrders{}
+	for _, o := range orders {
+		if bySale[o.SaleID] != nil {
+			continue
+		}
+		returned, err := r.client.HGet(ctx, r.space.ShardOf(o.SaleID).Sale(o.SaleID), "returned").Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, unavailable(err)
 		}
-		missing = append(missing, saleOrders{saleID: saleID, returned: returned})
-		for _, o := range bySale[saleID] {
-			ids = append(ids, o.ID)
-		}
+		bySale[o.SaleID] = &saleOrders{saleID: o.SaleID, returned: returned}
 	}
-	rows, err := r.rows.Statuses(ctx, ids)
+	missing, err := journal.NotRows(ctx, r.rows, orders)
 	if err != nil {
 		return nil, err
 	}
-	for i := range missing {
-		m := &missing[i]
-		all := bySale[m.saleID]
-		m.orders = slices.DeleteFunc(all, func(o sale.Order) bool { _, isRow := rows[o.ID]; return isRow })
-		done.Rows += len(all) - len(m.orders)
+	for _, o := range missing {
+		bySale[o.SaleID].orders = append(bySale[o.SaleID].orders, o)
 	}
-	return missing, nil
+	done.Rows += len(orders) - len(missing)
+	sales := slices.Collect(maps.Values(bySale))
+	slices.SortFunc(sales, func(a, b *saleOrders) int { return cmp.Compare(a.saleID, b.saleID) })
+	return sales, nil
 }
 
 // restoreChunk runs the script, and reads the rows again whenever units of the sale were returned since they were read.
-func (r *Restorer) restoreChunk(ctx context.Context, fence int64, s saleOrders, done *Restored) error {
+func (r *Restorer) restoreChunk(ctx context.Context, fence int64, s *saleOrders, done *Restored) error {
 	for range maxRechecks {
 		recheck, err := r.runScript(ctx, fence, s, done)
 		if err != nil || !recheck {
 			return err
 		}
-		missing, err := r.withoutRows(ctx, map[string][]sale.Order{s.saleID: s.orders}, done)
+		missing, err := r.withoutRows(ctx, s.orders, done)
 		if err != nil {
 			return err
 		}
@@ -130,7 +147,9 @@ func (r *Restorer) restoreChunk(ctx context.Context, fence int64, s saleOrders, 
 }
 
 // runScript reports whether the rows must be read again. Then the script changed nothing.
-func (r *Restorer) runScript(ctx context.Context, fence int64, s saleOrders, done *Restored) (recheck bool, err error) {
+func (r *Restorer) runScript(
+	ctx context.Context, fence int64, s *saleOrders, done *Restored,
+) (recheck bool, err error) {
 	shard := r.space.ShardOf(s.saleID)
 	keys := []string{
 		shard.Guard(), shard.Sale(s.saleID), shard.Stock(s.saleID), shard.Buyers(s.saleID), shard.Ready(), shard.Wake(),
@@ -140,7 +159,7 @@ func (r *Restorer) runScript(ctx context.Context, fence int64, s saleOrders, don
 	for _, o := range s.orders {
 		args = append(args, o.ID.String(), o.Buyer)
 	}
-	result, err := r.script.Run(ctx, r.client, keys, args...).Text()
+	result, err := redisscript.Run(ctx, r.client, "restore_orders", keys, args...).Text()
 	switch {
 	case err != nil:
 		return false, unavailable(err)
@@ -164,29 +183,4 @@ func (r *Restorer) runScript(ctx context.Context, fence int64, s saleOrders, don
 		}
 	}
 	return false, nil
-}
-
-// Source restores the orders of batches that a worker took before a rebuild. It implements worker.Source.
-type Source struct {
-	guard    Guard
-	restorer *Restorer
-}
-
-// NewSource returns a Source.
-func NewSource(guard Guard, restorer *Restorer) *Source { return &Source{guard, restorer} }
-
-// Generation returns the generation of the data in Redis.
-func (s *Source) Generation() int64 { return s.guard.Generation() }
-
-// RestoreOrders restores orders at the current fence. An error wraps sale.ErrUnavailable.
-func (s *Source) RestoreOrders(ctx context.Context, orders []sale.Order) error {
-	fence, err := s.guard.RestoreFence(ctx)
-	if err == nil && fence == 0 {
-		err = guard.ErrUnverified
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.restorer.RestoreOrders(ctx, fence, orders)
-	return err
 }

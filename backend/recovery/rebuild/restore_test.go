@@ -56,8 +56,8 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 			w.create("s", 5, 1)
 			id := w.buy("s", "ann")
 			once := func() { settle(w, id) }
-			restorer := rebuild.NewRestorer(w.raw(), space, hookedRows{w.store, func() { once(); once = func() {} }})
-			done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
+			restorer := rebuild.NewRestorer(w.guard, w.raw(), space, hookedRows{w.store, func() { once(); once = func() {} }})
+			done, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
 			if err != nil || done != (rebuild.Restored{Rows: 1}) {
 				t.Errorf("restored a cancelled order: %+v, %v", done, err)
 			}
@@ -76,16 +76,16 @@ func TestRestoreDuringContinuousReturns(t *testing.T) {
 	known := sale.Order{ID: w.buy("s", "ann"), SaleID: "s", Buyer: "ann"}
 	lost := sale.Order{ID: known.ID + 1, SaleID: "s", Buyer: "bob"}
 	reads := 0
-	restorer := rebuild.NewRestorer(w.raw(), space, hookedRows{w.store, func() {
+	restorer := rebuild.NewRestorer(w.guard, w.raw(), space, hookedRows{w.store, func() {
 		reads++
 		w.raw().HIncrBy(w.ctx, space.ShardOf("s").Sale("s"), "returned", 1)
 	}})
-	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil ||
+	if done, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{known}); err != nil ||
 		done != (rebuild.Restored{Known: 1}) ||
 		reads != 1 {
 		t.Errorf("a known order: %+v, %v after %d reads", done, err, reads)
 	}
-	if done, err := restorer.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(
+	if done, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); !errors.Is(
 		err, sale.ErrUnavailable,
 	) ||
 		done != (rebuild.Restored{}) {
@@ -93,8 +93,8 @@ func TestRestoreDuringContinuousReturns(t *testing.T) {
 	}
 	w.want("s", 4, 1, 0, 0, 0)
 	w.restoreJournal()
-	plain := rebuild.NewRestorer(w.raw(), space, w.store)
-	if done, err := plain.RestoreOrders(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil ||
+	plain := rebuild.NewRestorer(w.guard, w.raw(), space, w.store)
+	if done, err := plain.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil ||
 		done != (rebuild.Restored{Known: 1, Requeued: 1}) {
 		t.Errorf("without returns: %+v, %v", done, err)
 	}

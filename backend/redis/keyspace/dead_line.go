@@ -5,31 +5,26 @@ import (
 	"strings"
 )
 
-// DeadLine is the line of one dead letter in Shard.DeadIndex. lua/redis/include/dead_letters.lua writes the same form.
-type DeadLine struct {
-	Key     string // key of the letter in Shard.DeadLetters
-	Message Message
-	Backed  bool // the letter holds a unit
-}
-
-// EncodeDeadLine returns the wire form. The message must be valid, and the key must not contain a space.
-func EncodeDeadLine(d DeadLine) string {
+// EncodeDeadLine returns the line of a dead letter in Shard.DeadIndex: sale, unit (1 if the letter holds a unit, else
+// 0), key of the letter and message, separated by spaces. lua/redis/include/dead_letters.lua writes the same form. The
+// message must be valid, and the key must not contain a space.
+func EncodeDeadLine(key string, m Message, backed bool) string {
 	unit := 0
-	if d.Backed {
+	if backed {
 		unit = 1
 	}
-	return d.Message.SaleID + " " + strconv.Itoa(unit) + " " + d.Key + " " + EncodeMessage(d.Message)
+	return m.SaleID + " " + strconv.Itoa(unit) + " " + key + " " + EncodeMessage(m)
 }
 
-// DecodeDeadLine parses the wire form. It returns ErrMessage for the line of a text that is not a message.
-func DecodeDeadLine(s string) (DeadLine, error) {
-	f := strings.SplitN(s, " ", 4)
+// DecodeDeadLine returns the message of a line. It returns ErrMessage for the line of a text that is not a message.
+func DecodeDeadLine(line string) (Message, error) {
+	f := strings.SplitN(line, " ", 4)
 	if len(f) < 4 || f[1] != "0" && f[1] != "1" {
-		return DeadLine{}, ErrMessage
+		return Message{}, ErrMessage
 	}
 	m, err := DecodeMessage(f[3])
 	if err != nil || m.SaleID != f[0] {
-		return DeadLine{}, ErrMessage
+		return Message{}, ErrMessage
 	}
-	return DeadLine{Key: f[2], Message: m, Backed: f[1] == "1"}, nil
+	return m, nil
 }

@@ -69,11 +69,8 @@ func (s Shard) Orders() string { return s.key("orders") }
 // OrdersGroup is the only consumer group of Orders. Its consumers are batches.
 const OrdersGroup = "orders"
 
-// Batch (list) holds the messages of one lease, except those in Orders.
+// Batch (list) holds the messages of one lease, except those in Orders. The key of every batch begins with Batch("").
 func (s Shard) Batch(id string) string { return s.key("batch:" + id) }
-
-// BatchPrefix is the prefix of the key of every batch.
-func (s Shard) BatchPrefix() string { return s.key("batch:") }
 
 // Leases (sorted set) holds batch ids by deadline, in milliseconds of Redis TIME.
 func (s Shard) Leases() string { return s.key("leases") }
@@ -94,7 +91,7 @@ func (s Shard) Dead() string { return s.key("dead") }
 // DeadLetters (hash) maps the id of a dead order to its message and the cause of death.
 func (s Shard) DeadLetters() string { return s.key("dead:letters") }
 
-// DeadIndex (sorted set) holds one DeadLine per dead letter, sorted by sale. All scores are 0.
+// DeadIndex (sorted set) holds one line per dead letter (EncodeDeadLine), sorted by sale. All scores are 0.
 func (s Shard) DeadIndex() string { return s.key("dead:index") }
 
 // Wake (list) holds at most one token. Idle workers block on it.

@@ -42,9 +42,13 @@ func TestDedupKeysDifferForDifferentPairs(t *testing.T) {
 
 func TestDeadLineRoundTrip(t *testing.T) {
 	m := Message{ID: 7, SaleID: "s", Slot: 2, Serial: 3, Buyer: "ann with spaces", Status: sale.StatusQueued}
-	for _, want := range []DeadLine{{"7", m, true}, {"raw:ab", m, false}} {
-		if got, err := DecodeDeadLine(EncodeDeadLine(want)); err != nil || got != want {
-			t.Errorf("round trip of %+v = %+v, %v", want, got, err)
+	for key, backed := range map[string]bool{"7": true, "raw:ab": false} {
+		start := map[bool]string{true: "s 1 ", false: "s 0 "}[backed] + key + " "
+		if line := EncodeDeadLine(key, m, backed); !strings.HasPrefix(line, start) {
+			t.Errorf("line %q does not begin with %q", line, start)
+		}
+		if got, err := DecodeDeadLine(EncodeDeadLine(key, m, backed)); err != nil || got != m {
+			t.Errorf("round trip of %+v = %+v, %v", m, got, err)
 		}
 	}
 	for _, bad := range []string{

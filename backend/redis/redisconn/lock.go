@@ -17,14 +17,13 @@ type Lock struct {
 	key      string
 	token    string
 	duration time.Duration
-	renew    *redis.Script
 }
 
 // Acquire acquires the lock named key for the given duration. It returns nil if another process holds the lock.
 func Acquire(ctx context.Context, client redis.UniversalClient, key string, duration time.Duration) (*Lock, error) {
-	l := &Lock{client: client, key: key, token: rand.Text(), duration: duration, renew: redisscript.Load("renew_lock")}
+	l := &Lock{client: client, key: key, token: rand.Text(), duration: duration}
 	// The script can be repeated. With SET NX, a lost reply would leave a lock without an owner until it expires.
-	n, err := l.renew.Run(ctx, client, []string{key}, l.token, duration.Milliseconds()).Int()
+	n, err := l.renew(ctx, duration)
 	if err != nil {
 		l.release(ctx) // the script may have acquired it
 		return nil, err
@@ -35,11 +34,16 @@ func Acquire(ctx context.Context, client redis.UniversalClient, key string, dura
 	return l, nil
 }
 
+// renew returns 1, or 0 if another process holds the lock. A duration of 0 releases the lock.
+func (l *Lock) renew(ctx context.Context, duration time.Duration) (int, error) {
+	return redisscript.Run(ctx, l.client, "renew_lock", []string{l.key}, l.token, duration.Milliseconds()).Int()
+}
+
 // release releases the lock if this process owns it. If the call fails, the lock expires.
 func (l *Lock) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = l.renew.Run(ctx, l.client, []string{l.key}, l.token, 0).Err()
+	_, _ = l.renew(ctx, 0)
 }
 
 // KeepRenewed renews the lock until ctx ends or release is called, which releases it. If the lock is lost, it cancels
@@ -57,7 +61,7 @@ func (l *Lock) KeepRenewed(ctx context.Context) (held context.Context, release f
 				return
 			case <-tick.C:
 			}
-			n, err := l.renew.Run(held, l.client, []string{l.key}, l.token, l.duration.Milliseconds()).Int()
+			n, err := l.renew(held, l.duration)
 			switch {
 			case err == nil && n == 1:
 				until = time.Now().Add(l.duration)

@@ -77,7 +77,16 @@ func NewServer(raw string) (*Server, error) {
 // replay-safe.
 func (s *Server) Open(options ...Option) *redis.Client {
 	o := s.options
-	limit(&o, options)
+	o.DialTimeout = DialTimeout
+	o.DialerRetries = 1
+	o.ReadTimeout, o.WriteTimeout = IOTimeout, IOTimeout
+	o.PoolTimeout = IOTimeout
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = 1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	for _, option := range options {
+		option(&o)
+	}
 	if s.master != nil {
 		o.DialTimeout += s.master.sentinels.timeout
 	}
@@ -91,20 +100,6 @@ func Open(url string, options ...Option) (*redis.Client, error) {
 		return nil, err
 	}
 	return s.Open(options...), nil
-}
-
-// limit sets the timeouts and applies the options.
-func limit(o *redis.Options, options []Option) {
-	o.DialTimeout = DialTimeout
-	o.DialerRetries = 1
-	o.ReadTimeout, o.WriteTimeout = IOTimeout, IOTimeout
-	o.PoolTimeout = IOTimeout
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = 1
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	for _, option := range options {
-		option(o)
-	}
 }
 
 // Quiet logs the messages of the Redis client library at debug level. It logs each failed dial, thousands under load.

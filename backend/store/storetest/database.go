@@ -2,14 +2,19 @@ package storetest
 
 import (
 	"context"
+	"database/sql"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/test/testenv"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // SQLite returns the URL of a new SQLite database with empty tables. It is deleted when the test ends.
@@ -92,6 +97,47 @@ func makeTables(t testing.TB, databaseURL string) {
 		err = s.Close()
 	}
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Elapse ends the holds of orders now, because a test cannot set the database's clock. Orders without a hold are not
+// changed.
+func Elapse(t testing.TB, databaseURL string, orders ...sale.Order) {
+	t.Helper()
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID.String()
+	}
+	Exec(t, databaseURL, "UPDATE orders SET due_at = created_at WHERE due_at IS NOT NULL AND id IN ("+strings.Join(ids,
+		",")+")")
+}
+
+// Exec runs a statement that both engines support, on a connection of its own.
+func Exec(t testing.TB, databaseURL, statement string) {
+	t.Helper()
+	ctx := context.Background()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Scheme != "sqlite" {
+		db, err := pgx.Connect(ctx, databaseURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close(ctx)
+		if _, err := db.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	db, err := sql.Open("sqlite", "file:"+u.Path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, statement); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,8 +1,9 @@
-// Package storetest provides the conformance suite of package store, empty databases of every engine, and test data.
+// Package storetest provides empty databases of every engine of package store, and test data.
 package storetest
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -12,31 +13,14 @@ import (
 	"sluice/backend/store"
 )
 
-// Store bundles a database with the types of package store.
-type Store struct {
-	*store.DB
-	*store.Sales
-	*store.Orders
-	*store.Payments
-	*store.AdminLog
-	*store.Generations
-}
-
-// New returns a Store of an open database.
-func New(db *store.DB) *Store {
-	return &Store{
-		db, store.NewSales(db), store.NewOrders(db), store.NewPayments(db), store.NewAdminLog(db), store.NewGenerations(db),
-	}
-}
-
 // Open opens a database and closes it when the test ends.
-func Open(t testing.TB, databaseURL string) *Store {
+func Open(t testing.TB, databaseURL string) *store.Store {
 	t.Helper()
 	return OpenConfig(t, databaseURL, store.Config{})
 }
 
 // OpenConfig is Open with a configuration.
-func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *Store {
+func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *store.Store {
 	t.Helper()
 	db, err := store.Open(context.Background(), databaseURL, cfg)
 	if err != nil {
@@ -47,12 +31,12 @@ func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *Store {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return New(db)
+	return store.New(db)
 }
 
 // Engines runs a test on an empty database of each engine, which is at databaseURL too. The calling package needs
 // testenv.Main.
-func Engines(t *testing.T, test func(t *testing.T, db *Store, databaseURL string)) {
+func Engines(t *testing.T, test func(t *testing.T, db *store.Store, databaseURL string)) {
 	t.Helper()
 	t.Parallel()
 	for name, newURL := range map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres} {
@@ -70,6 +54,13 @@ func Sale(id string, stock int64) sale.Sale {
 		ID: id, Title: "Sneaker", Price: sale.Price{Amount: 9900, Currency: "EUR"}, Stock: stock, PerBuyer: 1,
 		OpensAt: time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond), Switch: sale.On, Version: 1,
 	}
+}
+
+// WithHold returns a valid sale with a hold.
+func WithHold(id string, stock int64, hold time.Duration) sale.Sale {
+	s := Sale(id, stock)
+	s.Hold = hold
+	return s
 }
 
 var sequence atomic.Uint32
@@ -95,4 +86,15 @@ func Orders(saleID string, n int) []sale.Order {
 		orders[i].Buyer = "buyer-" + strconv.FormatUint(uint64(orders[i].ID.Sequence()), 10)
 	}
 	return orders
+}
+
+var callbacks atomic.Int64
+
+// Payment returns a new callback that pays an order of a Sale in full.
+func Payment(o sale.Order, reference string) store.Payment {
+	id := fmt.Sprint("msg_", callbacks.Add(1))
+	return store.Payment{
+		CallbackID: id, Digest: "digest of " + id, OrderID: o.ID, Event: store.EventSucceeded,
+		Price: sale.Price{Amount: 9900, Currency: "EUR"}, Reference: reference,
+	}
 }

@@ -4,13 +4,11 @@ package apidocs
 
 import (
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 
+	"sluice/backend/web/page"
 	"sluice/internal/openapi"
 )
 
@@ -30,26 +28,17 @@ func New(doc *openapi.Document, source string) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	t, err := template.New("page.html").ParseFS(files, "page.html")
+	t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html")
 	if err != nil {
 		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	var html bytes.Buffer
-	if err := t.Execute(&html, viewOf(doc, template.CSS(style), source)); err != nil { //nolint:gosec // embedded file
+	if err := t.Execute(&html, view{doc, source, template.CSS(style)}); err != nil { //nolint:gosec // embedded file
 		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	if _, err := w.Write(html.Bytes()); err != nil {
-		return Page{}, fmt.Errorf("apidocs: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return Page{}, fmt.Errorf("apidocs: %w", err)
-	}
-	hash := sha256.Sum256(style)
 	return Page{
-		HTML: html.Bytes(), Gzip: packed.Bytes(),
-		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) +
-			"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		HTML: html.Bytes(), Gzip: page.Compress(html.Bytes()),
+		Policy: "default-src 'none'; style-src " + page.StyleHash(style) +
+			"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	}, nil
 }

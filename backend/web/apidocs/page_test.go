@@ -51,7 +51,7 @@ func TestPageContainsAllOperationsAndSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for op := range d.Operations() {
-		if !strings.Contains(page, `<article id="`+op.Get("operationId").Text()+`"`) {
+		if !strings.Contains(page, `<article id="`+op.Get("operationId").String()+`"`) {
 			t.Errorf("the page does not contain %s %s", op.Method, op.Path)
 		}
 	}
@@ -90,12 +90,14 @@ func TestPageEscapesTextOfTheDocument(t *testing.T) {
 	page := pageOf(t, []byte(`
 openapi: 3.1.0
 info: { title: "<b>T</b>", version: "1", description: "a <script>alert(1)</script> `+"`<i>`"+` **<u>**" }
+tags: [{ name: t }]
 paths:
   /x/{id}:
     parameters:
       - { name: id, in: path, required: true, description: "<p>", schema: { type: string, examples: ["<x>"] } }
     post:
       operationId: x
+      tags: [t]
       summary: "<h1>"
       requestBody: { content: { application/json: { example: { text: "it's </pre>" } } } }
       responses: { "200": { description: "</details>" } }

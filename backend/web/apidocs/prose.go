@@ -1,6 +1,7 @@
 package apidocs
 
 import (
+	"fmt"
 	"html"
 	"html/template"
 	"regexp"
@@ -14,9 +15,9 @@ var (
 
 // prose renders a description as HTML: paragraphs, lists with "- ", `code` and **bold**. Everything else is text. A
 // Markdown library would add more to the binary than these lines.
-func prose(text string) template.HTML {
+func prose(text fmt.Stringer) template.HTML {
 	var b strings.Builder
-	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+	for block := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n\n") {
 		block = strings.TrimSpace(block)
 		switch {
 		case block == "":

@@ -1,7 +1,6 @@
 package apidocs
 
 import (
-	"html/template"
 	"strings"
 
 	"sluice/internal/openapi"
@@ -12,44 +11,67 @@ type row struct {
 	Name, In, Limits, Example string
 	Required                  bool
 	Type                      kind
-	Description               template.HTML
+	Description               openapi.Value
 }
 
-// kind is the text for a type, with a link if the schema has a name.
-type kind struct{ Before, Text, Link, After string }
+// kind is the text for a type, or for the items of a list.
+type kind struct {
+	List bool
+	Text string
+	Link bool // the text is the name of a schema
+}
 
-func parameterRow(name, in string, p openapi.Value) row {
+// parameters returns the parameters of an operation.
+func parameters(op openapi.Operation) []row {
+	var rows []row
+	for _, p := range op.Parameters() {
+		rows = append(rows, parameter(p.Get("name").String(), p))
+	}
+	return rows
+}
+
+// headers returns the headers of a response.
+func headers(response openapi.Value) []row {
+	var rows []row
+	for name, h := range response.Get("headers").Fields() {
+		rows = append(rows, parameter(name, h))
+	}
+	return rows
+}
+
+func parameter(name string, p openapi.Value) row {
 	s := p.Get("schema")
-	description := p.Get("description").Text()
-	if description == "" {
-		description = s.Get("description").Text()
+	r := row{
+		Name: name, In: p.Get("in").String(), Required: p.Get("required").Is(), Type: kindOf(s), Limits: limits(s),
+		Description: p.Get("description"), Example: p.Example().String(),
 	}
-	return row{
-		Name: name, In: in, Required: p.Get("required").Is(), Type: kindOf(s, true), Limits: limits(s),
-		Description: prose(description), Example: p.Example().Text(),
+	if !r.Description.Exists() {
+		r.Description = s.Get("description")
 	}
+	return r
 }
 
-// kindOf returns the text for a type. If linked is set, a named schema is shown as a link.
-func kindOf(s openapi.Value, linked bool) kind {
+// kindOf returns the text for a type. A named schema is shown as a link.
+func kindOf(s openapi.Value) kind {
+	types := s.Get("type")
 	switch {
 	case !s.Exists():
 		return kind{}
-	case linked && s.Ref != "" && strings.HasPrefix(s.Pointer, "/components/schemas/"):
-		return kind{Text: s.Ref, Link: s.Ref}
+	case s.Ref != "":
+		return kind{Text: s.Ref, Link: true}
 	case s.Get("const").Exists():
 		return kind{Text: "always " + string(s.Get("const").JSON())}
-	case s.Get("enum").IsList():
-		return kind{Text: "one of " + strings.Join(s.Get("enum").Texts(), ", ")}
-	case s.Get("type").IsList():
-		return kind{Text: strings.Join(s.Get("type").Texts(), " or ")}
-	case s.Get("type").Text() == "array":
-		item := kindOf(s.Get("items"), true)
-		item.Before = "list of " + item.Before
-		return item
-	case s.Get("type").Exists():
-		return kind{Text: s.Get("type").Text()}
-	case s.Get("allOf").IsList():
+	case s.Get("enum").Exists():
+		return kind{Text: "one of " + strings.Join(s.Get("enum").Strings(), ", ")}
+	case types.IsList():
+		return kind{Text: strings.Join(types.Strings(), " or ")}
+	case types.String() == "array":
+		items := kindOf(s.Get("items"))
+		items.List = true
+		return items
+	case types.Exists():
+		return kind{Text: types.String()}
+	case s.Get("allOf").Exists():
 		return kind{Text: "object"}
 	}
 	return kind{Text: "any value"}
@@ -64,43 +86,52 @@ func limits(s openapi.Value) string {
 		{"pattern", "pattern "}, {"default", "default "},
 	} {
 		if v := s.Get(l.name); v.Exists() {
-			all = append(all, l.text+v.Text())
+			all = append(all, l.text+v.String())
 		}
 	}
 	return strings.Join(all, "; ")
 }
 
-// maxDepth is the maximum nesting of fields in one table.
-const maxDepth = 4
-
-func rowsOf(s openapi.Value) []row { return fields(s, "", 0) }
-
-func fields(s openapi.Value, prefix string, depth int) []row {
-	if depth > maxDepth {
-		return nil
+// fields returns the fields of a schema, and those of its unnamed parts.
+func fields(s openapi.Value) []row {
+	if items := s.Get("items"); items.Exists() && items.Ref == "" {
+		return fieldsBelow(items, "[].")
 	}
+	return fieldsBelow(s, "")
+}
+
+func fieldsBelow(s openapi.Value, prefix string) []row {
 	var rows []row
 	for part := range s.Get("allOf").Items() {
-		rows = append(rows, fields(part, prefix, depth+1)...)
-	}
-	if items := s.Get("items"); items.Exists() && items.Ref == "" && depth == 0 {
-		rows = append(rows, fields(items, prefix+"[].", depth+1)...)
+		rows = append(rows, fieldsBelow(part, prefix)...)
 	}
 	required := map[string]bool{}
-	for _, name := range s.Get("required").Texts() {
+	for _, name := range s.Get("required").Strings() {
 		required[name] = true
 	}
 	for name, p := range s.Get("properties").Fields() {
 		rows = append(rows, row{
-			Name: prefix + name, Required: required[name], Type: kindOf(p, true), Limits: limits(p),
-			Description: prose(p.Get("description").Text()), Example: p.Example().Text(),
+			Name: prefix + name, Required: required[name], Type: kindOf(p), Limits: limits(p),
+			Description: p.Get("description"), Example: p.Example().String(),
 		})
 		if p.Ref != "" { // described under its name
 			continue
 		}
-		rows = append(rows, fields(p, prefix+name+".", depth+1)...)
+		rows = append(rows, fieldsBelow(p, prefix+name+".")...)
 		if items := p.Get("items"); items.Exists() && items.Ref == "" {
-			rows = append(rows, fields(items, prefix+name+"[].", depth+1)...)
+			rows = append(rows, fieldsBelow(items, prefix+name+"[].")...)
+		}
+	}
+	return rows
+}
+
+// events returns the events of a stream, with the fields of their data.
+func events(media openapi.Value) []row {
+	var rows []row
+	for name, data := range media.Get("x-events").Fields() {
+		rows = append(rows, row{Name: name, Type: kindOf(data)})
+		if data.Ref == "" {
+			rows = append(rows, fieldsBelow(data, name+".")...)
 		}
 	}
 	return rows

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,211 +14,41 @@ import (
 
 // view is the data of the template.
 type view struct {
-	Title, Version, Summary, Source string
-	Description                     template.HTML
-	Style                           template.CSS
-	Groups                          []group
-	Schemas                         []schema
-	Schemes                         []scheme
+	*openapi.Document
+	Source string
+	Style  template.CSS
 }
 
-// group is the operations with one tag.
+// group is a tag and its operations.
 type group struct {
-	Name, Description string
-	Operations        []operation
+	openapi.Value
+	Operations []openapi.Operation
 }
 
-type operation struct {
-	ID, Method, Path, Summary string
-	Description               template.HTML
-	Schemes                   []string // alternatives; empty for no authentication
-	Parameters                []row
-	Body                      *body
-	Responses                 []response // statuses below 400
-	Errors                    []response
-	Curl                      string
-}
-
-type body struct {
-	Required    bool
-	Description template.HTML
-	content
-}
-
-type response struct {
-	Status, Kind string // Kind is the first digit
-	Description  template.HTML
-	Headers      []row
-	content
-}
-
-// content is a schema and its examples.
-type content struct {
-	Media    string
-	Type     kind
-	Rows     []row
-	Events   []row // for an event stream
-	Examples []example
-}
-
-type example struct{ Name, Text string }
-
-// schema is a named schema.
-type schema struct {
-	Name        string
-	Description template.HTML
-	Type        kind
-	Rows        []row
-}
-
-// scheme is a way to authenticate.
-type scheme struct {
-	Name        string
-	Description template.HTML
-}
-
-func viewOf(doc *openapi.Document, style template.CSS, source string) view {
-	info := doc.At("info")
-	v := view{
-		Title: info.Get("title").Text(), Version: info.Get("version").Text(), Summary: info.Get("summary").Text(),
-		Source: source, Description: prose(info.Get("description").Text()), Style: style,
-	}
-	byTag := map[string][]operation{}
-	var order []string
-	for tag := range doc.At("tags").Items() {
-		order = append(order, tag.Get("name").Text())
-	}
-	for op := range doc.Operations() {
-		tag := "other"
-		if tags := op.Get("tags").Texts(); len(tags) > 0 {
-			tag = tags[0]
-		}
-		if !slices.Contains(order, tag) {
-			order = append(order, tag)
-		}
-		byTag[tag] = append(byTag[tag], operationOf(op))
-	}
-	for _, tag := range order {
-		g := group{Name: tag, Operations: byTag[tag]}
-		for t := range doc.At("tags").Items() {
-			if t.Get("name").Text() == tag {
-				g.Description = t.Get("description").Text()
+// Groups returns the operations by tag, in the order of the document.
+func (v view) Groups() []group {
+	var groups []group
+	for tag := range v.At("tags").Items() {
+		g := group{Value: tag}
+		for op := range v.Operations() {
+			if slices.Contains(op.Get("tags").Strings(), tag.Get("name").String()) {
+				g.Operations = append(g.Operations, op)
 			}
 		}
-		v.Groups = append(v.Groups, g)
+		groups = append(groups, g)
 	}
-	for name, s := range doc.At("components", "schemas").Fields() {
-		v.Schemas = append(v.Schemas, schema{
-			Name: name, Description: prose(s.Get("description").Text()), Type: kindOf(s, false), Rows: rowsOf(s),
-		})
-	}
-	slices.SortFunc(v.Schemas, func(a, b schema) int { return strings.Compare(a.Name, b.Name) })
-	for name, s := range doc.At("components", "securitySchemes").Fields() {
-		header := "Authorization: Bearer"
-		if s.Get("type").Text() == "apiKey" {
-			header = s.Get("name").Text() + ":"
-		}
-		v.Schemes = append(v.Schemes, scheme{name, prose("`" + header + " …`: " + s.Get("description").Text())})
-	}
-	return v
+	return groups
 }
 
-func operationOf(op openapi.Operation) operation {
-	o := operation{
-		ID: op.Get("operationId").Text(), Method: op.Method, Path: op.Path, Summary: op.Get("summary").Text(),
-		Description: prose(op.Get("description").Text()), Curl: curl(op),
-	}
-	for requirement := range op.Get("security").Items() {
-		for name := range requirement.Fields() {
-			o.Schemes = append(o.Schemes, name)
-		}
-	}
-	for _, p := range op.Parameters() {
-		o.Parameters = append(o.Parameters, parameterRow(p.Get("name").Text(), p.Get("in").Text(), p))
-	}
-	if b := op.Get("requestBody"); b.Exists() {
-		o.Body = &body{b.Get("required").Is(), prose(b.Get("description").Text()), contentOf(b.Get("content"))}
-	}
-	for status, r := range op.Get("responses").Fields() {
-		item := response{
-			Status: status, Kind: status[:1], Description: prose(r.Get("description").Text()),
-			content: contentOf(r.Get("content")),
-		}
-		for name, h := range r.Get("headers").Fields() {
-			item.Headers = append(item.Headers, parameterRow(name, "", h))
-		}
-		if item.Kind < "4" {
-			o.Responses = append(o.Responses, item)
-		} else {
-			o.Errors = append(o.Errors, item)
-		}
-	}
-	return o
+// Schemas returns the names of the schemas.
+func (v view) Schemas() []string {
+	return slices.Sorted(maps.Keys(maps.Collect(v.At("components", "schemas").Fields())))
 }
 
-// contentOf returns the content of the first media type.
-func contentOf(list openapi.Value) content {
-	for media, v := range list.Fields() {
-		c := content{Media: media, Type: kindOf(v.Get("schema"), true)}
-		if c.Type.Link == "" {
-			c.Rows = rowsOf(v.Get("schema"))
-		}
-		for name, data := range v.Get("x-events").Fields() {
-			c.Events = append(c.Events, row{Name: name, Type: kindOf(data, true)})
-			if data.Ref == "" {
-				c.Events = append(c.Events, fields(data, name+".", 0)...)
-			}
-		}
-		if e := v.Get("example"); e.Exists() {
-			c.Examples = append(c.Examples, example{Text: indented(e)})
-		}
-		for name, e := range v.Get("examples").Fields() {
-			c.Examples = append(c.Examples, example{Name: name, Text: indented(e.Get("value"))})
-		}
-		if e := v.Get("schema").Example(); len(c.Examples) == 0 && e.Exists() && media == "application/json" {
-			c.Examples = append(c.Examples, example{Text: indented(e)})
-		}
-		return c
-	}
-	return content{}
-}
-
-func indented(v openapi.Value) string {
-	if text := v.Text(); strings.Contains(text, "\n") { // an event stream
-		return text
-	}
-	var b bytes.Buffer
-	if json.Indent(&b, v.JSON(), "", "  ") != nil {
-		return v.Text()
-	}
-	return b.String()
-}
-
-// curl returns a curl command for the example request of an operation.
-func curl(op openapi.Operation) string {
-	r, err := op.Request()
-	if err != nil {
-		r = openapi.Request{Method: op.Method, Path: op.Path}
-	}
-	var b strings.Builder
-	b.WriteString("curl")
-	if r.Method != "GET" && (r.Method != "POST" || r.Body == nil) {
-		fmt.Fprintf(&b, " -X %s", r.Method)
-	}
-	fmt.Fprintf(&b, " \"$SLUICE_URL%s\"", r.Path)
-	for requirement := range op.Get("security").Items() {
-		for range requirement.Fields() {
-			b.WriteString(" \\\n  -H \"Authorization: Bearer $TOKEN\"")
-		}
-		break
-	}
-	for _, h := range r.Header {
-		fmt.Fprintf(&b, " \\\n  -H '%s: %s'", h[0], h[1])
-	}
-	if r.Body != nil {
-		fmt.Fprintf(&b, " \\\n  -d '%s'", strings.ReplaceAll(string(r.Body), "'", `'\''`))
-	}
-	return b.String()
+// functions are the functions of the template.
+var functions = template.FuncMap{
+	"curl": curl, "events": events, "examples": examples, "fields": fields, "headers": headers, "kind": kindOf,
+	"parameters": parameters, "prose": prose, "responses": responses, "schemes": schemes, "table": newTable,
 }
 
 // table is the data of a table in the template.
@@ -227,19 +58,87 @@ type table struct {
 	Rows  []row
 }
 
-// ParameterTable returns the parameters of an operation.
-func (o operation) ParameterTable() table {
-	return table{"Name", "Parameters: " + o.Summary, o.Parameters}
+func newTable(head, label string, rows []row) table { return table{head, label, rows} }
+
+// response is a response of an operation.
+type response struct {
+	Status string
+	openapi.Value
 }
 
-// HeaderTable returns the headers of a response.
-func (r response) HeaderTable() table { return table{"Header", "Headers", r.Headers} }
+// Kind is the first digit of the status.
+func (r response) Kind() string { return r.Status[:1] }
 
-// FieldTable returns the fields of a body.
-func (c content) FieldTable() table { return table{"Field", "Fields", c.Rows} }
+// responses returns the responses with a status below 400, or the others.
+func responses(op openapi.Operation, failed bool) []response {
+	var all []response
+	for status, r := range op.Get("responses").Fields() {
+		if (status >= "4") == failed {
+			all = append(all, response{status, r})
+		}
+	}
+	return all
+}
 
-// EventTable returns the events of a stream.
-func (c content) EventTable() table { return table{"Event", "Events", c.Events} }
+// schemes returns the alternatives to authenticate. They are empty for no authentication.
+func schemes(op openapi.Operation) []string {
+	var all []string
+	for requirement := range op.Get("security").Items() {
+		for name := range requirement.Fields() {
+			all = append(all, name)
+		}
+	}
+	return all
+}
 
-// FieldTable returns the fields of a named schema.
-func (s schema) FieldTable() table { return table{"Field", "Fields of " + s.Name, s.Rows} }
+type example struct{ Name, Text string }
+
+// examples returns the examples of a media type, or of its schema.
+func examples(name string, media openapi.Value) []example {
+	if e := media.Get("example"); e.Exists() {
+		return []example{{Text: indented(e)}}
+	}
+	var all []example
+	for title, e := range media.Get("examples").Fields() {
+		all = append(all, example{title, indented(e.Get("value"))})
+	}
+	if e := media.Get("schema").Example(); all == nil && e.Exists() && name == "application/json" {
+		all = []example{{Text: indented(e)}}
+	}
+	return all
+}
+
+func indented(v openapi.Value) string {
+	if text := v.String(); strings.Contains(text, "\n") { // an event stream
+		return text
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, v.JSON(), "", "  ") != nil {
+		return v.String()
+	}
+	return b.String()
+}
+
+// curl returns a curl command for the example request of an operation.
+func curl(op openapi.Operation) (string, error) {
+	r, err := op.Request()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("curl")
+	if r.Method != "GET" && (r.Method != "POST" || r.Body == nil) {
+		b.WriteString(" -X " + r.Method)
+	}
+	fmt.Fprintf(&b, " \"$SLUICE_URL%s\"", r.Path)
+	if len(schemes(op)) > 0 {
+		b.WriteString(" \\\n  -H \"Authorization: Bearer $TOKEN\"")
+	}
+	for _, h := range r.Header {
+		fmt.Fprintf(&b, " \\\n  -H '%s: %s'", h[0], h[1])
+	}
+	if r.Body != nil {
+		fmt.Fprintf(&b, " \\\n  -d '%s'", strings.ReplaceAll(string(r.Body), "'", `'\''`))
+	}
+	return b.String(), nil
+}

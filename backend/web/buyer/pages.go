@@ -5,13 +5,10 @@ package buyer
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -32,12 +29,9 @@ var scripts = []string{
 
 // Sale is one sale as a page shows it. A zero ClosesAt means that the sale has no end.
 type Sale struct {
-	ID, Title         string
-	Price             sale.Price
-	Stock, Left       int64
-	PerBuyer          int
-	State             sale.State
-	OpensAt, ClosesAt time.Time
+	sale.Sale
+	Left  int64
+	State sale.State
 }
 
 // Config configures New. With the zero value, buyers paste their token.
@@ -74,17 +68,18 @@ func New(cfg Config) (*Pages, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.texts[lang], err = readTexts(text); err != nil {
+		var t texts
+		if err := json.Unmarshal(text, &t); err != nil {
 			return nil, fmt.Errorf("buyer: text/%s.json: %w", lang, err)
 		}
+		p.texts[lang] = t
 	}
 	style, err := files.ReadFile("page/page.css")
 	if err != nil {
 		return nil, err
 	}
 	p.style = template.CSS(style) //nolint:gosec // an embedded file
-	hash := sha256.Sum256(style)
-	p.policy = contentPolicy("'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'")
+	p.policy = contentPolicy(page.StyleHash(style))
 	if err := p.addAssets(); err != nil {
 		return nil, err
 	}
@@ -101,11 +96,9 @@ func (p *Pages) addAssets() error {
 	if err != nil {
 		return err
 	}
-	if p.script, err = p.assets.Add("sale.js", "text/javascript; charset=utf-8", script); err != nil {
-		return err
-	}
-	p.icon, err = p.assets.Add("icon.svg", "image/svg+xml", icon)
-	return err
+	p.script = p.assets.Add("sale.js", "text/javascript; charset=utf-8", script)
+	p.icon = p.assets.Add("icon.svg", "image/svg+xml", icon)
+	return nil
 }
 
 // Asset returns a file by the last part of its URL, /assets/{name}.
@@ -211,11 +204,8 @@ func (p *Pages) NotReady(lang Lang) (page.Page, error) {
 }
 
 func (p *Pages) view(lang Lang) *view {
-	text, ok := p.texts[lang]
-	if !ok {
-		lang, text = English, p.texts[English]
-	}
-	encoded, err := json.Marshal(map[string]string(text))
+	text := p.texts[lang]
+	encoded, err := json.Marshal(text)
 	if err != nil {
 		panic(err) // a map of strings
 	}
@@ -284,16 +274,3 @@ func fill(text string, pairs ...string) string {
 
 // texts are the texts of one language, by key.
 type texts map[string]string
-
-func readTexts(encoded []byte) (texts, error) {
-	var t texts
-	if err := json.Unmarshal(encoded, &t); err != nil {
-		return nil, err
-	}
-	for _, key := range slices.Sorted(maps.Keys(t)) {
-		if strings.TrimSpace(t[key]) == "" {
-			return nil, fmt.Errorf("%s is empty", key)
-		}
-	}
-	return t, nil
-}

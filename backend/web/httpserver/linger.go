@@ -15,17 +15,6 @@ const (
 	lingerBytes = 2 << 20 // twice the body limit of the admin API
 )
 
-// lingering accepts connections that can linger.
-type lingering struct{ net.Listener }
-
-func (l lingering) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-		return &lingeringConn{TCPConn: tcp}, nil
-	}
-	return c, err
-}
-
 type lingeringConn struct {
 	*net.TCPConn
 	unread atomic.Bool // the request was not read to its end

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Metrics counts the requests of all servers of a process. It is safe for concurrent use.
@@ -12,13 +13,9 @@ type Metrics struct{ requests *prometheus.CounterVec }
 
 // NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &Metrics{promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_http_requests_total", Help: "HTTP requests answered, by route and status code.",
 	}, []string{"route", "code"})}
-	if reg != nil {
-		reg.MustRegister(m.requests)
-	}
-	return m
 }
 
 // routeCount counts the responses of one route. It looks up a counter once per status code, not once per request.

@@ -23,17 +23,12 @@ type Object struct {
 	bad    *sale.InvalidError
 }
 
-// Invalid returns the error for one field of a request.
-func Invalid(field, detail string) error {
-	return &sale.InvalidError{Fields: []sale.FieldError{{Field: field, Detail: detail}}}
-}
-
 // ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about
 // the field "body".
 func ParseObject(body []byte) (*Object, error) {
 	fields, err := strictjson.Object(body)
 	if invalid, ok := errors.AsType[*strictjson.Error](err); ok {
-		return nil, Invalid("body", invalid.Detail)
+		return nil, sale.Invalid("body", invalid.Detail)
 	}
 	return &Object{fields: fields, bad: new(sale.InvalidError)}, nil
 }
@@ -54,19 +49,9 @@ func ReadObject(c *fiber.Ctx) (*Object, error) {
 func CheckJSON(contentType []byte) error {
 	media, _, _ := strings.Cut(utils.UnsafeString(contentType), ";")
 	if !strings.EqualFold(strings.TrimSpace(media), fiber.MIMEApplicationJSON) {
-		return Invalid("Content-Type", "must be application/json")
+		return sale.Invalid("Content-Type", "must be application/json")
 	}
 	return nil
-}
-
-// NoBody rejects a body with fields.
-func NoBody(c *fiber.Ctx) error {
-	body, err := ReadObject(c)
-	if err != nil {
-		return err
-	}
-	body.RejectUnknown()
-	return body.Err()
 }
 
 // Has reports whether a field is present and was not taken yet.
@@ -123,12 +108,7 @@ func (o *Object) RejectUnknown() {
 }
 
 // Err returns a *sale.InvalidError with all rejected fields, or nil.
-func (o *Object) Err() error {
-	if len(o.bad.Fields) == 0 {
-		return nil
-	}
-	return o.bad
-}
+func (o *Object) Err() error { return o.bad.Err() }
 
 // Text takes a string. It returns "" if the field is absent or rejected.
 func (o *Object) Text(name string) string {
@@ -155,17 +135,6 @@ func (o *Object) Line(name string) string {
 		o.Reject(name, lineRule)
 	}
 	return text
-}
-
-// ReadLine reads a body with at most one field, which Line takes.
-func ReadLine(c *fiber.Ctx, name string) (string, error) {
-	body, err := ReadObject(c)
-	if err != nil {
-		return "", err
-	}
-	text := body.Line(name)
-	body.RejectUnknown()
-	return text, body.Err()
 }
 
 // Texts takes a list of strings.

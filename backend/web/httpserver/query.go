@@ -31,12 +31,7 @@ func (q *Query) Empty() bool { return q.args.Len() == 0 }
 func (q *Query) Reject(name, detail string) { q.bad.Add(name, detail) }
 
 // Err returns a *sale.InvalidError with all rejected parameters, or nil.
-func (q *Query) Err() error {
-	if len(q.bad.Fields) == 0 {
-		return nil
-	}
-	return &q.bad
-}
+func (q *Query) Err() error { return q.bad.Err() }
 
 // Text returns a parameter without a check.
 func (q *Query) Text(name string) string { return string(q.args.Peek(name)) }

@@ -58,22 +58,19 @@ func (s *Server) addReference() {
 	})
 }
 
-// reference reduces docs/openapi.yaml to the routes of this server, without those for edges.
+// reference renders the part of docs/openapi.yaml with the routes of this server, without those for edges.
 func (s *Server) reference() (r reference, err error) {
-	whole, err := openapi.Parse(docs.OpenAPI)
+	doc, err := openapi.Parse(docs.OpenAPI)
 	if err != nil {
 		return r, err
 	}
-	part, err := whole.Part(func(method, path string) bool {
+	doc.Keep(func(method, path string) bool {
 		return !strings.HasPrefix(path, "/.sluice/") &&
 			slices.ContainsFunc(s.routes, func(r Route) bool { return r.Method == method && r.Documented() == path })
 	})
-	if err != nil {
+	if r.yaml, err = doc.YAML(); err != nil {
 		return r, err
 	}
-	if r.yaml, err = part.YAML(); err != nil {
-		return r, err
-	}
-	r.page, err = apidocs.New(part, openAPIPath)
+	r.page, err = apidocs.New(doc, openAPIPath)
 	return r, err
 }

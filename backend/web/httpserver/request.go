@@ -15,7 +15,7 @@ import (
 func SaleParam(c *fiber.Ctx) (string, error) {
 	raw := c.Params("sale")
 	if err := sale.ValidateID(raw); err != nil {
-		return "", Invalid("sale", err.Error())
+		return "", sale.Invalid("sale", err.Error())
 	}
 	return strings.Clone(raw), nil
 }
@@ -24,7 +24,7 @@ func SaleParam(c *fiber.Ctx) (string, error) {
 func OrderParam(c *fiber.Ctx) (sale.OrderID, error) {
 	id, err := sale.ParseOrderID(c.Params("order"))
 	if err != nil {
-		return 0, Invalid("order", err.Error())
+		return 0, sale.Invalid("order", err.Error())
 	}
 	return id, nil
 }
@@ -47,11 +47,11 @@ func IdempotencyKey(h *fasthttp.RequestHeader) (string, error) {
 	case 1:
 		key, err := parseIdempotencyKey(utils.UnsafeString(given[0]))
 		if err != nil {
-			return "", Invalid("Idempotency-Key", err.Error())
+			return "", sale.Invalid("Idempotency-Key", err.Error())
 		}
 		return key, nil
 	}
-	return "", Invalid("Idempotency-Key", "must be sent once")
+	return "", sale.Invalid("Idempotency-Key", "must be sent once")
 }
 
 var errIdempotencyKey = errors.New(`must be 1 to 255 printable ASCII characters, preferably in quotes: "8e03978e-40d5"`)

@@ -14,13 +14,13 @@ import (
 // waiting requests with the current state, finishes open requests, and returns nil. Requests that outlive the drain
 // timeout cause an error. Serve closes ln. A Server serves once, on one listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	once := &closeOnce{Listener: ln}
+	open := listener{ln, sync.OnceValue(ln.Close)}
 	done := make(chan error, 1)
-	go func() { done <- s.fiber.Server().Serve(lingering{retrying{once}}) }()
+	go func() { done <- s.fiber.Server().Serve(open) }()
 	select {
 	case err := <-done:
 		s.BeginDrain()
-		_ = once.Close()
+		_ = open.Close()
 		return fmt.Errorf("httpserver: serve %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
@@ -28,7 +28,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	// The order matters: long requests are stopped, then the listener is closed, then the remaining requests are
 	// awaited. Closing the listener here as well covers a server that has not begun to listen yet.
 	s.BeginDrain()
-	_ = once.Close()
+	_ = open.Close()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
 	defer cancel()
 	err := s.fiber.Server().ShutdownWithContext(limit)
@@ -39,26 +39,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// closeOnce closes a listener once, although both Serve and fasthttp close it.
-type closeOnce struct {
+// listener accepts connections that can linger. Accept retries after temporary errors: too many open files, or a client
+// that disconnected before it was accepted. fasthttp would stop serving.
+type listener struct {
 	net.Listener
-	once sync.Once
-	err  error
+	close func() error // closes once, although both Serve and fasthttp close it
 }
 
-func (l *closeOnce) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
-	return l.err
-}
+func (l listener) Close() error { return l.close() }
 
-// retrying retries Accept after temporary errors: too many open files, or a client that disconnected before it was
-// accepted. fasthttp would stop serving.
-type retrying struct{ net.Listener }
-
-func (l retrying) Accept() (net.Conn, error) {
+func (l listener) Accept() (net.Conn, error) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	for pause := first; ; pause = min(2*pause, longest) {
 		c, err := l.Listener.Accept()
+		if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+			return &lingeringConn{TCPConn: tcp}, nil
+		}
 		if err == nil || !temporary(err) {
 			return c, err
 		}

@@ -5,6 +5,7 @@
 package httpserver
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -68,17 +69,11 @@ const (
 
 // New returns a Server with the routes /healthz and /readyz.
 func New(cfg Config) *Server {
-	if cfg.BodyLimit <= 0 {
-		cfg.BodyLimit = defaultBodyLimit
-	}
-	if cfg.Drain <= 0 {
-		cfg.Drain = defaultDrain
-	}
+	cfg.BodyLimit = cmp.Or(cfg.BodyLimit, defaultBodyLimit)
+	cfg.Drain = cmp.Or(cfg.Drain, defaultDrain)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base64"
 	"fmt"
 	"io/fs"
 	"path"
@@ -28,27 +28,16 @@ type Assets struct {
 }
 
 // Add adds a file with a name such as sale.js, and returns its name in URLs: sale.HASH.js.
-func (a *Assets) Add(name, mime string, body []byte) (url string, err error) {
-	var packed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
-	if _, err := w.Write(body); err != nil {
-		return "", err
-	}
-	if err := w.Close(); err != nil {
-		return "", err
-	}
+func (a *Assets) Add(name, mime string, body []byte) (url string) {
 	if a.byURL == nil {
 		a.byURL, a.urls = map[string]Asset{}, map[string]string{}
 	}
 	sum := sha256.Sum256(body)
 	ext := path.Ext(name)
-	url = fmt.Sprintf("%s.%s%s", strings.TrimSuffix(name, ext), hex.EncodeToString(sum[:6]), ext)
+	url = fmt.Sprintf("%s.%x%s", strings.TrimSuffix(name, ext), sum[:6], ext)
 	a.urls[name] = url
-	a.byURL[url] = Asset{Type: mime, Body: body, Gzip: packed.Bytes()}
-	return url, nil
+	a.byURL[url] = Asset{Type: mime, Body: body, Gzip: Compress(body)}
+	return url
 }
 
 // All returns all files by their names in URLs.
@@ -70,6 +59,21 @@ func (a *Assets) Find(url string) (Asset, bool) {
 
 // hashed matches a name with the hash of any version.
 var hashed = regexp.MustCompile(`^([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)$`)
+
+// Compress returns a body for clients that accept gzip.
+func Compress(body []byte) []byte {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(body) // a Buffer has no write errors
+	_ = w.Close()
+	return packed.Bytes()
+}
+
+// StyleHash returns the source of an inlined style for a Content-Security-Policy.
+func StyleHash(style []byte) string {
+	hash := sha256.Sum256(style)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
+}
 
 // Script joins script files into one script with a scope of its own.
 func Script(files fs.FS, names ...string) ([]byte, error) {

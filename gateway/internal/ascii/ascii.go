@@ -14,6 +14,14 @@ func Lower(c byte) byte {
 	return c
 }
 
+// AppendLower appends s in lower case to dst.
+func AppendLower(dst, s []byte) []byte {
+	for _, c := range s {
+		dst = append(dst, Lower(c))
+	}
+	return dst
+}
+
 // EqualFold reports whether s equals lower, which must be in lower case, without regard to case.
 func EqualFold(s []byte, lower string) bool { return len(s) == len(lower) && HasPrefixFold(s, lower) }
 

@@ -11,17 +11,19 @@
 
 local client = require "sluice.client"
 local count = require("sluice.count").add
+local each = require("sluice.accel").select("each", "sluice.each")
 local gcra = require "sluice.limit.gcra"
 local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local refusal_cache = require "sluice.refusal_cache"
-local set_variable = require("sluice.accel").select("variables", "sluice.variables").set
+local variables = require("sluice.accel").select("variables", "sluice.variables")
 local token = require "sluice.token"
 
 local ngx = ngx
 local ngx_var, ngx_exit, ngx_now = ngx.var, ngx.exit, ngx.now
 local max = math.max
+local get_variable, set_variable = variables.get, variables.set
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 
 local plans
@@ -80,22 +82,20 @@ end
 
 -- verify(authorization) -> the buyer that the request's token names; or nil, err
 local function verify(authorization)
-  local raw = token.from_headers(authorization, ngx_var.http_token)
+  local raw = token.from_headers(authorization, get_variable("http_token"))
   if not raw then
     return nil, "no token"
   end
   return token.verify(raw, ngx_now(), authorization ~= "" and authorization or nil)
 end
 
--- report(rules, i, n, limits, tightest, least, delay) -> what the rules from i to n report of an allowed request, added
--- to what is there:
+-- What the rules report of an allowed request:
 --   limits            the field RateLimit
 --   tightest, least   the rule that has least left, and how much
 --   delay             microseconds by which the request is to be delayed
-local function report(rules, i, n, limits, tightest, least, delay)
-  if i > n then
-    return limits, tightest, least, delay
-  end
+local limits, tightest, least, delay
+
+local report = each(function(i, rules)
   local rule, backlog = rules[i], limiter.backlog[i]
   if limiter.over[i] then -- a shadow rule
     count(rule.denied)
@@ -113,13 +113,13 @@ local function report(rules, i, n, limits, tightest, least, delay)
       delay = max(delay, gcra.excess(rule, backlog))
     end
   end
-  return report(rules, i + 1, n, limits, tightest, least, delay)
-end
+end)
 
 -- allow(chosen) -> microseconds by which the request is to be delayed. It sets the variables of an allowed request.
 -- chosen: see plan.lua
 local function allow(chosen)
-  local limits, tightest, least, delay = report(chosen.rules, 1, chosen.n, nil, nil, nil, 0)
+  limits, tightest, least, delay = nil, nil, nil, 0
+  report(1, chosen.n, chosen.rules)
   set_variable("sluice_verdict", "allow")
   if tightest then
     set_variable("sluice_rule", tightest.name)
@@ -161,15 +161,15 @@ end
 -- judge(turn) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what its
 -- buckets hold.
 local function judge(turn)
-  local chosen = _M.plan_of(get_method(), ngx_var.uri)
+  local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips
   if chosen.n == 0 then
     return nil
   end
-  limiter.aim(rules, 1, ips, ngx_var.sluice_key)
+  limiter.aim(rules, 1, ips, get_variable("sluice_key"))
   local ok, i, detail, buyer
   if chosen.n > ips then
-    local authorization = ngx_var.http_authorization
+    local authorization = get_variable("http_authorization")
     buyer = authorization and token.cached(authorization, ngx_now())
     if not buyer then
       ok, i, detail = limiter.peek(rules, ips)
@@ -211,7 +211,7 @@ end
 
 function _M.run()
   -- Requests with a chunked body have a location of their own, see snippets/server.conf.
-  if ngx_var.http_transfer_encoding and not is_internal() then
+  if get_variable("http_transfer_encoding") and not is_internal() then
     return ngx.exec("@chunked")
   end
   local turn = refusal_cache.enter()
@@ -219,9 +219,9 @@ function _M.run()
   if not chosen then
     return
   end
-  local delay = allow(chosen)
-  if delay > 0 then
-    ngx.sleep(delay / 1000000)
+  local wait = allow(chosen)
+  if wait > 0 then
+    ngx.sleep(wait / 1000000)
     refusal_cache.delayed()
   end
 end

@@ -89,6 +89,23 @@ local function judge_closely(headers, text)
   end
 end
 
+-- has_empty(headers) -> whether a header has no value. A line without a colon is such a header for nginx, and in the
+-- text a colon may stand in the place of its line feed.
+local function has_empty(headers)
+  for _, values in pairs(headers) do
+    if values == "" then
+      return true
+    elseif type(values) == "table" then
+      for _, value in ipairs(values) do
+        if value == "" then
+          return true
+        end
+      end
+    end
+  end
+  return false
+end
+
 -- drop_aliases(headers): removes headers that nginx would take for one of those above, because it reads an
 -- underscore as a hyphen. The Go gateway does not read them either.
 local function drop_aliases(headers)
@@ -137,7 +154,7 @@ function _M.read(request)
   if (text and #text or unpacked(headers, request)) > MAX_HEAD then
     return nil, "too_large"
   end
-  if not text or not re_find(text, WELL_FORMED, "jo") then
+  if not text or not re_find(text, WELL_FORMED, "jo") or has_empty(headers) then
     local fault = judge_closely(headers, text)
     if fault then
       return nil, fault

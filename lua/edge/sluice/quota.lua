@@ -37,7 +37,7 @@ local number = keeper(function(n) return ("%.0f"):format(n) end)
 _M.number = number
 
 local function seconds(us)
-  return max(1, ceil(us / SECOND))
+  return (max(1, ceil(us / SECOND)))
 end
 
 -- prepare(rule): call it once for each rule, before the other functions

@@ -11,7 +11,7 @@ local clock = require "sluice.clock"
 local count = require("sluice.count").add
 local records = require "sluice.refusal_cache.record"
 local sale_hint = require "sluice.refusal_cache.sale_hint"
-local subject = require "sluice.refusal_cache.subject"
+local subject = require("sluice.accel").select("subject", "sluice.refusal_cache.subject")
 
 local ngx = ngx
 local ngx_var = ngx.var
@@ -52,17 +52,6 @@ local function is_plain(path, line)
     return false
   end
   return #line == #target + AROUND
-end
-
--- sum_of_token(headers) -> see subject.lua
-local function sum_of_token(headers)
-  local authorization, raw = headers.authorization, headers.token
-  if authorization and authorization ~= "" then
-    return subject.sum_of(authorization)
-  elseif raw and raw ~= "" then
-    return subject.sum(raw)
-  end
-  return false
 end
 
 -- may_hold(list, sum) -> whether this buyer may be in the bypass list; without a list there are no holders
@@ -125,7 +114,7 @@ function _M.judge(path, line, headers, sound)
   end
   local sum
   if list or now >= record.renew then
-    sum = sum_of_token(headers)
+    sum = subject.of(headers)
     if may_hold(list, sum) then
       return now
     end

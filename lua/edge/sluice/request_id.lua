@@ -78,7 +78,7 @@ end
 
 -- next() -> the next id as a string
 function _M.next()
-  return ffi_string(_M.write_next(), SIZE)
+  return (ffi_string(_M.write_next(), SIZE))
 end
 
 -- wrap(n): sets the counter n ids before it wraps, for tests

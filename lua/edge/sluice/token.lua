@@ -4,19 +4,15 @@
 
 local base64url = require "sluice.token.base64url"
 local cache = require "sluice.token.cache"
-local claims = require("sluice.accel").select("claims", "sluice.token.claims")
-local hmac = require "sluice.token.hmac"
 local json = require "sluice.json"
+local jws = require("sluice.accel").select("jws", "sluice.token.jws")
 local keys = require "sluice.token.keys"
-local public = require "sluice.token.public"
 
-local find, match, sub, byte, lower = string.find, string.match, string.sub, string.byte, string.lower
-local decode, encode = base64url.decode, base64url.encode
+local match, sub, byte, lower = string.match, string.sub, string.byte, string.lower
+local decode = base64url.decode
 local type = type
 
 local SPACE, BEARER = 32, 6 -- the letters of "Bearer"
-
-local MAX_TOKEN = 4096
 
 -- Members of a header that would change how a token is read, or that bring a key.
 local REFUSED = { "crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u" }
@@ -56,17 +52,6 @@ function _M.init(secret, path)
   local by
   by, err = keys.set(secret, list)
   _M.use(by or error(err, 0))
-end
-
--- signed(key, text, signature) -> whether the signature, in base64url, is this key's. Of an HMAC the texts are compared
--- and not the bytes: only the canonical spelling is accepted.
-local function signed(key, text, signature)
-  if key.hmac then
-    local mac = hmac.sum(key.hmac, text)
-    return mac ~= nil and hmac.equal(encode(mac), signature)
-  end
-  local bytes = decode(signature)
-  return bytes ~= nil and public.verify(key, text, bytes)
 end
 
 -- key_for(segment) -> the key that the first segment of a token names; or nil, err
@@ -111,15 +96,10 @@ end
 
 -- check(raw, now) -> subject, expiry; or nil, err
 local function check(raw, now)
-  if #raw > MAX_TOKEN then
-    return nil, "longer than " .. MAX_TOKEN .. " bytes"
+  local header, err = jws.open(raw)
+  if not header then
+    return nil, err
   end
-  local first = find(raw, ".", 1, true)
-  local second = first and find(raw, ".", first + 1, true)
-  if not second or find(raw, ".", second + 1, true) then
-    return nil, "not three segments"
-  end
-  local header = sub(raw, 1, first - 1)
   local key = known_headers[header]
   local known = key
   if not known then
@@ -129,17 +109,13 @@ local function check(raw, now)
       return nil, "header: " .. fault
     end
   end
-  if not signed(key, sub(raw, 1, second - 1), sub(raw, second + 1)) then
+  if not jws.is_signed(key) then
     return nil, "signature"
   end
   if not known then
     remember_header(header, key)
   end
-  local text = decode(sub(raw, first + 1, second - 1))
-  if not text then
-    return nil, "not base64url"
-  end
-  local subject, expiry, from = claims.read(text)
+  local subject, expiry, from = jws.claims()
   if not subject then
     return nil, expiry
   end
@@ -181,9 +157,9 @@ function _M.from_headers(authorization, token)
   if authorization and authorization ~= "" then
     if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then
       if byte(authorization, 8) ~= SPACE then
-        return sub(authorization, 8)
+        return (sub(authorization, 8))
       end
-      return match(authorization, "^ *(.*)", 8)
+      return (match(authorization, "^ *(.*)", 8))
     end
     return nil
   end

@@ -1,8 +1,13 @@
--- Sets variables of the current request.
+-- Reads and sets variables of the current request.
 
 local ngx_var = ngx.var
 
 local _M = {}
+
+-- get(name) -> the text, or nil
+function _M.get(name)
+  return ngx_var[name]
+end
 
 -- set(name, text): text must stay referenced for as long as the worker lives, for the accelerator of this module
 function _M.set(name, text)

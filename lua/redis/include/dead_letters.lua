@@ -53,6 +53,20 @@ local function encode_letter(letter, now)
   return cjson.encode(letter)
 end
 
+-- find_letter returns the letter of an order in this state; or nil, and 0 if the order has no letter or -1 if the
+-- letter has another state.
+local function find_letter(letters, id, state)
+  local text = redis.call('HGET', letters, id)
+  if not text then
+    return nil, 0
+  end
+  local letter = cjson.decode(text)
+  if letter.state ~= state then
+    return nil, -1
+  end
+  return letter
+end
+
 -- check_letter_types fails, before anything is written, if a key has the wrong type.
 local function check_letter_types(dead, letters, index)
   redis.call('ZCARD', dead)

@@ -8,3 +8,14 @@ local function push_front(ready, messages)
   end
   redis.call('RPUSH', ready, unpack(front))
 end
+
+-- requeue puts messages, which may be empty, before all others and wakes a worker. token is the length of wake.
+local function requeue(ready, wake, token, messages)
+  if #messages == 0 then
+    return
+  end
+  push_front(ready, messages)
+  if token == 0 then
+    redis.call('LPUSH', wake, '1')
+  end
+end

@@ -47,11 +47,11 @@ local _M = {}
 
 -- add(a, b) -> the low 32 bits of the sum
 local function add(a, b)
-  return tobit(a + 0LL + b)
+  return (tobit(a + 0LL + b))
 end
 
 local function sub(a, b)
-  return tobit(a + 0LL - b)
+  return (tobit(a + 0LL - b))
 end
 
 -- mix(a, b, c) -> three words, each of which depends on all three

@@ -1,4 +1,4 @@
--- Accelerator: reads claims of the plainest form, for which sluice/json.lua takes about twenty times as long: members
+-- Reads claims of the plainest form for accel/jws.lua, for which sluice/json.lua takes about twenty times as long: members
 -- of printable ASCII without spaces between them and without escapes, fractions or signs; the values are texts or whole
 -- numbers. json.lua reads the same from them (TestPlainClaimsAreReadAsByStrictReader), as does internal/token/plain.go.
 -- All other claims are left to the plain module, sluice/token/claims.lua.
@@ -20,7 +20,7 @@ long long sluice_strtoll(const unsigned char *text, void *rest, int base) __asm_
 
 local QUOTE, COMMA, COLON, OPEN, CLOSE, ZERO = 34, 44, 58, 123, 125, 48
 local MAX_DIGITS = 11
-local MAX_TEXT = 4096 -- bytes of a token, see sluice/token.lua
+local MAX_TEXT = 4096 -- bytes of a token, see sluice/token/jws.lua
 local DIGITS = "0123456789"
 
 -- What ends a text of the plainest form: its quote, and each byte that is not printable ASCII or begins an escape.
@@ -42,7 +42,7 @@ local SUB, EXP, NBF, IAT = name "sub", name "exp", name "nbf", name "iat"
 
 local memory = ffi.new("unsigned char[?]", MAX_TEXT + 1) -- with room for a zero behind the text
 
-local _M = {}
+local _M = { memory = memory }
 
 -- The claims read so far, and the names of up to four other members: iss, aud, jti and one more.
 local subject, expiry, from, issued
@@ -140,7 +140,7 @@ local function next_member(bytes, at)
   return at
 end
 
--- claims(n) -> sub, exp, nbf or nil; or nothing when they are not of this form. They are in `memory`, n bytes.
+-- claims(n) -> sub, exp, nbf or nil; or nil: they are not of this form. They are n bytes of `memory`.
 local function claims(n)
   local bytes = memory
   bytes[n] = 0
@@ -165,20 +165,16 @@ local function claims(n)
   return subject, expiry, from
 end
 
--- read(text) -> see sluice/token/claims.lua
-function _M.read(text)
-  local n = #text
-  if n > 0 and n <= MAX_TEXT then
-    copy(memory, text, n)
-    local sub, exp, nbf = claims(n)
-    if sub and sub ~= "" and #sub <= plain.MAX_SUBJECT then
-      return sub, exp, nbf
-    end
+-- read(n) -> sub, exp, nbf or nil; or nil: the plain module decides. The claims are n bytes of `memory`, fewer than
+-- MAX_TEXT.
+function _M.read(n)
+  local sub, exp, nbf = claims(n)
+  if sub and sub ~= "" and #sub <= plain.MAX_SUBJECT then
+    return sub, exp, nbf
   end
-  return plain.read(text)
 end
 
--- plainly(text) -> sub, exp, nbf; or nil: it is left to the plain module. For tests.
+-- plainly(text) -> what read returns for a text, also for names that are empty or too long. For tests.
 function _M.plainly(text)
   copy(memory, text, #text)
   return claims(#text)

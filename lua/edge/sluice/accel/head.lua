@@ -10,6 +10,7 @@
 
 local base = require "resty.core.base"
 local bit = require "bit"
+local each = require("sluice.accel").select("each", "sluice.each")
 local ffi = require "ffi"
 local plain = require "sluice.head"
 require "resty.core.request" -- declares the functions of C below
@@ -106,7 +107,7 @@ local headers = setmetatable({}, { __index = function(_, name)
   end
 end })
 
-_M.headers = headers
+_M.headers, _M.seen = headers, seen
 
 -- mark_at(at, length) -> the bit of the name there, or 0; nil: it is not a name, or has an underscore
 local function mark_at(at, length)
@@ -156,14 +157,12 @@ local function line(i, at)
   return text + size + 2
 end
 
--- walk(i, n, at) -> where the lines from i to n end; or nil. A tail call, because LuaJIT does not compile loops that
--- end after few iterations.
-local function walk(i, n, at)
-  if i == n or not at then
-    return at
-  end
-  return walk(i + 1, n, line(i, at))
-end
+-- walk(0, n - 1) -> true: a line is left to the plain module; or nil, and `after` is where the last line ends
+local after
+local walk = each(function(i)
+  after = line(i, after)
+  return not after or nil
+end, MAX_LINES)
 
 -- look(r, size) -> what is in the head, in the fields of sluice_head_t, until the next call; or nil: it is left to the
 -- plain module. size: bytes of the request line, of HTTP/1
@@ -175,14 +174,14 @@ function _M.look(r, size)
   get_headers(r, lines, n, 1)
   seen.authorization, seen.forwarded, seen.host, seen.token, seen.body, seen.names = nil, nil, nil, nil, nil, 0
   local first = lines[0].key.data
-  local at = walk(0, n, first)
-  if not at then
+  after = first
+  if walk(0, n - 1) then
     return nil
   end
   -- The last line must end in CRLF too: a space behind it would make up for a carriage return that the blank line
   -- lacks.
   local length = tonumber(ngx_var.request_length)
-  if at[-1] ~= LINE_FEED or at - first + size + 4 ~= length or length > MAX_HEAD then
+  if after[-1] ~= LINE_FEED or after - first + size + 4 ~= length or length > MAX_HEAD then
     return nil
   end
   return seen

@@ -1,5 +1,5 @@
--- Accelerator: sets variables where nginx keeps them, without a lookup by name and without a copy of the text. Stands
--- in for sluice/variables.lua.
+-- Accelerator: reads and sets variables where nginx keeps them, without a lookup by name, and sets them without a copy
+-- of the text. Stands in for sluice/variables.lua.
 --
 -- It relies on the layout of ngx_variable_value_t, and on this: nginx keeps the variables that its configuration names
 -- in one array for each request, each at the same index. The index of a variable is found when a worker sets it for the
@@ -24,9 +24,10 @@ typedef struct { size_t length; const char *data; } sluice_name_t;
 typedef struct { uint32_t bits; const unsigned char *data; } sluice_value_t;
 sluice_value_t *sluice_variable(void *request, const void *name, uintptr_t hash) __asm__("ngx_http_get_variable");
 sluice_value_t *sluice_indexed(void *request, uintptr_t index) __asm__("ngx_http_get_indexed_variable");
+sluice_value_t *sluice_flushed(void *request, uintptr_t index) __asm__("ngx_http_get_flushed_variable");
 ]]
 
-local find_value, get_value = C.sluice_variable, C.sluice_indexed
+local find_value, get_value, get_flushed = C.sluice_variable, C.sluice_indexed, C.sluice_flushed
 
 -- The bits of a value: 28 of length, then flags.
 local LENGTH, VALID, NOT_FOUND = 0x0fffffff, 0x10000000, 0x40000000
@@ -34,18 +35,27 @@ local LENGTH, VALID, NOT_FOUND = 0x0fffffff, 0x10000000, 0x40000000
 -- A configuration has some hundred variables.
 local MAX_INDEX = 4096
 
-local indexes = {} -- by name; false where a variable is set by name
+local indexes = {} -- by name; false where a variable is used by name
+local keys = {} -- by name: what nginx finds a variable by
 
 local _M = {}
 
--- by_name(r, name) -> the value of a variable
-local function by_name(r, name)
-  local text = ffi.new("sluice_name_t", #name, name)
+local function key_of(name)
   local hash = ffi.new("uintptr_t", 0)
   for i = 1, #name do
     hash = hash * 31 + byte(name, i)
   end
-  return find_value(r, text, hash)
+  return { text = ffi.new("sluice_name_t", #name, name), hash = hash }
+end
+
+-- by_name(r, name) -> the value of a variable
+local function by_name(r, name)
+  local key = keys[name]
+  if not key then
+    key = key_of(name)
+    keys[name] = key
+  end
+  return (find_value(r, key.text, key.hash))
 end
 
 -- index_of_value(r, name, value) -> the index of a variable that by_name has just found; or false
@@ -78,11 +88,11 @@ end
 
 -- find(r, name) -> the value of a variable, an ngx_variable_value_t, or nil where it has none. Its memory is valid
 -- until the request ends.
-function _M.find(r, name)
+local function find(r, name)
   local index = indexes[name]
   local value
   if index then
-    value = get_value(r, index)
+    value = get_flushed(r, index)
   else
     value = by_name(r, name)
     if index == nil then
@@ -94,9 +104,17 @@ function _M.find(r, name)
   end
 end
 
+_M.find = find
+
 -- length(value) -> bytes
 function _M.length(value)
-  return band(value.bits, LENGTH)
+  return (band(value.bits, LENGTH))
+end
+
+-- get(name): see sluice/variables.lua
+function _M.get(name)
+  local value = find(get_request(), name)
+  return value and ffi_string(value.data, band(value.bits, LENGTH)) or nil
 end
 
 -- set_at(r, name, at, n): sets a variable to n bytes of memory that stay valid until the request ends

@@ -87,7 +87,9 @@ local function take_over(self, holder, me)
   local dict, last = self.dict, holder
   while is_dead(last) do
     dict:delete(SPARE)
-    if dict:safe_add(SUCCESSOR .. last, me) then
+    dict:safe_add(SUCCESSOR .. last, me)
+    local winner = dict:get(SUCCESSOR .. last)
+    if winner == me then -- now, or before an error ended an earlier try
       local current = dict:get(ENTRY)
       if current == holder or current == last then
         dict:set(ENTRY, me)
@@ -95,12 +97,11 @@ local function take_over(self, holder, me)
         return true
       end
       return false
-    end
-    last = dict:get(SUCCESSOR .. last)
-    if not last then -- no room
+    elseif not winner then -- no room
       dict:flush_expired()
       return false
     end
+    last = winner
   end
   return false
 end

@@ -6,12 +6,10 @@
 --
 -- All buckets are read, judged and written under one lock, so a refusal by any rule takes nothing from the others. When
 -- there is no room for a new bucket, the request is refused, unless the rule has on_error = "allow".
---
--- Most requests have one rule or two. Steps over all rules are written as tail calls: LuaJIT does not compile loops
--- that end after one iteration.
 
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
+local each = require("sluice.accel").select("each", "sluice.each")
 local gcra = require "sluice.limit.gcra"
 local store = require("sluice.accel").select("store", "sluice.limit.store")
 
@@ -42,61 +40,52 @@ function _M.prepare(rule)
   store.prepare(rule)
 end
 
+local aim = each(function(i, rules, client)
+  buckets[i] = bucket_of(rules[i], client)
+end)
+
 -- aim(rules, from, to, client): the rules at these positions mean the buckets of this client until the next call.
 -- client: a string, an address or a buyer
 function _M.aim(rules, from, to, client)
-  if from <= to then
-    buckets[from] = bucket_of(rules[from], client)
-    return _M.aim(rules, from + 1, to, client)
-  end
+  aim(from, to, rules, client)
 end
 
--- judge(rules, i, n, now) -> true; or false, i, wait: the first rule from i to n that refuses, for another `wait`
--- microseconds
-local function judge(rules, i, n, now)
-  if i > n then
-    return true
-  end
+-- judge(from, to, rules, now) -> i, wait: the first rule from `from` to `to` that refuses, for another `wait`
+-- microseconds; or nil
+local judge = each(function(i, rules, now)
   local rule = rules[i]
   local tat, frac = read(buckets[i])
   local allowed, level = decide(rule, now, tat, frac)
   backlog[i], over[i], is_new[i] = level, not allowed, not tat
   any_new = any_new or not tat
   if not allowed and not rule.shadow then
-    return false, i, wait_of(rule, level)
+    return i, wait_of(rule, level)
   end
-  return judge(rules, i + 1, n, now)
-end
+end)
 
--- make_room(rules, i, n, now) -> true: all writes of this turn will succeed; or nil, i, err. It comes before the first
--- write, so that no write has to be undone.
-local function make_room(rules, i, n, now)
-  if i > n then
-    return true
+-- make_room(1, n, rules, now) -> nil: all writes of this turn will succeed; or i, err. It comes before the first write,
+-- so that no write has to be undone.
+local make_room = each(function(i, rules, now)
+  if over[i] then
+    return nil
   end
-  if not over[i] then
-    local ok, err = reserve(buckets[i], now, is_new[i])
-    if not ok then
-      count(rules[i].failed)
-      if not rules[i].lenient then
-        return nil, i, err
-      end
-      backlog[i] = false
+  local ok, err = reserve(buckets[i], now, is_new[i])
+  if not ok then
+    count(rules[i].failed)
+    if not rules[i].lenient then
+      return i, err
     end
+    backlog[i] = false
   end
-  return make_room(rules, i + 1, n, now)
-end
+end)
 
--- take(rules, i, n, now): the buckets take the request
-local function take(rules, i, n, now)
-  if i <= n then
-    local rule, level = rules[i], backlog[i]
-    if level and not over[i] then
-      write(buckets[i], rule, now, level, state_of(rule, now, level))
-    end
-    return take(rules, i + 1, n, now)
+-- take(1, n, rules, now): the buckets take the request
+local take = each(function(i, rules, now)
+  local rule, level = rules[i], backlog[i]
+  if level and not over[i] then
+    write(buckets[i], rule, now, level, state_of(rule, now, level))
   end
-end
+end)
 
 -- unavailable(rules, n, err) -> what admit returns when the lock cannot be had
 local function unavailable(rules, n, err)
@@ -122,12 +111,14 @@ function _M.admit(rules, n)
     return unavailable(rules, n, err)
   end
   any_new = false
-  local ok, i, detail = judge(rules, 1, n, now)
+  local i, detail = judge(1, n, rules, now)
+  local ok = not i
   if ok and any_new then
-    ok, i, detail = make_room(rules, 1, n, now)
+    i, detail = make_room(1, n, rules, now)
+    ok = not i or nil
   end
   if ok then
-    take(rules, 1, n, now)
+    take(1, n, rules, now)
   end
   leave()
   return ok, i, detail
@@ -136,25 +127,25 @@ end
 -- peek(rules, n) -> true; or false, i, wait: rule i refuses now. It takes nothing and needs no lock: it refuses a flood
 -- before anything expensive is done for it. After true, admit may still refuse.
 function _M.peek(rules, n)
-  local ok, i, wait = judge(rules, 1, n, now_us())
-  if not ok and not is_current(buckets[i]) then
+  local i, wait = judge(1, n, rules, now_us())
+  if not i or not is_current(buckets[i]) then
     return true
   end
-  return ok, i, wait
+  return false, i, wait
 end
+
+local refused = each(function(i, rules, client)
+  local rule = rules[i]
+  local wait = not rule.shadow and refuses(rule, client)
+  if wait then
+    return i, wait
+  end
+end)
 
 -- refuses(rules, from, to, client) -> i, wait: the first of these rules that refuses this client now; or nil. It needs
 -- no lock and counts nothing. After nil, admit may still refuse.
 function _M.refuses(rules, from, to, client)
-  if from > to then
-    return nil
-  end
-  local rule = rules[from]
-  local wait = not rule.shadow and refuses(rule, client)
-  if wait then
-    return from, wait
-  end
-  return _M.refuses(rules, from + 1, to, client)
+  return refused(from, to, rules, client)
 end
 
 -- live() -> how many buckets hold something, and for how many there is room; both are estimates

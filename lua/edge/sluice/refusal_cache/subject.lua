@@ -8,12 +8,12 @@ local crc32 = ngx.crc32_long
 local decode = base64url.decode
 local byte, find, lower, sub = string.byte, string.find, string.lower, string.sub
 
-local MAX_TOKEN = 4096 -- bytes, see token.lua
+local MAX_TOKEN = 4096 -- bytes, see token/jws.lua
 local FIRST = '{"sub":"' -- how nearly all claims begin
 local SPACE = 32
 local BEARER = 6 -- letters
 
-local _M = {}
+local _M = { MAX_TOKEN = MAX_TOKEN }
 
 -- searched(claims) -> as sum, for claims in which the name may be anywhere and in any case
 local function searched(claims)
@@ -58,7 +58,7 @@ function _M.sum(raw)
 end
 
 -- sum_of(authorization) -> the same for the token in a header Authorization, see token.from_headers
-function _M.sum_of(authorization)
+local function sum_of(authorization)
   if byte(authorization, BEARER + 1) ~= SPACE or lower(sub(authorization, 1, BEARER)) ~= "bearer" then
     return false
   end
@@ -67,6 +67,17 @@ function _M.sum_of(authorization)
     from = from + 1
   end
   return _M.sum(sub(authorization, from))
+end
+
+-- of(headers) -> the same for the token of a request. headers: see head.lua
+function _M.of(headers)
+  local authorization, raw = headers.authorization, headers.token
+  if authorization and authorization ~= "" then
+    return sum_of(authorization)
+  elseif raw and raw ~= "" then
+    return _M.sum(raw)
+  end
+  return false
 end
 
 return _M

@@ -11,7 +11,7 @@ const void *sluice_EVP_sha256(void) __asm__("EVP_sha256");
 void *sluice_HMAC_CTX_new(void) __asm__("HMAC_CTX_new");
 void sluice_HMAC_CTX_free(void *ctx) __asm__("HMAC_CTX_free");
 int sluice_HMAC_Init_ex(void *ctx, const void *key, int length, const void *md, void *engine) __asm__("HMAC_Init_ex");
-int sluice_HMAC_Update(void *ctx, const char *data, size_t length) __asm__("HMAC_Update");
+int sluice_HMAC_Update(void *ctx, const void *data, size_t length) __asm__("HMAC_Update");
 int sluice_HMAC_Final(void *ctx, unsigned char *out, unsigned int *out_length) __asm__("HMAC_Final");
 int sluice_CRYPTO_memcmp(const void *a, const void *b, size_t length) __asm__("CRYPTO_memcmp");
 void *sluice_EVP_PKEY_new_raw_public_key(int type, void *engine, const unsigned char *key, size_t length)

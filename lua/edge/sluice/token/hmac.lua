@@ -6,12 +6,12 @@ local ffi = require "ffi"
 
 local ffi_string = ffi.string
 
-local BYTES = 32
+local SIZE = 32 -- bytes
 
-local mac = ffi.new("unsigned char[?]", BYTES)
+local mac = ffi.new("unsigned char[?]", SIZE)
 local length = ffi.new("unsigned int[1]")
 
-local _M = {}
+local _M = { SIZE = SIZE }
 
 -- new(secret) -> context. A context made in the master is copied to each worker by the fork.
 function _M.new(secret)
@@ -22,12 +22,18 @@ function _M.new(secret)
   return ctx
 end
 
--- sum(ctx, text) -> the 32 bytes of the MAC over the text; or nil
-function _M.sum(ctx, text)
-  if crypto.sluice_HMAC_Init_ex(ctx, nil, 0, nil, nil) == 1 and crypto.sluice_HMAC_Update(ctx, text, #text) == 1
-    and crypto.sluice_HMAC_Final(ctx, mac, length) == 1 and length[0] == BYTES then
-    return ffi_string(mac, BYTES)
+-- compute(ctx, text, n) -> the MAC over n bytes: SIZE bytes of memory, until the next call; or nil
+function _M.compute(ctx, text, n)
+  if crypto.sluice_HMAC_Init_ex(ctx, nil, 0, nil, nil) == 1 and crypto.sluice_HMAC_Update(ctx, text, n) == 1
+    and crypto.sluice_HMAC_Final(ctx, mac, length) == 1 and length[0] == SIZE then
+    return mac
   end
+end
+
+-- sum(ctx, text) -> the MAC over a text, SIZE bytes; or nil
+function _M.sum(ctx, text)
+  local bytes = _M.compute(ctx, text, #text)
+  return bytes and ffi_string(bytes, SIZE)
 end
 
 -- equal(a, b): compares two strings in a time that does not depend on where they differ

@@ -1,0 +1,152 @@
+package adminhttp
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
+)
+
+// request is an authenticated request. Its methods read one part each and return the zero value if the part is
+// invalid; err is the first such error. What they return does not share memory with the connection.
+type request struct {
+	*fiber.Ctx
+	actor string
+	err   error
+}
+
+// handler returns the body of the response, which is ignored after an error. The status is 200 unless the handler
+// sets another. ctx does not end when the client disconnects.
+type handler func(ctx context.Context, r *request) (body any, err error)
+
+func (h *handlers) get(path string, answer handler) { h.handle(fiber.MethodGet, path, answer) }
+
+func (h *handlers) post(path string, answer handler) { h.handle(fiber.MethodPost, path, answer) }
+
+func (h *handlers) handle(method, path string, answer handler) {
+	h.handleRaw(method, path, func(c *fiber.Ctx, from caller) error {
+		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		defer cancel()
+		body, err := answer(ctx, &request{Ctx: c, actor: from.actor})
+		if err != nil {
+			return err
+		}
+		return httpserver.SendJSON(c, c.Context().Response.StatusCode(), body)
+	})
+}
+
+// handleRaw registers a route that needs the admin token, or a session that began with it, and sends its own response.
+func (h *handlers) handleRaw(method, path string, answer func(c *fiber.Ctx, from caller) error) {
+	h.handlePublic(method, path, func(c *fiber.Ctx) error {
+		from, err := h.authenticate(c)
+		if err != nil {
+			return err
+		}
+		return answer(c, from)
+	})
+}
+
+// handlePublic registers a route without authentication.
+func (h *handlers) handlePublic(method, path string, answer fiber.Handler) {
+	h.Handle(method, path, func(c *fiber.Ctx) error {
+		if h.tokenInURL(c.Context()) {
+			return errTokenInURL
+		}
+		return answer(c)
+	})
+}
+
+func (r *request) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// saleID returns the sale of the path.
+func (r *request) saleID() string {
+	id, err := httpserver.SaleParam(r.Ctx)
+	r.fail(err)
+	return id
+}
+
+// orderID returns the order of the path.
+func (r *request) orderID() sale.OrderID {
+	id, err := httpserver.OrderParam(r.Ctx)
+	r.fail(err)
+	return id
+}
+
+// param returns a part of the path, or "" if it cannot be unescaped.
+func (r *request) param(name string) string {
+	text, err := url.PathUnescape(r.Params(name))
+	if err != nil {
+		return ""
+	}
+	return strings.Clone(text)
+}
+
+// reason returns the field "reason" of a body without other fields.
+func (r *request) reason() string {
+	body := r.object()
+	reason := body.Line("reason")
+	_ = r.end(body)
+	return reason
+}
+
+// object returns the body. Each of its fields is taken once; end follows the last one.
+func (r *request) object() *httpserver.Object {
+	body, err := httpserver.ReadObject(r.Ctx)
+	if err != nil {
+		r.fail(err)
+		body, _ = httpserver.ParseObject([]byte("{}"))
+	}
+	return body
+}
+
+// end rejects the fields of a body that were not taken, and returns the error of the request.
+func (r *request) end(body *httpserver.Object) error {
+	body.RejectUnknown()
+	r.fail(body.Err())
+	return r.err
+}
+
+// created sets the status 201 and the path of what was created.
+func (r *request) created(path string) {
+	r.Status(fiber.StatusCreated).Set(fiber.HeaderLocation, path)
+}
+
+// bodies converts the items of a list. Without items it returns an empty slice, which JSON encodes as [].
+func bodies[T, B any](items []T, body func(T) B) []B {
+	list := make([]B, len(items))
+	for i, item := range items {
+		list[i] = body(item)
+	}
+	return list
+}
+
+// page returns one page of a list under its name. If it has limit items, more may follow: next then returns their
+// cursor.
+func page[B any](name string, items []B, limit int, next func(last B) any) map[string]any {
+	if items == nil {
+		items = []B{}
+	}
+	found := map[string]any{name: items}
+	if len(items) == limit {
+		found["next"] = next(items[limit-1])
+	}
+	return found
+}
+
+// optionalTime returns t in UTC, or nil if it is zero.
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,34 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Unavailable reports whether err is a network error (a timeout, a refused or broken connection) or an answer of
+// Redis that is temporary. A cancellation by the caller is neither.
+func Unavailable(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return true
+	}
+	for _, is := range []func(error) bool{
+		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsOOMError, redis.IsMasterDownError, redis.IsClusterDownError,
+		redis.IsTryAgainError, redis.IsNoReplicasError, redis.IsMaxClientsError,
+	} {
+		if is(err) {
+			return true
+		}
+	}
+	return slices.ContainsFunc([]string{
+		"BUSY ", "MISCONF",
+		"HELD",      // a script found the shard being rebuilt
+		"UNBLOCKED", // a blocking call on a master that became a replica
+	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}

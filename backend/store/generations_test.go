@@ -1,0 +1,187 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+)
+
+func (e *env) begin(t *testing.T) int64 {
+	t.Helper()
+	fence, err := e.NextFence(e.ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.BeginGeneration(e.ctx, fence); err != nil {
+		t.Fatal(err)
+	}
+	return fence
+}
+
+// Fences are unique, also after the database was restored from a backup.
+func TestFencesAreUnique(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		var last int64
+		for _, above := range []int64{0, 1000, 3, 0, 1001, 1 << 40} {
+			n, err := e.NextFence(e.ctx, above)
+			if err != nil || n <= last || n <= above {
+				t.Fatalf("after %d, above %d: %d, %v", last, above, n, err)
+			}
+			last = n
+		}
+		if last != 1<<40+1 {
+			t.Errorf("the last fence is %d: numbers were skipped", last)
+		}
+	})
+}
+
+func TestWriteRejectsOlderGeneration(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 100)
+		older := e.begin(t)
+		batch := storetest.Orders("s", 3)
+		current := e.begin(t)
+		if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) ||
+			errors.Is(err, store.ErrRejected) {
+			t.Fatalf("orders of an older generation: got %v, want ErrStale", err)
+		}
+		e.wantRows(t, "s", 0)
+		if err := e.Write(store.WithGeneration(e.ctx, current), batch); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) {
+			t.Fatalf("stored orders at an older generation: got %v, want ErrStale", err)
+		}
+		e.write(t, storetest.Orders("s", 2)...) // without a generation
+		e.wantRows(t, "s", 5)
+		if err := e.BeginGeneration(e.ctx, older); !errors.Is(err, store.ErrStale) {
+			t.Fatalf("an older fence: got %v, want ErrStale", err)
+		}
+		if now, err := e.Generation(e.ctx); err != nil || now != current {
+			t.Fatalf("generation %d, %v; want %d", now, err, current)
+		}
+	})
+}
+
+func TestCancelDeadRejectsOlderGeneration(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 10)
+		older := e.begin(t)
+		dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
+		current := e.begin(t)
+		cancel := func(generation int64) (bool, error) {
+			return e.CancelDead(store.WithGeneration(e.ctx, generation), dead, "admin", "test")
+		}
+		if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
+			t.Fatalf("older generation: got %v, want ErrStale", err)
+		}
+		log, err := e.Log(e.ctx, store.LogQuery{Limit: 1})
+		if err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
+			t.Errorf("the rejected call is in the admin log: %+v, %v", log, err)
+		}
+		e.write(t, dead.Order) // it is not settled
+		e.wantRows(t, "s", 1)
+		dead.Order = storetest.Order("s", "bob")
+		for range 2 {
+			if wasRow, err := cancel(current); err != nil || wasRow {
+				t.Fatalf("current generation: %v, %v", wasRow, err)
+			}
+		}
+		if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
+			t.Fatalf("second call at an older generation: got %v, want ErrStale", err)
+		}
+	})
+}
+
+// After BeginGeneration no write of an older generation adds a row.
+func TestBeginGenerationEndsOlderWrites(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 1_000_000)
+		const writers, rounds = 4, 5
+		for round := range rounds {
+			now, err := e.Generation(e.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now = max(now, e.begin(t))
+			var wg sync.WaitGroup
+			writing := make(chan struct{}, 1000)
+			for range writers {
+				wg.Go(func() {
+					for {
+						err := e.Write(store.WithGeneration(e.ctx, now), storetest.Orders("s", 20))
+						if errors.Is(err, store.ErrStale) {
+							return
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						writing <- struct{}{}
+					}
+				})
+			}
+			for range writers * 3 {
+				<-writing
+			}
+			e.begin(t)
+			before, err := e.Count(e.ctx, "s", store.Always, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			after, err := e.Count(e.ctx, "s", store.Always, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before.Rows != after.Rows {
+				t.Fatalf("round %d: %d rows after BeginGeneration, %d later", round, before.Rows, after.Rows)
+			}
+		}
+	})
+}
+
+func TestLastLogReturnsReasonOfPause(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 1)
+		if _, err := e.LastLog(e.ctx, "s", "sale.pause", "sale.resume"); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("before any change: %v", err)
+		}
+		for i, to := range []sale.Switch{sale.Paused, sale.On, sale.Paused} {
+			ctx := store.WithReason(store.WithActor(e.ctx, "audit"), fmt.Sprint("reason ", i))
+			if _, err := e.SetSwitch(ctx, "s", to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := e.LastLog(e.ctx, "s", "sale.pause", "sale.resume")
+		if err != nil || last.Action != "sale.pause" || last.Actor != "audit" || last.Detail != "version 4: reason 2" {
+			t.Fatalf("the last entry is %+v, %v", last, err)
+		}
+	})
+}
+
+// The first call sets the number of shards.
+func TestClaimShardsKeepsTheFirstNumber(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		for _, want := range []int{4, 4, 1, 8} {
+			if have, err := e.ClaimShards(e.ctx, want); err != nil || have != 4 {
+				t.Errorf("claim of %d shards after one of 4 returned %d, %v", want, have, err)
+			}
+		}
+	})
+}
+
+// A database that was used before the number was recorded has one shard.
+func TestClaimShardsOfOlderDatabase(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.begin(t)
+		if have, err := e.ClaimShards(e.ctx, 4); err != nil || have != 1 {
+			t.Errorf("after a rebuild without a recorded number: %d shards, %v; want 1", have, err)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sluice/client"
+)
+
+// adminClient calls the admin API of a running sluice.
+type adminClient struct {
+	p            *program
+	server, data string
+	as           string // actor in the admin log; empty: the user of this machine
+	json         bool
+	base         string // address, once connected
+}
+
+// adminCommand makes c the parent of commands that call the admin API, with the flags of o.
+func (o *adminClient) adminCommand(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	o.flags(c.PersistentFlags())
+	for _, sub := range subs {
+		o.completeArgs(sub)
+	}
+	return parent(c, subs...)
+}
+
+// flags declares the flags that all admin commands share.
+func (o *adminClient) flags(set *pflag.FlagSet) {
+	f := &flagSet{FlagSet: set, getenv: o.p.getenv}
+	f.str(&o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
+	f.str(&o.data, "data", envData, defaultData, dataHelp)
+	f.str(&o.as, "as", envAdminName, "", "your name in the admin log (default: your user name on this machine)")
+	f.json(&o.json)
+}
+
+// reasonFlag declares the reason that the admin log keeps.
+func reasonFlag(c *cobra.Command, why *string) {
+	c.Flags().StringVar(why, "reason", "", "reason for the admin log")
+}
+
+func reason(why string) map[string]string { return map[string]string{"reason": why} }
+
+// adminTimeout bounds one call.
+const adminTimeout = 30 * time.Second
+
+// connect returns the admin API that the flags, the environment or the data directory name. Calls are not retried: a
+// person decides that.
+func (o *adminClient) connect() (*client.Admin, error) {
+	d := dataDir(o.data)
+	if o.base = o.server; o.base == "" {
+		s, err := d.server()
+		if err != nil {
+			return nil, usage("no server: set --server, or --data to the directory of a sluice up (none has used %s)", o.data)
+		}
+		o.base = s.Admin
+	}
+	token := o.p.getenv(envAdminToken)
+	if token == "" {
+		var err error
+		token, err = d.read(adminTokenFile)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, usage("no admin token: set %s, or --data to the directory of a sluice up (%s has none)",
+				envAdminToken, o.data)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	actor := o.as
+	if u, err := user.Current(); actor == "" && err == nil {
+		actor = u.Username
+	}
+	c, err := client.NewAdmin(o.base, token, append(once, client.WithTimeout(adminTimeout), client.WithActor(actor))...)
+	if err != nil {
+		return nil, usage("--server %q: want http://host:port", o.base)
+	}
+	return c, nil
+}
+
+// once are the options of calls that are not retried.
+var once = []client.Option{
+	client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"),
+}
+
+// do sends a request and decodes a successful response into out, which may be nil. The detail of a problem becomes the
+// error.
+func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	return explain(o.base, c.Do(ctx, r, out))
+}
+
+func get(path string) client.Request { return client.Request{Method: http.MethodGet, Path: path} }
+
+func post(path string, body any) client.Request {
+	return client.Request{Method: http.MethodPost, Path: path, Body: body}
+}
+
+// adminPath returns the path of a resource of the admin API.
+func adminPath(parts ...string) string {
+	path := "/admin/v1"
+	for _, part := range parts {
+		path += "/" + url.PathEscape(part)
+	}
+	return path
+}
+
+// explain describes the error of a call to the user of a command.
+func explain(base string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if p, refused := errors.AsType[*client.Problem](err); refused {
+		if p.Status == http.StatusBadRequest {
+			return usageError{Err: p}
+		}
+		return p
+	}
+	if lost, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("no answer from %s: is sluice running? (%w)", base, lost.Err)
+	}
+	if errors.Is(err, client.ErrNoResponse) {
+		return fmt.Errorf("%s: %w", base, err)
+	}
+	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)
+}
+
+// each calls do for several names in turn and prints the results. It ends with the first error.
+func (o *adminClient) each(names []string, do func(name string) (became string, err error)) error {
+	type result struct {
+		Name   string `json:"name"`
+		Result string `json:"result"`
+	}
+	results := []result{}
+	var failed error
+	for _, name := range names {
+		became, err := do(name)
+		if err != nil {
+			failed = fmt.Errorf("%s: %w", name, err)
+			break
+		}
+		results = append(results, result{name, became})
+		if !o.json {
+			fmt.Fprintf(o.p.out, "%s %s\n", name, became)
+		}
+	}
+	if o.json {
+		return errors.Join(failed, o.p.printJSON(results))
+	}
+	return failed
+}
+
+// postEach posts body to the path of each name.
+func (o *adminClient) postEach(
+	ctx context.Context, names []string, became string, body any, path func(name string) string,
+) error {
+	return o.each(names, func(name string) (string, error) { return became, o.do(ctx, post(path(name), body), nil) })
+}
+
+// completed are the arguments that the server completes, by their name in a usage line.
+var completed = []struct{ arg, list, name, title string }{
+	{"SALE", "sales", "id", "title"},
+	{"ENDPOINT", "webhooks", "id", "url"},
+	{"GROUP", "groups", "name", "dead"},
+}
+
+// completionTimeout bounds the wait of a shell after Tab.
+const completionTimeout = 2 * time.Second
+
+// completeArgs completes the first argument of a command, or all if its usage repeats it, with names from the server.
+func (o *adminClient) completeArgs(c *cobra.Command) {
+	for _, a := range completed {
+		if !strings.Contains(c.Use, a.arg) {
+			continue
+		}
+		several := strings.Contains(c.Use, a.arg+"...")
+		c.ValidArgsFunction = func(
+			cmd *cobra.Command, args []string, _ string,
+		) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+			defer cancel()
+			answer := listing[map[string]any]{name: a.list}
+			if several || len(args) == 0 {
+				_ = o.do(ctx, get(adminPath(a.list)), &answer) // a shell does not show errors
+			}
+			for _, item := range answer.items {
+				found = append(found, cobra.CompletionWithDesc(fmt.Sprint(item[a.name]), fmt.Sprint(item[a.title])))
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+}
+
+// listing is one page of a list: its items are in the member name.
+type listing[T any] struct {
+	name  string
+	items []T
+	next  string // "" on the last page
+}
+
+// UnmarshalJSON decodes the items and the link to the next page, a string or a positive number.
+func (l *listing[T]) UnmarshalJSON(text []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	if l.next = strings.Trim(string(members["next"]), `"`); l.next == "0" || l.next == "null" {
+		l.next = ""
+	}
+	return json.Unmarshal(members[l.name], &l.items)
+}

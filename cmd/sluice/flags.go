@@ -1,0 +1,331 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"sluice/internal/assemble"
+	"sluice/internal/token"
+	"sluice/nginx"
+)
+
+// The environment. Flags win over it, and it wins over the defaults.
+const (
+	envListen              = "SLUICE_LISTEN"
+	envAdmin               = "SLUICE_ADMIN_LISTEN"
+	envAdminToken          = "SLUICE_ADMIN_TOKEN"
+	envAdminName           = "SLUICE_ADMIN_NAME"
+	envSecret              = "SLUICE_TOKEN_SECRET"
+	envKeys                = "SLUICE_TOKEN_KEYS"
+	envRedis               = "SLUICE_REDIS_URL"
+	envLimitRedis          = "SLUICE_LIMIT_REDIS_URL"
+	envWait                = "SLUICE_REDIS_WAIT"
+	envDatabase            = "SLUICE_DATABASE_URL"
+	envShards              = "SLUICE_SHARDS"
+	envMaxReady            = "SLUICE_MAX_READY"
+	envQueue               = "SLUICE_QUEUE"
+	envJournal             = "SLUICE_JOURNAL"
+	envJournalSync         = "SLUICE_JOURNAL_SYNC"
+	envPolicy              = "SLUICE_POLICY"
+	envData                = "SLUICE_DATA"
+	envUserRate            = "SLUICE_USER_RATE"
+	envUpstream            = "SLUICE_UPSTREAM"
+	envServer              = "SLUICE_SERVER"
+	envPayment             = "SLUICE_PAYMENT_SECRET"
+	envSignIn              = "SLUICE_SIGN_IN"
+	envEdgeMetrics         = "SLUICE_EDGE_METRICS"
+	envPoints              = "SLUICE_POINTS"
+	envAllowPrivate        = "SLUICE_ALLOW_PRIVATE"
+	envWebhookTimeout      = "SLUICE_WEBHOOK_TIMEOUT"
+	envWebPushContact      = "SLUICE_WEB_PUSH_CONTACT"
+	envWebPushAllowPrivate = "SLUICE_WEB_PUSH_ALLOW_PRIVATE"
+	envVAPID               = "SLUICE_VAPID_KEY"
+)
+
+const (
+	defaultListen = "127.0.0.1:8080"
+	defaultAdmin  = "127.0.0.1:8081"
+	defaultData   = ".sluice"
+
+	keysHelp = "JWK Set file of the keys that verify tokens, in addition to the secret or instead of it"
+	dataHelp = "data directory of sluice up"
+)
+
+// problems collects all errors of a command line, so that they are reported together.
+type problems []string
+
+// add adds an error, once.
+func (m *problems) add(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(*m, text) {
+		*m = append(*m, text)
+	}
+}
+
+// check adds an error of a setting, if there is one.
+func (m *problems) check(setting string, err error) {
+	if err != nil {
+		m.add("%s: %v", setting, err)
+	}
+}
+
+func (m problems) err() error {
+	if len(m) == 0 {
+		return nil
+	}
+	return usage("%s", strings.Join(m, "; "))
+}
+
+// flagSet declares the flags of one command, and checks of their values. The checks run before the command.
+type flagSet struct {
+	*pflag.FlagSet
+	getenv func(string) string
+	checks []func(bad *problems)
+}
+
+// flags returns the flags of a command itself, not of its subcommands.
+func (p *program) flags(c *cobra.Command) *flagSet {
+	f := &flagSet{FlagSet: c.Flags(), getenv: p.getenv}
+	c.PreRunE = func(*cobra.Command, []string) error {
+		var bad problems
+		for _, check := range f.checks {
+			check(&bad)
+		}
+		return bad.err()
+	}
+	return f
+}
+
+// check adds a check.
+func (f *flagSet) check(check func(bad *problems)) { f.checks = append(f.checks, check) }
+
+// env returns the value of a variable, and the help of its flag with the variable's name.
+func (f *flagSet) env(name, help string) (value, helpWithName string) {
+	if name == "" {
+		return "", help
+	}
+	return f.getenv(name), help + " [" + name + "]"
+}
+
+// str declares a string with its default from the variable env, if that is not empty.
+func (f *flagSet) str(to *string, name, env, def, help string) {
+	value, help := f.env(env, help)
+	f.StringVar(to, name, cmp.Or(value, def), help)
+}
+
+// list declares a repeatable string, with its default from a variable, separated by commas.
+func (f *flagSet) list(to *[]string, name, env, help string) {
+	value, help := f.env(env, help)
+	f.StringArrayVar(to, name, items(value), help)
+}
+
+// items splits a list at commas.
+func items(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// number declares an integer between two bounds. A value of the variable that is no number is rejected like one that
+// is out of bounds.
+func (f *flagSet) number(to *int, name, env string, def, least, most int, help string) {
+	value, help := f.env(env, help)
+	if value != "" {
+		var err error
+		if def, err = strconv.Atoi(value); err != nil {
+			def = least - 1
+		}
+	}
+	f.IntVar(to, name, def, help)
+	within(f, to, name, least, most)
+}
+
+// duration is number for durations.
+func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most time.Duration, help string) {
+	value, help := f.env(env, help)
+	if value != "" {
+		var err error
+		if def, err = time.ParseDuration(value); err != nil {
+			def = least - 1
+		}
+	}
+	f.DurationVar(to, name, def, help)
+	within(f, to, name, least, most)
+}
+
+// within checks the bounds of a flag. A most of zero is no upper bound.
+func within[T cmp.Ordered](f *flagSet, value *T, name string, least, most T) {
+	var none T
+	f.check(func(bad *problems) {
+		switch {
+		case most == none && *value < least:
+			bad.add("--%s must be at least %v", name, least)
+		case most != none && !(least <= *value && *value <= most): // not a number is not within
+			bad.add("--%s must be between %v and %v", name, least, most)
+		}
+	})
+}
+
+// oneOf declares a string of a few values, which are completed.
+func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help string, values ...string) {
+	f.str(to, name, env, def, help)
+	f.check(func(bad *problems) {
+		if *to != def && !slices.Contains(values, *to) {
+			bad.add("--%s %q: want %s", name, *to, strings.Join(values, " or "))
+		}
+	})
+	fixed := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	if err := c.RegisterFlagCompletionFunc(name, fixed); err != nil {
+		panic(err) // the flag does not exist: a programming error
+	}
+}
+
+// listen declares the address of a listener.
+func (f *flagSet) listen(to *string, name, env, def, help string) {
+	f.str(to, name, env, def, help)
+	f.check(func(bad *problems) {
+		if _, port, err := net.SplitHostPort(*to); err != nil || port == "" {
+			bad.add("--%s %q: want host:port", name, *to)
+		}
+	})
+}
+
+// listen opens a listener for the address that a flag gave.
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, usage("--%s: %w", flag, err)
+	}
+	return ln, nil
+}
+
+func (f *flagSet) json(to *bool) { f.BoolVar(to, "json", false, "print JSON") }
+
+func (f *flagSet) metrics(to *string) {
+	f.StringVar(to, "metrics", "", "address of the Prometheus metrics, host:port (default: no metrics)")
+}
+
+// redis declares the URL of Redis.
+func (f *flagSet) redis(to *string) {
+	f.str(to, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db, or "+
+		"redis://sentinel:26379/db?master_name=NAME")
+	f.check(func(bad *problems) {
+		if *to == "" {
+			bad.add("no Redis: set %s or --redis", envRedis)
+		} else {
+			bad.checkRedis("--redis", *to)
+		}
+	})
+}
+
+func (m *problems) checkRedis(name, raw string) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
+		m.add("%s: want redis://[user:password@]host:port/db", name)
+	}
+}
+
+// database declares the URL of the database.
+func (f *flagSet) database(to *string) {
+	f.str(to, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
+	f.check(func(bad *problems) {
+		if *to == "" {
+			bad.add("no database: set %s or --database", envDatabase)
+		}
+	})
+}
+
+// maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round
+// trip.
+const maxShards = 64
+
+func (f *flagSet) shards(to *int) {
+	f.number(to, "shards", envShards, 1, 1, maxShards,
+		"number of queues; each sale lives in one of them; equal in every process and permanent")
+}
+
+func (f *flagSet) queue(c *cobra.Command, to *string) {
+	f.oneOf(c, to, "queue", envQueue, assemble.DriverList,
+		`structure for new orders in Redis: "list", the faster one, or "stream"; orders in the other are processed too`,
+		assemble.DriverList, assemble.DriverStream)
+}
+
+// edgeFlags are the flags of both edges.
+type edgeFlags struct {
+	listen, tokenKeys, secret string
+	upstreams                 []string
+	perClient                 int
+	proxyProtocol             bool
+	tlsCert, tlsKey           string
+}
+
+// edge declares them. keysRead states when the token keys are read again; spoken are the protocols that a certificate
+// enables.
+func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
+	to.secret = f.getenv(envSecret)
+	f.listen(&to.listen, "listen", envListen, defaultListen, "address to listen on, host:port")
+	f.list(&to.upstreams, "upstream", envUpstream, "a backend, http://host:port; repeatable")
+	f.str(&to.tokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
+	f.number(&to.perClient, "per-client", "", nginx.DefaultPerClient, 1, 65535,
+		"maximum concurrent requests of one client")
+	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
+		"every connection begins with a PROXY header (v1 or v2), used if it comes from the policy's trusted_proxies")
+	f.StringVar(&to.tlsCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
+	f.StringVar(&to.tlsKey, "tls-key", "", "its key, PEM")
+	f.check(func(bad *problems) {
+		if len(to.upstreams) == 0 {
+			bad.add("--upstream is missing: want http://host:port, once for each backend")
+		}
+		for _, raw := range to.upstreams {
+			if u, err := parseOrigin(raw); err != nil || u.Scheme != "http" || u.Port() == "" {
+				bad.add("--upstream %q: want http://host:port", raw)
+			}
+		}
+		bad.checkTokens(to.secret, to.tokenKeys)
+		if (to.tlsCert == "") != (to.tlsKey == "") {
+			bad.add("--tls-cert and --tls-key go together")
+		}
+	})
+}
+
+// parseOrigin parses http://host:port or https://host, without more.
+func parseOrigin(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
+		u.RawQuery != "" || u.User != nil {
+		return nil, fmt.Errorf("%q: want http://host:port", raw)
+	}
+	return u, nil
+}
+
+func (m *problems) checkSecret(secret string) {
+	switch {
+	case secret == "":
+		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one)", envSecret, token.MinSecret)
+	case len(secret) < token.MinSecret:
+		m.add("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
+	}
+}
+
+// checkTokens wants a secret, a valid file of keys, or both, and returns what verifies tokens.
+func (m *problems) checkTokens(secret, keys string) *token.File {
+	switch {
+	case keys == "" && secret == "":
+		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name "+
+			"a file of keys", envSecret, token.MinSecret)
+		return nil
+	case secret != "" && len(secret) < token.MinSecret:
+		m.checkSecret(secret)
+		return nil
+	}
+	file, err := token.Open(keys, secret)
+	m.check("--token-keys", err)
+	return file
+}

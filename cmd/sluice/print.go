@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/client"
+)
+
+// printJSON prints v for programs.
+func (p *program) printJSON(v any) error {
+	e := json.NewEncoder(p.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// show prints v as JSON with --json, else as text.
+func (o *adminClient) show(v any, text func(w io.Writer)) error {
+	if o.json {
+		return o.p.printJSON(v)
+	}
+	text(o.p.out)
+	return nil
+}
+
+// print sends a request, decodes the response into answer and prints it: unchanged with --json, else as text.
+func (o *adminClient) print(ctx context.Context, r client.Request, answer any, text func(w io.Writer)) error {
+	var raw json.RawMessage
+	if err := o.do(ctx, r, &raw); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("the response of %s is not that of a sluice: %w", r.Path, err)
+	}
+	return o.show(raw, text)
+}
+
+// pageFlags select a page of a list.
+type pageFlags struct {
+	after string
+	limit int
+}
+
+func (f *pageFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.after, "after", "", "cursor printed by the previous page")
+	c.Flags().IntVar(&f.limit, "limit", 100, "maximum number of results")
+}
+
+// query returns the query of a page from names and values in turn. Empty values are left out.
+func (f *pageFlags) query(pairs ...string) string {
+	q := url.Values{"limit": {strconv.Itoa(f.limit)}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return "?" + q.Encode()
+}
+
+// printList prints a list of the admin API as a table. Its items are in the member name of the response.
+func printList[T any](
+	ctx context.Context, o *adminClient, path, name, head string, cells func(item T) []any,
+) error {
+	answer := listing[T]{name: name}
+	return o.print(ctx, get(path), &answer, func(w io.Writer) {
+		table(w, head, answer.items, cells)
+		if answer.next != "" {
+			fmt.Fprintf(w, "more: --after %s\n", answer.next)
+		}
+	})
+}
+
+// table prints items below a head with columns separated by tabs.
+func table[T any](w io.Writer, head string, items []T, cells func(item T) []any) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, head)
+	for _, item := range items {
+		var row []string
+		for _, v := range cells(item) {
+			row = append(row, visible(cell(v))) // as it will be shown, so that columns stay in line
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	t.Flush()
+}
+
+// fields prints names and values in turn, a line each. Empty values are left out.
+func fields(w io.Writer, pairs ...any) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if text := cell(pairs[i+1]); text != "" {
+			fmt.Fprintf(t, "%s\t%s\n", pairs[i], visible(text))
+		}
+	}
+	t.Flush()
+}
+
+// seconds is a duration of the admin API; it prints as 1m30s.
+type seconds float64
+
+func (s seconds) String() string {
+	return (time.Duration(s*1000) * time.Millisecond).Round(10 * time.Millisecond).String()
+}
+
+// cell formats a value for a person: unknown numbers are "?", times that are not set are empty.
+func cell(v any) string {
+	switch v := v.(type) {
+	case time.Time:
+		return v.UTC().Format(time.RFC3339)
+	case *time.Time:
+		if v == nil {
+			return ""
+		}
+		return cell(*v)
+	case *int64:
+		return known(v)
+	case *seconds:
+		return known(v)
+	case client.Price:
+		return priceText(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// known formats a number that may be unknown.
+func known[T any](n *T) string {
+	if n == nil {
+		return "?"
+	}
+	return fmt.Sprint(*n)
+}
+
+// counted returns "1 rule" or "2 rules".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// listed joins names, or returns "all" without any.
+func listed(names []string) string { return cmp.Or(strings.Join(names, ", "), "all") }

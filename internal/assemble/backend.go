@@ -1,0 +1,389 @@
+package assemble
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/admin"
+	"sluice/backend/admin/adminhttp"
+	"sluice/backend/admin/livestats"
+	"sluice/backend/admin/session"
+	"sluice/backend/admission"
+	"sluice/backend/api"
+	"sluice/backend/audit"
+	"sluice/backend/events"
+	"sluice/backend/events/notify"
+	"sluice/backend/events/points"
+	"sluice/backend/events/salechange"
+	"sluice/backend/events/webhook"
+	"sluice/backend/payment"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
+	"sluice/backend/web/buyer"
+	"sluice/backend/web/httpserver"
+	"sluice/internal/loop"
+	"sluice/internal/outbound"
+	"sluice/internal/token"
+)
+
+// BackendConfig configures NewBackend. Fields without a default in their comment are required.
+type BackendConfig struct {
+	Tokens         *token.File
+	AdminToken     string
+	UserRate       string            // limit per buyer, such as 10-S; empty: admission.DefaultUserRate
+	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts for itself
+	Callbacks      *payment.Verifier // nil: callbacks of the payment provider are rejected
+	Site           *buyer.Pages      // the pages of buyers
+	EdgeMetrics    []string          // URLs of the /metrics of edges and other backends
+	Practice       []string          // sales that do not count as real for rehearsals
+	Journal        JournalConfig
+	MaxReady       int              // orders that may wait in one shard
+	Replicas       int              // replicas of Redis that must have an order before the 202
+	WebhookURLs    *outbound.Client // checks the URLs of endpoints
+	PushURLs       *outbound.Client // checks the URLs of Web Push subscriptions
+	PushKey        notify.Key       // zero: Web Push is off
+	FilesPerStream int              // open files of an event stream in this process; 0: 1
+	Registry       *prometheus.Registry
+}
+
+// PageBlocking is how many calls of a backend wait in Redis for the events of open pages.
+const PageBlocking = 1
+
+// Backend is the public API, the admin API, and the loops that reconcile Redis with SQL, rebuild it, audit it and relay
+// events.
+type Backend struct {
+	Admin *admin.Service
+	Stock *admission.Stock
+	Own   *prometheus.Registry // metrics of this process alone; the live stats read them, /metrics exports both
+
+	cfg     BackendConfig
+	log     *slog.Logger
+	stores  *Stores
+	closers []func()
+	loops   []func(context.Context) error
+
+	meters    queue.Meters // by shard
+	rebuilder *rebuild.Rebuilder
+	journal   *rebuild.JournalWriter // nil: no journal
+	checker   *audit.Checker
+	dead      *admin.DeadLetters
+	sales     *api.SaleGauges
+	changes   *salechange.Hub
+	groups    *events.Admin
+	webhooks  *webhook.Admin
+
+	// Counters are those of the groups in this process.
+	Counters *events.Counters
+
+	server        httpserver.Config
+	public, admin *httpserver.Server
+}
+
+// NewBackend builds the parts of a backend, each from those before it. Run starts them.
+func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
+	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry()}
+	b.server = httpserver.Config{
+		Metrics: httpserver.NewMetrics(b.Own), Log: b.log,
+		Checks: []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.db.Ping}},
+	}
+	for _, build := range []func() error{
+		b.buildQueue, b.buildRecovery, b.buildEvents, b.buildAdmin, b.buildAudit, b.buildPublicAPI, b.buildAdminAPI,
+	} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	b.loops = append(b.loops, b.followKeys, b.runGuard, b.measure)
+	return b, nil
+}
+
+func (s *Stores) pingRedis(ctx context.Context) error {
+	if err := s.redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	return nil
+}
+
+// buildQueue builds the sales in Redis and the metrics of the queue.
+func (b *Backend) buildQueue() error {
+	s := b.stores
+	b.Stock = admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
+	b.meters = make(queue.Meters, len(s.queues))
+	b.sales = api.NewSaleGauges()
+	b.cfg.Registry.MustRegister(
+		guardCollector(s.guard), b.sales, queue.NewCollector(s.shards, b.meters, int64(b.cfg.MaxReady)))
+	return nil
+}
+
+// buildRecovery builds the rebuild of Redis and the journal of accepted orders.
+func (b *Backend) buildRecovery() (err error) {
+	if b.rebuilder, err = b.stores.newRebuilder(); err != nil {
+		return err
+	}
+	writer, closeJournal, err := b.stores.openJournal(b.cfg.Journal)
+	b.closers = append(b.closers, closeJournal)
+	if writer != nil {
+		b.journal, b.loops = writer, append(b.loops, writer.Run)
+	}
+	return err
+}
+
+// buildEvents builds the relay of order events, the admin of groups and webhooks, the events of open pages, and the
+// sale notifications.
+func (b *Backend) buildEvents() error {
+	s, registry := b.stores, b.cfg.Registry
+	b.Counters = events.NewCounters(registry)
+	b.groups = events.NewAdmin(s.redis, s.space, s.events)
+	b.webhooks = webhook.NewAdmin(webhook.NewStore(s.db), b.cfg.WebhookURLs)
+	registry.MustRegister(webhook.NewCollector(b.webhooks), events.NewCollector(b.groups))
+	relay := events.NewRelay(s.redis, s.space, s.events, events.RelayConfig{
+		Log: b.log, Metrics: b.Counters, Tracer: s.tracer, Parents: s.parents,
+	})
+	b.changes = &salechange.Hub{}
+	receiver := salechange.NewReceiver(s.guard.Raw(), s.space, b.changes, salechange.NewMetrics(registry), b.log)
+	b.loops = append(b.loops, relay.Run, receiver.Run)
+	return nil
+}
+
+// reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change
+// stays unapplied after a crash between SQL and Redis.
+const reconcileEvery = 2 * time.Second
+
+// returnEvery is how often each backend looks for orders that were not paid in time. It bounds how late their units
+// are sold again.
+const returnEvery = time.Second
+
+// buildAdmin builds the service that changes sales and dead letters, and the expiry of unpaid orders.
+func (b *Backend) buildAdmin() error {
+	s := b.stores
+	c := admin.Config{
+		Store: struct {
+			*store.Sales
+			*store.Orders
+			*store.Payments
+			*store.AdminLog
+		}{s.sales, s.orders, s.payments, s.adminLog},
+		Stock: b.Stock, Practice: b.cfg.Practice, Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
+	}
+	for _, q := range s.queues {
+		c.Shards = append(c.Shards, q)
+	}
+	b.Admin, b.dead = admin.New(c), admin.NewDeadLetters(c)
+	expirer := admin.NewHoldExpirer(c)
+	b.loops = append(b.loops,
+		func(ctx context.Context) error { return b.Admin.Run(ctx, reconcileEvery) },
+		func(ctx context.Context) error { return expirer.Run(ctx, returnEvery) })
+	return nil
+}
+
+// buildAudit builds the audit on request and the periodic one.
+func (b *Backend) buildAudit() error {
+	s := b.stores
+	b.checker = audit.New(b.Stock, struct {
+		*store.Sales
+		*store.Orders
+	}{s.sales, s.orders})
+	auditor, err := audit.NewAuditor(audit.AuditorConfig{
+		Checker: b.checker, Space: s.space, Acquire: s.acquireAudit, Generation: s.verifiedGeneration,
+		Pause: func(ctx context.Context, saleID, reason string) error {
+			_, err := b.Admin.Pause(store.WithReason(ctx, reason), "audit", saleID)
+			return err
+		},
+		Metrics: audit.NewMetrics(b.cfg.Registry), Log: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	b.loops = append(b.loops, auditor.Run)
+	return nil
+}
+
+// buildPublicAPI builds the API of buyers with admission behind it.
+func (b *Backend) buildPublicAPI() error {
+	cfg, s := b.cfg, b.stores
+	admitter, err := b.newAdmitter()
+	if err != nil {
+		return err
+	}
+	limiter, err := b.newUserLimiter()
+	if err != nil {
+		return err
+	}
+	openPages, openStreams := roomForStreams(cfg.FilesPerStream, b.log)
+	live := notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: cfg.Registry, Log: b.log})
+	b.loops = append(b.loops, live.Run)
+	c := api.Config{
+		Admitter: admitter, Stock: b.Stock, Dead: s.shards, Tokens: cfg.Tokens, Points: points.NewStore(s.db),
+		Orders: struct {
+			*store.Orders
+			*store.Payments
+		}{s.orders, s.payments},
+		Limiter: limiter, SaleChanges: b.changes, Pages: cfg.Site, MaxStreams: openStreams, Callbacks: cfg.Callbacks,
+		Known: b.known, QueueFull: b.queueFull, Metrics: api.NewMetrics(b.Own), Live: live, Server: b.server,
+	}
+	c.Server.Tracer = s.tracer
+	if cfg.PushKey.Private != "" {
+		c.Subscriptions, c.PushKey, c.CheckPushURL = notify.NewStore(s.db), cfg.PushKey.Public, cfg.PushURLs.CheckURL
+	}
+	b.public, err = api.New(c)
+	return err
+}
+
+// newAdmitter returns the Admitter, which records accepted orders in the journal if there is one.
+func (b *Backend) newAdmitter() (*admission.Admitter, error) {
+	s := b.stores
+	c := admission.Config{
+		Client: s.pipe, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
+		MaxReady: int64(b.cfg.MaxReady), Stream: s.driver == DriverStream,
+		Replicas: b.cfg.Replicas, ReplicaClient: s.redis,
+	}
+	if b.journal != nil {
+		c.Recorder = b.journal
+	}
+	return admission.NewAdmitter(c)
+}
+
+func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
+	if b.cfg.UserRate == "" {
+		b.cfg.UserRate = admission.DefaultUserRate
+	}
+	if b.cfg.LimitRedis == "" {
+		return admission.NewUserLimiter(b.cfg.UserRate, nil)
+	}
+	client, err := redisconn.Open(b.cfg.LimitRedis)
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, func() { _ = client.Close() })
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		return nil, err
+	}
+	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
+}
+
+// known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
+func (b *Backend) known(saleID string) bool {
+	return b.Admin.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.generations)
+}
+
+// queueFull returns the Retry-After for a sale with a full queue.
+func (b *Backend) queueFull(saleID string) time.Duration {
+	return b.meters.RetryAfter(int(b.stores.space.ShardOf(saleID)))
+}
+
+// buildAdminAPI builds the admin API, the live stats and the admin console.
+func (b *Backend) buildAdminAPI() (err error) {
+	cfg, s := b.cfg, b.stores
+	liveStats := livestats.New(livestats.Config{
+		Queue: s.shards, Pace: b.meters, Own: b.Own, URLs: cfg.EdgeMetrics, Log: b.log,
+		Store: struct {
+			*store.Sales
+			*store.AdminLog
+		}{s.sales, s.adminLog},
+	})
+	cfg.Registry.MustRegister(liveStats.Collector())
+	b.loops = append(b.loops, liveStats.Run)
+	b.admin, err = adminhttp.New(adminhttp.Config{
+		Admin:         b.Admin,
+		Dead:          b.dead,
+		Auditor:       b.checker,
+		Rebuilder:     b.rebuilder,
+		Pace:          b.meters,
+		MaxReady:      int64(cfg.MaxReady),
+		Queue:         s.shards,
+		Events:        b.groups,
+		Webhooks:      b.webhooks,
+		Token:         cfg.AdminToken,
+		EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
+		LiveStats:     liveStats,
+		Gatherer:      prometheus.Gatherers{cfg.Registry, b.Own},
+		Server:        b.server,
+		Store: struct {
+			*store.Orders
+			*store.Payments
+			*store.AdminLog
+		}{s.orders, s.payments, s.adminLog},
+	})
+	return err
+}
+
+// Run serves until ctx ends and open requests are answered.
+func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
+	defer func() {
+		for _, c := range b.closers {
+			c()
+		}
+	}()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.public.Serve(ctx, public) })
+	g.Go(func() error { return b.admin.Serve(ctx, admin) })
+	for _, run := range b.loops {
+		g.Go(func() error { return run(ctx) })
+	}
+	return g.Wait()
+}
+
+// keysEvery is how often the file of token keys is checked for changes.
+const keysEvery = time.Second
+
+// followKeys reloads the file of token keys when it has changed. An invalid one is logged once, and the old keys stay.
+func (b *Backend) followKeys(ctx context.Context) error {
+	keys := b.cfg.Tokens
+	if private := keys.Set().Private(); len(private) > 0 {
+		b.log.Warn("the file of token keys holds private parts, which no backend needs", "keys", private)
+	}
+	every(ctx, keysEvery, func() {
+		switch changed, err := keys.Reload(); {
+		case err != nil:
+			b.log.Error("the token keys are invalid, the previous keys stay in use", "err", err)
+		case changed:
+			b.log.Info("the token keys have changed", "keys", keys.Set().Names())
+		}
+	})
+	return nil
+}
+
+// every calls do immediately and then at each interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	for ctx.Err() == nil {
+		do()
+		loop.Sleep(ctx, interval)
+	}
+}
+
+// meterEvery is how often the pace of the queue is measured.
+const meterEvery = 2 * time.Second
+
+// measure updates the meters of the queue until ctx ends. They stay as they are while Redis does not respond.
+func (b *Backend) measure(ctx context.Context) error {
+	every(ctx, meterEvery, func() {
+		ctx, cancel := context.WithTimeout(ctx, meterEvery)
+		defer cancel()
+		views, err := b.Stock.List(ctx)
+		if err != nil {
+			return
+		}
+		b.sales.See(views)
+		shards, err := b.stores.shards.ByShard(ctx)
+		if err != nil {
+			return
+		}
+		accepted := make([]int64, len(shards))
+		for _, v := range views {
+			accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
+		}
+		for i := range shards {
+			b.meters[i].Sample(time.Now(), accepted[i], shards[i])
+		}
+	})
+	return nil
+}

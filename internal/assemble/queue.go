@@ -1,0 +1,128 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/telemetry"
+	"sluice/backend/worker"
+	"sluice/internal/loop"
+)
+
+// Drivers of the queue: where accepted orders wait in Redis. Every process serves both; the setting selects where a
+// backend puts new orders.
+const (
+	DriverList   = "list"
+	DriverStream = "stream"
+)
+
+func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg queue.Config) []*queue.List {
+	cfg.Stream = driver == DriverStream
+	queues := make([]*queue.List, len(space.All()))
+	for i, shard := range space.All() {
+		queues[i] = queue.NewList(client, shard, cfg)
+	}
+	return queues
+}
+
+// WorkerConfig configures RunWorker. Concurrency and Batch are required.
+type WorkerConfig struct {
+	Concurrency int // batches of each shard written concurrently
+	Batch       int // maximum orders in a batch
+	NoWatcher   bool
+	Counters    *worker.Counters
+}
+
+// RunWorker runs a worker in each shard, so that no shard waits for another, until ctx ends and the leased batches are
+// finished. A watcher runs beside it unless cfg.NoWatcher is set.
+func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, q := range s.queues {
+		config := worker.Config{
+			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, BatchID: batchIDs(),
+			Source: s.restorer(),
+		}
+		if s.tracer != nil {
+			config.Tracer = telemetry.NewOrders(s.tracer, s.parents)
+		}
+		w := worker.New(q, s.orders, config)
+		g.Go(func() error { return w.Run(ctx) })
+	}
+	if !cfg.NoWatcher {
+		g.Go(func() error { return runWatchers(ctx, s.queues, s.log) })
+	}
+	return g.Wait()
+}
+
+// batchIDs returns a function for ids that begin with the host and the process id, so that a lease in Redis names its
+// owner.
+func batchIDs() func() string {
+	host, _ := os.Hostname()
+	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {
+		if r == '{' || r == '}' || r <= ' ' || r > '~' { // braces are hash tags of keys
+			return '_'
+		}
+		return r
+	}, host), os.Getpid())
+	return func() string { return owner + queue.NewBatchID() }
+}
+
+// RunWatcher requeues expired leases until ctx ends. It uses no database: Redis holds whether its data was verified
+// and the number of shards, and this process does not rebuild. Database and Tracer of cfg are ignored.
+func RunWatcher(ctx context.Context, cfg StoresConfig) error {
+	space := keyspace.Space{Shards: cfg.Shards}
+	g, err := guard.Open(cfg.Redis, space, nil, cfg.Log)
+	if err != nil {
+		return usage("--redis: %w", err)
+	}
+	defer g.Close()
+	// without an answer the process waits, and the guard checks again
+	if err := guard.CheckShards(ctx, g.Raw(), space); err != nil {
+		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {
+			return usage("%w", wrong)
+		}
+	}
+	guarding, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { _ = g.Run(guarding, noSQL{}, nil) }()
+	return runWatchers(ctx, openQueues(g.Client(), space, cfg.Driver, cfg.Queue), cfg.Log)
+}
+
+// noSQL knows no generation.
+type noSQL struct{}
+
+func (noSQL) Generation(context.Context) (int64, error) { return 0, nil }
+
+// runWatchers runs a watcher in each shard until ctx ends.
+func runWatchers(ctx context.Context, queues []*queue.List, log *slog.Logger) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, q := range queues {
+		g.Go(func() error { return (&queue.Watcher{Queue: q, Log: log}).Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// AwaitIdle waits until no order is queued, at most ten seconds.
+func (s *Stores) AwaitIdle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		n, err := s.shards.Stats(ctx)
+		if err == nil && n.Ready+n.Delayed+n.Leased == 0 {
+			return
+		}
+		loop.Sleep(ctx, 20*time.Millisecond)
+	}
+	s.log.Warn("the queue is not empty; its orders stay in the data directory for the next start")
+}

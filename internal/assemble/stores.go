@@ -1,0 +1,152 @@
+// Package assemble opens the stores of a process and wires the parts that run on them: the backend, workers, watchers
+// and the groups that consume order events. It reads no flags and no environment.
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/events"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/telemetry"
+	"sluice/internal/loop"
+)
+
+// UsageError is an error in a setting or in input, which the user can correct.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// StoresConfig configures OpenStores. Redis, Database and Shards are required.
+type StoresConfig struct {
+	Redis, Database string // URLs
+	Shards          int
+	Driver          string         // DriverList or DriverStream
+	Blocking        int            // connections that wait in Redis for work
+	Identify        guard.Identify // nil: by the server's run_id
+	Queue           queue.Config
+	Tracer          *telemetry.Tracer // nil: nothing is traced
+	Log             *slog.Logger
+}
+
+// Stores are the open connections of one process.
+type Stores struct {
+	guard   *guard.Guard
+	redis   *redis.Client // guarded
+	pipe    *redisconn.Pipeline
+	space   keyspace.Space
+	driver  string
+	queues  []*queue.List // by shard
+	shards  queue.Shards  // the same
+	log     *slog.Logger
+	tracer  *telemetry.Tracer
+	parents *telemetry.Parents // nil without tracer
+	stop    context.CancelFunc
+
+	db          *store.DB
+	sales       *store.Sales
+	orders      *store.Orders
+	payments    *store.Payments
+	adminLog    *store.AdminLog
+	generations *store.Generations
+	journals    *journal.Registry
+	events      *events.Store
+}
+
+// OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
+// date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
+func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
+	s := &Stores{space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer}
+	s.guard, err = guard.Open(cfg.Redis, s.space, cfg.Identify, s.log, redisconn.Blocking(cfg.Blocking))
+	if err != nil {
+		return nil, usage("--redis: %w", err)
+	}
+	s.redis = s.guard.Client()
+	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
+		return nil, err
+	}
+	waker := events.NewWaker(s.redis, s.space)
+	if err := s.openDatabase(ctx, cfg.Database, store.Config{OnChange: waker.Wake}); err != nil {
+		_ = s.guard.Close()
+		return nil, err
+	}
+	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
+	s.stop = stop
+	go func() { _ = waker.Run(waking) }()
+	if err := awaitDatabase(ctx, s.log, func() error { return s.claimShards(ctx) }); err != nil { // it may go away again
+		s.Close()
+		return nil, err
+	}
+	s.queues = openQueues(s.redis, s.space, cfg.Driver, cfg.Queue)
+	for _, q := range s.queues {
+		s.shards = append(s.shards, q)
+	}
+	if s.tracer != nil {
+		s.parents = telemetry.NewParents(s.redis, s.space)
+	}
+	return s, nil
+}
+
+// Close closes the connections.
+func (s *Stores) Close() {
+	s.stop()
+	_ = s.guard.Close()
+	_ = s.db.Close()
+}
+
+// openDatabase waits until the database is available, and opens the tables.
+func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config) error {
+	err := awaitDatabase(ctx, s.log, func() (err error) {
+		s.db, err = store.Open(ctx, url, cfg)
+		return err
+	})
+	if _, bad := errors.AsType[*store.URLError](err); bad {
+		return usage("--database: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	all := store.New(s.db)
+	s.sales, s.orders, s.payments = all.Sales, all.Orders, all.Payments
+	s.adminLog, s.generations = all.AdminLog, all.Generations
+	s.journals, s.events = journal.NewRegistry(s.db), events.NewStore(s.db)
+	return nil
+}
+
+// awaitDatabase repeats do while the database is unavailable.
+func awaitDatabase(ctx context.Context, log *slog.Logger, do func() error) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := do()
+		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		log.Warn("waiting for the database", "err", err)
+		loop.Sleep(ctx, wait)
+	}
+}
+
+// claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the
+// shard.
+func (s *Stores) claimShards(ctx context.Context) error {
+	want := len(s.space.All())
+	have, err := s.generations.ClaimShards(ctx, want)
+	if err == nil && have != want {
+		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
+			"(to change it: docs/operations.md)", want, have)
+	}
+	return err
+}

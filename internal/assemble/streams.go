@@ -1,0 +1,41 @@
+package assemble
+
+import (
+	"log/slog"
+	"syscall"
+
+	"sluice/backend/api"
+	"sluice/backend/events/notify"
+)
+
+// OpenFiles returns how many files, and so connections, this process may have open; 0 if that is unknown.
+func OpenFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+// streamRoom returns how many pages of buyers, and how many event streams of sales, a process keeps open: at most
+// half and a quarter of its limit of open files, so that purchases and the stores always have descriptors. Without
+// it, open pages could use all of them, and no further client could connect, or be rejected with a Retry-After.
+// files: 0 when the limit is unknown. each: files per stream.
+func streamRoom(files, each int) (pages, streams int) {
+	pages, streams = notify.MaxPages, api.MaxStreams
+	if files > 0 {
+		pages, streams = max(1, min(pages, files/2/each)), max(1, min(streams, files/4/each))
+	}
+	return pages, streams
+}
+
+// roomForStreams is streamRoom for this process. It logs a limit below the default.
+func roomForStreams(each int, log *slog.Logger) (pages, streams int) {
+	files := OpenFiles()
+	pages, streams = streamRoom(files, max(1, each))
+	if pages < notify.MaxPages || streams < api.MaxStreams {
+		log.Info("the limit of open files is low: fewer pages receive events, the others poll",
+			"files", files, "pages", pages, "streams", streams)
+	}
+	return pages, streams
+}

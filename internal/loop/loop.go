@@ -1,0 +1,158 @@
+// Package loop provides what background loops share: waits that a stop interrupts, retries, wake-ups, a context for
+// work that outlives a stop, and a pool that leases tasks, runs them and records their results.
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Wake wakes a loop. Wake-ups are coalesced. Make one with NewWake; the loop receives from it.
+type Wake chan struct{}
+
+// NewWake returns a Wake without a pending wake-up.
+func NewWake() Wake { return make(Wake, 1) }
+
+// Up wakes the loop. It returns immediately.
+func (w Wake) Up() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// Outlive returns a context that ends when ctx has ended for as long as drain, or when stop is called, which releases
+// its resources.
+func Outlive(ctx context.Context, drain time.Duration) (work context.Context, stop context.CancelFunc) {
+	work, stop = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		Sleep(work, drain)
+		stop()
+	})
+	return work, stop
+}
+
+// Bounds of the wait after a failure, which doubles from one failure to the next. Half of it is random.
+const (
+	firstWait = 100 * time.Millisecond
+	maxWait   = 2 * time.Second
+)
+
+// Backoff logs the first of a row of failures and the recovery, and waits after each failure.
+type Backoff struct {
+	Log  *slog.Logger
+	What string // what fails, for the log: "relaying events" is logged as "relaying events fails; retrying"
+
+	failures int
+}
+
+// Failed logs err if it is the first of its row, and waits. The wait ends with ctx. After the end of ctx, which may be
+// the cause of err, Failed does nothing.
+func (b *Backoff) Failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if b.failures == 0 {
+		b.Log.Warn(b.What+" fails; retrying", "err", err)
+	}
+	wait := min(firstWait<<min(b.failures, 5), maxWait)
+	b.failures++
+	Sleep(ctx, wait/2+rand.N(wait/2))
+}
+
+// Succeeded ends a row of failures.
+func (b *Backoff) Succeeded() {
+	if b.failures > 0 {
+		b.Log.Info(b.What + " works again")
+	}
+	b.failures = 0
+}
+
+// Retry runs do until it succeeds or ctx ends. It reports whether do succeeded.
+func Retry(ctx context.Context, log *slog.Logger, what string, do func() error) bool {
+	retry := Backoff{Log: log, What: what}
+	for ctx.Err() == nil {
+		err := do()
+		if err == nil {
+			retry.Succeeded()
+			return true
+		}
+		retry.Failed(ctx, err)
+	}
+	return false
+}
+
+// Record runs write until it succeeds, limit has passed, or work has ended. write runs at least once, and the end of
+// work does not interrupt it. Record reports whether write succeeded.
+func Record(
+	work context.Context, limit time.Duration, log *slog.Logger, what string, write func(context.Context) error,
+) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), limit)
+	defer cancel()
+	retry := Backoff{Log: log, What: what}
+	for {
+		err := write(ctx)
+		if err == nil {
+			retry.Succeeded()
+			return true
+		}
+		retry.Failed(work, err)
+		if ctx.Err() != nil || work.Err() != nil {
+			log.Warn(what+" is given up", "err", err)
+			return false
+		}
+	}
+}
+
+// Pool runs leased tasks concurrently. R is the result of a task.
+type Pool[R any] struct {
+	Size   int                       // tasks that run concurrently
+	Poll   time.Duration             // interval of leases while tasks run and none of them ends
+	Wake   Wake                      // causes a lease; may be nil
+	Lease  func(free int) []func() R // returns at most this many tasks, which must end soon after a stop
+	Record func(results []R)         // stores results; tasks run meanwhile
+}
+
+// Run leases and runs tasks until no task is running and either Lease returns none or ctx has ended.
+func (p Pool[R]) Run(ctx context.Context) {
+	done := make(chan R, p.Size)
+	for running := 0; ; {
+		if free := p.Size - running; free > 0 && ctx.Err() == nil {
+			for _, task := range p.Lease(free) {
+				running++
+				go func() { done <- task() }()
+			}
+		}
+		if running == 0 {
+			return
+		}
+		var results []R
+		timer := time.NewTimer(p.Poll)
+		select {
+		case r := <-done:
+			results = append(results, r)
+		case <-p.Wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		for len(done) > 0 { // tasks that ended while the previous results were recorded
+			results = append(results, <-done)
+		}
+		running -= len(results)
+		if len(results) > 0 {
+			p.Record(results)
+		}
+	}
+}

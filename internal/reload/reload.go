@@ -1,0 +1,24 @@
+// Package reload detects changes of files that are read again and again while a process runs.
+package reload
+
+// Detector compares the content of a file with that of the last read. It does not use the modification time or size:
+// a file may be replaced by one with an old time, or change twice within the resolution of the file system. The zero
+// value is ready for use. Not safe for concurrent use.
+type Detector struct {
+	called bool
+	text   string
+	failed string // error of the last read
+}
+
+// Changed reports whether a read returned another text or error than the last one. The first call returns true.
+func (d *Detector) Changed(text []byte, err error) bool {
+	failed := ""
+	if err != nil {
+		failed, text = err.Error(), nil
+	}
+	if d.called && failed == d.failed && string(text) == d.text {
+		return false
+	}
+	d.called, d.text, d.failed = true, string(text), failed
+	return true
+}
