@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,14 +25,14 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		links = append(links, l)
 		testenv.StartReplica(t, l.addr)
 	}
-	sentinel := startSentinel(t, master.Addr, replicas)
+	sentinel := testenv.StartSentinel(t, master.Addr, replicas)
 	s := startStack(
 		t,
 		shape{
 			backends: 2,
 			workers:  2,
 			redis:    master,
-			redisURL: sentinel.URL + "?master_name=shop",
+			redisURL: sentinel.URL + "?master_name=" + testenv.SentinelMaster,
 			env:      []string{fmt.Sprint("SLUICE_REDIS_WAIT=", replicas)},
 		},
 	)
@@ -81,12 +78,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		l.cut() // and with it what was on its way
 	}
 	began := time.Now()
-	var next string
-	testenv.Eventually(t, 60*time.Second, "another master", func() bool {
-		addr, err := sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop").StringSlice()
-		next = strings.Join(addr, ":")
-		return err == nil && next != master.Addr
-	})
+	next := testenv.Failover(t, sentinel, master.Addr)
 	testenv.StartReplica(t, next) // two again
 	at := buyers.accepted.Load()
 	buyers.await(at + 100)
@@ -96,28 +88,6 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		time.Since(began).Round(time.Millisecond),
 	)
 	buyers.check("s", stock)
-}
-
-// startSentinel starts one that watches over the master at an address, and waits until it knows the replicas.
-func startSentinel(t *testing.T, master string, replicas int) *testenv.Redis {
-	t.Helper()
-	host, port, _ := net.SplitHostPort(master)
-	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	// The long timeout keeps Sentinel from leading the replicas around the links by which they follow the master.
-	text := fmt.Sprintf(
-		"sentinel monitor shop %s %s 1\nsentinel down-after-milliseconds shop 1000\nsentinel failover-timeout shop 120000\n",
-		host,
-		port,
-	)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := testenv.StartSentinel(t, config)
-	testenv.Eventually(t, 30*time.Second, "a Sentinel that knows the replicas", func() bool {
-		known, err := s.Client().Do(t.Context(), "SENTINEL", "REPLICAS", "shop").Slice()
-		return err == nil && len(known) == replicas
-	})
-	return s
 }
 
 // link is a way to a server that can stand still: nothing that the server sends arrives while it is held, and what

@@ -2,7 +2,9 @@ package testenv
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -47,10 +49,47 @@ func StartReplica(t TB, of string, args ...string) *Redis {
 	return r
 }
 
-// StartSentinel starts a Redis Sentinel with a configuration, which it rewrites, and stops it when the test ends.
-func StartSentinel(t TB, config string) *Redis {
+// StartSentinel starts a Redis Sentinel that watches the master at an address, and waits until it knows the replicas.
+// The Sentinel never considers a server down on its own: on a slow machine a second failover could otherwise start
+// before the Sentinel knows a replica of the new master, which would then follow the wrong server. Failover starts one.
+func StartSentinel(t TB, master string, replicas int) *Redis {
 	t.Helper()
-	return startRedis(t, filepath.Dir(config), config, "--sentinel")
+	host, port, _ := net.SplitHostPort(master)
+	config := filepath.Join(t.TempDir(), "sentinel.conf") // the Sentinel rewrites it
+	// The long failover-timeout keeps Sentinel from correcting replicas that follow the master through a proxy.
+	text := fmt.Sprintf("sentinel monitor %[1]s %s %s 1\nsentinel down-after-milliseconds %[1]s 3600000\n"+
+		"sentinel failover-timeout %[1]s 120000\n", SentinelMaster, host, port)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	s := startRedis(t, filepath.Dir(config), config, "--sentinel")
+	c := s.Client()
+	Eventually(t, 30*time.Second, "a Sentinel that knows the replicas", func() bool {
+		known, err := c.Do(context.Background(), "SENTINEL", "REPLICAS", SentinelMaster).Slice()
+		return err == nil && len(known) == replicas
+	})
+	return s
+}
+
+// SentinelMaster is the name of the master that StartSentinel watches.
+const SentinelMaster = "shop"
+
+// Failover promotes a replica of a master that was killed, and returns the address of the new master.
+func Failover(t TB, sentinel *Redis, killed string) string {
+	t.Helper()
+	c := sentinel.Client()
+	ctx := context.Background()
+	var next string
+	Eventually(t, 60*time.Second, "another master", func() bool {
+		addr, err := c.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SentinelMaster).StringSlice()
+		next = strings.Join(addr, ":")
+		if err == nil && next != killed {
+			return true
+		}
+		_ = c.Do(ctx, "SENTINEL", "FAILOVER", SentinelMaster).Err() // rejected while one is in progress
+		return false
+	})
+	return next
 }
 
 func startRedis(t TB, dir string, args ...string) *Redis {
