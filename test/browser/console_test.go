@@ -370,7 +370,7 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 		network.SetCookie("sluice_admin", "forged.forged").WithURL(s.admin + "/admin/").WithPath("/admin").WithHTTPOnly(true),
 	)
 	b.reload()
-	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
+	b.await("the prompt for the name", `document.activeElement.name === "name"`)
 	b.keys("ann" + kb.Tab + "wrong" + kb.Enter)
 	b.await(
 		"a rejection that prompts for the token alone",
