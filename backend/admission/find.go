@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -54,13 +55,13 @@ func (s *Stock) findIn(
 	ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
 	slots := make([]*redis.StringCmd, len(ids))
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, saleID := range ids {
 			slots[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err := redisconn.PipelineError(cmds); err != nil {
 		return sale.Order{}, unavailable("find order", err)
 	}
 	for i, saleID := range ids {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
@@ -135,7 +133,7 @@ func (s *Stock) addBuyers(ctx context.Context, key string, buyers map[string]key
 	const chunk = 1000
 	pipe := s.client.Pipeline()
 	flush := func() error {
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		if _, err := pipe.Exec(ctx); err != nil {
 			return unavailable("store buyers", err)
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
@@ -230,14 +231,14 @@ func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, e
 	versions := make(map[string]int64, len(ids))
 	for some := range slices.Chunk(ids, salesPerRead) {
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
-		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, id := range some {
 				shard := s.space.ShardOf(id)
 				have[i], left[i] = p.HGet(ctx, shard.Sale(id), "version"), p.Exists(ctx, shard.Stock(id))
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, redis.Nil) {
+		if err := redisconn.PipelineError(cmds); err != nil {
 			return nil, unavailable("versions of sales", err)
 		}
 		for i, id := range some {

@@ -501,3 +501,22 @@ func TestViewsReportKeyOfTheWrongType(t *testing.T) {
 		}
 	})
 }
+
+// A pipeline returns the first error only: here the buyer without slots in sale a, before the wrong type of a key of b.
+func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newShop(c), context.Background()
+		for _, id := range []string{"a", "b"} {
+			h.put(t, onSale(id, 5, 1))
+		}
+		c.Del(ctx, shard.Buyers("b"), shard.Sale("a"), shard.Sale("b"))
+		c.SAdd(ctx, shard.Buyers("b"), "x")
+		c.SAdd(ctx, shard.Sale("b"), "x")
+		if o, err := h.findIn(ctx, shard, []string{"a", "b"}, "ann", 1); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("order %+v, %v", o, err)
+		}
+		if versions, err := h.Versions(ctx, []string{"a", "b"}); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("versions %v, %v", versions, err)
+		}
+	})
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Probe returns nil if the database at databaseURL responds; for SQLite, if its file exists. It changes nothing and
+// Probe returns nil if the database at databaseURL runs a statement; for SQLite, if its file exists. It changes nothing and
 // leaves no connection open, as a health check of another process needs. Errors are those of Open.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
@@ -44,6 +44,9 @@ func probePostgres(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	_ = conn.Close(ctx)
+	defer conn.Close(ctx)
+	if err := conn.Ping(ctx); err != nil { // a connection pooler accepts connections without a database behind it
+		return unavailable(err)
+	}
 	return nil
 }

@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"errors"
+	"net"
 	"path/filepath"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -30,5 +33,48 @@ func TestProbeReportsWhetherTheDatabaseResponds(t *testing.T) {
 	var bad *store.URLError
 	if err := store.Probe(t.Context(), "mysql://x"); !errors.As(err, &bad) {
 		t.Errorf("unknown engine: %v", err)
+	}
+}
+
+// A connection pooler accepts a connection before it has one to the database.
+func TestProbeReportsAPoolerWithoutADatabase(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go rejectStatements(conn)
+		}
+	}()
+	err = store.Probe(t.Context(), "postgres://sluice@"+ln.Addr().String()+"/sluice?sslmode=disable")
+	if !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%v, want an error that wraps sale.ErrUnavailable", err)
+	}
+}
+
+// rejectStatements authenticates a client of PostgreSQL, and answers each of its statements with an error.
+func rejectStatements(conn net.Conn) {
+	defer conn.Close()
+	server := pgproto3.NewBackend(conn, conn)
+	if _, err := server.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	server.Send(&pgproto3.AuthenticationOk{})
+	for {
+		server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		if server.Flush() != nil {
+			return
+		}
+		message, err := server.Receive()
+		if _, query := message.(*pgproto3.Query); err != nil || !query {
+			return
+		}
+		server.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08006", Message: "no server"})
 	}
 }

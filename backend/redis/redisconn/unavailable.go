@@ -32,3 +32,14 @@ func Unavailable(err error) bool {
 		"UNBLOCKED", // a blocking call on a master that became a replica
 	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
+
+// PipelineError returns the first error of the commands of a pipeline, or nil. A missing key (redis.Nil) is no error.
+// Pipelined itself returns redis.Nil if an early command finds no key, even if a later command fails.
+func PipelineError(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
+}
