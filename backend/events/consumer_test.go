@@ -69,24 +69,7 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				ctx, kill := context.WithCancel(w.Context())
 				m := &mortal{nth: nth, before: before, kill: kill}
-				client := w.client()
-				client.AddHook(m)
-				c, err := events.New(
-					client,
-					space,
-					mortalStore{w.store, m},
-					"g",
-					events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-						if m.gone() {
-							return errKilled // a dead process does nothing any more
-						}
-						return all.Handle(ctx, batch)
-					}),
-					events.Config{Batch: 5, Idle: idle, MaxDeliveries: most, Drain: time.Millisecond, Log: quiet},
-				)
-				if err != nil {
-					w.Fatal(err)
-				}
+				c := w.mortalConsumer(m, all.Handle, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most})
 				done := make(chan struct{})
 				go func() { defer close(done); _ = c.Run(ctx) }()
 				orders := w.buy(20)
@@ -195,33 +178,18 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 		for deaths < 20 {
 			ctx, kill := context.WithCancel(w.Context())
 			m := &mortal{kill: kill}
-			client := w.client()
-			client.AddHook(m)
-			c, err := events.New(
-				client,
-				space,
-				mortalStore{w.store, m},
-				"g",
-				events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
-					if m.gone() {
+			c := w.mortalConsumer(m, func(ctx context.Context, batch []events.Event) error {
+				for _, e := range batch {
+					if e.ID == killer {
+						m.mu.Lock()
+						m.dead = true
+						m.mu.Unlock()
+						kill()
 						return errKilled
 					}
-					for _, e := range batch {
-						if e.ID == killer {
-							m.mu.Lock()
-							m.dead = true
-							m.mu.Unlock()
-							kill()
-							return errKilled
-						}
-					}
-					return all.Handle(ctx, batch)
-				}),
-				events.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4, Drain: time.Millisecond, Log: quiet},
-			)
-			if err != nil {
-				w.Fatal(err)
-			}
+				}
+				return all.Handle(ctx, batch)
+			}, events.Config{Concurrency: 1, Batch: 10, Idle: long, MaxDeliveries: 4})
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.Run(ctx) }()
 			dead := func() bool { n, err := w.store.CountDeadLetters(w.Context()); return err == nil && n["g"] == 1 }

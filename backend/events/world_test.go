@@ -367,6 +367,25 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
+// mortalConsumer returns a consumer of group g in the process m. After the death of m it handles no event.
+func (w *world) mortalConsumer(m *mortal, handle events.HandlerFunc, config events.Config) *events.Consumer {
+	w.Helper()
+	client := w.client()
+	client.AddHook(m)
+	config.Drain, config.Log = time.Millisecond, quiet
+	alive := func(ctx context.Context, batch []events.Event) error {
+		if m.gone() {
+			return errKilled
+		}
+		return handle(ctx, batch)
+	}
+	c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(alive), config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c
+}
+
 // mortalStore is the SQL store of a mortal.
 type mortalStore struct {
 	*events.Store
