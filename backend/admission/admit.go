@@ -53,6 +53,12 @@ type Recorder interface {
 // DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
 const DefaultMaxReady = 1_000_000
 
+// Tracer records runs of the script. Script starts the span of a run for purchases with these traceparents, at least
+// one, and returns a function that ends it. Neither may block.
+type Tracer interface {
+	Script(parents []string) (end func(err error))
+}
+
 // Config configures an Admitter.
 type Config struct {
 	// Client runs the script; required. It may pipeline, and it may repeat commands: the script is replay-safe.
@@ -66,6 +72,8 @@ type Config struct {
 	Stream bool
 	// Recorder, if set, stores accepted orders.
 	Recorder Recorder
+	// Tracer, if set, records the runs of the script that decide traced purchases.
+	Tracer Tracer
 	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
 	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
 	// finds it.

@@ -197,7 +197,9 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 		keys = append(keys, k.orders)
 	}
 	keys, args = appendTraces(shard, group, keys, args)
+	end := a.traceScript(group)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
+	end(err)
 	rest := text
 	for i, w := range group {
 		if err != nil {

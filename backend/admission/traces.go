@@ -29,3 +29,19 @@ func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []a
 	}
 	return keys, args
 }
+
+// traceScript starts the span of a run, if one of its purchases is traced.
+func (a *Admitter) traceScript(group []*waiter) (end func(err error)) {
+	var parents []string
+	if a.cfg.Tracer != nil {
+		for _, w := range group {
+			if w.request.Trace != "" {
+				parents = append(parents, w.request.Trace)
+			}
+		}
+	}
+	if len(parents) == 0 {
+		return func(error) {}
+	}
+	return a.cfg.Tracer.Script(parents)
+}

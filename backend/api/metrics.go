@@ -89,11 +89,16 @@ var purchaseOutcomes = func() []string {
 	return names
 }()
 
-func (m *Metrics) purchase(outcome string, took time.Duration) {
+// purchase counts a purchase request. trace is the id of its trace, or "": the exemplar of its bucket.
+func (m *Metrics) purchase(outcome string, took time.Duration, trace string) {
 	c, ok := m.outcomes[outcome]
 	if !ok {
 		c = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
 	}
 	c.requests.Inc()
+	if e, ok := c.seconds.(prometheus.ExemplarObserver); ok && trace != "" {
+		e.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
+		return
+	}
 	c.seconds.Observe(took.Seconds())
 }

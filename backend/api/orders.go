@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/sale"
+	"sluice/backend/telemetry"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -48,12 +49,13 @@ func (h *handlers) showOrder(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	o, err := h.findOrder(buyer, id)
+	span := httpserver.Span(c.Context())
+	o, err := h.findOrder(span, buyer, id)
 	if err == nil && wait > 0 && !o.Status.Final() {
 		h.metrics.waiting.Inc()
 		h.waiters.wait(id, wait)
 		h.metrics.waiting.Dec()
-		o, err = h.findOrder(buyer, id)
+		o, err = h.findOrder(span, buyer, id)
 	}
 	if err != nil {
 		return err
@@ -75,9 +77,9 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 
 // findOrder reads the buyer's order from SQL, then from the dead letters, then from the buyers' slots in Redis. The
 // slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
-// another buyer is reported as missing.
-func (h *handlers) findOrder(buyer string, id sale.OrderID) (sale.Order, error) {
-	row, sqlErr := h.cfg.Orders.Order(h.reads.next(), id)
+// another buyer is reported as missing. span is the span of the request, or nil.
+func (h *handlers) findOrder(span *telemetry.Request, buyer string, id sale.OrderID) (sale.Order, error) {
+	row, sqlErr := h.cfg.Orders.Order(span.In(h.reads.next()), id)
 	if sqlErr == nil {
 		if row.Buyer != buyer {
 			return sale.Order{}, errNoOrder
@@ -88,7 +90,7 @@ func (h *handlers) findOrder(buyer string, id sale.OrderID) (sale.Order, error) 
 		return sale.Order{}, sqlErr
 	}
 
-	ctx := h.reads.next()
+	ctx := span.In(h.reads.next())
 	dead, err := h.cfg.Dead.DeadLetter(ctx, id)
 	switch {
 	case err == nil && dead.Message.Buyer == buyer:

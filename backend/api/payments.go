@@ -87,7 +87,7 @@ func (h *handlers) takePayment(c *fiber.Ctx) (result string, err error) {
 		return "ignored", httpserver.SendJSON(c, fiber.StatusOK, paymentBody{Result: "ignored"})
 	}
 	wanted.CallbackID = id
-	settled, replayed, err := h.cfg.Orders.Pay(h.admit.next(), *wanted)
+	settled, replayed, err := h.cfg.Orders.Pay(httpserver.Span(c.Context()).In(h.admit.next()), *wanted)
 	switch {
 	case errors.Is(err, sale.ErrNotFound):
 		return h.notWritten(wanted.OrderID)

@@ -21,7 +21,7 @@ import (
 func (h *handlers) purchase(c *fiber.Ctx) error {
 	start := time.Now()
 	outcome, err := h.buy(c)
-	h.metrics.purchase(outcome, time.Since(start))
+	h.metrics.purchase(outcome, time.Since(start), httpserver.Span(c.Context()).TraceID())
 	return err
 }
 

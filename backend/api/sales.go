@@ -78,7 +78,7 @@ func (h *handlers) visibleSale(c *fiber.Ctx) (admission.View, error) {
 			return admission.View{}, httpserver.ErrNoSale
 		}
 	}
-	v, err := h.cfg.Stock.View(h.reads.next(), saleID)
+	v, err := h.cfg.Stock.View(httpserver.Span(c.Context()).In(h.reads.next()), saleID)
 	if errors.Is(err, sale.ErrNotFound) {
 		return v, h.unknownSale(saleID)
 	}

@@ -31,7 +31,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 		sdk.NewTracerProvider(
 			sdk.WithSpanProcessor(spans),
 			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
-		),
+		), "1",
 	)
 	s := serve(t, cfg)
 	if a := s.buy(t, "ann", sampled, "X-Request-Id: r1"); a.Status != 202 {
@@ -100,7 +100,7 @@ func TestRefusalsInTheLogNameTheRequestAndTheTrace(t *testing.T) {
 	}
 	cfg := w.config(t)
 	cfg.Server.Log = slog.New(slogctx.Handler(slog.NewJSONHandler(&out, nil)))
-	cfg.Server.Tracer = telemetry.New(sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample()))))
+	cfg.Server.Tracer = telemetry.New(sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample()))), "1")
 	s := serve(t, cfg)
 	s.buy(t, "ann", sampled, "X-Request-Id: "+strings.Repeat("r", 100))
 	s.Stop()

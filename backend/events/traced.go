@@ -32,7 +32,7 @@ func (r *Relay) trace(ctx context.Context, began time.Time, moved []Event) {
 func itemsOf(events []Event) []telemetry.Item {
 	items := make([]telemetry.Item, len(events))
 	for i, e := range events {
-		items[i] = telemetry.Item{Order: e.OrderID, SaleID: e.SaleID, Parent: e.Trace}
+		items[i] = telemetry.Item{Order: e.OrderID, SaleID: e.SaleID, Message: e.ID, Parent: e.Trace}
 	}
 	return items
 }

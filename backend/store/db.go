@@ -34,6 +34,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sluice/backend/sale"
 )
 
@@ -58,6 +60,8 @@ type Config struct {
 	// OnChange is called after each transaction that appended to the outbox; nil: not called. It runs on the goroutine of
 	// the operation and must not block. A crash can skip the call, so its receiver must also poll.
 	OnChange func()
+	// Queries records the statements of PostgreSQL; nil: not recorded. SQLite does not use it.
+	Queries pgx.QueryTracer
 }
 
 // DB is a pool of connections to one database. It is safe for concurrent use. Every operation ends within the timeout,
@@ -104,7 +108,7 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	scheme, _, _ := strings.Cut(databaseURL, ":")
 	switch scheme {
 	case "postgres", "postgresql":
-		db.engine, err = openPostgres(ctx, databaseURL, db.timeout)
+		db.engine, err = openPostgres(ctx, databaseURL, db.timeout, cfg.Queries)
 	case "sqlite":
 		db.engine, err = openSQLite(ctx, databaseURL, db.timeout)
 	default:

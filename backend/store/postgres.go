@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -22,11 +23,12 @@ type postgres struct {
 	pool *pgxpool.Pool
 }
 
-func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration) (engine, error) {
+func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer) (engine, error) {
 	config, err := postgresConfig(databaseURL, timeout)
 	if err != nil {
 		return nil, err
 	}
+	config.ConnConfig.Tracer = queries
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, unavailable(err)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/sale"
@@ -17,9 +16,10 @@ const maxLinks = 128
 
 // Item is one order of a batch. Parent is the traceparent under which it was accepted, or "" if it is not traced.
 type Item struct {
-	Order  sale.OrderID
-	SaleID string
-	Parent string
+	Order   sale.OrderID
+	SaleID  string
+	Message string // id of its message; "" if the order is not sent or received in a message
+	Parent  string
 }
 
 // Step describes the processing of a batch, in the terms of OpenTelemetry's conventions for messaging.
@@ -82,26 +82,30 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 			trace.WithAttributes(item.attributes()...),
 		)
 		if reason, isFailed := failed[item.Order]; isFailed {
-			span.SetStatus(codes.Error, reason)
+			fail(span, "rejected", reason)
 		} else if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			fail(span, errorType(err), err.Error())
 		}
 		span.End(trace.WithTimestamp(end))
 	}
 	if err != nil {
-		b.span.SetStatus(codes.Error, err.Error())
+		fail(b.span, errorType(err), err.Error())
 	} else if len(failed) > 0 {
 		b.span.SetAttributes(attribute.Int("sluice.failed_orders", len(failed)))
-		b.span.SetStatus(codes.Error, "some orders failed")
+		fail(b.span, "rejected", "some orders failed")
 	}
 	b.span.End(trace.WithTimestamp(end))
 }
 
 // attributes returns the attributes of the order.
 func (i Item) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{
+	all := []attribute.KeyValue{
 		attribute.String("sluice.order.id", i.Order.String()), attribute.String("sluice.sale.id", i.SaleID),
 	}
+	if i.Message != "" {
+		all = append(all, attribute.String("messaging.message.id", i.Message))
+	}
+	return all
 }
 
 func (s Step) name() string { return s.Operation + " " + s.Destination }

@@ -21,7 +21,7 @@ func (o *Orders) Begin(
 ) (context.Context, func(failed map[sale.OrderID]string, err error)) {
 	items := make([]Item, len(orders))
 	for i, order := range orders {
-		items[i] = Item{Order: order.ID, SaleID: order.SaleID}
+		items[i] = Item{Order: order.ID, SaleID: order.SaleID, Message: order.ID.String()}
 	}
 	o.parents.Fill(ctx, items)
 	ctx, batch := o.tracer.Batch(ctx, Step{Operation: "process", Destination: "orders"}, len(orders), items)

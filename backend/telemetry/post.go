@@ -2,9 +2,9 @@ package telemetry
 
 import (
 	"context"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -38,11 +38,11 @@ func (p *Post) End(status int, err error) {
 	case p == nil:
 		return
 	case err != nil:
-		p.span.SetStatus(codes.Error, err.Error())
+		fail(p.span, errorType(err), err.Error())
 	default:
 		p.span.SetAttributes(attribute.Int("http.response.status_code", status))
 		if status < 200 || status > 299 {
-			p.span.SetStatus(codes.Error, "")
+			fail(p.span, strconv.Itoa(status), "")
 		}
 	}
 	p.span.End()

@@ -2,6 +2,9 @@ package telemetry
 
 import (
 	"context"
+	"errors"
+	"net/url"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -25,8 +28,9 @@ type Request struct {
 }
 
 // Request starts the span of a request. Its parent is the traceparent header from the edge or the client. route is the
-// route of the API with its parameters, such as {sale}. Request returns nil if the request is not sampled.
-func (t *Tracer) Request(method, route string, header Header) *Request {
+// route of the API with its parameters, such as {sale}; path is the path of the URL. Request returns nil if the request
+// is not sampled.
+func (t *Tracer) Request(method, route string, path []byte, header Header) *Request {
 	if t == nil {
 		return nil
 	}
@@ -35,11 +39,12 @@ func (t *Tracer) Request(method, route string, header Header) *Request {
 		ctx = wire.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": header("tracestate")})
 	}
 	ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
-			attribute.String("url.scheme", "http")))
+		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route)))
 	if !span.SpanContext().IsSampled() {
 		return nil
 	}
+	span.SetAttributes(attribute.String("url.path", string(path)))
+	span.SetAttributes(addressed(header("X-Forwarded-Proto"), header("Host"))...)
 	if id := header("X-Request-Id"); id != "" { // also in the log of the edge
 		span.SetAttributes(attribute.StringSlice("http.request.header.x-request-id",
 			[]string{id[:min(len(id), maxRequestID)]}))
@@ -55,6 +60,14 @@ func (r *Request) Context() context.Context {
 	return r.ctx
 }
 
+// TraceID returns the id of the trace in hexadecimal digits, or "".
+func (r *Request) TraceID() string {
+	if r == nil {
+		return ""
+	}
+	return r.span.SpanContext().TraceID().String()
+}
+
 // End ends the span with the status of the response.
 func (r *Request) End(status int) {
 	if r == nil {
@@ -62,15 +75,35 @@ func (r *Request) End(status int) {
 	}
 	r.span.SetAttributes(attribute.Int("http.response.status_code", status))
 	if status >= 500 {
-		r.span.SetStatus(codes.Error, "")
+		fail(r.span, strconv.Itoa(status), "")
 	}
 	r.span.End()
 }
 
-// Sending is the span of a decision. Later spans of the order refer to it. A nil Sending is not traced.
-type Sending struct{ span trace.Span }
+// addressed returns the scheme and the server that a client used. scheme and host are headers; the edge sets scheme.
+func addressed(scheme, host string) []attribute.KeyValue {
+	if scheme != "https" {
+		scheme = "http"
+	}
+	all := []attribute.KeyValue{attribute.String("url.scheme", scheme)}
+	u := url.URL{Host: host}
+	if name := u.Hostname(); name != "" {
+		all = append(all, attribute.String("server.address", name))
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+		all = append(all, attribute.Int("server.port", int(port)))
+	}
+	return all
+}
 
-// Send starts the span of a decision.
+// Sending is the span of the step that sends an order to the queue. Later spans of the order refer to it. A nil Sending
+// is not traced.
+type Sending struct {
+	request trace.Span
+	span    trace.Span
+}
+
+// Send starts the span of a purchase's decision.
 func (r *Request) Send(saleID string) *Sending {
 	if r == nil {
 		return nil
@@ -80,7 +113,7 @@ func (r *Request) Send(saleID string) *Sending {
 		r.ctx, step.name(), trace.WithSpanKind(step.kind()), trace.WithAttributes(step.attributes()...),
 		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)),
 	)
-	return &Sending{span}
+	return &Sending{r.span, span}
 }
 
 // Parent returns the traceparent to store with the order, or "".
@@ -91,18 +124,44 @@ func (s *Sending) Parent() string {
 	return format(s.span.SpanContext())
 }
 
-// Decided ends the span. err is the error if there was no decision.
+// Decided records the decision in the span of the request. It ends the span of the sending if an order was sent, or
+// may have been (err is not nil). A rejected or repeated purchase sends no order: its span never ends, so it is not
+// exported.
 func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 	if s == nil {
 		return
 	}
-	if err != nil {
-		s.span.SetStatus(codes.Error, err.Error())
-	} else {
-		s.span.SetAttributes(attribute.String("sluice.outcome", outcome.String()))
+	if err == nil {
+		s.request.SetAttributes(attribute.String("sluice.outcome", outcome.String()))
 	}
 	if order != 0 {
-		s.span.SetAttributes(attribute.String("sluice.order.id", order.String()))
+		s.request.SetAttributes(attribute.String("sluice.order.id", order.String()))
+	}
+	switch {
+	case err != nil:
+		fail(s.span, errorType(err), err.Error())
+	case outcome == sale.Accepted:
+		s.span.SetAttributes(attribute.String("sluice.order.id", order.String()),
+			attribute.String("messaging.message.id", order.String()))
+	default:
+		return
 	}
 	s.span.End()
+}
+
+// fail sets the status of a span to an error. kind is its error.type, which has few values.
+func fail(span trace.Span, kind, reason string) {
+	span.SetStatus(codes.Error, reason)
+	span.SetAttributes(attribute.String("error.type", kind))
+}
+
+// errorType returns the error.type of an error, in the terms of OpenTelemetry's conventions.
+func errorType(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, sale.ErrUnavailable):
+		return "unavailable"
+	}
+	return "_OTHER"
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -45,19 +46,23 @@ func Open(ctx context.Context, getenv func(string) string, service, version stri
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
 	about, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version)),
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version),
+			attribute.String("service.instance.id", uuid.NewString())),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
 		resource.WithFromEnv()) // last, so that it overrides the others
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("telemetry: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	return New(sdk.NewTracerProvider(
-		sdk.WithBatcher(exporter), sdk.WithSampler(Sampler(s.sampler)), sdk.WithResource(about))), nil
+		sdk.WithBatcher(exporter), sdk.WithSampler(Sampler(s.sampler)), sdk.WithResource(about)), version), nil
 }
 
-// New returns a Tracer of a provider. The sampler of the provider must be a Sampler.
-func New(provider *sdk.TracerProvider) *Tracer {
-	return &Tracer{tracer: provider.Tracer("sluice"), provider: provider}
+// New returns a Tracer of a provider, for spans of this version of sluice. The sampler of the provider must be a
+// Sampler.
+func New(provider *sdk.TracerProvider, version string) *Tracer {
+	return &Tracer{
+		tracer: provider.Tracer("sluice", trace.WithInstrumentationVersion(version)), provider: provider,
+	}
 }
 
 // Close exports the remaining spans, within five seconds.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +26,7 @@ const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 func recorded(t *testing.T, base sdk.Sampler) (*Tracer, *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
-	tracer := New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(Sampler(base))))
+	tracer := New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(Sampler(base))), "1")
 	t.Cleanup(tracer.Close)
 	return tracer, spans
 }
@@ -98,23 +100,23 @@ func TestEnvironment(t *testing.T) {
 // The start of a trace decides whether it is sampled: the traceparent if there is one, else the ratio.
 func TestSamplingFollowsTheTraceparent(t *testing.T) {
 	tracer, spans := recorded(t, mustSampler(t, "", "0"))
-	if r := tracer.Request("POST", "/x", headers()); r != nil {
+	if r := tracer.Request("POST", "/x", nil, headers()); r != nil {
 		t.Error("a request without a parent is sampled at ratio 0")
 	}
-	if r := tracer.Request("POST", "/x", headers("traceparent", strings.TrimSuffix(parent, "1")+"0")); r != nil {
+	if r := tracer.Request("POST", "/x", nil, headers("traceparent", strings.TrimSuffix(parent, "1")+"0")); r != nil {
 		t.Error("a request with an unsampled parent is sampled")
 	}
-	if r := tracer.Request("POST", "/x", headers("traceparent", "nonsense")); r != nil {
+	if r := tracer.Request("POST", "/x", nil, headers("traceparent", "nonsense")); r != nil {
 		t.Error("a request with a malformed parent is sampled")
 	}
-	r := tracer.Request("POST", "/x", headers("traceparent", parent))
+	r := tracer.Request("POST", "/x", nil, headers("traceparent", parent))
 	r.End(202)
 	if all := spans.Ended(); len(all) != 1 || all[0].Parent().SpanID().String() != "00f067aa0ba902b7" ||
 		!all[0].Parent().IsRemote() {
 		t.Fatalf("spans %v", all)
 	}
 	ratioOnly, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
-	if r := ratioOnly.Request("POST", "/x", headers("traceparent", parent)); r != nil {
+	if r := ratioOnly.Request("POST", "/x", nil, headers("traceparent", parent)); r != nil {
 		t.Error("traceidratio follows the parent")
 	}
 }
@@ -132,7 +134,7 @@ func mustSampler(t *testing.T, name, arg string) sdk.Sampler {
 // second span below the decision.
 func TestBatchLinksToItsOrders(t *testing.T) {
 	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
-	r := tracer.Request("POST", "/v1/sales/{sale}/orders", headers("traceparent", parent))
+	r := tracer.Request("POST", "/v1/sales/{sale}/orders", nil, headers("traceparent", parent))
 	sending := r.Send("s")
 	kept := sending.Parent()
 	sending.Decided(sale.Accepted, 12, nil)
@@ -172,6 +174,124 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	}
 	if own.Status().Description != "rejected" {
 		t.Errorf("the order failed, and the status of its span is %+v", own.Status())
+	}
+}
+
+// A purchase that is rejected or repeated sends no order.
+func TestOnlyAcceptedPurchasesSendOrders(t *testing.T) {
+	for _, row := range []struct {
+		outcome sale.Outcome
+		err     error
+		spans   []string
+	}{
+		{sale.Accepted, nil, []string{"send orders", "POST /x"}},
+		{sale.Accepted, context.DeadlineExceeded, []string{"send orders", "POST /x"}},
+		{sale.Replayed, nil, []string{"POST /x"}},
+		{sale.SoldOut, nil, []string{"POST /x"}},
+	} {
+		tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+		r := tracer.Request("POST", "/x", []byte("/x"), headers("traceparent", parent))
+		r.Send("s").Decided(row.outcome, 12, row.err)
+		r.End(200)
+		var names []string
+		for _, s := range spans.Ended() {
+			names = append(names, s.Name())
+			want := codes.Unset
+			if row.err != nil && s.Name() == "send orders" {
+				want = codes.Error
+			}
+			if s.Status().Code != want {
+				t.Errorf("%v, %v: %s has the status %v", row.outcome, row.err, s.Name(), s.Status())
+			}
+		}
+		if !slices.Equal(names, row.spans) {
+			t.Errorf("%v, %v: spans %v, want %v", row.outcome, row.err, names, row.spans)
+		}
+	}
+}
+
+func attributes(s sdk.ReadOnlySpan) map[string]string {
+	values := map[string]string{}
+	for _, a := range s.Attributes() {
+		values[string(a.Key)] = a.Value.String()
+	}
+	return values
+}
+
+func TestRequestNamesTheServerThatTheClientUsed(t *testing.T) {
+	for _, row := range []struct{ proto, host, scheme, address, port string }{
+		{"https", "shop.example", "https", "shop.example", ""},
+		{"https", "shop.example:8443", "https", "shop.example", "8443"},
+		{"", "127.0.0.1:8080", "http", "127.0.0.1", "8080"},
+		{"gopher", "[::1]:80", "http", "::1", "80"},
+		{"", "", "http", "", ""},
+		{"", "a:b:c", "http", "a:b:c", ""},
+	} {
+		tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+		tracer.Request("GET", "/v1/orders/{id}", []byte("/v1/orders/7"), headers("traceparent", parent,
+			"X-Forwarded-Proto", row.proto, "Host", row.host)).End(503)
+		have := attributes(spans.Ended()[0])
+		for name, want := range map[string]string{
+			"url.path": "/v1/orders/7", "url.scheme": row.scheme, "server.address": row.address, "server.port": row.port,
+			"error.type": "503",
+		} {
+			if have[name] != want {
+				t.Errorf("%+v: %s is %q, want %q", row, name, have[name], want)
+			}
+		}
+	}
+}
+
+// Commands have spans below sampled spans only. A missing key is no error.
+func TestCommandsAreClientSpans(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(tracer.Commands(server.Addr()))
+	client.Set(t.Context(), "s", "x", 0)
+	r := tracer.Request("GET", "/x", nil, headers("traceparent", parent))
+	ctx := r.In(t.Context())
+	client.Get(ctx, "none")
+	client.LPush(ctx, "s", "x")
+	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "s"); p.Get(ctx, "none"); return nil })
+	client.Get((*Request)(nil).In(t.Context()), "s")
+	byName := map[string][]map[string]string{}
+	for _, s := range spans.Ended() {
+		if s.SpanKind() != trace.SpanKindClient {
+			t.Errorf("%s has the kind %s", s.Name(), s.SpanKind())
+		}
+		byName[s.Name()] = append(byName[s.Name()], attributes(s))
+	}
+	port := strconv.Itoa(server.Server().Addr().Port)
+	for name, kind := range map[string]string{"GET": "", "LPUSH": "WRONGTYPE", "PIPELINE": ""} { // a new connection adds its own
+		have := byName[name]
+		if len(have) == 0 || name == "GET" && len(have) > 1 {
+			t.Errorf("%d spans of %s", len(have), name)
+			continue
+		}
+		last := have[len(have)-1]
+		if last["db.system.name"] != "redis" || last["db.operation.name"] != name || last["error.type"] != kind ||
+			last["server.address"] != "127.0.0.1" || last["server.port"] != port {
+			t.Errorf("%s: %v", name, last)
+		}
+	}
+}
+
+// A run of the script is below the first purchase, and has links to the others.
+func TestScriptLinksToThePurchasesOfItsGroup(t *testing.T) {
+	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	second := strings.Replace(parent, "4bf9", "5bf9", 1)
+	tracer.Script([]string{parent, second})(errors.New("broken"))
+	tracer.Script([]string{"nonsense"})(nil)
+	ended := spans.Ended()
+	if len(ended) != 1 {
+		t.Fatalf("%d spans", len(ended))
+	}
+	s := ended[0]
+	if s.Parent().SpanID().String() != "00f067aa0ba902b7" || len(s.Links()) != 1 ||
+		s.Links()[0].SpanContext.TraceID().String()[:4] != "5bf9" || attributes(s)["error.type"] != "_OTHER" {
+		t.Errorf("parent %v, links %v, attributes %v", s.Parent(), s.Links(), s.Attributes())
 	}
 }
 
@@ -250,7 +370,7 @@ func TestNilTracerAllocatesNothing(t *testing.T) {
 	var tracer *Tracer
 	ctx := context.Background()
 	if n := testing.AllocsPerRun(100, func() {
-		r := tracer.Request("POST", "/x", nil)
+		r := tracer.Request("POST", "/x", nil, nil)
 		s := r.Send("s")
 		_ = s.Parent()
 		s.Decided(sale.Accepted, 1, nil)
@@ -267,7 +387,7 @@ func BenchmarkNilTracer(b *testing.B) {
 	var tracer *Tracer
 	b.ReportAllocs()
 	for b.Loop() {
-		r := tracer.Request("POST", "/x", nil)
+		r := tracer.Request("POST", "/x", nil, nil)
 		s := r.Send("s")
 		_ = s.Parent()
 		s.Decided(sale.Accepted, 1, nil)

@@ -5,17 +5,23 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newRegistry returns the registry of a process, with the metrics of Go and of the process.
+// newRegistry returns the registry of a process, with the metrics of Go, of the process and of the build.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	promauto.With(r).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_build_info", Help: "1. The labels describe the program.",
+		ConstLabels: prometheus.Labels{"version": version, "go_version": runtime.Version()},
+	}, func() float64 { return 1 })
 	return r
 }
 
@@ -29,7 +35,7 @@ func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prome
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -248,6 +248,9 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 	if b.journal != nil {
 		c.Recorder = b.journal
 	}
+	if s.tracer != nil {
+		c.Tracer = s.tracer
+	}
 	return admission.NewAdmitter(c)
 }
 

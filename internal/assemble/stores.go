@@ -76,11 +76,14 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		return nil, usage("--redis: %w", err)
 	}
 	s.redis = s.guard.Client()
+	if s.tracer != nil {
+		s.redis.AddHook(s.tracer.Commands(s.redis.Options().Addr))
+	}
 	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
 		return nil, err
 	}
 	waker := events.NewWaker(s.redis, s.space)
-	if err := s.openDatabase(ctx, cfg.Database, store.Config{OnChange: waker.Wake}); err != nil {
+	if err := s.openDatabase(ctx, cfg.Database, store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries()}); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}

@@ -211,9 +211,9 @@ func TestAlertsHaveSeveritySummaryAndRunbook(t *testing.T) {
 		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
 			t.Errorf("alert %s has severity %q and summary %q", name, r.Labels["severity"], r.Annotations["summary"])
 		}
-		page, _, _ := strings.Cut(r.Annotations["runbook"], "#")
+		page, _, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		if _, err := os.Stat("../../" + page); page == "" || err != nil {
-			t.Errorf("alert %s has runbook %q: %v", name, r.Annotations["runbook"], err)
+			t.Errorf("alert %s has runbook %q: %v", name, r.Annotations["runbook_url"], err)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func checkSelection(t *testing.T, file, line string) (checked int) {
 	return checked
 }
 
-var runbook = regexp.MustCompile(`(?m)^\s*runbook: (\S+)$`)
+var runbook = regexp.MustCompile(`(?m)^\s*runbook_url: (\S+)$`)
 
 // A link in an alert must lead to an existing section.
 func TestRunbooksOfAlertsExist(t *testing.T) {

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -43,14 +46,16 @@ func newOTLPCollector(t *testing.T) *otlpCollector {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, resource := range request.GetResourceSpans() {
-			service := ""
-			for _, a := range resource.GetResource().GetAttributes() {
-				if a.GetKey() == "service.name" {
-					service = a.GetValue().GetStringValue()
-				}
-			}
+			about := attributesOf(resource.GetResource().GetAttributes())
+			service := about["service.name"]
+			wantAttributes(t, service, about, "service.name", "service.version", "service.instance.id",
+				"telemetry.sdk.name", "telemetry.sdk.language", "telemetry.sdk.version")
 			for _, scope := range resource.GetScopeSpans() {
+				if scope.GetScope().GetName() != "sluice" || scope.GetScope().GetVersion() == "" {
+					t.Errorf("%s exports spans of the scope %v", service, scope.GetScope())
+				}
 				for _, s := range scope.GetSpans() {
+					checkSpan(t, service, s)
 					c.spans = append(c.spans, span{s, service})
 				}
 			}
@@ -59,6 +64,58 @@ func newOTLPCollector(t *testing.T) *otlpCollector {
 	}))
 	t.Cleanup(c.Close)
 	return c
+}
+
+// checkSpan compares a span with the protocol and with OpenTelemetry's semantic conventions for HTTP, messaging and
+// databases.
+func checkSpan(t *testing.T, service string, s *otlp.Span) {
+	t.Helper()
+	name := service + ": " + s.GetName()
+	if len(s.GetTraceId()) != 16 || len(s.GetSpanId()) != 8 || len(s.GetParentSpanId())%8 != 0 ||
+		s.GetStartTimeUnixNano() == 0 || s.GetEndTimeUnixNano() < s.GetStartTimeUnixNano() || s.GetName() == "" {
+		t.Errorf("%s violates the protocol: %v", name, s)
+	}
+	about := attributesOf(s.GetAttributes())
+	if len(about) != len(s.GetAttributes()) {
+		t.Errorf("%s has an attribute twice: %v", name, s.GetAttributes())
+	}
+	if s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR {
+		wantAttributes(t, name, about, "error.type")
+	}
+	switch {
+	case s.GetKind() == otlp.Span_SPAN_KIND_SERVER:
+		wantAttributes(t, name, about, "http.request.method", "http.response.status_code", "http.route", "url.path",
+			"url.scheme", "server.address", "server.port")
+	case s.GetKind() == otlp.Span_SPAN_KIND_CLIENT && about["db.system.name"] != "":
+		wantAttributes(t, name, about, "db.operation.name")
+	case s.GetKind() == otlp.Span_SPAN_KIND_CLIENT:
+		wantAttributes(t, name, about, "http.request.method", "server.address")
+	case s.GetKind() == otlp.Span_SPAN_KIND_PRODUCER, s.GetKind() == otlp.Span_SPAN_KIND_CONSUMER:
+		wantAttributes(t, name, about, "messaging.system", "messaging.operation.name", "messaging.operation.type",
+			"messaging.destination.name")
+		if about["messaging.batch.message_count"] == "" {
+			wantAttributes(t, name, about, "messaging.message.id")
+		}
+	default:
+		t.Errorf("%s has the kind %v", name, s.GetKind())
+	}
+}
+
+func attributesOf(all []*common.KeyValue) map[string]string {
+	values := map[string]string{}
+	for _, a := range all {
+		values[a.GetKey()] = fmt.Sprint(cmp.Or(a.GetValue().GetStringValue(), a.GetValue().String()))
+	}
+	return values
+}
+
+func wantAttributes(t *testing.T, of string, have map[string]string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if have[name] == "" {
+			t.Errorf("%s has no attribute %s: %v", of, name, have)
+		}
+	}
 }
 
 // trace is all that is known of a trace.

@@ -107,7 +107,9 @@ func New(cfg Config) (*httpserver.Server, error) {
 	h.handleRaw(fiber.MethodGet, "/admin/v1/live/events", h.liveEvents)
 	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their
 	// own work.
-	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // exemplars need OpenMetrics
+	})
 	h.Handle(fiber.MethodGet, "/metrics", func(c *fiber.Ctx) error { return serveHTTP(c, metrics) })
 	h.addConsole()
 	s.Finish()

@@ -33,7 +33,7 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 		sdk.NewTracerProvider(
 			sdk.WithSpanProcessor(spans),
 			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
-		),
+		), "1",
 	)
 	t.Cleanup(tracer.Close)
 

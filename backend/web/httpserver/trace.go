@@ -23,7 +23,8 @@ func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func
 	}
 	route := documentedPath(path)
 	return func(ctx *fasthttp.RequestCtx) func() {
-		span := s.cfg.Tracer.Request(method, route, func(name string) string { return string(ctx.Request.Header.Peek(name)) })
+		span := s.cfg.Tracer.Request(method, route, ctx.Path(),
+			func(name string) string { return string(ctx.Request.Header.Peek(name)) })
 		if span == nil {
 			return untraced
 		}

@@ -1,0 +1,171 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// In returns ctx with the span of the request, for calls to Redis and PostgreSQL. It returns ctx itself if the request
+// is not traced.
+func (r *Request) In(ctx context.Context) context.Context {
+	if r == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, r.span)
+}
+
+// call starts the span of a database call below the span in ctx. It returns a nil span if that span is not sampled.
+func (t *Tracer) call(
+	ctx context.Context, system, operation string, attributes ...attribute.KeyValue,
+) (context.Context, trace.Span) {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx, nil
+	}
+	return t.tracer.Start(ctx, operation, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("db.system.name", system), attribute.String("db.operation.name", operation),
+	), trace.WithAttributes(attributes...))
+}
+
+// Queries returns a tracer of pgx that records statements as client spans below sampled spans, without their arguments.
+// It returns nil if t is nil.
+func (t *Tracer) Queries() pgx.QueryTracer {
+	if t == nil {
+		return nil
+	}
+	return queries{t}
+}
+
+type queries struct{ tracer *Tracer }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (q queries) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx
+	}
+	c := conn.Config()
+	ctx, span := q.tracer.call(ctx, "postgresql", firstWord(data.SQL), attribute.String("db.namespace", c.Database),
+		attribute.String("server.address", c.Host), attribute.Int("server.port", int(c.Port)))
+	return context.WithValue(ctx, querySpan{}, span)
+}
+
+// querySpan is the key of the span that TraceQueryStart began.
+type querySpan struct{}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (q queries) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	span, _ := ctx.Value(querySpan{}).(trace.Span)
+	if span == nil {
+		return
+	}
+	if answer, ok := errors.AsType[*pgconn.PgError](data.Err); ok {
+		span.SetAttributes(attribute.String("db.response.status_code", answer.Code))
+		fail(span, answer.Code, answer.Message)
+	} else if data.Err != nil {
+		fail(span, errorType(data.Err), data.Err.Error())
+	}
+	span.End()
+}
+
+// firstWord returns the first word of a statement in upper case: its operation.
+func firstWord(statement string) string {
+	words := strings.Fields(statement[:min(len(statement), 64)])
+	if len(words) == 0 {
+		return "EMPTY"
+	}
+	return strings.ToUpper(strings.TrimRight(words[0], ";"))
+}
+
+// Commands returns a hook that records commands to the Redis at an address as client spans below sampled spans, without
+// their arguments. It returns nil if t is nil.
+func (t *Tracer) Commands(address string) redis.Hook {
+	if t == nil {
+		return nil
+	}
+	return commands{t, redisServer(address)}
+}
+
+// redisServer returns the attributes of the server at host:port.
+func redisServer(address string) []attribute.KeyValue {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil // a client of Sentinels has no fixed address
+	}
+	number, _ := strconv.Atoi(port)
+	return []attribute.KeyValue{attribute.String("server.address", host), attribute.Int("server.port", number)}
+}
+
+type commands struct {
+	tracer *Tracer
+	server []attribute.KeyValue
+}
+
+// DialHook implements redis.Hook.
+func (c commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (c commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx, span := c.tracer.call(ctx, "redis", strings.ToUpper(cmd.Name()), c.server...)
+		err := next(ctx, cmd)
+		endCommand(span, err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (c commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx, span := c.tracer.call(ctx, "redis", "PIPELINE", c.server...)
+		if span != nil {
+			span.SetAttributes(attribute.Int("db.operation.batch.size", len(cmds)))
+		}
+		err := next(ctx, cmds)
+		endCommand(span, err)
+		return err
+	}
+}
+
+// Script starts the client span of a Redis script that decides several purchases in one run. Its parent is the first
+// of the traceparents, and it has links to the others. The returned function ends it.
+func (t *Tracer) Script(parents []string) (end func(err error)) {
+	var links []trace.Link
+	for _, parent := range parents[1:min(len(parents), maxLinks+1)] {
+		links = append(links, trace.Link{SpanContext: parse(parent)})
+	}
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parse(parents[0]))
+	_, span := t.call(ctx, "redis", "EVALSHA")
+	if span == nil {
+		return func(error) {}
+	}
+	for _, link := range links {
+		span.AddLink(link)
+	}
+	return func(err error) { endCommand(span, err) }
+}
+
+// endCommand ends the span of a command, which may be nil. A missing key is no error.
+func endCommand(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
+	var answer redis.Error
+	switch {
+	case err == nil || errors.Is(err, redis.Nil):
+	case errors.As(err, &answer):
+		kind, _, _ := strings.Cut(answer.Error(), " ")
+		span.SetAttributes(attribute.String("db.response.status_code", kind))
+		fail(span, kind, answer.Error())
+	default:
+		fail(span, errorType(err), err.Error())
+	}
+	span.End()
+}
