@@ -196,6 +196,10 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		if !slices.ContainsFunc(batch, func(b span) bool { return slices.ContainsFunc(b.GetLinks(), linksBack) }) {
 			t.Errorf("%s: the batch of %s does not link back", edge, s.name)
 		}
+		inSQL := func(b span) bool { return b.attribute("db.system.name") == "postgresql" }
+		if s.service == "sluice-worker" && !slices.ContainsFunc(batch, inSQL) {
+			t.Errorf("%s: the batch of the worker has no statement: %v", edge, batch)
+		}
 	}
 }
 
