@@ -63,9 +63,9 @@ func TestOrdersThroughAStream(t *testing.T) {
 	}
 	worker = launch(t, s.env, "worker", "--queue", "list", "--lease", "1s")
 	s.settle(id, 30)
-	if n := redis.ZCard(t.Context(), keyspace.Shard(0).Dead()).Val(); n != 3 {
-		t.Errorf("%d texts are dead, want 3", n)
-	}
+	testenv.Eventually(t, 30*time.Second, "the texts that are no orders are dead", func() bool {
+		return redis.ZCard(t.Context(), keyspace.Shard(0).Dead()).Val() == 3
+	})
 	worker.End(syscall.SIGTERM)
 
 	buy(30, 40)
