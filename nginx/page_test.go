@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"sluice/test/testenv"
 )
 
 // A page costs the backend one request a second, however many look at it, in each language. What is kept depends on
@@ -79,5 +82,117 @@ func TestScriptsAreKeptByEncoding(t *testing.T) {
 	}
 	if n := len(shop.requests()); n != 2 {
 		t.Errorf("%d requests reached the backend", n)
+	}
+}
+
+// A page that a backend shows for a token only is not shown to other clients, and is shown again for the token.
+func TestPageOfATokenIsNotShared(t *testing.T) {
+	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization")+r.Header.Get("Token") == "" {
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, max-age=1")
+		_, _ = fmt.Fprint(w, "the rehearsal")
+	})
+	e := startEdge(t, open, nil, shop.addr)
+	for range 100 {
+		for _, c := range []struct {
+			header []string
+			status int
+		}{
+			{[]string{"Authorization", "Bearer x"}, 200}, {nil, 404}, {[]string{"Token", "x"}, 200}, {nil, 404},
+		} {
+			for _, path := range []string{"/s/rehearsal", "/assets/rehearsal.js"} {
+				if a := e.do("GET", path, c.header...); a.status != c.status {
+					t.Fatalf("%s with %v: %d, want %d", path, c.header, a.status, c.status)
+				}
+			}
+		}
+	}
+}
+
+// The page of a sale that was removed is gone when its second is over, also while clients query it without a pause, and
+// although a backend forbids to store its 404. The old page does not return when no backend answers.
+func TestRemovedPageIsGone(t *testing.T) {
+	var removed, down atomic.Bool
+	shop := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch {
+		case down.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case removed.Load():
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			w.Header().Set("Cache-Control", "public, max-age=1")
+			_, _ = fmt.Fprint(w, "the page")
+		}
+	})
+	e := startEdge(t, open, nil, shop.addr)
+	becomes := func(status int) {
+		t.Helper()
+		testenv.Eventually(t, 10*time.Second, fmt.Sprintf("the page becomes %d", status), func() bool {
+			return e.do("GET", "/s/shoe").status == status
+		})
+		for range 100 {
+			if got := e.do("GET", "/s/shoe").status; got != status {
+				t.Fatalf("the page is %d again, want %d", got, status)
+			}
+		}
+	}
+	becomes(200)
+	removed.Store(true)
+	becomes(404)
+	down.Store(true)
+	for range 100 {
+		if got := e.do("GET", "/s/shoe").status; got != 404 {
+			t.Fatalf("without a backend: %d, want 404", got)
+		}
+	}
+	down.Store(false)
+	removed.Store(false)
+	becomes(200)
+}
+
+// An answer that is for one client only is never stored, whatever the status.
+func TestPrivatePageIsNotKept(t *testing.T) {
+	for _, cache := range []string{"", "no-store", "private, max-age=9", "no-cache, max-age=9", "max-age=0", "public, max-age=00"} {
+		shop := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+			if cache != "" {
+				w.Header().Set("Cache-Control", cache)
+			}
+			_, _ = fmt.Fprint(w, "a page")
+		})
+		e := startEdge(t, open, nil, shop.addr)
+		for range 3 {
+			if a := e.do("GET", "/s/shoe"); a.status != 200 {
+				t.Fatalf("%q: %d", cache, a.status)
+			}
+		}
+		if n := len(shop.requests()); n != 3 {
+			t.Errorf("%q: %d of 3 requests reached the backend", cache, n)
+		}
+	}
+}
+
+// A backend judges an escaped path as the client wrote it, also when the page of the decoded path is cached.
+func TestEscapedPathIsNotThePageOfAnother(t *testing.T) {
+	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=1000")
+		if r.RequestURI != "/s/shoe" && r.RequestURI != "/assets/a.js" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	e := startEdge(t, open, nil, shop.addr)
+	for range 3 {
+		for path, want := range map[string]int{
+			"/s/shoe": 200, "/s/shoe?a=%20": 200, "/s/sh%6fe": 404, "/%73/shoe": 404, "/s/sh%6fe?lang=zh": 404,
+			"/assets/a.js": 200, "/assets/%61.js": 404,
+		} {
+			if got := e.do("GET", path).status; got != want {
+				t.Errorf("%s: %d, want %d", path, got, want)
+			}
+		}
 	}
 }

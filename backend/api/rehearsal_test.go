@@ -36,6 +36,10 @@ func TestRehearsalIsSeenByItsCrowdAlone(t *testing.T) {
 	if a := s.Do("GET", "/s/"+rehearsed, ""); a.Status != 404 {
 		t.Errorf("its page: %d", a.Status)
 	}
+	// A shared cache must not keep a page that depends on a token.
+	if a := s.Do("GET", "/s/"+rehearsed, "", crowd); a.Status != 200 || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("its page for its crowd: %d, Cache-Control %q", a.Status, a.Header.Get("Cache-Control"))
+	}
 	for _, path := range []string{"/v1/sales/" + rehearsed, "/v1/sales/" + rehearsed + "/events"} {
 		for name, headers := range map[string][]string{
 			"nobody": nil, "a buyer": {real}, "a forger": {"Authorization: Bearer x.y.z"}, "another crowd": {other},
