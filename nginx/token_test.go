@@ -43,6 +43,11 @@ func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 			"the same buyer by another token",
 			[]string{"Authorization", "bearer  " + hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)}, 429,
 		},
+		{"a scheme in the other header, of a verified token", []string{"Token", "Bearer " + raw}, 401},
+		{
+			"the scheme as it was sent before, in the other header",
+			[]string{"Token", "bearer  " + hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)}, 401,
+		},
 		{"another buyer", []string{"Token", hs256(plainHeader, `{"sub":"bob","exp":`+year2100+`}`)}, 200},
 		{
 			"no typ, a fraction, claims of others",

@@ -166,6 +166,12 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 			codes: "202",
 		},
 		{
+			name: "in the other header with a scheme, after it was verified",
+			raw: request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a4")) +
+				request("POST", "/v1/sales/1/orders", c.next(), "Token:"+strings.TrimPrefix(bearer(t, "a4"), "Authorization:"), last),
+			codes: "202 401",
+		},
+		{
 			name: "an empty Authorization beside it",
 			raw: request(
 				"POST", "/v1/sales/1/orders", c.next(), "Authorization:",

@@ -136,10 +136,10 @@ function _M.cached(authorization, now)
 end
 
 -- verify(raw, now, authorization) -> subject; or nil, err. now: seconds since 1970. authorization: the header in which
--- raw came, or nil
+-- raw came, or nil. The cache has both whole headers Authorization and tokens; a token with a space is no token.
 function _M.verify(raw, now, authorization)
   local text = authorization or raw
-  local known = cache.get(text, now)
+  local known = (authorization or byte(raw, BEARER + 1) ~= SPACE) and cache.get(text, now)
   if known then
     return known
   end
