@@ -228,12 +228,17 @@ func because(err error) error {
 	return err
 }
 
-// firstError returns the line of nginx's output that describes the error.
+// firstError returns the line of nginx's output that describes the error. For a Lua module with a syntax error it
+// includes the next line, where LuaJIT writes the reason.
 func firstError(out string) string {
 	last := ""
-	for line := range strings.Lines(out) {
+	lines := strings.Split(out, "\n")
+	for i, line := range lines {
 		line = strings.TrimSpace(line)
 		if _, what, found := strings.Cut(line, "init_by_lua error: "); found {
+			if strings.HasPrefix(what, "error loading module ") && i+1 < len(lines) {
+				what += " " + strings.TrimSpace(lines[i+1])
+			}
 			return what
 		}
 		for _, level := range []string{"[emerg] ", "[crit] ", "[alert] ", "[error] "} {

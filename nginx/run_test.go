@@ -33,6 +33,8 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 		"proxy_http_version 1.1;",
 		"proxy_http_version 1.1;\nproxy_htp_version 1.1;",
 	)
+	misspelled := workingCopy(t)
+	rewrite(t, misspelled+"/lua/edge/sluice/quota.lua", "--", "this is not Lua")
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
@@ -81,6 +83,11 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 		{
 			"a directive that is not", func(c *Config) { c.Root = broken },
 			`edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:",
+		},
+		{
+			"a module with a syntax error", func(c *Config) { c.Root = misspelled },
+			"edge: error loading module 'sluice.quota' from file '" + misspelled + "/lua/edge/sluice/quota.lua': " +
+				misspelled + "/lua/edge/sluice/quota.lua:1: '=' expected near 'is'",
 		},
 		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
 		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
