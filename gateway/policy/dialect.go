@@ -70,8 +70,8 @@ func nonPortable(source []byte) (line int, what string) {
 			length = 2
 		}
 		if keep {
-			if twice := keys.next(string(rest[:length])); twice != "" {
-				return lineOf(source, at), twice + " is there twice in one table: take one out"
+			if wrong := keys.next(string(rest[:length])); wrong != "" {
+				return lineOf(source, at), wrong
 			}
 		}
 		at += length
@@ -79,14 +79,26 @@ func nonPortable(source []byte) (line int, what string) {
 	return 0, ""
 }
 
-// fieldNames finds tables that contain a field twice: the engines differ in which value they use.
+// fieldNames finds tables that contain a field twice, or a key that could be one of their fields or list entries: the
+// engines differ in which value they use.
 type fieldNames struct {
 	before [4]string         // the previous tokens, the last one first
 	open   []map[string]bool // for each open bracket or block: the fields so far if it is a table, otherwise nil
 }
 
-// next processes a token. It returns the field that is repeated, or "".
-func (f *fieldNames) next(token string) (twice string) {
+// isSeparator lists the tokens before a field of a table.
+var isSeparator = map[string]bool{"{": true, ",": true, ";": true}
+
+// plainKey is the token of a key that can be compared with the names of fields.
+var plainKey = regexp.MustCompile(`^("[^"\\]*"|'[^'\\]*')$`)
+
+// next processes a token. It returns what is wrong with it, or "".
+func (f *fieldNames) next(token string) (wrong string) {
+	// No expression begins with "[", so behind these marks it is a key.
+	if f.before[0] == "[" && isSeparator[f.before[1]] && !plainKey.MatchString(token) ||
+		f.before[1] == "[" && isSeparator[f.before[2]] && token != "]" {
+		return "a key in brackets that is not a quoted name: write the values of a list in their order"
+	}
 	switch token {
 	case "{":
 		f.open = append(f.open, map[string]bool{})
@@ -99,9 +111,9 @@ func (f *fieldNames) next(token string) (twice string) {
 		if name == "]" {
 			name, mark = strings.Trim(f.before[1], `"'`), f.before[3]
 		}
-		if n := len(f.open); n > 0 && f.open[n-1] != nil && (mark == "{" || mark == "," || mark == ";") {
+		if n := len(f.open); n > 0 && f.open[n-1] != nil && isSeparator[mark] {
 			if f.open[n-1][name] {
-				return quote(name)
+				return quote(name) + " is there twice in one table: take one out"
 			}
 			f.open[n-1][name] = true
 		}

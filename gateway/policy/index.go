@@ -16,21 +16,17 @@ const (
 	maxIndex  = 1 << 20     // sum of the larger indices: 16 MB
 )
 
-// checkIndices rewrites the chunk so that every computed index that it writes passes through indexName.
+// checkIndices rewrites the chunk so that every computed index that it assigns passes through indexName. A table
+// constructor has none: nonPortable rejects them.
 func checkIndices(chunk []ast.Stmt) {
 	walk(reflect.ValueOf(chunk), func(node any) {
-		switch n := node.(type) {
-		case *ast.AssignStmt:
-			for _, left := range n.Lhs {
-				if written, ok := left.(*ast.AttrGetExpr); ok {
-					written.Key = checked(written.Key)
-				}
-			}
-		case *ast.TableExpr:
-			for _, f := range n.Fields {
-				if f.Key != nil {
-					f.Key = checked(f.Key)
-				}
+		assign, ok := node.(*ast.AssignStmt)
+		if !ok {
+			return
+		}
+		for _, left := range assign.Lhs {
+			if written, ok := left.(*ast.AttrGetExpr); ok {
+				written.Key = checked(written.Key)
 			}
 		}
 	})

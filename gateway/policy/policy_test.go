@@ -81,7 +81,6 @@ func TestReadAcceptsUnusualPolicies(t *testing.T) {
 func TestParseRejectsHugeLists(t *testing.T) {
 	for _, source := range []string{
 		"local t = {}\nt[67108863] = 1\nreturn { rules = {} }",
-		"return {\n[60000000] = 1, rules = {} }",
 		"local t = {}\nfor i = 1, 6000 do local u = {} u[4095] = 1 t[i] = u end\nreturn { rules = {} }",
 		"local t = {}\nlocal function f() local k = 2^25 t[k], t.x = 1, 2 end f()\nreturn { rules = {} }",
 		"local t = {}\nif true then while true do repeat t[9e6] = 1 until true end end\nreturn { rules = {} }",

@@ -82,8 +82,13 @@ local function start(source)
   return at
 end
 
--- field_names() -> a function that gets the tokens of a source one by one, and returns the name of a field that a table
--- has twice: engines differ about which of the two counts
+-- is_plain_key(token) -> whether the token is a key that can be compared with the names of fields
+local function is_plain_key(token)
+  return find(token, '^"[^"\\]*"$') or find(token, "^'[^'\\]*'$")
+end
+
+-- field_names() -> a function that gets the tokens of a source one by one, and returns nil; or err: a table has a field
+-- twice, or a key that could be one of its fields or list entries. Engines differ about which of the two counts.
 local OPEN = { ["("] = true, ["["] = true, ["function"] = true, ["if"] = true, ["do"] = true, ["repeat"] = true }
 local CLOSE = { ["}"] = true, [")"] = true, ["]"] = true, ["end"] = true, ["until"] = true }
 local SEPARATOR = { ["{"] = true, [","] = true, [";"] = true }
@@ -92,6 +97,11 @@ local function field_names()
   local open = {} -- for each open bracket and block: the fields of a table so far, or false
   local before1, before2, before3, before4 = "", "", "", ""
   return function(token)
+    -- No expression begins with "[", so behind these marks it is a key.
+    if before1 == "[" and SEPARATOR[before2] and not is_plain_key(token)
+      or before2 == "[" and SEPARATOR[before3] and token ~= "]" then
+      return "a key in brackets that is not a quoted name: write the values of a list in their order"
+    end
     if token == "{" then
       open[#open + 1] = {}
     elseif OPEN[token] then
@@ -106,7 +116,7 @@ local function field_names()
       local fields = open[#open]
       if fields and SEPARATOR[mark] then
         if fields[name] then
-          return name
+          return quote(name) .. " is there twice in one table: take one out"
         end
         fields[name] = true
       end
@@ -151,13 +161,12 @@ end
 
 -- foreign(source) -> nil; or err, line: Lua that edges read differently. The parser reports unfinished source.
 function _M.foreign(source)
-  local at, previous, twice = start(source), "", field_names()
+  local at, previous, fault = start(source), "", field_names()
   while at <= #source do
     local stop, says, wrong = token(source, at, previous)
     if says then
       previous = sub(source, at, stop)
-      local name = twice(previous)
-      wrong = name and quote(name) .. " is there twice in one table: take one out"
+      wrong = fault(previous)
     end
     if wrong then
       return wrong, line_of(source, at)
