@@ -38,6 +38,7 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 			if buyer, err = g.keys.Verify(raw); raw == "" {
 				err = errNoToken
 			}
+			now = g.instant() // a token may wait for its key
 		}
 		switch {
 		case err == nil:

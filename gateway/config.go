@@ -22,7 +22,7 @@ type Config struct {
 	PolicySource []byte // the policy itself, if there is no file
 
 	Secret    string // HS256 key of tokens without a key id; at least 32 bytes
-	TokenKeys string // JWK Set file with the keys of other tokens, reloaded when it changes
+	TokenKeys string // JWK Set with the keys of other tokens: a file, reloaded when it changes, or a URL, see AwaitKeys
 
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log

@@ -58,8 +58,8 @@ type Gateway struct {
 	served    atomic.Bool
 }
 
-// New returns a gateway. It reads the policy, the token keys and the certificate, and does not connect to backends. All
-// configuration errors are reported together; errors in the policy are policy.Findings.
+// New returns a gateway. It reads the policy, the file of token keys and the certificate, and does not connect to
+// backends or fetch keys. All configuration errors are reported together; errors in the policy are policy.Findings.
 func New(config Config) (*Gateway, error) {
 	config.setDefaults()
 	g := &Gateway{config: config, log: config.Logger, wall: time.Now, table: limit.NewTable(config.Buckets),
@@ -129,6 +129,9 @@ func openKeys(path, secret string, log *slog.Logger) (*token.File, error) {
 
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
+// AwaitKeys fetches the first token keys, if they are at a URL; see token.File.Await. Call it before Serve.
+func (g *Gateway) AwaitKeys(ctx context.Context) error { return g.keys.Await(ctx, g.log) }
+
 // Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event
 // streams, waits up to DrainTimeout for other requests, and closes what remains. It returns nil if all requests
 // finished in time. Call it once.
@@ -140,6 +143,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { g.maintain(background) })
+	running.Go(func() { g.keys.Follow(background, g.keysRead) })
 	if g.config.SaleNotifications {
 		running.Go(func() { g.followNotifications(background) })
 	}
@@ -172,7 +176,6 @@ func (g *Gateway) maintain(ctx context.Context) {
 // runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries.
 func (g *Gateway) runOnce() {
 	g.reloadPolicy()
-	g.reloadKeys()
 	g.reloadCertificate()
 	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Evict(g.instant())))

@@ -56,16 +56,15 @@ func (g *Gateway) reloadPolicy() {
 	g.log.Info("policy reloaded", "rules", len(p.Rules))
 }
 
-// reloadKeys applies a changed token key file. An invalid one is logged once, and the previous keys stay in use.
-func (g *Gateway) reloadKeys() {
-	switch changed, err := g.keys.Reload(); {
-	case err != nil:
+// keysRead reports a change of the token keys, or why they cannot be read: the previous ones stay in use.
+func (g *Gateway) keysRead(err error) {
+	if err != nil {
 		g.metrics.keyReloads.WithLabelValues("error").Inc()
 		g.log.Error("token keys are invalid, keeping the previous ones", "err", err)
-	case changed:
-		g.metrics.keyReloads.WithLabelValues("ok").Inc()
-		g.log.Info("token keys reloaded", "keys", g.keys.Set().Names())
+		return
 	}
+	g.metrics.keyReloads.WithLabelValues("ok").Inc()
+	g.log.Info("token keys reloaded", "keys", g.keys.Set().Names())
 }
 
 // certificate is the TLS certificate of the edge. It is used for HTTP/1.1 only; HTTP/2 needs the nginx edge.

@@ -35,6 +35,10 @@ type Config struct {
 	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. Never written to a file
 	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
 
+	// KeysSocket is a Unix socket at which workers request newer TokenKeys, see package mirror. With it, workers follow
+	// that file without a reload, and must be able to read it.
+	KeysSocket string
+
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string // policy file; "" is lua/policy.lua of Root
 	Workers int    // worker processes; 0 is one a CPU
@@ -93,7 +97,7 @@ func (c Config) checked() (Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
-	for _, path := range []*string{&c.Policy, &c.TokenKeys, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
+	for _, path := range []*string{&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
 		if *path == "" || path == &c.Access && *path == "off" {
 			continue
 		}

@@ -169,6 +169,9 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.TokenKeys != "" {
 		main += fmt.Sprintf(keysLine, c.TokenKeys)
 	}
+	if c.KeysSocket != "" { // no name may begin with another: os.getenv of ngx_lua confuses them
+		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
+	}
 	var http strings.Builder
 	http.WriteString("upstream sluice_backend {\n")
 	for _, upstream := range c.Upstreams {

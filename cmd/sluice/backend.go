@@ -52,6 +52,9 @@ it, each backend has its own.`,
 			if err != nil {
 				return err
 			}
+			if err := b.cfg.Tokens.Await(cmd.Context(), p.logger()); err != nil {
+				return unlessStopped(err)
+			}
 			public, err := listen(cmd.Context(), "listen", b.listen)
 			if err != nil {
 				return err
@@ -71,7 +74,6 @@ it, each backend has its own.`,
 	f.str(&b.cfg.Journal.Dir, "journal", envJournal, "", "directory for the journal of accepted orders that are not rows "+
 		"yet; not shared with another backend (default: no journal)")
 	f.allowPrivate(&b.private)
-	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; read again when it changes")
 	f.check(func(bad *problems) {
 		b.secret, b.vapid, b.cfg.AdminToken = p.getenv(envSecret), p.getenv(envVAPID), p.getenv(envAdminToken)
 		b.finish(p.getenv, bad)
@@ -101,6 +103,7 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 	f.oneOf(c, &b.journalSync, "journal-sync", envJournalSync, string(journal.Second),
 		"when the journal is forced to disk: always (before each answer) or second",
 		string(journal.Always), string(journal.Second))
+	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; a file is read again when it changes")
 	f.str(&b.signIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, "+
 		"https://shop.example/login?back={url}; it returns them with #token=TOKEN (default: a field for the token)")
 	f.list(&b.cfg.EdgeMetrics, "edge-metrics", envEdgeMetrics, "metrics URL of an edge or of another backend for the "+

@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
+	"sluice/internal/token"
+	"sluice/internal/token/mirror"
 	"sluice/nginx"
 )
 
@@ -34,19 +37,25 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut
+			run := func(ctx context.Context) error { return cfg.Run(ctx) }
 			if check {
 				cfg.Prefix = ""
-				if err := cfg.Check(cmd.Context()); err != nil {
-					return edgeError(err)
+				run = func(ctx context.Context) error {
+					err := cfg.Check(ctx)
+					if err == nil {
+						fmt.Fprintln(p.out, "the configuration and the policy are sound")
+					}
+					return err
 				}
-				fmt.Fprintln(p.out, "the configuration and the policy are sound")
-				return nil
 			}
-			return edgeError(cfg.Run(cmd.Context()))
+			if token.IsURL(edge.tokenKeys) {
+				return edgeError(p.mirrored(cmd.Context(), edge.keys, &cfg, run))
+			}
+			return edgeError(run(cmd.Context()))
 		},
 	}
 	f := p.flags(c)
-	f.edge(&edge, "a reload reads it again", "TLS and HTTP/2")
+	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
 	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
@@ -77,6 +86,30 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 		},
 	})
 	return c
+}
+
+// mirrored runs an edge with keys that are fetched.
+func (p *program) mirrored(
+	ctx context.Context, keys *token.File, cfg *nginx.Config, run func(context.Context) error,
+) error {
+	log := p.logger()
+	if err := keys.Await(ctx, log); err != nil {
+		return err
+	}
+	m, err := mirror.New(keys, log)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	cfg.TokenKeys, cfg.KeysSocket = m.File(), m.Socket()
+	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // requests verify tokens until nginx has ended
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer stop()
+		return run(ctx)
+	})
+	g.Go(func() error { return m.Run(following) })
+	return g.Wait()
 }
 
 // workingRoot returns the working directory if it holds the edge's files.

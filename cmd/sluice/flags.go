@@ -57,7 +57,7 @@ const (
 	defaultAdmin  = "127.0.0.1:8081"
 	defaultData   = ".sluice"
 
-	keysHelp = "JWK Set file of the keys that verify tokens, in addition to the secret or instead of it"
+	keysHelp = "JWK Set of the keys that verify tokens, a file or https://..., in addition to the secret or instead of it"
 	dataHelp = "data directory of sluice up"
 )
 
@@ -260,6 +260,7 @@ func (f *flagSet) queue(c *cobra.Command, to *string) {
 // edgeFlags are the flags of both edges.
 type edgeFlags struct {
 	listen, tokenKeys, secret string
+	keys                      *token.File // of tokenKeys and secret
 	upstreams                 []string
 	perClient                 int
 	proxyProtocol             bool
@@ -288,7 +289,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 				bad.add("--upstream %q: want http://host:port", raw)
 			}
 		}
-		bad.checkTokens(to.secret, to.tokenKeys)
+		to.keys = bad.checkTokens(to.secret, to.tokenKeys)
 		if (to.tlsCert == "") != (to.tlsKey == "") {
 			bad.add("--tls-cert and --tls-key go together")
 		}
@@ -314,12 +315,12 @@ func (m *problems) checkSecret(secret string) {
 	}
 }
 
-// checkTokens wants a secret, a valid file of keys, or both, and returns what verifies tokens.
+// checkTokens wants a secret, valid keys, or both, and returns what verifies tokens. Keys at a URL are not fetched yet.
 func (m *problems) checkTokens(secret, keys string) *token.File {
 	switch {
 	case keys == "" && secret == "":
 		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name "+
-			"a file of keys", envSecret, token.MinSecret)
+			"a file of keys or a URL", envSecret, token.MinSecret)
 		return nil
 	case secret != "" && len(secret) < token.MinSecret:
 		m.checkSecret(secret)

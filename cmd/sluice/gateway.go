@@ -44,6 +44,9 @@ func (p *program) gatewayCommand() *cobra.Command {
 			if err != nil {
 				return usageError{Err: err}
 			}
+			if err := g.AwaitKeys(cmd.Context()); err != nil {
+				return unlessStopped(err)
+			}
 			ln, err := listen(cmd.Context(), "listen", edge.listen)
 			if err != nil {
 				return err
@@ -57,7 +60,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 		},
 	}
 	f := p.flags(c)
-	f.edge(&edge, "read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
 		"policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+

@@ -27,3 +27,11 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		return none, errInterrupted
 	}
 }
+
+// unlessStopped returns nil for the error of a start that a signal has ended.
+func unlessStopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

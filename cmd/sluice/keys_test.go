@@ -100,6 +100,11 @@ func TestInvalidKeysAreUsageErrors(t *testing.T) {
 		env        []string
 	}{
 		{"gateway --upstream http://127.0.0.1:1 --token-keys " + bad, n, nil},
+		{"gateway --upstream http://127.0.0.1:1 --token-keys http://login.example/keys", "want https://", nil},
+		{"edge --upstream http://127.0.0.1:1 --token-keys https://ann@login.example/keys", "without a user", nil},
+		{backend + " --token-keys ftp://login.example/keys", "want https://", []string{"SLUICE_ADMIN_TOKEN=x"}},
+		{"token --user ann --token-keys https://login.example/keys", "is a URL: want a file", nil},
+		{"keys public https://login.example/keys", "is a URL: want a file", nil},
 		{"gateway --upstream http://127.0.0.1:1", n, []string{"SLUICE_TOKEN_KEYS=" + bad}},
 		{"gateway --upstream http://127.0.0.1:1", "SLUICE_TOKEN_SECRET is not set", nil},
 		{"gateway --upstream http://127.0.0.1:1 --token-keys none.json", "no such file", nil},

@@ -117,6 +117,9 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.cfg.Tokens.Await(ctx, log); err != nil {
+		return unlessStopped(err)
+	}
 	if err := b.Verify(ctx); err != nil {
 		return err
 	}
@@ -141,11 +144,14 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	edge, err := gateway.New(gateway.Config{
-		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret,
+		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret, TokenKeys: cfg.tokenKeys,
 		PolicyPath: cfg.policy, PolicySource: lua.Policy, Logger: log, Registry: b.Own, SaleNotifications: true,
 	})
 	if err != nil {
 		return usage("%w", err)
+	}
+	if err := edge.AwaitKeys(ctx); err != nil {
+		return unlessStopped(err)
 	}
 	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr())}
 	if err := data.setServer(where); err != nil {

@@ -335,22 +335,18 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	return g.Wait()
 }
 
-// keysEvery is how often the file of token keys is checked for changes.
-const keysEvery = time.Second
-
-// followKeys reloads the file of token keys when it has changed. An invalid one is logged once, and the old keys stay.
+// followKeys keeps the token keys current, and logs their changes and errors.
 func (b *Backend) followKeys(ctx context.Context) error {
 	keys := b.cfg.Tokens
 	if private := keys.Set().Private(); len(private) > 0 {
-		b.log.Warn("the file of token keys holds private parts, which no backend needs", "keys", private)
+		b.log.Warn("the token keys include private parts, which no backend needs", "keys", private)
 	}
-	every(ctx, keysEvery, func() {
-		switch changed, err := keys.Reload(); {
-		case err != nil:
+	keys.Follow(ctx, func(err error) {
+		if err != nil {
 			b.log.Error("the token keys are invalid, the previous keys stay in use", "err", err)
-		case changed:
-			b.log.Info("the token keys have changed", "keys", keys.Set().Names())
+			return
 		}
+		b.log.Info("the token keys have changed", "keys", keys.Set().Names())
 	})
 	return nil
 }

@@ -1,42 +1,60 @@
 package token
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/loop"
 	"sluice/internal/reload"
 )
 
-// File is a set of keys that can be reloaded from a file. Create it with Open. Verify and VerifyUntil are safe for
-// concurrent use, also with Reload.
+// File is a set of keys that follows a file or a URL. Create it with Open. Verify and VerifyUntil are safe for
+// concurrent use, also with Follow.
 type File struct {
 	path, secret string
+	remote       *remote // nil unless path is a URL
 	options      Options
 	set          atomic.Pointer[Set]
-	detector     reload.Detector
+	detector     reload.Detector // of the file
+	fetched      string          // the set in use, if it is from a URL
 }
 
 // Options of OpenWith. The zero value is that of Open.
 type Options struct {
 	Now   func() time.Time // default time.Now
 	Cache int              // tokens to cache, a power of two; default: 16,384, and none of those signed with a secret
+
+	Transport http.RoundTripper // for a URL; default: one with the certificates and the proxy of the environment
 }
 
-// Open returns the keys of a JWK Set file, of a secret, or of both. The secret is the HS256 key without a kid. Empty
-// arguments are ignored, but one of them is required. The error is a single line that names the file.
+// Open returns the keys of a JWK Set, of a secret, or of both. path is a file or a URL; the keys of a URL are fetched
+// by Await. The secret is the HS256 key without a kid. Empty arguments are ignored, but one of them is required. The
+// error is a single line that names the file.
 func Open(path, secret string) (*File, error) { return OpenWith(path, secret, Options{}) }
 
 // OpenWith is Open with options.
 func OpenWith(path, secret string, options Options) (*File, error) {
 	f := &File{path: path, secret: secret, options: options}
-	if path != "" {
-		_, err := f.Reload()
-		return f, err
+	var err error
+	switch {
+	case path == "":
+		err = f.use(nil)
+	case IsURL(path):
+		if f.remote, err = newRemote(path, options.Transport); err == nil {
+			err = f.use([]*jwk{})
+		}
+	default:
+		_, err = f.Reload()
 	}
-	return f, f.use(nil)
+	return f, err
 }
 
 func (f *File) use(keys []*jwk) error {
@@ -49,6 +67,9 @@ func (f *File) use(keys []*jwk) error {
 
 // ReadFile returns the text of a key file, of which it reads at most one byte more than is allowed.
 func ReadFile(path string) ([]byte, error) {
+	if IsURL(path) {
+		return nil, fmt.Errorf("%s is a URL: want a file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -58,9 +79,9 @@ func ReadFile(path string) ([]byte, error) {
 }
 
 // Reload reads the file again if it has changed. If it is invalid, the previous keys stay in use, and the error is
-// returned once. Not safe for concurrent calls.
+// returned once. Not safe for concurrent calls. Follow calls it.
 func (f *File) Reload() (changed bool, err error) {
-	if f.path == "" {
+	if f.path == "" || f.remote != nil {
 		return false, nil
 	}
 	text, err := ReadFile(f.path)
@@ -78,15 +99,108 @@ func (f *File) Reload() (changed bool, err error) {
 	return err == nil, err
 }
 
+// Await fetches the first set of a URL. It retries for half a minute, logs the first error, and returns the last one.
+// It logs the names of the keys. Keys from elsewhere are loaded by Open.
+func (f *File) Await(ctx context.Context, log *slog.Logger) error {
+	if f.remote == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	last := errors.New("no attempt has ended")
+	if loop.Retry(limited, log, "fetching the token keys", func() error {
+		err := f.remote.once(limited, f.useFetched)
+		if limited.Err() == nil {
+			last = err
+		}
+		return err
+	}) {
+		log.Info("token keys fetched", "keys", f.Set().Names())
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("no token keys within %s: %w", startWait, last)
+}
+
+// fileEvery is how often Follow reads the file.
+const fileEvery = time.Second
+
+// Follow keeps the keys current until ctx ends. It calls report(nil) after a change and after a recovery, and
+// report(err) when the source cannot be used: for a file once until it changes, for a URL after each failed fetch. The
+// previous keys stay in use meanwhile.
+func (f *File) Follow(ctx context.Context, report func(error)) {
+	switch {
+	case f.path == "":
+	case f.remote != nil:
+		failing := false
+		f.remote.run(ctx, func(text []byte, err error) error {
+			before := f.Set()
+			err = f.useFetched(text, err)
+			if err != nil || failing || f.Set() != before {
+				report(err)
+			}
+			failing = err != nil
+			return err
+		})
+	default:
+		for loop.Sleep(ctx, fileEvery); ctx.Err() == nil; loop.Sleep(ctx, fileEvery) {
+			if changed, err := f.Reload(); changed || err != nil {
+				report(err)
+			}
+		}
+	}
+}
+
+// useFetched uses the result of a fetch. A set that is published must not hold secrets: they are ignored.
+func (f *File) useFetched(text []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	if len(text) > 0 && string(text) == f.fetched {
+		return nil
+	}
+	keys, err := parseKeys(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	keys = slices.DeleteFunc(keys, func(k *jwk) bool { return k.alg == HS256 })
+	if len(keys) == 0 {
+		return fmt.Errorf("%s: no public key for signatures", f.path)
+	}
+	if err := f.use(keys); err != nil {
+		return err
+	}
+	f.fetched = string(text)
+	return nil
+}
+
+// Refresh fetches the keys of a URL again, unless tokens of unknown keys have caused more than three fetches, and one
+// every ten seconds, already. It waits for the end of a fetch, for at most two seconds, and returns in how long Refresh
+// can cause another one. Follow must be running.
+func (f *File) Refresh() (next time.Duration) {
+	f.remote.await()
+	return f.remote.next()
+}
+
 // Set returns the current keys. Reload does not change sets that were returned before.
 func (f *File) Set() *Set { return f.set.Load() }
 
-// Verify is Set.Verify with the current keys.
-func (f *File) Verify(raw string) (sub string, err error) { return f.Set().Verify(raw) }
+// Verify is Set.Verify with the current keys. It may wait like VerifyUntil.
+func (f *File) Verify(raw string) (sub string, err error) {
+	sub, _, err = f.VerifyUntil(raw)
+	return sub, err
+}
 
-// VerifyUntil is Set.VerifyUntil with the current keys.
+// VerifyUntil is Set.VerifyUntil with the current keys. A token of a key that a URL may have published meanwhile waits
+// for a fetch like Refresh.
 func (f *File) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
-	return f.Set().VerifyUntil(raw)
+	sub, expires, err = f.Set().VerifyUntil(raw)
+	if f.remote != nil && errors.Is(err, errUnknownKey) && f.remote.await() {
+		return f.Set().VerifyUntil(raw)
+	}
+	return sub, expires, err
 }
 
 // Cached is Set.Cached with the current keys.

@@ -71,24 +71,31 @@ func Generate(alg, kid string) ([]byte, error) {
 // Public joins JWK Sets, without private parts. It returns an error if they contain a secret (oct), which has no public
 // part.
 func Public(sets ...[]byte) ([]byte, error) {
-	var members []member
+	var all []*jwk
 	for _, text := range sets {
 		keys, err := parseOneOrMore(text)
 		if err != nil {
 			return nil, err
 		}
-		for _, k := range keys {
-			m := member{Kid: k.kid, Alg: k.alg, Use: "sig"}
-			switch public := k.public.(type) {
-			case ed25519.PublicKey:
-				m.Kty, m.Crv, m.X = "OKP", "Ed25519", encoded(public)
-			case *rsa.PublicKey:
-				m.Kty, m.N, m.E = "RSA", encoded(public.N.Bytes()), encoded(big.NewInt(int64(public.E)).Bytes())
-			default:
-				return nil, errors.New("a secret has no public part: " + k.String())
-			}
-			members = append(members, m)
+		all = append(all, keys...)
+	}
+	return publicOf(all)
+}
+
+// publicOf is Public for parsed keys.
+func publicOf(keys []*jwk) ([]byte, error) {
+	var members []member
+	for _, k := range keys {
+		m := member{Kid: k.kid, Alg: k.alg, Use: "sig"}
+		switch public := k.public.(type) {
+		case ed25519.PublicKey:
+			m.Kty, m.Crv, m.X = "OKP", "Ed25519", encoded(public)
+		case *rsa.PublicKey:
+			m.Kty, m.N, m.E = "RSA", encoded(public.N.Bytes()), encoded(big.NewInt(int64(public.E)).Bytes())
+		default:
+			return nil, errors.New("a secret has no public part: " + k.String())
 		}
+		members = append(members, m)
 	}
 	text, err := write(members)
 	if err != nil {

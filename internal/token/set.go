@@ -17,6 +17,7 @@ import (
 // Set verifies tokens with one or more keys. It is immutable and safe for concurrent use.
 type Set struct {
 	keys    map[name]*verifyKey
+	source  []*jwk // without the secret
 	private []string
 	cache   *tokenCache // nil if no tokens are to be cached
 	secrets bool        // tokens signed with a secret are cached, too
@@ -35,9 +36,12 @@ func (n name) String() string { return strings.TrimSpace(n.alg + " " + n.kid) }
 // maxHeaders limits Set.headers, for issuers with variable headers.
 const maxHeaders = 64
 
-// newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid.
+var errUnknownKey = errors.New("there is no key of this kid and alg")
+
+// newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid. Without a
+// secret, keys must not be nil.
 func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
-	s := &Set{keys: map[name]*verifyKey{}, now: o.Now, secrets: o.Cache > 0}
+	s := &Set{keys: map[name]*verifyKey{}, source: keys, now: o.Now, secrets: o.Cache > 0}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -54,7 +58,7 @@ func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
 			s.private = append(s.private, k.String())
 		}
 	}
-	if secret == "" && len(keys) > 0 {
+	if secret == "" && keys != nil {
 		return s, nil
 	}
 	if len(secret) < MinSecret {
@@ -80,6 +84,10 @@ func (s *Set) Names() []string {
 
 // Private returns the names of keys with a private part, which verifiers do not need and should not have.
 func (s *Set) Private() []string { return s.private }
+
+// Public returns the public parts of the keys as a JWK Set. It returns an error if one of them is a secret, which has
+// none.
+func (s *Set) Public() ([]byte, error) { return publicOf(s.source) }
 
 // Verify returns the verified subject.
 func (s *Set) Verify(raw string) (sub string, err error) {
@@ -171,7 +179,7 @@ func (s *Set) keyFor(segment string) (*verifyKey, error) {
 	}
 	key := s.keys[n]
 	if key == nil {
-		return nil, errors.New("there is no key of this kid and alg")
+		return nil, errUnknownKey
 	}
 	return key, nil
 }

@@ -12,6 +12,7 @@
 local client = require "sluice.client"
 local count = require("sluice.count").add
 local each = require("sluice.accel").select("each", "sluice.each")
+local follow = require "sluice.token.follow"
 local gcra = require "sluice.limit.gcra"
 local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
@@ -158,9 +159,9 @@ function _M.refuses_early(chosen, key, headers)
   return true
 end
 
--- judge(turn) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what its
--- buckets hold.
-local function judge(turn)
+-- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what
+-- its buckets hold. has_waited: for the key of the token
+local function judge(turn, has_waited)
   local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips
   if chosen.n == 0 then
@@ -179,6 +180,10 @@ local function judge(turn)
       end
       local why
       buyer, why = verify(authorization)
+      if why == token.UNKNOWN_KEY and not has_waited and follow.await(ngx_now()) then
+        refusal_cache.delayed()
+        return judge(turn, true) -- other requests have used the limiter meanwhile
+      end
       if not buyer and chosen.enforced_token then
         refusal_cache.leave(turn)
         ok, i, detail = limiter.admit(rules, ips)

@@ -1,9 +1,10 @@
 -- Starts the Lua edge. init() runs in the master, before it forks and on every reload. After an error in it, nginx
 -- rejects the configuration, and a running edge keeps the one that it has. All modules are loaded here: workers read no
--- files.
+-- files but the keys of a URL.
 
 local access = require "sluice.access"
 local count = require "sluice.count"
+local follow = require "sluice.token.follow"
 local policy = require "sluice.policy"
 local random = require "sluice.random"
 local refusal_cache = require "sluice.refusal_cache"
@@ -19,7 +20,9 @@ _M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
 
 -- check() -> policy: the parts of init that need no shared memory, for nginx/check.conf. Raises an error of one line.
 function _M.check()
-  token.init(os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS"))
+  local secret, keys = os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS")
+  token.init(secret, keys)
+  follow.init(secret, keys, os.getenv("SLUICE_KEYS_SOCKET"))
   local path = os.getenv("SLUICE_POLICY")
   if not path or path == "" then
     path = ngx.config.prefix() .. "lua/policy.lua"
@@ -52,6 +55,7 @@ function _M.init_worker()
   -- 200.
   collectgarbage("setpause", 400)
   count.start(ngx.shared.sluice_counters)
+  follow.init_worker()
   ngx.timer.every(1, rules.repair)
 end
 

@@ -22,9 +22,12 @@ local REFUSED = { "crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u" }
 local MAX_HEADERS = 64
 local known_headers, headers = {}, 0
 
+local UNKNOWN = "no key of this kid and alg"
+
 local set -- keys by alg and kid
 
-local _M = {}
+-- UNKNOWN_KEY: the reason of verify for a token of a key that is not in use
+local _M = { UNKNOWN_KEY = "header: " .. UNKNOWN }
 
 -- use(by) -> the set before it. by: a set of keys.lua. It clears the verified cache.
 function _M.use(by)
@@ -82,7 +85,7 @@ local function key_for(segment)
   end
   local key = of_alg[kid or ""]
   if not key then
-    return nil, "no key of this kid and alg"
+    return nil, UNKNOWN
   end
   return key
 end

@@ -209,8 +209,8 @@ function _M.set(secret, keys)
   return by
 end
 
--- read(path) -> list of keys; or nil, err, which names the file
-function _M.read(path)
+-- text(path) -> the text of a file, of which at most one byte more is read than is allowed; or nil, err
+function _M.text(path)
   local file, why = io.open(path, "rb")
   if not file then
     return nil, why
@@ -221,7 +221,17 @@ function _M.read(path)
   if why then
     return nil, path .. ": " .. why
   end
-  local keys, err = _M.parse(text or "")
+  return text or ""
+end
+
+-- read(path) -> list of keys; or nil, err, which names the file
+function _M.read(path)
+  local text, err = _M.text(path)
+  if not text then
+    return nil, err
+  end
+  local keys
+  keys, err = _M.parse(text)
   if not keys then
     return nil, path .. ": " .. err
   end

@@ -1,0 +1,119 @@
+// Package mirror passes the token keys of a URL to the workers of nginx, which do not fetch them. It writes the keys to
+// a file, and a worker that has a token of an unknown key requests a fetch over a Unix socket.
+//
+// lua/edge/sluice/token/follow.lua is the other side.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sluice/internal/token"
+)
+
+// Mirror follows keys for the workers of one nginx. Create it with New.
+type Mirror struct {
+	keys     *token.File
+	log      *slog.Logger
+	dir      string
+	listener net.Listener
+}
+
+// New writes the current keys to a directory of its own, which Close removes. keys has been awaited.
+func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
+	dir, err := os.MkdirTemp("", "sluice-keys-")
+	if err != nil {
+		return nil, fmt.Errorf("token keys: %w", err)
+	}
+	m := &Mirror{keys: keys, log: log, dir: dir}
+	// Workers may run as another user. The keys are public, and a fetch is all that a connection can cause.
+	err = os.Chmod(dir, 0o711) //nolint:gosec // see above
+	if err == nil {
+		err = m.write()
+	}
+	if err == nil {
+		m.listener, err = net.Listen("unix", m.Socket())
+	}
+	if err == nil {
+		err = os.Chmod(m.Socket(), 0o666) //nolint:gosec // see above
+	}
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("token keys: %w", err)
+	}
+	return m, nil
+}
+
+// File is the path of the JWK Set. It is replaced atomically.
+func (m *Mirror) File() string { return filepath.Join(m.dir, "keys.json") }
+
+// Socket is the path of the Unix socket. A connection causes a fetch, if one is permitted, and is answered after its
+// end with the number of seconds, in a line, until another fetch is permitted.
+func (m *Mirror) Socket() string { return filepath.Join(m.dir, "refresh.sock") }
+
+// Close removes the files. Call it after Run has returned.
+func (m *Mirror) Close() {
+	if m.listener != nil {
+		m.listener.Close()
+	}
+	_ = os.RemoveAll(m.dir)
+}
+
+// Run follows the keys and serves the socket until ctx ends. It returns nil then.
+func (m *Mirror) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { m.keys.Follow(ctx, m.changed) })
+	defer context.AfterFunc(ctx, func() { m.listener.Close() })()
+	for {
+		conn, err := m.listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("token keys: %w", err)
+		}
+		running.Go(func() { m.refresh(conn) })
+	}
+}
+
+// answerTimeout is for writing one line to a worker.
+const answerTimeout = time.Second
+
+func (m *Mirror) refresh(conn net.Conn) {
+	defer conn.Close()
+	next := m.keys.Refresh()
+	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
+	_, _ = fmt.Fprintf(conn, "%.0f\n", math.Ceil(next.Seconds()))
+}
+
+// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use.
+func (m *Mirror) changed(err error) {
+	if err == nil {
+		err = m.write()
+	}
+	if err != nil {
+		m.log.Error("token keys are invalid, keeping the previous ones", "err", err)
+		return
+	}
+	m.log.Info("token keys reloaded", "keys", m.keys.Set().Names())
+}
+
+// write replaces the file.
+func (m *Mirror) write() error {
+	text, err := m.keys.Set().Public()
+	if err != nil {
+		return err
+	}
+	next := m.File() + ".new"
+	//nolint:gosec // see New
+	return errors.Join(os.WriteFile(next, text, 0o644), os.Chmod(next, 0o644), os.Rename(next, m.File()))
+}

@@ -1,0 +1,170 @@
+package nginx
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/token"
+	"sluice/internal/token/mirror"
+	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
+)
+
+const byToken = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100000 } } }`
+
+// startMirrored runs an edge with the keys of a provider.
+func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), backends ...string) *edge {
+	t.Helper()
+	keys, err := token.Open(p.Serve(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if err := keys.Await(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	m, err := mirror.New(keys, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		m.Close()
+	})
+	return startEdge(t, byToken, func(c *Config) {
+		c.Secret, c.TokenKeys, c.KeysSocket = "", m.File(), m.Socket()
+		if change != nil {
+			change(c)
+		}
+	}, backends...)
+}
+
+// workers returns the process ids of the workers.
+func (e *edge) workers() string {
+	e.t.Helper()
+	pid, err := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/nginx.pid"))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	master := strings.TrimSpace(string(pid))
+	out, err := exec.Command("pgrep", "--parent", master).Output()
+	if err != nil || len(out) == 0 {
+		e.t.Fatalf("the workers of %s: %q, %v", master, out, err)
+	}
+	return string(out)
+}
+
+// A token of a key that the provider has just published passes at its first request, and the edge is not reloaded.
+func TestEdgeFollowsKeysOfAURL(t *testing.T) { floors(t, testEdgeFollowsKeysOfAURL) }
+
+func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	e := startMirrored(t, p, f.on(t))
+	send := func(raw string) int { return e.do("GET", "/", "Authorization", "Bearer "+raw).status }
+	old := p.Sign("ann")
+	if got := send(old); got != 200 {
+		t.Fatalf("a token of the first key: %d", got)
+	}
+	pids := e.workers()
+	p.Rotate("second")
+	next := p.Sign("bob")
+	if got := send(next); got != 200 {
+		t.Errorf("a token of a new key: %d", got)
+	}
+	testenv.Eventually(t, 10*time.Second, "both keys in all workers", func() bool {
+		for range 8 { // new connections, so all workers are likely to answer
+			e.transport.CloseIdleConnections()
+			if send(old) != 200 || send(next) != 200 {
+				return false
+			}
+		}
+		return true
+	})
+	if n := p.Fetches(); n != 2 {
+		t.Errorf("%d fetches, want 2", n)
+	}
+	p.Answer(http.StatusInternalServerError)
+	p.Rotate("third")
+	if got := send(p.Sign("cid")); got != 401 {
+		t.Errorf("a key that cannot be fetched: %d", got)
+	}
+	if got := send(old); got != 200 {
+		t.Errorf("while the provider fails: %d", got)
+	}
+	p.Answer(http.StatusOK)
+	p.Remove("first")
+	if got := send(p.Sign("cid")); got != 200 {
+		t.Errorf("after the provider recovered: %d", got)
+	}
+	testenv.Eventually(t, 10*time.Second, "the removed key is rejected by all workers", func() bool {
+		for range 8 {
+			e.transport.CloseIdleConnections()
+			if send(old) != 401 {
+				return false
+			}
+		}
+		return true
+	})
+	if now := e.workers(); now != pids {
+		t.Errorf("the workers are %s, and were %s: the edge was reloaded", now, pids)
+	}
+}
+
+// A flood of tokens of unknown keys causes few fetches, and does not delay other buyers' requests.
+func TestEdgeFetchesFewTimesForUnknownKeys(t *testing.T) {
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	e := startMirrored(t, p, nil)
+	good := "Bearer " + p.Sign("ann")
+	var clients sync.WaitGroup
+	for c := range 8 {
+		clients.Go(func() {
+			for i := range 100 {
+				header := fmt.Sprintf(`{"alg":"EdDSA","kid":"%d-%d"}`, c, i)
+				raw := tokentest.Segments(header, `{"sub":"eve","exp":4102444800}`) + ".AA"
+				if got := e.do("GET", "/", "Authorization", "Bearer "+raw); got.status != 401 {
+					t.Errorf("a forged token: %d", got.status)
+				}
+				if got := e.do("GET", "/", "Authorization", good); got.status != 200 {
+					t.Errorf("a good token meanwhile: %d", got.status)
+				}
+			}
+		})
+	}
+	before := time.Now()
+	clients.Wait()
+	if n, most := p.Fetches(), 1+3+int(time.Since(before)/(10*time.Second))+1; n < 2 || n > most {
+		t.Errorf("%d fetches, want 2 to %d", n, most)
+	}
+	if log := e.log.String(); strings.Contains(log, "[error]") {
+		t.Errorf("the error log: %s", log)
+	}
+}
+
+// An edge whose mirror is gone keeps its keys.
+func TestEdgeKeepsKeysWithoutItsMirror(t *testing.T) {
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	e := startMirrored(t, p, func(c *Config) { c.KeysSocket = "/nonexistent/refresh.sock" })
+	good := "Bearer " + p.Sign("ann")
+	p.Rotate("second")
+	if got := e.do("GET", "/", "Authorization", "Bearer "+p.Sign("bob")); got.status != 401 {
+		t.Errorf("a token of a key that cannot be requested: %d", got.status)
+	}
+	if got := e.do("GET", "/", "Authorization", good); got.status != 200 {
+		t.Errorf("a token of a known key: %d", got.status)
+	}
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
+)
+
+// lenient limits no buyer of these tests.
+const lenient = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 10000 } } }`
+
+func lenientPolicy(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.lua")
+	if err := os.WriteFile(path, []byte(lenient), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// unknownKey returns a token of a key that no provider has.
+func unknownKey(kid string) string {
+	return tokentest.Segments(`{"alg":"EdDSA","kid":"`+kid+`"}`, `{"sub":"eve","exp":4102444800}`) + ".AA"
+}
+
+// Every process fetches the keys of a provider: a buyer with a token of a key that the provider has just published buys
+// at the first try, and a provider that is down stops no buyer. Forged tokens cause a bounded number of fetches.
+func TestBuyersOfAnIdentityProvider(t *testing.T) {
+	t.Parallel()
+	for _, edge := range []string{"edge", "gateway"} {
+		t.Run(edge, func(t *testing.T) {
+			t.Parallel()
+			p := tokentest.NewProvider(token.EdDSA, "first")
+			st := startStack(t, shape{edge: edge, backends: 1, workers: 1, policy: lenientPolicy(t),
+				env: []string{"SLUICE_TOKEN_KEYS=" + p.Serve(t)}})
+			st.createSale("shoe", 100)
+			buyers := 0
+			buy := func(when, raw string) {
+				t.Helper()
+				buyers++
+				if a := do(t, "POST", st.base+"/v1/sales/shoe/orders", raw, ""); a.Status != 202 {
+					t.Errorf("%s: %d %s", when, a.Status, a.Body)
+				}
+			}
+			buy("the first key", p.Sign("ann"))
+			early := p.Sign("bob")
+			p.Rotate("second")
+			buy("a key that was just published", p.Sign("cid"))
+			buy("the first key, which is still published", early)
+			p.Answer(http.StatusBadGateway)
+			p.Rotate("third")
+			if a := do(t, "POST", st.base+"/v1/sales/shoe/orders", p.Sign("dan"), ""); a.Status != 401 {
+				t.Errorf("a key that no process could fetch: %d %s", a.Status, a.Body)
+			}
+			p.Remove("third")
+			buy("while the provider is down", p.Sign("eli"))
+			p.Answer(http.StatusOK)
+
+			start, before := time.Now(), p.Fetches()
+			var forgers sync.WaitGroup
+			for f := range 4 {
+				forgers.Go(func() {
+					for i := range 100 {
+						forged := unknownKey(strconv.Itoa(f) + "-" + strconv.Itoa(i))
+						for _, base := range []string{st.base, st.bases[0]} {
+							if a := do(t, "POST", base+"/v1/sales/shoe/orders", forged, ""); a.Status != 401 {
+								t.Errorf("a forged token: %d %s", a.Status, a.Body)
+							}
+						}
+					}
+				})
+			}
+			forgers.Wait()
+			// Of the edge and of the backend: three, one more every ten seconds, and one for each period of five minutes.
+			elapsed := time.Since(start)
+			most := 2 * (3 + int(elapsed/(10*time.Second)) + 1 + int(elapsed/(4*time.Minute)) + 1)
+			if n := p.Fetches() - before; n > most {
+				t.Errorf("800 forged tokens caused %d fetches in %s, want at most %d", n, elapsed, most)
+			}
+			st.settle("shoe", int64(buyers))
+		})
+	}
+}
+
+// sluice up takes tokens of a provider beside its own, and waits at its start until the provider answers.
+func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
+	t.Parallel()
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	p.Answer(http.StatusServiceUnavailable)
+	data, listen, url := t.TempDir(), addr(t), p.Serve(t)
+	up := launch(t, nil, "up", "--listen", listen, "--admin", addr(t), "--data", data, "--token-keys", url)
+	testenv.Eventually(t, 30*time.Second, "the start waits", func() bool {
+		return strings.Contains(up.output(), "fetching the token keys fails; retrying") &&
+			strings.Contains(up.output(), url+": status 503, want 200")
+	})
+	p.Answer(http.StatusOK)
+	awaitOK(t, "http://"+listen+"/readyz")
+	own, errOut, code := sluiceRun(t, nil, "token", "--user", "own", "--data", data)
+	if code != 0 {
+		t.Fatal(errOut)
+	}
+	for _, raw := range []string{p.Sign("ann"), strings.TrimSpace(own)} {
+		if a := do(t, "POST", "http://"+listen+"/v1/sales/demo/orders", raw, ""); a.Status != 202 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	if code := up.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("SIGTERM: exit %d\n%s", code, up.output())
+	}
+}
+
+// A wait for the provider ends with a signal.
+func TestStopWhileTheProviderIsDown(t *testing.T) {
+	t.Parallel()
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	p.Answer(http.StatusServiceUnavailable)
+	url := p.Serve(t)
+	for _, command := range []string{"edge", "gateway"} {
+		gate := launch(t, nil, command, "--listen", addr(t), "--upstream", "http://"+addr(t), "--token-keys", url)
+		testenv.Eventually(t, 30*time.Second, "the start waits", func() bool {
+			return strings.Contains(gate.output(), "fetching the token keys fails; retrying")
+		})
+		if code := gate.end(syscall.SIGTERM); code != 0 {
+			t.Errorf("%s: SIGTERM: exit %d\n%s", command, code, gate.output())
+		}
+	}
+}
