@@ -251,3 +251,16 @@ func TestProblemOfKeepsStatusOfOtherBodies(t *testing.T) {
 		t.Errorf("got %v, want a problem with status 502", p)
 	}
 }
+
+func TestOrdersNamesTheSale(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"orders":[{"order_id":"7","status":"cancelled","expired":true},{"order_id":"8","status":"paid"}]}`)
+	})
+	list, err := s.client(t).Orders(context.Background(), "a&b")
+	if err != nil || len(list) != 2 || !list[0].Expired || list[1].Status != Paid {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if got := s.received[0].URL.String(); got != "/v1/me/orders?sale=a%26b" {
+		t.Errorf("the client requested %s", got)
+	}
+}

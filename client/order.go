@@ -37,6 +37,7 @@ type Order struct {
 	Status    Status     `json:"status"`
 	CreatedAt time.Time  `json:"created_at"` // time of acceptance
 	PayBy     *time.Time `json:"pay_by"`     // deadline of the payment, for a Created order of a sale with a hold
+	Expired   bool       `json:"expired"`    // Cancelled because it was not paid by its deadline
 }
 
 // Buy buys one unit. The key identifies the purchase for 24 hours: further calls with the same key, also from
@@ -60,6 +61,15 @@ func (c *Client) Buy(ctx context.Context, saleID, key string) (Accepted, error) 
 // Order returns an order of this buyer. The error matches NotFound for an order of another buyer.
 func (c *Client) Order(ctx context.Context, id string) (Order, error) {
 	return get[Order](ctx, &c.conn, "/v1/orders/"+url.PathEscape(id))
+}
+
+// Orders returns the orders of this buyer in a sale, oldest first: all that are not Cancelled, and at most 20 that are.
+// The error matches NotFound if the sale does not exist.
+func (c *Client) Orders(ctx context.Context, saleID string) ([]Order, error) {
+	var list struct{ Orders []Order }
+	query := url.Values{"sale": {saleID}}
+	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/me/orders", Query: query}, &list)
+	return list.Orders, err
 }
 
 // hold is the duration for which the server delays its response to WaitOrder. Its limit is 30 s.

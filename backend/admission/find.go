@@ -72,6 +72,21 @@ func (s *Stock) findIn(
 	return sale.Order{}, notHeld(id)
 }
 
+// OrdersHeld returns the orders that the buyer holds in a sale, by slot, with the status queued: Redis does not know
+// whether they are rows. A cancelled order is held until its unit is back. An unknown sale has none. An error wraps
+// sale.ErrUnavailable.
+func (s *Stock) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
+	text, err := s.client.HGet(ctx, s.space.ShardOf(saleID).Buyers(saleID), buyer).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, unavailable("orders held in sale "+saleID, err)
+	}
+	var held []sale.Order
+	for slot, id := range keyspace.Slots(text).All() {
+		held = append(held, sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued})
+	}
+	return held, nil
+}
+
 func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale.ErrNotFound) }
 
 // saleCacheSize bounds the cache to about 10 MB. Clients poll an order in the seconds before it is a row.

@@ -135,6 +135,7 @@ func (h *handlers) addRoutes() {
 	h.Handle(fiber.MethodGet, "/v1/sales/:sale/events", h.saleEvents)
 	h.Handle(fiber.MethodGet, "/v1/orders/:order", h.showOrder)
 	h.Handle(fiber.MethodGet, "/v1/orders/:order/events", h.orderEvents)
+	h.Handle(fiber.MethodGet, "/v1/me/orders", h.listOrders)
 	h.Handle(fiber.MethodGet, "/v1/me/points", h.points)
 	h.Handle(fiber.MethodGet, "/v1/me/events", h.myEvents)
 	h.Handle(fiber.MethodGet, "/v1/push/key", h.pushKey)

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -23,11 +26,12 @@ type orderBody struct {
 	SaleID    string      `json:"sale_id"`
 	Status    sale.Status `json:"status"`
 	CreatedAt time.Time   `json:"created_at"`
-	PayBy     *time.Time  `json:"pay_by,omitempty"` // deadline of a created order that is cancelled if it is not paid
+	PayBy     *time.Time  `json:"pay_by,omitempty"`  // deadline of a created order that is cancelled if it is not paid
+	Expired   bool        `json:"expired,omitempty"` // cancelled because it was not paid by then
 }
 
 func orderJSON(o sale.Order) orderBody {
-	b := orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt()}
+	b := orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt(), Expired: o.Expired}
 	if o.Status == sale.StatusCreated && !o.DueAt.IsZero() {
 		due := o.DueAt.UTC()
 		b.PayBy = &due
@@ -61,6 +65,73 @@ func (h *handlers) showOrder(c *fiber.Ctx) error {
 		return err
 	}
 	return httpserver.SendJSON(c, fiber.StatusOK, orderJSON(o))
+}
+
+// maxCancelled bounds the cancelled orders in a list of a buyer's orders.
+const maxCancelled = 20
+
+// listOrders is GET /v1/me/orders.
+func (h *handlers) listOrders(c *fiber.Ctx) error {
+	buyer, err := h.buyer(c)
+	if err != nil {
+		return err
+	}
+	q := httpserver.NewQuery(c)
+	saleID := q.Text("sale")
+	if err := sale.ValidateID(saleID); err != nil {
+		q.Reject("sale", err.Error())
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	if !sale.Meets(buyer, saleID) {
+		return httpserver.ErrNoSale
+	}
+	ctx := httpserver.Span(c.Context()).In(h.reads.next())
+	if _, err := h.cfg.Stock.View(ctx, saleID); errors.Is(err, sale.ErrNotFound) {
+		return h.unknownSale(saleID)
+	} else if err != nil {
+		return err
+	}
+	orders, err := h.ordersInSale(ctx, buyer, saleID)
+	if err != nil {
+		return err
+	}
+	list := make([]orderBody, len(orders))
+	for i, o := range orders {
+		list[i] = orderJSON(o)
+	}
+	return httpserver.SendJSON(c, fiber.StatusOK, struct {
+		Orders []orderBody `json:"orders"`
+	}{list})
+}
+
+// ordersInSale returns the buyer's orders in a sale, oldest first. Redis is read before SQL, so that an order that
+// becomes a row meanwhile is not missed.
+func (h *handlers) ordersInSale(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
+	held, err := h.cfg.Stock.OrdersHeld(ctx, buyer, saleID)
+	if err != nil {
+		return nil, err
+	}
+	orders, err := h.cfg.Orders.OrdersInSale(ctx, buyer, saleID, maxCancelled)
+	if err != nil {
+		return nil, err
+	}
+	rows := len(orders)
+	for _, o := range held {
+		if slices.ContainsFunc(orders[:rows], func(row sale.Order) bool { return row.ID == o.ID }) {
+			continue
+		}
+		switch _, err := h.cfg.Dead.DeadLetter(ctx, o.ID); {
+		case err == nil:
+			o.Status = sale.StatusDead
+		case !errors.Is(err, sale.ErrNotFound):
+			return nil, err
+		}
+		orders = append(orders, o)
+	}
+	slices.SortFunc(orders, func(a, b sale.Order) int { return cmp.Compare(a.ID, b.ID) })
+	return orders, nil
 }
 
 func waitParam(c *fiber.Ctx) (time.Duration, error) {

@@ -185,3 +185,51 @@ func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
 	w.do(func() { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) })
 	<-done
 }
+
+// The list has rows, queued orders and dead ones, oldest first, and only those of the buyer and the sale.
+func TestListOfOrdersHasEveryOrderOfTheBuyer(t *testing.T) {
+	w := newWorld()
+	due := servertest.Order(1, "ann", sale.StatusCreated)
+	due.DueAt = due.CreatedAt().Add(15 * time.Minute)
+	expired := servertest.Order(2, "ann", sale.StatusCancelled)
+	expired.Expired = true
+	w.rows[due.ID], w.rows[expired.ID] = due, expired
+	w.rows[servertest.OrderID(5)] = servertest.Order(5, "bob", sale.StatusCreated)
+	other := servertest.Order(6, "ann", sale.StatusCreated)
+	other.SaleID = "other"
+	w.rows[other.ID] = other
+	for n := range uint32(4) { // the slots name rows and dead orders as well
+		w.queued[servertest.OrderID(n+1)] = servertest.Order(n+1, "ann", sale.StatusQueued)
+	}
+	w.dead[servertest.OrderID(4)] = queue.DeadLetter{Message: servertest.Order(4, "ann", sale.StatusQueued)}
+	s := w.serve(t)
+	list := func(buyer, query string) servertest.Answer {
+		return s.Do("GET", "/v1/me/orders"+query, "", "Authorization: "+bearerOf(t, buyer))
+	}
+	a := list("ann", "?sale=drop")
+	const common = `","sale_id":"drop","status":"%s","created_at":"2026-11-27T10:00:07Z"%s}`
+	want := `{"orders":[`
+	for i, o := range []struct{ status, more string }{
+		{"created", `,"pay_by":"2026-11-27T10:15:07Z"`}, {"cancelled", `,"expired":true`}, {"queued", ""}, {"dead", ""},
+	} {
+		if i > 0 {
+			want += ","
+		}
+		want += `{"order_id":"` + servertest.OrderID(uint32(i+1)).String() + fmt.Sprintf(common, o.status, o.more)
+	}
+	if want += "]}\n"; a.Status != 200 || a.Body != want || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %v\n%swant\n%s", a.Status, a.Header, a.Body, want)
+	}
+	if a := list("kim", "?sale=drop"); a.Status != 200 || a.Body != `{"orders":[]}`+"\n" {
+		t.Errorf("without orders: %d %s", a.Status, a.Body)
+	}
+	servertest.WantProblem(t, s.Do("GET", "/v1/me/orders?sale=drop", ""), 401, "unauthorized")
+	servertest.WantProblem(t, list("ann", "?sale=none"), 404, "not-found")
+	servertest.WantProblem(t, list("ann", "?sale=rehearsal-drop-x"), 404, "not-found")
+	servertest.WantProblem(t, list("ann", ""), 400, "bad-request")
+	servertest.WantProblem(t, list("ann", "?sale=a%20b"), 400, "bad-request")
+	w.do(func() { w.sqlErr = servertest.ErrRedisDown })
+	servertest.WantProblem(t, list("ann", "?sale=drop"), 503, "temporarily-unavailable")
+	w.do(func() { w.sqlErr, w.redisErr = nil, servertest.ErrRedisDown })
+	servertest.WantProblem(t, list("ann", "?sale=drop"), 503, "temporarily-unavailable")
+}

@@ -23,6 +23,8 @@ type Stock interface {
 	View(ctx context.Context, saleID string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
 	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+	// OrdersHeld returns the orders that the buyer holds in a sale, rows among them, as queued.
+	OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error)
 	// Remember stores the sale of an order, so that FindOrder reads one sale instead of all.
 	Remember(id sale.OrderID, saleID string)
 	Accepted(ctx context.Context, saleID string) (int64, error)
@@ -36,6 +38,8 @@ type Orders interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 	// OrdersOfBuyer returns the buyer's newest orders, oldest first.
 	OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error)
+	// OrdersInSale returns the buyer's rows in a sale, by id: all that are not cancelled, and up to limit cancelled ones.
+	OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error)
 	// Pay applies a callback of the payment provider. Its errors are sale.ErrNotFound if the order is not a row, and
 	// store.ErrCallbackReused.
 	Pay(ctx context.Context, p store.Payment) (settled store.Settlement, replayed bool, err error)

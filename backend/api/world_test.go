@@ -112,6 +112,31 @@ func (w *world) FindOrder(_ context.Context, buyerID string, id sale.OrderID) (s
 	return sale.Order{}, fmt.Errorf("order: %w", sale.ErrNotFound)
 }
 
+func (w *world) OrdersHeld(_ context.Context, buyerID, saleID string) ([]sale.Order, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var held []sale.Order
+	for _, o := range w.queued {
+		if o.Buyer == buyerID && o.SaleID == saleID {
+			held = append(held, o)
+		}
+	}
+	return held, w.redisErr
+}
+
+func (w *world) OrdersInSale(_ context.Context, buyerID, saleID string, limit int) ([]sale.Order, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = limit
+	var rows []sale.Order
+	for _, o := range w.rows {
+		if o.Buyer == buyerID && o.SaleID == saleID {
+			rows = append(rows, o)
+		}
+	}
+	return rows, w.sqlErr
+}
+
 func (w *world) Accepted(_ context.Context, id string) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -26,6 +26,9 @@ type Order struct {
 	Serial int64 // number of the acceptance within the sale, from 1; unique until Redis is rebuilt
 	Status Status
 	DueAt  time.Time // end of its hold; zero: there is no hold, or it is not a row yet
+	// Expired reports that the order was cancelled because its hold ended. Only reads of single orders and of a buyer's
+	// orders set it.
+	Expired bool
 }
 
 // CreatedAt returns when the order was accepted, to the second. The time is part of the order id.

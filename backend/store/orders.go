@@ -34,9 +34,33 @@ func int64s(ids []sale.OrderID) []int64 {
 	return out
 }
 
+// buyerColumns are the columns of an order as its buyer sees it.
+const buyerColumns = orderColumns + ", coalesce(cancelled_by = '" + byHold + "', false)"
+
+func scanBuyerOrder(row Scanner) (o sale.Order, err error) {
+	var due Timestamp
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due, &o.Expired)
+	o.DueAt = due.Time
+	return o, err
+}
+
 // Order returns an order, or sale.ErrNotFound if it is not a row.
 func (s *Orders) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	return ViewRow(ctx, s.db, "store: order "+id.String(), scanOrder, selectOrder, int64(id))
+	return ViewRow(ctx, s.db, "store: order "+id.String(), scanBuyerOrder,
+		"SELECT "+buyerColumns+" FROM orders WHERE id = $1", int64(id))
+}
+
+// OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the newest
+// cancelled ones.
+func (s *Orders) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {
+	return ViewRows(ctx, s.db, "store: orders of a buyer in sale "+saleID, scanBuyerOrder, `SELECT * FROM (
+		SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status <> 'cancelled'
+		UNION ALL
+		SELECT * FROM (
+			SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status = 'cancelled'
+				ORDER BY id DESC LIMIT $3
+		) AS cancelled
+	) AS either ORDER BY id`, buyer, saleID, limit)
 }
 
 // Statuses returns the statuses of those orders that are rows.

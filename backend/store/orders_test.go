@@ -233,6 +233,32 @@ func TestCountReadsOneInstant(t *testing.T) {
 	})
 }
 
+func TestOrdersInSale(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 10)
+		e.create(t, "other", 10)
+		var mine []sale.Order
+		for range 4 {
+			o := storetest.Order("s", "ann")
+			e.write(t, o)
+			mine = append(mine, o)
+			if len(mine) < 4 {
+				e.cancel(t, o)
+			}
+		}
+		e.write(t, storetest.Order("s", "bob"), storetest.Order("other", "ann"))
+		got, err := e.OrdersInSale(e.ctx, "ann", "s", 2) // of three that are cancelled
+		if err != nil || len(got) != 3 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for i, o := range got {
+			if want := mine[i+1]; o.ID != want.ID || o.Expired || (o.Status == sale.StatusCancelled) != (i < 2) {
+				t.Errorf("order %d: %+v, want %s", i, o, want.ID)
+			}
+		}
+	})
+}
+
 func TestOrdersOfBuyerReturnsNewest(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		var want []sale.OrderID
