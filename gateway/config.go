@@ -26,7 +26,7 @@ type Config struct {
 
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log
-	Registry  prometheus.Registerer // default: no metrics
+	Registry  prometheus.Registerer // of one gateway; default: no metrics
 
 	PerClient     int    // concurrent requests of one client; default DefaultPerClient
 	ProxyProtocol bool   // connections begin with a PROXY header, which is used if the peer is in trusted_proxies

@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/limit"
@@ -70,14 +71,20 @@ func New(config Config) (*Gateway, error) {
 	}
 	var errs [4]error
 	var p *policy.Policy
+	registry := prometheus.NewRegistry()
 	g.keys, errs[0] = openKeys(config.TokenKeys, config.Secret, g.log)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
-	g.proxy, errs[2] = g.newProxy()
+	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	g.metrics = newMetrics(config.Registry)
+	g.metrics = newMetrics(registry)
+	if config.Registry != nil {
+		if err := config.Registry.Register(registry); err != nil {
+			return nil, fmt.Errorf("gateway: metrics: give each gateway a registry of its own: %w", err)
+		}
+	}
 	if g.elapsed = config.Now; g.elapsed == nil {
 		g.elapsed = g.proxy.Elapsed
 	}
@@ -88,11 +95,11 @@ func New(config Config) (*Gateway, error) {
 	return g, nil
 }
 
-func (g *Gateway) newProxy() (*proxy.Proxy, error) {
+func (g *Gateway) newProxy(registry prometheus.Registerer) (*proxy.Proxy, error) {
 	c := &g.config
 	config := proxy.Config{
 		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
-		Logger: c.Logger, Registry: c.Registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
+		Logger: c.Logger, Registry: registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
 		MaxBody: maxBody, Limits: c.Limits,
 		Now: c.Now, Dial: c.dial,
 	}

@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestRequestAndResponseAreForwarded(t *testing.T) {
@@ -23,5 +27,25 @@ func TestRequestAndResponseAreForwarded(t *testing.T) {
 	}
 	if a := r.header.Values("Accept"); len(a) != 1 || a[0] != "text/plain" {
 		t.Errorf("the backend got Accept %q, want the first line", a)
+	}
+}
+
+// Two gateways cannot share a registry: the second one is an error, and leaves the metrics of the first.
+func TestSecondGatewayOfARegistryIsAnError(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	config := Config{Upstreams: []string{"127.0.0.1:1"}, Secret: secret, PolicySource: []byte(open), Registry: registry}
+	if _, err := New(config); err != nil {
+		t.Fatal(err)
+	}
+	before, err := registry.Gather()
+	if err != nil || len(before) == 0 {
+		t.Fatalf("%d metrics, %v", len(before), err)
+	}
+	var twice prometheus.AlreadyRegisteredError
+	if _, err := New(config); !errors.As(err, &twice) || !strings.Contains(err.Error(), "a registry of its own") {
+		t.Errorf("the second gateway: %v", err)
+	}
+	if after, err := registry.Gather(); err != nil || len(after) != len(before) {
+		t.Errorf("%d metrics, %v; want %d", len(after), err, len(before))
 	}
 }

@@ -34,7 +34,7 @@ type metrics struct {
 	concurrencyDenied prometheus.Counter
 }
 
-// newMetrics creates the metrics and registers them, unless registry is nil.
+// newMetrics creates the metrics and registers them.
 func newMetrics(registry prometheus.Registerer) *metrics {
 	register := promauto.With(registry)
 	counter := func(name, help string) prometheus.Counter {
