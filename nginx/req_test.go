@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +44,11 @@ func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 // Every call of the interface returns what resty.limit.req 0.09 returns, except where a comment states a difference.
 func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
+	changes, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := string(regexp.MustCompile(`(?m)^## \[([0-9.]+)\]`).FindSubmatch(changes)[1])
 	key := 0
 	for _, c := range []struct{ name, code, want string }{
 		{"no such dict", `return limit.new("nowhere", 1, 1)`, "nil, shared dict not found"},
@@ -91,6 +98,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			`local l = limit.new(store, 0.1, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.01) local d, e = l:incoming(key, true) return d > 299 and d <= 300, e > 2.9 and e <= 3`,
 			"true, true",
 		},
+		// resty.limit.req gives nothing back of the first request of a key: a record of 0 requests above the rate.
 		{
 			"uncommit",
 			`local l = limit.new(store, 0.01, 0) l:incoming(key, true) local ok = l:uncommit(key) return ok, l:incoming(key, true), l:incoming(key, true)`,
@@ -116,6 +124,15 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			"keys that are no strings",
 			`local l = limit.new(store, 0.01, 0) l:incoming(12345, true) return l:incoming("12345", true)`, "nil, rejected",
 		},
+		// resty.limit.req accepts it, and then rejects every request of a key but the first.
+		{"set_burst below zero", `local l = limit.new(store, 1, 0) return pcall(l.set_burst, l, -1)`, "false, assertion failed!"},
+		{
+			"fields", `local l = limit.new(store, 2, 3) local r, b = l.rate, l.burst l:set_rate(4) l:set_burst(5) return r, b, l.rate, l.burst, l.dict == ngx.shared[store], limit._VERSION == version`,
+			"2000, 3000, 4000, 5000, true, true",
+		},
+		// resty.limit.req replaces the list.
+		{"a list", `ngx.shared[store]:lpush(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
+			"value is a list, value is a list, value is a list"},
 		// resty.limit.req admits these without limit: it takes an error of the dict for a key that is not there.
 		{"no key", `return limit.new(store, 1, 0):incoming(nil, true)`, "nil, nil key"},
 		{"an empty key", `return limit.new(store, 1, 0):incoming("", true)`, "nil, empty key"},
@@ -135,14 +152,14 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 	} {
 		key++
 		got := server.run(t, fmt.Sprintf(`
-			local limit, store, key = require "sluice.limit.req", "my_limit_req_store", "key %d"
+			local limit, store, key, version = require "sluice.limit.req", "my_limit_req_store", "key %d", %q
 			local function show(...)
 				local out = {}
 				for i = 1, select("#", ...) do out[i] = tostring((select(i, ...))):gsub("^.*: (assertion failed!)$", "%%1") end
 				return table.concat(out, ", ")
 			end
 			return show((function() %s end)())
-		`, key, c.code))
+		`, key, released, c.code))
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -220,22 +237,31 @@ func TestWorkersThatOpenADictTogetherShareOneLock(t *testing.T) {
 	}
 }
 
-// An entry of another module in the place of the lock is an error. flush_all removes it, and the lock works.
+// An entry of another module in the place of the lock is an error, whatever its value, and without a wait for its
+// holder. When it is gone, the lock works.
 func TestForeignLockEntryIsAnError(t *testing.T) {
 	server, stop := startLua(t, "1m")
 	defer stop()
-	got := server.run(t, `
-		local zone, test = require "sluice.limit.zone", ngx.shared.test
-		local z = zone.new(test)
-		test:set("sluice: lock", "theirs")
-		local _, err = z:enter()
-		test:flush_all()
-		local now = z:enter()
-		z:leave()
-		return err .. "; " .. tostring(now ~= nil)
-	`)
-	if want := `shdict abused by other users: the entry "sluice: lock" is not a lock; true`; got != want {
-		t.Errorf("%s, want %s", got, want)
+	for _, entry := range []string{
+		`set("sluice: lock", "theirs")`, `set("sluice: lock", true)`, `set("sluice: lock", 5)`, `set("sluice: lock", 1e15 + 0.5)`,
+		`set("sluice: lock", -1)`, `lpush("sluice: lock", 1)`,
+	} {
+		for _, gone := range []string{`flush_all()`, `delete("sluice: lock")`} {
+			got := server.run(t, `
+				local zone, test = require "sluice.limit.zone", ngx.shared.test
+				local z = zone.new(test)
+				test:flush_all()
+				test:`+entry+`
+				local _, err = z:enter()
+				test:`+gone+`
+				local now = z:enter()
+				z:leave()
+				return tostring(err) .. "; " .. tostring(now ~= nil)
+			`)
+			if want := `shdict abused by other users: the entry "sluice: lock" is not a lock; true`; got != want {
+				t.Errorf("%s, %s: %s, want %s", entry, gone, got, want)
+			}
+		}
 	}
 }
 

@@ -63,6 +63,11 @@ local function who_am_i()
   return identity
 end
 
+-- is_identity(value) -> whether the value of an entry can be the identity of a worker
+local function is_identity(value)
+  return type(value) == "number" and value >= UNIT and value % 1 == 0
+end
+
 -- is_dead(holder) -> whether the process of this identity has ended. A zombie cannot continue.
 local function is_dead(holder)
   local process = floor(holder / UNIT)
@@ -130,10 +135,10 @@ local function wait(self, me)
   local from = now_us()
   local ok, err
   repeat
-    local holder = self.dict:get(ENTRY)
+    local holder, fault = self.dict:get(ENTRY) -- the fault is a string: the entry is a list
     if holder == me then -- an error ended the last turn of this worker before its release
       return true
-    elseif holder ~= nil and type(holder) ~= "number" then
+    elseif type(fault) == "string" or holder ~= nil and not is_identity(holder) then
       return nil, TAKEN
     elseif holder and take_over(self, holder, me) then
       return true

@@ -29,7 +29,7 @@ local SIZE = ffi.sizeof(record)
 
 local zones = {} -- by name of the dict
 
-local _M = {}
+local _M = { _VERSION = "0.1.0" } -- of sluice
 local mt = { __index = _M }
 
 -- new(dict_name, rate, burst) -> object; or nil, err. rate: requests per second, above 0. burst: requests above the
@@ -49,21 +49,25 @@ function _M.new(dict_name, rate, burst)
     zones[dict_name] = opened
   end
   assert(rate > 0 and burst >= 0)
-  local self = setmetatable({ zone = opened, burst = burst }, mt)
+  local self = setmetatable({ zone = opened, dict = opened.dict, burst = burst * 1000 }, mt)
   self:set_rate(rate)
   return self
 end
 
--- set_rate(rate) takes effect with the next call
+-- The fields rate, burst (in thousandths, as in resty.limit.req) and dict are for readers.
+
+-- set_rate(rate) takes effect with the next call. rate: above 0
 function _M.set_rate(self, rate)
   assert(rate > 0)
+  self.rate = rate * 1000
   self.count, self.period = fraction.of(rate)
-  self.tolerance = self.burst * self.period
+  self.tolerance = self.burst / 1000 * self.period
 end
 
--- set_burst(burst) takes effect with the next call
+-- set_burst(burst) takes effect with the next call. burst: at least 0
 function _M.set_burst(self, burst)
-  self.burst = burst
+  assert(burst >= 0)
+  self.burst = burst * 1000
   self.tolerance = burst * self.period
 end
 
