@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +64,7 @@ func (e *edge) workers() string {
 		e.t.Fatal(err)
 	}
 	master := strings.TrimSpace(string(pid))
-	out, err := exec.Command("pgrep", "--parent", master).Output()
+	out, err := exec.Command("pgrep", "--parent", master, "--full", "nginx: worker process").Output()
 	if err != nil || len(out) == 0 {
 		e.t.Fatalf("the workers of %s: %q, %v", master, out, err)
 	}
@@ -122,6 +124,45 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
 	})
 	if now := e.workers(); now != pids {
 		t.Errorf("the workers are %s, and were %s: the edge was reloaded", now, pids)
+	}
+}
+
+// A worker that replaces a crashed one has the current keys from its first request on.
+func TestReplacedWorkerHasTheCurrentKeys(t *testing.T) {
+	p := tokentest.NewProvider(token.EdDSA, "first")
+	e := startMirrored(t, p, func(c *Config) { c.Workers = 1 })
+	send := func(raw string) int { return e.do("GET", "/", "Authorization", "Bearer "+raw).status }
+	old := p.Sign("ann")
+	p.Rotate("second")
+	p.Remove("first")
+	if next, before := send(p.Sign("bob")), send(old); next != 200 || before != 401 {
+		t.Fatalf("after a rotation: %d and %d", next, before)
+	}
+	worker, err := strconv.Atoi(strings.TrimSpace(e.workers()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	e.transport.CloseIdleConnections()
+	status := 0
+	testenv.Eventually(t, 10*time.Second, "another worker answers", func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.url("/"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+old)
+		response, err := e.transport.RoundTrip(request)
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		status = response.StatusCode
+		return true
+	})
+	if status != 401 {
+		t.Errorf("a token of a removed key at a new worker: %d", status)
 	}
 }
 

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -117,6 +119,29 @@ func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 	if code := up.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("SIGTERM: exit %d\n%s", code, up.output())
 	}
+}
+
+// A provider with a certificate of a private authority is trusted by SSL_CERT_FILE, and by nothing else.
+func TestProviderWithAPrivateCertificate(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(tokentest.NewProvider(token.EdDSA, "first"))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "authority.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func(env ...string) (*process, string) {
+		listen := addr(t)
+		return launch(t, env, "gateway", "--listen", listen, "--upstream", "http://"+addr(t),
+			"--token-keys", server.URL+"/jwks.json"), listen
+	}
+	strange, _ := start()
+	testenv.Eventually(t, 30*time.Second, "the certificate is not trusted", func() bool {
+		return strings.Contains(strange.output(), "certificate signed by unknown authority")
+	})
+	_, listen := start("SSL_CERT_FILE=" + path)
+	awaitOK(t, "http://"+listen+"/healthz")
 }
 
 // A wait for the provider ends with a signal.

@@ -104,6 +104,7 @@ end
 function _M.init_worker()
   if socket then
     ended = semaphore.new()
+    read() -- a worker that replaces another one has the keys with which the master started
     timer_every(EVERY, function(is_exiting)
       if not is_exiting then
         read()
