@@ -162,7 +162,11 @@ func (c *Contract) find(x Exchange) (*openapi3filter.RequestValidationInput, err
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+x.Path,
+	path, query, _ := strings.Cut(x.Path, "?")
+	if path != "/" {
+		path = strings.TrimSuffix(path, "/") // the document lists paths without it
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+path+"?"+query,
 		bytes.NewReader(x.RequestBody))
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
+		want = slices.Compact(want) // a path with and without a trailing slash is one
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
 			t.Errorf("%s documents\n%v\nwant\n%v", name, got, want)

@@ -9,7 +9,7 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-const consolePath = "/admin/"
+const consolePath = sessionPath + "/"
 
 func (h *handlers) addConsole() {
 	h.handlePublic(fiber.MethodGet, "/", func(c *fiber.Ctx) error { return seeOther(c, consolePath) })
@@ -21,6 +21,7 @@ func (h *handlers) addConsole() {
 	h.handlePublic(fiber.MethodGet, consolePath+"assets/:name", func(c *fiber.Ctx) error {
 		return httpserver.SendAsset(c, h.pages.Asset)
 	})
+	h.handlePublic(fiber.MethodGet, sessionPath, h.view)
 	h.handlePublic(fiber.MethodGet, consolePath, h.view)
 	h.handlePublic(fiber.MethodGet, consolePath+":view", h.view)
 	h.handlePublic(fiber.MethodGet, consolePath+":view/:name", h.view)
@@ -34,7 +35,7 @@ func (h *handlers) view(c *fiber.Ctx) error {
 	s, ok := h.sessionOf(c)
 	if !ok {
 		to := ""
-		if at := string(c.Context().RequestURI()); at != consolePath {
+		if at := string(c.Context().RequestURI()); at != consolePath && at != sessionPath {
 			to = "?to=" + url.QueryEscape(at)
 		}
 		return seeOther(c, consolePath+"sign-in"+to)

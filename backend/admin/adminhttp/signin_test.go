@@ -73,7 +73,13 @@ func TestSessionReplacesTheToken(t *testing.T) {
 		!strings.Contains(page.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 		t.Errorf("the page: %d %v", page.Status, page.Header)
 	}
+	if short := s.Do("GET", "/admin", "", cookie); short.Status != 200 {
+		t.Errorf("the page without a trailing slash: %d", short.Status)
+	}
 	s.signOut(cookie)
+	if a := s.Do("GET", "/admin", ""); a.Status != 303 || a.Header.Get("Location") != "/admin/sign-in" {
+		t.Errorf("without a session: %d %v", a.Status, a.Header)
+	}
 	if a := s.Do("GET", "/admin/v1/sales/drop", "", cookie, fromConsole); a.Status != 401 {
 		t.Errorf("after signing out: %d", a.Status)
 	}

@@ -35,7 +35,7 @@ type Server struct {
 // Route is one route in Fiber's notation.
 type Route struct{ Method, Path string }
 
-// Documented returns the path as OpenAPI writes it: /a/{b} for Fiber's /a/:b.
+// Documented returns the path as OpenAPI writes it: /a/{b} for Fiber's /a/:b, without a trailing slash.
 func (r Route) Documented() string { return documentedPath(r.Path) }
 
 // Config configures New. The zero value of each field is its default.

@@ -36,7 +36,10 @@ func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func
 func untraced() {}
 
 func documentedPath(path string) string {
-	parts := strings.Split(path, "/")
+	if path == "/" {
+		return path
+	}
+	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
 	for i, part := range parts {
 		if name, parameter := strings.CutPrefix(part, ":"); parameter {
 			parts[i] = "{" + name + "}"
