@@ -31,7 +31,9 @@ type orderBody struct {
 }
 
 func orderJSON(o sale.Order) orderBody {
-	b := orderBody{OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt(), Expired: o.Expired}
+	b := orderBody{
+		OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt(), Expired: o.Expired,
+	}
 	if o.Status == sale.StatusCreated && !o.DueAt.IsZero() {
 		due := o.DueAt.UTC()
 		b.PayBy = &due

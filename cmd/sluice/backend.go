@@ -19,13 +19,14 @@ import (
 
 // backendFlags configure a backend.
 type backendFlags struct {
-	stores            assemble.StoresConfig
-	cfg               assemble.BackendConfig
-	listen, admin     string
-	signIn, tokenKeys string
-	journalSync       string
-	secret, vapid     string
-	private           []string // networks
+	stores        assemble.StoresConfig
+	cfg           assemble.BackendConfig
+	listen, admin string
+	tokenKeys     string
+	pages         buyer.Config
+	journalSync   string
+	secret, vapid string
+	private       []string // networks
 }
 
 func (p *program) backendCommand() *cobra.Command {
@@ -104,8 +105,11 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 		"when the journal is forced to disk: always (before each answer) or second",
 		string(journal.Always), string(journal.Second))
 	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; a file is read again when it changes")
-	f.str(&b.signIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, "+
+	f.str(&b.pages.SignIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, "+
 		"https://shop.example/login?back={url}; it returns them with #token=TOKEN (default: a field for the token)")
+	f.str(&b.pages.Checkout, "checkout", envCheckout, "", "checkout of the shop, "+
+		"https://shop.example/pay?order={order}&sale={sale}; the page leads to it "+
+		"while the hold of an order lasts (default: no link)")
 	f.list(&b.cfg.EdgeMetrics, "edge-metrics", envEdgeMetrics, "metrics URL of an edge or of another backend for the "+
 		"admin console, http://host:port/metrics; repeatable")
 }
@@ -131,8 +135,8 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 			bad.add("--edge-metrics %q: want http://host:port/metrics", raw)
 		}
 	}
-	b.cfg.Site, err = buyer.New(buyer.Config{SignIn: b.signIn})
-	bad.check("--sign-in", err)
+	b.cfg.Site, err = buyer.New(b.pages)
+	bad.check("buyer's pages", err)
 	b.cfg.WebhookURLs = bad.checkNetworks("--allow-private", b.private, outbound.Config{})
 	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {

@@ -43,6 +43,7 @@ const (
 	envServer              = "SLUICE_SERVER"
 	envPayment             = "SLUICE_PAYMENT_SECRET"
 	envSignIn              = "SLUICE_SIGN_IN"
+	envCheckout            = "SLUICE_CHECKOUT"
 	envEdgeMetrics         = "SLUICE_EDGE_METRICS"
 	envPoints              = "SLUICE_POINTS"
 	envAllowPrivate        = "SLUICE_ALLOW_PRIVATE"

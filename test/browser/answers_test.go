@@ -19,7 +19,7 @@ window.fetch = async (path, init = {}) => {
     return problem(...(answers.length > 1 ? answers.shift() : answers[0]));
   }
   if (path.endsWith("/events")) return problem(503, {});
-  if (path.startsWith("/v1/orders/")) return problem(200, { order_id: "7", status: "created" });
+  if (path.startsWith("/v1/me/orders")) return problem(200, { orders: keys.length ? [{ order_id: "7", status: "created" }] : [] });
   return new Promise(() => {});
 };`
 
@@ -37,8 +37,8 @@ func TestEveryAnswerHasAText(t *testing.T) {
 			`document.getElementById("left").textContent.startsWith("0 of")`,
 		},
 		{
-			"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "order-status", "confirmed",
-			`document.getElementById("order-id").textContent === "7"`,
+			"already bought", `[[409, {code: "already-bought", order_id: "7"}]]`, "orders", "confirmed",
+			`document.querySelector("#orders .number").textContent === "7"`,
 		},
 		{
 			"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "message",
@@ -53,16 +53,16 @@ func TestEveryAnswerHasAText(t *testing.T) {
 			`document.getElementById("buy").textContent === "Paused"`,
 		},
 		{"key of another request", `[[422, {code: "idempotency-key-reused"}], [202, {order_id: "7"}]]`, "message", "We couldn't reach the shop",
-			`document.getElementById("order-id").textContent === "7" && keys[0] !== keys[1] || (document.getElementById("buy").textContent === "Buy now" && document.getElementById("buy").click())`},
+			`document.querySelector("#orders .number").textContent === "7" && keys[0] !== keys[1] || (document.getElementById("buy").textContent === "Buy now" && document.getElementById("buy").click())`},
 		{
 			"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "message",
 			"Something went wrong: no such thing", `document.getElementById("buy").textContent === "Buy now"`,
 		},
 		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "message", "very busy. We'll retry in 3 seconds",
-			`document.getElementById("order-id").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
+			`document.querySelector("#orders .number").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
 		{
 			"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "message", "very busy",
-			`document.getElementById("order-id").textContent === "7"`,
+			`document.querySelector("#orders .number").textContent === "7"`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,7 +103,7 @@ window.fetch = async (path, init) => {
 	}
 	b.says("left", "1 of 2 left")
 	b.press("buy")
-	b.says("order-status", "confirmed")
+	b.orderIs("confirmed")
 	b.says("left", "0 of 2 left")
 	b.clean()
 }

@@ -56,7 +56,7 @@ func TestAccessible(t *testing.T) {
 			{"sold out", s.page("gone", "ann"), `document.getElementById("buy").textContent === "Sold out"`},
 			{
 				"bought", s.page("open", "ann-"+l.name),
-				`document.getElementById("buy").click() || document.getElementById("order-status").textContent === "confirmed"`,
+				`document.getElementById("buy").click() || document.querySelector("#orders .badge")?.textContent === "confirmed"`,
 			},
 			{
 				"sign-in", s.base + "/s/open",

@@ -71,7 +71,7 @@ func TestPictures(t *testing.T) {
 		b.look(l.scheme, l.width, l.height)
 		b.ready("Buy now")
 		b.press("buy")
-		b.says("order-status", "confirmed")
+		b.orderIs("confirmed")
 		b.draw("sale-bought-" + l.name)
 	}
 }

@@ -21,7 +21,12 @@ var scenarios = []struct {
 	{"LimitedCountsDown", limitedCountsDown},
 	{"TitlesAreText", titlesAreText},
 	{"WrongClock", wrongClock},
-	{"TokenRunsOut", tokenRunsOut},
+	{"TokenIsRejected", tokenIsRejected},
+	{"TokenExpiresDuringPurchase", tokenExpiresDuringPurchase},
+	{"ExpiredTokenIsExplained", expiredTokenIsExplained},
+	{"LimitAboveOne", limitAboveOne},
+	{"PaidInTheCheckout", paidInTheCheckout},
+	{"ExpiresWhileShown", expiresWhileShown},
 	{"Chinese", chinese},
 }
 
@@ -53,7 +58,7 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	)
 	b.ready("Buy now")
 	b.press("buy")
-	b.says("order-status", "confirmed")
+	b.orderIs("confirmed")
 	b.says("message", "Your order is confirmed")
 	if n := s.ordered("drop"); n != 1 {
 		t.Errorf("%v rows", n)
@@ -77,7 +82,7 @@ func soldOutSeenLive(t *testing.T, s *shop) {
 	s.adminAPI("POST", "/sales/last/restock", map[string]any{"add": 1})
 	b.ready("Buy now")
 	b.press("buy")
-	b.says("order-status", "confirmed")
+	b.orderIs("confirmed")
 	b.clean()
 }
 
@@ -90,15 +95,15 @@ func doubleClickBuysOnce(t *testing.T, s *shop) {
 	second.ready("Buy now")
 	first.eval(`(() => { const b = document.getElementById("buy"); b.click(); b.click(); b.click(); })()`)
 	second.eval(`document.getElementById("buy").click()`)
-	first.says("order-status", "confirmed")
-	second.says("order-status", "confirmed")
+	first.orderIs("confirmed")
+	second.orderIs("confirmed")
 	if n := first.count("POST /v1/sales/twice/orders"); n != 1 {
 		t.Errorf("three clicks made %d requests", n)
 	}
 	if a, b := first.eval(
-		`document.getElementById("order-id").textContent`,
+		`document.querySelector("#orders .number").textContent`,
 	), second.eval(
-		`document.getElementById("order-id").textContent`,
+		`document.querySelector("#orders .number").textContent`,
 	); a != b {
 		t.Errorf("two tabs have two orders: %s and %s", a, b)
 	}
@@ -122,11 +127,11 @@ func reloadGoesOn(t *testing.T, s *shop) {
 	)
 	b.lose(false)
 	b.reload()
-	b.says("order-status", "confirmed")
-	id := b.eval(`document.getElementById("order-id").textContent`)
+	b.orderIs("confirmed")
+	id := b.eval(`document.querySelector("#orders .number").textContent`)
 	b.reload()
-	b.says("order-status", "confirmed")
-	if again := b.eval(`document.getElementById("order-id").textContent`); again != id {
+	b.orderIs("confirmed")
+	if again := b.eval(`document.querySelector("#orders .number").textContent`); again != id {
 		t.Errorf("after a reload the order is %s, it was %s", again, id)
 	}
 	if n := s.ordered("again"); n != 1 {
@@ -144,7 +149,7 @@ func offlineAndBack(t *testing.T, s *shop) {
 	b.press("buy")
 	b.says("message", "You're offline")
 	b.offline(false)
-	b.says("order-status", "confirmed")
+	b.orderIs("confirmed")
 	if n := s.ordered("line"); n != 1 {
 		t.Errorf("%v rows", n)
 	}
@@ -160,7 +165,7 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	b.press("buy")
 	b.says("message", "Too many requests")
 	b.await("a countdown on the button", `/^Retrying in \d+ s$/.test(document.getElementById("buy").textContent)`)
-	b.says("order-status", "confirmed")
+	b.orderIs("confirmed")
 	b.clean()
 }
 
@@ -191,14 +196,13 @@ func wrongClock(t *testing.T, s *shop) {
 		b := openAt(t, newPerson(t), s.page("clock", fmt.Sprint("jon", hours)), time.Duration(hours)*time.Hour)
 		b.ready("Buy now")
 		b.press("buy")
-		b.says("order-status", "confirmed")
+		b.orderIs("confirmed")
 		b.clean()
 	}
 }
 
-// A rejected token is explained to the buyer, and a new one continues where the old one ended. In this test its key
-// was changed; an expired token looks the same to the page.
-func tokenRunsOut(t *testing.T, s *shop) {
+// A token that is rejected is explained to the buyer. In this test its key was changed.
+func tokenIsRejected(t *testing.T, s *shop) {
 	s.createSale("token", "The shoe", 10, time.Now().Add(-time.Second))
 	old, err := token.NewKey("a key of before, of at least thirty-two bytes")
 	if err != nil {
@@ -209,17 +213,121 @@ func tokenRunsOut(t *testing.T, s *shop) {
 		t.Fatal(err)
 	}
 	b := open(t, newPerson(t), s.base+"/s/token#token="+stale)
-	b.ready("Buy now")
-	b.press("buy")
 	b.says("message", "Your session has expired")
-	b.ready("Sign in to buy")
+	b.ready("Sign in again")
 	b.press("buy")
 	b.fill("token", s.token("hal", -time.Hour))
 	b.press("use")
 	b.says("message", "has expired")
 	b.fill("token", s.token("hal", time.Hour))
 	b.press("use")
-	b.says("order-status", "confirmed") // the purchase continues
+	b.ready("Buy now")
+	b.clean()
+}
+
+// A purchase during which the token expires continues with a new token.
+func tokenExpiresDuringPurchase(t *testing.T, s *shop) {
+	s.createSaleFor(2, "during", "The shoe", 10, time.Now().Add(-time.Second)) // a second key would buy a second one
+	expires := time.Now().Add(8 * time.Second)
+	b := open(t, newPerson(t), s.base+"/s/during#token="+s.token("hal", time.Until(expires)))
+	b.ready("Buy now")
+	b.lose(true)
+	b.press("buy")
+	b.await("the token to expire", fmt.Sprintf(`Date.now() > %d`, expires.UnixMilli()+1000))
+	b.lose(false)
+	b.says("message", "Your session has expired")
+	b.ready("Sign in again")
+	b.press("buy")
+	b.fill("token", s.token("hal", time.Hour))
+	b.press("use")
+	b.orderIs("confirmed")
+	if n := s.ordered("during"); n != 1 {
+		t.Errorf("%v rows", n)
+	}
+	b.clean()
+}
+
+// A page that is opened with an expired token explains it, and so does a page whose token expires while it is open. A
+// new token shows the orders again.
+func expiredTokenIsExplained(t *testing.T, s *shop) {
+	s.createSale("lapsed", "The shoe", 10, time.Now().Add(-time.Second))
+	b := open(t, newPerson(t), s.base+"/s/lapsed#token="+s.token("joe", -time.Minute))
+	b.says("message", "Your session has expired")
+	b.ready("Sign in again")
+	b.press("buy")
+	b.fill("token", s.token("joe", 8*time.Second))
+	b.press("use")
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("confirmed")
+	b.says("message", "Your session has expired")
+	b.await("no orders of a buyer that is signed out", `document.getElementById("order").hidden`)
+	b.press("buy")
+	b.fill("token", s.token("joe", time.Hour))
+	b.press("use")
+	b.orderIs("confirmed")
+	b.clean()
+}
+
+// A buyer with a limit of two units buys two and no third, and sees both orders on another device.
+func limitAboveOne(t *testing.T, s *shop) {
+	s.createSaleFor(2, "pair", "The shoe", 10, time.Now().Add(-time.Second))
+	b := open(t, newPerson(t), s.page("pair", "kim"))
+	b.ready("Buy now")
+	b.says("limit", "Limit: 2 per customer")
+	b.press("buy")
+	b.orderIs("confirmed")
+	b.ready("Buy another")
+	b.says("limit", "You have 1 of 2")
+	b.press("buy")
+	two := `document.querySelectorAll('#orders [data-status="created"]').length === 2`
+	b.await("two orders", two)
+	full := `document.getElementById("buy").textContent === "Ordered" && document.getElementById("buy").getAttribute("aria-disabled") === "true"`
+	b.await("no offer of a third", full)
+	b.says("limit", "You have 2 of 2")
+	b.reload()
+	b.await("two orders after a reload", two+"&&"+full)
+	other := open(t, newPerson(t), s.page("pair", "kim"))
+	other.await("two orders on another device", two+"&&"+full)
+	if n := s.ordered("pair"); n != 2 {
+		t.Errorf("%v rows", n)
+	}
+	b.clean()
+	other.clean()
+}
+
+// While an order awaits payment, the page leads to the checkout and shows the time left. It shows the payment.
+func paidInTheCheckout(t *testing.T, s *shop) {
+	s.create("held", map[string]any{"hold": "15m"})
+	b := open(t, newPerson(t), s.page("held", "lou"))
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("confirmed")
+	id := b.eval(`document.querySelector("#orders .number").textContent`)
+	b.await("the way to the checkout", `document.querySelector(".pay").href === `+
+		quote("https://shop.example/pay?order="+id+"&sale=held")+` && !document.querySelector(".pay").hidden`)
+	b.await("the time left", `/1[45]:\d\d left/.test(document.querySelector(".due").textContent)`)
+	s.pay(id)
+	b.orderIs("paid")
+	b.says("message", "Paid. Thank you!")
+	b.await("no way to pay again", `document.querySelector(".pay").hidden && document.querySelector(".due").hidden`)
+	b.clean()
+}
+
+// The page shows that an order has expired, and offers the unit again.
+func expiresWhileShown(t *testing.T, s *shop) {
+	s.create("brief", map[string]any{"hold": "3s"})
+	b := open(t, newPerson(t), s.page("brief", "max"))
+	b.ready("Buy now")
+	b.press("buy")
+	b.await("the way to the checkout", `document.querySelector(".pay")?.hidden === false`)
+	b.orderIs("not paid in time")
+	b.says("message", "The time to pay has ended")
+	b.await("no way to pay", `document.querySelector(".pay").hidden`)
+	b.ready("Buy now")
+	b.press("buy")
+	b.await("a second order", `document.querySelectorAll("#orders li").length === 2`)
+	b.await("the time to pay it", `document.querySelector(".pay").hidden === false`)
 	b.clean()
 }
 
@@ -229,7 +337,7 @@ func chinese(t *testing.T, s *shop) {
 	b := open(t, newPerson(t), s.base+"/s/xie?lang=zh#token="+s.token("ida", time.Hour))
 	b.ready("立即购买")
 	b.press("buy")
-	b.says("order-status", "已确认")
+	b.orderIs("已确认")
 	if lang := b.eval(`document.documentElement.lang`); lang != "zh" {
 		t.Errorf("lang is %q", lang)
 	}

@@ -2,12 +2,18 @@ package browser
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +24,7 @@ import (
 const (
 	tokenSecret = "browser-token-secret-0123456789abcdefghijk"
 	adminToken  = "browser-admin-token-0123456789abcdefghijk"
+	paymentKey  = "browser-payment-key-0123456789ab"
 )
 
 var binary string // sluice
@@ -62,6 +69,8 @@ func newShop(t testing.TB) (*shop, []string) {
 	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin, key: key}, []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret,
 		"SLUICE_ADMIN_TOKEN=" + adminToken,
+		"SLUICE_PAYMENT_SECRET=whsec_" + base64.StdEncoding.EncodeToString([]byte(paymentKey)),
+		"SLUICE_CHECKOUT=https://shop.example/pay?order={order}&sale={sale}",
 		"SLUICE_LISTEN=" + listen,
 		"SLUICE_ADMIN_LISTEN=" + admin,
 	}
@@ -150,14 +159,20 @@ func (s *shop) createSale(id, title string, stock int, opens time.Time) {
 // createSaleFor is createSale for so many units to a buyer.
 func (s *shop) createSaleFor(perBuyer int, id, title string, stock int, opens time.Time) {
 	s.t.Helper()
-	s.adminAPI(http.MethodPost, "/sales", map[string]any{
-		"id":        id,
-		"title":     title,
-		"stock":     stock,
-		"per_buyer": perBuyer,
-		"price":     map[string]any{"amount": 9990, "currency": "EUR"},
-		"opens_at":  opens.UTC().Format(time.RFC3339Nano),
+	s.create(id, map[string]any{
+		"title": title, "stock": stock, "per_buyer": perBuyer, "opens_at": opens.UTC().Format(time.RFC3339Nano),
 	})
+}
+
+// create creates a sale of ten units that is open, with other fields on request.
+func (s *shop) create(id string, fields map[string]any) {
+	s.t.Helper()
+	body := map[string]any{
+		"id": id, "title": "The shoe", "stock": 10, "price": map[string]any{"amount": 9990, "currency": "EUR"},
+		"opens_at": time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano),
+	}
+	maps.Copy(body, fields)
+	s.adminAPI(http.MethodPost, "/sales", body)
 	s.settled(func() bool { _, code := s.get("/v1/sales/" + id); return code == http.StatusOK }, "the sale "+id)
 }
 
@@ -191,6 +206,31 @@ func (s *shop) ordered(saleID string) float64 {
 func (s *shop) buy(saleID, buyer string) int {
 	s.t.Helper()
 	return s.ask(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
+}
+
+// pay sends the callback of the payment provider for an order.
+func (s *shop) pay(orderID string) {
+	s.t.Helper()
+	body := `{"type":"payment.succeeded","data":{"order_id":"` + orderID + `","amount":9990,"currency":"EUR","reference":"r"}}`
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(paymentKey))
+	mac.Write([]byte("pay-" + orderID + "." + now + "." + body))
+	req, err := http.NewRequest(http.MethodPost, s.base+"/v1/payments", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Webhook-Id", "pay-"+orderID)
+	req.Header.Set("Webhook-Timestamp", now)
+	req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode >= 300 {
+		s.t.Fatalf("payment: %d %s", resp.StatusCode, text)
+	}
 }
 
 // exhaust requests another sale until a limit rejects the buyer.

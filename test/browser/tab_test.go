@@ -252,6 +252,12 @@ func (b *tab) says(id, words string) {
 	b.await(id+" to say "+words, `document.getElementById(`+quote(id)+`)?.textContent.includes(`+quote(words)+`)`)
 }
 
+// orderIs waits until the newest order has this status.
+func (b *tab) orderIs(status string) {
+	b.t.Helper()
+	b.await("an order that is "+status, `document.querySelector("#orders .badge")?.textContent === `+quote(status))
+}
+
 func quote(s string) string {
 	return `"` + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), `"`, `\"`) + `"`
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/url"
@@ -34,12 +35,15 @@ type Sale struct {
 	State sale.State
 }
 
-// Config configures New. With the zero value, buyers paste their token.
+// Config configures New. With the zero value, buyers paste their token, and pages lead to no checkout.
 type Config struct {
 	// SignIn is the http or https URL for buyers without a token. "{url}" is replaced by the page to return to, with
 	// #token=... appended. Empty: the page has a field for the token.
 	SignIn string
-	Now    func() time.Time // nil: time.Now
+	// Checkout is the http or https URL at which the shop takes the payment of an order. "{order}" and "{sale}" are
+	// replaced by their ids. Pages lead to it while the hold of an order lasts. Empty: they do not.
+	Checkout string
+	Now      func() time.Time // nil: time.Now
 }
 
 // Pages renders pages. It is safe for concurrent use.
@@ -59,7 +63,7 @@ func New(cfg Config) (*Pages, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if err := checkSignIn(cfg.SignIn); err != nil {
+	if err := errors.Join(checkSignIn(cfg.SignIn), checkCheckout(cfg.Checkout)); err != nil {
 		return nil, err
 	}
 	p := &Pages{cfg: cfg, texts: map[Lang]texts{}}
@@ -133,7 +137,7 @@ type view struct {
 	Title             string
 	Style             template.CSS
 	Script, Icon      string
-	SignIn            string
+	SignIn, Checkout  string
 	Now               int64 // Unix milliseconds
 	Sale              *saleView
 	Sales             []saleView
@@ -143,7 +147,7 @@ type view struct {
 
 type saleView struct {
 	Sale
-	Price, Left         string // formatted
+	Price, Left, Limit  string // formatted
 	Opens, Closes       int64  // Unix milliseconds; Closes 0: no end
 	OpensISO, OpensText string
 	StateText           string
@@ -211,7 +215,8 @@ func (p *Pages) view(lang Lang) *view {
 	}
 	return &view{
 		Lang: lang, Other: lang.other(), Text: text, TextJSON: string(encoded), Style: p.style,
-		SignIn: p.cfg.SignIn, Now: p.cfg.Now().UnixMilli(), Script: "/assets/" + p.script, Icon: "/assets/" + p.icon,
+		SignIn: p.cfg.SignIn, Checkout: p.cfg.Checkout,
+		Now: p.cfg.Now().UnixMilli(), Script: "/assets/" + p.script, Icon: "/assets/" + p.icon,
 	}
 }
 
@@ -221,6 +226,7 @@ func (v *view) saleView(s Sale) saleView {
 		Sale:      s,
 		Price:     formatPrice(v.Lang, s.Price),
 		Left:      fill(v.Text["left"], "n", left, "stock", stock),
+		Limit:     fill(v.Text["limit"], "n", strconv.Itoa(s.PerBuyer)),
 		Opens:     s.OpensAt.UnixMilli(),
 		OpensISO:  s.OpensAt.UTC().Format(time.RFC3339),
 		OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
@@ -240,16 +246,32 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 	return page.Page{Body: buf.Bytes(), Headers: p.headers(v.Lang)}, nil
 }
 
-// checkSignIn rejects URLs that a browser would execute, and URLs without a host.
+// checkSignIn rejects a sign-in page that is no URL with "{url}".
 func checkSignIn(raw string) error {
-	if raw == "" {
-		return nil
-	}
-	u, err := url.Parse(strings.ReplaceAll(raw, "{url}", "x"))
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+	if raw != "" && !validURL(raw, "{url}") {
 		return fmt.Errorf("sign-in page %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
 	}
 	return nil
+}
+
+// checkCheckout rejects a checkout that does not name the order.
+func checkCheckout(raw string) error {
+	if raw != "" && (!strings.Contains(raw, "{order}") || !validURL(raw, "{order}", "{sale}")) {
+		return fmt.Errorf("checkout %q: use an http or https URL with {order}, such as "+
+			"https://shop.example/pay?order={order}&sale={sale}", raw)
+	}
+	return nil
+}
+
+// validURL rejects URLs that a browser would execute, URLs without a host, and braces that are not one of the
+// placeholders.
+func validURL(raw string, placeholders ...string) bool {
+	for _, placeholder := range placeholders {
+		raw = strings.ReplaceAll(raw, placeholder, "x")
+	}
+	u, err := url.Parse(raw)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		!strings.ContainsAny(raw, "{}")
 }
 
 // withoutBidi removes the characters that change the direction of text. It is for the window's title, which no

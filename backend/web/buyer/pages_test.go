@@ -203,6 +203,23 @@ func TestSignInURLIsValidated(t *testing.T) {
 	}
 }
 
+func TestCheckoutURLIsValidated(t *testing.T) {
+	for _, bad := range []string{
+		"javascript:alert({order})", "https://shop.example/pay", "https://shop.example/pay?order={id}", "/pay?order={order}",
+		"https://shop.example/pay?order={order}&sale={shop}", "https://a:b@shop.example/{order}", "https://?{order}",
+	} {
+		if _, err := New(Config{Checkout: bad}); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	p := newPages(t, Config{Checkout: "https://shop.example/pay?order={order}&sale={sale}"})
+	page, err := p.Sale(English, shoe)
+	want := `data-checkout="https://shop.example/pay?order={order}&amp;sale={sale}"`
+	if err != nil || !strings.Contains(string(page.Body), want) {
+		t.Errorf("the page lacks the checkout (%v)", err)
+	}
+}
+
 func TestAssets(t *testing.T) {
 	p := newPages(t, Config{})
 	for name, want := range p.assets.All() {

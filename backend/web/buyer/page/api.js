@@ -24,5 +24,5 @@ async function call(method, path, { token, key, timeout = 15000 } = {}) {
 }
 
 const salePath = '/v1/sales/' + encodeURIComponent(root.dataset.sale);
-const orderPath = (id) => '/v1/orders/' + encodeURIComponent(id);
+const ordersPath = '/v1/me/orders?sale=' + encodeURIComponent(root.dataset.sale);
 

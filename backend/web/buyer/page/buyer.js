@@ -1,26 +1,31 @@
-// The buyer, and what this browser stores about the purchase. A token is stored for its tab. The idempotency key and the order are stored per
-// buyer and sale, so that a reload, a second tab and a new sign-in find the same order.
+// The buyer, and what this browser stores about the purchase. A token is stored for its tab. The idempotency key of the last purchase, and its
+// order once it has one, are stored per buyer and sale, so that a reload, a second tab and a new sign-in continue the same purchase.
 const buyer = {
   token: '',
   name: '',
+  expires: 0, // milliseconds since 1970
 
-  // signIn returns false if the token is invalid or has expired.
+  // signIn returns '', or the key of a text that explains why the token is not used.
   signIn(token) {
     const claims = readClaims(token);
-    if (!claims) return false;
+    if (!claims) return 'signin.bad';
+    if (claims.exp * 1000 <= clock.now()) return 'signin.ended';
     this.token = token;
     this.name = claims.sub;
+    this.expires = claims.exp * 1000;
     keep(sessionStorage, 'sluice:token', token);
-    return true;
+    return '';
   },
   signOut() {
     this.token = this.name = '';
     keep(sessionStorage, 'sluice:token', null);
   },
+  // start signs in with the token of the address or of this tab. It returns what signIn returns, and '' without a token.
   start() {
     const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
     if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that people share
-    return this.signIn(given ? given[1] : read(sessionStorage, 'sluice:token') || '');
+    const token = given ? given[1] : read(sessionStorage, 'sluice:token');
+    return token ? this.signIn(token) : '';
   },
 
   storageKey() { return 'sluice:' + root.dataset.sale + ':' + this.name; },
@@ -46,13 +51,12 @@ const buyer = {
   },
 };
 
-// readClaims reads the name and the expiry of a token. The server verifies the token.
+// readClaims returns the claims of a token, or null if it names no buyer or has no expiry. The server verifies the token.
 function readClaims(token) {
   try {
     const part = token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/');
     const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0))));
-    if (typeof claims.sub !== 'string' || !claims.sub) return null;
-    return claims.exp * 1000 > clock.now() ? claims : null;
+    return typeof claims.sub === 'string' && claims.sub && claims.exp > 0 ? claims : null;
   } catch {
     return null;
   }

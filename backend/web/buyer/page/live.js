@@ -1,5 +1,6 @@
 // Updates over server-sent events. A stream may be refused, cut or silent, so polling backs it. A hidden page sends no requests.
 const pause = (ms, signal) => new Promise((done) => {
+  if (signal?.aborted) return done();
   const timer = setTimeout(done, ms);
   signal?.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
 });
@@ -39,24 +40,43 @@ function watchSale(update) {
   start();
 }
 
-// follow calls update with an order until its status is final, the token is rejected, or the signal aborts. Without a stream it polls.
-async function follow(id, token, signal, update) {
+// watchOrders calls update with each answer to a request for the buyer's orders, until no order can change any more, the token is rejected, or
+// the signal aborts. An event causes a request. Orders that are not rows cause no events, so the orders are also polled.
+async function watchOrders(token, signal, update) {
   const done = new AbortController();
-  signal.addEventListener('abort', () => done.abort(), { once: true });
-  const read = async (wait) => {
-    const answer = await call('GET', orderPath(id) + (wait ? '?wait=10s' : ''), { token, timeout: 45000 });
-    if (signal.aborted) return answer;
-    if ([200, 401, 404].includes(answer.status)) update(answer);
-    const { status, pay_by: due } = answer.body;
-    if (answer.status === 401 || status === 'paid' || status === 'cancelled' || (status === 'created' && !due)) done.abort();
-    return answer;
-  };
+  let early = new AbortController();
+  const request = () => early.abort();
+  signal.addEventListener('abort', () => { done.abort(); request(); }, { once: true });
+  document.addEventListener('visibilitychange', request, { signal: done.signal });
+  let listening = false;
   while (!done.signal.aborted) {
-    const streamed = await stream(orderPath(id) + '/events', token, done.signal, () => read(false));
-    if (done.signal.aborted) return;
-    const answer = await read(!streamed);
-    const final = answer.body.status === 'created';
-    await pause(spread(streamed || answer.status !== 200 ? Math.max(2000, answer.wait * 1000) : final ? 15000 : 300), done.signal);
+    early = new AbortController(); // an event during the request causes another one
+    const answer = await call('GET', ordersPath, { token });
+    if (signal.aborted) return;
+    if ([200, 401].includes(answer.status)) update(answer);
+    if (answer.status === 401 || (answer.status === 200 && !answer.body.orders.some(mayChange))) return done.abort();
+    if (!listening) listenOrders(token, done.signal, request);
+    listening = true;
+    await pause(untilPoll(answer), early.signal);
+  }
+}
+
+const mayChange = (order) => order.status === 'queued' || order.status === 'dead' || Boolean(order.pay_by);
+
+// untilPoll returns the milliseconds until the orders are requested again: soon if one of them becomes a row or expires.
+function untilPoll(answer) {
+  if (answer.status !== 200) return spread(Math.max(2000, answer.wait * 1000));
+  const { orders } = answer.body;
+  if (orders.some((o) => o.status === 'queued')) return spread(2000);
+  const expiry = Math.min(...orders.filter((o) => o.pay_by).map((o) => Date.parse(o.pay_by))) - clock.now() + 1500;
+  return spread(Math.min(15000, Math.max(2000, expiry)));
+}
+
+// listenOrders calls changed after each event of the buyer's orders, until the signal aborts.
+async function listenOrders(token, signal, changed) {
+  while (!signal.aborted) {
+    const streamed = await stream('/v1/me/events', token, signal, changed);
+    await pause(spread(streamed ? 2000 : 60000), signal);
   }
 }
 
@@ -71,7 +91,7 @@ async function stream(path, token, signal, received) {
       if (done) return true;
       const lines = (line + value).split('\n');
       line = lines.pop();
-      if (lines.some((l) => l.startsWith('data:'))) await received();
+      if (lines.some((l) => l.startsWith('data:'))) received();
     }
   } catch {
     return false; // cut or aborted

@@ -5,12 +5,12 @@ const now = {
   step: 'idle', // or 'sending', 'waiting'
   until: 0, // the end of a wait, on performance's clock
   tries: 0,
-  order: null,
-  full: Number(data.perBuyer) === 1, // with an order, this buyer has reached the limit
+  orders: [], // of this buyer, the newest first
+  perBuyer: Number(data.perBuyer),
   message: '', tone: '',
+  ended: false, // the token has expired or was rejected
   pasting: false,
 };
-const perBuyer = Number(data.perBuyer);
 const maxTries = 30;
 let following = new AbortController();
 let skipWait = () => {};
@@ -65,8 +65,7 @@ async function waitFor({ seconds, why }) {
 
 const refusals = {
   'already-bought'({ order_id: id }) {
-    now.full = true;
-    setMessage(perBuyer > 1 ? tr('message.already.many', { n: perBuyer }) : tr('message.already'));
+    setMessage(now.perBuyer > 1 ? tr('message.already.many', { n: now.perBuyer }) : tr('message.already'));
     if (id) track(id);
   },
   'sold-out'() { now.sale.state = 'sold_out'; now.sale.left = 0; setMessage(tr('message.sold_out')); },
@@ -78,61 +77,66 @@ const refusals = {
   },
   'sale-closed'() { now.sale.state = 'closed'; setMessage(''); },
   'sale-paused'() { now.sale.state = 'paused'; setMessage(''); },
-  unauthorized() { buyer.signOut(); setMessage(tr('signin.ended'), 'bad'); },
+  unauthorized() { signedOut('signin.ended'); },
   'idempotency-key-reused'() { buyer.nextPurchase(); setMessage(tr('message.gaveup'), 'bad'); },
 };
 
 function settle(answer) {
   if (answer.status === 202) {
-    now.full = perBuyer === 1;
     setMessage(tr('message.queued'), 'good');
     return track(answer.body.order_id);
   }
   (refusals[answer.body.code] || ((body) => setMessage(tr('message.bad', { detail: body.detail || answer.status }), 'bad')))(answer.body);
 }
 
-// track shows an order and follows its status.
-function track(id, status = 'queued') {
+// track shows the order of a purchase, and the current state of all orders as soon as the shop has returned them.
+function track(id) {
+  buyer.store({ order: id });
+  if (!now.orders.some((o) => o.order_id === id)) now.orders.unshift({ order_id: id, status: 'queued' });
+  show(now);
+  followOrders();
+}
+
+// followOrders keeps the buyer's orders up to date.
+function followOrders() {
   following.abort();
   following = new AbortController();
-  buyer.store({ order: id });
-  now.order = { id, status };
-  show(now);
-  follow(id, buyer.token, following.signal, (answer) => {
+  watchOrders(buyer.token, following.signal, (answer) => {
     if (answer.status === 401) return refusals.unauthorized();
-    if (answer.status === 404) return forgetOrder(id);
-    now.order = { id, status: answer.body.status };
-    showOrder(answer.body);
+    showOrders(answer.body.orders.reverse());
   });
 }
 
-function showOrder(order) {
-  const by = order.pay_by ? ' ' + tr('message.payby', { time: new Date(order.pay_by).toLocaleTimeString(locale) }) : '';
-  setMessage(tr('message.' + order.status) + by, order.status === 'cancelled' ? 'bad' : 'good');
-  if (order.status === 'cancelled') buyer.store({ key: '' }); // the next purchase needs a new key
-}
-
-// forgetOrder drops an order that the shop does not know, for example after a demo was reset.
-function forgetOrder(id) {
-  if (now.order?.id !== id) return;
-  now.order = null;
-  buyer.nextPurchase();
-  setMessage('');
+// showOrders explains the newest order if it has changed.
+function showOrders(orders) {
+  const [before, newest] = [now.orders[0], orders[0]];
+  now.orders = orders;
+  if (!newest || now.step !== 'idle') return show(now);
+  newest.explained = newest.order_id + newest.status;
+  if (before?.explained === newest.explained) return show(now);
+  setMessage(tr(newest.expired ? 'message.expired' : 'message.' + newest.status), newest.status === 'cancelled' ? 'bad' : 'good');
 }
 
 function pressed() {
   if ($('buy').getAttribute('aria-disabled') === 'true') return;
   if (!buyer.token) return startSignIn();
-  if (now.order) {
-    buyer.nextPurchase();
-    now.order = null;
-  }
+  const { order } = buyer.stored();
+  if (now.orders.some((o) => o.order_id === order)) buyer.nextPurchase(); // a shown order is not the one of this purchase
   buy();
+}
+
+// signedOut removes the token and explains why.
+function signedOut(why) {
+  following.abort();
+  buyer.signOut();
+  now.orders = [];
+  now.ended = why !== '';
+  setMessage(why && tr(why), 'bad');
 }
 
 function startSignIn() {
   if (data.signIn) {
-    location.assign(data.signIn.replace('{url}', encodeURIComponent(location.origin + location.pathname)));
+    open(data.signIn.replace('{url}', encodeURIComponent(location.origin + location.pathname)), '_top'); // not in the frame of an embedding page
     return;
   }
   now.pasting = true;
@@ -142,14 +146,11 @@ function startSignIn() {
 
 // resume continues what this buyer began before.
 function resume() {
-  now.pasting = false;
-  const { order } = buyer.stored();
-  if (order) return track(order);
-  if (buyer.pending.get()) {
-    setMessage(tr('message.resumed'));
-    return buy();
-  }
-  setMessage('');
+  now.pasting = now.ended = false;
+  followOrders();
+  if (!buyer.pending.get()) return setMessage('');
+  setMessage(tr('message.resumed'));
+  buy();
 }
 
 $('buy').addEventListener('click', pressed);
@@ -157,31 +158,31 @@ $('signin').addEventListener('submit', (e) => {
   e.preventDefault();
   const given = $('token').value.trim();
   $('token').value = '';
-  if (!buyer.signIn(given)) return setMessage(tr('signin.bad'), 'bad');
+  const why = buyer.signIn(given);
+  if (why) return setMessage(tr(why), 'bad');
   resume();
   $('buy').focus();
 });
-$('out').addEventListener('click', () => {
-  following.abort();
-  buyer.signOut();
-  now.order = null;
-  setMessage('');
-});
+$('out').addEventListener('click', () => signedOut(''));
 addEventListener('online', () => skipWait());
 addEventListener('storage', (e) => { // from another tab of this buyer
   if (e.key !== buyer.storageKey() || now.step !== 'idle') return;
   const { order } = buyer.stored();
-  if (order && order !== now.order?.id) track(order);
+  if (order && !now.orders.some((o) => o.order_id === order)) track(order);
 });
 
-setInterval(() => show(now), 250);
+setInterval(() => {
+  if (buyer.token && now.step === 'idle' && clock.now() >= buyer.expires) return signedOut('signin.ended');
+  show(now);
+}, 250);
 watchSale((update) => {
   if (update.state) now.sale.state = update.state;
   if (typeof update.left === 'number') now.sale.left = update.left;
   if (typeof update.stock === 'number') now.sale.stock = update.stock;
   if (update.opens_at) now.sale.opens = Date.parse(update.opens_at);
   if (update.closes_at !== undefined) now.sale.closes = update.closes_at ? Date.parse(update.closes_at) : 0;
-  if (now.sale.state === 'open' && now.step === 'idle' && !now.order) now.message = now.tone === 'bad' ? now.message : '';
+  if (now.sale.state === 'open' && now.step === 'idle' && !now.orders.length) now.message = now.tone === 'bad' ? now.message : '';
   show(now);
 });
-if (buyer.start()) resume(); else show(now);
+const why = buyer.start();
+if (buyer.token) resume(); else signedOut(why);

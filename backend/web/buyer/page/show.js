@@ -19,20 +19,62 @@ function show(now) {
   showButton(now, state);
   put('message', now.message || idleMessage(state, now));
   $('message').dataset.tone = now.message ? now.tone : '';
-  $('order').hidden = !now.order;
-  if (now.order) {
-    put('order-id', now.order.id);
-    put('order-status', tr('status.' + now.order.status));
-  }
+  put('limit', held(now) ? tr('limit.held', { n: held(now), max: now.perBuyer }) : tr('limit', { n: now.perBuyer }));
+  showOrderRows(now.orders);
   $('signin').hidden = !now.pasting;
   $('who').hidden = !buyer.name;
   put('name', tr('signin.as', { name: buyer.name }));
 }
 
-// put sets a text if it has changed, because screen readers repeat every text that is set.
-function put(id, words) {
-  const el = $(id);
+// put sets a text if it has changed, because screen readers repeat every text that is set. at is an element or its id.
+function put(at, words) {
+  const el = typeof at === 'string' ? $(at) : at;
   if (el.textContent !== words) el.textContent = words;
+}
+
+// held returns the number of orders that count for the limit per buyer.
+const held = (now) => now.orders.filter((o) => o.status !== 'cancelled').length;
+
+// showOrderRows updates the rows of the orders in place, because a row may have the keyboard focus.
+function showOrderRows(orders) {
+  $('order').hidden = !orders.length;
+  put('order-title', tr(orders.length > 1 ? 'orders' : 'order'));
+  const rows = new Map(Array.from($('orders').children, (row) => [row.dataset.order, row]));
+  orders.forEach((order, i) => {
+    let row = rows.get(order.order_id);
+    rows.delete(order.order_id);
+    if (!row) {
+      row = $('row').content.firstElementChild.cloneNode(true);
+      row.dataset.order = order.order_id;
+      put(row.querySelector('.number'), order.order_id);
+    }
+    if ($('orders').children[i] !== row) $('orders').insertBefore(row, $('orders').children[i] || null);
+    row.dataset.status = order.status;
+    put(row.querySelector('.badge'), tr('status.' + (order.expired ? 'expired' : order.status)));
+    showPayment(row, order);
+  });
+  rows.forEach((row) => row.remove());
+}
+
+// showPayment shows the time left to pay an order, and the way to the shop's checkout.
+function showPayment(row, order) {
+  const due = Date.parse(order.pay_by); // NaN without one
+  const left = due - clock.now();
+  const link = row.querySelector('a');
+  link.hidden = !(left > 0 && root.dataset.checkout);
+  row.querySelector('.due').hidden = !due;
+  if (!link.hidden) link.href = root.dataset.checkout.replaceAll('{order}', encodeURIComponent(order.order_id)).replaceAll('{sale}', encodeURIComponent(root.dataset.sale));
+  if (due) put(row.querySelector('.due'), left > 0 ? tr('pay.left', { time: deadline(due, left), left: duration(left) }) : tr('pay.over'));
+}
+
+// deadline formats a time in the buyer's time zone, with its day if it is more than half a day away.
+const deadline = (due, left) => new Date(due).toLocaleString(locale, left > 12 * 3600e3 ? { dateStyle: 'medium', timeStyle: 'short' } : { timeStyle: 'short' });
+
+// duration formats milliseconds as 14:05, or as 3:14:05 with hours.
+function duration(ms) {
+  const s = Math.ceil(ms / 1000);
+  const minutes = Math.floor(s / 60);
+  return (minutes < 60 ? minutes : Math.floor(minutes / 60) + ':' + pad(minutes % 60)) + ':' + pad(s % 60);
 }
 
 function showCountdown(ms) {
@@ -64,14 +106,15 @@ function showButton(now, state) {
 function buttonNow(now, state) {
   if (now.step === 'sending') return [tr('buy.sending'), false];
   if (now.step === 'waiting') return [tr('buy.wait', { n: Math.max(1, Math.ceil((now.until - performance.now()) / 1000)) }), false];
-  if (now.order && now.order.status !== 'cancelled' && now.full) return [tr('buy.done'), false];
+  if (held(now) >= now.perBuyer) return [tr('buy.done'), false];
+  if (now.ended) return [tr('signin.again'), true];
   if (state !== 'open') return [tr('buy.' + state), false];
   if (!buyer.token) return [tr('signin'), true];
-  return [tr(now.order && now.order.status !== 'cancelled' ? 'buy.again' : 'buy'), true];
+  return [tr(held(now) ? 'buy.again' : 'buy'), true];
 }
 
 function idleMessage(state, now) {
-  if (now.order || state === 'open') return '';
+  if (now.orders.length || state === 'open') return '';
   return tr('message.' + state);
 }
 
