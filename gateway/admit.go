@@ -67,12 +67,12 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	return x.accept(), true
 }
 
-// match adds the rules that match the request.
+// match adds the rules that match the request. key is that of the client, or the zero Key.
 func (x *exchange) match(rules []*rule, method []byte, key limit.Key) {
 	for _, r := range rules {
 		if r.Match.Covers(method, x.path) {
 			x.rules = append(x.rules, r)
-			x.checks = append(x.checks, limit.Check{Rule: r.limit, Key: key})
+			x.checks = append(x.checks, limit.Check{Rule: r.limit, Key: key.Network(r.IPv6Prefix)})
 			x.verdicts = append(x.verdicts, limit.Verdict{})
 		}
 	}

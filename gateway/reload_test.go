@@ -32,10 +32,11 @@ func TestReloadKeepsBucketsOfUnchangedRules(t *testing.T) {
 		{ name = "changed", key = "ip", rate = "1r/h", burst = 1, match = { path = "/changed" } },
 		{ name = "wider", key = "ip", rate = "1r/h", burst = 1, match = { path = "/wider" } },
 		{ name = "gone", key = "ip", rate = "1r/h", burst = 1, match = { path = "/gone" } },
+		{ name = "network", key = "ip", rate = "1r/h", burst = 1, match = { path = "/network" } },
 	} }`, time.Hour)
 	b := newBackend(t, nil)
 	e := serve(t, "", []string{b.address()}, func(c *Config) { c.PolicyPath = path })
-	for _, target := range []string{"/kept", "/changed", "/wider", "/gone"} {
+	for _, target := range []string{"/kept", "/changed", "/wider", "/gone", "/network"} {
 		mustHave(t, e.send(t, "GET", target, ""), 200)
 	}
 	write(t, path, `return { rules = {
@@ -46,6 +47,7 @@ func TestReloadKeepsBucketsOfUnchangedRules(t *testing.T) {
 			name = "wider", key = "ip", rate = "1r/h", burst = 2, delay = false, on_error = "allow",
 			match = { path = "/wider" },
 		},
+		{ name = "network", key = "ip", rate = "1r/h", burst = 1, match = { path = "/network" }, ipv6_prefix = 48 },
 	} }`, time.Minute)
 	testenv.Eventually(t, 5*time.Second, "the policy is reloaded", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
@@ -59,6 +61,7 @@ func TestReloadKeepsBucketsOfUnchangedRules(t *testing.T) {
 	mustHave(t, e.send(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
 	mustHave(t, e.send(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
 	mustHave(t, e.send(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
+	mustHave(t, e.send(t, "GET", "/network", ""), 200, "RateLimit", `"network";r=1;t=3600`)
 	mustHave(t, e.send(t, "GET", "/gone", ""), 200, "RateLimit", "")
 	mustHave(t, e.send(t, "GET", "/new", ""), 200)
 	mustHave(t, e.send(t, "GET", "/new", ""), 429)

@@ -20,7 +20,7 @@ return {
   repeat_refusals = true,
 
   rules = {
-    -- Every request. The key "ip" is the client address; IPv6 clients are counted by their /64.
+    -- Every request. The key "ip" is the client address; IPv6 clients are counted by their /64 (ipv6_prefix).
     { name = "ip", key = "ip", rate = "20r/s", burst = 40 },
 
     -- Purchases. The key "token" is the verified subject; a matching request without a valid token gets a 401.

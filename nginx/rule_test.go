@@ -185,6 +185,30 @@ func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
 }
 
 func TestIPv6ClientsAreCountedByPrefix(t *testing.T) {
+	t.Run("of the default", func(t *testing.T) { ipv6ClientsAreCountedByDefault(t) })
+	t.Run("of the rule", func(t *testing.T) { floors(t, ipv6ClientsAreCountedByPrefixOfRule) })
+}
+
+func ipv6ClientsAreCountedByPrefixOfRule(t *testing.T, f *floor) {
+	e := startEdge(t, `return { `+trusting+` rules = {
+		{ name = "a", key = "ip", rate = "1r/h", ipv6_prefix = 56, match = { path = "/a" } },
+		{ name = "b", key = "ip", rate = "1r/h", ipv6_prefix = 48, match = { path = "/b" } },
+	} }`, f.on(t))
+	for _, c := range []struct {
+		address, path string
+		status        int
+	}{
+		{"2001:db8:0:1::1", "/a", 200}, {"2001:db8:0:ff::2", "/a", 429}, {"2001:db8:0:101::1", "/a", 200},
+		{"2001:db8:0:1::1", "/b", 200}, {"2001:db8:0:ffff::2", "/b", 429}, {"2001:db8:1:1::1", "/b", 200},
+		{"192.0.2.1", "/a", 200}, {"::ffff:192.0.2.1", "/a", 429}, {"192.0.2.2", "/a", 200}, {"192.0.2.2", "/b", 200},
+	} {
+		if got := e.do("GET", c.path, from(c.address)...).status; got != c.status {
+			t.Errorf("%s %s: %d, want %d", c.address, c.path, got, c.status)
+		}
+	}
+}
+
+func ipv6ClientsAreCountedByDefault(t *testing.T) {
 	e := startEdge(t, `return { `+trusting+` rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
 	for _, c := range []struct {
 		address string
@@ -283,6 +307,14 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after the reload the bucket was empty: %d, want 429", got)
 	}
+	e.writePolicy(`return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1, ipv6_prefix = 56 } } }`)
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(
+		t, 5*time.Second, "a rule that counts other networks starts with empty buckets",
+		func() bool { return e.do("GET", "/").status == 200 },
+	)
 }
 
 // workingCopy is a copy of nginx/ beside a link to lua/, for tests that change a file.

@@ -3,6 +3,7 @@ package limit
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"net/netip"
 )
 
@@ -18,6 +19,12 @@ func Address(a netip.Addr) Key {
 		k.lo = binary.BigEndian.Uint64(b[8:])
 	}
 	return k
+}
+
+// Network returns the key of the network with this prefix length, from 0 to 64, of an IPv6 address. An IPv4 address
+// keeps its key: its first 64 bits are zero.
+func (k Key) Network(bits int) Key {
+	return Key{hi: k.hi &^ (uint64(math.MaxUint64) >> bits), lo: k.lo}
 }
 
 // Spread returns a number for distributing keys over shards. Adjacent addresses have adjacent numbers.

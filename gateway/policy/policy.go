@@ -23,12 +23,15 @@ const (
 	MaxRate    = 1_000_000 // requests per second
 )
 
+// DefaultIPv6Prefix is the smallest network that providers assign to a customer.
+const DefaultIPv6Prefix = 64
+
 // Key is what a rule counts by.
 type Key string
 
 // The keys.
 const (
-	ByIP    Key = "ip"    // client address: the whole address for IPv4, the /64 network for IPv6
+	ByIP    Key = "ip"    // client address: the whole address for IPv4, the network of IPv6Prefix bits for IPv6
 	ByToken Key = "token" // verified subject of the buyer's token
 )
 
@@ -67,6 +70,8 @@ type Rule struct {
 	Delay   bool // delay requests within the burst to the rate
 	Mode    Mode
 	OnError OnError
+
+	IPv6Prefix int // of a rule ByIP: bits of an IPv6 address that are one client, 64, 56 or 48; otherwise 0
 }
 
 // Finding is an error or a warning about a policy.

@@ -28,7 +28,7 @@ func TestReadParsesEveryField(t *testing.T) {
 		Rules: []policy.Rule{
 			{
 				Name: "ip", Key: policy.ByIP, Rate: policy.Rate{Requests: 20, Per: time.Second}, Burst: 40,
-				Mode: policy.Enforce, OnError: policy.Deny,
+				Mode: policy.Enforce, OnError: policy.Deny, IPv6Prefix: 64,
 			},
 			{
 				Name:    "token",
@@ -42,7 +42,7 @@ func TestReadParsesEveryField(t *testing.T) {
 			},
 			{
 				Name: "slow", Key: policy.ByIP, Rate: policy.Rate{Requests: 0.5, Per: time.Hour}, Mode: policy.Enforce,
-				OnError: policy.Deny,
+				OnError: policy.Deny, IPv6Prefix: 48,
 			},
 		},
 	}

@@ -92,7 +92,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 		r.report(where, "a rule is a table, and not %s", describe(v))
 		return Rule{}, false
 	}
-	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error")
+	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix")
 	rule := Rule{Name: r.text(t, where, "name"), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
@@ -112,6 +112,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	rule.Match = r.match(t, where)
 	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
+	rule.IPv6Prefix = r.ipv6Prefix(t, where, rule.Key)
 	return rule, true
 }
 
@@ -156,6 +157,25 @@ func (r *reader) burst(t *lua.LTable, where position) int {
 		return 0
 	}
 	return int(f)
+}
+
+func (r *reader) ipv6Prefix(t *lua.LTable, where position, key Key) int {
+	value := t.RawGetString("ipv6_prefix")
+	if value == lua.LNil && key == ByToken {
+		return 0
+	}
+	n, ok := value.(lua.LNumber)
+	switch {
+	case value == lua.LNil:
+		return DefaultIPv6Prefix
+	case key == ByToken:
+		r.report(where.field("ipv6_prefix"), `ipv6_prefix is for rules with key = "ip": take it out`)
+	case !ok || n != 64 && n != 56 && n != 48:
+		r.report(where.field("ipv6_prefix"), "ipv6_prefix must be 64, 56 or 48, and is %s", describe(value))
+	default:
+		return int(n)
+	}
+	return DefaultIPv6Prefix
 }
 
 // checkCapacity reports a burst for which the nginx edge could not store the backlog as an exact integer.

@@ -105,7 +105,10 @@ func (p *Policy) unreachable(i int) string {
 		if j == i || other.Key != r.Key || other.Mode != Enforce || !other.Match.includes(r.Match) {
 			continue
 		}
-		same := other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst && other.Match == r.Match &&
+		if other.IPv6Prefix > r.IPv6Prefix { // it has fewer clients in each of its networks
+			continue
+		}
+		same := other.IPv6Prefix == r.IPv6Prefix && other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst && other.Match == r.Match &&
 			other.Delay == r.Delay &&
 			r.Mode == Enforce
 		switch {

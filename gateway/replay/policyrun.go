@@ -95,7 +95,7 @@ func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 		i := bits.TrailingZeros64(rest)
 		r := s.rules[i]
 		r.counts.Covered++
-		key := ip
+		key := ip.Network(r.IPv6Prefix)
 		if i >= s.ips {
 			if e.buyer == "" {
 				if !e.unauthorized {

@@ -52,6 +52,9 @@ func (g *generator) rule(i int) Rule {
 		r.Path = pick(g, "/", "/*", "/v1/sales", "/v1/sales/*", "/v1/sales/*/orders", "/v1/*/42/orders",
 			"/V1/Sales/42/Orders")
 	}
+	if r.Key == "ip" {
+		r.IPv6Prefix = pick(g, 0, 0, 64, 56, 48)
+	}
 	return r
 }
 
@@ -88,7 +91,8 @@ func (g *generator) request(at int64) Request {
 		Path: pick(g, "/", "/a", "/v1/sales", "/v1/sales/", "/v1/sales/42", "/v1/sales/42/orders",
 			"/v1/sales/42/orders", "/v1/sales/7/orders/", "/V1/SALES/42/orders"),
 	}
-	clients := []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1", "2001:db8:1:2::ffff", "2001:db8:1:3::1"}
+	clients := []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1", "2001:db8:1:2::ffff", "2001:db8:1:3::1",
+		"2001:db8:1:103::1", "2001:db8:2:2::1"}
 	r.Client = pick(g, clients...)
 	r.Peer = r.Client
 	switch {

@@ -149,6 +149,23 @@ func scenarios() []*story {
 			at(get("2001:db8:1:2::1", "/"), 4).
 			at(get("2001:db8:1:2:ffff::9", "/"), 5).
 			at(get("2001:db8:1:3::1", "/"), 6),
+		tell(
+			"ipv6_prefix",
+			"A rule counts an IPv6 client by the network of its prefix; other rules and IPv4 clients are not affected.",
+			edgetest.Rule{Name: "site", Key: "ip", Rate: "1r/h", Burst: 2, IPv6Prefix: 48},
+			edgetest.Rule{Name: "home", Key: "ip", Rate: "1r/h", Burst: 1, IPv6Prefix: 56},
+			ip("network", "1r/h", 0),
+		).
+			at(get("2001:db8:1:2::1", "/"), 0).
+			at(get("2001:db8:1:2::2", "/"), 1).
+			at(get("2001:db8:1:ff::1", "/"), 2).
+			at(get("2001:db8:1:3::1", "/"), 3).
+			at(get("2001:db8:1:102::1", "/"), 4).
+			at(get("2001:db8:1:202::1", "/"), 5).
+			at(get("2001:db8:2:2::1", "/"), 6).
+			at(get(a, "/"), 7, 8).
+			at(get(b, "/"), 9).
+			at(get("32.1.13.184", "/"), 10),
 		tell("refusal_takes_nothing",
 			"Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
 			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1),

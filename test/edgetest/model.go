@@ -1,6 +1,7 @@
 package edgetest
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"net/netip"
@@ -190,7 +191,7 @@ func segments(path string) []string {
 	return strings.Split(path, "/")[1:]
 }
 
-// keyOf returns the key of the request's bucket: the buyer, or the client's address, of IPv6 the /64.
+// keyOf returns the key of the request's bucket: the buyer, or the client's address, of IPv6 its network.
 func (r *modelRule) keyOf(q *Request) string {
 	if r.Key == "token" {
 		return "buyer " + q.Buyer
@@ -199,9 +200,9 @@ func (r *modelRule) keyOf(q *Request) string {
 	if client.Is4() {
 		return client.String()
 	}
-	network, err := client.Prefix(64)
+	network, err := client.Prefix(cmp.Or(r.IPv6Prefix, 64))
 	if err != nil {
-		panic(err) // an IPv6 address has a /64
+		panic(err) // an IPv6 address has such a network
 	}
 	return network.String()
 }

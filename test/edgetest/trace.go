@@ -19,6 +19,8 @@ type Rule struct {
 	Path   string `json:"path,omitempty"`
 	Delay  bool   `json:"delay,omitempty"`
 	Shadow bool   `json:"shadow,omitempty"`
+
+	IPv6Prefix int `json:"ipv6_prefix,omitempty"` // 0: 64
 }
 
 // Request is one request of a trace.
@@ -73,6 +75,9 @@ func (t *Trace) Policy() string {
 			r.Burst, r.Delay)
 		if r.Shadow {
 			b.WriteString(`, mode = "shadow"`)
+		}
+		if r.IPv6Prefix != 0 {
+			fmt.Fprintf(&b, ", ipv6_prefix = %d", r.IPv6Prefix)
 		}
 		if r.Method != "" || r.Path != "" {
 			b.WriteString(", match = {")

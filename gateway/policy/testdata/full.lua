@@ -6,6 +6,6 @@ return {
   rules = {
     { name = "ip", key = "ip", rate = "20r/s", burst = 40 },
     { name = "token", key = "token", rate = "90r/m", burst = 4, match = orders, delay = true, mode = "shadow", on_error = "allow" },
-    { name = "slow", key = "ip", rate = "0.5r/h", mode = "enforce", on_error = "deny", delay = false },
+    { name = "slow", key = "ip", rate = "0.5r/h", mode = "enforce", on_error = "deny", delay = false, ipv6_prefix = 48 },
   },
 }

@@ -18,6 +18,9 @@ local bucket_of, enter, leave = store.bucket, store.enter, store.leave
 local read, refuses, reserve, write = store.read, store.refuses, store.reserve, store.write
 local is_current = store.is_current
 local now_us = clock.now
+local sub = string.sub
+
+local IPV6 = 8 -- bytes of the key of an IPv6 client, see address.lua
 
 -- By position of the rule in the caller's array, for the latest call:
 -- buckets   the bucket of the client that `aim` named
@@ -35,13 +38,20 @@ function _M.init(shared_dict)
   store.init(shared_dict)
 end
 
--- prepare(rule): call it once for each rule. rule.prefix distinguishes the buckets of rules.
+-- prepare(rule): call it once for each rule. rule.prefix distinguishes the buckets of rules. rule.network is how many
+-- bytes of the key of an IPv6 client count, or nil: all.
 function _M.prepare(rule)
   store.prepare(rule)
 end
 
+-- network_of(rule, client) -> what the rule counts as one client: of an IPv6 /64, its first bytes
+local function network_of(rule, client)
+  return #client == IPV6 and sub(client, 1, rule.network) or client
+end
+
 local aim = each(function(i, rules, client)
-  buckets[i] = bucket_of(rules[i], client)
+  local rule = rules[i]
+  buckets[i] = bucket_of(rule, rule.network and network_of(rule, client) or client)
 end)
 
 -- aim(rules, from, to, client): the rules at these positions mean the buckets of this client until the next call.
@@ -136,7 +146,7 @@ end
 
 local refused = each(function(i, rules, client)
   local rule = rules[i]
-  local wait = not rule.shadow and refuses(rule, client)
+  local wait = not rule.shadow and refuses(rule, rule.network and network_of(rule, client) or client)
   if wait then
     return i, wait
   end

@@ -192,7 +192,23 @@ local function set_match(rule, t, at, wrong)
   end
 end
 
-local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_error" }
+-- set_network(rule, t, at, wrong): rule.network is how many bytes of an IPv6 address are one client, or nil: 8
+local function set_network(rule, t, at, wrong)
+  local bits = t.ipv6_prefix
+  if bits == nil then
+    return
+  end
+  at = at .. ".ipv6_prefix"
+  if rule.key == "token" then
+    wrong(at, 'ipv6_prefix is for rules with key = "ip": take it out')
+  elseif bits == 56 or bits == 48 then
+    rule.network = bits / 8
+  elseif bits ~= 64 then
+    wrong(at, "ipv6_prefix must be 64, 56 or 48, and is %s", describe(bits))
+  end
+end
+
+local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix" }
 
 local function read_rule(t, at, wrong)
   if type(t) ~= "table" then
@@ -218,6 +234,7 @@ local function read_rule(t, at, wrong)
   end
   rule.delay = t.delay == true
   rule.shadow = choice(t, "mode", "enforce", "enforce", "shadow", at, wrong) == "shadow"
+  set_network(rule, t, at, wrong)
   -- A shadow rule does not refuse when its bucket cannot be used.
   rule.lenient = choice(t, "on_error", "deny", "deny", "allow", at, wrong) == "allow" or rule.shadow
   return rule
@@ -226,12 +243,13 @@ end
 -- complete(rule): adds the fields that follow from the others
 local function complete(rule)
   rule.tolerance = rule.burst * rule.period
-  -- The prefix of its buckets contains the rate, which is the unit of their state: with another rate a rule starts with
-  -- empty buckets.
   -- The names of its counters.
   rule.allowed, rule.failed = "allow " .. rule.name, "error " .. rule.name
   rule.denied = (rule.shadow and "shadow " or "deny ") .. rule.name
+  -- The prefix of its buckets contains the rate, which is the unit of their state, and the networks that it counts:
+  -- with others a rule starts with empty buckets.
   rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
+    .. (rule.network and rule.network .. ":" or "")
 end
 
 -- read(t, report) -> policy; or nil after errors: report(path, format, ...) is called for each. A policy has

@@ -1,0 +1,7 @@
+return {
+  rules = {
+    { name = "ip", key = "ip", rate = "1r/s",
+      ipv6_prefix = 48.5 },
+  },
+}
+-- want 4: ipv6_prefix must be 64, 56 or 48, and is the number 48.5
