@@ -1,8 +1,11 @@
 package api
 
 import (
+	"compress/gzip"
 	"errors"
+	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +52,20 @@ func TestSalePages(t *testing.T) {
 			a.Header.Get("X-Content-Type-Options") != "nosniff" ||
 			a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 			t.Errorf("%s: headers %v", c.path, a.Header)
+		}
+	}
+	for _, path := range []string{"/", "/s/drop", "/s/none"} {
+		plain, packed := s.Do("GET", path, "", "Accept-Encoding: identity"), s.Do("GET", path, "", "Accept-Encoding: br, gzip")
+		r, err := gzip.NewReader(strings.NewReader(packed.Body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := regexp.MustCompile(`data-now="\d+"`)
+		body, err := io.ReadAll(r)
+		if err != nil || now.ReplaceAllString(string(body), "") != now.ReplaceAllString(plain.Body, "") ||
+			packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" ||
+			!slices.Equal(packed.Header.Values("Vary"), []string{"Accept-Language", "Accept-Encoding"}) {
+			t.Errorf("%s: compressed, it is another page (%v, %v)", path, err, packed.Header)
 		}
 	}
 	w.do(func() { w.redisErr = errors.Join(errors.New("away"), sale.ErrUnavailable) })

@@ -110,6 +110,8 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 	f.str(&b.pages.Checkout, "checkout", envCheckout, "", "checkout of the shop, "+
 		"https://shop.example/pay?order={order}&sale={sale}; the page leads to it "+
 		"while the hold of an order lasts (default: no link)")
+	f.list(&b.pages.FrameAncestors, "frame-ancestors", envFrameAncestors, "origin of a site that may show the buyer's "+
+		"pages in a frame, https://shop.example or https://*.shop.example; repeatable (default: none may)")
 	f.list(&b.cfg.EdgeMetrics, "edge-metrics", envEdgeMetrics, "metrics URL of an edge or of another backend for the "+
 		"admin console, http://host:port/metrics; repeatable")
 }

@@ -44,6 +44,7 @@ const (
 	envPayment             = "SLUICE_PAYMENT_SECRET"
 	envSignIn              = "SLUICE_SIGN_IN"
 	envCheckout            = "SLUICE_CHECKOUT"
+	envFrameAncestors      = "SLUICE_FRAME_ANCESTORS"
 	envEdgeMetrics         = "SLUICE_EDGE_METRICS"
 	envPoints              = "SLUICE_POINTS"
 	envAllowPrivate        = "SLUICE_ALLOW_PRIVATE"

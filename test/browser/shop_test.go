@@ -77,9 +77,12 @@ func newShop(t testing.TB) (*shop, []string) {
 }
 
 // openUp is `sluice up`.
-func openUp(t testing.TB) *shop {
+func openUp(t testing.TB) *shop { return openUpWith(t) }
+
+// openUpWith is openUp with further flags.
+func openUpWith(t testing.TB, flags ...string) *shop {
 	s, env := newShop(t)
-	s.edge = testenv.Launch(t, binary, env, "up", "--data", t.TempDir())
+	s.edge = testenv.Launch(t, binary, env, append([]string{"up", "--data", t.TempDir()}, flags...)...)
 	s.awaitReady()
 	return s
 }

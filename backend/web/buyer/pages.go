@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +44,10 @@ type Config struct {
 	// Checkout is the http or https URL at which the shop takes the payment of an order. "{order}" and "{sale}" are
 	// replaced by their ids. Pages lead to it while the hold of an order lasts. Empty: they do not.
 	Checkout string
-	Now      func() time.Time // nil: time.Now
+	// FrameAncestors are the origins of sites that may show the pages in a frame, such as https://shop.example or
+	// https://*.shop.example. Empty: none may.
+	FrameAncestors []string
+	Now            func() time.Time // nil: time.Now
 }
 
 // Pages renders pages. It is safe for concurrent use.
@@ -56,6 +60,7 @@ type Pages struct {
 	icon      string // name in URLs
 	style     template.CSS
 	policy    string
+	recent    recentPages
 }
 
 // New returns Pages. The error describes what is wrong with the configuration.
@@ -63,7 +68,9 @@ func New(cfg Config) (*Pages, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if err := errors.Join(checkSignIn(cfg.SignIn), checkCheckout(cfg.Checkout)); err != nil {
+	if err := errors.Join(
+		checkSignIn(cfg.SignIn), checkCheckout(cfg.Checkout), checkAncestors(cfg.FrameAncestors),
+	); err != nil {
 		return nil, err
 	}
 	p := &Pages{cfg: cfg, texts: map[Lang]texts{}}
@@ -83,7 +90,7 @@ func New(cfg Config) (*Pages, error) {
 		return nil, err
 	}
 	p.style = template.CSS(style) //nolint:gosec // an embedded file
-	p.policy = contentPolicy(page.StyleHash(style))
+	p.policy = contentPolicy(page.StyleHash(style), cfg.FrameAncestors)
 	if err := p.addAssets(); err != nil {
 		return nil, err
 	}
@@ -108,25 +115,32 @@ func (p *Pages) addAssets() error {
 // Asset returns a file by the last part of its URL, /assets/{name}.
 func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
 
-// contentPolicy allows the page's own script only: no inline scripts, no frames, no other hosts. The style is
-// inlined, so that the first paint needs one round trip, and allowed by its hash.
-func contentPolicy(style string) string {
+// contentPolicy allows the page's own script only: no inline scripts, no other hosts, and no frames but those of the
+// ancestors. The style is inlined, so that the first paint needs one round trip, and allowed by its hash.
+func contentPolicy(style string, ancestors []string) string {
+	frames := "'none'"
+	if len(ancestors) > 0 {
+		frames = strings.Join(ancestors, " ")
+	}
 	return "default-src 'none'; script-src 'self'; style-src " + style +
-		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " + frames
 }
 
 // headers returns the headers of every page.
 func (p *Pages) headers(lang Lang) []page.Header {
-	return []page.Header{
+	headers := []page.Header{
 		{Name: "Content-Security-Policy", Value: p.policy},
 		{Name: "X-Content-Type-Options", Value: "nosniff"},
-		{Name: "X-Frame-Options", Value: "DENY"},
 		{Name: "Referrer-Policy", Value: "no-referrer"},
 		{Name: "Cross-Origin-Opener-Policy", Value: "same-origin"},
 		{Name: "Permissions-Policy", Value: "camera=(), geolocation=(), microphone=()"},
 		{Name: "Content-Language", Value: string(lang)},
 		{Name: "Vary", Value: "Accept-Language"},
 	}
+	if len(p.cfg.FrameAncestors) == 0 { // it cannot name other sites
+		headers = append(headers, page.Header{Name: "X-Frame-Options", Value: "DENY"})
+	}
+	return headers
 }
 
 // view is the data of the templates.
@@ -135,6 +149,7 @@ type view struct {
 	Text              texts
 	TextJSON          string
 	Title             string
+	Description       string // for search engines and previews; empty: none
 	Style             template.CSS
 	Script, Icon      string
 	SignIn, Checkout  string
@@ -153,12 +168,15 @@ type saleView struct {
 	StateText           string
 }
 
-// Sale renders the page of one sale.
+// Sale renders the page of one sale. It returns the same page for a second while nothing on it changes.
 func (p *Pages) Sale(lang Lang, s Sale) (page.Page, error) {
-	v := p.view(lang)
-	shown := v.saleView(s)
-	v.Sale, v.Title = &shown, withoutBidi(s.Title)
-	return p.render("sale.html", v)
+	return p.recent.get(p.cfg.Now(), pageKey{lang, s}, func() (page.Page, error) {
+		v := p.view(lang)
+		shown := v.saleView(s)
+		v.Sale, v.Title = &shown, withoutBidi(s.Title)
+		v.Description = fill(v.Text["about.sale"], "title", v.Title, "price", shown.Price)
+		return p.render("sale.html", v)
+	})
 }
 
 // maxListed bounds the page of all sales.
@@ -167,7 +185,7 @@ const maxListed = 200
 // Sales renders a list of at most 200 sales. Open and scheduled sales come first.
 func (p *Pages) Sales(lang Lang, list []Sale) (page.Page, error) {
 	v := p.view(lang)
-	v.Title = v.Text["sales"]
+	v.Title, v.Description = v.Text["sales"], v.Text["about.sales"]
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b Sale) int {
 		if d := rank(a.State) - rank(b.State); d != 0 {
@@ -243,7 +261,7 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 	if err := p.templates.ExecuteTemplate(&buf, name, v); err != nil {
 		return page.Page{}, fmt.Errorf("buyer: %s: %w", name, err)
 	}
-	return page.Page{Body: buf.Bytes(), Headers: p.headers(v.Lang)}, nil
+	return page.Page{Body: buf.Bytes(), Gzip: page.Compress(buf.Bytes()), Headers: p.headers(v.Lang)}, nil
 }
 
 // checkSignIn rejects a sign-in page that is no URL with "{url}".
@@ -259,6 +277,18 @@ func checkCheckout(raw string) error {
 	if raw != "" && (!strings.Contains(raw, "{order}") || !validURL(raw, "{order}", "{sale}")) {
 		return fmt.Errorf("checkout %q: use an http or https URL with {order}, such as "+
 			"https://shop.example/pay?order={order}&sale={sale}", raw)
+	}
+	return nil
+}
+
+var ancestor = regexp.MustCompile(`^https?://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?$`)
+
+// checkAncestors rejects what is not an origin, because it would become a part of a header.
+func checkAncestors(origins []string) error {
+	for _, origin := range origins {
+		if !ancestor.MatchString(origin) {
+			return fmt.Errorf("frame ancestor %q: use an origin such as https://shop.example or https://*.shop.example", origin)
+		}
 	}
 	return nil
 }

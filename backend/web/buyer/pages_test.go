@@ -110,10 +110,11 @@ func TestPageSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	const firstWindow = 10 * 1460 // the initial congestion window (RFC 6928)
-	if len(page.Body) > firstWindow {
-		t.Errorf("the page has %d bytes, more than the %d of the first round trip", len(page.Body), firstWindow)
+	if len(page.Gzip) > firstWindow {
+		t.Errorf("the page has %d bytes, more than the %d of the first round trip", len(page.Gzip), firstWindow)
 	}
-	sum := len(page.Body)
+	t.Logf("%d bytes, %d compressed", len(page.Body), len(page.Gzip))
+	sum := len(page.Gzip)
 	for _, a := range p.assets.All() {
 		sum += len(a.Gzip)
 	}
@@ -200,6 +201,77 @@ func TestSignInURLIsValidated(t *testing.T) {
 	page, err := p.Sale(English, shoe)
 	if err != nil || !strings.Contains(string(page.Body), `data-sign-in="https://shop.example/login?back={url}"`) {
 		t.Errorf("the page lacks the sign-in URL (%v)", err)
+	}
+}
+
+func TestFrameAncestorsAreValidated(t *testing.T) {
+	for _, bad := range []string{
+		"*", "shop.example", "https://shop.example/", "https://shop.example; script-src *", "https://a b", "javascript:x",
+		"https://", "https://*", "https://shop.example:port", "'self'", "https://x\r\nX: y",
+	} {
+		if _, err := New(Config{FrameAncestors: []string{"https://shop.example", bad}}); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	for _, c := range []struct {
+		ancestors []string
+		want      string
+		options   bool
+	}{
+		{nil, "frame-ancestors 'none'", true},
+		{[]string{"https://*.shop.example", "http://127.0.0.1:8000"}, "frame-ancestors https://*.shop.example http://127.0.0.1:8000", false},
+	} {
+		rendered, err := newPages(t, Config{FrameAncestors: c.ancestors}).Sale(English, shoe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, options := "", false
+		for _, h := range rendered.Headers {
+			switch h.Name {
+			case "Content-Security-Policy":
+				policy = h.Value
+			case "X-Frame-Options":
+				options = true
+			}
+		}
+		if !strings.HasSuffix(policy, "; "+c.want) || options != c.options {
+			t.Errorf("%v: %s, X-Frame-Options %v", c.ancestors, policy, options)
+		}
+	}
+}
+
+// A page is rendered once a second while nothing on it changes, and immediately when something does.
+func TestPageOfASaleIsRenderedOncePerSecond(t *testing.T) {
+	now := shoe.OpensAt
+	p := newPages(t, Config{Now: func() time.Time { return now }})
+	body := func(lang Lang, s Sale) string {
+		t.Helper()
+		rendered, err := p.Sale(lang, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(rendered.Body)
+	}
+	first := body(English, shoe)
+	now = now.Add(pageAge - 1)
+	if body(English, shoe) != first {
+		t.Error("the page was rendered twice within a second")
+	}
+	sold := shoe
+	sold.Left--
+	if !strings.Contains(body(English, sold), "6 of 10 left") || !strings.Contains(body(Chinese, shoe), "剩余 7") {
+		t.Error("a page is shown for another state or language")
+	}
+	now = now.Add(1)
+	if body(English, shoe) == first {
+		t.Error("the page is older than a second")
+	}
+	for left := range int64(3 * maxRecent) {
+		sold.Left = left
+		body(English, sold)
+	}
+	if n := len(p.recent.pages); n > maxRecent {
+		t.Errorf("%d pages are kept", n)
 	}
 }
 

@@ -38,7 +38,11 @@ func SendPage(c *fiber.Ctx, status int, p page.Page) error {
 		resp.Header.Set(h.Name, h.Value)
 	}
 	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
-	resp.SetBodyRaw(p.Body)
+	if p.Gzip == nil {
+		resp.SetBodyRaw(p.Body)
+		return nil
+	}
+	sendCompressible(c, p.Body, p.Gzip)
 	return nil
 }
 
@@ -63,7 +67,7 @@ func SendAsset(c *fiber.Ctx, find func(name string) (page.Asset, bool)) error {
 // sendCompressible sends the compressed body to clients that accept gzip.
 func sendCompressible(c *fiber.Ctx, body, gzipped []byte) {
 	resp := &c.Context().Response
-	resp.Header.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	resp.Header.Add(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	resp.SetBodyRaw(body)
 	if strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") {
 		resp.Header.Set(fiber.HeaderContentEncoding, "gzip")

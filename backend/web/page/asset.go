@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Asset is a static file. Its URL contains the hash of its content, so browsers may cache it forever.
@@ -63,11 +65,16 @@ var hashed = regexp.MustCompile(`^([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)$`)
 // Compress returns a body for clients that accept gzip.
 func Compress(body []byte) []byte {
 	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
+	w := compressors.Get().(*gzip.Writer)
+	defer compressors.Put(w)
+	w.Reset(&packed)
 	_, _ = w.Write(body) // a Buffer has no write errors
 	_ = w.Close()
 	return packed.Bytes()
 }
+
+// compressors are reused, because each has a state of 800 KB.
+var compressors = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
 // StyleHash returns the source of an inlined style for a Content-Security-Policy.
 func StyleHash(style []byte) string {

@@ -5,6 +5,7 @@ package page
 // Page is a rendered page with its response headers. Its bytes must not change.
 type Page struct {
 	Body    []byte
+	Gzip    []byte // Body, compressed; nil: the page is not sent compressed
 	Headers []Header
 }
 
