@@ -46,6 +46,9 @@ for _, name in ipairs {
   PASSED[name] = true
 end
 
+-- Headers of a connection in HTTP/1. In HTTP/2 they make a request malformed (RFC 9113, section 8.2.2).
+local CONNECTION = { "transfer-encoding", "connection", "keep-alive", "proxy-connection", "upgrade" }
+
 local _M = { PASSED = PASSED }
 
 -- lines(text) -> the number of header lines of a text in which each line has a colon and ends in CRLF; or nil. ngx_lua
@@ -65,8 +68,21 @@ local function lines(text)
   return n
 end
 
+-- is_of_connection(headers) -> whether a head of HTTP/2 has a header of an HTTP/1 connection
+local function is_of_connection(headers)
+  for i = 1, #CONNECTION do
+    if headers[CONNECTION[i]] then
+      return true
+    end
+  end
+  return headers.te ~= nil and headers.te ~= "trailers"
+end
+
 -- judge_closely(headers, text) -> "malformed"; or nil. text: nil in HTTP/2
 local function judge_closely(headers, text)
+  if not text and is_of_connection(headers) then
+    return "malformed"
+  end
   local n = 0
   for name, values in pairs(headers) do
     if not find(name, NAME) then

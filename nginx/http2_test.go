@@ -1,0 +1,112 @@
+package nginx
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A request of HTTP/2 with a header of an HTTP/1 connection is malformed (RFC 9113, section 8.2.2): a backend that reads
+// it in HTTP/1 could find another end of the body.
+func TestHTTP2HasNoHeadersOfAConnection(t *testing.T) {
+	floors(t, http2HasNoHeadersOfAConnection)
+}
+
+func http2HasNoHeadersOfAConnection(t *testing.T, f *floor) {
+	cert, key, roots := certificate(t)
+	backend := echo(t)
+	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}, ServerName: "127.0.0.1"}
+	e := startEdgeThat(t, open, func(c *Config) {
+		c.TLSCert, c.TLSKey = cert, key
+		f.on(t)(c)
+	}, func(address string) bool {
+		conn, err := tls.Dial("tcp", address, config)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}, backend.addr)
+	for _, c := range []struct{ name, value, status string }{
+		{"accept", "text/html", "200"},
+		{"te", "trailers", "200"},
+		{"transfer-encoding", "chunked", "400"},
+		{"transfer-encoding", "identity", "400"},
+		{"transfer-encoding", "", "400"},
+		{"connection", "close", "400"},
+		{"keep-alive", "5", "400"},
+		{"proxy-connection", "keep-alive", "400"},
+		{"upgrade", "h2c", "400"},
+		{"te", "gzip", "400"},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			for _, path := range []string{"/", "/v1/sales/1/orders", "/healthz", "/admin"} {
+				want := c.status
+				if want == "200" && path == "/healthz" && method == "POST" {
+					want = "405"
+				} else if want == "200" && path == "/admin" {
+					want = "404"
+				}
+				fields := []string{":method", method, ":scheme", "https", ":authority", "x", ":path", path, c.name, c.value}
+				if got := http2Status(t, e.cfg.Listen, config, fields...); got != want {
+					t.Errorf("%s %s with %s %q: %s, want %s", method, path, c.name, c.value, got, want)
+				}
+			}
+		}
+	}
+	for _, r := range backend.requests() {
+		for _, name := range []string{"Transfer-Encoding", "Te", "Upgrade", "Keep-Alive", "Proxy-Connection"} {
+			if r.header.Get(name) != "" {
+				t.Errorf("the backend got %s %q", name, r.header.Get(name))
+			}
+		}
+	}
+}
+
+// http2Status sends one request without a body, with these fields as they are, and returns the status of the response.
+func http2Status(t *testing.T, address string, config *tls.Config, fields ...string) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var head bytes.Buffer
+	encoder := hpack.NewEncoder(&head)
+	for i := 0; i < len(fields); i += 2 {
+		if err := encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	framer := http2.NewFramer(conn, conn)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	for _, write := range []func() error{
+		func() error { return framer.WriteSettings() },
+		func() error {
+			return framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: 1, BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true,
+			})
+		},
+	} {
+		if err == nil {
+			err = write()
+		}
+	}
+	for err == nil {
+		var frame http2.Frame
+		frame, err = framer.ReadFrame()
+		if answer, ok := frame.(*http2.MetaHeadersFrame); ok && err == nil {
+			return answer.PseudoValue("status")
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok && err == nil {
+			return strings.ToLower(reset.ErrCode.String())
+		}
+	}
+	t.Fatal(err)
+	return ""
+}
