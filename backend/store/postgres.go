@@ -23,7 +23,9 @@ type postgres struct {
 	pool *pgxpool.Pool
 }
 
-func openPostgres(ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer) (engine, error) {
+func openPostgres(
+	ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer,
+) (engine, error) {
 	config, err := postgresConfig(databaseURL, timeout)
 	if err != nil {
 		return nil, err

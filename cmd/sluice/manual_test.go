@@ -80,6 +80,7 @@ var noData = []string{
 	"sluice group run", // run until they are stopped, and log JSON
 	"sluice keys new",
 	"sluice keys public", // JSON anyway
+	"sluice policy import", // Lua, with comments
 	"sluice manual",
 	"sluice completion bash",
 	"sluice completion zsh",

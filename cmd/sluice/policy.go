@@ -11,6 +11,7 @@ import (
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
+	"sluice/gateway/policy/importer"
 )
 
 const (
@@ -21,8 +22,40 @@ const (
 
 func (p *program) policyCommand() *cobra.Command {
 	return parent(&cobra.Command{
-		Use: "policy", Short: "Check an edge policy, or replay recorded traffic through it",
-	}, p.checkCommand(), p.replayCommand())
+		Use: "policy", Short: "Check or convert an edge policy, or replay recorded traffic through it",
+	}, p.checkCommand(), p.importCommand(), p.replayCommand())
+}
+
+func (p *program) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE",
+		Short: "Convert the rate limits of nginx, ingress-nginx or APISIX to a policy",
+		Long: `Convert rate limits to a policy, and write it to standard output: limit_req of an nginx configuration
+with the files that it includes, or, from YAML and JSON, the annotations limit-rps and limit-rpm of
+Ingresses and the plugin limit-req of APISIX. What has no equivalent, or another meaning, is listed in
+comments and on standard error. Compare the result with recorded traffic: sluice policy replay.`,
+		Example: `  sluice policy import /etc/nginx/nginx.conf >new.lua
+  kubectl get ingress -A -o yaml >ingresses.yaml && sluice policy import ingresses.yaml >new.lua
+  sluice policy replay access.log --policy new.lua`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			result, err := interruptible(cmd.Context(), func() (*importer.Result, error) { return importer.Import(args[0]) })
+			if errors.Is(err, errInterrupted) {
+				return err
+			}
+			if err != nil {
+				return usage("%w", err)
+			}
+			if n := len(result.Rules); n > policy.MaxRules {
+				return usage("%s has %d limits; a policy has at most %d rules: split the file", args[0], n, policy.MaxRules)
+			}
+			for _, note := range result.Notes {
+				fmt.Fprintln(p.errOut, note)
+			}
+			_, err = p.out.Write(result.Policy(args[0]))
+			return err
+		},
+	}
 }
 
 func (p *program) checkCommand() *cobra.Command {

@@ -83,7 +83,8 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		return nil, err
 	}
 	waker := events.NewWaker(s.redis, s.space)
-	if err := s.openDatabase(ctx, cfg.Database, store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries()}); err != nil {
+	tables := store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries()}
+	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
 		_ = s.guard.Close()
 		return nil, err
 	}

@@ -1,0 +1,145 @@
+// Package importer converts the rate limits of nginx (limit_req), of ingress-nginx and of APISIX (limit-req) to an edge
+// policy. What has no equivalent is listed in notes.
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sluice/gateway/policy"
+)
+
+// maxSize bounds the bytes of a file.
+const maxSize = 16 << 20
+
+// ErrNoLimits reports that a file contains no rate limit.
+var ErrNoLimits = errors.New("no rate limit found: want nginx with limit_req_zone, an Ingress with " +
+	"nginx.ingress.kubernetes.io/limit-rps or limit-rpm, or APISIX with the plugin limit-req")
+
+// Result is a converted policy.
+type Result struct {
+	Rules          []Rule
+	TrustedProxies []netip.Prefix
+	Notes          policy.Findings // what has no equivalent, or another meaning; in the order of the file
+}
+
+// Rule is a rule and where it comes from.
+type Rule struct {
+	policy.Rule
+	Source string // "nginx.conf:12: limit_req zone=one burst=5"
+}
+
+// Import converts the file at path: YAML or JSON by its extension (.yaml, .yml, .json), else nginx, with the files that
+// it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules. The error wraps
+// ErrNoLimits if there is nothing to convert.
+func Import(path string) (*Result, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	case info.Size() > maxSize:
+		return nil, fmt.Errorf("%s: more than %d MiB", path, maxSize>>20)
+	}
+	c := &converter{names: map[string]bool{}}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".yaml", ".yml", ".json":
+		err = c.yaml(path)
+	default:
+		err = c.nginx(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Rules) == 0 && !c.found {
+		return nil, fmt.Errorf("%s: %w", path, ErrNoLimits)
+	}
+	if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Key == policy.ByIP }) {
+		c.note(path, 0, "IPv6 clients are counted by their /64 network, not by address")
+	}
+	return &c.Result, nil
+}
+
+// converter builds a Result.
+type converter struct {
+	Result
+	names map[string]bool
+	found bool // a limit was found, even if it has no equivalent
+}
+
+func (c *converter) note(file string, line int, format string, args ...any) {
+	n := policy.Finding{File: file, Line: line, Message: fmt.Sprintf(format, args...)}
+	if !slices.Contains(c.Notes, n) {
+		c.Notes = append(c.Notes, n)
+	}
+}
+
+// add adds a rule with a name that resembles r.Name, or a note if the policy does not accept the rule.
+func (c *converter) add(file string, line int, source string, r policy.Rule) {
+	c.found = true
+	r.Name = c.uniqueName(r.Name)
+	var text bytes.Buffer
+	writeRule(&text, r)
+	if _, err := policy.Parse(file, []byte("return { rules = { "+text.String()+" } }")); err != nil {
+		message := err.Error()
+		if findings, ok := errors.AsType[policy.Findings](err); ok {
+			message = findings[0].Message
+		}
+		c.note(file, line, "not converted: %s: %s", source, message)
+		return
+	}
+	c.names[r.Name] = true
+	c.Rules = append(c.Rules, Rule{r, fmt.Sprintf("%s:%d: %s", file, line, source)})
+}
+
+// maxName is the longest name of a rule.
+const maxName = 32
+
+// uniqueName returns a valid name that no rule has.
+func (c *converter) uniqueName(like string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '-'
+	}, like)
+	if name == "" || name == "concurrency" {
+		name = "limit"
+	}
+	base := name[:min(len(name), maxName)]
+	for n, unique := 2, base; ; n++ {
+		if !c.names[unique] {
+			return unique
+		}
+		suffix := fmt.Sprint("-", n)
+		unique = base[:min(len(base), maxName-len(suffix))] + suffix
+	}
+}
+
+// pattern returns the pattern of a policy that comes closest to a path, for an exact match or for a prefix.
+func (c *converter) pattern(file string, line int, path string, exact bool) string {
+	trimmed := strings.TrimSuffix(path, "/")
+	switch {
+	case exact && trimmed == "":
+		return "/"
+	case exact:
+		return trimmed
+	case trimmed == "":
+		return "" // every path
+	}
+	covered := trimmed
+	if trimmed != path {
+		covered += "/*"
+	}
+	c.note(file, line, "%s is a prefix; a rule's path has a fixed number of segments: the rule covers %s and needs a "+
+		"copy for each further depth", path, covered)
+	return covered
+}

@@ -1,0 +1,107 @@
+package importer
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/gateway/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// Each file of testdata becomes the policy beside it. Both edges can read it.
+func TestImportWritesAPolicyThatIsValid(t *testing.T) {
+	for _, name := range []string{"nginx.conf", "ingress.yaml", "apisix.yaml", "apisix.json"} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", name)
+			result, err := Import(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := result.Policy(file)
+			golden := file + ".lua"
+			if *update {
+				if err := os.WriteFile(golden, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(golden); err != nil || string(text) != string(want) {
+				t.Errorf("%v; the policy differs from %s (go test -update):\n%s", err, golden, text)
+			}
+			read, err := policy.Parse(golden, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rules []policy.Rule
+			for _, r := range result.Rules {
+				rules = append(rules, r.Rule)
+			}
+			if !slices.Equal(read.Rules, rules) || !slices.Equal(read.TrustedProxies, result.TrustedProxies) {
+				t.Errorf("the text has\n%+v, the result\n%+v", read, result)
+			}
+		})
+	}
+}
+
+func TestImportReportsWhatItCannotRead(t *testing.T) {
+	dir := t.TempDir()
+	for name, row := range map[string]struct{ text, err string }{
+		"none.conf":  {"events {}", "no rate limit found"},
+		"none.yaml":  {"kind: Service", "no rate limit found"},
+		"empty.conf": {"", "no rate limit found"},
+		"bad.conf":   {"http { limit_req_zone", "bad.conf"},
+		"bad.yaml":   {"a: [", "bad.yaml"},
+		"bad.json":   {`{"a":`, "bad.json"},
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(row.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Import(file); err == nil || !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s: %v, want %q", name, err, row.err)
+		}
+	}
+	if _, err := Import(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := Import(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a directory: %v", err)
+	}
+}
+
+// Whatever a file contains, the policy is valid if it has few enough rules.
+func FuzzImport(f *testing.F) {
+	for _, name := range []string{"nginx.conf", "ingress.yaml", "apisix.yaml", "apisix.json"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(strings.TrimPrefix(filepath.Ext(name), "."), text)
+	}
+	f.Fuzz(func(t *testing.T, extension string, text []byte) {
+		if extension != "yaml" && extension != "json" {
+			extension = "conf"
+			if strings.Contains(string(text), "include") {
+				return // would read other files
+			}
+		}
+		file := filepath.Join(t.TempDir(), "x."+extension)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		result, err := Import(file)
+		if err != nil || len(result.Rules) > policy.MaxRules || len(result.TrustedProxies) > policy.MaxProxies {
+			return
+		}
+		if written := result.Policy(file); len(written) <= policy.MaxSize {
+			if _, err := policy.Parse("x.lua", written); err != nil {
+				t.Fatalf("%v\n%s", err, written)
+			}
+		}
+	})
+}

@@ -1,0 +1,305 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	crossplane "github.com/nginxinc/nginx-go-crossplane"
+
+	"sluice/gateway/policy"
+)
+
+// zone is a limit_req_zone.
+type zone struct {
+	key  policy.Key
+	rate policy.Rate
+	used int // limit_req directives that use it
+}
+
+// nginxConfig is the state of a conversion from nginx.
+type nginxConfig struct {
+	*converter
+	zones   map[string]*zone
+	byMap   map[string]*crossplane.Directive // map and geo blocks, by the variable that they set
+	servers int
+}
+
+// level is a block and the settings that it inherits.
+type level struct {
+	where   string // "location /login", or ""
+	path    string // pattern of a policy
+	skip    bool   // requests of this block cannot be described by a pattern
+	shadow  bool   // limit_req_dry_run
+	limited int    // line of a limit_req in this block or in one around it; 0 for none
+	depth   string // name of the innermost block
+}
+
+func (c *converter) nginx(path string) error {
+	payload, err := crossplane.Parse(path, &crossplane.ParseOptions{
+		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
+		LexOptions: crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}},
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	n := &nginxConfig{converter: c, zones: map[string]*zone{}, byMap: map[string]*crossplane.Directive{}}
+	for _, config := range payload.Config {
+		n.collect(config.Parsed, config.File)
+	}
+	for _, config := range payload.Config {
+		n.walk(config.Parsed, config.File, level{})
+	}
+	return nil
+}
+
+// fileOf returns the file of a directive.
+func fileOf(d *crossplane.Directive, file string) string {
+	if d.File != "" {
+		return d.File
+	}
+	return file
+}
+
+// collect reads what may be defined after its use: maps first, then zones.
+func (n *nginxConfig) collect(all crossplane.Directives, file string) {
+	var zones crossplane.Directives
+	var visit func(crossplane.Directives)
+	visit = func(all crossplane.Directives) {
+		for _, d := range all {
+			switch d.Directive {
+			case "map", "geo":
+				if len(d.Args) > 0 {
+					n.byMap[d.Args[len(d.Args)-1]] = d
+				}
+			case "server":
+				n.servers++
+			case "limit_req_zone":
+				zones = append(zones, d)
+			}
+			visit(d.Block)
+		}
+	}
+	visit(all)
+	for _, d := range zones {
+		n.zone(d, fileOf(d, file))
+	}
+}
+
+// zone reads limit_req_zone KEY zone=NAME:SIZE rate=RATE.
+func (n *nginxConfig) zone(d *crossplane.Directive, file string) {
+	n.found = true
+	text := sourceOf(d)
+	if len(d.Args) < 3 {
+		n.note(file, d.Line, "not converted: %s: want a key, zone= and rate=", text)
+		return
+	}
+	var z zone
+	name, rate := "", ""
+	for _, arg := range d.Args[1:] {
+		if value, ok := strings.CutPrefix(arg, "zone="); ok {
+			name, _, _ = strings.Cut(value, ":")
+		} else if value, ok := strings.CutPrefix(arg, "rate="); ok {
+			rate = value
+		}
+	}
+	var ok bool
+	if z.rate, ok = nginxRate(rate); !ok || name == "" {
+		n.note(file, d.Line, "not converted: %s: want zone=NAME:SIZE and a rate such as 10r/s or 90r/m", text)
+		return
+	}
+	if z.key, ok = n.key(d.Args[0], file, d.Line); ok {
+		n.zones[name] = &z
+	}
+}
+
+func nginxRate(text string) (policy.Rate, bool) {
+	number, unit, _ := strings.Cut(text, "r/")
+	per, ok := map[string]time.Duration{"s": time.Second, "m": time.Minute}[unit]
+	requests, err := strconv.ParseUint(number, 10, 31)
+	return policy.Rate{Requests: float64(requests), Per: per}, ok && err == nil && requests > 0
+}
+
+// key returns the key of a policy for the key of a zone, and notes what differs.
+func (n *nginxConfig) key(expression, file string, line int) (policy.Key, bool) {
+	switch expression {
+	case "$binary_remote_addr", "$remote_addr", "${binary_remote_addr}", "${remote_addr}":
+		return policy.ByIP, true
+	case "$http_x_forwarded_for", "$http_x_real_ip", "$proxy_add_x_forwarded_for", "$http_cf_connecting_ip":
+		n.note(file, line, "%s is a header that a client can set; the rule counts by the address: add your proxies to "+
+			"trusted_proxies", expression)
+		return policy.ByIP, true
+	case "$http_authorization", "$jwt_claim_sub":
+		n.note(file, line, "%s: the rule counts by the verified subject of the token, and requests without a valid token "+
+			"get 401", expression)
+		return policy.ByToken, true
+	}
+	if d := n.byMap[expression]; d != nil {
+		for _, entry := range d.Block {
+			if value := lastOf(entry.Args); value == "$binary_remote_addr" || value == "$remote_addr" {
+				n.note(file, line, "%s is set by the %s on line %d: a policy has no exceptions, so clients that it exempts "+
+					"are limited too", expression, d.Directive, d.Line)
+				return policy.ByIP, true
+			}
+		}
+	}
+	if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
+		n.note(file, line, "not converted: the key %s is one bucket for all clients; a rule counts by client address or by "+
+			"token", expression)
+	} else {
+		n.note(file, line, "not converted: the key %s; a rule counts by client address or by token", expression)
+	}
+	return "", false
+}
+
+func lastOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[len(args)-1]
+}
+
+// walk converts the limits of a block.
+func (n *nginxConfig) walk(all crossplane.Directives, file string, around level) {
+	here := around
+	for _, d := range all {
+		if d.Directive == "limit_req_dry_run" {
+			here.shadow = lastOf(d.Args) == "on"
+		}
+	}
+	for _, d := range all {
+		file := fileOf(d, file)
+		switch d.Directive {
+		case "limit_req":
+			n.limit(d, file, here, around.limited)
+			here.limited = d.Line
+		case "limit_req_status":
+			if status := lastOf(d.Args); status != "429" {
+				n.note(file, d.Line, "limit_req_status %s: the edge answers 429", status)
+			}
+		case "limit_conn", "limit_rate", "limit_rate_after":
+			n.note(file, d.Line, "not converted: %s", sourceOf(d))
+		case "set_real_ip_from":
+			n.trust(lastOf(d.Args), file, d.Line)
+		case "real_ip_header":
+			if header := lastOf(d.Args); !strings.EqualFold(header, "X-Forwarded-For") {
+				n.note(file, d.Line, "real_ip_header %s: the edge reads X-Forwarded-For, or the PROXY protocol", header)
+			}
+		}
+	}
+	for _, d := range all {
+		if len(d.Block) > 0 && d.Directive != "map" && d.Directive != "geo" {
+			n.walk(d.Block, fileOf(d, file), n.enter(d, fileOf(d, file), here))
+		}
+	}
+}
+
+// enter returns the level of a block.
+func (n *nginxConfig) enter(d *crossplane.Directive, file string, around level) level {
+	inner := around
+	inner.depth = d.Directive
+	switch d.Directive {
+	case "location":
+		inner.where = sourceOf(d)
+		kind, path := "", lastOf(d.Args)
+		if len(d.Args) == 2 {
+			kind = d.Args[0]
+		}
+		inner.skip = strings.HasPrefix(kind, "~") || strings.HasPrefix(path, "@") || strings.HasPrefix(path, "~")
+		if !inner.skip && limits(d.Block) {
+			inner.path = n.pattern(file, d.Line, strings.TrimPrefix(path, "="), kind == "=" || strings.HasPrefix(path, "="))
+		}
+	case "if", "limit_except":
+		inner.where, inner.skip = sourceOf(d), true
+	}
+	return inner
+}
+
+// limits reports whether a block has a limit of its own.
+func limits(block crossplane.Directives) bool {
+	return slices.ContainsFunc(block, func(d *crossplane.Directive) bool { return d.Directive == "limit_req" })
+}
+
+// limit converts limit_req zone=NAME [burst=N] [nodelay|delay=N]. replaced is the line of the limit around the block
+// that it replaces, or 0.
+func (n *nginxConfig) limit(d *crossplane.Directive, file string, at level, replaced int) {
+	n.found = true
+	source := sourceOf(d)
+	if at.where != "" {
+		source += " in " + at.where
+	}
+	if at.skip {
+		n.note(file, d.Line, "not converted: %s: a rule matches a method and a path", source)
+		return
+	}
+	r := policy.Rule{Key: policy.ByIP, Mode: policy.Enforce, OnError: policy.Deny, Match: policy.Match{Path: at.path}}
+	if at.shadow {
+		r.Mode = policy.Shadow
+	}
+	delay := 0
+	nodelay := false
+	for _, arg := range d.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		number, err := strconv.ParseUint(value, 10, 31)
+		switch {
+		case name == "zone":
+			r.Name = value
+		case name == "nodelay":
+			nodelay = true
+		case name == "burst" && err == nil:
+			r.Burst = int(number)
+		case name == "delay" && err == nil:
+			delay = int(number)
+		default:
+			n.note(file, d.Line, "not converted: %s: %q is not a parameter of limit_req", source, arg)
+			return
+		}
+	}
+	z := n.zones[r.Name]
+	if z == nil {
+		n.note(file, d.Line, "not converted: %s: its zone was not converted or is missing", source)
+		return
+	}
+	r.Key, r.Rate, r.Delay = z.key, z.rate, r.Burst > 0 && !nodelay && delay < r.Burst
+	if r.Delay && delay > 0 {
+		n.note(file, d.Line, "%s: the rule delays every request above the rate, not only those after the first %d",
+			source, delay)
+	}
+	if z.used++; z.used > 1 {
+		n.note(file, d.Line, "%s: nginx counts all places of a zone together, a policy counts each rule separately", source)
+	}
+	if replaced > 0 {
+		n.note(file, d.Line, "%s replaces the limit of line %d in nginx; every rule that matches applies here", source,
+			replaced)
+	}
+	if n.servers > 1 && at.depth != "http" && at.depth != "" {
+		n.note(file, d.Line, "%s: a rule applies to every host", source)
+	}
+	n.add(file, d.Line, source, r)
+}
+
+// trust adds a trusted proxy.
+func (n *nginxConfig) trust(network, file string, line int) {
+	p, err := netip.ParsePrefix(network)
+	if err != nil {
+		var addr netip.Addr
+		if addr, err = netip.ParseAddr(network); err == nil {
+			p = netip.PrefixFrom(addr, addr.BitLen())
+		}
+	}
+	if err != nil {
+		n.note(file, line, "not converted: set_real_ip_from %s: want an address or a network", network)
+		return
+	}
+	if p = p.Masked(); !slices.Contains(n.TrustedProxies, p) {
+		n.TrustedProxies = append(n.TrustedProxies, p)
+	}
+}
+
+// sourceOf returns the text of a directive, without its block.
+func sourceOf(d *crossplane.Directive) string {
+	return strings.Join(append([]string{d.Directive}, d.Args...), " ")
+}

@@ -1,0 +1,97 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/gateway/policy"
+)
+
+// Policy returns the text of the policy that was converted from the file at path. The notes are comments in it.
+func (r *Result) Policy(path string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "-- Converted from %s. Before use:\n", comment(filepath.Base(path)))
+	b.WriteString("--   sluice policy check FILE\n--   sluice policy replay LOG --policy FILE\n")
+	if len(r.Notes) > 0 {
+		b.WriteString("-- Without equivalent, or with another meaning:\n")
+		for _, n := range r.Notes {
+			fmt.Fprintf(&b, "--   %s\n", comment(n.Error()))
+		}
+	}
+	b.WriteString("\nreturn {\n")
+	if len(r.TrustedProxies) > 0 {
+		b.WriteString("  trusted_proxies = {\n")
+		for _, p := range r.TrustedProxies {
+			fmt.Fprintf(&b, "    %s,\n", quote(p.String()))
+		}
+		b.WriteString("  },\n")
+	}
+	b.WriteString("  rules = {\n")
+	for _, rule := range r.Rules {
+		fmt.Fprintf(&b, "    -- %s\n    ", comment(rule.Source))
+		writeRule(&b, rule.Rule)
+		b.WriteString(",\n")
+	}
+	b.WriteString("  },\n}\n")
+	return b.Bytes()
+}
+
+// writeRule writes a rule as a Lua table, without the fields that have their defaults.
+func writeRule(b *bytes.Buffer, r policy.Rule) {
+	unit := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}[r.Rate.Per]
+	fmt.Fprintf(b, "{ name = %s, key = %s, rate = \"%sr/%s\", burst = %d",
+		quote(r.Name), quote(string(r.Key)), strconv.FormatFloat(r.Rate.Requests, 'f', -1, 64), unit, r.Burst)
+	if r.Delay {
+		b.WriteString(", delay = true")
+	}
+	var match []string
+	if r.Match.Method != "" {
+		match = append(match, "method = "+quote(r.Match.Method))
+	}
+	if r.Match.Path != "" {
+		match = append(match, "path = "+quote(r.Match.Path))
+	}
+	if len(match) > 0 {
+		fmt.Fprintf(b, ", match = { %s }", strings.Join(match, ", "))
+	}
+	if r.Mode == policy.Shadow {
+		b.WriteString(`, mode = "shadow"`)
+	}
+	if r.OnError == policy.Allow {
+		b.WriteString(`, on_error = "allow"`)
+	}
+	b.WriteString(" }")
+}
+
+// quote returns a Lua string.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&b, "\\%03d", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// comment returns text that ends within its line.
+func comment(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
