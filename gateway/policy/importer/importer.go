@@ -62,7 +62,7 @@ func Import(path string) (*Result, error) {
 		return nil, fmt.Errorf("%s: %w", path, ErrNoLimits)
 	}
 	if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Key == policy.ByIP }) {
-		c.note(path, 0, "IPv6 clients are counted by their /64 network, not by address")
+		c.note(path, 0, "IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address")
 	}
 	return &c.Result, nil
 }

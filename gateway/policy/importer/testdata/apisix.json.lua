@@ -2,7 +2,7 @@
 --   sluice policy check FILE
 --   sluice policy replay LOG --policy FILE
 -- Without equivalent, or with another meaning:
---   testdata/apisix.json: IPv6 clients are counted by their /64 network, not by address
+--   testdata/apisix.json: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {

@@ -14,7 +14,7 @@
 --   testdata/apisix.yaml:17: not converted: limit-req of by agent: the key http_user_agent; a rule counts by client address or by token
 --   testdata/apisix.yaml:19: not converted: limit-req of broken: want a rate above 0 and a burst of at least 0
 --   testdata/apisix.yaml:22: limit-req of 1: http_x_forwarded_for is a header that a client can set; the rule counts by the address: add your proxies to trusted_proxies
---   testdata/apisix.yaml: IPv6 clients are counted by their /64 network, not by address
+--   testdata/apisix.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {

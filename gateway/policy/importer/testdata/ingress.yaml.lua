@@ -8,7 +8,7 @@
 --   testdata/ingress.yaml:4: Ingress shop counts all of its paths together; a policy counts each rule separately
 --   testdata/ingress.yaml:4: /api/ is a prefix; a rule's path has a fixed number of segments: the rule covers /api/* and needs a copy for each further depth
 --   testdata/ingress.yaml:27: not converted: limit-rpm "many": want a number of requests
---   testdata/ingress.yaml: IPv6 clients are counted by their /64 network, not by address
+--   testdata/ingress.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {

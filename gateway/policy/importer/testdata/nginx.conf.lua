@@ -23,7 +23,7 @@
 --   testdata/nginx.conf:36: not converted: limit_req zone=missing burst=2 in location /search: its zone was not converted or is missing
 --   testdata/nginx.conf:37: not converted: limit_req zone=all burst=many in location /search: "burst=many" is not a parameter of limit_req
 --   testdata/nginx.conf:32: not converted: limit_req zone=login in if $slow: a rule matches a method and a path
---   testdata/nginx.conf: IPv6 clients are counted by their /64 network, not by address
+--   testdata/nginx.conf: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   trusted_proxies = {
