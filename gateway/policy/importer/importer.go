@@ -85,6 +85,9 @@ func (c *converter) note(file string, line int, format string, args ...any) {
 func (c *converter) add(file string, line int, source string, r policy.Rule) {
 	c.found = true
 	r.Name = c.uniqueName(r.Name)
+	if r.Key == policy.ByIP {
+		r.IPv6Prefix = policy.DefaultIPv6Prefix
+	}
 	var text bytes.Buffer
 	writeRule(&text, r)
 	if _, err := policy.Parse(file, []byte("return { rules = { "+text.String()+" } }")); err != nil {
