@@ -79,7 +79,7 @@ var noData = []string{
 	"sluice watcher",
 	"sluice group run", // run until they are stopped, and log JSON
 	"sluice keys new",
-	"sluice keys public", // JSON anyway
+	"sluice keys public",   // JSON anyway
 	"sluice policy import", // Lua, with comments
 	"sluice manual",
 	"sluice completion bash",
