@@ -18,7 +18,7 @@ up: ## run everything in one process with a demo sale
 build: ## build bin/sluice with its profile; the first build compiles every dependency and takes two to four minutes
 	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/sluice/release.pgo -o bin/sluice ./cmd/sluice
 
-install: ## install what the tests need (on Debian, as root): nginx, ngx_lua, Redis, PostgreSQL, Chromium, luacheck, shellcheck
+install: ## install what the tests need (on Debian, as root): nginx, ngx_lua, Redis, PostgreSQL, Chromium, Node.js, luacheck, shellcheck
 	@sh .ci/install
 
 # BASE is the commit with which the working tree is compared, by default the merge base with main.
@@ -49,7 +49,7 @@ fuzz: ## run every fuzz target for ten seconds
 # The parts of `make test`. Most of their time is spent waiting for servers, leases and browsers, so two parts run in parallel,
 # and within each part one package more than there are processors. The parts share no state. The longest begins; lint is early
 # because it fails soonest.
-PARTS = race lint e2e plain browser k6
+PARTS = race lint e2e plain browser k6 clients
 AT_ONCE ?= 2
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
@@ -75,6 +75,14 @@ browser:
 k6:
 	cd loadtest && $(GO) test -vet=off -timeout 10m ./...
 
+# Lints docs/openapi.yaml, generates clients from it, compiles them and buys with each.
+clients: test/clients/node_modules/.package-lock.json
+	cd test/clients && $(GO) generate . && $(GO) test -count=1 -vet=off -tags generated -timeout 5m .
+
+test/clients/node_modules/.package-lock.json: test/clients/package-lock.json
+	@command -v npm >/dev/null || { echo "clients: npm is not installed: run make install" >&2; exit 1; }
+	cd test/clients && npm ci --no-audit --no-fund --loglevel=error
+
 # Generated files.
 commands:
 	$(GO) run ./cmd/sluice manual > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
@@ -89,4 +97,4 @@ profile: install-bench
 
 include bench/bench.mk test/proof.mk
 
-.PHONY: help up build install check test lint unit e2e bench fuzz race plain browser k6 commands pictures profile
+.PHONY: help up build install check test lint unit e2e bench fuzz race plain browser k6 clients commands pictures profile

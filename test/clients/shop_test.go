@@ -1,0 +1,106 @@
+package clients
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sluice/client"
+	"sluice/internal/token"
+	"sluice/test/testenv"
+)
+
+const (
+	tokenSecret = "clients-token-secret-0123456789abcdefghijk"
+	adminToken  = "clients-admin-token-0123456789abcdefghijk"
+	buyerName   = "ann"
+)
+
+var binary string // sluice
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sluice-clients-")
+	if err != nil {
+		panic(err)
+	}
+	root, _ := filepath.Abs("../..")
+	if binary, err = testenv.BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := testenv.Main(m)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// shop is a running sluice with one open sale, which sells one unit per buyer.
+type shop struct {
+	base, admin string // addresses of the edge and of the admin listener
+	sale        string
+	buyer       string // token
+}
+
+func openShop(t *testing.T) shop {
+	t.Helper()
+	listen, admin := address(t), address(t)
+	testenv.Launch(t, binary, []string{"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken},
+		"up", "--listen", listen, "--admin", admin, "--data", t.TempDir())
+	s := shop{base: "http://" + listen, admin: "http://" + admin, sale: "shoe"}
+	testenv.Eventually(t, 60*time.Second, "a ready sluice", func() bool {
+		resp, err := http.Get(s.base + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	own, err := client.NewAdmin(s.admin, adminToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	price := client.Price{Amount: 9990, Currency: "EUR"}
+	if _, err := own.CreateSale(t.Context(), client.NewSale{
+		ID: s.sale, Title: "The shoe", Stock: 3, Price: price, OpensAt: time.Now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	key, err := token.NewKey(tokenSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.buyer, err = key.Sign(buyerName, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func address(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
+
+// run runs a program of Node.js in this directory.
+func run(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	if _, err := os.Stat("node_modules"); err != nil {
+		t.Fatalf("%v: run make clients", err)
+	}
+	cmd := exec.CommandContext(t.Context(), testenv.Find(t, args[0], "npm"), args[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %v\n%s", args, err, out)
+	}
+}
+
+// The configuration recommended-strict makes every warning an error.
+func TestRedoclyReportsNothing(t *testing.T) {
+	t.Parallel()
+	run(t, nil, "npm", "run", "--silent", "lint")
+}
+
+func TestTypeScriptClientBuys(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	run(t, []string{"SLUICE_URL=" + s.base, "SALE=" + s.sale, "BUYER_TOKEN=" + s.buyer}, "node", "generated/buyer.js")
+}
