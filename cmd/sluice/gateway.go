@@ -16,8 +16,10 @@ func (p *program) gatewayCommand() *cobra.Command {
 	var edge edgeFlags
 	var metrics, access string
 	c := &cobra.Command{
-		Use:     "gateway",
-		Short:   "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
+		Use:   "gateway",
+		Short: "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
+		Long: `Run the Go edge, with the same policy as the nginx edge and nothing to install. Started by a systemd
+socket unit, it uses the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.PolicyPath == "" {
@@ -47,7 +49,10 @@ func (p *program) gatewayCommand() *cobra.Command {
 			if err := g.AwaitKeys(cmd.Context()); err != nil {
 				return unlessStopped(err)
 			}
-			ln, err := listen(cmd.Context(), "listen", edge.listen)
+			ln, err := inheritedListener(p.getenv)
+			if ln == nil && err == nil {
+				ln, err = listen(cmd.Context(), "listen", edge.listen)
+			}
 			if err != nil {
 				return err
 			}

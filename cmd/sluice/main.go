@@ -38,12 +38,17 @@ func main() {
 
 // run is the whole program, with everything it takes from the outside as a parameter.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	getenv, err := withSecretFiles(getenv)
+	if err != nil {
+		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
+		return exitUsage
+	}
 	p := &program{getenv: getenv, out: visibleWriter{stdout}, errOut: stderr}
 	root := p.root()
 	root.SetArgs(args)
 	root.SetOut(p.out)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err = root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}

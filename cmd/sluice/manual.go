@@ -79,6 +79,8 @@ func (m manual) write(root *cobra.Command) {
 	for _, v := range variables {
 		m.row(quoted(v.name), v.say)
 	}
+	m.text("A variable that holds a secret can be in a file: NAME_FILE names the file, for example as systemd's LoadCredential " +
+		"or a container provides it. These are " + enumeration(secretVariables) + ".")
 	m.heading("Exit codes")
 	m.table("Code", "When")
 	for _, e := range exitCodes {
@@ -162,6 +164,12 @@ func (m manual) row(cells ...string) {
 		cells[i] = strings.ReplaceAll(cell, "|", "\\|")
 	}
 	fmt.Fprintf(m.w, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// enumeration returns names as one phrase.
+func enumeration(names []string) string {
+	last := len(names) - 1
+	return "`" + strings.Join(names[:last], "`, `") + "` and `" + names[last] + "`"
 }
 
 // quoted marks text as what a user types; empty text stays empty.
