@@ -55,7 +55,17 @@ func TestSalePages(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/s/drop", "/s/none"} {
-		plain, packed := s.Do("GET", path, "", "Accept-Encoding: identity"), s.Do("GET", path, "", "Accept-Encoding: br, gzip")
+		plain, packed := s.Do(
+			"GET",
+			path,
+			"",
+			"Accept-Encoding: identity",
+		), s.Do(
+			"GET",
+			path,
+			"",
+			"Accept-Encoding: br, gzip",
+		)
 		r, err := gzip.NewReader(strings.NewReader(packed.Body))
 		if err != nil {
 			t.Fatal(err)

@@ -108,7 +108,8 @@ func (p *Policy) unreachable(i int) string {
 		if other.IPv6Prefix > r.IPv6Prefix { // it has fewer clients in each of its networks
 			continue
 		}
-		same := other.IPv6Prefix == r.IPv6Prefix && other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst && other.Match == r.Match &&
+		same := other.IPv6Prefix == r.IPv6Prefix && other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst &&
+			other.Match == r.Match &&
 			other.Delay == r.Delay &&
 			r.Mode == Enforce
 		switch {
