@@ -33,6 +33,13 @@ type NewSale struct {
 	OpensAt  time.Time     `json:"opens_at"`
 	ClosesAt *time.Time    `json:"closes_at,omitempty"` // nil: no end
 	Hold     time.Duration `json:"-"`                   // time to pay an order; 0: no limit
+	Details
+}
+
+// Details are what the page of a sale shows besides its facts.
+type Details struct {
+	Picture     string `json:"picture,omitempty"`     // http or https URL of an image; empty: none
+	Description string `json:"description,omitempty"` // Markdown, at most 8000 bytes; empty: none
 }
 
 // MarshalJSON encodes the sale in the format of the API.
@@ -61,6 +68,8 @@ type AdminSale struct {
 	Accepted *int64     `json:"accepted"`  // nil like Left
 	Version  int64      `json:"version"`   // incremented by each change
 	Applied  bool       `json:"applied"`   // Redis has this version
+
+	Details // Sales does not return them
 
 	// PausedBy is the actor and the reason of a pause. Sales does not return it.
 	PausedBy string `json:"paused_by,omitempty"`
@@ -151,6 +160,11 @@ func (a *Admin) Restock(ctx context.Context, id string, add int64, key string) (
 	r := Request{Method: http.MethodPost, Path: salePath(id) + "/restock", Body: map[string]int64{"add": add}, Key: key}
 	err = a.Do(ctx, r, &s)
 	return s, err
+}
+
+// Describe replaces the picture and the description of a sale.
+func (a *Admin) Describe(ctx context.Context, id string, to Details) (AdminSale, error) {
+	return post[AdminSale](ctx, &a.conn, salePath(id)+"/describe", to)
 }
 
 // Audit counts all units of a sale at one instant, also while the sale is running.

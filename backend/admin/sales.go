@@ -118,6 +118,16 @@ func (s *Service) setSwitch(ctx context.Context, actor, id string, to sale.Switc
 	return s.applied(ctx, changed)
 }
 
+// Describe replaces the picture and the description of a sale, also of one that is closed. Errors: *sale.InvalidError;
+// and those of Resume, without sale.ErrConflict.
+func (s *Service) Describe(ctx context.Context, actor, id string, to sale.Details) (View, error) {
+	changed, err := s.store.SetDetails(store.WithActor(ctx, actor), id, to)
+	if err != nil {
+		return View{}, err
+	}
+	return s.applied(ctx, changed)
+}
+
 // Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
 // *sale.InvalidError if add is below 1; and those of Resume, with sale.ErrConflict also for a stock above
 // sale.MaxStock and for a key that was used with another number.

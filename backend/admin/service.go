@@ -32,6 +32,7 @@ type SaleStore interface {
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
 	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
+	SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error)
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
 	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
 

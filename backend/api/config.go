@@ -30,6 +30,7 @@ type Config struct {
 	Limiter     UserLimiter              // nil: no per-user limit
 	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
 	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
+	Details     Details                  // nil: sales have no picture and no description
 	Points      Points                   // nil: points are not configured and get 503
 	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
 
@@ -84,6 +85,7 @@ type handlers struct {
 
 	bypass  *bypassLists
 	waiters *orderWaiters
+	details *detailsCache
 	feeds   *saleFeeds
 	sweep   disconnectSweep // of all event streams
 	edges   atomic.Int64    // edges that listen for sale changes
@@ -120,6 +122,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 		admit: deadlines{timeout: cfg.AdmitTimeout}, reads: deadlines{timeout: cfg.ReadTimeout},
 		bypass:  newBypassLists(cfg.Stock, s.Now),
 		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, maxWaiting, s.Stopping()),
+		details: newDetailsCache(cfg.Details, s.Now),
 		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Stopping()),
 	}
 	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))

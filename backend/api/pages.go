@@ -40,6 +40,7 @@ func (h *handlers) salePage(c *fiber.Ctx) error {
 	case err != nil:
 		return h.sendNotReady(c, lang)
 	}
+	v.Details = h.details.get(h.reads.next(), v.ID, v.Version)
 	rendered, err := h.cfg.Pages.Sale(lang, buyer.Sale{Sale: v.Sale, Left: v.Left, State: v.State})
 	if err == nil && sale.IsRehearsal(v.ID) { // the page depends on the token of the request
 		return httpserver.SendPage(c, fiber.StatusOK, rendered)

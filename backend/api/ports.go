@@ -62,6 +62,11 @@ type UserLimiter interface {
 	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
 }
 
+// Details reads what a page shows of a sale besides its facts (store.Sales).
+type Details interface {
+	Details(ctx context.Context, saleID string) (sale.Details, error)
+}
+
 // Points reads a buyer's points (store.Store).
 type Points interface {
 	Balance(ctx context.Context, buyer string) (int64, error)

@@ -87,6 +87,7 @@ type Sale struct {
 	Hold    time.Duration
 	Switch  Switch
 	Version int64 // number of the last change of the sale, from 1; Redis applies newer versions only
+	Details
 }
 
 // StateAt returns the state at the time now with the given number of units left.
@@ -147,6 +148,7 @@ func (s Sale) Validate() error {
 	case s.Hold%time.Millisecond != 0:
 		bad.Add("hold", "must be whole milliseconds")
 	}
+	s.Details.addInvalid(&bad)
 	return bad.Err()
 }
 

@@ -34,10 +34,15 @@ func everyCall(s *env) map[string]func(context.Context) error {
 		"CreateSale":    func(ctx context.Context) error { _, err := s.CreateSale(ctx, created); return err },
 		"Sale":          func(ctx context.Context) error { _, _, err := s.Sale(ctx, "s"); return err },
 		"SaleSummaries": func(ctx context.Context) error { _, err := s.SaleSummaries(ctx); return err },
-		"SetSwitch":     func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
-		"Restock":       func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
-		"Order":         func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
-		"Statuses":      func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"Details":       func(ctx context.Context) error { _, err := s.Details(ctx, "s"); return err },
+		"SetDetails": func(ctx context.Context) error {
+			_, err := s.SetDetails(ctx, "s", sale.Details{Picture: "http://x"})
+			return err
+		},
+		"SetSwitch": func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
+		"Restock":   func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
+		"Order":     func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
+		"Statuses":  func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
 		"OrdersOf": func(ctx context.Context) error {
 			return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil })
 		},

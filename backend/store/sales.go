@@ -50,10 +50,10 @@ func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 	}
 	err := s.db.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
 		created, err := c.Exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at,
-				closes_at, switch, hold_ms, version, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
+				closes_at, switch, hold_ms, picture, description, version, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
 			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt,
-			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds())
+			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds(), n.Picture, n.Description)
 		if err != nil {
 			return err
 		}
@@ -70,11 +70,53 @@ func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 
 // Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
 func (s *Sales) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
-	summary, err := ViewRow(ctx, s.db, "store: sale "+id, scanSale, selectSale, id)
-	return summary.Sale, summary.Sold, err
+	err = s.db.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
+		summary, err := readSale(ctx, c, id, "")
+		if err != nil {
+			return err
+		}
+		found, sold = summary.Sale, summary.Sold
+		found.Details, err = GetRow(ctx, c, scanDetails, selectDetails, id)
+		return err
+	})
+	return found, sold, err
 }
 
-// SaleSummaries returns every sale, oldest first.
+const selectDetails = "SELECT picture, description FROM sales WHERE id = $1"
+
+func scanDetails(row Scanner) (d sale.Details, err error) {
+	err = row.Scan(&d.Picture, &d.Description)
+	return d, err
+}
+
+// Details returns the details of a sale, or sale.ErrNotFound.
+func (s *Sales) Details(ctx context.Context, id string) (sale.Details, error) {
+	return ViewRow(ctx, s.db, "store: details of sale "+id, scanDetails, selectDetails, id)
+}
+
+// SetDetails replaces the details of a sale and returns the sale. The version grows by one if they change. Errors:
+// sale.ErrNotFound; *sale.InvalidError.
+func (s *Sales) SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error) {
+	if err := to.Validate(); err != nil {
+		return sale.Sale{}, fmt.Errorf("store: details of sale %s: %w", id, err)
+	}
+	op := "store: set details of sale " + id
+	return s.changeSale(ctx, op, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
+		var err error
+		if now.Details, err = GetRow(ctx, c, scanDetails, selectDetails, id); err != nil || now.Details == to {
+			return err
+		}
+		now.Details = to
+		now.Version++
+		const update = "UPDATE sales SET picture = $2, description = $3 WHERE id = $1"
+		if _, err := c.Exec(ctx, update, id, to.Picture, to.Description); err != nil {
+			return err
+		}
+		return AppendLog(ctx, c, "sale.describe", id, fmt.Sprintf("version %d", now.Version))
+	})
+}
+
+// SaleSummaries returns every sale without its details, oldest first.
 func (s *Sales) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
 	return ViewRows(ctx, s.db, "store: sales", scanSale, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
 }

@@ -350,3 +350,46 @@ func TestSalesPageFiltersAndPages(t *testing.T) {
 		}
 	})
 }
+
+// The details of a sale are stored with it and change its version. Lists do not have them.
+func TestDetailsChangeTheVersion(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		n := storetest.Sale("s", 10)
+		n.Details = sale.Details{Picture: "https://shop.example/a.jpg", Description: "# 鞋\n"}
+		if _, err := e.CreateSale(e.ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		want := func(version int64, d sale.Details) {
+			t.Helper()
+			got, _, err := e.Sale(e.ctx, "s")
+			only, detailsErr := e.Details(e.ctx, "s")
+			if err != nil || detailsErr != nil || got.Details != d || only != d || got.Version != version {
+				t.Errorf("%+v, %+v, %v, %v, want version %d with %+v", got, only, err, detailsErr, version, d)
+			}
+		}
+		want(1, n.Details)
+		other := sale.Details{Description: "other"}
+		for range 2 { // the second call changes nothing
+			if got, err := e.SetDetails(e.ctx, "s", other); err != nil || got.Version != 2 || got.Details != other {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+		want(2, other)
+		if _, err := e.SetSwitch(e.ctx, "s", sale.Closed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.SetDetails(e.ctx, "s", sale.Details{}); err != nil {
+			t.Errorf("a closed sale: %v", err)
+		}
+		want(4, sale.Details{})
+		if _, err := e.SetDetails(e.ctx, "unknown", other); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("an unknown sale: %v", err)
+		}
+		if _, err := e.Details(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("an unknown sale: %v", err)
+		}
+		if _, err := e.SetDetails(e.ctx, "s", sale.Details{Picture: "javascript:x"}); !errors.As(err, new(*sale.InvalidError)) {
+			t.Errorf("an invalid picture: %v", err)
+		}
+	})
+}

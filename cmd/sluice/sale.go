@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,7 +23,7 @@ func (p *program) saleCommand() *cobra.Command {
 	o := &adminClient{p: p}
 	return o.adminCommand(
 		&cobra.Command{Use: "sale", Short: "Create, show and change sales"},
-		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(),
+		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(), o.saleDescribe(),
 		o.saleSwitch("pause", "Stop accepting orders until resume"),
 		o.saleSwitch("resume", "Accept orders again"),
 		o.saleSwitch("open", "Open a sale now that was to open later"),
@@ -30,7 +32,7 @@ func (p *program) saleCommand() *cobra.Command {
 
 func (o *adminClient) saleCreate() *cobra.Command {
 	var s client.NewSale
-	var price, opens, closes string
+	var price, opens, closes, description string
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
 		Short: "Create a sale and load it into Redis",
@@ -51,8 +53,11 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.DurationVar(&s.Hold, "hold", 0,
 		"time after which an unpaid order is cancelled and its unit is sold again, such as 15m (default: no limit)")
 	f.StringVar(&closes, "closes", "", "closing time: RFC 3339, or a duration from now (default: never)")
+	f.details(&s.Details, &description)
 	f.check(func(bad *problems) {
 		var err error
+		s.Description, err = readDescription(description)
+		bad.check("--description", err)
 		now := time.Now()
 		s.Price, err = parsePrice(price)
 		bad.check("--price", err)
@@ -131,6 +136,44 @@ func (o *adminClient) saleRestock() *cobra.Command {
 	return c
 }
 
+func (o *adminClient) saleDescribe() *cobra.Command {
+	var to client.Details
+	var description string
+	c := &cobra.Command{
+		Use:   "describe SALE",
+		Short: "Replace the picture and the description of a sale",
+		Example: `  sluice sale describe shoe --picture https://shop.example/shoe.jpg --description shoe.md
+  sluice sale describe shoe     remove both`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.sale(cmd.Context(), post(adminPath("sales", args[0], "describe"), to))
+		},
+	}
+	f := o.p.flags(c)
+	f.details(&to, &description)
+	f.check(func(bad *problems) {
+		var err error
+		to.Description, err = readDescription(description)
+		bad.check("--description", err)
+	})
+	return c
+}
+
+// details declares the flags of what a page shows besides the facts of a sale. file is that of the description.
+func (f *flagSet) details(to *client.Details, file *string) {
+	f.StringVar(&to.Picture, "picture", "", "URL of an image for the page, https://shop.example/shoe.jpg (default: none)")
+	f.StringVar(file, "description", "", "Markdown file with the description for the page, at most 8000 bytes (default: none)")
+}
+
+// readDescription reads the file of a description. Without a file there is none.
+func readDescription(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	return string(text), err
+}
+
 func (o *adminClient) saleAudit() *cobra.Command {
 	return &cobra.Command{
 		Use:   "audit SALE",
@@ -194,8 +237,17 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 		}
 		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", s.State, "stock", s.Stock, "left", s.Left,
 			"sold", s.Sold, "per buyer", s.PerBuyer, "opens", s.OpensAt, "hold", s.Hold, "closes", s.ClosesAt,
-			"paused by", s.PausedBy, "in SQL within", drain)
+			"picture", s.Picture, "description", firstLine(s.Description), "paused by", s.PausedBy, "in SQL within", drain)
 	})
+}
+
+// firstLine returns the first line of a text, and an ellipsis if there are more.
+func firstLine(text string) string {
+	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if first = strings.TrimSpace(first); rest != "" {
+		return first + " …"
+	}
+	return first
 }
 
 // parseWhen reads a time, or a duration from now.

@@ -226,7 +226,7 @@ func (b *Backend) buildPublicAPI() error {
 			*store.Orders
 			*store.Payments
 		}{s.orders, s.payments},
-		Limiter: limiter, SaleChanges: b.changes, Pages: cfg.Site, MaxStreams: openStreams, Callbacks: cfg.Callbacks,
+		Details: s.sales, Limiter: limiter, SaleChanges: b.changes, Pages: cfg.Site, MaxStreams: openStreams, Callbacks: cfg.Callbacks,
 		Known: b.known, QueueFull: b.queueFull, Metrics: api.NewMetrics(b.Own), Live: live, Server: b.server,
 	}
 	c.Server.Tracer = s.tracer

@@ -2,6 +2,10 @@ package browser
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +24,7 @@ var scenarios = []struct {
 	{"OfflineAndBack", offlineAndBack},
 	{"LimitedCountsDown", limitedCountsDown},
 	{"TitlesAreText", titlesAreText},
+	{"PictureAndDescription", pictureAndDescription},
 	{"WrongClock", wrongClock},
 	{"TokenIsRejected", tokenIsRejected},
 	{"TokenExpiresDuringPurchase", tokenExpiresDuringPurchase},
@@ -187,6 +192,32 @@ func titlesAreText(t *testing.T, s *shop) {
 		}
 		b.clean()
 	}
+}
+
+// A picture of another host and a description in Markdown are shown; HTML in the description is not. A change is shown on
+// the next page.
+func pictureAndDescription(t *testing.T, s *shop) {
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="8" height="6"/>`)
+	}))
+	defer host.Close()
+	s.create("shown", map[string]any{
+		"picture":     host.URL + "/shoe.svg",
+		"description": "## Fit\n\nRuns **small**.<script>window.owned=1</script> [x](javascript:window.owned=1)",
+	})
+	b := open(t, newPerson(t), s.page("shown", "ned"))
+	b.await("the picture", `document.querySelector(".picture").naturalWidth > 0`)
+	b.await("the description", `document.querySelector(".about strong").textContent === "small"`)
+	if owned := b.eval(`document.querySelector(".about a").click() || window.owned`); owned != "undefined" {
+		t.Error("the description runs")
+	}
+	b.clean()
+	s.adminAPI(http.MethodPost, "/sales/shown/describe", map[string]any{"description": "*New* text"})
+	s.settled(func() bool {
+		body, code := s.get("/s/shown")
+		return code == http.StatusOK && strings.Contains(body, "<em>New</em>") && !strings.Contains(body, "shoe.svg")
+	}, "the new description")
 }
 
 // A browser with a clock that is an hour wrong opens the sale when the shop does.

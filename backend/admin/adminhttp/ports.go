@@ -25,6 +25,7 @@ type Service interface {
 	List(ctx context.Context) ([]admin.View, error)
 	Page(ctx context.Context, q store.SalesQuery) ([]admin.View, error)
 	Restock(ctx context.Context, actor, id string, add int64, requestKey string) (admin.View, error)
+	Describe(ctx context.Context, actor, id string, to sale.Details) (admin.View, error)
 	Pause(ctx context.Context, actor, id string) (admin.View, error)
 	Resume(ctx context.Context, actor, id string) (admin.View, error)
 	Open(ctx context.Context, actor, id string) (admin.View, error)

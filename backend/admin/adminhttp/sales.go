@@ -30,6 +30,7 @@ func (h *handlers) addSales() {
 	h.post(one+"/open", h.changeSale(h.cfg.Admin.Open))
 	h.post(one+"/close", h.changeSale(h.cfg.Admin.Close))
 	h.post(one+"/restock", h.restock)
+	h.post(one+"/describe", h.describe)
 	h.get(one+"/audit", h.audit)
 	h.post("/admin/v1/rehearsals", h.rehearse)
 	h.get("/admin/v1/rehearsals", h.listRehearsals)
@@ -52,7 +53,7 @@ func saleJSON(v admin.View) client.AdminSale {
 		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, PerBuyer: v.PerBuyer,
 		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: optionalTime(v.ClosesAt),
 		Hold: httpserver.DurationText(v.Hold), Switch: string(v.Switch), Sold: v.Sold, Version: v.Version,
-		PausedBy: v.Paused,
+		PausedBy: v.Paused, Details: client.Details(v.Details),
 	}
 	if v.Live != nil {
 		b.Left, b.Accepted, b.Applied = &v.Live.Left, &v.Live.Accepted, v.Live.Version >= v.Version
@@ -81,6 +82,7 @@ func readSale(r *request) (sale.Sale, error) {
 		ID: body.Text("id"), Title: body.Text("title"), PerBuyer: 1, Switch: sale.On,
 		OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"), Hold: body.Duration("hold"),
 	}
+	s.Details = readDetails(body)
 	s.Stock, _ = body.Integer("stock")
 	if n, ok := body.Integer("per_buyer"); ok {
 		s.PerBuyer = int(min(max(n, 0), sale.MaxPerBuyer+1)) // out of range stays out of range
@@ -102,6 +104,29 @@ func readSale(r *request) (sale.Sale, error) {
 	}
 	body.Merge(checked.Validate())
 	return s, r.end(body)
+}
+
+// readDetails reads the optional fields picture and description.
+func readDetails(body *httpserver.Object) (d sale.Details) {
+	if body.Has("picture") {
+		d.Picture = body.Text("picture")
+	}
+	if body.Has("description") {
+		d.Description = body.Text("description")
+	}
+	return d
+}
+
+func (h *handlers) describe(ctx context.Context, r *request) (any, error) {
+	saleID := r.saleID()
+	body := r.object()
+	to := readDetails(body)
+	body.Merge(to.Validate())
+	if err := r.end(body); err != nil {
+		return nil, err
+	}
+	v, err := h.cfg.Admin.Describe(ctx, r.actor, saleID, to)
+	return saleJSON(v), saleProblem(err, httpserver.ErrConflict)
 }
 
 func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {

@@ -201,3 +201,25 @@ func TestSaleWithAPendingChangeIsNotApplied(t *testing.T) {
 		t.Errorf("%s", a.Body)
 	}
 }
+
+func TestDescribeReplacesTheDetails(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	a := s.operate("POST", "/admin/v1/sales/drop/describe", `{"picture":"https://shop.example/a.jpg","description":"# A"}`, "X-Actor: mia")
+	if got := d.called(); a.Status != 200 || got != "mia describes drop: {Picture:https://shop.example/a.jpg Description:# A}" {
+		t.Errorf("%d %s: %s", a.Status, a.Body, got)
+	}
+	a = s.operate("POST", "/admin/v1/sales/drop/describe", `{}`)
+	if got := d.called(); a.Status != 200 || got != "admin describes drop: {Picture: Description:}" {
+		t.Errorf("%d %s: %s", a.Status, a.Body, got)
+	}
+	for _, body := range []string{
+		`{"picture":"x"}`, `{"picture":null}`, `{"picture":5}`, `{"description":"\u0000"}`, `{"description":[]}`, `{"title":"x"}`,
+		`{"description":"` + strings.Repeat("x", sale.MaxDescriptionLen+1) + `"}`,
+	} {
+		servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales/drop/describe", body), 400, "bad-request")
+	}
+	if got := d.called(); got != "" {
+		t.Errorf("called %s", got)
+	}
+}

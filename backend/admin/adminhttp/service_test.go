@@ -85,6 +85,9 @@ func (d *fakeService) List(context.Context) ([]admin.View, error) {
 func (d *fakeService) Restock(_ context.Context, actor, id string, add int64, key string) (admin.View, error) {
 	return d.view, d.record("%s adds %d to %s, key %q", actor, add, id, key)
 }
+func (d *fakeService) Describe(_ context.Context, actor, id string, to sale.Details) (admin.View, error) {
+	return d.view, d.record("%s describes %s: %+v", actor, id, to)
+}
 func (d *fakeService) Pause(_ context.Context, actor, id string) (admin.View, error) {
 	return d.view, d.record("%s pauses %s", actor, id)
 }

@@ -59,7 +59,7 @@ type Pages struct {
 	script    string // name in URLs
 	icon      string // name in URLs
 	style     template.CSS
-	policy    string
+	policy    string // ends with the sources of images
 	recent    recentPages
 }
 
@@ -115,26 +115,30 @@ func (p *Pages) addAssets() error {
 // Asset returns a file by the last part of its URL, /assets/{name}.
 func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
 
-// contentPolicy allows the page's own script only: no inline scripts, no other hosts, and no frames but those of the
-// ancestors. The style is inlined, so that the first paint needs one round trip, and allowed by its hash.
+// contentPolicy allows the page's own script only: no inline scripts, no frames but those of the ancestors, and no other
+// hosts but that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and allowed by its hash.
 func contentPolicy(style string, ancestors []string) string {
 	frames := "'none'"
 	if len(ancestors) > 0 {
 		frames = strings.Join(ancestors, " ")
 	}
 	return "default-src 'none'; script-src 'self'; style-src " + style +
-		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " + frames
+		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " + frames + "; img-src 'self'"
 }
 
 // headers returns the headers of every page.
-func (p *Pages) headers(lang Lang) []page.Header {
+func (p *Pages) headers(v *view) []page.Header {
+	policy := p.policy
+	if v.Sale != nil && v.Sale.Picture != "" {
+		policy += " " + v.Sale.PictureOrigin()
+	}
 	headers := []page.Header{
-		{Name: "Content-Security-Policy", Value: p.policy},
+		{Name: "Content-Security-Policy", Value: policy},
 		{Name: "X-Content-Type-Options", Value: "nosniff"},
 		{Name: "Referrer-Policy", Value: "no-referrer"},
 		{Name: "Cross-Origin-Opener-Policy", Value: "same-origin"},
 		{Name: "Permissions-Policy", Value: "camera=(), geolocation=(), microphone=()"},
-		{Name: "Content-Language", Value: string(lang)},
+		{Name: "Content-Language", Value: string(v.Lang)},
 		{Name: "Vary", Value: "Accept-Language"},
 	}
 	if len(p.cfg.FrameAncestors) == 0 { // it cannot name other sites
@@ -166,6 +170,7 @@ type saleView struct {
 	Opens, Closes       int64  // Unix milliseconds; Closes 0: no end
 	OpensISO, OpensText string
 	StateText           string
+	About               template.HTML // the description
 }
 
 // Sale renders the page of one sale. It returns the same page for a second while nothing on it changes.
@@ -174,7 +179,13 @@ func (p *Pages) Sale(lang Lang, s Sale) (page.Page, error) {
 		v := p.view(lang)
 		shown := v.saleView(s)
 		v.Sale, v.Title = &shown, withoutBidi(s.Title)
-		v.Description = fill(v.Text["about.sale"], "title", v.Title, "price", shown.Price)
+		var err error
+		if shown.About, v.Description, err = renderMarkdown(s.Description); err != nil {
+			return page.Page{}, fmt.Errorf("buyer: description of sale %s: %w", s.ID, err)
+		}
+		if v.Description == "" {
+			v.Description = fill(v.Text["about.sale"], "title", v.Title, "price", shown.Price)
+		}
 		return p.render("sale.html", v)
 	})
 }
@@ -261,7 +272,7 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 	if err := p.templates.ExecuteTemplate(&buf, name, v); err != nil {
 		return page.Page{}, fmt.Errorf("buyer: %s: %w", name, err)
 	}
-	return page.Page{Body: buf.Bytes(), Gzip: page.Compress(buf.Bytes()), Headers: p.headers(v.Lang)}, nil
+	return page.Page{Body: buf.Bytes(), Gzip: page.Compress(buf.Bytes()), Headers: p.headers(v)}, nil
 }
 
 // checkSignIn rejects a sign-in page that is no URL with "{url}".

@@ -234,7 +234,7 @@ func TestFrameAncestorsAreValidated(t *testing.T) {
 				options = true
 			}
 		}
-		if !strings.HasSuffix(policy, "; "+c.want) || options != c.options {
+		if !strings.Contains(policy, "; "+c.want+"; img-src 'self'") || options != c.options {
 			t.Errorf("%v: %s, X-Frame-Options %v", c.ancestors, policy, options)
 		}
 	}
@@ -272,6 +272,26 @@ func TestPageOfASaleIsRenderedOncePerSecond(t *testing.T) {
 	}
 	if n := len(p.recent.pages); n > maxRecent {
 		t.Errorf("%d pages are kept", n)
+	}
+}
+
+// A sale's picture is the only one that the page's policy allows.
+func TestPictureIsAllowedByThePolicy(t *testing.T) {
+	p := newPages(t, Config{})
+	for picture, sources := range map[string]string{"": "img-src 'self'", "https://cdn.shop.example:444/a.jpg?b&c": "img-src 'self' https://cdn.shop.example:444"} {
+		s := shoe
+		s.Picture = picture
+		rendered, err := p.Sale(English, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rendered.Headers[0].Name != "Content-Security-Policy" || !strings.HasSuffix(rendered.Headers[0].Value, "; "+sources) {
+			t.Errorf("%q: %v", picture, rendered.Headers[0])
+		}
+		want := `<img class="picture" src="https://cdn.shop.example:444/a.jpg?b&amp;c" alt="The shoe"`
+		if strings.Contains(string(rendered.Body), want) != (picture != "") {
+			t.Errorf("%q: the page\n%s", picture, rendered.Body)
+		}
 	}
 }
 
