@@ -160,7 +160,7 @@ func (p *Postgres) url(database string) string {
 
 // start starts the server, again for as long as processes of one that has crashed still hold its memory.
 func (p *Postgres) start() error {
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := p.startOnce()
 		if err == nil || !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(deadline) {
 			return err
@@ -185,7 +185,7 @@ func (p *Postgres) startOnce() error {
 }
 
 func (p *Postgres) exec(sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, p.url("postgres"))
 	if err != nil {

@@ -137,6 +137,9 @@ func start(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
+// startTimeout bounds the start of a server and the statements that create a database. A busy disk takes seconds.
+const startTimeout = time.Minute
+
 // startServer starts a server that writes to the file log, and waits until ping succeeds.
 func startServer(cmd *exec.Cmd, log string, ping func() error) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -149,7 +152,7 @@ func startServer(cmd *exec.Cmd, log string, ping func() error) (*process, error)
 	if err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if err = ping(); err == nil {
 			return p, nil
 		}
