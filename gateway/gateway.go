@@ -72,7 +72,7 @@ func New(config Config) (*Gateway, error) {
 	var errs [4]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
-	g.keys, errs[0] = openKeys(config.TokenKeys, config.Secret, g.log)
+	g.keys, errs[0] = openKeys(config.TokenKeys, config.Secret)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
 	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()
@@ -121,22 +121,15 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	return nil, errors.New("no policy: name a policy file")
 }
 
-// openKeys opens the keys with a cache of tokens, because in a flood the same buyers return. It warns about private
-// keys, which an edge does not need.
-func openKeys(path, secret string, log *slog.Logger) (*token.File, error) {
-	keys, err := token.OpenWith(path, secret, token.Options{Cache: cachedTokens})
-	if err != nil {
-		return nil, err
-	}
-	if private := keys.Set().Private(); len(private) > 0 {
-		log.Warn("token key file contains private keys, which an edge does not need", "keys", private)
-	}
-	return keys, nil
+// openKeys opens the keys with a cache of tokens, because in a flood the same buyers return.
+func openKeys(path, secret string) (*token.File, error) {
+	return token.OpenWith(path, secret, token.Options{Cache: cachedTokens})
 }
 
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
-// AwaitKeys fetches the first token keys, if they are at a URL; see token.File.Await. Call it before Serve.
+// AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.File.Await. Call
+// it before Serve.
 func (g *Gateway) AwaitKeys(ctx context.Context) error { return g.keys.Await(ctx, g.log) }
 
 // Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event

@@ -65,6 +65,7 @@ func (g *Gateway) keysRead(err error) {
 	}
 	g.metrics.keyReloads.WithLabelValues("ok").Inc()
 	g.log.Info("token keys reloaded", "keys", g.keys.Set().Names())
+	g.keys.Set().Warn(g.log)
 }
 
 // certificate is the TLS certificate of the edge. It is used for HTTP/1.1 only; HTTP/2 needs the nginx edge.

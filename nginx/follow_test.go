@@ -63,11 +63,12 @@ func (e *edge) workers() string {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	master := strings.TrimSpace(string(pid))
-	out, err := exec.Command("pgrep", "--parent", master, "--full", "nginx: worker process").Output()
-	if err != nil || len(out) == 0 {
-		e.t.Fatalf("the workers of %s: %q, %v", master, out, err)
-	}
+	var out []byte
+	testenv.Eventually(e.t, 10*time.Second, "all workers run", func() bool {
+		master := strings.TrimSpace(string(pid))
+		out, err = exec.Command("pgrep", "--parent", master, "--full", "nginx: worker process").Output()
+		return err == nil && strings.Count(string(out), "\n") == e.cfg.Workers
+	})
 	return string(out)
 }
 

@@ -28,6 +28,8 @@ func BenchmarkToken(b *testing.B) {
 		},
 		{"EdDSA", token.EdDSA, tokentest.Edward, head(token.EdDSA, tokentest.Edward), plain},
 		{"RS256", token.RS256, tokentest.Rivest, head(token.RS256, tokentest.Rivest), plain},
+		{"PS256", token.PS256, tokentest.Salted, head(token.PS256, tokentest.Salted), plain},
+		{"ES256", token.ES256, tokentest.Curved, head(token.ES256, tokentest.Curved), plain},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var tokens []string

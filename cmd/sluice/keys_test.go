@@ -39,7 +39,7 @@ func file(t *testing.T, text string) string {
 
 func TestKeysAndTokensGoTogether(t *testing.T) {
 	none := "--data " + t.TempDir()
-	for _, alg := range []string{token.EdDSA, token.RS256} {
+	for _, alg := range []string{token.EdDSA, token.ES256, token.PS256, token.RS256} {
 		code, private, stderr := call(t, "keys new --kid k1 --alg "+alg)
 		if code != 0 {
 			t.Fatalf("%s: exit %d, %s", alg, code, stderr)
@@ -116,7 +116,7 @@ func TestInvalidKeysAreUsageErrors(t *testing.T) {
 		{"token --user ann --token-keys " + bad, n, nil},
 		{"token --user ann --kid x", "--token-keys", []string{"SLUICE_TOKEN_SECRET=" + testSecret}},
 		{"keys new", "--kid is missing", nil},
-		{"keys new --kid x --alg ES256", "alg must be", nil},
+		{"keys new --kid x --alg ES512", "alg must be", nil},
 		{"keys public " + bad, n, nil},
 		{"keys public none.json", "no such file", nil},
 	} {

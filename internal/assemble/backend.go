@@ -338,15 +338,13 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 // followKeys keeps the token keys current, and logs their changes and errors.
 func (b *Backend) followKeys(ctx context.Context) error {
 	keys := b.cfg.Tokens
-	if private := keys.Set().Private(); len(private) > 0 {
-		b.log.Warn("the token keys include private parts, which no backend needs", "keys", private)
-	}
 	keys.Follow(ctx, func(err error) {
 		if err != nil {
 			b.log.Error("the token keys are invalid, the previous keys stay in use", "err", err)
 			return
 		}
 		b.log.Info("the token keys have changed", "keys", keys.Set().Names())
+		keys.Set().Warn(b.log)
 	})
 	return nil
 }

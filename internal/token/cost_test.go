@@ -13,6 +13,7 @@ func BenchmarkVerifyByKey(b *testing.B) {
 	keys := open(b, w.File(b), w.Secret)
 	for _, c := range []struct{ alg, kid string }{
 		{token.HS256, tokentest.First}, {token.EdDSA, tokentest.Edward}, {token.RS256, tokentest.Rivest},
+		{token.PS256, tokentest.Salted}, {token.ES256, tokentest.Curved},
 	} {
 		raw := w.Sign(
 			c.alg,

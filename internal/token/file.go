@@ -46,10 +46,10 @@ func OpenWith(path, secret string, options Options) (*File, error) {
 	var err error
 	switch {
 	case path == "":
-		err = f.use(nil)
+		err = f.use(nil, nil)
 	case IsURL(path):
 		if f.remote, err = newRemote(path, options.Transport); err == nil {
-			err = f.use([]*jwk{})
+			err = f.use([]*jwk{}, nil)
 		}
 	default:
 		_, err = f.Reload()
@@ -57,9 +57,10 @@ func OpenWith(path, secret string, options Options) (*File, error) {
 	return f, err
 }
 
-func (f *File) use(keys []*jwk) error {
+func (f *File) use(keys []*jwk, skipped []string) error {
 	set, err := newSet(f.secret, keys, f.options)
 	if err == nil {
+		set.skipped = skipped
 		f.set.Store(set)
 	}
 	return err
@@ -91,20 +92,28 @@ func (f *File) Reload() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	keys, err := parseKeys(text)
+	keys, skipped, err := parseKeys(text)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", f.path, err)
 	}
-	err = f.use(keys)
+	err = f.use(keys, skipped)
 	return err == nil, err
 }
 
 // Await fetches the first set of a URL. It retries for half a minute, logs the first error, and returns the last one.
-// It logs the names of the keys. Keys from elsewhere are loaded by Open.
+// Keys from elsewhere are loaded by Open. Then Await logs the warnings of Set.Warn.
 func (f *File) Await(ctx context.Context, log *slog.Logger) error {
-	if f.remote == nil {
-		return nil
+	if f.remote != nil {
+		if err := f.awaitRemote(ctx, log); err != nil {
+			return err
+		}
+		log.Info("token keys fetched", "keys", f.Set().Names())
 	}
+	f.Set().Warn(log)
+	return nil
+}
+
+func (f *File) awaitRemote(ctx context.Context, log *slog.Logger) error {
 	limited, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	last := errors.New("no attempt has ended")
@@ -115,7 +124,6 @@ func (f *File) Await(ctx context.Context, log *slog.Logger) error {
 		}
 		return err
 	}) {
-		log.Info("token keys fetched", "keys", f.Set().Names())
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -161,15 +169,20 @@ func (f *File) useFetched(text []byte, err error) error {
 	if len(text) > 0 && string(text) == f.fetched {
 		return nil
 	}
-	keys, err := parseKeys(text)
+	keys, skipped, err := parseKeys(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	keys = slices.DeleteFunc(keys, func(k *jwk) bool { return k.alg == HS256 })
+	keys = slices.DeleteFunc(keys, func(k *jwk) bool {
+		if k.alg == HS256 {
+			skipped = append(skipped, k.String()+": a secret in a published set")
+		}
+		return k.alg == HS256
+	})
 	if len(keys) == 0 {
 		return fmt.Errorf("%s: no public key for signatures", f.path)
 	}
-	if err := f.use(keys); err != nil {
+	if err := f.use(keys, skipped); err != nil {
 		return err
 	}
 	f.fetched = string(text)

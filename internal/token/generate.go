@@ -1,7 +1,9 @@
 package token
 
 import (
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -20,6 +22,7 @@ type member struct {
 	Use string `json:"use"`
 	K   string `json:"k,omitempty"`
 	X   string `json:"x,omitempty"`
+	Y   string `json:"y,omitempty"`
 	N   string `json:"n,omitempty"`
 	E   string `json:"e,omitempty"`
 	D   string `json:"d,omitempty"`
@@ -52,7 +55,20 @@ func Generate(alg, kid string) ([]byte, error) {
 			return nil, err
 		}
 		m.Kty, m.Crv, m.X, m.D = "OKP", "Ed25519", encoded(public), encoded(private.Seed())
-	case RS256:
+	case ES256:
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		d, err := key.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		if err := m.point(&key.PublicKey); err != nil {
+			return nil, err
+		}
+		m.D = encoded(d)
+	case RS256, PS256:
 		key, err := rsa.GenerateKey(rand.Reader, rsaBits)
 		if err != nil {
 			return nil, err
@@ -63,9 +79,19 @@ func Generate(alg, kid string) ([]byte, error) {
 		crt := key.Precomputed
 		m.DP, m.DQ, m.QI = encoded(crt.Dp.Bytes()), encoded(crt.Dq.Bytes()), encoded(crt.Qinv.Bytes())
 	default:
-		return nil, fmt.Errorf("alg must be %s, %s or %s", EdDSA, HS256, RS256)
+		return nil, fmt.Errorf("alg must be %s, %s, %s, %s or %s", EdDSA, ES256, HS256, PS256, RS256)
 	}
 	return write([]member{m})
+}
+
+// point sets the members of a P-256 key.
+func (m *member) point(public *ecdsa.PublicKey) error {
+	b, err := public.Bytes() // 4, x, y
+	if err != nil {
+		return err
+	}
+	m.Kty, m.Crv, m.X, m.Y = "EC", "P-256", encoded(b[1:1+coordinate]), encoded(b[1+coordinate:])
+	return nil
 }
 
 // Public joins JWK Sets, without private parts. It returns an error if they contain a secret (oct), which has no public
@@ -90,6 +116,10 @@ func publicOf(keys []*jwk) ([]byte, error) {
 		switch public := k.public.(type) {
 		case ed25519.PublicKey:
 			m.Kty, m.Crv, m.X = "OKP", "Ed25519", encoded(public)
+		case *ecdsa.PublicKey:
+			if err := m.point(public); err != nil {
+				return nil, err
+			}
 		case *rsa.PublicKey:
 			m.Kty, m.N, m.E = "RSA", encoded(public.N.Bytes()), encoded(big.NewInt(int64(public.E)).Bytes())
 		default:
@@ -101,7 +131,7 @@ func publicOf(keys []*jwk) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = parseKeys(text) // the sets may be valid alone and invalid together
+	_, _, err = parseKeys(text) // the sets may be valid alone and invalid together
 	return text, err
 }
 

@@ -2,7 +2,9 @@ package token
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/hex"
 	"errors"
@@ -29,7 +31,7 @@ const (
 // jwk is a signature key of a JWK Set (RFC 7517).
 type jwk struct {
 	name
-	public any            // []byte, ed25519.PublicKey or *rsa.PublicKey
+	public any            // []byte, ed25519.PublicKey, *ecdsa.PublicKey or *rsa.PublicKey
 	object map[string]any // all of its members
 }
 
@@ -39,47 +41,116 @@ func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil 
 // errNotStrict has the same text at the Lua edge.
 var errNotStrict = errors.New("not a JSON object, or one that two readers could understand differently")
 
-// parseKeys parses a JWK Set, and ignores keys for encryption. It returns the first error, which contains no part of
-// the keys. The messages are those of lua/edge/sluice/token/keys.lua.
-func parseKeys(text []byte) ([]*jwk, error) {
+// unsupportedError is why a key is skipped: it may be valid, but no verifier here has its kind.
+type unsupportedError struct{ member string }
+
+func (e unsupportedError) Error() string { return "its " + e.member + " is not supported" }
+
+// parseKeys parses a JWK Set. It ignores keys for encryption, and skips keys of unsupported kinds, which it describes
+// for a warning. It returns the first error, which contains no part of the keys. The messages are those of
+// lua/edge/sluice/token/keys.lua.
+func parseKeys(text []byte) (all []*jwk, skipped []string, err error) {
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("longer than %d bytes", maxFile)
+		return nil, nil, fmt.Errorf("longer than %d bytes", maxFile)
 	}
 	set, err := strictjson.Object(text)
 	if err != nil {
-		return nil, errNotStrict
+		return nil, nil, errNotStrict
 	}
 	list, ok := set["keys"].([]any)
 	if !ok || len(list) == 0 {
-		return nil, errors.New(`"keys" must be a list of one key at least`)
+		return nil, nil, errors.New(`"keys" must be a list of one key at least`)
 	}
 	if len(list) > maxKeys {
-		return nil, fmt.Errorf("more than %d keys", maxKeys)
+		return nil, nil, fmt.Errorf("more than %d keys", maxKeys)
 	}
 	var keys []*jwk
 	var indices []int
 	for i, v := range list {
 		k, err := parseKey(v)
+		if unsupported, ok := errors.AsType[unsupportedError](err); ok {
+			skipped = append(skipped, fmt.Sprintf("key %d%s: %s", i+1, kidOf(v), unsupported))
+			continue
+		}
 		if err != nil {
-			return nil, fmt.Errorf("key %d: %w", i+1, err)
+			return nil, nil, fmt.Errorf("key %d: %w", i+1, err)
 		}
 		if k == nil {
 			continue
 		}
 		if k.kid != "" && slices.ContainsFunc(keys, func(had *jwk) bool { return had.kid == k.kid }) {
-			return nil, fmt.Errorf("key %d: its kid is used twice", i+1)
+			return nil, nil, fmt.Errorf("key %d: its kid is used twice", i+1)
 		}
 		keys, indices = append(keys, k), append(indices, i+1)
 	}
 	for i, k := range keys {
 		if k.kid == "" && slices.ContainsFunc(keys, func(other *jwk) bool { return other != k && other.alg == k.alg }) {
-			return nil, fmt.Errorf("key %d: needs a kid, because it is not the only one for %s", indices[i], k.alg)
+			return nil, nil, fmt.Errorf("key %d: needs a kid, because it is not the only one for %s", indices[i], k.alg)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("no key for signatures")
+		return nil, nil, errors.New("no key for signatures")
 	}
-	return keys, nil
+	return keys, skipped, nil
+}
+
+// kidOf returns the kid of a key that is skipped, for a warning.
+func kidOf(v any) string {
+	object, _ := v.(map[string]any)
+	if kid, ok := object["kid"].(string); ok && validKid(kid) {
+		return ` (kid "` + kid + `")`
+	}
+	return ""
+}
+
+// kinds lists the algorithms for each kty and the crv. The first one is that of a key without alg.
+var kinds = map[string]struct {
+	crv  string
+	algs []string
+}{
+	"oct": {"", []string{HS256}},
+	"OKP": {"Ed25519", []string{EdDSA, ed25519Alg}},
+	"EC":  {"P-256", []string{ES256}},
+	"RSA": {"", []string{RS256, PS256}},
+}
+
+// algOf returns the algorithm of a key.
+func (k *jwk) algOf() (string, error) {
+	kty, ok := k.object["kty"].(string)
+	if !ok {
+		return "", errors.New("kty must be EC, OKP, RSA or oct")
+	}
+	kind, ok := kinds[kty]
+	if !ok {
+		return "", unsupportedError{"kty"}
+	}
+	if crv, ok := k.object["crv"].(string); kind.crv != "" && crv != kind.crv {
+		if !ok {
+			return "", fmt.Errorf("crv must be %s", kind.crv)
+		}
+		return "", unsupportedError{"crv"}
+	}
+	v, has := k.object["alg"]
+	alg, ok := v.(string)
+	switch {
+	case !has || alg == ed25519Alg && kty == "OKP":
+		return kind.algs[0], nil
+	case slices.Contains(kind.algs, alg):
+		return alg, nil
+	case !ok || isSupported(alg):
+		return "", fmt.Errorf("alg must be %s, as its kty says", strings.Join(kind.algs, " or "))
+	}
+	return "", unsupportedError{"alg"}
+}
+
+// isSupported reports whether keys of some kind have this algorithm.
+func isSupported(alg string) bool {
+	for _, kind := range kinds {
+		if slices.Contains(kind.algs, alg) {
+			return true
+		}
+	}
+	return false
 }
 
 // parseKey returns nil for a key that is not for signatures.
@@ -105,24 +176,21 @@ func parseKey(v any) (*jwk, error) {
 	}
 	k := &jwk{object: object}
 	var err error
-	switch object["kty"] {
-	case "oct":
-		k.alg = HS256
+	if k.alg, err = k.algOf(); err != nil {
+		return nil, err
+	}
+	switch k.alg {
+	case HS256:
 		k.public, err = k.secret()
-	case "OKP":
-		k.alg = EdDSA
+	case EdDSA:
 		k.public, err = k.ed25519()
-	case "RSA":
-		k.alg = RS256
-		k.public, err = k.rsa()
+	case ES256:
+		k.public, err = k.p256()
 	default:
-		err = errors.New("kty must be oct, OKP or RSA")
+		k.public, err = k.rsa()
 	}
 	if err != nil {
 		return nil, err
-	}
-	if alg, has := object["alg"]; has && alg != k.alg {
-		return nil, fmt.Errorf("alg must be %s, as its kty says", k.alg)
 	}
 	if kid, has := object["kid"]; has {
 		if k.kid, ok = kid.(string); !ok || !validKid(k.kid) {
@@ -154,9 +222,6 @@ func (k *jwk) secret() (any, error) {
 }
 
 func (k *jwk) ed25519() (any, error) {
-	if k.object["crv"] != "Ed25519" {
-		return nil, errors.New("crv must be Ed25519")
-	}
 	b := k.bytes("x")
 	if len(b) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("x must be base64url of %d bytes", ed25519.PublicKeySize)
@@ -165,6 +230,21 @@ func (k *jwk) ed25519() (any, error) {
 		return nil, errors.New("x is a point for which anybody can sign")
 	}
 	return ed25519.PublicKey(b), nil
+}
+
+// coordinate is the length of x, y and d of a P-256 key, in bytes.
+const coordinate = 32
+
+func (k *jwk) p256() (any, error) {
+	x, y := k.bytes("x"), k.bytes("y")
+	if len(x) != coordinate || len(y) != coordinate {
+		return nil, fmt.Errorf("x and y must be base64url of %d bytes", coordinate)
+	}
+	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, x, y))
+	if err != nil {
+		return nil, errors.New("x and y are not a point of P-256")
+	}
+	return public, nil
 }
 
 func (k *jwk) rsa() (any, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ type Set struct {
 	keys    map[name]*verifyKey
 	source  []*jwk // without the secret
 	private []string
+	skipped []string
 	cache   *tokenCache // nil if no tokens are to be cached
 	secrets bool        // tokens signed with a secret are cached, too
 	now     func() time.Time
@@ -84,6 +86,20 @@ func (s *Set) Names() []string {
 
 // Private returns the names of keys with a private part, which verifiers do not need and should not have.
 func (s *Set) Private() []string { return s.private }
+
+// Skipped describes the keys that are not in use because no verifier supports them.
+func (s *Set) Skipped() []string { return s.skipped }
+
+// Warn logs a warning for each key that is not in use because no verifier supports it, and one for keys with a private
+// part. Call it once for each set.
+func (s *Set) Warn(log *slog.Logger) {
+	for _, key := range s.skipped {
+		log.Warn("a token key is skipped", "key", key)
+	}
+	if len(s.private) > 0 {
+		log.Warn("the token keys include private parts, which a verifier does not need", "keys", s.private)
+	}
+}
 
 // Public returns the public parts of the keys as a JWK Set. It returns an error if one of them is a secret, which has
 // none.
@@ -213,6 +229,9 @@ func decodeStrictly(to []byte, segment string) ([]byte, error) {
 	return to, nil
 }
 
+// types lists the types of tokens, in lower case: JWT, and access tokens of RFC 9068.
+var types = []string{"jwt", "at+jwt", "application/at+jwt"}
+
 // readHeader parses a header with the same rules as the Lua edge.
 func readHeader(text []byte) (name, error) {
 	header, err := strictjson.Object(text)
@@ -226,13 +245,16 @@ func readHeader(text []byte) (name, error) {
 		}
 	}
 	if typ, has := header["typ"]; has {
-		if s, ok := typ.(string); !ok || !strings.EqualFold(s, "jwt") {
-			return name{}, errors.New("typ is not JWT")
+		if s, ok := typ.(string); !ok || !slices.Contains(types, strings.ToLower(s)) {
+			return name{}, errors.New("typ is not JWT or at+jwt")
 		}
 	}
 	alg, ok := header["alg"].(string)
 	if !ok {
 		return name{}, errors.New("alg is not text")
+	}
+	if alg == ed25519Alg {
+		alg = EdDSA
 	}
 	kid := ""
 	if v, has := header["kid"]; has {

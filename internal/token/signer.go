@@ -2,7 +2,9 @@ package token
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -69,7 +71,8 @@ func parseOneOrMore(text []byte) ([]*jwk, error) {
 	if object, err := strictjson.Object(text); err == nil && object["kty"] != nil && object["keys"] == nil {
 		text = []byte(`{"keys":[` + string(bytes.TrimSpace(text)) + `]}`)
 	}
-	return parseKeys(text)
+	keys, _, err := parseKeys(text)
+	return keys, err
 }
 
 // private returns the private key, after checking that it matches the public part.
@@ -88,6 +91,16 @@ func (k *jwk) private() (any, error) {
 		private := ed25519.NewKeyFromSeed(seed)
 		if !public.Equal(private.Public()) {
 			return nil, errors.New("d does not match x")
+		}
+		return private, nil
+	}
+	if public, ok := k.public.(*ecdsa.PublicKey); ok {
+		private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.bytes("d"))
+		if err != nil {
+			return nil, fmt.Errorf("d must be base64url of a number of %d bytes", coordinate)
+		}
+		if !public.Equal(&private.PublicKey) {
+			return nil, errors.New("d does not match x and y")
 		}
 		return private, nil
 	}

@@ -14,9 +14,14 @@ import (
 // The supported algorithms.
 const (
 	HS256 = "HS256" // a secret shared by issuer and verifiers
-	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256; verifiers have the public key
-	EdDSA = "EdDSA" // Ed25519; verifiers have the public key
+	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256; verifiers have the public key, as of all that follow
+	PS256 = "PS256" // RSA with PSS and SHA-256, with a salt of 32 bytes (RFC 7518)
+	ES256 = "ES256" // ECDSA with P-256 and SHA-256
+	EdDSA = "EdDSA" // Ed25519
 )
+
+// ed25519Alg is another name of EdDSA with Ed25519 (RFC 9864), in keys and in tokens.
+const ed25519Alg = "Ed25519"
 
 // MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32

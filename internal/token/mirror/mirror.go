@@ -105,6 +105,7 @@ func (m *Mirror) changed(err error) {
 		return
 	}
 	m.log.Info("token keys reloaded", "keys", m.keys.Set().Names())
+	m.keys.Set().Warn(m.log)
 }
 
 // write replaces the file.

@@ -1,15 +1,20 @@
 package tokentest
 
 import (
+	"bytes"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
+	"crypto/subtle"
 	"crypto/x509"
 	_ "embed"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -73,6 +78,13 @@ func (w *Issuer) good() []Case {
 		{"the second key", HS(Segments(header("HS256", Second), claims), w.Secrets[Second]), "ann"},
 		{"the Ed25519 key", w.Ed(Segments(header("EdDSA", Edward), claims)), "ann"},
 		{"the RSA key", w.RS(Segments(header("RS256", Rivest), claims)), "ann"},
+		{"the RSA key for PS256", w.PS(Segments(header("PS256", Salted), claims)), "ann"},
+		{"the P-256 key", w.ES(Segments(header("ES256", Curved), claims)), "ann"},
+		{"the P-256 key, the larger s", w.other(w.ES(Segments(header("ES256", Curved), claims))), "ann"},
+		{"alg Ed25519", w.Ed(Segments(header("Ed25519", Edward), claims)), "ann"},
+		{"an access token", w.hs(`{"alg":"HS256","typ":"at+jwt"}`, claims), "ann"},
+		{"an access token in capitals", w.hs(`{"alg":"HS256","typ":"AT+JWT"}`, claims), "ann"},
+		{"an access token's whole type", w.hs(`{"alg":"HS256","typ":"application/at+jwt"}`, claims), "ann"},
 		{"no typ", w.hs(`{"alg":"HS256"}`, claims), "ann"},
 		{"typ in small letters, spaces", w.hs(` { "typ" : "jwt" , "alg" : "HS256" } `, claims), "ann"},
 		{"a kid in escapes", HS(Segments(`{"alg":"HS256","kid":"2026\u002d10"}`, claims), w.Secrets[First]), "ann"},
@@ -139,25 +151,49 @@ func (w *Issuer) confused() []Case {
 	claims := claimsOf("ann")
 	pkix := must(x509.MarshalPKIXPublicKey(&w.RSA.PublicKey))
 	edPKIX := must(x509.MarshalPKIXPublicKey(w.Ed25519.Public()))
+	ecPKIX := must(x509.MarshalPKIXPublicKey(w.P256.Public()))
 	pkcs1 := x509.MarshalPKCS1PublicKey(&w.RSA.PublicKey)
 	tokens := map[string]string{
-		"kid of another secret":   HS(Segments(header("HS256", Second), claims), w.Secrets[First]),
-		"kid, signed without":     HS(Segments(header("HS256", First), claims), []byte(w.Secret)),
-		"no kid, signed with one": HS(Segments(plain, claims), w.Secrets[First]),
-		"kid in capitals":         w.Ed(Segments(header("EdDSA", strings.ToUpper(Edward)), claims)),
-		"EdDSA without a kid":     w.Ed(Segments(`{"alg":"EdDSA"}`, claims)),
-		"RS256 without a kid":     w.RS(Segments(`{"alg":"RS256"}`, claims)),
-		"EdDSA, a secret's kid":   w.Ed(Segments(header("EdDSA", First), claims)),
-		"EdDSA, an RSA key's kid": w.Ed(Segments(header("EdDSA", Rivest), claims)),
-		"alg Ed25519":             w.Ed(Segments(header("Ed25519", Edward), claims)),
-		"PS256":                   w.pss(Segments(header("PS256", Rivest), claims)),
-		"PS256 labeled RS256":     w.pss(Segments(header("RS256", Rivest), claims)),
-		"RS512 labeled RS256":     w.rs512(Segments(header("RS256", Rivest), claims)),
-		"RS512":                   w.rs512(Segments(header("RS512", Rivest), claims)),
-		"RS256 that is an HMAC":   HS(Segments(header("RS256", Rivest), claims), []byte(w.Secret)),
-		"EdDSA that is an HMAC":   HS(Segments(header("EdDSA", Edward), claims), []byte(w.Secret)),
-		"HS256 that is RS256":     w.RS(Segments(plain, claims)),
-		"HS256 that is EdDSA":     w.Ed(Segments(plain, claims)),
+		"kid of another secret":      HS(Segments(header("HS256", Second), claims), w.Secrets[First]),
+		"kid, signed without":        HS(Segments(header("HS256", First), claims), []byte(w.Secret)),
+		"no kid, signed with one":    HS(Segments(plain, claims), w.Secrets[First]),
+		"kid in capitals":            w.Ed(Segments(header("EdDSA", strings.ToUpper(Edward)), claims)),
+		"EdDSA without a kid":        w.Ed(Segments(`{"alg":"EdDSA"}`, claims)),
+		"RS256 without a kid":        w.RS(Segments(`{"alg":"RS256"}`, claims)),
+		"EdDSA, a secret's kid":      w.Ed(Segments(header("EdDSA", First), claims)),
+		"EdDSA, an RSA key's kid":    w.Ed(Segments(header("EdDSA", Rivest), claims)),
+		"alg Ed448":                  w.Ed(Segments(header("Ed448", Edward), claims)),
+		"PS256 of the key for RS256": pss(w.RSA, crypto.SHA256, 32, Segments(header("PS256", Rivest), claims)),
+		"PS256 labeled RS256":        pss(w.RSA, crypto.SHA256, 32, Segments(header("RS256", Rivest), claims)),
+		"PS256 without a salt":       pss(w.PSS, crypto.SHA256, 0, Segments(header("PS256", Salted), claims)),
+		"PS256 with a short salt":    pss(w.PSS, crypto.SHA256, 20, Segments(header("PS256", Salted), claims)),
+		"PS256 with a long salt":     pss(w.PSS, crypto.SHA256, 33, Segments(header("PS256", Salted), claims)),
+		"PS256 with the longest salt": pss(w.PSS, crypto.SHA256, rsa.PSSSaltLengthAuto,
+			Segments(header("PS256", Salted), claims)),
+		"PS384 labeled PS256":         pss(w.PSS, crypto.SHA384, 48, Segments(header("PS256", Salted), claims)),
+		"PS384":                       pss(w.PSS, crypto.SHA384, 48, Segments(header("PS384", Salted), claims)),
+		"RS256 of the key for PS256":  rs256(w.PSS, Segments(header("RS256", Salted), claims)),
+		"RS256 labeled PS256":         rs256(w.PSS, Segments(header("PS256", Salted), claims)),
+		"ES256 without a kid":         w.ES(Segments(`{"alg":"ES256"}`, claims)),
+		"ES256, an RSA key's kid":     w.ES(Segments(header("ES256", Rivest), claims)),
+		"ES256, an Ed25519 key's kid": w.ES(Segments(header("ES256", Edward), claims)),
+		"EdDSA, a P-256 key's kid":    w.Ed(Segments(header("EdDSA", Curved), claims)),
+		"ES256 labeled EdDSA":         w.ES(Segments(header("EdDSA", Edward), claims)),
+		"EdDSA labeled ES256":         w.Ed(Segments(header("ES256", Curved), claims)),
+		"ES256 that is an HMAC":       HS(Segments(header("ES256", Curved), claims), []byte(w.Secret)),
+		"ES384":                       w.ES(Segments(header("ES384", Curved), claims)),
+		"ES256K":                      w.ES(Segments(header("ES256K", Curved), claims)),
+		"ES256 of another curve's key": es(must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
+			Segments(header("ES256", Curved), claims)),
+		"ES256 of another key": es(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
+			Segments(header("ES256", Curved), claims)),
+		"ES256 in ASN.1":        w.asn1(Segments(header("ES256", Curved), claims)),
+		"RS512 labeled RS256":   w.rs512(Segments(header("RS256", Rivest), claims)),
+		"RS512":                 w.rs512(Segments(header("RS512", Rivest), claims)),
+		"RS256 that is an HMAC": HS(Segments(header("RS256", Rivest), claims), []byte(w.Secret)),
+		"EdDSA that is an HMAC": HS(Segments(header("EdDSA", Edward), claims), []byte(w.Secret)),
+		"HS256 that is RS256":   w.RS(Segments(plain, claims)),
+		"HS256 that is EdDSA":   w.Ed(Segments(plain, claims)),
 		"JWK of the attacker's": HS(Segments(`{"alg":"HS256","jwk":{"kty":"oct",`+
 			`"k":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE"}}`, claims), []byte(strings.Repeat("a", 32))),
 	}
@@ -166,10 +202,12 @@ func (w *Issuer) confused() []Case {
 		"RSA PKCS 1 PEM": pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: pkcs1}), "modulus": w.RSA.N.Bytes(),
 		"modulus in base64url": []byte(B64.EncodeToString(w.RSA.N.Bytes())),
 		"Ed25519 PEM":          pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: edPKIX}), "Ed25519 DER": edPKIX,
-		"Ed25519 bytes":    w.Ed25519.Public().(ed25519.PublicKey),
+		"Ed25519 bytes": w.Ed25519.Public().(ed25519.PublicKey),
+		"P-256 PEM":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: ecPKIX}), "P-256 DER": ecPKIX,
+		"P-256 point":      must(w.P256.PublicKey.Bytes()),
 		"the file of keys": w.Keys, "nothing": nil, "zeros": make([]byte, 32),
 	} {
-		for _, kid := range []string{Rivest, Edward, First} {
+		for _, kid := range []string{Rivest, Edward, Curved, First} {
 			tokens["secret: "+name+", kid "+kid] = HS(Segments(header("HS256", kid), claims), secret)
 		}
 		tokens["secret: "+name] = HS(Segments(plain, claims), secret)
@@ -177,10 +215,60 @@ func (w *Issuer) confused() []Case {
 	return refused(tokens)
 }
 
-func (w *Issuer) pss(text string) string {
+// pss signs a text with a salt of this length; 0 is none.
+func pss(key *rsa.PrivateKey, hash crypto.Hash, salt int, text string) string {
+	h := hash.New()
+	h.Write([]byte(text))
+	if salt == 0 { // which means another length to crypto/rsa
+		return text + "." + B64.EncodeToString(unsalted(key, h.Sum(nil)))
+	}
+	signature := must(rsa.SignPSS(rand.Reader, key, hash, h.Sum(nil), &rsa.PSSOptions{SaltLength: salt}))
+	return text + "." + B64.EncodeToString(signature)
+}
+
+// unsalted is RSASSA-PSS with SHA-256 and an empty salt (RFC 8017, 9.1.1).
+func unsalted(key *rsa.PrivateKey, digest []byte) []byte {
+	size := key.Size()
+	h := sha256.Sum256(append(make([]byte, 8), digest...))
+	db := make([]byte, size-sha256.Size-1)
+	db[len(db)-1] = 1
+	for i := 0; i*sha256.Size < len(db); i++ {
+		mask := sha256.Sum256(binary.BigEndian.AppendUint32(h[:], uint32(i)))
+		subtle.XORBytes(db[i*sha256.Size:], db[i*sha256.Size:], mask[:])
+	}
+	db[0] &= 0x7f
+	m := new(big.Int).SetBytes(slices.Concat(db, h[:], []byte{0xbc}))
+	return m.Exp(m, key.D, key.N).FillBytes(make([]byte, size))
+}
+
+func rs256(key *rsa.PrivateKey, text string) string {
 	digest := sha256.Sum256([]byte(text))
-	options := &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}
-	return text + "." + B64.EncodeToString(must(rsa.SignPSS(rand.Reader, w.RSA, crypto.SHA256, digest[:], options)))
+	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, digest[:])))
+}
+
+// es signs a text with a key of any curve; of longer numbers it keeps the last 32 bytes.
+func es(key *ecdsa.PrivateKey, text string) string {
+	digest := sha256.Sum256([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
+	if err != nil {
+		panic(err)
+	}
+	low := new(big.Int).Lsh(big.NewInt(1), 256)
+	return text + "." + B64.EncodeToString(pair(r.Mod(r, low), s.Mod(s, low)))
+}
+
+func (w *Issuer) asn1(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	return text + "." + B64.EncodeToString(must(ecdsa.SignASN1(rand.Reader, w.P256, digest[:])))
+}
+
+// other returns a token of the P-256 key with the other of the two values of s, which are equally valid.
+func (w *Issuer) other(raw string) string {
+	at := strings.LastIndexByte(raw, '.') + 1
+	signature := must(B64.DecodeString(raw[at:]))
+	s := new(big.Int).SetBytes(signature[32:])
+	s.Sub(elliptic.P256().Params().N, s).FillBytes(signature[32:])
+	return raw[:at] + B64.EncodeToString(signature)
 }
 
 func (w *Issuer) rs512(text string) string {
@@ -290,7 +378,9 @@ func looseEnd(text string) string {
 func (w *Issuer) signatures() []Case {
 	claims := claimsOf("ann")
 	ed, rs := w.Ed(Segments(header("EdDSA", Edward), claims)), w.RS(Segments(header("RS256", Rivest), claims))
+	ps, es := w.PS(Segments(header("PS256", Salted), claims)), w.ES(Segments(header("ES256", Curved), claims))
 	hs := w.hs(plain, claims)
+	order, field := elliptic.P256().Params().N, elliptic.P256().Params().P
 	with := func(raw string, change func([]byte) []byte) string {
 		at := strings.LastIndexByte(raw, '.') + 1
 		return raw[:at] + B64.EncodeToString(change(must(B64.DecodeString(raw[at:]))))
@@ -315,12 +405,29 @@ func (w *Issuer) signatures() []Case {
 		"RS256, the number one":   with(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
 		"RS256, N more": with(rs,
 			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() }),
-		"RS256, N itself":         with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
+		"RS256, N itself":              with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
+		"ES256 of other claims":        Segments(header("ES256", Curved), claimsOf("eve")) + es[strings.LastIndexByte(es, '.'):],
+		"PS256 of other claims":        Segments(header("PS256", Salted), claimsOf("eve")) + ps[strings.LastIndexByte(ps, '.'):],
+		"ES256 with r = 0":             with(es, func(b []byte) []byte { return append(make([]byte, 32), b[32:]...) }),
+		"ES256 with s = 0":             with(es, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
+		"ES256 with r = s = 1":         with(es, func([]byte) []byte { return pair(big.NewInt(1), big.NewInt(1)) }),
+		"ES256 with r = the order":     with(es, func(b []byte) []byte { return append(order.Bytes(), b[32:]...) }),
+		"ES256 with s = the order":     with(es, func(b []byte) []byte { return append(b[:32], order.Bytes()...) }),
+		"ES256 with both of the order": with(es, func([]byte) []byte { return pair(order, order) }),
+		"ES256 with r = p":             with(es, func(b []byte) []byte { return append(field.Bytes(), b[32:]...) }),
+		"ES256 with r and s swapped":   with(es, func(b []byte) []byte { return slices.Concat(b[32:], b[:32]) }),
+		"ES256 of ones":                with(es, func(b []byte) []byte { return bytes.Repeat([]byte{0xff}, len(b)) }),
+		"ES256 of half the length":     with(es, func(b []byte) []byte { return b[:32] }),
+		"PS256, the number one":        with(ps, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
+		"PS256, N more": with(ps,
+			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.PSS.N).Bytes() }),
+		"ES256, no signature":     Segments(header("ES256", Curved), claims) + ".",
+		"PS256, no signature":     Segments(header("PS256", Salted), claims) + ".",
 		"EdDSA, no signature":     Segments(header("EdDSA", Edward), claims) + ".",
 		"RS256, no signature":     Segments(header("RS256", Rivest), claims) + ".",
 		"EdDSA, another signer's": HS(Segments(header("EdDSA", Edward), claims), w.Secrets[First]),
 	}
-	for name, raw := range map[string]string{"HS256": hs, "EdDSA": ed, "RS256": rs} {
+	for name, raw := range map[string]string{"HS256": hs, "EdDSA": ed, "RS256": rs, "PS256": ps, "ES256": es} {
 		for what, change := range changes {
 			tokens[name+" "+what] = with(raw, change)
 		}

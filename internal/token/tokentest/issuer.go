@@ -4,7 +4,9 @@ package tokentest
 
 import (
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
@@ -26,15 +28,19 @@ const (
 	Second = "2026-11"
 	Edward = "ed 1"
 	Rivest = "rs/1"
+	Salted = "ps~1"
+	Curved = "ec:1"
 )
 
-// Issuer has a secret without a kid, two secrets with one, an Ed25519 key and an RSA key.
+// Issuer has a secret without a kid, two secrets with one, an Ed25519 key, a P-256 key, and RSA keys for RS256 and PS256.
 type Issuer struct {
 	Secret  string
 	Keys    []byte // JWK Set for verifiers: everything but the secret
 	Secrets map[string][]byte
 	Ed25519 ed25519.PrivateKey
-	RSA     *rsa.PrivateKey
+	P256    *ecdsa.PrivateKey
+	RSA     *rsa.PrivateKey // for RS256
+	PSS     *rsa.PrivateKey // for PS256
 }
 
 // New returns the same Issuer for all tests of a process, because generating RSA keys takes long.
@@ -44,24 +50,30 @@ var New = sync.OnceValue(func() *Issuer {
 	for _, kid := range []string{First, Second} {
 		text := must(token.Generate(token.HS256, kid))
 		jwk := member(text)
-		w.Secrets[kid] = bytes(jwk, "k")
+		w.Secrets[kid] = bytesOf(jwk, "k")
 		keys = append(keys, jwk)
 	}
-	eddsa, rs := must(token.Generate(token.EdDSA, Edward)), must(token.Generate(token.RS256, Rivest))
-	w.Ed25519 = ed25519.NewKeyFromSeed(bytes(member(eddsa), "d"))
-	jwk := member(rs)
-	w.RSA = &rsa.PrivateKey{
-		PublicKey: rsa.PublicKey{N: new(big.Int).SetBytes(bytes(jwk, "n")), E: 65537},
-		D:         new(big.Int).SetBytes(bytes(jwk, "d")),
-		Primes:    []*big.Int{new(big.Int).SetBytes(bytes(jwk, "p")), new(big.Int).SetBytes(bytes(jwk, "q"))},
-	}
-	w.RSA.Precompute()
-	for _, v := range members(must(token.Public(eddsa, rs))) {
+	eddsa, es := must(token.Generate(token.EdDSA, Edward)), must(token.Generate(token.ES256, Curved))
+	rs, ps := must(token.Generate(token.RS256, Rivest)), must(token.Generate(token.PS256, Salted))
+	w.Ed25519 = ed25519.NewKeyFromSeed(bytesOf(member(eddsa), "d"))
+	w.P256 = must(ecdsa.ParseRawPrivateKey(elliptic.P256(), bytesOf(member(es), "d")))
+	w.RSA, w.PSS = rsaKey(member(rs)), rsaKey(member(ps))
+	for _, v := range members(must(token.Public(eddsa, es, rs, ps))) {
 		keys = append(keys, v)
 	}
 	w.Keys = must(json.Marshal(map[string]any{"keys": keys}))
 	return w
 })
+
+func rsaKey(jwk map[string]any) *rsa.PrivateKey {
+	key := &rsa.PrivateKey{
+		PublicKey: rsa.PublicKey{N: new(big.Int).SetBytes(bytesOf(jwk, "n")), E: 65537},
+		D:         new(big.Int).SetBytes(bytesOf(jwk, "d")),
+		Primes:    []*big.Int{new(big.Int).SetBytes(bytesOf(jwk, "p")), new(big.Int).SetBytes(bytesOf(jwk, "q"))},
+	}
+	key.Precompute()
+	return key
+}
 
 // File writes the keys to a temporary file.
 func (w *Issuer) File(t testing.TB) string {
@@ -99,11 +111,36 @@ func (w *Issuer) RS(text string) string {
 	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, w.RSA, crypto.SHA256, digest[:])))
 }
 
+// PS signs a text with the RSA key for PS256.
+func (w *Issuer) PS(text string) string { return pss(w.PSS, crypto.SHA256, sha256.Size, text) }
+
+// ES signs a text with the P-256 key.
+func (w *Issuer) ES(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	r, s, err := ecdsa.Sign(rand.Reader, w.P256, digest[:])
+	if err != nil {
+		panic(err)
+	}
+	return text + "." + B64.EncodeToString(pair(r, s))
+}
+
+// pair encodes the signature of a P-256 key.
+func pair(r, s *big.Int) []byte {
+	signature := make([]byte, 64)
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return signature
+}
+
 // Sign signs a text with the key for alg and kid. Without such a key it uses the secret.
 func (w *Issuer) Sign(alg, kid, text string) string {
 	switch {
-	case alg == token.EdDSA:
+	case alg == token.EdDSA, alg == "Ed25519":
 		return w.Ed(text)
+	case alg == token.ES256:
+		return w.ES(text)
+	case alg == token.PS256:
+		return w.PS(text)
 	case alg == token.RS256:
 		return w.RS(text)
 	case w.Secrets[kid] != nil:
@@ -122,7 +159,7 @@ func members(set []byte) []map[string]any {
 	return s.Keys
 }
 
-func bytes(jwk map[string]any, name string) []byte {
+func bytesOf(jwk map[string]any, name string) []byte {
 	return must(B64.DecodeString(jwk[name].(string)))
 }
 

@@ -17,6 +17,9 @@ local SPACE, BEARER = 32, 6 -- the letters of "Bearer"
 -- Members of a header that would change how a token is read, or that bring a key.
 local REFUSED = { "crit", "b64", "zip", "enc", "jwk", "jku", "x5c", "x5u" }
 
+-- Types of tokens, in lower case: JWT, and access tokens of RFC 9068.
+local TYPES = { jwt = true, ["at+jwt"] = true, ["application/at+jwt"] = true }
+
 -- The keys that the first segments of good tokens have named, by the segment as it was sent. Issuers use a handful of
 -- them.
 local MAX_HEADERS = 64
@@ -46,6 +49,9 @@ function _M.init(secret, path)
     if not list then
       error(err, 0)
     end
+    for _, key in ipairs(err) do
+      ngx.log(ngx.WARN, path, ": ", key, ", so it is skipped")
+    end
     for _, key in ipairs(list) do
       if key.private then
         ngx.log(ngx.WARN, path, ": key ", key.position, " has a private part, which no edge needs")
@@ -73,7 +79,7 @@ local function key_for(segment)
     end
   end
   local alg, kid, typ = header.alg, header.kid, header.typ
-  if typ ~= nil and (type(typ) ~= "string" or lower(typ) ~= "jwt") then
+  if typ ~= nil and not (type(typ) == "string" and TYPES[lower(typ)]) then
     return nil, "typ"
   end
   if kid ~= nil and not keys.valid_kid(kid) then

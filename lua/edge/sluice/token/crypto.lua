@@ -23,6 +23,7 @@ void sluice_EVP_MD_CTX_free(void *ctx) __asm__("EVP_MD_CTX_free");
 int sluice_EVP_MD_CTX_reset(void *ctx) __asm__("EVP_MD_CTX_reset");
 int sluice_EVP_DigestVerifyInit(void *ctx, void **pctx, const void *md, void *engine, void *key)
   __asm__("EVP_DigestVerifyInit");
+int sluice_RSA_pkey_ctx_ctrl(void *ctx, int operation, int command, int p1, void *p2) __asm__("RSA_pkey_ctx_ctrl");
 int sluice_EVP_DigestVerify(void *ctx, const char *signature, size_t length, const char *text, size_t n)
   __asm__("EVP_DigestVerify");
 void sluice_ERR_clear_error(void) __asm__("ERR_clear_error");

@@ -68,20 +68,25 @@ local function is_odd(n)
   return (byte(n, #n) or 0) % 2 == 1
 end
 
-local KINDS = {}
+-- The algorithms for each kty, and the crv. The first one is that of a key without alg.
+local KINDS = {
+  oct = { algs = { "HS256" } },
+  OKP = { crv = "Ed25519", algs = { "EdDSA", "Ed25519" } },
+  EC = { crv = "P-256", algs = { "ES256" } },
+  RSA = { algs = { "RS256", "PS256" } },
+}
 
-function KINDS.oct(key)
+local READ = {}
+
+function READ.HS256(key)
   local secret = bytes_of(key.k)
   if #secret < MIN_SECRET or #secret > MAX_SECRET then
     return nil, format("k must be base64url of %d to %d bytes", MIN_SECRET, MAX_SECRET)
   end
-  return { alg = "HS256", hmac = hmac.new(secret) }
+  return { hmac = hmac.new(secret) }
 end
 
-function KINDS.OKP(key)
-  if key.crv ~= "Ed25519" then
-    return nil, "crv must be Ed25519"
-  end
+function READ.EdDSA(key)
   local x = bytes_of(key.x)
   if #x ~= 32 then
     return nil, "x must be base64url of 32 bytes"
@@ -89,12 +94,22 @@ function KINDS.OKP(key)
   if SMALL_ORDER[sub(x, 1, 31) .. string.char(byte(x, 32) % 128)] then
     return nil, "x is a point for which anybody can sign"
   end
-  local made = public.ed25519(x) or error("libcrypto has no Ed25519", 0)
-  made.alg, made.private = "EdDSA", key.d ~= nil
+  return public.ed25519(x) or error("libcrypto has no Ed25519", 0)
+end
+
+function READ.ES256(key)
+  local x, y = bytes_of(key.x), bytes_of(key.y)
+  if #x ~= 32 or #y ~= 32 then
+    return nil, "x and y must be base64url of 32 bytes"
+  end
+  local made = public.p256(x, y)
+  if not made then
+    return nil, "x and y are not a point of P-256"
+  end
   return made
 end
 
-function KINDS.RSA(key)
+local function read_rsa(key, is_pss)
   local n, bits = number_of(key.n)
   if bits < MIN_RSA or bits > MAX_RSA or not is_odd(n) then
     return nil, format("n must be base64url of an odd number of %d to %d bits", MIN_RSA, MAX_RSA)
@@ -106,12 +121,45 @@ function KINDS.RSA(key)
   if value < MIN_E or value > MAX_E or not is_odd(e) then
     return nil, format("e must be base64url of an odd number from %d to %d", MIN_E, MAX_E)
   end
-  local made = public.rsa(n, e) or error("libcrypto has no RSA", 0)
-  made.alg, made.private = "RS256", key.d ~= nil
-  return made
+  return public.rsa(n, e, is_pss) or error("libcrypto has no RSA", 0)
 end
 
--- parse_key(key) -> key; false when it is not for signatures; or nil, err
+function READ.RS256(key)
+  return read_rsa(key, false)
+end
+
+function READ.PS256(key)
+  return read_rsa(key, true)
+end
+
+-- alg_of(key) -> the algorithm of a key; or nil, err; or nil, nil, the name of a member whose value is not supported
+local function alg_of(key)
+  if type(key.kty) ~= "string" then
+    return nil, "kty must be EC, OKP, RSA or oct"
+  end
+  local kind = KINDS[key.kty]
+  if not kind then
+    return nil, nil, "kty"
+  end
+  if kind.crv and key.crv ~= kind.crv then
+    if type(key.crv) ~= "string" then
+      return nil, "crv must be " .. kind.crv
+    end
+    return nil, nil, "crv"
+  end
+  local alg = key.alg
+  if alg == nil or alg == "Ed25519" and key.kty == "OKP" then
+    return kind.algs[1]
+  elseif has(kind.algs, alg) then
+    return alg
+  elseif type(alg) ~= "string" or READ[alg] or alg == "Ed25519" then
+    return nil, format("alg must be %s, as its kty says", table.concat(kind.algs, " or "))
+  end
+  return nil, nil, "alg"
+end
+
+-- parse_key(key) -> key; false when it is not for signatures; or nil, err; or nil, nil, the name of a member whose
+-- value is not supported
 local function parse_key(key)
   if type(key) ~= "table" or key == json.null or is_list(key) then
     return nil, "not an object"
@@ -130,17 +178,16 @@ local function parse_key(key)
       return false
     end
   end
-  local kind = type(key.kty) == "string" and KINDS[key.kty]
-  if not kind then
-    return nil, "kty must be oct, OKP or RSA"
+  local alg, err, unsupported = alg_of(key)
+  if not alg then
+    return nil, err, unsupported
   end
-  local made, err = kind(key)
+  local made
+  made, err = READ[alg](key)
   if not made then
     return nil, err
   end
-  if key.alg ~= nil and key.alg ~= made.alg then
-    return nil, format("alg must be %s, as its kty says", made.alg)
-  end
+  made.alg, made.private = alg, alg ~= "HS256" and key.d ~= nil
   if key.kid ~= nil and not _M.valid_kid(key.kid) then
     return nil, format("kid must be text of 1 to %d bytes without control characters", MAX_KID)
   end
@@ -148,7 +195,8 @@ local function parse_key(key)
   return made
 end
 
--- parse(text) -> list of keys; or nil, err. The error quotes nothing of the text.
+-- parse(text) -> list of keys, and of descriptions of the keys that are skipped because their kind is not supported; or
+-- nil, err. The error quotes nothing of the text.
 function _M.parse(text)
   if #text > MAX_FILE then
     return nil, "longer than " .. MAX_FILE .. " bytes"
@@ -163,13 +211,16 @@ function _M.parse(text)
   if #set.keys > MAX_KEYS then
     return nil, "more than " .. MAX_KEYS .. " keys"
   end
-  local keys, kids, count = {}, {}, {}
+  local keys, skipped, kids, count = {}, {}, {}, {}
   for i, object in ipairs(set.keys) do
-    local key, err = parse_key(object)
-    if key == nil then
+    local key, err, unsupported = parse_key(object)
+    if err then
       return nil, format("key %d: %s", i, err)
     end
-    if key then
+    if unsupported then
+      local kid = _M.valid_kid(object.kid) and ' (kid "' .. object.kid .. '")' or ""
+      skipped[#skipped + 1] = format("key %d%s: its %s is not supported", i, kid, unsupported)
+    elseif key then
       if key.kid ~= "" and kids[key.kid] then
         return nil, format("key %d: its kid is used twice", i)
       end
@@ -185,13 +236,14 @@ function _M.parse(text)
   if #keys == 0 then
     return nil, "no key for signatures"
   end
-  return keys
+  return keys, skipped
 end
 
 -- set(secret, keys) -> a table of keys by alg and kid; or nil, err. secret: the HS256 key without a kid, or nil or ""
 -- for none. keys: of parse, or nil
 function _M.set(secret, keys)
-  local by = { HS256 = {}, RS256 = {}, EdDSA = {} }
+  local by = { HS256 = {}, RS256 = {}, PS256 = {}, ES256 = {}, EdDSA = {} }
+  by.Ed25519 = by.EdDSA -- another name (RFC 9864)
   for _, key in ipairs(keys or {}) do
     by[key.alg][key.kid] = key
   end
@@ -224,18 +276,17 @@ function _M.text(path)
   return text or ""
 end
 
--- read(path) -> list of keys; or nil, err, which names the file
+-- read(path) -> list of keys, list of descriptions of those that are skipped; or nil, err, which names the file
 function _M.read(path)
   local text, err = _M.text(path)
   if not text then
     return nil, err
   end
-  local keys
-  keys, err = _M.parse(text)
+  local keys, skipped = _M.parse(text)
   if not keys then
-    return nil, path .. ": " .. err
+    return nil, path .. ": " .. skipped
   end
-  return keys
+  return keys, skipped
 end
 
 return _M
