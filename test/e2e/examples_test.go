@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -223,5 +224,41 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	})
 	if n := strings.Count(receiver.output(), "ping "+delivery[1]); n != 1 {
 		t.Errorf("it took the webhook %d times, want once\n%s", n, receiver.output())
+	}
+}
+
+// The tokens and callbacks that the plugin for WooCommerce signs are accepted.
+func TestWooCommercePluginSigns(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("php"); err != nil {
+		t.Log("php is not here, so the plugin was not run")
+		return
+	}
+	s := startStack(t, shape{backends: 1, workers: 1})
+	s.createSale("shoe", 1)
+	plugin := func(call string, args ...string) string {
+		t.Helper()
+		code := "require $argv[1]; echo " + call + ";"
+		file := filepath.Join(root, "docs/examples/woocommerce.php")
+		out, err := exec.CommandContext(t.Context(), "php", append([]string{"-r", code, "--", file}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	token := plugin("sluice_token('42', $argv[2], time())", tokenSecret)
+	bought := do(t, "POST", s.base+"/v1/sales/shoe/orders", token, "")
+	if bought.Status != 202 {
+		t.Fatalf("a purchase with the plugin's token: %d %s", bought.Status, bought.Body)
+	}
+	do(t, "GET", s.base+"/v1/orders/"+bought.OrderID+"?wait=20s", token, "")
+	body := `{"type":"payment.succeeded","data":{"order_id":"` + bought.OrderID +
+		`","amount":1999,"currency":"EUR","reference":"wc-7"}}`
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	signature := plugin("sluice_signature('wc-7', (int) $argv[2], $argv[3], $argv[4])", now, body, paymentSecret)
+	paid := do(t, "POST", s.base+"/v1/payments", "", body, "Content-Type", "application/json",
+		"Webhook-Id", "wc-7", "Webhook-Timestamp", now, "Webhook-Signature", signature)
+	if paid.Status != 200 || !strings.Contains(string(paid.Body), `"paid"`) {
+		t.Errorf("a callback with the plugin's signature: %d %s", paid.Status, paid.Body)
 	}
 }
