@@ -28,7 +28,7 @@ directory or --root has nginx/ and lua/, it uses those files in place, so that a
 edge reload" take effect; otherwise it uses the built-in ones.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
-  sluice edge reload                                      take a changed policy, lose no connection`,
+  sluice edge reload                                      take a changed policy`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
@@ -79,6 +79,12 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 		Use: "reload",
 		Short: "Reload the policy, the token keys and the configuration of the running edge; invalid ones are rejected " +
 			"and the current ones stay",
+		Long: `Reload the policy, the token keys and the configuration of the running edge. Invalid ones are rejected,
+and the current ones stay.
+
+Requests in progress are completed, for at most 15 seconds. Client connections end: for a tenth of a
+second the old workers answer HTTP/1.x requests with "Connection: close", then they close the idle
+connections. A client that sends at that moment sees a reset and must repeat its request.`,
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -5,6 +5,7 @@
 local access = require "sluice.access"
 local count = require "sluice.count"
 local follow = require "sluice.token.follow"
+local handover = require "sluice.handover"
 local policy = require "sluice.policy"
 local random = require "sluice.random"
 local refusal_cache = require "sluice.refusal_cache"
@@ -45,9 +46,11 @@ function _M.init()
   refusal_cache.init(ngx.shared.sluice_sales, p.repeats)
   status.init(p)
   request_id.init(random.bytes(28))
+  handover.init(ngx.shared.sluice_counters)
 end
 
 function _M.init_worker()
+  handover.start(ngx.shared.sluice_counters, function() _M.judge = handover.closing(_M.judge) end)
   -- Each worker draws its own random numbers for the jitter of Retry-After.
   request_id.init_worker(ngx.worker.pid(), math.floor(ngx.now()))
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)

@@ -1,0 +1,55 @@
+-- Hands clients over when a reload has started new workers. A tenth of a second later the old workers close their
+-- connections (worker_shutdown_timeout is for requests in progress), also those on which a client sends at that moment:
+-- the client sees a reset. In this time an old worker announces in each response that the connection ends, and the
+-- client opens another one.
+
+local ngx = ngx
+local byte = string.byte
+local pcall = pcall
+
+local EVERY = 0.02 -- s
+local COUNT, NEWEST = "generations", "generation" -- entries of the shared dict
+
+local ONE = 49 -- in HTTP/1.x
+
+local generation
+
+local _M = {}
+
+-- init(dict): call it in init_by_lua. dict: a shared dict that survives a reload
+function _M.init(dict)
+  generation = dict:incr(COUNT, 1, 0)
+end
+
+-- announce(): nginx adds its own "Connection: keep-alive"; with both, a client closes the connection (RFC 9112, section
+-- 9.6). HTTP/2 has no such header.
+local function announce()
+  local line = ngx.var.request
+  if line and byte(line, -3) == ONE then
+    ngx.header["Connection"] = "close"
+  end
+end
+
+-- closing(judge) -> judge (see rewrite.lua) for a worker that was replaced. ngx_lua does not promise that a header can
+-- be set here: an error changes nothing.
+function _M.closing(judge)
+  return function()
+    pcall(announce)
+    return judge()
+  end
+end
+
+-- start(dict, replaced): call it in init_worker_by_lua. replaced() is called once, when there are workers of a later
+-- configuration.
+function _M.start(dict, replaced)
+  local mine, done = generation, false
+  dict:set(NEWEST, mine)
+  ngx.timer.every(EVERY, function()
+    if not done and (dict:get(NEWEST) or mine) > mine then
+      done = true
+      replaced()
+    end
+  end)
+end
+
+return _M

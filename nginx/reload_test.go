@@ -1,0 +1,141 @@
+package nginx
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// busyClient sends one request after the other, on one connection for as long as it lasts, until ctx is done.
+type busyClient struct {
+	address   string
+	request   string
+	announced atomic.Int64 // connections that ended after a response with Connection: close
+	reset     atomic.Int64 // connections that ended in another way
+	odd       atomic.Int64 // responses with another status
+}
+
+func (c *busyClient) run(ctx context.Context, status int) {
+	for ctx.Err() == nil {
+		conn, err := net.Dial("tcp", c.address)
+		if err != nil {
+			c.reset.Add(1)
+			continue
+		}
+		reader := bufio.NewReader(conn)
+		for ctx.Err() == nil {
+			var response *http.Response
+			_, err := io.WriteString(conn, c.request)
+			if err == nil {
+				response, err = http.ReadResponse(reader, nil)
+			}
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+			}
+			if err != nil {
+				c.reset.Add(1)
+				break
+			}
+			if response.StatusCode != status {
+				c.odd.Add(1)
+			}
+			if response.Close {
+				c.announced.Add(1)
+				break
+			}
+		}
+		_ = conn.Close()
+	}
+}
+
+// In a reload the old workers announce the end of busy connections: no client sees a reset. nginx gives them a tenth of
+// a second, so on a busy machine several reloads may be necessary until one is in time.
+func TestReloadAnnouncesTheEndOfBusyConnections(t *testing.T) {
+	floors(t, reloadAnnouncesTheEndOfBusyConnections)
+}
+
+func reloadAnnouncesTheEndOfBusyConnections(t *testing.T, f *floor) {
+	e := startEdge(
+		t, `return { rules = { { name = "never", key = "ip", rate = "1r/h", match = { path = "/never" } } } }`, f.on(t),
+	)
+	e.do("GET", "/never")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var clients []*busyClient
+	for range 4 {
+		for path, status := range map[string]int{"/v1/sales": 200, "/never": 429} {
+			c := &busyClient{address: e.cfg.Listen, request: "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"}
+			clients = append(clients, c)
+			running.Go(func() { c.run(ctx, status) })
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		resets, ends := int64(0), make([]int64, len(clients))
+		for i, c := range clients {
+			ends[i] = c.announced.Load() + c.reset.Load()
+			resets -= c.reset.Load()
+		}
+		if err := e.cfg.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, 30*time.Second, "every connection of before the reload has ended", func() bool {
+			for i, c := range clients {
+				if c.announced.Load()+c.reset.Load() == ends[i] {
+					return false
+				}
+			}
+			return true
+		})
+		for _, c := range clients {
+			resets += c.reset.Load()
+		}
+		if resets == 0 {
+			break
+		} else if attempt == 20 {
+			t.Fatalf("in each of %d reloads a client saw a reset, %d in the last one", attempt, resets)
+		}
+	}
+	for _, c := range clients {
+		if n := c.odd.Load(); n > 0 {
+			t.Errorf("%q: %d responses with another status", c.request, n)
+		}
+	}
+}
+
+// A worker announces the end of its connections only when there are workers of a later configuration.
+func TestWorkerIsReplacedByALaterConfiguration(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local handover, test = require "sluice.handover", ngx.shared.test
+		handover.init(test)
+		local calls = 0
+		handover.start(test, function() calls = calls + 1 end)
+		local mine = test:get("generation")
+		ngx.sleep(0.1)
+		local out = { calls }
+		test:set("generation", mine - 1)
+		ngx.sleep(0.1)
+		out[2] = calls
+		test:set("generation", mine + 1)
+		for _ = 1, 500 do
+			if calls > 0 then break end
+			ngx.sleep(0.01)
+		end
+		out[3] = calls
+		ngx.sleep(0.1)
+		out[4] = calls
+		return table.concat(out, " ")
+	`)
+	if want := "0 0 1 1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
