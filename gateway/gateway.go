@@ -248,6 +248,7 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 		}
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
 		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		ctx.SetConnectionClose()
 		return false
 	}
 	return true

@@ -229,8 +229,13 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 		},
 		{name: "between edge and backend, in other spellings", raw: request("GET", "/.SLUICE/sales/1/holders") + request("GET", "/.sluice/sales") + request("HEAD", "/.sluice/bad-request") +
 			request("POST", "/.sluice/sales/1/holders", "Content-Length: 2") + "{}" + request("GET", "/.sluice/x?y", last), methods: []string{"GET", "GET", "HEAD"}, codes: "404 404 404 404 404"},
-		{name: "TRACE", raw: request("TRACE", "/", last), codes: "405"},
-		{name: "CONNECT", raw: request("CONNECT", "/", last), codes: "405"},
+		{name: "TRACE", raw: request("TRACE", "/") + request("GET", "/next"), codes: "405"},
+		{name: "TRACE of a hidden path", raw: request("TRACE", "/admin") + request("GET", "/next"), codes: "405"},
+		{
+			name: "TRACE with a body", raw: request("TRACE", "/", "Content-Length: 3") + "abc" + request("GET", "/next"),
+			codes: "405",
+		},
+		{name: "CONNECT", raw: request("CONNECT", "/") + request("GET", "/next"), codes: "405"},
 		{name: "other methods", raw: request(
 			"OPTIONS", "/v1/sales", c.next(), "Origin: http://a", "Access-Control-Request-Method: POST",
 			"Access-Control-Request-Headers: authorization",

@@ -46,6 +46,9 @@ var malformed = []struct {
 	{"CL: a fraction", post("Content-Length: 3.0") + "abc", 400},
 	{"CL: empty", post("Content-Length:"), 400},
 	{"CL: beyond 64 bits", post("Content-Length: 18446744073709551619") + "abc", 400},
+	{"CL: 19 digits", post("Content-Length: 0000000000000000003") + "abc", 400},
+	{"CL: 22 digits", post("Content-Length: 0000000000000000000003") + "abc", 400},
+	{"CL: 100 digits", post("Content-Length: "+strings.Repeat("0", 99)+"3") + "abc", 400},
 	{"CL: a space before the colon", post("Content-Length : 3") + "abc", 400},
 	{"bare LF everywhere", "GET / HTTP/1.1\nHost: x\n\n", 400},
 	{"bare LF everywhere, a blank line after", "GET / HTTP/1.1\nHost: x\n\n\r\n", 400},
@@ -174,7 +177,7 @@ func TestEdgesRejectAmbiguousRequests(t *testing.T) {
 	for _, c := range malformed {
 		compare(t, both, exchange{name: c.name, raw: c.raw + smuggled, codes: fmt.Sprint(c.code)})
 	}
-	for _, c := range malformed[:60] {
+	for _, c := range malformed[:63] {
 		compare(
 			t,
 			both,
@@ -200,6 +203,10 @@ func TestEdgesAcceptRequestsAtTheLimits(t *testing.T) {
 			raw:  getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8192-5) + "\r\n\r\n", codes: "200",
 		},
 		{name: "a head of 16384 bytes", raw: headOf(16384), codes: "200"},
+		{
+			name: "a length of 18 digits", raw: post("Connection: close", "Content-Length: 000000000000000003") + "abc",
+			codes: "202",
+		},
 		{name: "100 lines", raw: getHead + "Connection: close\r\n" + strings.Repeat("A: b\r\n", 98) + "\r\n", codes: "200"},
 		{
 			name: "a body of 16384 bytes", raw: post("Connection: close", "Content-Length: 16384") + strings.Repeat("a", 16384),
@@ -233,6 +240,13 @@ func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 			"3\r\nabcXX0\r\n\r\n",
 			"0\r\nContent-Length: 9\r\n\r\n",
 			"0\r\nA: b\nC: d\r\n\r\n",
+			"3 ;a=b\r\nabc\r\n0\r\n\r\n",
+			strings.Repeat("0", 40) + "3\r\nabc\r\n0\r\n\r\n",
+			"3\r\nabc\r\n0\r\nXX\r\n\r\n",
+			"3\r\nabc\r\n0\r\n\x00\x01garbage",
+			"3\r\nabc\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"3\r\nabc\r\n0\r\nHost: y\r\n\r\n",
+			"3\r\nabc\r\n0\r\nAuthorization: y\r\n\r\n",
 			"0\n\n",
 			"0\r\n",
 		} {

@@ -21,6 +21,8 @@ local ipairs, pairs, setmetatable, type = ipairs, pairs, setmetatable, type
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
 local MAX_LINES = 100
 
+local MAX_LENGTH = 18 -- digits of a Content-Length; nginx reads any number of zeroes
+
 local BRACKET = byte("[")
 
 -- A head that needs no closer look: each line ends in CRLF and is "name: value"; a name consists of the letters of RFC
@@ -49,7 +51,7 @@ end
 -- Headers of a connection in HTTP/1. In HTTP/2 they make a request malformed (RFC 9113, section 8.2.2).
 local CONNECTION = { "transfer-encoding", "connection", "keep-alive", "proxy-connection", "upgrade" }
 
-local _M = { PASSED = PASSED }
+local _M = { PASSED = PASSED, MAX_LENGTH = MAX_LENGTH }
 
 -- lines(text) -> the number of header lines of a text in which each line has a colon and ends in CRLF; or nil. ngx_lua
 -- puts a line feed in the place of the first space behind a value.
@@ -187,6 +189,10 @@ function _M.read(request)
         headers[name] = concat(value, ", ")
       end
     end
+  end
+  local length = headers["content-length"]
+  if length and #length > MAX_LENGTH then
+    return nil, "malformed"
   end
   local host = headers.host
   if host and byte(host) == BRACKET then

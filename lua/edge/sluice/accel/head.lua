@@ -190,7 +190,8 @@ local look = _M.look
 
 -- read(request) -> see sluice/head.lua
 function _M.read(request)
-  if byte(request, -3) == ONE and look(get_request(), #request) then -- HTTP/2 has no lines
+  if byte(request, -3) == ONE and look(get_request(), #request) -- HTTP/2 has no lines
+    and (seen.body == nil or seen.body_length <= plain.MAX_LENGTH) then
     return headers
   end
   return plain.read(request)
