@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/proxy"
+	"sluice/internal/token"
 )
 
 // Config configures a Gateway. Upstreams, a policy, and Secret or TokenKeys (or both) are required; all other fields
@@ -23,6 +24,8 @@ type Config struct {
 
 	Secret    string // HS256 key of tokens without a key id; at least 32 bytes
 	TokenKeys string // JWK Set with the keys of other tokens: a file, reloaded when it changes, or a URL, see AwaitKeys
+
+	token.Expect // issuer and audience of tokens
 
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log

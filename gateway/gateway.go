@@ -72,7 +72,7 @@ func New(config Config) (*Gateway, error) {
 	var errs [4]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
-	g.keys, errs[0] = openKeys(config.TokenKeys, config.Secret)
+	g.keys, errs[0] = openKeys(&config)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
 	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()
@@ -122,8 +122,9 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 }
 
 // openKeys opens the keys with a cache of tokens, because in a flood the same buyers return.
-func openKeys(path, secret string) (*token.File, error) {
-	return token.OpenWith(path, secret, token.Options{Cache: cachedTokens})
+func openKeys(config *Config) (*token.File, error) {
+	options := token.Options{Expect: config.Expect, Cache: cachedTokens}
+	return token.OpenWith(config.TokenKeys, config.Secret, options)
 }
 
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full

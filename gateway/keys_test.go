@@ -38,6 +38,23 @@ func TestTokensOfAllKeysAreAccepted(t *testing.T) {
 	}
 }
 
+func TestIssuerAndAudience(t *testing.T) {
+	w := tokentest.New()
+	b := newBackend(t, nil)
+	e := serve(t, byToken, []string{b.address()}, func(c *Config) {
+		c.Secret, c.TokenKeys, c.Expect = w.Secret, w.File(t), tokentest.Expected
+	})
+	for _, c := range w.ExpectedCases() {
+		want := 401
+		if c.Subject != "" {
+			want = 200
+		}
+		if got := e.send(t, "GET", "/", "", "Authorization: Bearer "+c.Token); got.status != want {
+			t.Errorf("%s: status %d, want %d", c.Name, got.status, want)
+		}
+	}
+}
+
 // A token of a removed key is rejected, also if it is cached.
 func TestKeyReload(t *testing.T) {
 	first, second := generated(t, token.EdDSA, "first"), generated(t, token.RS256, "second")

@@ -94,6 +94,27 @@ func TestEdgeAcceptsTokensOfAllKeysOnly(t *testing.T) {
 	}
 }
 
+// An edge that expects an issuer and an audience: through HTTP, so that its settings reach the workers.
+func TestEdgeVerifiesIssuerAndAudience(t *testing.T) { floors(t, testEdgeVerifiesIssuerAndAudience) }
+
+func testEdgeVerifiesIssuerAndAudience(t *testing.T, f *floor) {
+	w := tokentest.New()
+	e := startEdge(t, byToken, func(c *Config) {
+		f.on(t)(c)
+		c.Secret, c.TokenKeys = w.Secret, w.File(t)
+		c.Issuer, c.Audience = tokentest.Expected.Issuer, tokentest.Expected.Audience
+	})
+	for _, c := range w.ExpectedCases() {
+		want := 401
+		if c.Subject != "" {
+			want = 200
+		}
+		if got := e.do("GET", "/", "Authorization", "Bearer "+c.Token); got.status != want {
+			t.Errorf("%s: status %d, want %d", c.Name, got.status, want)
+		}
+	}
+}
+
 // The edge and the gateway find the same buyer in every token.
 func TestGoAndLuaNeverDisagree(t *testing.T) { floors(t, testGoAndLuaNeverDisagree) }
 

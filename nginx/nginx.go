@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // MinSecret is the least length of a token secret, in bytes.
@@ -34,6 +35,8 @@ type Config struct {
 	Upstreams []string // backends: host:port or http://host:port
 	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. Never written to a file
 	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
+
+	Issuer, Audience string // that tokens must have; "" is not checked
 
 	// KeysSocket is a Unix socket at which workers request newer TokenKeys, see package mirror. With it, workers follow
 	// that file without a reload, and must be able to read it.
@@ -87,6 +90,11 @@ func (c Config) checked() (Config, error) {
 	}
 	if strings.ContainsRune(c.Secret, 0) {
 		wrong("the token secret must not hold a zero byte")
+	}
+	for _, text := range []string{c.Issuer, c.Audience} {
+		if strings.ContainsAny(text, "\"\\$") || strings.ContainsFunc(text, unicode.IsControl) {
+			wrong(`the issuer or audience %q holds one of " \ $ or a control character, which nginx cannot take`, text)
+		}
 	}
 	if c.Workers < 0 || c.Workers > 1024 {
 		wrong("--workers must be between 0 and 1024, and is %d", c.Workers)

@@ -169,6 +169,12 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.TokenKeys != "" {
 		main += fmt.Sprintf(keysLine, c.TokenKeys)
 	}
+	if c.Issuer != "" {
+		main += fmt.Sprintf("env \"SLUICE_TOKEN_ISSUER=%s\";\n", c.Issuer)
+	}
+	if c.Audience != "" {
+		main += fmt.Sprintf("env \"SLUICE_TOKEN_AUDIENCE=%s\";\n", c.Audience)
+	}
 	if c.KeysSocket != "" { // no name may begin with another: os.getenv of ngx_lua confuses them
 		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
 	}

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/web/buyer"
 	"sluice/internal/assemble"
 	"sluice/internal/outbound"
+	"sluice/internal/token"
 )
 
 // backendFlags configure a backend.
@@ -23,6 +24,7 @@ type backendFlags struct {
 	cfg           assemble.BackendConfig
 	listen, admin string
 	tokenKeys     string
+	expect        token.Expect
 	pages         buyer.Config
 	journalSync   string
 	secret, vapid string
@@ -105,6 +107,7 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 		"when the journal is forced to disk: always (before each answer) or second",
 		string(journal.Always), string(journal.Second))
 	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; a file is read again when it changes")
+	f.expect(&b.expect)
 	f.str(&b.pages.SignIn, "sign-in", envSignIn, "", "sign-in page for buyers without a token, "+
 		"https://shop.example/login?back={url}; it returns them with #token=TOKEN (default: a field for the token)")
 	f.str(&b.pages.Checkout, "checkout", envCheckout, "", "checkout of the shop, "+
@@ -126,7 +129,7 @@ func (f *flagSet) allowPrivate(to *[]string) {
 // finish checks the settings and builds cfg of them, the secrets and the environment.
 func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
-	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys)
+	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
 	b.cfg.Journal.Sync = journal.Sync(b.journalSync)
 	if b.cfg.AdminToken == "" {
 		bad.add("%s is not set: it protects the admin API", envAdminToken)

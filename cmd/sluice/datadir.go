@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"sluice/backend/events/notify"
+	"sluice/internal/token"
 )
 
 // dataDir is the directory in which `sluice up` keeps its database and its secrets, and where `token`, `sale` and
@@ -34,6 +35,8 @@ const (
 type server struct {
 	Public string `json:"public"` // http://host:port
 	Admin  string `json:"admin"`
+
+	Expect token.Expect `json:"token"` // of its tokens
 }
 
 // open creates the directory and locks it for this process; unlock releases it.

@@ -34,6 +34,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 				cfg.Root = workingRoot()
 			}
 			cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
+			cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut

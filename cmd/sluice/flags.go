@@ -27,6 +27,8 @@ const (
 	envAdminName           = "SLUICE_ADMIN_NAME"
 	envSecret              = "SLUICE_TOKEN_SECRET"
 	envKeys                = "SLUICE_TOKEN_KEYS"
+	envIssuer              = "SLUICE_TOKEN_ISSUER"
+	envAudience            = "SLUICE_TOKEN_AUDIENCE"
 	envRedis               = "SLUICE_REDIS_URL"
 	envLimitRedis          = "SLUICE_LIMIT_REDIS_URL"
 	envWait                = "SLUICE_REDIS_WAIT"
@@ -259,9 +261,16 @@ func (f *flagSet) queue(c *cobra.Command, to *string) {
 		assemble.DriverList, assemble.DriverStream)
 }
 
+// expect declares the claims that verifiers require and that sluice token writes.
+func (f *flagSet) expect(to *token.Expect) {
+	f.str(&to.Issuer, "token-issuer", envIssuer, "", "iss of all tokens (default: not checked)")
+	f.str(&to.Audience, "token-audience", envAudience, "", "aud of all tokens, or a member of it (default: not checked)")
+}
+
 // edgeFlags are the flags of both edges.
 type edgeFlags struct {
 	listen, tokenKeys, secret string
+	expect                    token.Expect
 	keys                      *token.File // of tokenKeys and secret
 	upstreams                 []string
 	perClient                 int
@@ -276,6 +285,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	f.listen(&to.listen, "listen", envListen, defaultListen, "address to listen on, host:port")
 	f.list(&to.upstreams, "upstream", envUpstream, "a backend, http://host:port; repeatable")
 	f.str(&to.tokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
+	f.expect(&to.expect)
 	f.number(&to.perClient, "per-client", "", nginx.DefaultPerClient, 1, 65535,
 		"maximum concurrent requests of one client")
 	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
@@ -291,7 +301,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 				bad.add("--upstream %q: want http://host:port", raw)
 			}
 		}
-		to.keys = bad.checkTokens(to.secret, to.tokenKeys)
+		to.keys = bad.checkTokens(to.secret, to.tokenKeys, to.expect)
 		if (to.tlsCert == "") != (to.tlsKey == "") {
 			bad.add("--tls-cert and --tls-key go together")
 		}
@@ -318,7 +328,7 @@ func (m *problems) checkSecret(secret string) {
 }
 
 // checkTokens wants a secret, valid keys, or both, and returns what verifies tokens. Keys at a URL are not fetched yet.
-func (m *problems) checkTokens(secret, keys string) *token.File {
+func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.File {
 	switch {
 	case keys == "" && secret == "":
 		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name "+
@@ -328,7 +338,7 @@ func (m *problems) checkTokens(secret, keys string) *token.File {
 		m.checkSecret(secret)
 		return nil
 	}
-	file, err := token.Open(keys, secret)
+	file, err := token.OpenWith(keys, secret, token.Options{Expect: expect})
 	m.check("--token-keys", err)
 	return file
 }

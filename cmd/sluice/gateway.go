@@ -30,6 +30,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			log := p.logger()
 			registry := newRegistry()
 			cfg.Upstreams, cfg.Secret, cfg.TokenKeys = edge.upstreams, edge.secret, edge.tokenKeys
+			cfg.Expect = edge.expect
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true

@@ -18,6 +18,7 @@ import (
 	"sluice/client"
 	"sluice/internal/assemble"
 	"sluice/internal/rehearsal"
+	"sluice/internal/token"
 )
 
 // rehearseFlags are the flags of sluice rehearse.
@@ -25,6 +26,7 @@ type rehearseFlags struct {
 	rehearsal.Config
 	target, curve, out     string
 	keys, kid              string
+	claims                 token.Expect // of the crowd
 	beside, noTTY, noFiles bool
 }
 
@@ -54,6 +56,7 @@ is go; 1 is no-go, unclear, or a failure.`,
 	fl := p.flags(c)
 	fl.StringVar(&f.target, "target", "", "URL of the edge (default: from the data directory)")
 	fl.str(&f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
+	fl.expect(&f.claims)
 	fl.StringVar(&f.kid, "kid", "", "key of --token-keys that signs")
 	fl.IntVar(&f.Workload.Buyers, "buyers", 2000, "buyers in total")
 	fl.Float64Var(&f.Workload.Bots, "bots", 0.1,
@@ -129,7 +132,7 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	}
 	f.Config.Target, err = o.rehearsalTarget(f.target)
 	bad.check("--target", err)
-	signer, err := o.p.signer(o.data, f.keys, f.kid)
+	signer, err := o.p.signer(o.data, f.keys, f.kid, f.claims)
 	if err != nil {
 		bad.add("the crowd needs tokens: %v", err)
 	} else {

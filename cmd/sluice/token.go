@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,7 @@ type tokenJSON struct {
 
 func (p *program) tokenCommand() *cobra.Command {
 	var user, data, kid, keys string
+	var claims token.Expect
 	var ttl time.Duration
 	var asJSON bool
 	var signer *token.Signer
@@ -49,20 +51,34 @@ private key of that file, else with the secret in the data directory of "sluice 
 	f.duration(&ttl, "ttl", "", time.Hour, 1, 0, "how long the token is valid")
 	f.str(&keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
 	f.StringVar(&kid, "kid", "", "key of --token-keys that signs")
+	f.expect(&claims)
 	f.json(&asJSON)
 	f.str(&data, "data", envData, defaultData, dataHelp)
 	f.check(func(bad *problems) {
 		bad.check("--user", sale.ValidateBuyer(user))
 		var err error
-		if signer, err = p.signer(data, keys, kid); err != nil {
+		if signer, err = p.signer(data, keys, kid, claims); err != nil {
 			bad.add("%v", err)
 		}
 	})
 	return c
 }
 
-// signer finds what signs: see the command's help.
-func (p *program) signer(data, keys, kid string) (*token.Signer, error) {
+// signer returns what signs, with these claims. Empty ones are those of the sluice up that uses the data directory.
+func (p *program) signer(data, keys, kid string, claims token.Expect) (*token.Signer, error) {
+	signer, err := p.keySigner(data, keys, kid)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := dataDir(data).server(); err == nil {
+		claims.Issuer = cmp.Or(claims.Issuer, at.Expect.Issuer)
+		claims.Audience = cmp.Or(claims.Audience, at.Expect.Audience)
+	}
+	return signer.With(claims), nil
+}
+
+// keySigner finds what signs: see the command's help.
+func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
 	secret := p.getenv(envSecret)
 	switch {
 	case kid != "" && keys == "":

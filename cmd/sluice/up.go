@@ -144,7 +144,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	edge, err := gateway.New(gateway.Config{
-		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret, TokenKeys: cfg.tokenKeys,
+		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret, TokenKeys: cfg.tokenKeys, Expect: cfg.expect,
 		PolicyPath: cfg.policy, PolicySource: lua.Policy, Logger: log, Registry: b.Own, SaleNotifications: true,
 	})
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := edge.AwaitKeys(ctx); err != nil {
 		return unlessStopped(err)
 	}
-	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr())}
+	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr()), Expect: cfg.expect}
 	if err := data.setServer(where); err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (p *program) printWelcome(cfg upFlags, at server, ownRedis, ownDatabase boo
 	if err != nil {
 		return usage("%w", err)
 	}
-	buyer, err := key.Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
+	buyer, err := key.With(cfg.expect).Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
 	if err != nil {
 		return err
 	}

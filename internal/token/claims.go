@@ -3,6 +3,7 @@ package token
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -17,23 +18,46 @@ type claims struct {
 	expires, notBefore float64
 }
 
+// Expect are the values that claims must have. Empty ones are not checked.
+type Expect struct {
+	Issuer   string // iss
+	Audience string // aud, or a member of it
+}
+
+// check verifies the claims of a token.
+func (e Expect) check(object map[string]any) error {
+	if e.Issuer != "" && object["iss"] != e.Issuer {
+		return errors.New("iss is not the expected issuer")
+	}
+	if e.Audience == "" || object["aud"] == e.Audience {
+		return nil
+	}
+	if list, ok := object["aud"].([]any); !ok || !slices.Contains(list, any(e.Audience)) {
+		return errors.New("aud does not include the expected audience")
+	}
+	return nil
+}
+
 // claims decodes the second segment of a token. fast permits the fast path.
-func (d *scratch) claims(segment string, fast bool) (claims, error) {
+func (d *scratch) claims(segment string, fast bool, expect Expect) (claims, error) {
 	var err error
 	if d.text, err = decodeStrictly(d.text[:0], segment); err != nil {
 		return claims{}, err
 	}
-	if fast {
+	if fast && expect == (Expect{}) {
 		if c, ok := plainClaims(d.text); ok {
 			return c, nil
 		}
 	}
-	return strictClaims(d.text)
+	return strictClaims(d.text, expect)
 }
 
-func strictClaims(text []byte) (claims, error) {
+func strictClaims(text []byte, expect Expect) (claims, error) {
 	object, err := strictjson.Object(text)
 	if err != nil {
+		return claims{}, err
+	}
+	if err := expect.check(object); err != nil {
 		return claims{}, err
 	}
 	var c claims

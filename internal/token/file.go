@@ -29,8 +29,9 @@ type File struct {
 
 // Options of OpenWith. The zero value is that of Open.
 type Options struct {
-	Now   func() time.Time // default time.Now
-	Cache int              // tokens to cache, a power of two; default: 16,384, and none of those signed with a secret
+	Now func() time.Time // default time.Now
+	Expect
+	Cache int // tokens to cache, a power of two; default: 16,384, and none of those signed with a secret
 
 	Transport http.RoundTripper // for a URL; default: one with the certificates and the proxy of the environment
 }

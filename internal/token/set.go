@@ -23,6 +23,7 @@ type Set struct {
 	skipped []string
 	cache   *tokenCache // nil if no tokens are to be cached
 	secrets bool        // tokens signed with a secret are cached, too
+	expect  Expect
 	now     func() time.Time
 
 	// Encoded headers of valid tokens, and the key of each. Issuers use few different headers.
@@ -43,7 +44,7 @@ var errUnknownKey = errors.New("there is no key of this kid and alg")
 // newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid. Without a
 // secret, keys must not be nil.
 func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
-	s := &Set{keys: map[name]*verifyKey{}, source: keys, now: o.Now, secrets: o.Cache > 0}
+	s := &Set{keys: map[name]*verifyKey{}, source: keys, expect: o.Expect, now: o.Now, secrets: o.Cache > 0}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -167,7 +168,7 @@ func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 	}
 	if !found {
 		var err error
-		if c, err = key.read(raw, first, last, fast); err != nil {
+		if c, err = key.read(raw, first, last, fast, s.expect); err != nil {
 			return "", time.Time{}, err
 		}
 	}

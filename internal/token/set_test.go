@@ -408,3 +408,38 @@ func FuzzKeyFiles(f *testing.F) {
 		_, _ = token.NewSigner(text, "")
 	})
 }
+
+// A token of another issuer, or for another audience, is invalid, whichever key has signed it.
+func TestIssuerAndAudience(t *testing.T) {
+	w := tokentest.New()
+	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Expect: tokentest.Expected, Cache: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range w.ExpectedCases() {
+		for range 2 {
+			sub, err := keys.Verify(c.Token)
+			if _, cached := keys.Cached(c.Token); sub != c.Subject || (err == nil) != (c.Subject != "") || cached != (err == nil) {
+				t.Errorf("%s: %q, %v; cached %v; want %q", c.Name, sub, err, cached, c.Subject)
+			}
+		}
+	}
+	key, err := token.NewKey(w.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for claims, want := range map[token.Expect]string{
+		tokentest.Expected: "ann", {}: "", {Issuer: tokentest.Expected.Issuer}: "", {Audience: "sluice"}: "",
+	} {
+		raw, err := key.With(claims).Sign("ann", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sub, err := keys.Verify(raw); sub != want {
+			t.Errorf("signed with %+v: %q, %v", claims, sub, err)
+		}
+		if sub, err := key.Verify(raw); sub != "ann" {
+			t.Errorf("signed with %+v, for any issuer: %q, %v", claims, sub, err)
+		}
+	}
+}

@@ -21,14 +21,26 @@ import (
 type Signer struct {
 	name    name
 	private any // key for the signing method
+	claims  Expect
 	now     func() time.Time
+}
+
+// With returns a Signer whose tokens have these claims. Empty ones are left out.
+func (s *Signer) With(claims Expect) *Signer {
+	with := *s
+	with.claims = claims
+	return &with
 }
 
 // Sign returns a token for the buyer sub that is valid for ttl from now.
 func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
 	now := s.now()
+	var audience jwt.ClaimStrings
+	if s.claims.Audience != "" {
+		audience = jwt.ClaimStrings{s.claims.Audience}
+	}
 	t := jwt.NewWithClaims(jwt.GetSigningMethod(s.name.alg), jwt.RegisteredClaims{
-		Subject: sub, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
+		Issuer: s.claims.Issuer, Audience: audience, Subject: sub, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
 	})
 	if s.name.kid != "" {
 		t.Header["kid"] = s.name.kid

@@ -43,13 +43,13 @@ func newVerifyKey(n name, public any) *verifyKey {
 }
 
 // read verifies the signature of a token with dots at first and last, and returns its claims.
-func (k *verifyKey) read(raw string, first, last int, fast bool) (claims, error) {
+func (k *verifyKey) read(raw string, first, last int, fast bool, expect Expect) (claims, error) {
 	d := k.pool.Get().(*scratch)
 	defer k.pool.Put(d)
 	if !k.verify(d, raw[:last], raw[last+1:]) {
 		return claims{}, errors.New("invalid signature")
 	}
-	return d.claims(raw[first+1:last], fast)
+	return d.claims(raw[first+1:last], fast, expect)
 }
 
 // verify reports whether the encoded signature of text is valid.

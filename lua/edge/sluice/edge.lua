@@ -3,6 +3,7 @@
 -- files but the keys of a URL.
 
 local access = require "sluice.access"
+local claims = require "sluice.token.claims"
 local count = require "sluice.count"
 local follow = require "sluice.token.follow"
 local handover = require "sluice.handover"
@@ -23,6 +24,7 @@ _M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
 function _M.check()
   local secret, keys = os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS")
   token.init(secret, keys)
+  claims.expect(os.getenv("SLUICE_TOKEN_ISSUER"), os.getenv("SLUICE_TOKEN_AUDIENCE"))
   follow.init(secret, keys, os.getenv("SLUICE_KEYS_SOCKET"))
   local path = os.getenv("SLUICE_POLICY")
   if not path or path == "" then

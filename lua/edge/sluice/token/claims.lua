@@ -3,7 +3,7 @@
 local json = require "sluice.json"
 
 local find = string.find
-local type = type
+local getmetatable, type = getmetatable, type
 
 local MAX_SUBJECT = 255 -- bytes
 
@@ -13,7 +13,28 @@ local CONTROL, CONTROL_C1 = "%c", "\194[\128-\159]"
 -- Times are seconds since 1970. Above 2^53 two whole numbers may have one representation, and some readers overflow.
 local MAX_TIME = 9007199254740992
 
-local _M = { MAX_SUBJECT = MAX_SUBJECT }
+-- expects: whether claims must have an issuer or an audience
+local _M = { MAX_SUBJECT = MAX_SUBJECT, expects = false }
+
+local issuer, audience
+
+-- expect(iss, aud): the values that claims must have; nil or "" is not checked. Call it in init_by_lua.
+function _M.expect(iss, aud)
+  issuer, audience = iss ~= "" and iss or nil, aud ~= "" and aud or nil
+  _M.expects = issuer ~= nil or audience ~= nil
+end
+
+-- includes(aud) -> whether the audience is this text, or in this list
+local function includes(aud)
+  if type(aud) == "table" and getmetatable(aud) == json.array then
+    for i = 1, #aud do
+      if aud[i] == audience then
+        return true
+      end
+    end
+  end
+  return aud == audience
+end
 
 local function is_time(t)
   return type(t) == "number" and t >= 0 and t < MAX_TIME
@@ -24,6 +45,12 @@ function _M.read(text)
   local claims, err = json.object(text)
   if not claims then
     return nil, "claims: " .. err
+  end
+  if issuer and claims.iss ~= issuer then
+    return nil, "iss"
+  end
+  if audience and not includes(claims.aud) then
+    return nil, "aud"
   end
   local subject, expiry, from = claims.sub, claims.exp, claims.nbf
   if not is_time(expiry) then
