@@ -897,6 +897,43 @@ func TestReplayedOrderIsRecorded(t *testing.T) {
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
+// Request keys are in Redis only: after it was emptied, a repeated purchase is decided as a new one. docs/operations.md
+// describes what the buyer gets.
+func TestRepeatedPurchaseAfterRedisWasEmptied(t *testing.T) {
+	w := newWorld(t)
+	w.create("one", 9, 1)
+	w.create("two", 9, 2)
+	repeat := func(saleID string) admission.Decision {
+		t.Helper()
+		d, err := w.admit.Admit(
+			w.ctx, admission.Request{SaleID: saleID, Buyer: "ann", Key: saleID, KeyTTL: time.Hour, Fingerprint: "f"},
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	only, first := repeat("one"), repeat("two")
+	if d := repeat("two"); d.Outcome != sale.Replayed || d.OrderID != first.OrderID {
+		t.Fatalf("before: %v %s", d.Outcome, d.OrderID)
+	}
+	w.raw().FlushAll(w.ctx)
+	w.check()
+	w.run()
+	w.want("two", 8, 1, 0, 0, 0)
+	if d := repeat("one"); d.Outcome != sale.AlreadyBought || d.OrderID != only.OrderID {
+		t.Errorf("a buyer with per_buyer orders: %v %s, want already bought %s", d.Outcome, d.OrderID, only.OrderID)
+	}
+	second := repeat("two")
+	if second.Outcome != sale.Accepted || second.OrderID == first.OrderID {
+		t.Errorf("a buyer with fewer: %v %s, want another order", second.Outcome, second.OrderID)
+	}
+	if d := repeat("two"); d.Outcome != sale.Replayed || d.OrderID != second.OrderID {
+		t.Errorf("once more: %v %s, want a replay of %s", d.Outcome, d.OrderID, second.OrderID)
+	}
+	w.want("two", 7, 2, 0, 0, 0)
+}
+
 func TestRebuildOfOneSaleKeepsTheOrderOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)

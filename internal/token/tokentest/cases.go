@@ -102,6 +102,7 @@ func (w *Issuer) good() []Case {
 		{"exp just below 2^53", w.hs(plain, `{"sub":"ann","exp":9007199254740991}`), "ann"},
 		{"a name in escapes", w.hs(plain, `{"sub":"cy\u00e9 \ud83d\ude00","exp":`+year2100+`}`), "cyé 😀"},
 		{"a name in UTF-8", w.hs(plain, claimsOf("cyé 😀")), "cyé 😀"},
+		{"a name in NFD stays in NFD", w.hs(plain, claimsOf("cye\u0301")), "cye\u0301"},
 		{"a name with the sign for what cannot be read", w.hs(plain, claimsOf("a\ufffdb")), "a\ufffdb"},
 		{"a name of 255 bytes", w.hs(plain, claimsOf(long)), long},
 		{"Sub is no sub", w.hs(plain, `{"sub":"ann","Sub":"bob","SUB":"bob","\u017fub":"bob","exp":`+year2100+`}`), "ann"},
