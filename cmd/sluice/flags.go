@@ -296,7 +296,11 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 		if len(to.upstreams) == 0 {
 			bad.add("--upstream is missing: want http://host:port, once for each backend")
 		}
-		for _, raw := range to.upstreams {
+		for i, raw := range to.upstreams {
+			if !strings.Contains(raw, "://") {
+				raw = "http://" + raw
+				to.upstreams[i] = raw
+			}
 			if u, err := parseOrigin(raw); err != nil || u.Scheme != "http" || u.Port() == "" {
 				bad.add("--upstream %q: want http://host:port", raw)
 			}

@@ -11,7 +11,9 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
 
 	"sluice/backend/redis/redisconn"
@@ -66,6 +68,7 @@ type program struct {
 	getenv      func(string) string
 	out, errOut io.Writer
 	verbose     bool
+	logFormat   string // --log
 }
 
 // usageError is an error in the command line or its input: exit 2.
@@ -97,15 +100,18 @@ a dead letter.`,
 		RunE:          help,
 	}
 	root.PersistentFlags().BoolVarP(&p.verbose, "verbose", "v", false, "log at debug level")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w (see %s --help)", err, cmd.CommandPath())
-	})
+	root.PersistentFlags().StringVar(&p.logFormat, "log", logAuto,
+		"format of the log: text, json, or auto (text on a terminal, else json)")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkLogFormat() }
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate(readBuild().String() + "\n")
 	root.AddCommand(
 		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
 		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(),
 		p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(),
-		p.healthCommand(), p.manualCommand())
+		p.healthCommand(), p.manualCommand(), p.versionCommand())
 	addCompletion(root)
+	addAliases(root)
 	wrapArgs(root)
 	return root
 }
@@ -129,7 +135,7 @@ func wrapArgs(c *cobra.Command) {
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usage("%w (see %s --help)", err, cmd.CommandPath())
+			return argsError(cmd, args, err)
 		}
 		return nil
 	}
@@ -138,13 +144,35 @@ func wrapArgs(c *cobra.Command) {
 	}
 }
 
-// logger writes JSON lines to standard error, where systemd and containers expect them.
+// Values of --log.
+const (
+	logAuto = "auto"
+	logText = "text"
+	logJSON = "json"
+)
+
+// checkLogFormat rejects another value of --log.
+func (p *program) checkLogFormat() error {
+	switch p.logFormat {
+	case logAuto, logText, logJSON:
+		return nil
+	}
+	return usage("--log %q: want text, json or auto", p.logFormat)
+}
+
+// logger writes to standard error: JSON lines, which systemd and containers expect, or text for a terminal.
 func (p *program) logger() *slog.Logger {
 	level := slog.LevelInfo
 	if p.verbose {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slogctx.Handler(slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level})))
+	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level})
+	terminal := p.onTerminal()
+	if p.logFormat == logText || p.logFormat == logAuto && terminal {
+		plain := !terminal || p.getenv("NO_COLOR") != ""
+		lines = tint.NewHandler(p.errOut, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: plain})
+	}
+	log := slog.New(slogctx.Handler(lines))
 	redisconn.Quiet(log)
 	return log
 }

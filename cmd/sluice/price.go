@@ -28,6 +28,10 @@ func parsePrice(s string) (client.Price, error) {
 		return client.Price{}, bad
 	}
 	code := s[len(s)-3:]
+	if strings.Trim(s, "0123456789. ") == "" {
+		return client.Price{}, fmt.Errorf("%q has no currency: want an amount and a currency, such as %sEUR", s,
+			strings.TrimSpace(s))
+	}
 	if _, err := currency.ParseISO(code); err != nil || code != strings.ToUpper(code) {
 		return client.Price{}, fmt.Errorf("%q: %q is no currency of ISO 4217", s, code)
 	}

@@ -137,7 +137,7 @@ func (r *reader) addCode(lines *text.Segments) {
 		r.offset = line.Start
 		value, more := strings.CutSuffix(strings.TrimSuffix(string(line.Value(r.source)), "\n"), "\\")
 		if continued {
-			r.doc.Code[len(r.doc.Code)-1].Value += strings.TrimSpace(value)
+			r.doc.Code[len(r.doc.Code)-1].Value += strings.TrimLeft(value, " \t")
 		} else {
 			r.doc.Code = append(r.doc.Code, r.at(value))
 		}

@@ -163,7 +163,11 @@ func (g *Guard) block(reason string) {
 	g.reason = reason
 	g.mu.Unlock()
 	if !g.blocked.Swap(true) {
-		g.log.Warn("Redis is not verified; purchases wait for a rebuild", "reason", reason)
+		level := slog.LevelWarn
+		if g.generation.Load() == 0 { // the usual start of a process
+			level = slog.LevelInfo
+		}
+		g.log.Log(context.Background(), level, "Redis is not verified; purchases wait for a rebuild", "reason", reason)
 	}
 	select {
 	case g.changed <- struct{}{}:

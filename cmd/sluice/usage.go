@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// suggestionDistance is the number of edits up to which a command or flag is suggested for an unknown one.
+const suggestionDistance = 2
+
+// argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
+func argsError(c *cobra.Command, args []string, err error) error {
+	if c.HasSubCommands() && len(args) > 0 {
+		c.SuggestionsMinimumDistance = suggestionDistance
+		hint := ""
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = ": did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
+	}
+	names := strings.Fields(c.Use)[1:]
+	required := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "[") })
+	switch {
+	case len(args) < len(required):
+		missing := strings.TrimSuffix(required[len(args)], "...")
+		return usage("%s is missing: want %s", missing, c.UseLine())
+	case len(args) > len(names):
+		return usage("unexpected argument %q: want %s", args[len(names)], c.UseLine())
+	}
+	return usage("%w (see %s --help)", err, c.CommandPath())
+}
+
+// flagError describes an unknown flag or an invalid value.
+func flagError(c *cobra.Command, err error) error {
+	see := " (see " + c.CommandPath() + " --help)"
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		hint := ""
+		if near := nearestFlag(c, unknown.GetSpecifiedName()); near != "" {
+			hint = ": did you mean --" + near + "?"
+		}
+		return usage("%w%s%s", err, hint, see)
+	}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if want := wanted(invalid.GetFlag().Value.Type()); want != "" {
+			return usage("--%s %q: want %s%s", invalid.GetFlag().Name, invalid.GetValue(), want, see)
+		}
+	}
+	return usage("%w%s", err, see)
+}
+
+// wanted describes the values of a type of flag, or returns "".
+func wanted(kind string) string {
+	switch kind {
+	case "int", "int32", "int64", "uint", "uint16", "uint32", "uint64":
+		return "a whole number, such as 100"
+	case "float64":
+		return "a number, such as 0.5"
+	case "duration":
+		return "a duration, such as 30s or 15m"
+	case "bool":
+		return "true or false"
+	}
+	return ""
+}
+
+// nearestFlag returns the flag of c that resembles name most, or "".
+func nearestFlag(c *cobra.Command, name string) string {
+	nearest, best := "", suggestionDistance+1
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := distance(name, f.Name); d < best && !f.Hidden {
+			nearest, best = f.Name, d
+		}
+	})
+	return nearest
+}
+
+// distance returns the Levenshtein distance of two names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// addAliases adds the names that many tools use for "list" and "remove" to all commands below c.
+func addAliases(c *cobra.Command) {
+	switch c.Name() {
+	case "list":
+		c.Aliases = append(c.Aliases, "ls")
+	case "remove":
+		c.Aliases = append(c.Aliases, "rm")
+	}
+	for _, sub := range c.Commands() {
+		addAliases(sub)
+	}
+}
+
+// versionCommand prints the version of the program.
+func (p *program) versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version, the commit and the version of Go",
+		Example: "  sluice version\n  sluice version --json",
+		RunE: func(*cobra.Command, []string) error {
+			b := readBuild()
+			if asJSON {
+				return p.printJSON(b)
+			}
+			_, err := fmt.Fprintln(p.out, b)
+			return err
+		},
+	}
+	p.flags(c).json(&asJSON)
+	return c
+}
