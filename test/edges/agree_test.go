@@ -557,3 +557,25 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 		<-held
 	}
 }
+
+// A path with escapes is judged by a backend, also when nginx has the page of the decoded path in its cache.
+func TestEdgesForwardEscapedPathsOfPages(t *testing.T) {
+	both := startBoth(t, options{policy: limitless}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=1000")
+		if r.RequestURI != "/s/shoe" {
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	for _, e := range both { // nginx stores the page
+		e.send(t, request("GET", "/s/shoe", "Connection: close"))
+		e.backend.take()
+	}
+	for range 2 {
+		for _, target := range []string{"/s/sh%6fe", "/%73/shoe", "/s/%73hoe?a=b"} {
+			compare(t, both, exchange{
+				name: target, raw: request("GET", target, "Accept-Language: en", "Connection: close"), codes: "404",
+			})
+		}
+	}
+}
