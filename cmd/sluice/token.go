@@ -61,7 +61,7 @@ private key of that file, else with the secret in the data directory of "sluice 
 			bad.add("%v", err)
 		}
 	})
-	return c
+	return parent(c, p.tokenCheckCommand())
 }
 
 // signer returns what signs, with these claims. Empty ones are those of the sluice up that uses the data directory.

@@ -24,16 +24,21 @@ type Expect struct {
 	Audience string // aud, or a member of it
 }
 
+var (
+	errIssuer   = errors.New("iss is not the expected issuer")
+	errAudience = errors.New("aud does not include the expected audience")
+)
+
 // check verifies the claims of a token.
 func (e Expect) check(object map[string]any) error {
 	if e.Issuer != "" && object["iss"] != e.Issuer {
-		return errors.New("iss is not the expected issuer")
+		return errIssuer
 	}
 	if e.Audience == "" || object["aud"] == e.Audience {
 		return nil
 	}
 	if list, ok := object["aud"].([]any); !ok || !slices.Contains(list, any(e.Audience)) {
-		return errors.New("aud does not include the expected audience")
+		return errAudience
 	}
 	return nil
 }

@@ -42,12 +42,14 @@ func newVerifyKey(n name, public any) *verifyKey {
 	return k
 }
 
+var errSignature = errors.New("invalid signature")
+
 // read verifies the signature of a token with dots at first and last, and returns its claims.
 func (k *verifyKey) read(raw string, first, last int, fast bool, expect Expect) (claims, error) {
 	d := k.pool.Get().(*scratch)
 	defer k.pool.Put(d)
 	if !k.verify(d, raw[:last], raw[last+1:]) {
-		return claims{}, errors.New("invalid signature")
+		return claims{}, errSignature
 	}
 	return d.claims(raw[first+1:last], fast, expect)
 }

@@ -32,7 +32,7 @@ func lenientPolicy(t *testing.T) string {
 
 // unknownKey returns a token of a key that no provider has.
 func unknownKey(kid string) string {
-	return tokentest.Segments(`{"alg":"EdDSA","kid":"`+kid+`"}`, `{"sub":"eve","exp":4102444800}`) + ".AA"
+	return tokentest.Segments(`{"alg":"ES256","kid":"`+kid+`"}`, `{"sub":"eve","exp":4102444800}`) + ".AA"
 }
 
 // Every process fetches the keys of a provider: a buyer with a token of a key that the provider has just published buys
@@ -42,7 +42,7 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
 			t.Parallel()
-			p := tokentest.NewProvider(token.EdDSA, "first")
+			p := tokentest.NewProvider(token.ES256, "first")
 			st := startStack(t, shape{edge: edge, backends: 1, workers: 1, policy: lenientPolicy(t),
 				env: []string{"SLUICE_TOKEN_KEYS=" + p.Serve(t)}})
 			st.createSale("shoe", 100)
@@ -97,7 +97,7 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 // sluice up takes tokens of a provider beside its own, and waits at its start until the provider answers.
 func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 	t.Parallel()
-	p := tokentest.NewProvider(token.EdDSA, "first")
+	p := tokentest.NewProvider(token.ES256, "first")
 	p.Answer(http.StatusServiceUnavailable)
 	data, listen, url := t.TempDir(), addr(t), p.Serve(t)
 	up := launch(t, nil, "up", "--listen", listen, "--admin", addr(t), "--data", data, "--token-keys", url)
@@ -124,7 +124,7 @@ func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 // A provider with a certificate of a private authority is trusted by SSL_CERT_FILE, and by nothing else.
 func TestProviderWithAPrivateCertificate(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewTLSServer(tokentest.NewProvider(token.EdDSA, "first"))
+	server := httptest.NewTLSServer(tokentest.NewProvider(token.ES256, "first"))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "authority.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -147,7 +147,7 @@ func TestProviderWithAPrivateCertificate(t *testing.T) {
 // A wait for the provider ends with a signal.
 func TestStopWhileTheProviderIsDown(t *testing.T) {
 	t.Parallel()
-	p := tokentest.NewProvider(token.EdDSA, "first")
+	p := tokentest.NewProvider(token.ES256, "first")
 	p.Answer(http.StatusServiceUnavailable)
 	url := p.Serve(t)
 	for _, command := range []string{"edge", "gateway"} {

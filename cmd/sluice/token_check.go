@@ -1,0 +1,110 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/token"
+)
+
+// tokenVerdict is the result of a check.
+type tokenVerdict struct {
+	Valid     bool       `json:"valid"`
+	User      string     `json:"user,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Reason    string     `json:"reason,omitempty"`
+}
+
+// maxTokenInput is more than the longest token with what may be pasted around it.
+const maxTokenInput = 16 << 10
+
+func (p *program) tokenCheckCommand() *cobra.Command {
+	var data, keys string
+	var expect token.Expect
+	var asJSON bool
+	var verifier *token.File
+	c := &cobra.Command{
+		Use:   "check TOKEN",
+		Short: "Explain why a token is rejected",
+		Long: `Verify a token as edges and backends with the same settings do, and explain the result. Clients get
+401 without a reason. The token may follow "Bearer"; - reads it from standard input, where other
+users of the machine cannot see it. The secret is ` + envSecret + `, else that of the data directory of
+"sluice up". Exit 1 if the token is rejected.`,
+		Example: `  sluice token check eyJhbGciOiJFUzI1NiIs...
+  pbpaste | sluice token check --token-keys https://login.shop.example/jwks.json -
+  sluice token check --token-keys keys.json --token-issuer https://login.shop.example --token-audience sluice -`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw := args[0]
+			if raw == "-" {
+				text, err := interruptible(cmd.Context(), func() ([]byte, error) {
+					return io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxTokenInput))
+				})
+				if err != nil {
+					return err
+				}
+				raw = string(text)
+			}
+			if raw = strings.TrimSpace(raw); len(raw) > 7 && strings.EqualFold(raw[:7], "bearer ") {
+				raw = strings.TrimSpace(raw[7:])
+			}
+			return p.checkToken(cmd.Context(), verifier, raw, asJSON)
+		},
+	}
+	f := p.flags(c)
+	f.str(&keys, "token-keys", envKeys, "", "JWK Set of the keys that verify tokens, a file or https://...")
+	f.expect(&expect)
+	f.json(&asJSON)
+	f.str(&data, "data", envData, defaultData, dataHelp)
+	f.check(func(bad *problems) {
+		secret, err := p.secretOf(dataDir(data))
+		if err != nil {
+			bad.add("%v", err)
+			return
+		}
+		if at, err := dataDir(data).server(); err == nil {
+			expect.Issuer = cmp.Or(expect.Issuer, at.Expect.Issuer)
+			expect.Audience = cmp.Or(expect.Audience, at.Expect.Audience)
+		}
+		verifier = bad.checkTokens(secret, keys, expect)
+	})
+	return c
+}
+
+func (p *program) checkToken(ctx context.Context, keys *token.File, raw string, asJSON bool) error {
+	if err := keys.Await(ctx, p.logger()); err != nil {
+		return unlessStopped(err)
+	}
+	set := keys.Set()
+	err := set.Explain(raw)
+	var result tokenVerdict
+	if err != nil {
+		result.Reason = err.Error()
+	} else {
+		user, expires, err := set.VerifyUntil(raw)
+		if err != nil {
+			return err // it has expired since
+		}
+		expires = expires.UTC().Truncate(time.Second)
+		result = tokenVerdict{Valid: true, User: user, ExpiresAt: &expires}
+	}
+	switch {
+	case asJSON:
+		if err := p.printJSON(result); err != nil {
+			return err
+		}
+	case result.Valid:
+		fmt.Fprintf(p.out, "valid: the buyer is %s, until %s\n", result.User, result.ExpiresAt.Format(time.RFC3339))
+	}
+	if !result.Valid {
+		return errors.New("the token is rejected: " + result.Reason)
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+)
+
+func TestTokenCheck(t *testing.T) {
+	provider := tokentest.NewProvider(token.ES256, "2026-11")
+	url := provider.Serve(t)
+	good := provider.Sign("ann")
+	none := "--data " + t.TempDir()
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"token check --token-keys " + url + " " + none + " " + good, "valid: the buyer is ann, until 2", exitOK},
+		{"token check --token-keys " + url + " --json " + none + " " + good, `"user": "ann"`, exitOK},
+		{"token check --token-keys " + url + " --token-issuer https://shop.example " + none + " " + good,
+			`the token is rejected: iss is not the expected issuer: iss is none, want "https://shop.example"`, exitFail},
+		{"token check --token-keys " + url + " " + none + " " + good[:len(good)-6] + "AAAAAA", "invalid signature", exitFail},
+		{"token check --token-keys " + url + " --json " + none + " x", `"valid": false`, exitFail},
+		{"token check " + none + " " + good, "SLUICE_TOKEN_SECRET is not set", exitUsage},
+		{"token check", "accepts 1 arg", exitUsage},
+		{"token check --token-keys ftp://x/y " + good, "want https://", exitUsage},
+	} {
+		code, stdout, stderr := call(t, c.args)
+		if out := stdout + stderr; code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exit %d, %s; want %d, %s", c.args, code, out, c.code, c.want)
+		}
+	}
+	// A token of the secret, with what a header has before it.
+	code, stdout, stderr := call(t, "token --user bob "+none, "SLUICE_TOKEN_SECRET="+testSecret)
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	secret := func(key string) string { return map[string]string{envSecret: testSecret}[key] }
+	var out, errOut strings.Builder
+	args := append([]string{"token", "check", "Bearer " + strings.TrimSpace(stdout)}, strings.Fields(none)...)
+	if code := run(t.Context(), args, secret, &out, &errOut); code != exitOK || !strings.Contains(out.String(), "bob") {
+		t.Errorf("exit %d, %s%s", code, out.String(), errOut.String())
+	}
+}
