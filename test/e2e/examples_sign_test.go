@@ -28,7 +28,8 @@ func signersOf(t *testing.T) []signer {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(root, "docs/examples", name) }
 	built := filepath.Join(t.TempDir(), "sign")
-	if out, err := exec.Command("go", "build", "-C", root, "-o", built, "./docs/examples/go/sign").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", root, "-o", built, "./docs/examples/go/sign").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	all := []signer{{language: "go", command: []string{built}}}
