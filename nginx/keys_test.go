@@ -251,7 +251,8 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 	}).Draw(r, "key")
 	alg, kid := odd(
 		pair[0],
-		rapid.SampledFrom([]string{"none", "HS256", "RS256", "PS256", "ES256", "EdDSA", "Ed25519", "hs256"}).Draw(r, "other alg"),
+		rapid.SampledFrom([]string{"none", "HS256", "RS256", "PS256", "ES256", "EdDSA", "Ed25519", "hs256"}).
+			Draw(r, "other alg"),
 	), odd(
 		pair[1],
 		rapid.SampledFrom([]string{tokentest.First, tokentest.Rivest, tokentest.Curved, "x", `\u0000`}).Draw(r, "other kid"),
@@ -264,8 +265,18 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 		header,
 		rapid.SliceOfN(
 			rapid.SampledFrom([]string{
-				`"typ":"JWT"`, `"typ":"jwt"`, `"typ":"JWT"`, `"typ":"at+jwt"`, `"typ":"at+JWT"`, `"x5t":"a"`, `"typ":"JWS"`, `"crit":[]`, `"jwk":{}`, `"Alg":"none"`,
-				`"a":1e999`, `"b":{"a":1}`,
+				`"typ":"JWT"`,
+				`"typ":"jwt"`,
+				`"typ":"JWT"`,
+				`"typ":"at+jwt"`,
+				`"typ":"at+JWT"`,
+				`"x5t":"a"`,
+				`"typ":"JWS"`,
+				`"crit":[]`,
+				`"jwk":{}`,
+				`"Alg":"none"`,
+				`"a":1e999`,
+				`"b":{"a":1}`,
 			}),
 			0, 2,
 		).

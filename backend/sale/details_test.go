@@ -33,7 +33,8 @@ func TestDetailsAreValidated(t *testing.T) {
 	}
 	s := valid()
 	s.Picture, s.Description = "x", "\x00"
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "picture: ") || !strings.Contains(err.Error(), "description: ") {
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "picture: ") ||
+		!strings.Contains(err.Error(), "description: ") {
 		t.Errorf("a sale with both: %v", err)
 	}
 	if got := (Details{Picture: "https://cdn.shop.example:8443/a/b?c"}).PictureOrigin(); got != "https://cdn.shop.example:8443" {

@@ -37,7 +37,8 @@ func (p *program) keysNewCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&alg, "alg", token.EdDSA, "EdDSA (Ed25519), ES256, PS256, RS256 or HS256 (a secret, which has no public part)")
+	c.Flags().
+		StringVar(&alg, "alg", token.EdDSA, "EdDSA (Ed25519), ES256, PS256, RS256 or HS256 (a secret, which has no public part)")
 	c.Flags().StringVar(&kid, "kid", "", "the key's name, for example the current month")
 	return c
 }

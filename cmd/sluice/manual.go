@@ -79,8 +79,12 @@ func (m manual) write(root *cobra.Command) {
 	for _, v := range variables {
 		m.row(quoted(v.name), v.say)
 	}
-	m.text("A variable that holds a secret can be in a file: NAME_FILE names the file, for example as systemd's LoadCredential " +
-		"or a container provides it. These are " + enumeration(secretVariables) + ".")
+	m.text(
+		"A variable that holds a secret can be in a file: NAME_FILE names the file, for example as systemd's LoadCredential " +
+			"or a container provides it. These are " + enumeration(
+			secretVariables,
+		) + ".",
+	)
 	m.heading("Exit codes")
 	m.table("Code", "When")
 	for _, e := range exitCodes {

@@ -144,8 +144,17 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	edge, err := gateway.New(gateway.Config{
-		Upstreams: []string{"http://" + behind.Addr().String()}, Secret: cfg.secret, TokenKeys: cfg.tokenKeys, Expect: cfg.expect,
-		PolicyPath: cfg.policy, PolicySource: lua.Policy, Logger: log, Registry: b.Own, SaleNotifications: true,
+		Upstreams: []string{
+			"http://" + behind.Addr().String(),
+		},
+		Secret:            cfg.secret,
+		TokenKeys:         cfg.tokenKeys,
+		Expect:            cfg.expect,
+		PolicyPath:        cfg.policy,
+		PolicySource:      lua.Policy,
+		Logger:            log,
+		Registry:          b.Own,
+		SaleNotifications: true,
 	})
 	if err != nil {
 		return usage("%w", err)
@@ -153,7 +162,11 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := edge.AwaitKeys(ctx); err != nil {
 		return unlessStopped(err)
 	}
-	where := server{Public: "http://" + reachable(front.Addr()), Admin: "http://" + reachable(admin.Addr()), Expect: cfg.expect}
+	where := server{
+		Public: "http://" + reachable(front.Addr()),
+		Admin:  "http://" + reachable(admin.Addr()),
+		Expect: cfg.expect,
+	}
 	if err := data.setServer(where); err != nil {
 		return err
 	}

@@ -221,13 +221,26 @@ func (b *Backend) buildPublicAPI() error {
 	live := notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: cfg.Registry, Log: b.log})
 	b.loops = append(b.loops, live.Run)
 	c := api.Config{
-		Admitter: admitter, Stock: b.Stock, Dead: s.shards, Tokens: cfg.Tokens, Points: points.NewStore(s.db),
+		Admitter: admitter,
+		Stock:    b.Stock,
+		Dead:     s.shards,
+		Tokens:   cfg.Tokens,
+		Points:   points.NewStore(s.db),
 		Orders: struct {
 			*store.Orders
 			*store.Payments
 		}{s.orders, s.payments},
-		Details: s.sales, Limiter: limiter, SaleChanges: b.changes, Pages: cfg.Site, MaxStreams: openStreams, Callbacks: cfg.Callbacks,
-		Known: b.known, QueueFull: b.queueFull, Metrics: api.NewMetrics(b.Own), Live: live, Server: b.server,
+		Details:     s.sales,
+		Limiter:     limiter,
+		SaleChanges: b.changes,
+		Pages:       cfg.Site,
+		MaxStreams:  openStreams,
+		Callbacks:   cfg.Callbacks,
+		Known:       b.known,
+		QueueFull:   b.queueFull,
+		Metrics:     api.NewMetrics(b.Own),
+		Live:        live,
+		Server:      b.server,
 	}
 	c.Server.Tracer = s.tracer
 	if cfg.PushKey.Private != "" {

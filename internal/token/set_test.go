@@ -274,7 +274,9 @@ func TestPublicContainsNoPrivateKeys(t *testing.T) {
 		}
 	}
 	keys := open(t, fileOf(t, string(public)), "")
-	if got := keys.Set().Names(); !slices.Equal(got, []string{"ES256 es", "EdDSA ed", "PS256 ps", "RS256 rs"}) || len(keys.Set().Private()) != 0 {
+	if got := keys.Set().
+		Names(); !slices.Equal(got, []string{"ES256 es", "EdDSA ed", "PS256 ps", "RS256 rs"}) ||
+		len(keys.Set().Private()) != 0 {
 		t.Errorf("%v, private %v", got, keys.Set().Private())
 	}
 	for _, private := range [][]byte{ed, rs, es, ps} {
@@ -419,7 +421,10 @@ func TestIssuerAndAudience(t *testing.T) {
 	for _, c := range w.ExpectedCases() {
 		for range 2 {
 			sub, err := keys.Verify(c.Token)
-			if _, cached := keys.Cached(c.Token); sub != c.Subject || (err == nil) != (c.Subject != "") || cached != (err == nil) {
+			if _, cached := keys.Cached(
+				c.Token,
+			); sub != c.Subject || (err == nil) != (c.Subject != "") ||
+				cached != (err == nil) {
 				t.Errorf("%s: %q, %v; cached %v; want %q", c.Name, sub, err, cached, c.Subject)
 			}
 		}

@@ -40,7 +40,11 @@ func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
 		audience = jwt.ClaimStrings{s.claims.Audience}
 	}
 	t := jwt.NewWithClaims(jwt.GetSigningMethod(s.name.alg), jwt.RegisteredClaims{
-		Issuer: s.claims.Issuer, Audience: audience, Subject: sub, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
+		Issuer:    s.claims.Issuer,
+		Audience:  audience,
+		Subject:   sub,
+		IssuedAt:  jwt.NewNumericDate(now),
+		ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
 	})
 	if s.name.kid != "" {
 		t.Header["kid"] = s.name.kid

@@ -61,7 +61,8 @@ func TestGoClientBuys(t *testing.T) {
 		t.Fatalf("the order: %+v, %v", order, err)
 	}
 	second := buy(buyer, "second")
-	if p := second.ApplicationproblemJSON409; p == nil || p.Code != api.ProblemCodeAlreadyBought || p.OrderId == nil || *p.OrderId != id {
+	if p := second.ApplicationproblemJSON409; p == nil || p.Code != api.ProblemCodeAlreadyBought || p.OrderId == nil ||
+		*p.OrderId != id {
 		t.Errorf("a second unit: %s %s", second.Status(), second.Body)
 	}
 	rejected := buy(stranger, "third")

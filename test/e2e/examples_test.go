@@ -240,7 +240,8 @@ func TestWooCommercePluginSigns(t *testing.T) {
 		t.Helper()
 		code := "require $argv[1]; echo " + call + ";"
 		file := filepath.Join(root, "docs/examples/woocommerce.php")
-		out, err := exec.CommandContext(t.Context(), "php", append([]string{"-r", code, "--", file}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "php", append([]string{"-r", code, "--", file}, args...)...).
+			CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -205,8 +205,14 @@ func TestSaleWithAPendingChangeIsNotApplied(t *testing.T) {
 func TestDescribeReplacesTheDetails(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
-	a := s.operate("POST", "/admin/v1/sales/drop/describe", `{"picture":"https://shop.example/a.jpg","description":"# A"}`, "X-Actor: mia")
-	if got := d.called(); a.Status != 200 || got != "mia describes drop: {Picture:https://shop.example/a.jpg Description:# A}" {
+	a := s.operate(
+		"POST",
+		"/admin/v1/sales/drop/describe",
+		`{"picture":"https://shop.example/a.jpg","description":"# A"}`,
+		"X-Actor: mia",
+	)
+	if got := d.called(); a.Status != 200 ||
+		got != "mia describes drop: {Picture:https://shop.example/a.jpg Description:# A}" {
 		t.Errorf("%d %s: %s", a.Status, a.Body, got)
 	}
 	a = s.operate("POST", "/admin/v1/sales/drop/describe", `{}`)

@@ -39,14 +39,42 @@ func TestDescriptionIsRendered(t *testing.T) {
 
 // hostile are descriptions that try to run a script, to load something, or to break out of the description.
 var hostile = []string{
-	"<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a <b onclick=alert(1)>b</b>", "</section></main><h1>x</h1>",
-	"[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))", "[x](&#x6A;avascript:alert(1))", "[x](java\nscript:alert(1))",
-	"[x](<javascript:alert(1)>)", "<javascript:alert(1)>", "[x](vbscript:x)", "[x](data:text/html,<script>alert(1)</script>)",
-	"[x][y]\n\n[y]: javascript:alert(1)", "[x](\x01javascript:alert(1))", "[x]( javascript:alert(1))", "[x](file:///etc/passwd)",
-	"![x](https://evil.example/p.png)", "![a ![b](c) *d*](e)", "[![x](https://evil.example/p.png)](https://shop.example)",
-	`[x](https://shop.example "\"onmouseover=alert(1)")`, "[x](https://shop.example/\"onmouseover=alert(1))", "{{.Now}}",
-	"```<script>\nx\n```", "``` x\" onclick=alert(1)\nx\n```", "<!--", "<![CDATA[", "<?php", "<style>*{}</style>", "&lt;script&gt;",
-	strings.Repeat("[", 2000), strings.Repeat("> ", 2000) + "x", strings.Repeat("*a ", 2000), strings.Repeat("![", 1000) + strings.Repeat("](x)", 1000),
+	"<script>alert(1)</script>",
+	"<img src=x onerror=alert(1)>",
+	"a <b onclick=alert(1)>b</b>",
+	"</section></main><h1>x</h1>",
+	"[x](javascript:alert(1))",
+	"[x](JaVaScRiPt:alert(1))",
+	"[x](&#x6A;avascript:alert(1))",
+	"[x](java\nscript:alert(1))",
+	"[x](<javascript:alert(1)>)",
+	"<javascript:alert(1)>",
+	"[x](vbscript:x)",
+	"[x](data:text/html,<script>alert(1)</script>)",
+	"[x][y]\n\n[y]: javascript:alert(1)",
+	"[x](\x01javascript:alert(1))",
+	"[x]( javascript:alert(1))",
+	"[x](file:///etc/passwd)",
+	"![x](https://evil.example/p.png)",
+	"![a ![b](c) *d*](e)",
+	"[![x](https://evil.example/p.png)](https://shop.example)",
+	`[x](https://shop.example "\"onmouseover=alert(1)")`,
+	"[x](https://shop.example/\"onmouseover=alert(1))",
+	"{{.Now}}",
+	"```<script>\nx\n```",
+	"``` x\" onclick=alert(1)\nx\n```",
+	"<!--",
+	"<![CDATA[",
+	"<?php",
+	"<style>*{}</style>",
+	"&lt;script&gt;",
+	strings.Repeat(
+		"[",
+		2000,
+	),
+	strings.Repeat("> ", 2000) + "x",
+	strings.Repeat("*a ", 2000),
+	strings.Repeat("![", 1000) + strings.Repeat("](x)", 1000),
 }
 
 // checkDescription fails unless the HTML has known elements only, without handlers, styles and dangerous URLs.
@@ -60,7 +88,24 @@ func checkDescription(t *testing.T, source string) {
 		t.Errorf("%.60q: the summary is %q", source, about)
 	}
 	elements := []string{
-		"p", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "em", "strong", "code", "pre", "blockquote", "a", "br", "hr", "section",
+		"p",
+		"h2",
+		"h3",
+		"h4",
+		"h5",
+		"h6",
+		"ul",
+		"ol",
+		"li",
+		"em",
+		"strong",
+		"code",
+		"pre",
+		"blockquote",
+		"a",
+		"br",
+		"hr",
+		"section",
 	}
 	d := xml.NewDecoder(strings.NewReader("<section>" + string(html) + "</section>"))
 	for {
@@ -103,7 +148,8 @@ func TestHostileDescriptionsAreHarmless(t *testing.T) {
 		s := shoe
 		s.Description = source
 		rendered, err := p.Sale(English, s)
-		if err != nil || strings.Count(string(rendered.Body), "</main>") != 1 || strings.Count(string(rendered.Body), "<script") != 1 {
+		if err != nil || strings.Count(string(rendered.Body), "</main>") != 1 ||
+			strings.Count(string(rendered.Body), "<script") != 1 {
 			t.Errorf("%.60q: %v\n%s", source, err, rendered.Body)
 		}
 	}

@@ -285,7 +285,8 @@ func TestPictureIsAllowedByThePolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rendered.Headers[0].Name != "Content-Security-Policy" || !strings.HasSuffix(rendered.Headers[0].Value, "; "+sources) {
+		if rendered.Headers[0].Name != "Content-Security-Policy" ||
+			!strings.HasSuffix(rendered.Headers[0].Value, "; "+sources) {
 			t.Errorf("%q: %v", picture, rendered.Headers[0])
 		}
 		want := `<img class="picture" src="https://cdn.shop.example:444/a.jpg?b&amp;c" alt="The shoe"`

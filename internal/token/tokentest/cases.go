@@ -406,9 +406,15 @@ func (w *Issuer) signatures() []Case {
 		"RS256, the number one":   with(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
 		"RS256, N more": with(rs,
 			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() }),
-		"RS256, N itself":              with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
-		"ES256 of other claims":        Segments(header("ES256", Curved), claimsOf("eve")) + es[strings.LastIndexByte(es, '.'):],
-		"PS256 of other claims":        Segments(header("PS256", Salted), claimsOf("eve")) + ps[strings.LastIndexByte(ps, '.'):],
+		"RS256, N itself": with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
+		"ES256 of other claims": Segments(
+			header("ES256", Curved),
+			claimsOf("eve"),
+		) + es[strings.LastIndexByte(es, '.'):],
+		"PS256 of other claims": Segments(
+			header("PS256", Salted),
+			claimsOf("eve"),
+		) + ps[strings.LastIndexByte(ps, '.'):],
 		"ES256 with r = 0":             with(es, func(b []byte) []byte { return append(make([]byte, 32), b[32:]...) }),
 		"ES256 with s = 0":             with(es, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
 		"ES256 with r = s = 1":         with(es, func([]byte) []byte { return pair(big.NewInt(1), big.NewInt(1)) }),
