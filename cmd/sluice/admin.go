@@ -59,7 +59,7 @@ const adminTimeout = 30 * time.Second
 // person decides that.
 func (o *adminClient) connect() (*client.Admin, error) {
 	d := dataDir(o.data)
-	if o.base = o.server; o.base == "" {
+	if o.base = withScheme(o.server); o.base == "" {
 		s, err := d.server()
 		if err != nil {
 			return nil, usage("no server: set --server, or --data to the directory of a sluice up (none has used %s)", o.data)
@@ -131,6 +131,9 @@ func explain(base string, err error) error {
 		}
 		if p.Status == http.StatusBadRequest {
 			return usageError{Err: p}
+		}
+		if p.Status == http.StatusNotFound && p.Detail == "Not found." { // no such route
+			return fmt.Errorf("%w Is %s the admin listener (--admin of the backend)?", p, base)
 		}
 		return p
 	}

@@ -94,8 +94,8 @@ func TestAdminCommands(t *testing.T) {
 		},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
 		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
-		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: Not found.\n"},
-		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: Not found.\n"},
+		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: Not found. Is " + s.URL + " the admin listener (--admin of the backend)?\n"},
+		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: Not found. Is " + s.URL + " the admin listener (--admin of the backend)?\n"},
 		{
 			"queue", 1, "",
 			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
@@ -212,5 +212,63 @@ func TestCompletion(t *testing.T) {
 	s.Close()
 	if got := complete("sale", "pause", ""); !strings.HasPrefix(got, ":4") {
 		t.Errorf("without a server: %q", got)
+	}
+}
+
+// Closing a sale prompts for its id. Without a terminal it needs --yes.
+func TestClosingASalePrompts(t *testing.T) {
+	for _, row := range []struct {
+		interactive bool
+		typed, err  string
+	}{
+		{true, "shoe\n", ""},
+		{true, " shoe", ""},
+		{true, "y\n", "not confirmed; nothing was changed"},
+		{true, "", "not confirmed; nothing was changed"},
+		{false, "shoe\n", "Careful. Confirm with --yes"},
+	} {
+		var prompt bytes.Buffer
+		p := &program{in: strings.NewReader(row.typed), interactive: row.interactive, errOut: &prompt}
+		err := p.confirm("Careful.", "shoe")
+		if row.err == "" && err != nil || row.err != "" && (err == nil || err.Error() != row.err) {
+			t.Errorf("%+v: %v", row, err)
+		}
+		if row.interactive != (prompt.String() == "Careful. Type shoe to confirm: ") {
+			t.Errorf("%+v: the prompt is %q", row, prompt.String())
+		}
+	}
+	s := fakeAdminAPI(t)
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	if _, stderr, code := sluice(t, env, "sale", "close", "shoe"); code != exitUsage || !strings.Contains(stderr, "--yes") {
+		t.Errorf("without a terminal: exit %d, %q", code, stderr)
+	}
+}
+
+// Wrong command lines get one line with the remedy, and exit 2.
+func TestWrongCommandLines(t *testing.T) {
+	for line, want := range map[string]string{
+		"webhok list":                         `unknown command "webhok" for "sluice": did you mean webhook? (see sluice --help)`,
+		"sale lst":                            `unknown command "lst" for "sluice sale": did you mean list? (see sluice sale --help)`,
+		"sale frobnicate":                     `unknown command "frobnicate" for "sluice sale" (see sluice sale --help)`,
+		"sale show":                           "SALE is missing: want sluice sale show SALE [flags]",
+		"sale show a b":                       `unexpected argument "b": want sluice sale show SALE [flags]`,
+		"group rm":                            "GROUP is missing: want sluice group remove GROUP... [flags]",
+		"sale create --titel x":               "unknown flag: --titel: did you mean --title? (see sluice sale create --help)",
+		"sale create --frobnicate x":          "unknown flag: --frobnicate (see sluice sale create --help)",
+		"sale create --stock ten":             `--stock "ten": want a whole number, such as 100 (see sluice sale create --help)`,
+		"sale create --hold soon":             `--hold "soon": want a duration, such as 30s or 15m (see sluice sale create --help)`,
+		"sale create --price 9.99":            `--price: "9.99" has no currency: want an amount and a currency, such as 9.99EUR`,
+		"sale create --price 9.9EUR":          `--price: "9.9EUR": want an amount and a currency, such as 19.99EUR; EUR has 2 decimals`,
+		"version --log yaml":                  `--log "yaml": want text, json or auto`,
+		"sale list --server 127.0.0.1/x":      `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
+		"policy import":                       "FILE is missing: want sluice policy import FILE [flags]",
+		"policy import nosuch.conf":           "stat nosuch.conf: no such file or directory",
+		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port`,
+	} {
+		t.Chdir(t.TempDir())
+		_, stderr, code := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)
+		if stderr != "sluice: "+want+"\n" || code != exitUsage {
+			t.Errorf("sluice %s: exit %d, %q; want %q", line, code, stderr, want)
+		}
 	}
 }

@@ -297,10 +297,8 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 			bad.add("--upstream is missing: want http://host:port, once for each backend")
 		}
 		for i, raw := range to.upstreams {
-			if !strings.Contains(raw, "://") {
-				raw = "http://" + raw
-				to.upstreams[i] = raw
-			}
+			raw = withScheme(raw)
+			to.upstreams[i] = raw
 			if u, err := parseOrigin(raw); err != nil || u.Scheme != "http" || u.Port() == "" {
 				bad.add("--upstream %q: want http://host:port", raw)
 			}
@@ -310,6 +308,14 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 			bad.add("--tls-cert and --tls-key go together")
 		}
 	})
+}
+
+// withScheme returns host:port as http://host:port, and anything else unchanged.
+func withScheme(raw string) string {
+	if _, port, err := net.SplitHostPort(raw); err == nil && port != "" {
+		return "http://" + raw
+	}
+	return raw
 }
 
 // parseOrigin parses http://host:port or https://host, without more.

@@ -62,6 +62,7 @@ worker, check that Redis and the database of the environment respond.`,
 }
 
 func (p *program) askReady(ctx context.Context, server string) error {
+	server = withScheme(server)
 	c, err := client.New(server, once...)
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)

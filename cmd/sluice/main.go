@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/internal/assemble"
@@ -45,7 +46,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
 		return exitUsage
 	}
-	p := &program{getenv: getenv, out: visibleWriter{stdout}, errOut: stderr}
+	p := &program{getenv: getenv, in: os.Stdin, out: visibleWriter{stdout}, errOut: stderr}
+	p.interactive = term.IsTerminal(int(os.Stdin.Fd())) && p.onTerminal()
 	root := p.root()
 	root.SetArgs(args)
 	root.SetOut(p.out)
@@ -66,6 +68,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 // program is what the commands share.
 type program struct {
 	getenv      func(string) string
+	in          io.Reader
+	interactive bool // in and errOut are a terminal
 	out, errOut io.Writer
 	verbose     bool
 	logFormat   string // --log

@@ -27,7 +27,7 @@ func (p *program) saleCommand() *cobra.Command {
 		o.saleSwitch("pause", "Stop accepting orders until resume"),
 		o.saleSwitch("resume", "Accept orders again"),
 		o.saleSwitch("open", "Open a sale now that was to open later"),
-		o.saleSwitch("close", "Close the sale permanently"))
+		o.saleClose())
 }
 
 func (o *adminClient) saleCreate() *cobra.Command {
@@ -40,7 +40,11 @@ func (o *adminClient) saleCreate() *cobra.Command {
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.sale(cmd.Context(), post(adminPath("sales"), s))
+			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
+			if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusConflict && s.ID != "" {
+				return fmt.Errorf("sale %s exists already: choose another --id (sluice sale show %s)", s.ID, s.ID)
+			}
+			return err
 		},
 	}
 	f := o.p.flags(c)
@@ -107,6 +111,27 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 			return o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
 		},
 	}
+}
+
+func (o *adminClient) saleClose() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "close SALE",
+		Short: "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
+		Example: `  sluice sale close shoe
+  sluice sale close shoe --yes     in a script`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !yes {
+				if err := o.p.confirm("A closed sale cannot be opened again.", args[0]); err != nil {
+					return err
+				}
+			}
+			return o.sale(cmd.Context(), post(adminPath("sales", args[0], "close"), struct{}{}))
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "close without a prompt")
+	return c
 }
 
 func (o *adminClient) saleRestock() *cobra.Command {

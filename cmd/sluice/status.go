@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +17,27 @@ import (
 func (p *program) onTerminal() bool {
 	f, ok := p.errOut.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
+}
+
+// confirm prompts for name, after a warning. It returns an error unless the user types the name, or if there is no
+// terminal.
+func (p *program) confirm(warning, name string) error {
+	if !p.interactive {
+		return usage("%s Confirm with --yes", warning)
+	}
+	fmt.Fprintf(p.errOut, "%s Type %s to confirm: ", warning, name)
+	answer, err := bufio.NewReader(io.LimitReader(p.in, 1024)).ReadString('\n')
+	if strings.TrimSpace(answer) != name {
+		return errors.Join(errors.New("not confirmed; nothing was changed"), ignoreEOF(err))
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a

@@ -260,7 +260,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale restock shoe --add 3 --key delivery", 0, "8"},
 		{"sale audit shoe --json", 0, `"balanced": true`},
 		{"sale audit nothing", 1, ""},
-		{"sale close shoe", 0, "closed"},
+		{"sale close shoe --yes", 0, "closed"},
 		{"sale resume shoe", 1, ""},
 		{"dead list", 0, "ORDER"},
 		{"dead retry 123456789012345678", 1, ""},
