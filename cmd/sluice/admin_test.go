@@ -239,7 +239,14 @@ func TestClosingASalePrompts(t *testing.T) {
 	}
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
-	if _, stderr, code := sluice(t, env, "sale", "close", "shoe"); code != exitUsage || !strings.Contains(stderr, "--yes") {
+	if _, stderr, code := sluice(
+		t,
+		env,
+		"sale",
+		"close",
+		"shoe",
+	); code != exitUsage ||
+		!strings.Contains(stderr, "--yes") {
 		t.Errorf("without a terminal: exit %d, %q", code, stderr)
 	}
 }
