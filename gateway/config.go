@@ -31,6 +31,9 @@ type Config struct {
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log
 	Registry  prometheus.Registerer // of one gateway; default: no metrics
 
+	// CORSOrigins are the origins of sites whose pages may call the API, such as https://shop.example; default: none.
+	CORSOrigins []string
+
 	PerClient     int    // concurrent requests of one client; default DefaultPerClient
 	ProxyProtocol bool   // connections begin with a PROXY header, which is used if the peer is in trusted_proxies
 	TLSCert       string // PEM file of a certificate chain, for HTTP/1.1 over TLS; reloaded when it changes

@@ -24,6 +24,8 @@ type decision struct {
 	checks   []limit.Check
 	verdicts []limit.Verdict
 
+	origin []byte // of the page that sent the request, if it may read the response
+
 	quota, quotaPolicy []byte // values of RateLimit and RateLimit-Policy for a forwarded request
 
 	sale        []byte               // id of the sale of a purchase; part of path

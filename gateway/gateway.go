@@ -6,6 +6,7 @@
 //	proxy/          the request head is validated, and malformed ones are rejected
 //	path.go         the path is decoded for matching; ambiguous paths are rejected
 //	address.go      the client address, from the peer or a trusted proxy
+//	cors.go         preflights of browsers are answered
 //	concurrency.go  the requests in progress of one client are limited
 //	cache.go        a sale-wide refusal is answered from memory
 //	admit.go        rate limits by address, token verification, rate limits by buyer
@@ -69,13 +70,14 @@ func New(config Config) (*Gateway, error) {
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
-	var errs [4]error
+	var errs [5]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
 	g.keys, errs[0] = openKeys(&config)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
 	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()
+	errs[4] = checkOrigins(config.CORSOrigins)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -199,6 +201,7 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	x.NewID()
 	x.logged = true
 	g.handle(ctx, x, client)
+	x.setOrigin(ctx)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
 	if x.Headers.Close || client != nil && client.Chunked() {
 		ctx.SetConnectionClose()
@@ -213,6 +216,10 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Co
 	p := g.policy.Load()
 	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
 	if g.handleReserved(ctx, x, client) {
+		return
+	}
+	g.allowOrigin(x)
+	if x.respondPreflight(ctx, client != nil && client.Chunked()) {
 		return
 	}
 	x.key = limit.Address(x.Client)

@@ -14,9 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
+
+	"sluice/internal/origin"
 )
 
 // MinSecret is the least length of a token secret, in bytes.
@@ -41,6 +44,8 @@ type Config struct {
 	// KeysSocket is a Unix socket at which workers request newer TokenKeys, see package mirror. With it, workers follow
 	// that file without a reload, and must be able to read it.
 	KeysSocket string
+
+	CORSOrigins []string // origins of sites whose pages may call the API, such as https://shop.example
 
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string // policy file; "" is lua/policy.lua of Root
@@ -94,6 +99,13 @@ func (c Config) checked() (Config, error) {
 	for _, text := range []string{c.Issuer, c.Audience} {
 		if strings.ContainsAny(text, "\"\\$") || strings.ContainsFunc(text, unicode.IsControl) {
 			wrong(`the issuer or audience %q holds one of " \ $ or a control character, which nginx cannot take`, text)
+		}
+	}
+	for i, o := range c.CORSOrigins {
+		if err := origin.Check(o); err != nil {
+			wrong("--cors-origins: %v", err)
+		} else if slices.Contains(c.CORSOrigins[:i], o) {
+			wrong("--cors-origins names %s twice", o)
 		}
 	}
 	if c.Workers < 0 || c.Workers > 1024 {

@@ -198,6 +198,13 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	}
 	fmt.Fprintf(&http, pagesCache, pages+"/pages")
 	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c, bin)}
+	if len(c.CORSOrigins) > 0 {
+		var cors strings.Builder
+		for _, o := range c.CORSOrigins {
+			fmt.Fprintf(&cors, "\"%s\" $sluice_cors_echo;\n", o)
+		}
+		texts["cors.map"] = cors.String()
+	}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
 	}

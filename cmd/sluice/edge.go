@@ -37,6 +37,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
+			cfg.CORSOrigins = edge.corsOrigins
 			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut
 			run := func(ctx context.Context) error { return cfg.Run(ctx) }
 			if check {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/assemble"
+	"sluice/internal/origin"
 	"sluice/internal/token"
 	"sluice/nginx"
 )
@@ -47,6 +48,7 @@ const (
 	envSignIn              = "SLUICE_SIGN_IN"
 	envCheckout            = "SLUICE_CHECKOUT"
 	envFrameAncestors      = "SLUICE_FRAME_ANCESTORS"
+	envCORSOrigins         = "SLUICE_CORS_ORIGINS"
 	envEdgeMetrics         = "SLUICE_EDGE_METRICS"
 	envPoints              = "SLUICE_POINTS"
 	envAllowPrivate        = "SLUICE_ALLOW_PRIVATE"
@@ -276,6 +278,7 @@ type edgeFlags struct {
 	perClient                 int
 	proxyProtocol             bool
 	tlsCert, tlsKey           string
+	corsOrigins               []string
 }
 
 // edge declares them. keysRead states when the token keys are read again; spoken are the protocols that a certificate
@@ -286,6 +289,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	f.list(&to.upstreams, "upstream", envUpstream, "a backend, http://host:port; repeatable")
 	f.str(&to.tokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
 	f.expect(&to.expect)
+	f.corsOrigins(&to.corsOrigins)
 	f.number(&to.perClient, "per-client", "", nginx.DefaultPerClient, 1, 65535,
 		"maximum concurrent requests of one client")
 	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
@@ -316,6 +320,17 @@ func withScheme(raw string) string {
 		return "http://" + raw
 	}
 	return raw
+}
+
+// corsOrigins declares the flag of edges.
+func (f *flagSet) corsOrigins(to *[]string) {
+	f.list(to, "cors-origins", envCORSOrigins, "origin of a site whose pages may call the API, https://shop.example; "+
+		"repeatable (default: none)")
+	f.check(func(bad *problems) {
+		for _, o := range *to {
+			bad.check("--cors-origins", origin.Check(o))
+		}
+	})
 }
 
 // parseOrigin parses http://host:port or https://host, without more.

@@ -33,6 +33,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			cfg.Expect = edge.expect
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
+			cfg.CORSOrigins = edge.corsOrigins
 			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
 			follow := func(context.Context) error { return nil }
 			if access != "" {

@@ -187,12 +187,8 @@ func (o *adminClient) saleDescribe() *cobra.Command {
 // details declares the flags of what a page shows besides the facts of a sale. file is that of the description.
 func (f *flagSet) details(to *client.Details, file *string) {
 	f.StringVar(&to.Picture, "picture", "", "URL of an image for the page, https://shop.example/shoe.jpg (default: none)")
-	f.StringVar(
-		file,
-		"description",
-		"",
-		"Markdown file with the description for the page, at most 8000 bytes (default: none)",
-	)
+	f.StringVar(file, "description", "", "Markdown file with the description for the page, "+
+		"at most 8000 bytes (default: none)")
 }
 
 // readDescription reads the file of a description. Without a file there is none.

@@ -27,6 +27,7 @@ type upFlags struct {
 	backendFlags
 	group        groupFlags
 	data, policy string
+	corsOrigins  []string
 }
 
 func (p *program) upCommand() *cobra.Command {
@@ -45,6 +46,7 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 	f := p.flags(c)
 	f.backend(c, &cfg.backendFlags)
 	f.groups(&cfg.group)
+	f.corsOrigins(&cfg.corsOrigins)
 	f.str(&cfg.data, "data", envData, defaultData, "directory for secrets and the database")
 	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or "+
 		"redis://sentinel:26379/db?master_name=NAME")
@@ -155,6 +157,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		Logger:            log,
 		Registry:          b.Own,
 		SaleNotifications: true,
+		CORSOrigins:       cfg.corsOrigins,
 	})
 	if err != nil {
 		return usage("%w", err)

@@ -32,6 +32,8 @@ func (h *header) value() []byte {
 // Headers are the header lines of a request, and the values that the edge needs. The zero value is empty.
 type Headers struct {
 	Forwarded []byte // X-Forwarded-For, joined with commas
+	Origin    []byte // of the page that sent the request; valid until the request ends
+	Preflight []byte // Access-Control-Request-Method
 	Close     bool   // the client requests that the connection is closed after the response
 
 	lines         []header
@@ -125,9 +127,16 @@ func (hs *Headers) classify(h *header) bool {
 		if hs.state < 0 {
 			hs.state = len(hs.lines) - 1 // passes together with its traceparent
 		}
-	case "accept", "accept-encoding", "accept-language", "content-type", "last-event-id", "origin", "range", "user-agent",
-		"webhook-id", "webhook-signature", "webhook-timestamp",
-		"access-control-request-method", "access-control-request-headers":
+	case "origin":
+		if len(h.value()) > 0 && hs.isFirst(h) {
+			h.action, hs.Origin = pass, h.value()
+		}
+	case "access-control-request-method":
+		if len(h.value()) > 0 && hs.isFirst(h) {
+			h.action, hs.Preflight = pass, h.value()
+		}
+	case "accept", "accept-encoding", "accept-language", "content-type", "last-event-id", "range", "user-agent",
+		"webhook-id", "webhook-signature", "webhook-timestamp", "access-control-request-headers":
 		if len(h.value()) > 0 && hs.isFirst(h) {
 			h.action = pass
 		}

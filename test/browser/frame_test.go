@@ -17,15 +17,15 @@ func TestFrame(t *testing.T) {
 	defer embedding.Close()
 	for _, c := range []struct {
 		name  string
-		flags []string
+		env   []string
 		shown bool
 	}{
-		{"allowed", []string{"--frame-ancestors", embedding.URL}, true},
-		{"another site is allowed", []string{"--frame-ancestors", "https://shop.example"}, false},
+		{"allowed", []string{"SLUICE_FRAME_ANCESTORS=" + embedding.URL}, true},
+		{"another site is allowed", []string{"SLUICE_FRAME_ANCESTORS=https://shop.example,https://*.shop.example"}, false},
 		{"not allowed", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := openUpWith(t, c.flags...)
+			s := openUp(t, c.env...)
 			s.create("framed", nil)
 			page = s.page("framed", "ann")
 			b := open(t, newPerson(t), embedding.URL)

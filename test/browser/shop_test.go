@@ -58,7 +58,7 @@ type shop struct {
 }
 
 // edges are the ways in which a page reaches a browser.
-var edges = map[string]func(t testing.TB) *shop{"gateway": openUp, "nginx": openNginx}
+var edges = map[string]func(t testing.TB, env ...string) *shop{"gateway": openUp, "nginx": openNginx}
 
 func newShop(t testing.TB) (*shop, []string) {
 	key, err := token.NewKey(tokenSecret)
@@ -76,20 +76,18 @@ func newShop(t testing.TB) (*shop, []string) {
 	}
 }
 
-// openUp is `sluice up`.
-func openUp(t testing.TB) *shop { return openUpWith(t) }
-
-// openUpWith is openUp with further flags.
-func openUpWith(t testing.TB, flags ...string) *shop {
+// openUp is `sluice up`, with further variables on request.
+func openUp(t testing.TB, more ...string) *shop {
 	s, env := newShop(t)
-	s.edge = testenv.Launch(t, binary, env, append([]string{"up", "--data", t.TempDir()}, flags...)...)
+	s.edge = testenv.Launch(t, binary, append(env, more...), "up", "--data", t.TempDir())
 	s.awaitReady()
 	return s
 }
 
 // openNginx is a backend and a worker on Redis and PostgreSQL, behind nginx.
-func openNginx(t testing.TB) *shop {
+func openNginx(t testing.TB, more ...string) *shop {
 	s, env := newShop(t)
+	env = append(env, more...)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	env = append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL)
 	upstream := address(t)

@@ -102,6 +102,7 @@ type options struct {
 	policy        string
 	proxyProtocol bool
 	perClient     int
+	cors          []string
 }
 
 // startBoth runs nginx and the gateway until the test ends.
@@ -138,6 +139,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		Grace:         2 * time.Second,
 		ProxyProtocol: o.proxyProtocol,
 		PerClient:     o.perClient,
+		CORSOrigins:   o.cors,
 	}
 	e.log = func() string {
 		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
@@ -177,6 +179,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			AccessLog:     file,
 			ProxyProtocol: o.proxyProtocol,
 			PerClient:     o.perClient,
+			CORSOrigins:   o.cors,
 			Limits:        proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)

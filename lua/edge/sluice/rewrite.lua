@@ -66,10 +66,18 @@ end
 
 _M.is_limited = is_limited
 
+-- is_preflight() -> whether a browser sends the request before one of a page of an allowed origin, see
+-- conf.d/80-cors.conf
+local function is_preflight()
+  local wanted = ngx_var.http_access_control_request_method
+  return wanted and wanted ~= "" and ngx_var.sluice_cors_origin ~= ""
+end
+
 -- judge() -> $sluice_judged:
 --   malformed, too_large   the head is badly written; the other variables are not set
 --   own                    nginx itself goes where no client may (snippets/own.conf)
 --   a state                of the sale, see refusal_cache.lua: the request is refused for it
+--   preflight              of a browser whose page may call the API
 --   over                   a limit refuses the request
 --   all else               what refusal_cache.judge returns for a purchase, or ""
 -- What counts as one client is in $sluice_key.
@@ -94,6 +102,9 @@ function _M.judge()
     if refusal_cache.is_state(judged) then
       return judged
     end
+  end
+  if method == "OPTIONS" and sound and is_preflight() then
+    return "preflight"
   end
   if sound and is_limited(path) and access.refuses_early(access.plan_of(method, path), key, headers) then
     refusal_cache.begin()

@@ -81,6 +81,9 @@ local function remember(text)
     lines, count = {}, 0
   end
   local path, method = ngx_var.uri, get_method()
+  if method == "OPTIONS" then -- the plain module finds preflights
+    return
+  end
   lines[text] = {
     text = text, path = path, chosen = access.plan_of(method, path), limited = rewrite.is_limited(path),
     sale = method == "POST", host = host, quiet = 0,
