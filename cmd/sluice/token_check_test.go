@@ -24,7 +24,7 @@ func TestTokenCheck(t *testing.T) {
 		{"token check --token-keys " + url + " " + none + " " + good[:len(good)-6] + "AAAAAA", "invalid signature", exitFail},
 		{"token check --token-keys " + url + " --json " + none + " x", `"valid": false`, exitFail},
 		{"token check " + none + " " + good, "SLUICE_TOKEN_SECRET is not set", exitUsage},
-		{"token check", "accepts 1 arg", exitUsage},
+		{"token check", "TOKEN is missing", exitUsage},
 		{"token check --token-keys ftp://x/y " + good, "want https://", exitUsage},
 	} {
 		code, stdout, stderr := call(t, c.args)
