@@ -29,7 +29,7 @@ func someEndpoint(id string) webhook.Endpoint {
 		URL:          "https://shop.example/?a=1&b=2",
 		Title:        "Shop",
 		Secret:       "whsec_hush",
-		OldSecret:    "whsec_older",
+		OldSecrets:   []string{"whsec_older"},
 		State:        webhook.EndpointActive,
 		CreatedBy:    "eve",
 		CreatedAt:    at,

@@ -134,7 +134,7 @@ func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint,
 	})
 }
 
-// Rotate gives an endpoint a new secret, and returns it; the old one signs too for as long as keep. Errors:
+// Rotate gives an endpoint a new secret, and returns it; see Store.RotateSecret. Errors:
 // sale.ErrNotFound, a *sale.InvalidError.
 func (d *Admin) Rotate(
 	ctx context.Context, actor, id string, keep time.Duration, reason string,

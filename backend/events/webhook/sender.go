@@ -261,7 +261,7 @@ func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "sluice-webhooks")
-	if err := sign(req.Header, d.ID, time.Now(), d.Body, e.Secret, e.OldSecret); err != nil {
+	if err := sign(req.Header, d.ID, time.Now(), d.Body, append([]string{e.Secret}, e.OldSecrets...)...); err != nil {
 		return answer{err: err}
 	}
 	span := s.cfg.Tracer.Post(of, req.URL.Hostname(), d.Attempts)

@@ -22,6 +22,13 @@ const MaxEndpoints = 100
 // ErrManyEndpoints reports that there are MaxEndpoints already. It wraps sale.ErrConflict.
 var ErrManyEndpoints = fmt.Errorf("there are %d endpoints already: %w", MaxEndpoints, sale.ErrConflict)
 
+// maxOldSecrets bounds the secrets of earlier rotations that still sign: each adds a signature to every request.
+const maxOldSecrets = 8
+
+// ErrManySecrets reports that maxOldSecrets secrets of an endpoint still sign. It wraps sale.ErrConflict.
+var ErrManySecrets = fmt.Errorf("%d old secrets still sign; rotate again when one has expired, or with keep 0: %w",
+	maxOldSecrets, sale.ErrConflict)
+
 // EndpointState determines whether deliveries are sent to an endpoint.
 type EndpointState string
 
@@ -36,7 +43,7 @@ const (
 type Endpoint struct {
 	ID, URL, Title string
 	Secret         string   // whsec_...
-	OldSecret      string   // also signs, until OldUntil; "": there is none
+	OldSecrets     []string // also sign; the last one until OldUntil
 	Types, Sales   []string // filters of its events; empty: all
 	Strict         bool     // all its deliveries are sent in the order of their positions; else those of each order
 	State          EndpointState
@@ -50,17 +57,20 @@ type Endpoint struct {
 	Oldest          time.Duration // age of the oldest waiting delivery
 }
 
-const endpointColumns = "id, url, title, secret, CASE WHEN old_until > %[1]s THEN old_secret ELSE '' END, " +
-	"CASE WHEN old_until > %[1]s THEN old_until END, types, sales, strict, state, reason, created_by, failures, " +
+const endpointColumns = "id, url, title, secret, " +
+	"(SELECT coalesce(string_agg(o.secret, ' '), '') FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
+	"(SELECT max(o.until) FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
+	"types, sales, strict, state, reason, created_by, failures, " +
 	"failing_since, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
 
 func selectEndpoints(ctx context.Context, c store.Conn, rest string, args ...any) ([]Endpoint, error) {
 	return store.Select(ctx, c, func(row store.Scanner) (e Endpoint, err error) {
 		var strict int64
-		var types, sales string
+		var oldSecrets, types, sales string
 		var oldUntil, failing, hold, created store.Timestamp
-		err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &e.OldSecret, &oldUntil, &types, &sales, &strict, &e.State,
+		err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, &oldUntil, &types, &sales, &strict, &e.State,
 			&e.Reason, &e.CreatedBy, &e.Failures, &failing, &hold, &created)
+		e.OldSecrets = strings.Fields(oldSecrets)
 		e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
 		e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
 		return e, err
@@ -204,20 +214,35 @@ func resetFailures(ctx context.Context, c store.Conn, id string) error {
 	return err
 }
 
-// RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep. Error:
-// sale.ErrNotFound.
+// RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep, and so do secrets
+// of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: sale.ErrNotFound,
+// ErrManySecrets.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
 		if err := checkID(id); err != nil {
 			return err
 		}
-		n, err := c.Exec(ctx, "UPDATE webhook_endpoints SET old_secret = secret, old_until = "+c.Dialect().Ago("$3")+
-			", secret = $2 WHERE id = $1", id, secret, -keep.Milliseconds())
+		e, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
 			return err
 		}
-		if n == 0 {
-			return sale.ErrNotFound
+		if keep > 0 && len(e.OldSecrets) >= maxOldSecrets {
+			return ErrManySecrets
+		}
+		_, err = c.Exec(ctx, "DELETE FROM webhook_old_secrets WHERE endpoint = $1 AND (CAST($2 AS bigint) = 0 OR until <= "+
+			c.Dialect().Now+")", id, keep.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if keep > 0 {
+			_, err := c.Exec(ctx, "INSERT INTO webhook_old_secrets (endpoint, secret, until) VALUES ($1, $2, "+
+				c.Dialect().Ago("$3")+")", id, e.Secret, -keep.Milliseconds())
+			if err != nil {
+				return err
+			}
+		}
+		if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET secret = $2 WHERE id = $1", id, secret); err != nil {
+			return err
 		}
 		return store.AppendLog(ctx, c, "webhook.rotate", id, "the old secret signs for "+keep.String())
 	})

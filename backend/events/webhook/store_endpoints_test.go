@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestEndpointIsAddedChangedAndRemoved(t *testing.T) {
 func webhookEndpoints(t *testing.T, e *env) {
 	made := e.endpoint(t, "a", true)
 	if made.State != EndpointActive || made.CreatedBy != "eve" || made.CreatedAt.IsZero() || !made.Strict ||
-		made.Secret != "whsec_a" || made.OldSecret != "" || len(made.Types) != 0 {
+		made.Secret != "whsec_a" || len(made.OldSecrets) != 0 || len(made.Types) != 0 {
 		t.Errorf("made: %+v", made)
 	}
 	if _, err := e.AddEndpoint(e.ctx, Endpoint{ID: "a", URL: "x"}); !errors.Is(err, sale.ErrExists) {
@@ -48,13 +49,13 @@ func webhookEndpoints(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.URL != "https://new.example/" || got.Secret != "whsec_2" ||
-		got.OldSecret != "whsec_a" || time.Until(got.OldUntil) < 50*time.Minute {
+		!slices.Equal(got.OldSecrets, []string{"whsec_a"}) || time.Until(got.OldUntil) < 50*time.Minute {
 		t.Errorf("rotated: %+v, %v", got, err)
 	}
 	if err := e.RotateSecret(e.ctx, "a", "whsec_3", 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || got.OldSecret != "" ||
+	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || len(got.OldSecrets) != 0 ||
 		!got.OldUntil.IsZero() {
 		t.Errorf("rotated without overlap: %+v, %v", got, err)
 	}
@@ -179,4 +180,34 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Errorf("redeliver all to a disabled endpoint: %v", err)
 	}
 	e.wantLeased(t, "a")
+}
+
+func TestPromisedSecretsSignAfterAnotherRotation(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", true)
+		rotate := func(secret string, keep time.Duration) error { return e.RotateSecret(e.ctx, "a", secret, keep) }
+		if err := errors.Join(rotate("whsec_b", time.Hour), rotate("whsec_c", time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Endpoint(e.ctx, "a")
+		slices.Sort(got.OldSecrets)
+		if err != nil || got.Secret != "whsec_c" || !slices.Equal(got.OldSecrets, []string{"whsec_a", "whsec_b"}) ||
+			time.Until(got.OldUntil) < 50*time.Minute {
+			t.Errorf("rotated twice: %+v, %v", got, err)
+		}
+		for i := range maxOldSecrets - 2 {
+			if err := rotate(fmt.Sprint("whsec_", i), time.Millisecond+time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := rotate("whsec_d", time.Hour); !errors.Is(err, ErrManySecrets) {
+			t.Errorf("rotated too often: %v", err)
+		}
+		if err := rotate("whsec_e", 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_e" || len(got.OldSecrets) != 0 {
+			t.Errorf("rotated with keep 0: %+v, %v", got, err)
+		}
+	})
 }
