@@ -7,7 +7,7 @@ local ngx = ngx
 local byte = string.byte
 local pcall = pcall
 
-local EVERY = 0.02 -- s
+local EVERY = 0.04 -- s
 local COUNT, NEWEST = "generations", "generation" -- entries of the shared dict
 
 local ONE = 49 -- in HTTP/1.x
