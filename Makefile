@@ -67,6 +67,7 @@ race:
 plain:
 	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./test/sim
 	cd observe/check && $(GO) test -timeout 5m ./...
+	cd packaging && $(GO) test -vet=off -timeout 5m .
 
 browser:
 	cd test/browser && $(GO) test -count=1 -vet=off -timeout 10m .
@@ -83,6 +84,9 @@ test/clients/node_modules/.package-lock.json: test/clients/package-lock.json
 	@command -v npm >/dev/null || { echo "clients: npm is not installed: run make install" >&2; exit 1; }
 	cd test/clients && npm ci --no-audit --no-fund --loglevel=error
 
+release: ## make a release in dist/: packages, chart, Lua packages, SBOM, notes, checksums (VERSION=1.2.3 OUT=directory ARCH=amd64,arm64)
+	cd packaging && $(GO) run . --version "$(VERSION)" --out "$(abspath $(or $(OUT),dist))" $(if $(ARCH),--arch "$(ARCH)")
+
 # Generated files.
 commands:
 	$(GO) run ./cmd/sluice manual > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
@@ -97,4 +101,4 @@ profile: install-bench
 
 include bench/bench.mk test/proof.mk
 
-.PHONY: help up build install check test lint unit e2e bench fuzz race plain browser k6 clients commands pictures profile
+.PHONY: help up build release install check test lint unit e2e bench fuzz race plain browser k6 clients commands pictures profile

@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"time"
 )
 
-// startAlone starts an nginx without sluice's configuration, with its modules on the path.
+// startAlone starts an nginx without sluice's configuration, with its modules on the path. SLUICE_TEST_LUA_PATH is the
+// path of an installed package, which is tested instead of the modules of this repository.
 func startAlone(t *testing.T) *luaServer {
 	t.Helper()
-	server, stop := startLuaWith(t, "alone.conf", "", "")
+	const path = "$prefix/lua/edge/?.lua"
+	server, stop := startLuaWith(t, "alone.conf", path, cmp.Or(os.Getenv("SLUICE_TEST_LUA_PATH"), path))
 	t.Cleanup(stop)
 	return server
 }

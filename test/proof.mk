@@ -41,9 +41,26 @@ edge-bound: install install-bench ## one hot key, 2 and 4 workers, a reload half
 edge-corpus: install ## a million generated decisions by both edges and the model, without a difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
+packages: ## install the Debian packages in a fresh Debian with systemd, sell, upgrade and roll back during the sale (root on Linux; DATA=directory keeps Debian)
+	@[ "$$(id -u)" -eq 0 ] || { echo "packages: systemd-nspawn needs root: run it with sudo" >&2; exit 1; }
+	@sh .ci/install debootstrap systemd-container
+	dir=$(if $(DATA),$(abspath $(DATA)),$$(mktemp -d)); cd packaging && $(GO) test -count=1 -v -timeout 20m -run 'TestDebian' . -debian $$dir; \
+	status=$$?; $(if $(DATA),,rm -rf $$dir;) exit $$status
+
+charts: ## lint the packed Helm chart with helm, and validate its manifests with kubeconform (compiles helm: two minutes)
+	dir=$$(mktemp -d) && (cd packaging && $(GO) run . --only chart --version 0.1.0 --out $$dir/out) && \
+	cd packaging/chartcheck && SLUICE_CHART=$$dir/out/sluice-0.1.0.tgz $(GO) test -count=1 -v .; status=$$?; rm -rf $$dir; exit $$status
+
+# Each clone has a build cache of its own: a shared one would hide what depends on the directory.
+reproducible: ## build the release of this commit in two clones, without a shared build cache, and compare (VERSION=1.2.3 ARCH=amd64,arm64)
+	dir=$$(mktemp -d) && for clone in one two/deeper; do \
+	  git clone --quiet . $$dir/$$clone && $(MAKE) --no-print-directory -C $$dir/$$clone release GO="env GOCACHE=$$dir/cache-$${clone%%/*} $(GO)" \
+	    VERSION=$(or $(VERSION),0.1.0) OUT=$$dir/out-$${clone%%/*} ARCH=$(or $(ARCH),"amd64,arm64") || exit 1; \
+	done && diff -r $$dir/out-one $$dir/out-two && cat $$dir/out-one/SHA256SUMS; status=$$?; rm -rf $$dir; exit $$status
+
 AXE = axe-core@4.10.3
 accessible: install ## check the pages for accessibility with axe-core (needs npm)
 	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
 	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
 
-.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus accessible
+.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts reproducible accessible

@@ -1,0 +1,241 @@
+// Package chartcheck lints the Helm chart with helm and validates what it renders with kubeconform, against schemas of
+// this directory. It is a module of its own, because helm takes a minute to compile.
+package chartcheck
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/yannh/kubeconform/pkg/validator"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+)
+
+const chartDir = "../chart/sluice"
+
+// everything sets each value that adds something to the manifests.
+var everything = map[string]any{
+	"existingSecret":   "sluice",
+	"tokenKeys":        "https://login.shop.example/jwks.json",
+	"imagePullSecrets": []any{map[string]any{"name": "registry"}},
+	"nodeSelector":     map[string]any{"kubernetes.io/arch": "arm64"},
+	"tolerations":      []any{map[string]any{"key": "sale", "operator": "Exists"}},
+	"podAnnotations":   map[string]any{"example.com/owner": "shop"},
+	"edge": map[string]any{
+		"policy":    "return { rules = {} }\n-- \"quoted\"\n",
+		"extraArgs": []any{"--per-client=100"},
+		"service": map[string]any{
+			"type": "LoadBalancer", "annotations": map[string]any{"example.com/balancer": "internal"},
+		},
+	},
+	"backend": map[string]any{
+		"replicas": 3, "signIn": "https://shop.example/login?back={url}",
+		"journal": map[string]any{"storageClassName": "fast"}, "extraArgs": []any{"--max-ready=5000"},
+	},
+	"worker": map[string]any{"extraArgs": []any{"--batch=100"}},
+	"networkPolicy": map[string]any{
+		"edgeFrom":    []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.0.0.0/8"}}},
+		"adminFrom":   []any{map[string]any{"namespaceSelector": map[string]any{}}},
+		"metricsFrom": []any{map[string]any{"podSelector": map[string]any{}}},
+		"storesTo":    []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.1.0.0/16"}}},
+	},
+	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+}
+
+var cases = map[string]map[string]any{
+	"least": {"existingSecret": "sluice"}, "everything": everything,
+	"no network policy": {"existingSecret": "sluice", "networkPolicy": map[string]any{"enabled": false}},
+}
+
+// load returns the chart as the release command packs it, if the environment names it, or as it is here.
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	path := chartDir
+	if packed := os.Getenv("SLUICE_CHART"); packed != "" {
+		path = packed
+	}
+	c, err := loader.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func render(t *testing.T, values map[string]any) (map[string]string, error) {
+	t.Helper()
+	c := load(t)
+	full, err := chartutil.ToRenderValues(
+		c,
+		values,
+		chartutil.ReleaseOptions{Name: "shop", Namespace: "sales", IsInstall: true},
+		nil,
+	)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, full)
+}
+
+func TestLint(t *testing.T) {
+	for name, values := range cases {
+		for _, m := range lint.All(chartDir, values, "sales", false).Messages {
+			if !strings.Contains(m.Err.Error(), "icon is recommended") {
+				t.Errorf("%s: %s", name, m)
+			}
+		}
+	}
+}
+
+// schemas writes a directory in the layout of kubeconform, with the kinds of kubernetes.json and ServiceMonitor.
+func schemas(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile("kubernetes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bundle struct {
+		Kinds       map[string]string         `json:"kinds"`
+		Definitions map[string]map[string]any `json:"definitions"`
+	}
+	if err := json.Unmarshal(text, &bundle); err != nil {
+		t.Fatal(err)
+	}
+	write := func(groupVersion, kind string, schema []byte) {
+		group, version, _ := strings.Cut(groupVersion, "/")
+		group, _, _ = strings.Cut(group, ".")
+		name := strings.TrimSuffix(strings.ToLower(kind)+"-"+group+"-"+version, "-") + ".json"
+		if err := os.WriteFile(filepath.Join(dir, name), schema, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, name := range bundle.Kinds {
+		at := strings.LastIndex(key, "/")
+		schema := maps.Clone(bundle.Definitions[name])
+		schema["definitions"] = bundle.Definitions
+		schema["required"] = []string{"apiVersion", "kind", "metadata"}
+		out, err := json.Marshal(schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(key[:at], key[at+1:], out)
+	}
+	monitor, err := os.ReadFile("servicemonitor.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("monitoring.coreos.com/v1", "ServiceMonitor", monitor)
+	return dir
+}
+
+func conform(t *testing.T, manifests map[string]string) (valid int, bad []string) {
+	t.Helper()
+	v, err := validator.New(
+		[]string{schemas(t) + "/{{ .ResourceKind }}{{ .KindSuffix }}.json"},
+		validator.Opts{Strict: true, KubernetesVersion: "master"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range manifests {
+		if strings.HasSuffix(name, "NOTES.txt") {
+			continue
+		}
+		for _, r := range v.Validate(name, io.NopCloser(strings.NewReader(text))) {
+			switch r.Status {
+			case validator.Valid:
+				valid++
+			case validator.Empty:
+			default:
+				sig, _ := r.Resource.Signature()
+				bad = append(bad, name+": "+sig.Kind+" "+sig.Name+": "+r.Err.Error())
+			}
+		}
+	}
+	return valid, bad
+}
+
+func TestManifestsAreValid(t *testing.T) {
+	for name, want := range map[string]int{"least": 14, "everything": 20, "no network policy": 11} {
+		manifests, err := render(t, cases[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		valid, bad := conform(t, manifests)
+		for _, b := range bad {
+			t.Errorf("%s: %s", name, b)
+		}
+		if valid != want {
+			t.Errorf("%s: %d valid resources, want %d", name, valid, want)
+		}
+	}
+}
+
+// The schemas reject what Kubernetes rejects.
+func TestSchemasAreStrict(t *testing.T) {
+	manifests, err := render(t, everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]string{
+		{"minReadySeconds: 3", "minReadySecond: 3"}, {"maxUnavailable: 1", "maxUnavailable: [1]"},
+		{"minReplicas: 2", `minReplicas: "2"`}, {"serviceName: ", "serviceNames: "}, {"podSelector:", "podSelectors:"},
+		{"endpoints:", "endpoint:"}, {"targetPort: http", "targetPort: true"},
+	} {
+		broken, found := maps.Clone(manifests), false
+		for name, text := range broken {
+			if strings.Contains(text, c[0]) {
+				broken[name], found = strings.Replace(text, c[0], c[1], 1), true
+			}
+		}
+		if _, bad := conform(t, broken); !found || len(bad) == 0 {
+			t.Errorf("%q instead of %q is accepted (found: %v)", c[1], c[0], found)
+		}
+	}
+}
+
+func TestInvalidValuesAreRejected(t *testing.T) {
+	for want, values := range map[string]map[string]any{
+		"existingSecret is empty": {},
+		"shards":                  {"existingSecret": "s", "shards": 65},
+		"queue":                   {"existingSecret": "s", "queue": "kafka"},
+		"replica":                 {"existingSecret": "s", "backend": map[string]any{"replica": 3}},
+		"userRate":                {"existingSecret": "s", "backend": map[string]any{"userRate": "many"}},
+		"tokenKeys":               {"existingSecret": "s", "tokenKeys": "http://plain.example"},
+	} {
+		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want an error with %q", values, err, want)
+		}
+	}
+}
+
+// Every pod is hardened, has probes and a grace period, and reads secrets as files.
+func TestPodsAreHardened(t *testing.T) {
+	manifests, err := render(t, cases["least"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"edge", "backend", "worker"} {
+		text := manifests["sluice/templates/"+name+".yaml"]
+		for _, want := range []string{
+			"runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]", "allowPrivilegeEscalation: false",
+			"seccompProfile", "automountServiceAccountToken: false", "terminationGracePeriodSeconds", "readinessProbe",
+			"livenessProbe", "startupProbe", "resources:", "/run/secrets/sluice",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %s", name, want)
+			}
+		}
+	}
+	if names := slices.Sorted(maps.Keys(manifests)); len(names) < 6 {
+		t.Errorf("rendered %v", names)
+	}
+}

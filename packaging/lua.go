@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// luaModules are the modules of sluice.limit.req; docs/edge-bound.md lists them, and a test of package nginx compares.
+var luaModules = []string{
+	"sluice.clock", "sluice.limit.fraction", "sluice.limit.gcra", "sluice.limit.lock", "sluice.limit.req",
+	"sluice.limit.zone",
+}
+
+const (
+	luaName = "lua-sluice-limit"
+	luaSays = "Exact rate limits for ngx_lua, with the interface of resty.limit.req"
+)
+
+// luaPackages makes the rock and the opm package.
+func (r Release) luaPackages(context.Context) error {
+	modules := archive{}
+	for _, module := range luaModules {
+		path := strings.ReplaceAll(module, ".", "/") + ".lua"
+		text, err := os.ReadFile(filepath.Join(r.Root, "lua/edge", path))
+		if err != nil {
+			return err
+		}
+		modules[path] = text
+	}
+	license, err := os.ReadFile(filepath.Join(r.Root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	readme, err := os.ReadFile(filepath.Join(r.Root, "packaging/lua/README.md"))
+	if err != nil {
+		return err
+	}
+	if err := r.rock(modules, license, readme); err != nil {
+		return err
+	}
+	return r.opm(modules, license, readme)
+}
+
+// rockVersion returns a version for LuaRocks, in which a hyphen separates the revision of the rockspec.
+func rockVersion(version string) string { return strings.Replace(version, "-", "", 1) + "-1" }
+
+// rock makes a source rock: a zip with the rockspec and the archive that it names.
+func (r Release) rock(modules archive, license, readme []byte) error {
+	version := rockVersion(r.Version)
+	dir := luaName + "-" + r.Version
+	source := archive{dir + "/LICENSE": license, dir + "/README.md": readme}
+	var list strings.Builder
+	for _, module := range luaModules {
+		path := strings.ReplaceAll(module, ".", "/") + ".lua"
+		source[dir+"/lib/"+path] = modules[path]
+		fmt.Fprintf(&list, "      [%q] = %q,\n", module, "lib/"+path)
+	}
+	packed, err := source.tarGz(r.Time)
+	if err != nil {
+		return err
+	}
+	spec := fmt.Sprintf(`rockspec_format = "3.0"
+package = %q
+version = %q
+source = {
+   url = %q,
+   dir = %q,
+}
+description = {
+   summary = %q,
+   license = "Apache-2.0",
+}
+supported_platforms = { "linux" }
+dependencies = { "lua ~> 5.1" }
+build = {
+   type = "builtin",
+   modules = {
+%s   },
+}
+`, luaName, version, dir+".tar.gz", dir, luaSays, list.String())
+	name := luaName + "-" + version
+	rock, err := archive{name + ".rockspec": []byte(spec), dir + ".tar.gz": packed}.zip(r.Time)
+	if err != nil {
+		return err
+	}
+	return r.write(name+".src.rock", rock)
+}
+
+// opm makes what `opm build` makes of a dist.ini.
+func (r Release) opm(modules archive, license, readme []byte) error {
+	dir := luaName + "-" + r.Version + ".opm"
+	ini := fmt.Sprintf(`name = %s
+abstract = %s
+version = %s
+author = The sluice authors
+is_original = yes
+license = apache2
+repo_link = https://github.com/sluice/%s
+lib_dir = lib
+main_module = lib/sluice/limit/req.lua
+requires = luajit
+`, luaName, luaSays, r.Version, luaName)
+	all := archive{dir + "/dist.ini": []byte(ini), dir + "/LICENSE": license, dir + "/README.md": readme}
+	for path, text := range modules {
+		all[dir+"/lib/"+path] = text
+	}
+	packed, err := all.tarGz(r.Time)
+	if err != nil {
+		return err
+	}
+	return r.write(dir+".tar.gz", packed)
+}
