@@ -115,6 +115,41 @@ func testEdgeVerifiesIssuerAndAudience(t *testing.T, f *floor) {
 	}
 }
 
+// The edge verifies the same vectors as internal/token.
+func TestEdgeVerifiesVectorsOfWycheproof(t *testing.T) { verifyVectors(t, tokentest.Vectors(t)) }
+
+func TestEdgeVerifiesExamplesOfRFCs(t *testing.T) { verifyVectors(t, tokentest.RFCVectors()) }
+
+func verifyVectors(t *testing.T, vectors []tokentest.Vector) {
+	t.Helper()
+	server := requireLua(t)
+	for some := range slices.Chunk(vectors, 50) {
+		var keys, texts, signatures []string
+		for _, v := range some {
+			keys, texts = append(keys, `{"keys":[`+v.Key+`]}`), append(texts, v.Text)
+			signatures = append(signatures, string(v.Signature))
+		}
+		out := server.run(t, `
+			local hmac, public = require "sluice.token.hmac", require "sluice.token.public"
+			local read = require("sluice.token.keys").parse
+			local keys, texts, signatures, out = `+list(keys)+`, `+list(texts)+`, `+list(signatures)+`, {}
+			for i, text in ipairs(texts) do
+				local key = assert(read(keys[i]))[1]
+				if key.hmac then
+					out[i] = tostring(hmac.equal(hmac.sum(key.hmac, text), signatures[i]))
+				else
+					out[i] = tostring(public.verify(key, text, signatures[i]))
+				end
+			end
+			return table.concat(out, " ")`)
+		for i, got := range strings.Fields(out) {
+			if want := fmt.Sprint(some[i].Valid); got != want {
+				t.Errorf("%s: %s, want %s", some[i].Name, got, want)
+			}
+		}
+	}
+}
+
 // The edge and the gateway find the same buyer in every token.
 func TestGoAndLuaNeverDisagree(t *testing.T) { floors(t, testGoAndLuaNeverDisagree) }
 

@@ -32,18 +32,21 @@ func TestExplain(t *testing.T) {
 		"x.yz": "not three segments",
 		signed("2027", `{}`): `it is signed with alg "ES256", kid "2027"; the keys are: ES256 ec:1, EdDSA ed 1, ` +
 			`HS256 2026-10, HS256 2026-11, PS256 ps~1, RS256 rs/1`,
-		tokentest.Segments(`{"alg":"HS256"}`, `{}`) + ".AA":                 `alg "HS256", kid none`,
-		tokentest.Segments(`{"alg":"none"}`, `{}`) + ".":                    `alg "none", kid none`,
-		signed(tokentest.Curved, `{"sub":"ann","exp":1795427999,`+rest+`}`): "expired: exp is 2026-11-23T09:59:59Z, now it is 2026-11-23T10:00:00Z",
+		tokentest.Segments(`{"alg":"HS256"}`, `{}`) + ".AA": `alg "HS256", kid none`,
+		tokentest.Segments(`{"alg":"none"}`, `{}`) + ".":    `alg "none", kid none`,
+		signed(tokentest.Curved, `{"sub":"ann","exp":1795427999,`+rest+`}`): "expired: exp is " +
+			"2026-11-23T09:59:59Z, now it is 2026-11-23T10:00:00Z",
 		signed(tokentest.Curved, `{"sub":"ann","exp":4102444800,"nbf":1795428060,`+rest+`}`): "not valid yet: nbf is " +
 			"2026-11-23T10:01:00Z, now it is 2026-11-23T10:00:00Z",
 		signed(tokentest.Curved, `{"sub":"ann","exp":4102444800,"iss":"https://login.example","aud":"sluice"}`): `iss is ` +
 			`"https://login.example", want "https://login.example/"`,
 		signed(tokentest.Curved, `{"sub":"ann","exp":4102444800,"iss":"https://login.example/","aud":["a","b"]}`): `aud is ` +
 			`["a","b"], want "sluice"`,
-		signed(tokentest.Curved, `{"sub":"ann","exp":4102444800,"iss":"https://login.example/"}`): `aud is none, want "sluice"`,
-		signed(tokentest.Curved, `{"sub":"ann",`+rest+`}`):                                        "exp is missing",
-		good[:len(good)-4] + "AAAA":                                                               `invalid signature: the key with alg "ES256", kid "ec:1" has not signed this text`,
+		signed(tokentest.Curved, `{"sub":"ann","exp":4102444800,"iss":"https://login.example/"}`): `aud is ` +
+			`none, want "sluice"`,
+		signed(tokentest.Curved, `{"sub":"ann",`+rest+`}`): "exp is missing",
+		good[:len(good)-4] + "AAAA": `invalid signature: the key with alg "ES256", ` +
+			`kid "ec:1" has not signed this text`,
 	} {
 		err := keys.Set().Explain(raw)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

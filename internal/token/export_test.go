@@ -16,3 +16,13 @@ func FetchOnce(ctx context.Context, url string, transport http.RoundTripper) err
 	}
 	return f.remote.once(ctx, f.useFetched)
 }
+
+// Verifies reports whether a signature of a text is valid for a JWK.
+func Verifies(jwk, text string, signature []byte) (bool, error) {
+	keys, _, err := parseKeys([]byte(`{"keys":[` + jwk + `]}`))
+	if err != nil {
+		return false, err
+	}
+	key := newVerifyKey(keys[0].name, keys[0].public)
+	return key.verify(key.pool.Get().(*scratch), text, encoded(signature)), nil
+}

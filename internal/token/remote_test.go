@@ -105,7 +105,9 @@ func TestOtherInvalidTokensCauseNoFetch(t *testing.T) {
 		keys, _ := following(t, p)
 		time.Sleep(time.Minute)
 		good := p.Sign("ann")
-		for _, raw := range []string{"", "x", "a.b.c", good + "A", good[:len(good)-4] + "AAAA", tokentest.Segments(`{}`, `{}`) + ".AA"} {
+		for _, raw := range []string{
+			"", "x", "a.b.c", good + "A", good[:len(good)-4] + "AAAA", tokentest.Segments(`{}`, `{}`) + ".AA",
+		} {
 			if _, err := keys.Verify(raw); err == nil {
 				t.Errorf("%q was accepted", raw)
 			}
@@ -244,7 +246,8 @@ func TestKeysURLsThatAreNotAllowed(t *testing.T) {
 		}
 	}
 	for _, url := range []string{
-		"https://login.example/jwks.json", "http://127.0.0.1:1/", "http://127.9.9.9/", "http://[::1]:80/", "http://localhost/x",
+		"https://login.example/jwks.json", "http://127.0.0.1:1/", "http://127.9.9.9/", "http://[::1]:80/",
+		"http://localhost/x",
 	} {
 		if _, err := token.Open(url, ""); err != nil {
 			t.Errorf("%s: %v", url, err)
@@ -256,6 +259,7 @@ func TestHostileProviders(t *testing.T) {
 	p := tokentest.NewProvider(token.EdDSA, "first")
 	plain := httptest.NewServer(p)
 	t.Cleanup(plain.Close)
+	redirect := func(to string) http.HandlerFunc { return http.RedirectHandler(to, http.StatusFound).ServeHTTP }
 	secret, err := token.Generate(token.HS256, "shared")
 	if err != nil {
 		t.Fatal(err)
@@ -274,9 +278,9 @@ func TestHostileProviders(t *testing.T) {
 			}
 			http.Redirect(w, r, "/there", http.StatusFound)
 		}, ""},
-		"a redirect to http":    {http.RedirectHandler(plain.URL, http.StatusFound).ServeHTTP, "redirected from https:// to http://"},
-		"a redirect to a file":  {http.RedirectHandler("file:///etc/passwd", http.StatusFound).ServeHTTP, "redirected from https:// to file://"},
-		"redirects in a circle": {http.RedirectHandler("/jwks.json", http.StatusFound).ServeHTTP, "more than 3 redirects"},
+		"a redirect to http":    {redirect(plain.URL), "redirected from https:// to http://"},
+		"a redirect to a file":  {redirect("file:///etc/passwd"), "redirected from https:// to file://"},
+		"redirects in a circle": {redirect("/jwks.json"), "more than 3 redirects"},
 		"a page":                {text("<!doctype html>"), "not a JSON object"},
 		"nothing":               {text(""), "not a JSON object"},
 		"no keys":               {text(`{"keys":[]}`), "must be a list of one key at least"},

@@ -32,7 +32,8 @@ const (
 	Curved = "ec:1"
 )
 
-// Issuer has a secret without a kid, two secrets with one, an Ed25519 key, a P-256 key, and RSA keys for RS256 and PS256.
+// Issuer has a secret without a kid, two secrets with one, an Ed25519 key, a P-256 key, and RSA keys for RS256 and
+// PS256.
 type Issuer struct {
 	Secret  string
 	Keys    []byte // JWK Set for verifiers: everything but the secret
