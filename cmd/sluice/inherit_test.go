@@ -14,9 +14,9 @@ func TestListenerOfSocketUnit(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_CHILD") != "" {
 		ln, err := inheritedListener(os.Getenv)
 		if err != nil {
-			fmt.Println("child:", err)
+			fmt.Fprintln(os.Stdout, "child:", err)
 		} else {
-			fmt.Println("child:", ln.Addr())
+			fmt.Fprintln(os.Stdout, "child:", ln.Addr())
 		}
 		return
 	}

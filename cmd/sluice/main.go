@@ -174,7 +174,7 @@ func (p *program) logger() *slog.Logger {
 	terminal := p.onTerminal()
 	if p.logFormat == logText || p.logFormat == logAuto && terminal {
 		plain := !terminal || p.getenv("NO_COLOR") != ""
-		lines = tint.NewHandler(p.errOut, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: plain})
+		lines = tint.NewTextHandler(p.errOut, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: plain})
 	}
 	log := slog.New(slogctx.Handler(lines))
 	redisconn.Quiet(log)
