@@ -2,7 +2,9 @@ package token
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 )
 
 // CachedHeaders returns the number of cached headers.
@@ -25,4 +27,24 @@ func Verifies(jwk, text string, signature []byte) (bool, error) {
 	}
 	key := newVerifyKey(keys[0].name, keys[0].public)
 	return key.verify(key.pool.Get().(*scratch), text, encoded(signature)), nil
+}
+
+// Signed reports whether a token has valid segments, and a header and a signature for one of the keys of a JWK Set. Its
+// claims may be any text. The error is the reason why it has not.
+func Signed(keys, raw string) (bool, error) {
+	parsed, _, err := parseKeys([]byte(keys))
+	if err != nil {
+		return false, err
+	}
+	set, err := newSet("", parsed, Options{})
+	if err != nil {
+		return false, err
+	}
+	_, _, err = set.verify(raw, true)
+	if err == nil || errors.Is(err, errUnknownKey) || errors.Is(err, errSignature) ||
+		strings.Contains(err.Error(), "three segments") || strings.Contains(err.Error(), "not base64url") ||
+		strings.HasPrefix(err.Error(), "header") {
+		return err == nil, err
+	}
+	return true, nil
 }

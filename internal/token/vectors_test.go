@@ -32,3 +32,21 @@ func TestExamplesOfRFCs(t *testing.T) {
 		}
 	}
 }
+
+// Tokens that attack the verifier by their header, their encoding or their number of segments.
+func TestJWSVectorsOfWycheproof(t *testing.T) {
+	signed := 0
+	for _, v := range tokentest.JWSVectors(t) {
+		ok, err := token.Signed(v.Keys, v.Token)
+		if ok != v.Signed {
+			t.Errorf("%s: %v (%v), want %v", v.Name, ok, err, v.Signed)
+		}
+		if ok {
+			signed++
+		}
+	}
+	t.Logf("%d tokens are signed", signed)
+	if signed < 20 {
+		t.Errorf("%d tokens are signed, want at least 20", signed)
+	}
+}
