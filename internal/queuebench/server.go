@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/loop"
 )
 
 // server is the Redis server of a run.
@@ -105,9 +108,24 @@ func (s *server) start(ctx context.Context) error {
 }
 
 // crash kills the server and starts it again on its data directory. It returns false when the run did not start it.
+//
+// It waits until Redis has written its append-only file. With appendfsync everysec, Redis postpones that for up to two
+// seconds while the disk is busy, and a kill in that time loses messages of every driver.
 func (s *server) crash(ctx context.Context) (bool, error) {
 	if s.cmd == nil {
 		return false, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		about, err := s.client.Info(waiting, "persistence").Result()
+		if err != nil {
+			return false, fmt.Errorf("redis-server: %w", err)
+		}
+		if strings.Contains(about, "aof_buffer_length:0\r") {
+			break
+		}
+		loop.Sleep(waiting, 20*time.Millisecond)
 	}
 	s.end()
 	return true, s.start(ctx)
