@@ -20,7 +20,7 @@ func TestTokenCheck(t *testing.T) {
 		{"token check --token-keys " + url + " " + none + " " + good, "valid: the buyer is ann, until 2", exitOK},
 		{"token check --token-keys " + url + " --json " + none + " " + good, `"user": "ann"`, exitOK},
 		{"token check --token-keys " + url + " --token-issuer https://shop.example " + none + " " + good,
-			`the token is rejected: iss is not the expected issuer: iss is none, want "https://shop.example"`, exitFail},
+			`the token is rejected: iss is not the expected issuer: iss is "https://login.example/", want "https://shop.example"`, exitFail},
 		{"token check --token-keys " + url + " " + none + " " + good[:len(good)-6] + "AAAAAA", "invalid signature", exitFail},
 		{"token check --token-keys " + url + " --json " + none + " x", `"valid": false`, exitFail},
 		{"token check " + none + " " + good, "SLUICE_TOKEN_SECRET is not set", exitUsage},

@@ -44,7 +44,10 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 			t.Parallel()
 			p := tokentest.NewProvider(token.ES256, "first")
 			st := startStack(t, shape{edge: edge, backends: 1, workers: 1, policy: lenientPolicy(t),
-				env: []string{"SLUICE_TOKEN_KEYS=" + p.Serve(t)}})
+				env: []string{
+					"SLUICE_TOKEN_KEYS=" + p.Serve(t), "SLUICE_TOKEN_ISSUER=" + tokentest.Expected.Issuer,
+					"SLUICE_TOKEN_AUDIENCE=" + tokentest.Expected.Audience,
+				}})
 			st.createSale("shoe", 100)
 			buyers := 0
 			buy := func(when, raw string) {
@@ -55,6 +58,11 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 				}
 			}
 			buy("the first key", p.Sign("ann"))
+			for _, base := range []string{st.base, st.bases[0]} { // the secret is theirs, the issuer and audience are not
+				if a := do(t, "POST", base+"/v1/sales/shoe/orders", st.token("eve"), ""); a.Status != 401 {
+					t.Errorf("a token without an issuer: %d %s", a.Status, a.Body)
+				}
+			}
 			early := p.Sign("bob")
 			p.Rotate("second")
 			buy("a key that was just published", p.Sign("cid"))

@@ -67,12 +67,12 @@ func (p *Provider) Fetches() int {
 	return p.fetches
 }
 
-// Sign returns a token of the newest key, valid for an hour.
+// Sign returns a token of the newest key with the claims of Expected, valid for an hour.
 func (p *Provider) Sign(sub string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	kid := p.kids[len(p.kids)-1]
-	return must(must(token.NewSigner(p.private[kid], kid)).Sign(sub, time.Hour))
+	return must(must(token.NewSigner(p.private[kid], kid)).With(Expected).Sign(sub, time.Hour))
 }
 
 func (p *Provider) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
