@@ -257,7 +257,7 @@ func sell(t *testing.T) {
 							break
 						}
 					}
-					time.Sleep(200 * time.Millisecond) //nolint:forbidigo // Retry-After, shortened
+					time.Sleep(time.Second) //nolint:forbidigo // the Retry-After of a buyer, whose limit is 2r/s
 				}
 			}
 		})
