@@ -268,6 +268,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale create --price 9.9EUR":          `--price: "9.9EUR": want an amount and a currency, such as 19.99EUR; EUR has 2 decimals`,
 		"version --log yaml":                  `--log "yaml": want text, json or auto`,
 		"sale list --server 127.0.0.1/x":      `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
+		"webhook deliveries ep_1 --after x":   `--after "x": want the number that the previous page ended with`,
 		"policy import":                       "FILE is missing: want sluice policy import FILE [flags]",
 		"policy import nosuch.conf":           "stat nosuch.conf: no such file or directory",
 		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port`,

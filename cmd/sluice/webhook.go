@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -269,6 +270,9 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := adminPath("webhooks", args[0], "deliveries")
 			if len(args) == 1 {
+				if _, err := strconv.ParseUint(page.after, 10, 63); page.after != "" && err != nil {
+					return usage("--after %q: want the number that the previous page ended with", page.after)
+				}
 				return printList(cmd.Context(), o, path+page.query("before", page.after, "state", state), "deliveries",
 					"DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(d deliveryJSON) []any {
 						return []any{d.ID, d.State, d.Attempts, d.CreatedAt, d.EndedAt, d.DueAt}
