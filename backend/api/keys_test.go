@@ -41,3 +41,25 @@ func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
 		t.Errorf("%d purchases, want %d", len(w.requests), bought)
 	}
 }
+
+func TestIssuerAndAudience(t *testing.T) {
+	keys := tokentest.New()
+	w := newWorld()
+	cfg := w.config(t)
+	var err error
+	cfg.Tokens, err = token.OpenWith(keys.File(t), keys.Secret, token.Options{Expect: tokentest.Expected})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, cfg)
+	for _, c := range keys.ExpectedCases() {
+		want := 401
+		if c.Subject != "" {
+			want = 202
+		}
+		got := s.Do("POST", "/v1/sales/drop/orders", "", "Authorization: Bearer "+c.Token)
+		if got.Status != want {
+			t.Errorf("%s: status %d, want %d", c.Name, got.Status, want)
+		}
+	}
+}
