@@ -63,4 +63,9 @@ accessible: install ## check the pages for accessibility with axe-core (needs np
 	dir=$$(mktemp -d) && cd $$dir && npm pack --silent $(AXE) >/dev/null && tar xzf axe-core-*.tgz && \
 	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestAccessible' . -axe $$dir/package/axe.min.js; status=$$?; rm -rf $$dir; exit $$status
 
-.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts reproducible accessible
+LIGHTHOUSE = lighthouse@12.8.2
+lighthouse: install ## score the buyer's pages with Lighthouse in Chromium: at least 95 in each category (needs npm; five minutes)
+	dir=$$(mktemp -d) && npm install --silent --no-audit --no-fund --prefix $$dir $(LIGHTHOUSE) && \
+	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 15m -run 'TestLighthouse' . -lighthouse $$dir/node_modules/.bin/lighthouse; status=$$?; rm -rf $$dir; exit $$status
+
+.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts reproducible accessible lighthouse

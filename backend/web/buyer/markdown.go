@@ -14,7 +14,8 @@ import (
 )
 
 // markdown renders CommonMark. The renderer of goldmark omits raw HTML and URLs that a browser would execute. Images are
-// replaced by their text, because the page's policy allows one picture only. Headings are below the page's title.
+// replaced by their text, because the page's policy allows one picture only. The highest heading is below the page's
+// title.
 var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(restrict{}, 100))),
 	goldmark.WithRendererOptions(html.WithXHTML()),
@@ -25,11 +26,13 @@ type restrict struct{}
 // Transform implements parser.ASTTransformer.
 func (restrict) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 	var images []ast.Node
+	var headings []*ast.Heading
+	highest := 6
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		switch n := n.(type) {
 		case *ast.Heading:
 			if entering {
-				n.Level = min(n.Level+1, 6)
+				headings, highest = append(headings, n), min(highest, n.Level)
 			}
 		case *ast.Image:
 			if !entering { // the innermost first
@@ -38,6 +41,9 @@ func (restrict) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 		}
 		return ast.WalkContinue, nil
 	})
+	for _, h := range headings {
+		h.Level = min(h.Level-highest+2, 6)
+	}
 	for _, image := range images {
 		parent := image.Parent()
 		for child := image.FirstChild(); child != nil; child = image.FirstChild() {

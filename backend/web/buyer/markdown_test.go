@@ -32,6 +32,9 @@ func TestDescriptionIsRendered(t *testing.T) {
 	if _, about, _ := renderMarkdown(strings.Repeat("鞋", 1000)); len([]rune(about)) != maxSummary {
 		t.Errorf("the summary of a long text has %d characters", len([]rune(about)))
 	}
+	if html, _, _ := renderMarkdown("### a\n\n## b\n\n###### c"); html != "<h3>a</h3>\n<h2>b</h2>\n<h6>c</h6>\n" {
+		t.Errorf("headings: %s", html)
+	}
 	if html, about, err := renderMarkdown(""); html != "" || about != "" || err != nil {
 		t.Errorf("no description is %q, %q, %v", html, about, err)
 	}

@@ -64,11 +64,19 @@ function showPayment(row, order) {
   link.hidden = !(left > 0 && root.dataset.checkout);
   row.querySelector('.due').hidden = !due;
   if (!link.hidden) link.href = root.dataset.checkout.replaceAll('{order}', encodeURIComponent(order.order_id)).replaceAll('{sale}', encodeURIComponent(root.dataset.sale));
-  if (due) put(row.querySelector('.due'), left > 0 ? tr('pay.left', { time: deadline(due, left), left: duration(left) }) : tr('pay.over'));
+  if (due) put(row.querySelector('.due'), left > 0 ? tr('pay.left', { time: deadline(due), left: duration(left) }) : tr('pay.over'));
 }
 
-// deadline formats a time in the buyer's time zone, with its day if it is more than half a day away.
-const deadline = (due, left) => new Date(due).toLocaleString(locale, left > 12 * 3600e3 ? { dateStyle: 'medium', timeStyle: 'short' } : { timeStyle: 'short' });
+// deadline formats a time in the buyer's time zone, with its day if it is more than half a day away. It remembers the texts, because a browser
+// takes milliseconds for each.
+const deadlines = new Map();
+function deadline(due) {
+  if (!deadlines.has(due)) {
+    const style = due - clock.now() > 12 * 3600e3 ? { dateStyle: 'medium', timeStyle: 'short' } : { timeStyle: 'short' };
+    deadlines.set(due, new Date(due).toLocaleString(locale, style));
+  }
+  return deadlines.get(due);
+}
 
 // duration formats milliseconds as 14:05, or as 3:14:05 with hours.
 function duration(ms) {
