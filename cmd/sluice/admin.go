@@ -101,7 +101,14 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	if err != nil {
 		return err
 	}
-	return explain(o.base, c.Do(ctx, r, out))
+	err = c.Do(ctx, r, out)
+	if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusNotFound {
+		var known json.RawMessage
+		if c.Do(ctx, get(adminPath("sales")), &known) == nil { // an admin API: the path names something that is not there
+			return missing(r.Path, p)
+		}
+	}
+	return explain(o.base, err)
 }
 
 func get(path string) client.Request { return client.Request{Method: http.MethodGet, Path: path} }
@@ -130,7 +137,7 @@ func explain(base string, err error) error {
 				"admin.token of its data directory (--data)", base, envAdminToken)
 		}
 		if p.Status == http.StatusBadRequest {
-			return usageError{Err: p}
+			return usageError{Err: invalid(p)}
 		}
 		if p.Status == http.StatusNotFound && p.Detail == "Not found." { // no such route
 			return fmt.Errorf("%w Is %s the admin listener (--admin of the backend)?", p, base)
@@ -144,6 +151,59 @@ func explain(base string, err error) error {
 		return fmt.Errorf("%s: %w", base, err)
 	}
 	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)
+}
+
+// clearer is a problem with another text for the user of a command.
+type clearer struct {
+	text string
+	*client.Problem
+}
+
+func (e clearer) Error() string { return e.text }
+func (e clearer) Unwrap() error { return e.Problem }
+
+// invalid describes the invalid fields of a request by the names that the commands have for them.
+func invalid(p *client.Problem) error {
+	if len(p.Errors) == 0 {
+		return p
+	}
+	var fields []string
+	for _, f := range p.Errors {
+		name := f.Field
+		if name == "before" { // the cursor of lists that begin with the newest
+			name = "--after"
+		}
+		fields = append(fields, name+" "+f.Detail)
+	}
+	return clearer{strings.Join(fields, "; "), p}
+}
+
+// resources are what paths of the admin API name, and the commands that list them.
+var resources = map[string]struct{ what, list string }{
+	"sales":      {"sale", "sluice sale list"},
+	"orders":     {"order", "sluice order list"},
+	"payments":   {"payment", "sluice payment list"},
+	"dead":       {"dead letter", "sluice dead list"},
+	"groups":     {"consumer group", "sluice group list"},
+	"webhooks":   {"webhook endpoint", "sluice webhook list"},
+	"deliveries": {"delivery", "sluice webhook deliveries ENDPOINT"},
+}
+
+// missing names what a path of the admin API names and the server does not have. A detail of more than one sentence is
+// kept: it has its own remedy.
+func missing(path string, p *client.Problem) error {
+	text := error(p)
+	if strings.Count(p.Detail, ".") > 1 {
+		return text
+	}
+	parts := strings.Split(path, "/")
+	for i := range len(parts) - 1 {
+		r, known := resources[parts[i]]
+		if name, err := url.PathUnescape(parts[i+1]); known && err == nil {
+			text = clearer{fmt.Sprintf("there is no %s %q (see %s)", r.what, name, r.list), p}
+		}
+	}
+	return text
 }
 
 // each calls do for several names in turn and prints the results. It ends with the first error.

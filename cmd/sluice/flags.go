@@ -198,7 +198,7 @@ func (f *flagSet) listen(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
 		if _, port, err := net.SplitHostPort(*to); err != nil || port == "" {
-			bad.add("--%s %q: want host:port", name, *to)
+			bad.add("--%s %q: want host:port, such as %s", name, *to, defaultListen)
 		}
 	})
 }
@@ -316,7 +316,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 
 // withScheme returns host:port as http://host:port, and anything else unchanged.
 func withScheme(raw string) string {
-	if _, port, err := net.SplitHostPort(raw); err == nil && port != "" {
+	if _, port, err := net.SplitHostPort(raw); err == nil && port != "" && !strings.Contains(raw, "://") {
 		return "http://" + raw
 	}
 	return raw

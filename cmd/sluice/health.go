@@ -18,8 +18,9 @@ func (p *program) healthCommand() *cobra.Command {
 	var server, data string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "health",
-		Short: "Report readiness by the exit code, for container health checks",
+		Use:        "health",
+		SuggestFor: []string{"status", "ping", "check"},
+		Short:      "Report readiness by the exit code, for container health checks",
 		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
 worker, check that Redis and the database of the environment respond.`,
 		Example: `  sluice health                                     the server of the data directory

@@ -114,6 +114,7 @@ a dead letter.`,
 		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(),
 		p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(),
 		p.healthCommand(), p.manualCommand(), p.versionCommand())
+	root.SetHelpCommand(helpCommand())
 	addCompletion(root)
 	addAliases(root)
 	wrapArgs(root)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,6 +25,12 @@ func priceText(p client.Price) string {
 // parsePrice reads "19.99EUR", "19 EUR" or "5000JPY" into the currency's minor unit.
 func parsePrice(s string) (client.Price, error) {
 	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
+	if s == "" {
+		return client.Price{}, errors.New("is missing: want an amount and a currency, such as 19.99EUR")
+	}
+	if strings.Contains(s, ",") {
+		return client.Price{}, fmt.Errorf("%w, with a point", bad)
+	}
 	if len(s) < 4 {
 		return client.Price{}, bad
 	}
@@ -32,8 +39,14 @@ func parsePrice(s string) (client.Price, error) {
 		return client.Price{}, fmt.Errorf("%q has no currency: want an amount and a currency, such as %sEUR", s,
 			strings.TrimSpace(s))
 	}
-	if _, err := currency.ParseISO(code); err != nil || code != strings.ToUpper(code) {
-		return client.Price{}, fmt.Errorf("%q: %q is no currency of ISO 4217", s, code)
+	if strings.Trim(strings.ToUpper(code), "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return client.Price{}, bad
+	}
+	if _, err := currency.ParseISO(code); err != nil {
+		return client.Price{}, fmt.Errorf("%q: %q is no currency of ISO 4217: use one such as EUR", s, code)
+	}
+	if upper := strings.ToUpper(code); code != upper {
+		return client.Price{}, fmt.Errorf("%q: write the currency as %s", s, upper)
 	}
 	whole, fraction, point := strings.Cut(strings.TrimSpace(s[:len(s)-3]), ".")
 	decimals := decimalsOf(code)

@@ -116,8 +116,9 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 func (o *adminClient) saleClose() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
-		Use:   "close SALE",
-		Short: "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
+		Use:        "close SALE",
+		SuggestFor: []string{"remove", "delete", "rm", "stop", "end", "cancel"},
+		Short:      "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
 		Example: `  sluice sale close shoe
   sluice sale close shoe --yes     in a script`,
 		Args: cobra.ExactArgs(1),

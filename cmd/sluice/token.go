@@ -34,6 +34,12 @@ private key of that file, else with the secret in the data directory of "sluice 
 		Example: `  sluice token --user ann
   curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
   sluice token --user ann --token-keys private.json --kid 2026-11`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unexpected argument %q: want sluice token --user %s, or sluice token check TOKEN", args[0], args[0])
+			}
+			return nil
+		},
 		RunE: func(*cobra.Command, []string) error {
 			signed, err := signer.Sign(user, ttl)
 			if err != nil {
@@ -55,7 +61,11 @@ private key of that file, else with the secret in the data directory of "sluice 
 	f.json(&asJSON)
 	f.str(&data, "data", envData, defaultData, dataHelp)
 	f.check(func(bad *problems) {
-		bad.check("--user", sale.ValidateBuyer(user))
+		if user == "" {
+			bad.add("--user is missing: want the buyer of the token, such as --user ann")
+		} else {
+			bad.check("--user", sale.ValidateBuyer(user))
+		}
 		var err error
 		if signer, err = p.signer(data, keys, kid, claims); err != nil {
 			bad.add("%v", err)

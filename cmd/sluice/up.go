@@ -33,8 +33,9 @@ type upFlags struct {
 func (p *program) upCommand() *cobra.Command {
 	var cfg upFlags
 	c := &cobra.Command{
-		Use:   "up",
-		Short: "Run everything in one process with a demo sale, without other servers",
+		Use:        "up",
+		SuggestFor: []string{"start", "run", "serve", "server"},
+		Short:      "Run everything in one process with a demo sale, without other servers",
 		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and
 create a demo sale. The data directory keeps secrets, the database and a journal of accepted orders:
 kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
@@ -123,13 +124,13 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return unlessStopped(err)
 	}
 	if err := b.Verify(ctx); err != nil {
-		return err
+		return interrupted(err)
 	}
 	if err := b.Admin.RunOnce(ctx); err != nil {
-		return err
+		return interrupted(err)
 	}
 	if err := createDemo(ctx, b.Admin); err != nil {
-		return err
+		return interrupted(err)
 	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
 
@@ -198,6 +199,15 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, front) }}))
 	if ownRedis {
 		err = errors.Join(err, saveUndelivered(ctx, data, b))
+	}
+	return err
+}
+
+// interrupted names the remedy if a store stopped responding while the process started.
+func interrupted(err error) error {
+	if errors.Is(err, sale.ErrUnavailable) {
+		return fmt.Errorf("a store stopped responding during the start; verify that the database and Redis run (--database, "+
+			"--redis), and start sluice up again: %w", err)
 	}
 	return err
 }

@@ -15,6 +15,9 @@ const suggestionDistance = 2
 
 // argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
 func argsError(c *cobra.Command, args []string, err error) error {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return err
+	}
 	if c.HasSubCommands() && len(args) > 0 {
 		c.SuggestionsMinimumDistance = suggestionDistance
 		hint := ""
@@ -98,6 +101,23 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// helpCommand prints the help of another command, and rejects an unknown one.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND...]",
+		Short:   "Print the help of a command",
+		Example: "  sluice help sale create",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			found, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return argsError(found, rest, err)
+			}
+			return found.Help()
+		},
+	}
 }
 
 // addAliases adds the names that many tools use for "list" and "remove" to all commands below c.
