@@ -26,7 +26,7 @@ func priceText(p client.Price) string {
 func parsePrice(s string) (client.Price, error) {
 	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
 	if s == "" {
-		return client.Price{}, errors.New("is missing: want an amount and a currency, such as 19.99EUR")
+		return client.Price{}, errors.New("want an amount and a currency, such as 19.99EUR")
 	}
 	if strings.Contains(s, ",") {
 		return client.Price{}, fmt.Errorf("%w, with a point", bad)
