@@ -89,7 +89,7 @@ build = {
 	return r.write(name+".src.rock", rock)
 }
 
-// opm makes what `opm build` makes of a dist.ini.
+// opm makes what the server of opm makes of an upload: opm installs a package only with pod/ and resty.index.
 func (r Release) opm(modules archive, license, readme []byte) error {
 	dir := luaName + "-" + r.Version + ".opm"
 	ini := fmt.Sprintf(`name = %s
@@ -107,6 +107,11 @@ requires = luajit
 	for path, text := range modules {
 		all[dir+"/lib/"+path] = text
 	}
+	pod := "sluice/limit/req.pod"
+	all[dir+"/pod/"+pod] = fmt.Appendf(nil, "=head1 NAME\n\nsluice.limit.req - %s\n\n=head1 SYNOPSIS\n\n"+
+		"    local limit = require(\"sluice.limit.req\").new(\"limits\", 200, 100)\n"+
+		"    local delay, err = limit:incoming(ngx.var.binary_remote_addr, true)\n\n=cut\n", luaSays)
+	all[dir+"/resty.index"] = []byte("module sluice.limit.req\n" + pod + "\n")
 	packed, err := all.tarGz(r.Time)
 	if err != nil {
 		return err
