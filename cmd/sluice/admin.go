@@ -162,18 +162,14 @@ type clearer struct {
 func (e clearer) Error() string { return e.text }
 func (e clearer) Unwrap() error { return e.Problem }
 
-// invalid describes the invalid fields of a request by the names that the commands have for them.
+// invalid describes the invalid fields of a request.
 func invalid(p *client.Problem) error {
 	if len(p.Errors) == 0 {
 		return p
 	}
 	var fields []string
 	for _, f := range p.Errors {
-		name := f.Field
-		if name == "before" { // the cursor of lists that begin with the newest
-			name = "--after"
-		}
-		fields = append(fields, name+" "+f.Detail)
+		fields = append(fields, f.Field+" "+f.Detail)
 	}
 	return clearer{strings.Join(fields, "; "), p}
 }
