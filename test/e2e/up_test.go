@@ -252,7 +252,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale create --id shoe --title Shoe --stock 5 --price 19.99EUR", 0, "open"},
 		{"sale create --id shoe --title Other --stock 5 --price 19.99EUR", 1, ""},
 		{"sale show shoe", 0, "19.99 EUR"},
-		{"sale show nothing", 1, "no such sale"},
+		{"sale show nothing", 1, "there is no sale"},
 		{"sale list", 0, "shoe"},
 		{"sale pause shoe --json", 0, `"state": "paused"`},
 		{"sale resume shoe", 0, "open"},
@@ -272,7 +272,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale create --title X --stock 5 --price 1EUR --opens 2h --closes 1h", 2, "closes_at"},
 		{"sale create --title X --stock 5 --price x", 2, "price"},
 		{"sale restock demo --add 0", 2, "--add"},
-		{"sale show", 2, "accepts 1 arg"},
+		{"sale show", 2, "SALE is missing"},
 	}
 	for _, s := range steps {
 		stdout, stderr, code := sluiceRun(t, nil, append(strings.Fields(s.args), at...)...)
