@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite testdata/guesses.txt with what 
 var guesses = []string{
 	"version --json extra",
 	"--version extra",
-	"versoin",
+	"versoin", //nolint:misspell // a wrong command line
 	"help nosuch",
 	"start",
 	"--port 80 up",
@@ -213,7 +213,7 @@ func startUp(t *testing.T, dir string) server {
 		ended <- exitFail
 		t.Fatalf("sluice up: %v: %s", err, &log)
 	}
-	go io.Copy(io.Discard, banner) //nolint:errcheck // ends with the pipe
+	go io.Copy(io.Discard, banner)
 	at, err := dataDir(dir).server()
 	if err != nil {
 		t.Fatal(err)
