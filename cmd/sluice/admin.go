@@ -185,8 +185,8 @@ var resources = map[string]struct{ what, list string }{
 	"deliveries": {"delivery", "sluice webhook deliveries ENDPOINT"},
 }
 
-// missing names what a path of the admin API names and the server does not have. A detail of more than one sentence is
-// kept: it has its own remedy.
+// missing names what a path of the admin API names and the server does not have: what the detail is about, or else the
+// last part of the path. A detail of more than one sentence is kept: it has its own remedy.
 func missing(path string, p *client.Problem) error {
 	text := error(p)
 	if strings.Count(p.Detail, ".") > 1 {
@@ -197,6 +197,9 @@ func missing(path string, p *client.Problem) error {
 		r, known := resources[parts[i]]
 		if name, err := url.PathUnescape(parts[i+1]); known && err == nil {
 			text = clearer{fmt.Sprintf("there is no %s %q (see %s)", r.what, name, r.list), p}
+			if strings.Contains(p.Detail, r.what) {
+				return text
+			}
 		}
 	}
 	return text

@@ -66,18 +66,18 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}{
 		{"group list", 0, "points"},
 		{"group list --json", 0, `"lag"`},
-		{"group remove nosuch", 1, "no such consumer group"},
+		{"group remove nosuch", 1, "there is no consumer group"},
 		{"group run nosuch --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
 		{"group run points", 2, "no Redis"},
 		{"group run points --points 1/0", 2, "no rule for points"},
 		{"dead --group points list", 0, "EVENT"},
-		{"dead --group points retry 7.created", 1, "Not found"},
+		{"dead --group points retry 7.created", 1, "there is no dead letter"},
 		{"dead --group points cancel --all", 0, ""},
 		{"dead --group points cancel", 2, "--all"},
 		{"dead --group {x} list", 2, "small letters"},
-		{"dead --group nosuch list", 1, "no such consumer group"},
-		{"dead --group nosuch cancel --all", 1, "no such consumer group"},
-		{"dead --group nosuch retry 7.created", 1, "no such consumer group"},
+		{"dead --group nosuch list", 1, "there is no consumer group"},
+		{"dead --group nosuch cancel --all", 1, "there is no consumer group"},
+		{"dead --group nosuch retry 7.created", 1, "there is no consumer group"},
 	} {
 		args := strings.Fields(s.args)
 		if !strings.Contains(s.args, "run ") {
