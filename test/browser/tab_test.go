@@ -79,7 +79,11 @@ func newPerson(t testing.TB) person {
 	if err != nil {
 		t.Fatalf("a new person: %v", err)
 	}
-	t.Cleanup(func() { _ = target.DisposeBrowserContext(id).Do(ctx) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // Chromium may never respond; the end of the tests kills it
+		defer cancel()
+		_ = target.DisposeBrowserContext(id).Do(ctx)
+	})
 	return person(id)
 }
 
