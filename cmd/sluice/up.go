@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"sluice/backend/admin"
@@ -85,20 +86,12 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
 	}
-	ownRedis, ownDatabase := cfg.stores.Redis == "", cfg.stores.Database == ""
-	if ownDatabase {
-		cfg.stores.Database = "sqlite:" + data.path(databaseFile)
+	own, err := cfg.useOwnStores(ctx, data)
+	if err != nil {
+		return err
 	}
-	if ownRedis {
-		url, stop, err := assemble.StartEmbeddedRedis(ctx)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		cfg.stores.Redis = url
-		cfg.stores.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
-	}
-	log, registry := p.logger(), newRegistry()
+	defer own.stop()
+	registry := newRegistry()
 	work := assemble.WorkerConfig{Concurrency: 2, Batch: 500, Counters: worker.NewCounters(registry)}
 	cfg.stores.Queue.OnReclaim = work.Counters.Reclaimed
 	cfg.stores.Blocking += cfg.stores.Shards*work.Concurrency + len(assemble.Groups)*assemble.GroupBlocking
@@ -108,7 +101,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}
 	defer closeStores()
 	defer cfg.group.cfg.Webhooks.Client.Close()
-	if ownRedis {
+	if own.redis {
 		if err := restoreUndelivered(ctx, data, s); err != nil {
 			return err
 		}
@@ -116,73 +109,129 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	cfg.cfg.Registry, cfg.cfg.Practice = registry, []string{demoSale}
 	cfg.cfg.Journal.Dir = data.path(journalDir)
 	cfg.cfg.FilesPerStream = 3 // to the gateway, from there to the API, and there
-	b, err := assemble.NewBackend(s, cfg.cfg)
+	b, err := p.startBackend(ctx, s, cfg.cfg)
 	if err != nil {
-		return err
-	}
-	if err := cfg.cfg.Tokens.Await(ctx, log); err != nil {
 		return unlessStopped(err)
 	}
-	if err := b.Verify(ctx); err != nil {
-		return interrupted(err)
-	}
-	if err := b.Admin.RunOnce(ctx); err != nil {
-		return interrupted(err)
-	}
-	if err := createDemo(ctx, b.Admin); err != nil {
-		return interrupted(err)
-	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
-
-	front, err := listen(ctx, "listen", cfg.listen)
+	at, err := listenForUp(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	admin, err := listen(ctx, "admin", cfg.admin)
+	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own)
 	if err != nil {
-		return err
-	}
-	behind, err := listen(ctx, "listen", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	edge, err := gateway.New(gateway.Config{
-		Upstreams: []string{
-			"http://" + behind.Addr().String(),
-		},
-		Secret:            cfg.secret,
-		TokenKeys:         cfg.tokenKeys,
-		Expect:            cfg.expect,
-		PolicyPath:        cfg.policy,
-		PolicySource:      lua.Policy,
-		Logger:            log,
-		Registry:          b.Own,
-		SaleNotifications: true,
-		CORSOrigins:       cfg.corsOrigins,
-	})
-	if err != nil {
-		return usage("%w", err)
-	}
-	if err := edge.AwaitKeys(ctx); err != nil {
 		return unlessStopped(err)
 	}
 	where := server{
-		Public: "http://" + reachable(front.Addr()),
-		Admin:  "http://" + reachable(admin.Addr()),
+		Public: "http://" + reachable(at.public.Addr()),
+		Admin:  "http://" + reachable(at.admin.Addr()),
 		Expect: cfg.expect,
 	}
 	if err := data.setServer(where); err != nil {
 		return err
 	}
-	if err := p.printWelcome(cfg, where, ownRedis, ownDatabase); err != nil {
+	if err := p.printWelcome(cfg, where, own); err != nil {
 		return err
 	}
+	stages := append(workStages(s, work, cfg.group.cfg, own),
+		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
+		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
+	err = assemble.RunStages(ctx, stages)
+	if own.redis {
+		err = errors.Join(err, saveUndelivered(ctx, data, b))
+	}
+	return err
+}
 
+// ownStores lists the stores that live in the process.
+type ownStores struct {
+	redis, database bool
+	stop            func()
+}
+
+// useOwnStores replaces a Redis or database that is not configured: an embedded Redis starts, and SQLite writes to the
+// data directory.
+func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, error) {
+	own := ownStores{redis: cfg.stores.Redis == "", database: cfg.stores.Database == "", stop: func() {}}
+	if own.database {
+		cfg.stores.Database = "sqlite:" + data.path(databaseFile)
+	}
+	if own.redis {
+		url, stop, err := assemble.StartEmbeddedRedis(ctx)
+		if err != nil {
+			return own, err
+		}
+		own.stop = stop
+		cfg.stores.Redis = url
+		cfg.stores.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
+	}
+	return own, nil
+}
+
+// startBackend returns a backend with token keys, verified stores and the demo sale.
+func (p *program) startBackend(ctx context.Context, s *assemble.Stores, cfg assemble.BackendConfig) (*assemble.Backend, error) {
+	b, err := assemble.NewBackend(s, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Tokens.Await(ctx, p.logger()); err != nil {
+		return nil, err
+	}
+	if err := b.Verify(ctx); err != nil {
+		return nil, interrupted(err)
+	}
+	if err := b.Admin.RunOnce(ctx); err != nil {
+		return nil, interrupted(err)
+	}
+	if err := createDemo(ctx, b.Admin); err != nil {
+		return nil, interrupted(err)
+	}
+	return b, nil
+}
+
+// upListeners are the addresses of `up`: buyers reach public, admins admin, and the gateway backend.
+type upListeners struct{ public, admin, backend net.Listener }
+
+func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
+	if at.public, err = listen(ctx, "listen", cfg.listen); err != nil {
+		return at, err
+	}
+	if at.admin, err = listen(ctx, "admin", cfg.admin); err != nil {
+		return at, err
+	}
+	at.backend, err = listen(ctx, "listen", "127.0.0.1:0")
+	return at, err
+}
+
+// startGateway returns a gateway with a policy and token keys.
+func (p *program) startGateway(ctx context.Context, cfg upFlags, backend net.Listener, registry *prometheus.Registry,
+) (*gateway.Gateway, error) {
+	edge, err := gateway.New(gateway.Config{
+		Upstreams:         []string{"http://" + backend.Addr().String()},
+		Secret:            cfg.secret,
+		TokenKeys:         cfg.tokenKeys,
+		Expect:            cfg.expect,
+		PolicyPath:        cfg.policy,
+		PolicySource:      lua.Policy,
+		Logger:            p.logger(),
+		Registry:          registry,
+		SaleNotifications: true,
+		CORSOrigins:       cfg.corsOrigins,
+	})
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	return edge, edge.AwaitKeys(ctx)
+}
+
+// workStages are the worker and the consumer groups. The worker of an embedded Redis stops when its queue is empty,
+// because the queue ends with the process.
+func workStages(s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores) []assemble.Stage {
 	stages := []assemble.Stage{{Name: "worker", Run: func(ctx context.Context) error {
 		working, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		context.AfterFunc(ctx, func() {
-			if ownRedis { // what it holds is gone with the process
+			if own.redis {
 				s.AwaitIdle(working)
 			}
 			stop()
@@ -191,16 +240,10 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}}}
 	for _, group := range assemble.Groups {
 		stages = append(stages, assemble.Stage{Name: group, Run: func(ctx context.Context) error {
-			return s.RunGroup(ctx, group, cfg.group.cfg)
+			return s.RunGroup(ctx, group, groups)
 		}})
 	}
-	err = assemble.RunStages(ctx, append(stages,
-		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, behind, admin) }},
-		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, front) }}))
-	if ownRedis {
-		err = errors.Join(err, saveUndelivered(ctx, data, b))
-	}
-	return err
+	return stages
 }
 
 // interrupted names the remedy if a store stopped responding while the process started.
@@ -303,7 +346,7 @@ func (p *program) consoleToken(data string) string {
 	return dataDir(data).path(adminTokenFile)
 }
 
-func (p *program) printWelcome(cfg upFlags, at server, ownRedis, ownDatabase bool) error {
+func (p *program) printWelcome(cfg upFlags, at server, own ownStores) error {
 	key, err := token.NewKey(cfg.secret)
 	if err != nil {
 		return usage("%w", err)
@@ -326,10 +369,10 @@ Buy one unit and query the order:
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
 `, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
-	if ownRedis || ownDatabase {
+	if own.redis || own.database {
 		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
 	}
-	if ownRedis {
+	if own.redis {
 		fmt.Fprintln(p.out, "A power failure may lose the orders of the last second.")
 	}
 	return nil
