@@ -173,6 +173,17 @@ func (b *backend) buy(t *testing.T, buyer string, headers ...string) servertest.
 	return b.public.Do("POST", "/v1/sales/drop/orders", "", append(headers, authorization(t, buyer))...)
 }
 
+// buyPatiently requests one unit, and repeats the request while it is answered with 503, for a minute at most.
+func (b *backend) buyPatiently(t *testing.T, saleID, buyer, key string) servertest.Answer {
+	t.Helper()
+	for start := time.Now(); ; {
+		a := b.public.Do("POST", "/v1/sales/"+saleID+"/orders", "", key, authorization(t, buyer))
+		if a.Status != 503 || time.Since(start) > time.Minute {
+			return a
+		}
+	}
+}
+
 // operate sends a request with the admin token.
 func (b *backend) operate(method, path, body string, headers ...string) servertest.Answer {
 	return b.admin.Do(
@@ -310,7 +321,8 @@ func TestSaleFromCreationToClose(t *testing.T) {
 	}
 }
 
-// Many buyers purchase concurrently, each over several connections.
+// Many buyers purchase concurrently, each over several connections. A slow machine rejects some requests with 503; buyers
+// repeat them with their idempotency key.
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	const buyers, stock = 60, 25
 	b := startBackend(t)
@@ -320,10 +332,10 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	orders := map[string]string{} // by buyer
 	var purchases sync.WaitGroup
 	for n := range buyers {
-		for range 3 {
+		for attempt := range 3 {
 			purchases.Go(func() {
 				buyer := fmt.Sprint("buyer-", n)
-				a := b.public.Do("POST", "/v1/sales/rush/orders", "", authorization(t, buyer))
+				a := b.buyPatiently(t, "rush", buyer, fmt.Sprint("Idempotency-Key: ", attempt))
 				mu.Lock()
 				defer mu.Unlock()
 				if a.Status == 202 {
