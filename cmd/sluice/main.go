@@ -72,6 +72,7 @@ type program struct {
 	interactive bool // in and errOut are a terminal
 	out, errOut io.Writer
 	verbose     bool
+	level       slog.LevelVar
 	logFormat   string // --log
 }
 
@@ -106,7 +107,7 @@ a dead letter.`,
 	root.PersistentFlags().BoolVarP(&p.verbose, "verbose", "v", false, "log at debug level")
 	root.PersistentFlags().StringVar(&p.logFormat, "log", logAuto,
 		"format of the log: text, json, or auto (text on a terminal, else json)")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkLogFormat() }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkLog() }
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate(readBuild().String() + "\n")
 	root.AddCommand(
@@ -156,8 +157,11 @@ const (
 	logJSON = "json"
 )
 
-// checkLogFormat rejects another value of --log.
-func (p *program) checkLogFormat() error {
+// checkLog applies --verbose and rejects an unknown value of --log.
+func (p *program) checkLog() error {
+	if p.verbose {
+		p.level.Set(slog.LevelDebug)
+	}
 	switch p.logFormat {
 	case logAuto, logText, logJSON:
 		return nil
@@ -167,17 +171,25 @@ func (p *program) checkLogFormat() error {
 
 // logger writes to standard error: JSON lines, which systemd and containers expect, or text for a terminal.
 func (p *program) logger() *slog.Logger {
-	level := slog.LevelInfo
-	if p.verbose {
-		level = slog.LevelDebug
-	}
-	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: level})
-	terminal := p.onTerminal()
-	if p.logFormat == logText || p.logFormat == logAuto && terminal {
-		plain := !terminal || p.getenv("NO_COLOR") != ""
-		lines = tint.NewTextHandler(p.errOut, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: plain})
+	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: &p.level})
+	if p.logsText() {
+		plain := !p.onTerminal() || p.getenv("NO_COLOR") != ""
+		lines = tint.NewTextHandler(p.errOut, &tint.Options{Level: &p.level, TimeFormat: time.TimeOnly, NoColor: plain})
 	}
 	log := slog.New(slogctx.Handler(lines))
 	redisconn.Quiet(log)
 	return log
+}
+
+func (p *program) logsText() bool {
+	return p.logFormat == logText || p.logFormat == logAuto && p.onTerminal()
+}
+
+// quietStart logs only warnings and errors until loud is called, if a person reads the log.
+func (p *program) quietStart() (loud func()) {
+	before := p.level.Level()
+	if p.logsText() && before == slog.LevelInfo {
+		p.level.Set(slog.LevelWarn)
+	}
+	return func() { p.level.Set(before) }
 }

@@ -83,6 +83,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	defer unlock()
+	loud := p.quietStart()
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
 	}
@@ -133,6 +134,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := p.printWelcome(cfg, where, own); err != nil {
 		return err
 	}
+	loud()
 	stages := append(workStages(s, work, cfg.group.cfg, own),
 		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
 		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
