@@ -171,7 +171,11 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 }
 
 // startBackend returns a backend with token keys, verified stores and the demo sale.
-func (p *program) startBackend(ctx context.Context, s *assemble.Stores, cfg assemble.BackendConfig) (*assemble.Backend, error) {
+func (p *program) startBackend(
+	ctx context.Context,
+	s *assemble.Stores,
+	cfg assemble.BackendConfig,
+) (*assemble.Backend, error) {
 	b, err := assemble.NewBackend(s, cfg)
 	if err != nil {
 		return nil, err
@@ -228,7 +232,12 @@ func (p *program) startGateway(ctx context.Context, cfg upFlags, backend net.Lis
 
 // workStages are the worker and the consumer groups. The worker of an embedded Redis stops when its queue is empty,
 // because the queue ends with the process.
-func workStages(s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores) []assemble.Stage {
+func workStages(
+	s *assemble.Stores,
+	work assemble.WorkerConfig,
+	groups assemble.GroupConfig,
+	own ownStores,
+) []assemble.Stage {
 	stages := []assemble.Stage{{Name: "worker", Run: func(ctx context.Context) error {
 		working, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
