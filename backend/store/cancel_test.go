@@ -308,7 +308,9 @@ func TestOrderRowsFiltersAndPages(t *testing.T) {
 		e.create(t, "s", 10)
 		e.create(t, "other", 10)
 		orders := storetest.Orders("s", 5)
-		e.write(t, append(storetest.Orders("other", 2), orders...)...)
+		others := storetest.Orders("other", 2)
+		others[0].Buyer = orders[0].Buyer
+		e.write(t, append(slices.Clone(others), orders...)...)
 		e.pay(t, orders[1], "ref")
 		if _, _, err := e.CancelOrder(e.ctx, orders[2].ID, "eve", "why"); err != nil {
 			t.Fatal(err)
@@ -323,6 +325,14 @@ func TestOrderRowsFiltersAndPages(t *testing.T) {
 			{store.OrderQuery{SaleID: "s", Status: sale.StatusPaid}, orders[1:2]},
 			{store.OrderQuery{Status: sale.StatusCancelled}, orders[2:3]},
 			{store.OrderQuery{ID: orders[4].ID}, orders[4:]},
+			{store.OrderQuery{SaleID: "s", Newest: true, Limit: 2}, orders[3:]},
+			{store.OrderQuery{SaleID: "s", Newest: true, After: orders[1].ID}, orders[:1]},
+			{store.OrderQuery{Buyer: orders[0].Buyer, SaleID: "s"}, orders[:1]},
+			{store.OrderQuery{Buyer: orders[0].Buyer, SaleID: "other", Newest: true}, others[:1]},
+			{store.OrderQuery{Buyer: orders[0].Buyer}, []sale.Order{orders[0], others[0]}},
+			{store.OrderQuery{Buyer: orders[2].Buyer, Status: sale.StatusCancelled}, orders[2:3]},
+			{store.OrderQuery{Buyer: orders[2].Buyer, Status: sale.StatusCreated}, nil},
+			{store.OrderQuery{Buyer: "' OR 1=1 --"}, nil},
 			{store.OrderQuery{ID: 77}, nil},
 			{store.OrderQuery{SaleID: "' OR 1=1 --"}, nil},
 		} {
@@ -330,6 +340,9 @@ func TestOrderRowsFiltersAndPages(t *testing.T) {
 			var ids []sale.OrderID
 			for _, r := range got {
 				ids = append(ids, r.ID)
+			}
+			if c.q.Newest {
+				slices.Reverse(ids)
 			}
 			if err != nil || !slices.Equal(ids, idsOf(c.want)) {
 				t.Errorf("%+v: %v, %v; want %v", c.q, ids, err, idsOf(c.want))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"sluice/backend/sale"
@@ -149,19 +150,30 @@ type OrderRow struct {
 type OrderQuery struct {
 	ID     sale.OrderID
 	SaleID string
+	Buyer  string // without SaleID, orders that are not cancelled are found in the 500 newest sales only, as by OrdersOfBuyer
 	Status sale.Status
-	After  sale.OrderID // higher ids only
+	Newest bool         // by descending ids
+	After  sale.OrderID // only rows behind this one
 	Limit  int          // see PageSize
 }
 
 // OrderRows returns one page of rows, by order id.
 func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error) {
 	var f Filter
-	f.Add("id > ?", int64(q.After))
+	behind, direction := "id > ?", ""
+	if q.Newest {
+		behind, direction = "id < ?", " DESC"
+	}
+	if q.After > 0 {
+		f.Add(behind, int64(q.After))
+	}
 	f.Equal("id", int64(q.ID))
 	f.Equal("sale_id", q.SaleID)
 	f.Equal("status", string(q.Status))
-	page := f.Page("id", q.Limit)
+	if q.Buyer != "" {
+		f.AddConstant("id IN (" + idsOfBuyer(&f, q.Buyer, q.SaleID) + ")")
+	}
+	page := f.Page("id"+direction, q.Limit)
 	return ViewRows(ctx, s.db, "store: rows", func(row Scanner) (r OrderRow, err error) {
 		var due, updated Timestamp
 		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
@@ -171,6 +183,17 @@ func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error
 	}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
 		coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+
 		page, f.Args...)
+}
+
+// idsOfBuyer selects the ids of a buyer's orders in one sale, or in the newest sales, by the indexes that OrdersOfBuyer uses.
+func idsOfBuyer(f *Filter, buyer, saleID string) string {
+	sales := "SELECT id FROM sales ORDER BY created_at DESC LIMIT " + strconv.Itoa(recentSales)
+	if saleID != "" {
+		sales = "SELECT CAST(" + f.Arg(saleID) + " AS text) AS id"
+	}
+	b := f.Arg(buyer)
+	return "SELECT orders.id FROM (" + sales + ") AS recent JOIN orders ON orders.sale_id = recent.id AND orders.buyer = " + b +
+		" AND orders.status <> 'cancelled' UNION ALL SELECT id FROM orders WHERE buyer = " + b + " AND status = 'cancelled'"
 }
 
 // Instant is the progress of a sale in Redis at the moment at which its units were counted there.

@@ -21,13 +21,19 @@ the slot to the buyer. Orders that could not be written are dead letters: see "s
 
 func (o *adminClient) orderList() *cobra.Command {
 	var page pageFlags
-	var sale, status string
+	var sale, buyer, status string
+	var newest bool
 	c := &cobra.Command{
-		Use:     "list",
-		Short:   "List orders, oldest first",
-		Example: `  sluice order list --sale shoe --status cancelled`,
+		Use:   "list",
+		Short: "List orders, the oldest first",
+		Example: `  sluice order list --sale shoe --status cancelled
+  sluice order list --buyer ann --newest`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := page.query("after", page.after, "sale", sale, "status", status)
+			sort := ""
+			if newest {
+				sort = "newest"
+			}
+			query := page.query("after", page.after, "sale", sale, "buyer", buyer, "status", status, "sort", sort)
 			return printList(cmd.Context(), o, adminPath("orders")+query, "orders",
 				"ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(r client.AdminOrder) []any {
 					return []any{r.OrderID, r.SaleID, r.Buyer, r.Status, r.CreatedAt, r.PayBy, whyCancelled(r)}
@@ -37,6 +43,8 @@ func (o *adminClient) orderList() *cobra.Command {
 	page.add(c)
 	f := o.p.flags(c)
 	f.StringVar(&sale, "sale", "", "only of this sale")
+	f.StringVar(&buyer, "buyer", "", "only of this buyer; without --sale, in the 500 newest sales")
+	f.BoolVar(&newest, "newest", false, "list the newest orders first")
 	f.oneOf(c, &status, "status", "", "",
 		"only this status: created, paid or cancelled", "created", "paid", "cancelled")
 	return c

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/text/currency"
 
 	"sluice/client"
+	"sluice/internal/money"
 )
 
 // priceText writes 1999 of EUR as "19.99 EUR".
 func priceText(p client.Price) string {
-	decimals := decimalsOf(p.Currency)
-	digits := fmt.Sprintf("%0*d", decimals+1, p.Amount)
-	if decimals == 0 {
-		return digits + " " + p.Currency
+	whole, fraction := money.Split(p.Amount, p.Currency)
+	if fraction != "" {
+		whole += "." + fraction
 	}
-	point := len(digits) - decimals
-	return digits[:point] + "." + digits[point:] + " " + p.Currency
+	return whole + " " + p.Currency
 }
 
 // parsePrice reads "19.99EUR", "19 EUR" or "5000JPY" into the currency's minor unit.
@@ -49,7 +48,7 @@ func parsePrice(s string) (client.Price, error) {
 		return client.Price{}, fmt.Errorf("%q: write the currency as %s", s, upper)
 	}
 	whole, fraction, point := strings.Cut(strings.TrimSpace(s[:len(s)-3]), ".")
-	decimals := decimalsOf(code)
+	decimals := money.Decimals(code)
 	if whole == "" || point && len(fraction) != decimals {
 		return client.Price{}, fmt.Errorf("%w; %s has %d decimals", bad, code, decimals)
 	}
@@ -61,14 +60,4 @@ func parsePrice(s string) (client.Price, error) {
 		return client.Price{}, bad
 	}
 	return client.Price{Amount: int64(n), Currency: code}, nil
-}
-
-// decimalsOf is how many digits of a currency are behind the point: two for euros, none for yen.
-func decimalsOf(code string) int {
-	unit, err := currency.ParseISO(code)
-	if err != nil {
-		return 2
-	}
-	decimals, _ := currency.Standard.Rounding(unit)
-	return decimals
 }

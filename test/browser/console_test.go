@@ -29,6 +29,10 @@ func TestAdminConsole(t *testing.T) {
 		{"KeyboardAlone", consoleKeyboardAlone},
 		{"OtherOriginsDoNothing", consoleOtherOrigins},
 		{"TitlesAreText", consoleTitlesAreText},
+		{"OrdersAndRefunds", consoleOrdersAndRefunds},
+		{"Prices", consolePrices},
+		{"Times", consoleTimes},
+		{"Describes", consoleDescribes},
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
@@ -47,7 +51,7 @@ func consoleImpossibleTimes(t *testing.T, s *shop) {
 	b.text("New sale")
 	b.await("the form", `document.querySelector("dialog[open]")`)
 	b.eval(
-		`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", amount: "100", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`,
+		`(() => { for (const [name, value] of Object.entries({ title: "Far", id: "far", stock: "5", price: "1", opens: "99999-01-01T00:00" })) document.querySelector("dialog input[name=" + name + "]").value = value; })()`,
 	)
 	b.text("Create")
 	b.await("the browser's own refusal", `document.querySelector("dialog input[name=opens]").validity.rangeOverflow`)

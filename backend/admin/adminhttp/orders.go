@@ -107,7 +107,10 @@ func (h *handlers) cancelOrder(ctx context.Context, r *request) (any, error) {
 func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
 	status := q.OneOf("status", string(sale.StatusCreated), string(sale.StatusPaid), string(sale.StatusCancelled))
-	wanted := store.OrderQuery{SaleID: q.Sale(), Status: sale.Status(status), After: q.Order("after"), Limit: q.Limit()}
+	wanted := store.OrderQuery{
+		SaleID: q.Sale(), Buyer: q.Line("buyer"), Status: sale.Status(status),
+		Newest: q.OneOf("sort", "oldest", "newest") == "newest", After: q.Order("after"), Limit: q.Limit(),
+	}
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

@@ -54,10 +54,10 @@ func TestOrdersAndPayments(t *testing.T) {
 		payment,
 	)
 	for _, row := range []struct{ method, path, body, called, answer string }{
-		{"GET", "/admin/v1/orders", "", "orders {ID:0 SaleID: Status: After:0 Limit:100}", `{"orders":[` + rows + `]}`},
+		{"GET", "/admin/v1/orders", "", "orders {ID:0 SaleID: Buyer: Status: Newest:false After:0 Limit:100}", `{"orders":[` + rows + `]}`},
 		{
-			"GET", "/admin/v1/orders?sale=drop&status=paid&limit=2&after=7", "",
-			"orders {ID:0 SaleID:drop Status:paid After:7 Limit:2}", `{"next":"` + id(2) + `","orders":[` + rows + `]}`,
+			"GET", "/admin/v1/orders?sale=drop&buyer=ann&status=paid&sort=newest&limit=2&after=7", "",
+			"orders {ID:0 SaleID:drop Buyer:ann Status:paid Newest:true After:7 Limit:2}", `{"next":"` + id(2) + `","orders":[` + rows + `]}`,
 		},
 		{"GET", "/admin/v1/orders/" + id(5), "", "order " + id(5), view},
 		{

@@ -5,12 +5,14 @@ package pages
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"slices"
 	"time"
 
 	"sluice/backend/web/page"
+	"sluice/internal/money"
 )
 
 //go:embed page
@@ -21,6 +23,7 @@ var scripts = []string{
 	"page/api.js",
 	"page/element.js",
 	"page/format.js",
+	"page/zone.js",
 	"page/dialog.js",
 	"page/chart.js",
 	"page/list.js",
@@ -29,6 +32,8 @@ var scripts = []string{
 	"page/sales.js",
 	"page/sale.js",
 	"page/newsale.js",
+	"page/orders.js",
+	"page/refunds.js",
 	"page/dead.js",
 	"page/bulk.js",
 	"page/groups.js",
@@ -48,6 +53,7 @@ type Pages struct {
 	templates           *template.Template
 	assets              page.Assets
 	script, style, icon string // names in URLs
+	decimals            string
 }
 
 // New returns Pages.
@@ -68,6 +74,11 @@ func New() (*Pages, error) {
 	p.script = p.assets.Add("console.js", "text/javascript; charset=utf-8", script)
 	p.style = p.assets.Add("console.css", "text/css; charset=utf-8", style)
 	p.icon = p.assets.Add("icon.svg", "image/svg+xml", icon)
+	decimals, err := json.Marshal(money.Unusual())
+	if err != nil {
+		return nil, err
+	}
+	p.decimals = string(decimals)
 	p.templates, err = template.New("").ParseFS(files, "page/*.html")
 	return p, err
 }
@@ -81,6 +92,7 @@ type frame struct {
 	Problem, To         string // of the sign-in page
 	Actor               string // the signed-in admin; on the sign-in page, the name that was entered
 	Until               int64  // end of the session in Unix milliseconds
+	Decimals            string // of the currencies that have not two, as a JSON object
 	Views               []link
 }
 
@@ -93,6 +105,8 @@ type link struct {
 var views = []link{
 	{Path: "", Name: "Overview"},
 	{Path: "sales", Name: "Sales", subPages: true},
+	{Path: "orders", Name: "Orders", subPages: true},
+	{Path: "refunds", Name: "Refunds"},
 	{Path: "dead", Name: "Dead letters"},
 	{Path: "groups", Name: "Events", subPages: true},
 	{Path: "webhooks", Name: "Webhooks", subPages: true},
@@ -123,7 +137,7 @@ func (p *Pages) Has(path, name string) bool {
 // View renders any page of the console. Its script selects the view by the URL.
 func (p *Pages) View(actor string, until time.Time) (page.Page, error) {
 	f := p.frame()
-	f.Actor, f.Until, f.Views = actor, until.UnixMilli(), views
+	f.Actor, f.Until, f.Decimals, f.Views = actor, until.UnixMilli(), p.decimals, views
 	return p.render("console.html", f)
 }
 

@@ -1,13 +1,12 @@
 package buyer
 
 import (
-	"fmt"
 	"strings"
 
-	"golang.org/x/text/currency"
 	"golang.org/x/text/language"
 
 	"sluice/backend/sale"
+	"sluice/internal/money"
 )
 
 // Lang is a language of the pages, as a BCP 47 tag.
@@ -56,15 +55,10 @@ func formatPrice(lang Lang, p sale.Price) string {
 	if p.Amount == 0 {
 		return map[Lang]string{English: "Free", Chinese: "免费"}[lang]
 	}
-	decimals := 2
-	if unit, err := currency.ParseISO(p.Currency); err == nil {
-		decimals, _ = currency.Standard.Rounding(unit)
-	}
-	whole := fmt.Sprintf("%0*d", decimals+1, p.Amount)
-	split := len(whole) - decimals
-	out := grouped(whole[:split])
-	if decimals > 0 {
-		out += "." + whole[split:]
+	whole, fraction := money.Split(p.Amount, p.Currency)
+	out := grouped(whole)
+	if fraction != "" {
+		out += "." + fraction
 	}
 	if lang == English {
 		return out + " " + p.Currency

@@ -24,7 +24,7 @@ function chart(title, series, format) {
     const s = at === null ? shown[shown.length - 1] : shown.reduce((best, one) => (Math.abs(one.at - at) < Math.abs(best.at - at) ? one : best), shown[0]);
     if (!s) return;
     series.forEach((one, i) => { numbers[i].textContent = format(one.of(s)); });
-    when.textContent = at === null ? '' : new Date(s.at).toLocaleTimeString('en-GB');
+    when.textContent = at === null ? '' : inZone(new Date(s.at), { ...clockParts, second: '2-digit' });
     const x = at === null ? -9 : ((s.at - from) / (to - from)) * W;
     hair.setAttribute('x1', x);
     hair.setAttribute('x2', x);

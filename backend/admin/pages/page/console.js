@@ -16,6 +16,8 @@ for (const link of document.querySelectorAll('nav a')) if (link.dataset.view ===
 const left = Number(document.body.dataset.until) - Date.now();
 setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
 
+document.getElementById('actor').before(zoneChoice(), ' ');
+
 live.start();
-const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, dead: deadView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: edgeView, log: logView }[viewName];
+const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, orders: thing ? () => orderView(thing) : ordersView, refunds: refundsView, dead: deadView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: edgeView, log: logView }[viewName];
 if (shown) shown();

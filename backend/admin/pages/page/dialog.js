@@ -2,10 +2,18 @@
 // dialog stays open and shows why. The promise resolves to the result, or to null if the dialog is dismissed.
 function openDialog({ title, text, fields = [], verb, danger, run }) {
   return new Promise((resolve) => {
-    const inputs = fields.map((f) => h(f.options ? 'select' : 'input', {
-      name: f.name, type: f.options ? undefined : f.type || 'text', required: f.required || undefined, min: f.min, max: f.max, maxlength: f.maxlength, placeholder: f.placeholder,
+    const inputs = fields.map((f) => h(f.options ? 'select' : f.rows ? 'textarea' : 'input', {
+      name: f.name, type: f.options || f.rows ? undefined : f.type || 'text', rows: f.rows, inputmode: f.inputmode, required: f.required || undefined, min: f.min, max: f.max, maxlength: f.maxlength, placeholder: f.placeholder,
       value: f.value, step: f.step,
     }, (f.options || []).map((o) => h('option', { value: o[0] }, o[1]))));
+    fields.forEach((f, i) => { if (f.rows && f.value) inputs[i].value = f.value; });
+    const notes = fields.map((f, i) => { // what an input means, updated with each change
+      if (!f.note) return null;
+      const note = h('small', { class: 'soft', role: 'status' }), update = () => { note.textContent = f.note(inputs[i].value); };
+      inputs[i].addEventListener('input', update);
+      update();
+      return note;
+    });
     const problem = h('p', { class: 'problem', role: 'alert', hidden: true });
     const go = h('button', { class: danger ? 'danger' : 'main', value: 'go' }, verb);
     let answer = null;
@@ -28,7 +36,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       go.disabled = false;
     } },
     h('h2', { id: 'dialog-title' }, title), text && h('p', null, text),
-    fields.map((f, i) => h('label', null, f.label, inputs[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
+    fields.map((f, i) => h('label', null, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
     h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Back'), go));
     const dialog = h('dialog', { 'aria-labelledby': 'dialog-title' }, form);
     dialog.addEventListener('close', () => { dialog.remove(); resolve(answer); });

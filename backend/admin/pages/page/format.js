@@ -15,22 +15,26 @@ function span(seconds) {
 
 const millis = (ms) => (ms === null || ms === undefined ? '–' : ms < 10 ? Math.round(ms * 10) / 10 + ' ms' : ms < 1000 ? Math.round(ms) + ' ms' : span(ms / 1000));
 
-// stamp shows a time in short form, with the exact time as a tooltip.
-function stamp(text) {
-  if (!text) return h('span', { class: 'soft' }, '–');
-  const at = new Date(text);
-  const today = at.toDateString() === new Date().toDateString();
-  const shown = today ? at.toLocaleTimeString('en-GB') : at.toLocaleString('en-GB', { day: 'numeric', month: 'short', year: 'numeric', hour: '2-digit', minute: '2-digit' });
-  return h('time', { datetime: text, title: at.toISOString() }, shown);
-}
+// The decimals of currencies come from the server, so that the console and the command line read and write the same amounts.
+const unusualDecimals = JSON.parse(document.body.dataset.decimals);
+const decimalsOf = (currency) => unusualDecimals[currency] ?? 2;
 
 function price(p) {
+  const decimals = decimalsOf(p.currency);
   try {
-    const f = new Intl.NumberFormat('en', { style: 'currency', currency: p.currency });
-    return f.format(p.amount / 10 ** f.resolvedOptions().maximumFractionDigits);
+    return new Intl.NumberFormat('en', { style: 'currency', currency: p.currency, minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(p.amount / 10 ** decimals);
   } catch {
-    return p.amount + ' ' + p.currency;
+    return p.amount + ' ' + p.currency; // no currency of ISO 4217
   }
+}
+
+// minorUnits reads an amount such as 12.50 into the minor units of its currency. It throws an error that names the remedy.
+function minorUnits(text, currency) {
+  const decimals = decimalsOf(currency), example = (12.5).toFixed(decimals);
+  const [, whole, fraction] = /^(\d{1,15})(?:\.(\d+))?$/.exec(text.trim()) || [];
+  if (whole === undefined) throw new Error('Write the price with a point and without a currency, such as ' + example + '.');
+  if (fraction !== undefined && fraction.length !== decimals) throw new Error(currency + (decimals ? ' has ' + decimals + ' decimals' : ' has no decimals') + ': write a price such as ' + example + '.');
+  return Number(whole + (fraction || '0'.repeat(decimals)));
 }
 
 const words = { scheduled: 'scheduled', open: 'open', paused: 'paused', sold_out: 'sold out', closed: 'closed' };

@@ -31,7 +31,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     next = found.next ? String(found.next) : '';
     rows = found.rows;
     fill(body, rows.map(row));
-    note.textContent = rows.length ? '' : next ? 'No matches on this page. Continue with Next.' : empty;
+    note.textContent = rows.length ? '' : next ? 'No matches on this page. Continue with Next.' : typeof empty === 'function' ? empty() : empty;
     first.disabled = back.disabled = trail.length < 2;
     more.disabled = !next;
     el.dispatchEvent(new CustomEvent('shown', { detail: rows }));

@@ -8,19 +8,28 @@ async function newSale() {
       { name: 'title', label: 'Title', required: true, maxlength: 200 },
       { name: 'id', label: 'Id', maxlength: 64, placeholder: fallback, help: 'Used in URLs: letters, digits, dots, dashes and underscores.' },
       { name: 'stock', label: 'Stock', type: 'number', required: true, min: 1, max: 1_000_000_000 },
-      { name: 'amount', label: 'Price in minor units', type: 'number', required: true, min: 0, max: 999_999_999_999_999, help: '1999 is 19.99 EUR' },
+      { name: 'price', label: 'Price', required: true, inputmode: 'decimal', maxlength: 20, placeholder: '19.99', help: '0: free.' },
       { name: 'currency', label: 'Currency', required: true, value: 'EUR', maxlength: 3 },
       { name: 'per_buyer', label: 'Limit per buyer', type: 'number', required: true, value: '1', min: 1 },
-      { name: 'opens', label: 'Opens', type: 'datetime-local', max: lastDay, help: 'In your time zone. Empty: now.' },
-      { name: 'closes', label: 'Closes', type: 'datetime-local', max: lastDay, help: 'Empty: never.' },
+      { name: 'opens', label: 'Opens', type: 'datetime-local', max: lastDay, note: (v) => (v ? meaning(v) : 'Empty: now. Times are in ' + zone.name + '.') },
+      { name: 'closes', label: 'Closes', type: 'datetime-local', max: lastDay, note: (v) => (v ? meaning(v) : 'Empty: never.') },
       { name: 'hold', label: 'Payment deadline', placeholder: 'none', maxlength: 20, help: 'Such as 15m or 1h30m. Unpaid orders are then cancelled, and their units go back on sale.' },
+      ...pageFields({}),
     ],
     run: (v) => {
-      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: Number(v.amount), currency: v.currency.toUpperCase() }, per_buyer: Number(v.per_buyer), opens_at: (v.opens ? new Date(v.opens) : live.now()).toISOString() };
-      if (v.closes) sale.closes_at = new Date(v.closes).toISOString();
+      const currency = v.currency.trim().toUpperCase();
+      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), opens_at: (v.opens ? instant(v.opens) : live.now()).toISOString(), ...pageValues(v) };
+      if (v.closes) sale.closes_at = instant(v.closes).toISOString();
       if (v.hold) sale.hold = v.hold;
       return post('/sales', sale);
     },
   });
   if (got) location.assign('/admin/sales/' + part(got.body.id));
 }
+
+// The optional picture and description of the buyer's page.
+const pageFields = (sale) => [
+  { name: 'picture', label: 'Picture', type: 'url', maxlength: 2000, value: sale.picture, placeholder: 'https://', help: 'The URL of an image. Optional.' },
+  { name: 'description', label: 'Description', rows: 5, maxlength: 8000, value: sale.description, help: 'Markdown: headings, lists, links, bold and italic text. Optional.' },
+];
+const pageValues = (v) => ({ ...(v.picture && { picture: v.picture }), ...(v.description && { description: v.description }) });

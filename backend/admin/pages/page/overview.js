@@ -73,7 +73,7 @@ function overview() {
     const samples = live.recent(chosen.seconds()), last = samples[samples.length - 1];
     flow.draw(sums(samples));
     for (const c of charts) c.draw(samples, chosen.seconds());
-    if (body) since.textContent = 'Counting since ' + new Date(body.started_at).toLocaleString('en-GB') + '. Sources: ' + body.sources.map((s) => s.name + (s.error ? ' (no response)' : '')).join(', ') + '.';
+    if (body) since.textContent = 'Counting since ' + inZone(new Date(body.started_at), { ...dateParts, ...clockParts }) + '. Sources: ' + body.sources.map((s) => s.name + (s.error ? ' (no response)' : '')).join(', ') + '.';
     if (!last) return;
     const q = last.queue, b = last.totals, l = last.latency;
     tiles.queue.set(q ? short(q.ready + q.delayed + q.leased) : 'unknown', q ? short(q.drained_per_second) + ' per second drained' : 'Redis is not responding', !q);

@@ -16,8 +16,8 @@ function auditView(a) {
 function saleView(id) {
   const at = '/sales/' + part(id);
   const title = h('h1', null, userText(id)), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), audit = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Auditing…')), history = h('div'), state = h('p', { class: 'row' });
-  let shown = ''; // the sale as it was rendered last
-  page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', null, h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
+  let current = {}, shown = ''; // the sale, and the sale as it was rendered last
+  page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', { class: 'row' }, h('a', { href: '/admin/orders?sale=' + part(id) }, 'Orders of this sale'), h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('h2', null, 'History'), history));
 
   const after = async (message, got) => {
@@ -33,13 +33,18 @@ function saleView(id) {
     after('Units added.', await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: (v) => post(at + '/restock', { add: Number(v.add) }, key) }));
   };
 
+  const describe = async () => {
+    const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(current), run: (v) => post(at + '/describe', pageValues(v)) });
+    if (got) { toast('Saved.'); reload(); }
+  };
+
   async function reload() {
     const got = await get(at);
     if (!got.ok) {
       fill(state, problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
       return;
     }
-    const s = got.body, text = JSON.stringify(s);
+    const s = current = got.body, text = JSON.stringify(s);
     if (text === shown) return;
     shown = text;
     fill(title, userText(s.title));
@@ -47,12 +52,12 @@ function saleView(id) {
     fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', userText(s.paused_by)) : '', !s.applied && h('span', { class: 'soft' }, 'The last change is not applied to Redis yet.'));
     const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
     fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Stored orders', count(s.sold)), fact('Accepted orders', count(s.accepted)), fact('Price', price(s.price)),
-      fact('Limit per buyer', count(s.per_buyer)), fact('Opens', stamp(s.opens_at)), fact('Closes', s.closes_at ? stamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
+      fact('Limit per buyer', count(s.per_buyer)), fact('Opens', longStamp(s.opens_at)), fact('Closes', s.closes_at ? longStamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
       fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)));
     const closed = s.switch === 'closed';
     fill(acts, [
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again immediately.', 'Sale resumed.'), 'main') : button('Pause', turn('pause', 'Buyers cannot buy until you resume the sale. Accepted orders are processed.', 'Sale paused.')),
-      s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
+      s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), button('Picture and description', describe), button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
     ].filter(Boolean).map((b) => { b.disabled = closed; return b; }));
   }
   async function runAudit() {
