@@ -35,7 +35,11 @@ var consolePages = []struct{ name, path, settled string }{
 	{"sales", "sales", `document.querySelectorAll("tbody tr").length >= 4`},
 	{"sale", "sales/shoe", `document.querySelector(".audit") && document.querySelector("tbody tr")`},
 	{"orders", "orders", `document.querySelector("tbody tr[data-key]")`},
-	{"refunds", "refunds?refund=", `document.querySelector(".list .note").textContent || document.querySelector("tbody tr")`},
+	{
+		"refunds",
+		"refunds?refund=",
+		`document.querySelector(".list .note").textContent || document.querySelector("tbody tr")`,
+	},
 	{"dead", "dead", `document.querySelectorAll("tbody tr[data-key]").length >= 6`},
 	{"groups", "groups", `document.querySelector("tbody tr")`},
 	{"group", "groups/points", `document.querySelector(".list .note").textContent`},

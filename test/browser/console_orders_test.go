@@ -111,14 +111,19 @@ func consolePrices(t *testing.T, s *shop) {
 		b.eval(`document.querySelector("dialog input[name=currency]").removeAttribute("maxlength")`)
 		b.enter("currency", row.currency)
 		b.text("Create")
-		b.await(row.price+" to be rejected", `document.querySelector("dialog .problem:not([hidden])")?.textContent.includes(`+quote(row.problem)+`)`)
+		b.await(
+			row.price+" to be rejected",
+			`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes(`+quote(row.problem)+`)`,
+		)
 	}
 	b.enter("price", "12.50")
 	b.enter("currency", "eur")
 	b.text("Create")
 	b.await("the sale", `location.pathname === "/admin/sales/priced"`)
 	b.shows("€12.50")
-	if price := fmt.Sprint(s.adminAPI(http.MethodGet, "/sales/priced", nil)["price"]); price != "map[amount:1250 currency:EUR]" {
+	if price := fmt.Sprint(
+		s.adminAPI(http.MethodGet, "/sales/priced", nil)["price"],
+	); price != "map[amount:1250 currency:EUR]" {
 		t.Error(price)
 	}
 	b.clean()
@@ -152,7 +157,9 @@ func consoleTimes(t *testing.T, s *shop) {
 	if created["opens_at"] != "2036-07-01T10:00:00Z" || created["closes_at"] != "2036-12-01T11:00:00Z" {
 		t.Errorf("%v to %v", created["opens_at"], created["closes_at"])
 	}
-	b.eval(`(() => { const at = document.querySelector("select.zone"); at.value = "UTC"; at.dispatchEvent(new Event("change")); })()`)
+	b.eval(
+		`(() => { const at = document.querySelector("select.zone"); at.value = "UTC"; at.dispatchEvent(new Event("change")); })()`,
+	)
 	b.shows("1 Jul 2036, 10:00 UTC")
 	b.text("Restock") // the page is loaded again
 	b.text("Back")
@@ -164,7 +171,9 @@ func consoleDescribes(t *testing.T, s *shop) {
 	s.createSale("shown", "Shown", 5, time.Now().Add(-time.Second))
 	b := s.atConsole(t, newPerson(t), "ann", "sales/shown")
 	b.text("Picture and description")
-	b.eval(`document.querySelector("dialog input[name=picture]").type = "text"`) // a browser rejects some of these values itself
+	b.eval(
+		`document.querySelector("dialog input[name=picture]").type = "text"`,
+	) // a browser rejects some of these values itself
 	b.enter("picture", "javascript:alert(1)")
 	b.enter("description", "Runs **small**.")
 	b.text("Save")
@@ -172,7 +181,10 @@ func consoleDescribes(t *testing.T, s *shop) {
 	b.enter("picture", "")
 	b.text("Save")
 	b.await("no dialog", `!document.querySelector("dialog")`)
-	s.settled(func() bool { page, _ := s.get("/s/shown"); return strings.Contains(page, "<strong>small</strong>") }, "the description")
+	s.settled(
+		func() bool { page, _ := s.get("/s/shown"); return strings.Contains(page, "<strong>small</strong>") },
+		"the description",
+	)
 	b.text("Picture and description")
 	b.await("the current text", `document.querySelector("dialog textarea").value === "Runs **small**."`)
 	b.text("Back")
