@@ -33,6 +33,7 @@ func TestAdminConsole(t *testing.T) {
 		{"Prices", consolePrices},
 		{"Times", consoleTimes},
 		{"Describes", consoleDescribes},
+		{"Webhooks", consoleWebhooks},
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},

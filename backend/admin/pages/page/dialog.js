@@ -4,7 +4,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
   return new Promise((resolve) => {
     const inputs = fields.map((f) => h(f.options ? 'select' : f.rows ? 'textarea' : 'input', {
       name: f.name, type: f.options || f.rows ? undefined : f.type || 'text', rows: f.rows, inputmode: f.inputmode, required: f.required || undefined, min: f.min, max: f.max, maxlength: f.maxlength, placeholder: f.placeholder,
-      value: f.value, step: f.step,
+      value: f.value, checked: f.type === 'checkbox' ? f.checked : undefined, step: f.step,
     }, (f.options || []).map((o) => h('option', { value: o[0] }, o[1]))));
     fields.forEach((f, i) => { if (f.rows && f.value) inputs[i].value = f.value; });
     const notes = fields.map((f, i) => { // what an input means, updated with each change
@@ -23,7 +23,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       if (go.disabled) return;
       go.disabled = true;
       problem.hidden = true;
-      const values = Object.fromEntries(fields.map((f, i) => [f.name, inputs[i].value]));
+      const values = Object.fromEntries(fields.map((f, i) => [f.name, f.type === 'checkbox' ? inputs[i].checked : inputs[i].value]));
       let got;
       try { got = await run(values); } catch (e) { got = { ok: false, problem: e.message }; } // a value that cannot be converted
       if (got.ok) {
@@ -36,13 +36,28 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       go.disabled = false;
     } },
     h('h2', { id: 'dialog-title' }, title), text && h('p', null, text),
-    fields.map((f, i) => h('label', null, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
+    fields.map((f, i) => h('label', { class: f.type === 'checkbox' ? 'check' : '' }, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
     h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Back'), go));
     const dialog = h('dialog', { 'aria-labelledby': 'dialog-title' }, form);
     dialog.addEventListener('close', () => { dialog.remove(); resolve(answer); });
     document.body.append(dialog);
     dialog.showModal();
     (inputs[0] || go).focus();
+  });
+}
+
+// showSecret shows a text that the server returns only once. Escape does not close the dialog.
+function showSecret(title, text, secret) {
+  return new Promise((resolve) => {
+    const copied = h('span', { class: 'soft', role: 'status' });
+    const copy = button('Copy', async () => {
+      try { await navigator.clipboard.writeText(secret); copied.textContent = 'Copied.'; } catch { copied.textContent = 'Select the text and copy it.'; }
+    });
+    const dialog = h('dialog', { 'aria-labelledby': 'secret-title', onkeydown: (e) => { if (e.key === 'Escape') e.preventDefault(); }, oncancel: (e) => e.preventDefault() }, h('form', { method: 'dialog' }, h('h2', { id: 'secret-title' }, title), h('p', null, text), h('p', null, h('code', { id: 'secret' }, secret)),
+      h('div', { class: 'row end' }, copied, copy, h('button', { class: 'main' }, 'I have stored it'))));
+    dialog.addEventListener('close', () => { dialog.remove(); resolve(); });
+    document.body.append(dialog);
+    dialog.showModal();
   });
 }
 

@@ -1,15 +1,44 @@
 // Webhook endpoints and their deliveries.
+const eventTypes = ['order.created', 'order.paid', 'order.cancelled'];
+const selected = (types) => (types.length ? types : eventTypes); // an endpoint without types receives all
+
+// endpointFields are the settings of an endpoint.
+const endpointFields = (e) => [
+  { name: 'url', label: 'URL', type: 'url', required: true, maxlength: 2000, value: e.url, placeholder: 'https://shop.example/hooks' },
+  { name: 'title', label: 'Description', maxlength: 200, value: e.title, placeholder: 'Optional' },
+  ...eventTypes.map((type) => ({ name: type, label: 'Send ' + type, type: 'checkbox', checked: selected(e.types).includes(type) })),
+  { name: 'sales', label: 'Only these sales', value: e.sales.join(' '), placeholder: 'All sales', help: 'Sale ids, separated by spaces.' },
+];
+
+function endpointValues(v) {
+  const types = eventTypes.filter((type) => v[type]);
+  if (!types.length) throw new Error('Select at least one event.');
+  return { url: v.url, title: v.title, types: types.length === eventTypes.length ? [] : types, sales: v.sales.split(/[\s,]+/).filter(Boolean), reason: v.reason };
+}
+
+const secretText = 'The receiver verifies deliveries with this secret. It is not shown again.';
+
+async function newWebhook() {
+  const got = await openDialog({
+    title: 'New webhook', verb: 'Add', text: 'sluice posts order events to this URL, signed, and repeats them until the receiver answers 2xx.',
+    fields: [...endpointFields({ types: [], sales: [] }), { name: 'strict', label: 'One delivery at a time, in the order of all events', type: 'checkbox' }, reasonField],
+    run: (v) => post('/webhooks', { ...endpointValues(v), strict: v.strict }),
+  });
+  if (!got) return;
+  await showSecret('Secret of the webhook', secretText, got.body.secret);
+  location.assign('/admin/webhooks/' + part(got.body.id));
+}
 const endpointState = (e) => h('span', { class: 'badge', 'data-state': e.state === 'active' ? 'open' : 'paused' }, e.state);
 
 function webhooksView() {
   const body = h('div');
-  page(h('h1', null, 'Webhooks'), body);
+  page(h('div', { class: 'row' }, h('h1', null, 'Webhooks'), button('New webhook', newWebhook, 'main')), body);
   pollVisible(async () => {
     const got = await get('/webhooks');
     if (!got.ok) { fill(body, problemLine(got.problem)); return; }
     fill(body, tableOf('Endpoints', ['Endpoint', 'State', ...['Waiting', 'Failed', 'Oldest'].map(number)],
       h('tbody', null, got.body.webhooks.map((e) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/webhooks/' + part(e.id) }, userText(e.title || e.url)), h('small', { class: 'soft' }, userText(e.url))), h('td', null, endpointState(e), e.reason && h('small', { class: 'soft' }, userText(e.reason))),
-        h('td', { class: 'n' }, count(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, count(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No webhooks yet. Add one with: sluice webhook add URL'));
+        h('td', { class: 'n' }, count(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, count(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No webhooks yet.'));
   });
 }
 
@@ -19,6 +48,24 @@ function webhookView(id) {
   const act = (title, text, verb, path, message, body) => async () => {
     const got = await openDialog({ title, text, verb, fields: [reasonField], run: (v) => post(at + path, { ...body, reason: v.reason }) });
     if (got) { toast(message); reload(); deliveries.reload(); }
+  };
+  let current = null;
+  const edit = async () => {
+    const got = await openDialog({ title: 'Edit webhook', verb: 'Save', fields: [...endpointFields(current), reasonField], run: (v) => post(at + '/change', endpointValues(v)) });
+    if (got) { toast('Saved.'); reload(); }
+  };
+  const rotate = async () => {
+    const got = await openDialog({
+      title: 'Rotate the secret?', text: 'sluice signs with the new secret immediately, and with the old one too for the chosen time.', verb: 'Rotate', run: (v) => post(at + '/rotate', v),
+      fields: [{ name: 'keep', label: 'Keep the old secret', options: [['24h', 'for 24 hours'], ['1h', 'for one hour'], ['168h', 'for seven days'], ['0s', 'no: it is no longer safe']] }, reasonField],
+    });
+    if (!got) return;
+    await showSecret('New secret of the webhook', secretText, got.body.secret);
+    reload();
+  };
+  const remove = async () => {
+    const got = await openDialog({ title: 'Remove this webhook?', text: 'Its deliveries are removed too, and those that wait are not sent. This is permanent.', verb: 'Remove', danger: true, fields: [reasonField], run: (v) => post(at + '/remove', v) });
+    if (got) location.assign('/admin/webhooks');
   };
   const find = search([{ name: 'state', label: 'State', options: [['', 'Any state'], ['waiting', 'waiting'], ['delivered', 'delivered'], ['failed', 'failed']] }], () => deliveries.restart());
   const deliveries = list({
@@ -41,10 +88,12 @@ function webhookView(id) {
   async function reload() {
     const got = await get(at);
     if (!got.ok) { fill(head, problemLine(got.problem)); return; }
-    const e = got.body;
-    fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, count(e.waiting) + ' waiting, ' + count(e.failed) + ' failed, added by ', userText(e.created_by)));
+    const e = current = got.body;
+    fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, count(e.waiting) + ' waiting, ' + count(e.failed) + ' failed, added by ', userText(e.created_by)),
+      h('p', { class: 'soft' }, e.types.length ? e.types.join(', ') : 'all events', e.sales.length ? [' of ', userText(e.sales.join(', '))] : ' of all sales', e.strict && ', one at a time', e.old_secret_until && ['; an old secret signs until ', longStamp(e.old_secret_until)]));
     fill(acts, e.state === 'active' ? button('Pause', act('Pause this endpoint?', 'Deliveries wait until you resume it.', 'Pause', '/pause', 'Paused.')) : button('Resume', act('Resume this endpoint?', 'Waiting deliveries are sent in order.', 'Resume', '/resume', 'Resumed.'), 'main'),
-      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', count(e.failed) + ' deliveries are attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }));
+      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', count(e.failed) + ' deliveries are attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
+      button('Edit', edit), button('Rotate secret', rotate), button('Remove', remove, 'danger'));
   }
   page(h('p', null, h('a', { href: '/admin/webhooks' }, '← Webhooks')), head, acts, h('h2', null, 'Deliveries'), find.el, deliveries.el);
   reload();

@@ -1,0 +1,80 @@
+package browser
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// secret returns the secret that a dialog shows, and closes the dialog.
+func (b *tab) secret() string {
+	b.t.Helper()
+	b.await("the secret", `document.querySelector("dialog #secret")`)
+	b.keys(kb.Escape)
+	secret := b.eval(`document.querySelector("dialog[open] #secret").textContent`)
+	b.text("I have stored it")
+	b.await("no dialog", `!document.querySelector("dialog")`)
+	if !strings.HasPrefix(secret, "whsec_") {
+		b.t.Errorf("the secret is %q", secret)
+	}
+	return secret
+}
+
+// A webhook is added, edited, rotated and removed in the console. Its secrets are shown once.
+func consoleWebhooks(t *testing.T, s *shop) {
+	s.createSale("hooked", "Hooked", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "webhooks")
+	b.text("New webhook")
+	b.enter("url", "ftp://shop.example/hook")
+	b.text("Add")
+	b.await(
+		"the error of the server",
+		`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes("url")`,
+	)
+	b.enter("url", "https://shop.example/hook")
+	b.eval(`document.querySelectorAll("dialog input[name^=order]").forEach((box) => { box.checked = false; })`)
+	b.text("Add")
+	b.await("the error", `document.querySelector("dialog .problem").textContent === "Select at least one event."`)
+	b.eval(`document.querySelector("dialog input[name='order.paid']").checked = true`)
+	b.enter("sales", "hooked")
+	b.enter("reason", "the new shop")
+	b.text("Add")
+	first := b.secret()
+	b.shows("order.paid of hooked")
+
+	b.text("Edit")
+	b.await(
+		"its settings",
+		`document.querySelector("dialog input[name='order.paid']").checked && !document.querySelector("dialog input[name='order.created']").checked`,
+	)
+	b.enter("sales", "")
+	b.enter("title", "The shop’s receiver")
+	b.text("Save")
+	b.shows("order.paid of all sales")
+	b.shows("The shop’s receiver")
+
+	b.text("Rotate secret")
+	b.enter("keep", "1h")
+	b.text("Rotate")
+	if second := b.secret(); second == first {
+		t.Error("the secret has not changed")
+	}
+	b.shows("an old secret signs until")
+
+	b.text("Remove")
+	b.text("Back")
+	if n := len(s.adminAPI(http.MethodGet, "/webhooks", nil)["webhooks"].([]any)); n != 1 {
+		t.Errorf("%d webhooks before the confirmation", n)
+	}
+	b.text("Remove")
+	b.text("Remove")
+	b.await("the list", `location.pathname === "/admin/webhooks"`)
+	b.shows("No webhooks yet.")
+	if got := s.lines(4); got != "ann webhook.remove, ann webhook.rotate, ann webhook.change, ann webhook.add" {
+		t.Errorf("admin log: %s", got)
+	}
+	b.clean()
+}
