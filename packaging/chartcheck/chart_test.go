@@ -25,7 +25,10 @@ const chartDir = "../chart/sluice"
 // everything sets each value that adds something to the manifests.
 var everything = map[string]any{
 	"existingSecret":   "sluice",
+	"secrets":          map[string]any{"database-url": map[string]any{"name": "shop-db-app", "key": "uri"}},
 	"tokenKeys":        "https://login.shop.example/jwks.json",
+	"tokenIssuer":      "https://login.shop.example/",
+	"tokenAudience":    "sluice: \"sale\"",
 	"imagePullSecrets": []any{map[string]any{"name": "registry"}},
 	"nodeSelector":     map[string]any{"kubernetes.io/arch": "arm64"},
 	"tolerations":      []any{map[string]any{"key": "sale", "operator": "Exists"}},
@@ -39,7 +42,8 @@ var everything = map[string]any{
 	},
 	"backend": map[string]any{
 		"replicas": 3, "signIn": "https://shop.example/login?back={url}",
-		"journal": map[string]any{"storageClassName": "fast"}, "extraArgs": []any{"--max-ready=5000"},
+		"checkout": "https://shop.example/pay?order={order}&sale={sale}",
+		"journal":  map[string]any{"storageClassName": "fast"}, "extraArgs": []any{"--max-ready=5000"},
 	},
 	"worker": map[string]any{"extraArgs": []any{"--batch=100"}},
 	"networkPolicy": map[string]any{
@@ -54,6 +58,23 @@ var everything = map[string]any{
 var cases = map[string]map[string]any{
 	"least": {"existingSecret": "sluice"}, "everything": everything,
 	"no network policy": {"existingSecret": "sluice", "networkPolicy": map[string]any{"enabled": false}},
+	"no autoscaling": {
+		"existingSecret": "sluice",
+		"edge":           map[string]any{"autoscaling": map[string]any{"enabled": false}, "replicas": 3},
+		"worker":         map[string]any{"autoscaling": map[string]any{"enabled": false}, "replicas": 1},
+	},
+	// Each value from the Secret of an operator, and tokens of an identity provider only.
+	"secrets of others": {
+		"tokenKeys": "https://login.example:8443/keys?a=1&b=%20#2",
+		"secrets": map[string]any{
+			"admin-token":  map[string]any{"name": "shop.admin"},
+			"redis-url":    map[string]any{"name": "shop-redis", "key": "url"},
+			"database-url": map[string]any{"name": "shop-db-app", "key": "uri"},
+			"token-secret": map[string]any{"name": "none"}, "payment-secret": map[string]any{"name": "shop-payment"},
+			"vapid-key": map[string]any{"name": "shop-push"}, "limit-redis-url": map[string]any{"name": "shop-redis"},
+		},
+		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}},
+	},
 }
 
 // load returns the chart as the release command packs it, if the environment names it, or as it is here.
@@ -164,7 +185,9 @@ func conform(t *testing.T, manifests map[string]string) (valid int, bad []string
 }
 
 func TestManifestsAreValid(t *testing.T) {
-	for name, want := range map[string]int{"least": 14, "everything": 20, "no network policy": 11} {
+	for name, want := range map[string]int{
+		"least": 14, "everything": 20, "no network policy": 11, "no autoscaling": 12, "secrets of others": 14,
+	} {
 		manifests, err := render(t, cases[name])
 		if err != nil {
 			t.Fatal(err)
@@ -203,16 +226,96 @@ func TestSchemasAreStrict(t *testing.T) {
 }
 
 func TestInvalidValuesAreRejected(t *testing.T) {
-	for want, values := range map[string]map[string]any{
-		"existingSecret is empty": {},
-		"shards":                  {"existingSecret": "s", "shards": 65},
-		"queue":                   {"existingSecret": "s", "queue": "kafka"},
-		"replica":                 {"existingSecret": "s", "backend": map[string]any{"replica": 3}},
-		"userRate":                {"existingSecret": "s", "backend": map[string]any{"userRate": "many"}},
-		"tokenKeys":               {"existingSecret": "s", "tokenKeys": "http://plain.example"},
+	section := func(name string, values map[string]any) map[string]any {
+		return map[string]any{"existingSecret": "s", name: values}
+	}
+	for _, c := range []struct {
+		want   string
+		values map[string]any
+	}{
+		{"existingSecret is empty", nil},
+		{"existingSecret", map[string]any{"existingSecret": "Not_A_Name"}},
+		{"existingSecret", map[string]any{"existingSecret": "s, key: other"}},
+		{"redis-url", map[string]any{"secrets": map[string]any{"database-url": map[string]any{"name": "db"}}}},
+		{"propertyName 'database'", section("secrets", map[string]any{"database": map[string]any{"name": "db"}})},
+		{"name", section("secrets", map[string]any{"redis-url": map[string]any{"key": "url"}})},
+		{"key", section("secrets", map[string]any{"redis-url": map[string]any{"name": "r", "key": "a b"}})},
+		{"secrets", section("secrets", map[string]any{"redis-url": "redis://127.0.0.1"})},
+		{"shards", map[string]any{"existingSecret": "s", "shards": 65}},
+		{"queue", map[string]any{"existingSecret": "s", "queue": "kafka"}},
+		{"tokenKeys", map[string]any{"existingSecret": "s", "tokenKeys": "http://plain.example"}},
+		{"replica", section("backend", map[string]any{"replica": 3})},
+		{"replicas", section("backend", map[string]any{"replicas": 0})},
+		{"userRate", section("backend", map[string]any{"userRate": "many"})},
+		{"checkout", section("backend", map[string]any{"checkout": "shop.example/pay"})},
+		{"size", section("backend", map[string]any{"journal": map[string]any{"size": "much"}})},
+		{"sync", section("backend", map[string]any{"journal": map[string]any{"sync": "never"}})},
+		{"minReplicas", section("edge", map[string]any{"autoscaling": map[string]any{"minReplicas": 0}})},
+		{"greater than", section("edge", map[string]any{"autoscaling": map[string]any{"minReplicas": 7}})},
+		{"greater than", section("worker", map[string]any{"autoscaling": map[string]any{"minReplicas": 5}})},
+		{"replicas", section("edge", map[string]any{"replicas": "two"})},
+		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
+		{"extraArgs", section("worker", map[string]any{"extraArgs": "--batch=100"})},
+		{"storePorts", section("networkPolicy", map[string]any{"storePorts": []any{}})},
+		{"httpsPorts", section("networkPolicy", map[string]any{"httpsPorts": []any{70000}})},
+		{"enabled", section("networkPolicy", map[string]any{"enabled": "no"})},
+		{"interval", section("serviceMonitor", map[string]any{"interval": "15"})},
+		{"pullPolicy", section("image", map[string]any{"pullPolicy": "Sometimes"})},
+		{"repository", section("image", map[string]any{"repository": ""})},
 	} {
-		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want an error with %q", values, err, want)
+		if _, err := render(t, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want an error with %q", c.values, err, c.want)
+		}
+	}
+}
+
+// part returns the manifests of a template, without those of other templates.
+func part(t *testing.T, values map[string]any, template string) string {
+	t.Helper()
+	manifests, err := render(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifests["sluice/templates/"+template+".yaml"]
+}
+
+// Values become the arguments, variables and files that the commands expect.
+func TestValuesReachContainers(t *testing.T) {
+	for _, c := range []struct {
+		values, template string
+		has, lacks       []string
+	}{
+		{"everything", "backend", []string{
+			`"--checkout=https://shop.example/pay?order={order}&sale={sale}"`,
+			`"--token-keys=https://login.shop.example/jwks.json"`,
+			`"--token-issuer=https://login.shop.example/"`, `"--token-audience=sluice: \"sale\""`,
+			`secret: { name: "shop-db-app", items: [{ key: "uri", path: database-url }] }`,
+			`secret: { name: "sluice", items: [{ key: "redis-url", path: redis-url }] }`,
+			`secretKeyRef: { name: "sluice", key: token-secret, optional: true }`,
+		}, []string{"SLUICE_TOKEN_SECRET_FILE"}},
+		{"everything", "edge", []string{
+			`"--token-issuer=https://login.shop.example/"`, "shop-sluice-backend-2.shop-sluice-backend:8080",
+		}, []string{"replicas:", "SLUICE_TOKEN_SECRET_FILE", "secrets"}},
+		{"least", "backend", []string{"SLUICE_TOKEN_SECRET_FILE", "path: token-secret"}, []string{"--token", "--checkout"}},
+		{"least", "edge", []string{"SLUICE_TOKEN_SECRET_FILE", "path: token-secret"}, []string{"--token", "replicas:"}},
+		{"no autoscaling", "edge", []string{"replicas: 3"}, nil},
+		{"no autoscaling", "worker", []string{"replicas: 1"}, nil},
+		{"no autoscaling", "common", []string{"PodDisruptionBudget"}, []string{"HorizontalPodAutoscaler"}},
+		{"no network policy", "networkpolicy", nil, []string{"kind"}},
+		{"secrets of others", "worker", []string{`name: "shop-db-app"`, `name: "shop-redis", items: [{ key: "url"`}, nil},
+		{"secrets of others", "backend", []string{`name: "shop-payment", key: "payment-secret"`}, nil},
+		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
+	} {
+		text := part(t, cases[c.values], c.template)
+		for _, want := range c.has {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s of %q has no %s:\n%s", c.template, c.values, want, text)
+			}
+		}
+		for _, not := range c.lacks {
+			if strings.Contains(text, not) {
+				t.Errorf("%s of %q has %s", c.template, c.values, not)
+			}
 		}
 	}
 }

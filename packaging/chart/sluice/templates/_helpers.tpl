@@ -16,8 +16,38 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 helm.sh/chart: sluice-{{ (index . 0).Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Secret and key of one secret value: (list . "redis-url") */}}
 {{- define "sluice.secret" -}}
-{{ required "existingSecret is empty: create a Secret and set its name; values.yaml lists its keys" .Values.existingSecret }}
+{{- $ := index . 0 -}}
+{{- $key := index . 1 -}}
+{{- with get $.Values.secrets $key -}}
+name: {{ .name | quote }}, key: {{ .key | default $key | quote }}
+{{- else -}}
+name: {{ required (printf "existingSecret is empty: create a Secret with the key %s and set its name; values.yaml lists its keys" $key) $.Values.existingSecret | quote }}, key: {{ $key }}
+{{- end }}
+{{- end }}
+
+{{/* Which tokens are accepted, as arguments of edges and backends. */}}
+{{- define "sluice.tokenArgs" -}}
+{{- with .Values.tokenKeys }}
+- {{ printf "--token-keys=%s" . | quote }}
+{{- end }}
+{{- with .Values.tokenIssuer }}
+- {{ printf "--token-issuer=%s" . | quote }}
+{{- end }}
+{{- with .Values.tokenAudience }}
+- {{ printf "--token-audience=%s" . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The token secret is a file; with tokenKeys it may be missing. */}}
+{{- define "sluice.tokenSecret" -}}
+{{- if .Values.tokenKeys }}
+- name: SLUICE_TOKEN_SECRET
+  valueFrom: { secretKeyRef: { {{ include "sluice.secret" (list . "token-secret") }}, optional: true } }
+{{- else }}
+- { name: SLUICE_TOKEN_SECRET_FILE, value: /run/secrets/sluice/token-secret }
+{{- end }}
 {{- end }}
 
 {{/* What all pods have in common: (list . "edge" GRACE) */}}
@@ -61,14 +91,35 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* The secret as files: (list . "token-secret" ...) */}}
+{{/* Secret values as files: (list . "redis-url" ...) */}}
 {{- define "sluice.secretVolume" -}}
+{{- $ := index . 0 -}}
 - name: secrets
-  secret:
-    secretName: {{ include "sluice.secret" (index . 0) }}
+  projected:
     defaultMode: 0440
-    items:
+    sources:
       {{- range rest . }}
-      - { key: {{ . }}, path: {{ . }} }
+      {{- $from := printf "{ %s }" (include "sluice.secret" (list $ .)) | fromYaml }}
+      - secret: { name: {{ $from.name | quote }}, items: [{ key: {{ $from.key | quote }}, path: {{ . }} }] }
       {{- end }}
+{{- end }}
+
+{{/* The number of pods, unless a HorizontalPodAutoscaler sets it: (list . "edge") */}}
+{{- define "sluice.replicas" -}}
+{{- $values := index (index . 0).Values (index . 1) -}}
+{{- if not $values.autoscaling.enabled }}
+replicas: {{ $values.replicas }}
+{{- else if gt (int $values.autoscaling.minReplicas) (int $values.autoscaling.maxReplicas) }}
+{{- fail (printf "%s.autoscaling.minReplicas is greater than maxReplicas" (index . 1)) }}
+{{- end }}
+{{- end }}
+
+{{/* Permission to connect to web servers on any host. */}}
+{{- define "sluice.https" -}}
+{{- with .Values.networkPolicy.httpsPorts -}}
+- ports:
+    {{- range . }}
+    - { port: {{ . }}, protocol: TCP }
+    {{- end }}
+{{- end }}
 {{- end }}
