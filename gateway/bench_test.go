@@ -10,8 +10,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttputil"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"sluice/internal/edgetrace"
 	"sluice/internal/problem"
+	"sluice/internal/tracing"
 )
 
 const generous = `return { rules = {
@@ -37,9 +40,11 @@ func hello(b *testing.B) *fasthttputil.InmemoryListener {
 }
 
 // benchEdge starts a gateway on an in-memory listener.
-func benchEdge(b *testing.B, source string, behind *fasthttputil.InmemoryListener) *fasthttputil.InmemoryListener {
+func benchEdge(
+	b *testing.B, source string, behind *fasthttputil.InmemoryListener, spans *edgetrace.Recorder,
+) *fasthttputil.InmemoryListener {
 	b.Helper()
-	g, err := New(Config{Upstreams: []string{"backend:80"}, PolicySource: []byte(source), Secret: secret,
+	g, err := New(Config{Upstreams: []string{"backend:80"}, PolicySource: []byte(source), Secret: secret, Spans: spans,
 		dial: func(context.Context, string) (net.Conn, error) { return behind.Dial() }})
 	if err != nil {
 		b.Fatal(err)
@@ -63,7 +68,7 @@ func benchmark(b *testing.B, source, request string, status int) {
 
 func benchmarkOn(b *testing.B, source string, behind *fasthttputil.InmemoryListener, request string, status int) {
 	raw := []byte(request)
-	benchmarkEach(b, source, behind, 1, func(int) []byte { return raw }, status)
+	benchmarkEach(b, source, behind, nil, 1, func(int) []byte { return raw }, status)
 }
 
 // benchmarkEach sends n requests in turn, repeatedly. Each is sent once before the measurement begins.
@@ -71,11 +76,12 @@ func benchmarkEach(
 	b *testing.B,
 	source string,
 	behind *fasthttputil.InmemoryListener,
+	spans *edgetrace.Recorder,
 	n int,
 	request func(i int) []byte,
 	status int,
 ) {
-	front := benchEdge(b, source, behind)
+	front := benchEdge(b, source, behind, spans)
 	c, err := front.Dial()
 	if err != nil {
 		b.Fatal(err)
@@ -152,11 +158,19 @@ func BenchmarkProxiedManyBuyers(b *testing.B) {
 		{ name = "ip", key = "ip", rate = "20r/s", burst = 40 },
 		{ name = "token", key = "token", rate = "2r/s", burst = 4, match = { method = "POST", path = "/v1/sales/*/orders" } },
 	} }`
-	benchmarkEach(b, trusting, hello(b), buyers, func(i int) []byte { return requests[i] }, 200)
+	benchmarkEach(b, trusting, hello(b), nil, buyers, func(i int) []byte { return requests[i] }, 200)
 }
 
 func BenchmarkRefused(b *testing.B) {
 	benchmark(b, exhausted, "GET /v1/sales/42 HTTP/1.1\r\n"+browser+"\r\n", 429)
+}
+
+// The gateway exports spans, and samples none of these requests.
+func BenchmarkRefusedUnsampled(b *testing.B) {
+	provider := tracing.New(tracetest.NewSpanRecorder(), tracing.Sampling{FollowParent: true}, "1", nil)
+	b.Cleanup(provider.Close)
+	raw := []byte("GET /v1/sales/42 HTTP/1.1\r\n" + browser + "\r\n")
+	benchmarkEach(b, exhausted, hello(b), edgetrace.New(provider), 1, func(int) []byte { return raw }, 429)
 }
 
 // All responses except the first come from the refusal cache.

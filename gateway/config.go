@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/proxy"
+	"sluice/internal/edgetrace"
 	"sluice/internal/token"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log
 	Registry  prometheus.Registerer // of one gateway; default: no metrics
+
+	Spans *edgetrace.Recorder // exports spans of sampled requests; default: no spans
 
 	// CORSOrigins are the origins of sites whose pages may call the API, such as https://shop.example; default: none.
 	CORSOrigins []string

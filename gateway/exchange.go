@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"time"
+
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/limit"
 	"sluice/gateway/proxy"
 	"sluice/gateway/refusalcache"
+	"sluice/internal/edgetrace"
 )
 
 // exchange is the state of one request and its response. Exchanges are pooled.
@@ -32,7 +35,12 @@ type decision struct {
 	revalidates *refusalcache.Record // the request revalidates this record
 	scratch     []byte               // buffer of the refusal cache
 
-	// For the access log:
+	sampled   bool      // spans of the request are exported
+	parent    []byte    // the client's valid traceparent, or nil
+	traceLine []byte    // the traceparent for a backend, as a header line
+	forwarded time.Time // of a sampled request
+
+	// For the access log and spans:
 	logged    bool
 	unread    bool // the request could not be parsed
 	buyer     string
@@ -47,10 +55,11 @@ func (x *exchange) reset() {
 	x.Request.Reset()
 	clear(x.rules)
 	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], verdicts: x.verdicts[:0],
-		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch}
+		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
+		traceLine: x.traceLine}
 }
 
-// note sets the verdict for the access log.
+// note sets the verdict for the access log and spans.
 func (x *exchange) note(verdict string, r *rule, remaining int) {
 	x.verdict, x.rule, x.remaining = verdict, r, remaining
 }
@@ -72,6 +81,9 @@ func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 		if g.access != nil && x.logged {
 			g.access.add(ctx, x)
 		}
+		if x.sampled && x.logged {
+			g.config.Spans.Record(g.spanOf(ctx, x))
+		}
 		if x.counted {
 			g.concurrency.leave(x.key)
 		}
@@ -83,11 +95,15 @@ func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 	g.exchanges.Put(x)
 }
 
-// finishStream logs the request, and releases its place in the concurrency limiter, when the stream ends.
+// finishStream logs the request, records its spans, and releases its place in the concurrency limiter, when the stream ends.
 func (g *Gateway) finishStream(ctx *fasthttp.RequestCtx, x *exchange) {
 	var writeEntry func(sent int64)
 	if g.access != nil && x.logged {
 		writeEntry = g.access.later(ctx, x)
+	}
+	var span *edgetrace.Request
+	if x.sampled {
+		span = g.spanOf(ctx, x)
 	}
 	key, counted := x.key, x.counted
 	x.OnStreamEnd(func(sent int64) {
@@ -96,6 +112,10 @@ func (g *Gateway) finishStream(ctx *fasthttp.RequestCtx, x *exchange) {
 		}
 		if writeEntry != nil {
 			writeEntry(sent)
+		}
+		if span != nil {
+			span.End = time.Now()
+			g.config.Spans.Record(span)
 		}
 	})
 }

@@ -24,6 +24,9 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 	if ctx.IsGet() && orderStatus.Covers(method, x.path) {
 		x.Timeout = g.config.WaitTimeout
 	}
+	if x.sampled {
+		x.forwarded = time.Now()
+	}
 	err := g.proxy.Forward(ctx, &x.Request)
 	switch {
 	case err == nil:

@@ -12,6 +12,7 @@
 //	admit.go        rate limits by address, token verification, rate limits by buyer
 //	forward.go      the request is sent to a backend
 //	responses.go    the responses of the edge itself
+//	spans.go        spans of sampled requests, once they are complete
 //
 // The package does not import backend packages: code that both need is in internal.
 package gateway
@@ -101,7 +102,7 @@ func (g *Gateway) newProxy(registry prometheus.Registerer) (*proxy.Proxy, error)
 	c := &g.config
 	config := proxy.Config{
 		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
-		Logger: c.Logger, Registry: registry, ProxyProtocol: c.ProxyProtocol, LogAttempts: g.access != nil,
+		Logger: c.Logger, Registry: registry, ProxyProtocol: c.ProxyProtocol,
 		MaxBody: maxBody, Limits: c.Limits,
 		Now: c.Now, Dial: c.dial,
 	}
@@ -199,7 +200,7 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 		x.Client = proxy.AddrOf(ctx.RemoteAddr())
 	}
 	x.NewID()
-	x.logged = true
+	x.logged, x.LogAttempts = true, g.access != nil
 	g.handle(ctx, x, client)
 	x.setOrigin(ctx)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
@@ -243,7 +244,9 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Co
 func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	var ok bool
 	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
-	if !ok || !x.ReadHeaders(ctx) {
+	ok = x.ReadHeaders(ctx) && ok
+	g.joinTrace(x)
+	if !ok {
 		g.metrics.malformed.Inc()
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 		ctx.SetConnectionClose()

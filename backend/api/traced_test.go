@@ -17,6 +17,7 @@ import (
 	"sluice/backend/telemetry"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/slogctx"
+	"sluice/internal/tracing"
 	"sluice/test/testenv"
 )
 
@@ -30,7 +31,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	cfg.Server.Tracer = telemetry.New(
 		sdk.NewTracerProvider(
 			sdk.WithSpanProcessor(spans),
-			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
+			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler()),
 		), "1",
 	)
 	s := serve(t, cfg)

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/sale"
+	"sluice/internal/tracing"
 )
 
 // maxLinks bounds the traced orders of a batch: the links of its span, and the spans in the traces of the orders. It is
@@ -82,17 +83,17 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 			trace.WithAttributes(item.attributes()...),
 		)
 		if reason, isFailed := failed[item.Order]; isFailed {
-			fail(span, "rejected", reason)
+			tracing.Fail(span, "rejected", reason)
 		} else if err != nil {
-			fail(span, errorType(err), err.Error())
+			tracing.Fail(span, errorType(err), err.Error())
 		}
 		span.End(trace.WithTimestamp(end))
 	}
 	if err != nil {
-		fail(b.span, errorType(err), err.Error())
+		tracing.Fail(b.span, errorType(err), err.Error())
 	} else if len(failed) > 0 {
 		b.span.SetAttributes(attribute.Int("sluice.failed_orders", len(failed)))
-		fail(b.span, "rejected", "some orders failed")
+		tracing.Fail(b.span, "rejected", "some orders failed")
 	}
 	b.span.End(trace.WithTimestamp(end))
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/internal/tracing"
 )
 
 // In returns ctx with the span of the request, for calls to Redis and PostgreSQL. It returns ctx itself if the request
@@ -68,9 +70,9 @@ func (q queries) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 	}
 	if answer, ok := errors.AsType[*pgconn.PgError](data.Err); ok {
 		span.SetAttributes(attribute.String("db.response.status_code", answer.Code))
-		fail(span, answer.Code, answer.Message)
+		tracing.Fail(span, answer.Code, answer.Message)
 	} else if data.Err != nil {
-		fail(span, errorType(data.Err), data.Err.Error())
+		tracing.Fail(span, errorType(data.Err), data.Err.Error())
 	}
 	span.End()
 }
@@ -163,9 +165,9 @@ func endCommand(span trace.Span, err error) {
 	case errors.As(err, &answer):
 		kind, _, _ := strings.Cut(answer.Error(), " ")
 		span.SetAttributes(attribute.String("db.response.status_code", kind))
-		fail(span, kind, answer.Error())
+		tracing.Fail(span, kind, answer.Error())
 	default:
-		fail(span, errorType(err), err.Error())
+		tracing.Fail(span, errorType(err), err.Error())
 	}
 	span.End()
 }

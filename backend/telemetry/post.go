@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"sluice/internal/tracing"
 )
 
 // Post is the span of a webhook POST, in the trace of its order. A nil Post is not traced.
@@ -38,11 +40,11 @@ func (p *Post) End(status int, err error) {
 	case p == nil:
 		return
 	case err != nil:
-		fail(p.span, errorType(err), err.Error())
+		tracing.Fail(p.span, errorType(err), err.Error())
 	default:
 		p.span.SetAttributes(attribute.Int("http.response.status_code", status))
 		if status < 200 || status > 299 {
-			fail(p.span, strconv.Itoa(status), "")
+			tracing.Fail(p.span, strconv.Itoa(status), "")
 		}
 	}
 	p.span.End()

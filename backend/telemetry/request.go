@@ -3,15 +3,14 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"net/url"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/sale"
+	"sluice/internal/tracing"
 )
 
 // maxRequestID bounds the recorded bytes of a request id. Edges send 32.
@@ -44,7 +43,7 @@ func (t *Tracer) Request(method, route string, path []byte, header Header) *Requ
 		return nil
 	}
 	span.SetAttributes(attribute.String("url.path", string(path)))
-	span.SetAttributes(addressed(header("X-Forwarded-Proto"), header("Host"))...)
+	span.SetAttributes(tracing.Addressed(header("X-Forwarded-Proto"), header("Host"))...)
 	if id := header("X-Request-Id"); id != "" { // also in the log of the edge
 		span.SetAttributes(attribute.StringSlice("http.request.header.x-request-id",
 			[]string{id[:min(len(id), maxRequestID)]}))
@@ -75,25 +74,9 @@ func (r *Request) End(status int) {
 	}
 	r.span.SetAttributes(attribute.Int("http.response.status_code", status))
 	if status >= 500 {
-		fail(r.span, strconv.Itoa(status), "")
+		tracing.Fail(r.span, strconv.Itoa(status), "")
 	}
 	r.span.End()
-}
-
-// addressed returns the scheme and the server that a client used. scheme and host are headers; the edge sets scheme.
-func addressed(scheme, host string) []attribute.KeyValue {
-	if scheme != "https" {
-		scheme = "http"
-	}
-	all := []attribute.KeyValue{attribute.String("url.scheme", scheme)}
-	u := url.URL{Host: host}
-	if name := u.Hostname(); name != "" {
-		all = append(all, attribute.String("server.address", name))
-	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
-		all = append(all, attribute.Int("server.port", int(port)))
-	}
-	return all
 }
 
 // Sending is the span of the step that sends an order to the queue. Later spans of the order refer to it. A nil Sending
@@ -139,7 +122,7 @@ func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 	}
 	switch {
 	case err != nil:
-		fail(s.span, errorType(err), err.Error())
+		tracing.Fail(s.span, errorType(err), err.Error())
 	case outcome == sale.Accepted:
 		s.span.SetAttributes(attribute.String("sluice.order.id", order.String()),
 			attribute.String("messaging.message.id", order.String()))
@@ -147,12 +130,6 @@ func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 		return
 	}
 	s.span.End()
-}
-
-// fail sets the status of a span to an error. kind is its error.type, which has few values.
-func fail(span trace.Span, kind, reason string) {
-	span.SetStatus(codes.Error, reason)
-	span.SetAttributes(attribute.String("error.type", kind))
 }
 
 // errorType returns the error.type of an error, in the terms of OpenTelemetry's conventions.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,16 +18,20 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/internal/tracing"
 )
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-func recorded(t *testing.T, base sdk.Sampler) (*Tracer, *tracetest.SpanRecorder) {
+// byParent samples spans below a sampled parent only.
+var byParent = tracing.Sampling{FollowParent: true}
+
+func recorded(t *testing.T, sampling tracing.Sampling) (*Tracer, *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
-	tracer := New(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(Sampler(base))), "1")
-	t.Cleanup(tracer.Close)
-	return tracer, spans
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans), sdk.WithSampler(sampling.Sampler()))
+	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+	return New(provider, "1"), spans
 }
 
 func headers(pairs ...string) Header {
@@ -42,64 +45,9 @@ func headers(pairs ...string) Header {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
-	for _, row := range []struct {
-		name, env     string
-		endpoint, err string
-	}{
-		{"nothing", "", "", ""},
-		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "http://c:4318/v1/traces", ""},
-		{"endpoint with a path", "OTEL_EXPORTER_OTLP_ENDPOINT=https://c/otlp/", "https://c/otlp/v1/traces", ""},
-		{
-			"endpoint of traces", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://d:1/x",
-			"http://d:1/x", "",
-		},
-		{"disabled", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_SDK_DISABLED=true", "", ""},
-		{"no exporter", "OTEL_EXPORTER_OTLP_ENDPOINT=:: OTEL_TRACES_EXPORTER=none", "", ""},
-		{"another exporter", "OTEL_TRACES_EXPORTER=zipkin", "", "OTEL_TRACES_EXPORTER=zipkin"},
-		{
-			"gRPC", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "",
-			"OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
-		},
-		{"no URL", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318", "", "OTEL_EXPORTER_OTLP_ENDPOINT: want http://"},
-		{"no URL of traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://x", "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: want"},
-		{"ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=1.5", "", "OTEL_TRACES_SAMPLER_ARG=1.5"},
-		{
-			"no ratio", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER_ARG=NaN", "",
-			"OTEL_TRACES_SAMPLER_ARG=NaN",
-		},
-		{"sampler", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
-		{"two errors", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			s, err := readSettings(func(name string) string {
-				for pair := range strings.FieldsSeq(row.env) {
-					if n, value, _ := strings.Cut(pair, "="); n == name {
-						return value
-					}
-				}
-				return ""
-			})
-			if row.err != "" {
-				if err == nil || !strings.Contains(err.Error(), row.err) {
-					t.Errorf("error %v, want one with %q", err, row.err)
-				}
-				return
-			}
-			if err != nil || s.endpoint != row.endpoint || s.on != (row.endpoint != "") {
-				t.Errorf("settings %+v, %v, want endpoint %q", s, err, row.endpoint)
-			}
-		})
-	}
-	none := func(string) string { return "" }
-	if tracer, err := Open(t.Context(), none, "x", "1", slog.New(slog.DiscardHandler)); tracer != nil || err != nil {
-		t.Errorf("Open without an endpoint = %v, %v", tracer, err)
-	}
-}
-
 // The start of a trace decides whether it is sampled: the traceparent if there is one, else the ratio.
 func TestSamplingFollowsTheTraceparent(t *testing.T) {
-	tracer, spans := recorded(t, mustSampler(t, "", "0"))
+	tracer, spans := recorded(t, byParent)
 	if r := tracer.Request("POST", "/x", nil, headers()); r != nil {
 		t.Error("a request without a parent is sampled at ratio 0")
 	}
@@ -115,25 +63,16 @@ func TestSamplingFollowsTheTraceparent(t *testing.T) {
 		!all[0].Parent().IsRemote() {
 		t.Fatalf("spans %v", all)
 	}
-	ratioOnly, _ := recorded(t, mustSampler(t, "traceidratio", "0"))
+	ratioOnly, _ := recorded(t, tracing.Sampling{})
 	if r := ratioOnly.Request("POST", "/x", nil, headers("traceparent", parent)); r != nil {
 		t.Error("traceidratio follows the parent")
 	}
 }
 
-func mustSampler(t *testing.T, name, arg string) sdk.Sampler {
-	t.Helper()
-	s, err := samplerOf(name, arg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // The spans of one purchase: the request, the decision below it, and the batch in its own trace with a link, with a
 // second span below the decision.
 func TestBatchLinksToItsOrders(t *testing.T) {
-	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	tracer, spans := recorded(t, byParent)
 	r := tracer.Request("POST", "/v1/sales/{sale}/orders", nil, headers("traceparent", parent))
 	sending := r.Send("s")
 	kept := sending.Parent()
@@ -189,7 +128,7 @@ func TestOnlyAcceptedPurchasesSendOrders(t *testing.T) {
 		{sale.Replayed, nil, []string{"POST /x"}},
 		{sale.SoldOut, nil, []string{"POST /x"}},
 	} {
-		tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+		tracer, spans := recorded(t, byParent)
 		r := tracer.Request("POST", "/x", []byte("/x"), headers("traceparent", parent))
 		r.Send("s").Decided(row.outcome, 12, row.err)
 		r.End(200)
@@ -227,7 +166,7 @@ func TestRequestNamesTheServerThatTheClientUsed(t *testing.T) {
 		{"", "", "http", "", ""},
 		{"", "a:b:c", "http", "a:b:c", ""},
 	} {
-		tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+		tracer, spans := recorded(t, byParent)
 		tracer.Request("GET", "/v1/orders/{id}", []byte("/v1/orders/7"), headers("traceparent", parent,
 			"X-Forwarded-Proto", row.proto, "Host", row.host)).End(503)
 		have := attributes(spans.Ended()[0])
@@ -244,7 +183,7 @@ func TestRequestNamesTheServerThatTheClientUsed(t *testing.T) {
 
 // Commands have spans below sampled spans only. A missing key is no error.
 func TestCommandsAreClientSpans(t *testing.T) {
-	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	tracer, spans := recorded(t, byParent)
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
@@ -280,7 +219,7 @@ func TestCommandsAreClientSpans(t *testing.T) {
 
 // A run of the script is below the first purchase, and has links to the others.
 func TestScriptLinksToThePurchasesOfItsGroup(t *testing.T) {
-	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	tracer, spans := recorded(t, byParent)
 	second := strings.Replace(parent, "4bf9", "5bf9", 1)
 	tracer.Script([]string{parent, second})(errors.New("broken"))
 	tracer.Script([]string{"nonsense"})(nil)
@@ -296,7 +235,7 @@ func TestScriptLinksToThePurchasesOfItsGroup(t *testing.T) {
 }
 
 func TestPostIsPartOfTheTraceOfItsOrder(t *testing.T) {
-	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	tracer, spans := recorded(t, byParent)
 	item := Item{Order: 7, SaleID: "shoe", Parent: parent}
 	p := tracer.Post(item, "shop.example", 2)
 	sent := parse(p.Parent())
@@ -332,7 +271,7 @@ func TestPostIsPartOfTheTraceOfItsOrder(t *testing.T) {
 }
 
 func TestBatchLinksAreBounded(t *testing.T) {
-	tracer, spans := recorded(t, sdk.ParentBased(sdk.NeverSample()))
+	tracer, spans := recorded(t, byParent)
 	var items []Item
 	for i := range 1000 {
 		traceparent := fmt.Sprintf("00-%032x-%016x-01", i+1, i+1)
@@ -380,7 +319,6 @@ func TestNilTracerAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	tracer.Close()
 }
 
 func BenchmarkNilTracer(b *testing.B) {

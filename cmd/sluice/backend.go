@@ -42,7 +42,8 @@ func (p *program) backendCommand() *cobra.Command {
 it, each backend has its own.`,
 		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores)
+			b.cfg.Registry = newRegistry()
+			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores, b.cfg.Registry)
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,6 @@ it, each backend has its own.`,
 			if p.getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			b.cfg.Registry = newRegistry()
 			backend, err := assemble.NewBackend(s, b.cfg)
 			if err != nil {
 				return err

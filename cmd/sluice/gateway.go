@@ -8,6 +8,7 @@ import (
 
 	"sluice/gateway"
 	"sluice/gateway/policy"
+	"sluice/internal/edgetrace"
 	"sluice/lua"
 )
 
@@ -35,6 +36,12 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.CORSOrigins = edge.corsOrigins
 			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
+			spans, err := p.openTracing(cmd.Context(), "sluice-gateway", registry)
+			if err != nil {
+				return err
+			}
+			defer spans.Close()
+			cfg.Spans = edgetrace.New(spans)
 			follow := func(context.Context) error { return nil }
 			if access != "" {
 				to, tend, done, err := p.openAccessLog(access, log)

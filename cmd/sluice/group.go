@@ -108,7 +108,7 @@ webhooks (notifies other systems, see sluice webhook).`,
 			}
 			registry := newRegistry()
 			group.cfg.Registry, group.cfg.Counters = registry, events.NewCounters(registry)
-			s, closeStores, err := p.openStores(cmd.Context(), "sluice-group-"+args[0], stores)
+			s, closeStores, err := p.openStores(cmd.Context(), "sluice-group-"+args[0], stores, registry)
 			if err != nil {
 				return err
 			}

@@ -19,6 +19,7 @@ import (
 	"sluice/gateway"
 	"sluice/gateway/policy"
 	"sluice/internal/assemble"
+	"sluice/internal/edgetrace"
 	"sluice/internal/token"
 	"sluice/lua"
 )
@@ -96,11 +97,16 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	work := assemble.WorkerConfig{Concurrency: 2, Batch: 500, Counters: worker.NewCounters(registry)}
 	cfg.stores.Queue.OnReclaim = work.Counters.Reclaimed
 	cfg.stores.Blocking += cfg.stores.Shards*work.Concurrency + len(assemble.Groups)*assemble.GroupBlocking
-	s, closeStores, err := p.openStores(ctx, "sluice", cfg.stores)
+	spans, err := p.openTracing(ctx, "sluice", registry)
 	if err != nil {
 		return err
 	}
-	defer closeStores()
+	defer spans.Close()
+	s, err := p.tracedStores(ctx, cfg.stores, spans)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
 	defer cfg.group.cfg.Webhooks.Client.Close()
 	if own.redis {
 		if err := restoreUndelivered(ctx, data, s); err != nil {
@@ -119,7 +125,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err != nil {
 		return err
 	}
-	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own)
+	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own, edgetrace.New(spans))
 	if err != nil {
 		return unlessStopped(err)
 	}
@@ -210,7 +216,8 @@ func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
 }
 
 // startGateway returns a gateway with a policy and token keys.
-func (p *program) startGateway(ctx context.Context, cfg upFlags, backend net.Listener, registry *prometheus.Registry,
+func (p *program) startGateway(
+	ctx context.Context, cfg upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
 ) (*gateway.Gateway, error) {
 	edge, err := gateway.New(gateway.Config{
 		Upstreams:         []string{"http://" + backend.Addr().String()},
@@ -221,6 +228,7 @@ func (p *program) startGateway(ctx context.Context, cfg upFlags, backend net.Lis
 		PolicySource:      lua.Policy,
 		Logger:            p.logger(),
 		Registry:          registry,
+		Spans:             spans,
 		SaleNotifications: true,
 		CORSOrigins:       cfg.corsOrigins,
 	})

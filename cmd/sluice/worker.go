@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -11,6 +12,7 @@ import (
 	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 	"sluice/internal/assemble"
+	"sluice/internal/tracing"
 )
 
 // A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead
@@ -20,19 +22,44 @@ const (
 	maxLease = time.Hour
 )
 
+// openTracing returns the exporter of spans of a process that is named service in traces; it is nil without an
+// endpoint.
+func (p *program) openTracing(
+	ctx context.Context, service string, registry prometheus.Registerer,
+) (*tracing.Provider, error) {
+	spans, err := tracing.Open(ctx, tracing.Config{
+		Getenv: p.getenv, Service: service, Version: version, Log: p.logger(), Registry: registry,
+	})
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	return spans, nil
+}
+
 // openStores opens the stores of a process that is named service in traces.
 func (p *program) openStores(
-	ctx context.Context, service string, cfg assemble.StoresConfig,
+	ctx context.Context, service string, cfg assemble.StoresConfig, registry prometheus.Registerer,
 ) (s *assemble.Stores, closeAll func(), err error) {
-	cfg.Log = p.logger()
-	if cfg.Tracer, err = telemetry.Open(ctx, p.getenv, service, version, cfg.Log); err != nil {
-		return nil, nil, usage("%w", err)
-	}
-	if s, err = assemble.OpenStores(ctx, cfg); err != nil {
-		cfg.Tracer.Close()
+	spans, err := p.openTracing(ctx, service, registry)
+	if err != nil {
 		return nil, nil, err
 	}
-	return s, func() { s.Close(); cfg.Tracer.Close() }, nil
+	if s, err = p.tracedStores(ctx, cfg, spans); err != nil {
+		spans.Close()
+		return nil, nil, err
+	}
+	return s, func() { s.Close(); spans.Close() }, nil
+}
+
+// tracedStores opens stores that export spans.
+func (p *program) tracedStores(
+	ctx context.Context, cfg assemble.StoresConfig, spans *tracing.Provider,
+) (*assemble.Stores, error) {
+	cfg.Log = p.logger()
+	if spans != nil {
+		cfg.Tracer = telemetry.New(spans, version)
+	}
+	return assemble.OpenStores(ctx, cfg)
 }
 
 func (p *program) workerCommand() *cobra.Command {
@@ -50,7 +77,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 			cfg.Counters = worker.NewCounters(registry)
 			stores.Queue.OnReclaim = cfg.Counters.Reclaimed
 			stores.Blocking = stores.Shards * cfg.Concurrency
-			s, closeStores, err := p.openStores(cmd.Context(), "sluice-worker", stores)
+			s, closeStores, err := p.openStores(cmd.Context(), "sluice-worker", stores, registry)
 			if err != nil {
 				return err
 			}

@@ -58,7 +58,7 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 			start := p.clock.elapsed()
 			err := p.attempt(ctx, r, u, start)
 			took := p.clock.elapsed() - start
-			if p.config.LogAttempts {
+			if r.LogAttempts {
 				r.logAttempt(ctx, u, err, took)
 			}
 			u.leave(err)

@@ -40,20 +40,20 @@ type Headers struct {
 	authorization []byte
 	token         []byte
 
+	parent     int  // index of the traceparent line, or -1
 	state      int  // index of the tracestate line, or -1
 	authorized bool // Authorization is present and not empty
-	traced     bool // the traceparent is valid
 	host       bool
 }
 
 func (hs *Headers) reset() {
-	*hs = Headers{lines: hs.lines[:0], Forwarded: hs.Forwarded[:0], state: -1}
+	*hs = Headers{lines: hs.lines[:0], Forwarded: hs.Forwarded[:0], parent: -1, state: -1}
 }
 
 // read parses the header lines of a validated head. http11 is false for HTTP/1.0. It returns false if a header occurs
 // twice that must not: tokens of one kind, the idempotency key, and those that nginx accepts once.
 func (hs *Headers) read(raw []byte, http11 bool) bool {
-	hs.state, hs.Close = -1, !http11
+	hs.parent, hs.state, hs.Close = -1, -1, !http11
 	for len(raw) > 2 {
 		end := bytes.IndexByte(raw, '\n') + 1
 		colon := bytes.IndexByte(raw[:end], ':')
@@ -66,7 +66,7 @@ func (hs *Headers) read(raw []byte, http11 bool) bool {
 			return false
 		}
 	}
-	if hs.state >= 0 && hs.traced && len(hs.lines[hs.state].value()) > 0 {
+	if hs.state >= 0 && hs.parent >= 0 && len(hs.lines[hs.state].value()) > 0 {
 		hs.lines[hs.state].action = pass
 	}
 	return true
@@ -121,7 +121,7 @@ func (hs *Headers) classify(h *header) bool {
 		hs.connection(h.value())
 	case "traceparent":
 		if hs.isFirst(h) && isTraceParent(h.value()) {
-			h.action, hs.traced = pass, true
+			h.action, hs.parent = pass, len(hs.lines)-1
 		}
 	case "tracestate":
 		if hs.state < 0 {
@@ -175,6 +175,26 @@ func (hs *Headers) connection(value []byte) {
 		hs.Close = true
 	case ascii.ContainsFold(value, "keep-alive"):
 		hs.Close = false
+	}
+}
+
+// TraceParent returns the client's traceparent, or nil if there is none or it is not valid. It is valid until the
+// request ends.
+func (hs *Headers) TraceParent() []byte {
+	if hs.parent < 0 {
+		return nil
+	}
+	return hs.lines[hs.parent].value()
+}
+
+// SetTraceParent makes the backend receive a header line instead of the client's traceparent. The line includes its
+// CRLF, and must stay unchanged until the request ends. Call it once.
+func (hs *Headers) SetTraceParent(line []byte) {
+	h := header{line: line, name: len("traceparent"), action: pass}
+	if hs.parent < 0 {
+		hs.lines = append(hs.lines, h)
+	} else {
+		hs.lines[hs.parent] = h
 	}
 }
 

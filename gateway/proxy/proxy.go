@@ -47,7 +47,6 @@ type Config struct {
 	TLS      *tls.Config           // of client connections; nil means plain HTTP
 
 	ProxyProtocol bool // client connections must begin with a PROXY header
-	LogAttempts   bool // fill Request.Attempts
 	MaxBody       int  // bytes of a request body
 	Limits
 

@@ -20,9 +20,11 @@ type Request struct {
 	Timeout    time.Duration // for a backend to respond
 	Repeatable bool          // the request may be sent again although a backend may have processed it
 
+	LogAttempts bool // fill Attempts
+
 	SaleHint []byte   // value of the response header Sluice-Sale; empty if there is none, or more than one
 	SentAt   int64    // when the last attempt began, in ms of Config.Now
-	Attempts Attempts // for the access log
+	Attempts Attempts // for the access log and spans
 
 	head    []byte // of the request to the backend, with the body
 	dropped []byte // names of response headers to remove, each followed by a line feed

@@ -129,6 +129,28 @@ func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	o.checkMetrics(t)
 }
 
+// edgeServices are the names of the edges in traces.
+var edgeServices = map[string]string{"gateway": "sluice-gateway"}
+
+// wantEdgeSpans waits for the two spans of an edge in a trace, and returns the id of the one below which a backend
+// continues.
+func (o *observed) wantEdgeSpans(t *testing.T, service, id, name, caller string) string {
+	t.Helper()
+	method, _, _ := strings.Cut(name, " ")
+	var server, client *span
+	testenv.Eventually(t, 30*time.Second, "the spans of "+service, func() bool {
+		server, client = o.collector.find(id, service, name, ""), o.collector.find(id, service, method, "")
+		return server != nil && client != nil
+	})
+	if got := hex.EncodeToString(server.GetParentSpanId()); got != caller {
+		t.Errorf("%s: the request is below %s", service, got)
+	}
+	if string(client.GetParentSpanId()) != string(server.GetSpanId()) {
+		t.Errorf("%s: the request to a backend is not below that of the client", service)
+	}
+	return hex.EncodeToString(client.GetSpanId())
+}
+
 // wantTrace waits until a trace is whole, and checks how its spans hang together.
 func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	t.Helper()
@@ -167,8 +189,12 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		"send orders",
 		"",
 	)
-	if got := hex.EncodeToString(request.GetParentSpanId()); got != caller {
-		t.Errorf("%s: the request is below %s", edge, got)
+	above := caller
+	if service := edgeServices[edge]; service != "" {
+		above = o.wantEdgeSpans(t, service, id, purchase, caller)
+	}
+	if got := hex.EncodeToString(request.GetParentSpanId()); got != above {
+		t.Errorf("%s: the request is below %s, want %s", edge, got, above)
 	}
 	if string(sending.GetParentSpanId()) != string(request.GetSpanId()) {
 		t.Errorf("%s: the sending is not below the request", edge)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -84,12 +85,23 @@ func checkSpan(t *testing.T, service string, s *otlp.Span) {
 	}
 	switch {
 	case s.GetKind() == otlp.Span_SPAN_KIND_SERVER:
-		wantAttributes(t, name, about, "http.request.method", "http.response.status_code", "http.route", "url.path",
-			"url.scheme", "server.address", "server.port")
+		wantAttributes(t, name, about, "http.request.method", "http.response.status_code", "url.path", "url.scheme",
+			"server.address", "server.port")
+		if isEdge(service) {
+			wantAttributes(t, name, about, "client.address", "http.request.header.x-request-id")
+		} else {
+			wantAttributes(t, name, about, "http.route")
+		}
+		if want := strings.TrimSpace(about["http.request.method"] + " " + about["http.route"]); s.GetName() != want {
+			t.Errorf("%s: the name is not %s", name, want)
+		}
 	case s.GetKind() == otlp.Span_SPAN_KIND_CLIENT && about["db.system.name"] != "":
 		wantAttributes(t, name, about, "db.operation.name")
 	case s.GetKind() == otlp.Span_SPAN_KIND_CLIENT:
 		wantAttributes(t, name, about, "http.request.method", "server.address")
+		if isEdge(service) {
+			wantAttributes(t, name, about, "server.port")
+		}
 	case s.GetKind() == otlp.Span_SPAN_KIND_PRODUCER, s.GetKind() == otlp.Span_SPAN_KIND_CONSUMER:
 		wantAttributes(t, name, about, "messaging.system", "messaging.operation.name", "messaging.operation.type",
 			"messaging.destination.name")
@@ -100,6 +112,9 @@ func checkSpan(t *testing.T, service string, s *otlp.Span) {
 		t.Errorf("%s has the kind %v", name, s.GetKind())
 	}
 }
+
+// isEdge reports whether a service is an edge, which also answers requests without a route.
+func isEdge(service string) bool { return service == "sluice-gateway" || service == "sluice-edge" }
 
 func attributesOf(all []*common.KeyValue) map[string]string {
 	values := map[string]string{}

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/telemetry"
+	"sluice/internal/tracing"
 	"sluice/test/testenv"
 )
 
@@ -32,10 +33,9 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	tracer := telemetry.New(
 		sdk.NewTracerProvider(
 			sdk.WithSpanProcessor(spans),
-			sdk.WithSampler(telemetry.Sampler(sdk.ParentBased(sdk.NeverSample()))),
+			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler()),
 		), "1",
 	)
-	t.Cleanup(tracer.Close)
 
 	got := make(chan string, 100)
 	first := true

@@ -1,4 +1,4 @@
-package telemetry
+package tracing
 
 import (
 	"cmp"
@@ -7,19 +7,18 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-
-	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // defaultRatio is the default share of purchases without a traceparent that are traced.
 const defaultRatio = 0.01
 
 // settings holds the values of OpenTelemetry's standard variables. The exporter reads the variables for headers,
-// timeouts, compression and certificates, and the SDK reads OTEL_BSP_* and OTEL_SPAN_*.
+// timeouts, compression and certificates, and the SDK reads OTEL_BSP_* and OTEL_SPAN_*, but for the size of the queue.
 type settings struct {
 	on       bool
 	endpoint string
-	sampler  sdk.Sampler
+	sampling Sampling
+	queue    int // spans that may wait
 }
 
 func readSettings(getenv func(string) string) (settings, error) {
@@ -51,8 +50,11 @@ func readSettings(getenv func(string) string) (settings, error) {
 	if s.endpoint, err = tracesURL(base, whole); err != nil {
 		errs = append(errs, err)
 	}
-	if s.sampler, err = samplerOf(get("OTEL_TRACES_SAMPLER"), get("OTEL_TRACES_SAMPLER_ARG")); err != nil {
+	if s.sampling, err = samplingOf(get("OTEL_TRACES_SAMPLER"), get("OTEL_TRACES_SAMPLER_ARG")); err != nil {
 		errs = append(errs, err)
+	}
+	if s.queue, err = strconv.Atoi(cmp.Or(get("OTEL_BSP_MAX_QUEUE_SIZE"), "2048")); err != nil || s.queue < 1 {
+		bad("OTEL_BSP_MAX_QUEUE_SIZE=%s: want a number of spans, at least 1", get("OTEL_BSP_MAX_QUEUE_SIZE"))
 	}
 	return s, errors.Join(errs...)
 }
@@ -73,31 +75,27 @@ func tracesURL(base, whole string) (string, error) {
 	return u.String(), nil
 }
 
-// samplerOf returns the sampler of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG.
-func samplerOf(name, arg string) (sampler sdk.Sampler, err error) {
-	ratio := 1.0
+// samplingOf returns the meaning of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG.
+func samplingOf(name, arg string) (s Sampling, err error) {
+	s.Ratio = 1
 	if name == "" {
-		name, ratio = "parentbased_traceidratio", defaultRatio
+		name, s.Ratio = "parentbased_traceidratio", defaultRatio
 	}
-	root, parentBased := strings.CutPrefix(name, "parentbased_")
+	root, followParent := strings.CutPrefix(name, "parentbased_")
+	s.FollowParent = followParent
 	switch root {
 	case "always_on":
-		sampler = sdk.AlwaysSample()
 	case "always_off":
-		sampler = sdk.NeverSample()
+		s.Ratio = 0
 	case "traceidratio":
 		if arg != "" {
-			if ratio, err = strconv.ParseFloat(arg, 64); err != nil || !(0 <= ratio && ratio <= 1) {
-				return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG=%s: want a number between 0 and 1", arg)
+			if s.Ratio, err = strconv.ParseFloat(arg, 64); err != nil || !(0 <= s.Ratio && s.Ratio <= 1) {
+				return Sampling{}, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG=%s: want a number between 0 and 1", arg)
 			}
 		}
-		sampler = sdk.TraceIDRatioBased(ratio)
 	default:
-		return nil, fmt.Errorf(
+		return Sampling{}, fmt.Errorf(
 			"OTEL_TRACES_SAMPLER=%s: want always_on, always_off or traceidratio, or parentbased_ and one of them", name)
 	}
-	if parentBased {
-		sampler = sdk.ParentBased(sampler)
-	}
-	return sampler, nil
+	return s, nil
 }
