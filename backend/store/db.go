@@ -80,12 +80,13 @@ type Store struct {
 	*Orders
 	*Payments
 	*AdminLog
+	*RehearsalReports
 	*Generations
 }
 
 // New returns the queries on db.
 func New(db *DB) *Store {
-	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &Generations{db}}
+	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &RehearsalReports{db}, &Generations{db}}
 }
 
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:

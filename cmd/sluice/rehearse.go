@@ -108,6 +108,9 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	if report == nil {
 		return err
 	}
+	if err := o.storeReport(ctx, report); err != nil {
+		fmt.Fprintf(p.errOut, "The report is not in the admin console: %v\n", err)
+	}
 	err = errors.Join(err, p.writeRehearsal(o, f, report))
 	if err == nil && report.Verdict != rehearsal.Go {
 		err = fmt.Errorf("%s: %s", report.Verdict, strings.Join(report.Why, "; "))
@@ -179,6 +182,13 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 		return demoSale, nil
 	}
 	return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
+}
+
+// storeReport stores the report where the admin console shows it. An interrupted rehearsal is stored too.
+func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return o.do(ctx, post(adminPath("rehearsals", report.Copy.ID, "report"), report), &struct{}{})
 }
 
 // writeRehearsal writes the report's files and prints its summary.

@@ -327,7 +327,8 @@ func (b *Backend) buildAdminAPI() (err error) {
 			*store.Orders
 			*store.Payments
 			*store.AdminLog
-		}{s.orders, s.payments, s.adminLog},
+			*store.RehearsalReports
+		}{s.orders, s.payments, s.adminLog, s.reports},
 	})
 	return err
 }

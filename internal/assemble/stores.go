@@ -62,6 +62,7 @@ type Stores struct {
 	orders      *store.Orders
 	payments    *store.Payments
 	adminLog    *store.AdminLog
+	reports     *store.RehearsalReports
 	generations *store.Generations
 	journals    *journal.Registry
 	events      *events.Store
@@ -126,7 +127,7 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	}
 	all := store.New(s.db)
 	s.sales, s.orders, s.payments = all.Sales, all.Orders, all.Payments
-	s.adminLog, s.generations = all.AdminLog, all.Generations
+	s.adminLog, s.reports, s.generations = all.AdminLog, all.RehearsalReports, all.Generations
 	s.journals, s.events = journal.NewRegistry(s.db), events.NewStore(s.db)
 	return nil
 }

@@ -39,6 +39,9 @@ const (
 	Unclear Verdict = "unclear" // nothing failed, but a check was not possible
 )
 
+// Valid reports whether v is one of the verdicts.
+func (v Verdict) Valid() bool { return v == Go || v == NoGo || v == Unclear }
+
 // Mark is the result of a check.
 type Mark string
 

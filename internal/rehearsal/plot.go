@@ -12,6 +12,8 @@ const (
 	plotWidth, plotHeight         = 860.0, 240.0
 	plotLeft, plotTop, plotBottom = 56.0, 12.0, 28.0
 	plotDigit                     = 7.0 // width of a digit in the widest font
+
+	gridLines = 20 // at most, on each axis
 )
 
 // mark is a vertical line in a plot.
@@ -82,13 +84,21 @@ func (p plot) svg() template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, plotWidth, plotHeight,
 		template.HTMLEscapeString(p.label))
-	for v := 0.0; v <= top*1.0001; v += grid {
+	for i := range gridLines { // counted, because a step may be too small to change a large number
+		v := float64(i) * grid
+		if v > top*1.0001 {
+			break
+		}
 		fmt.Fprintf(&b,
 			`<path class="grid" d="M%.1f %.1fH%.1f"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`,
 			plotLeft, y(v), plotWidth-8, plotLeft-6, y(v)+4, number(v)+p.unit)
 	}
 	every := step(to-from, 8)
-	for v := math.Ceil(from/every) * every; v <= to; v += every {
+	for i := range gridLines {
+		v := (math.Ceil(from/every) + float64(i)) * every
+		if v > to {
+			break
+		}
 		label := number(v) + " s"
 		anchor, at := "middle", x(v)
 		if at+float64(len(label))*plotDigit/2 > plotWidth {

@@ -41,6 +41,7 @@ var consolePages = []struct{ name, path, settled string }{
 		`document.querySelector(".list .note").textContent || document.querySelector("tbody tr")`,
 	},
 	{"dead", "dead", `document.querySelectorAll("tbody tr[data-key]").length >= 6`},
+	{"rehearsals", "rehearsals", `document.querySelectorAll("main .card p, main .card table").length >= 2`},
 	{"groups", "groups", `document.querySelector("tbody tr")`},
 	{"group", "groups/points", `document.querySelector(".list .note").textContent`},
 	{"webhooks", "webhooks", `document.querySelector("tbody tr")`},

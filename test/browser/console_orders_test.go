@@ -190,3 +190,25 @@ func consoleDescribes(t *testing.T, s *shop) {
 	b.text("Back")
 	b.clean()
 }
+
+// The report of a rehearsal is listed, and its page opens.
+func consoleReports(t *testing.T, s *shop) {
+	s.createSale("tried", "Tried", 5, time.Now().Add(-time.Second))
+	const id = "rehearsal-tried-mzxw6ytboi"
+	s.adminAPI(http.MethodPost, "/rehearsals/"+id+"/report", map[string]any{
+		"verdict":   "no-go",
+		"rehearsed": "tried",
+		"copy":      map[string]any{"id": id, "title": "<i>Tried</i>", "stock": 5, "per_buyer": 1},
+		"why":       []string{"the audit"},
+	})
+	b := s.atConsole(t, newPerson(t), "ann", "rehearsals")
+	b.shows("No copies exist.")
+	b.shows("no-go")
+	b.await(
+		"the link to the page",
+		`document.querySelector("tbody a[target=_blank]").href.endsWith("/admin/v1/reports/`+id+`/page")`,
+	)
+	b.clean()
+	b.visit(s.admin + "/admin/v1/reports/" + id + "/page")
+	b.await("the report", `document.body.innerText.includes("the audit")`)
+}

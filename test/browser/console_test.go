@@ -33,6 +33,7 @@ func TestAdminConsole(t *testing.T) {
 		{"Prices", consolePrices},
 		{"Times", consoleTimes},
 		{"Describes", consoleDescribes},
+		{"Reports", consoleReports},
 		{"Webhooks", consoleWebhooks},
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},

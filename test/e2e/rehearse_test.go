@@ -271,6 +271,9 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	if code != 0 || r.Verdict != "go" || r.Sold != 200 || r.Rows != 200 || len(r.Lost)+len(r.Twice) > 0 {
 		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
 	}
+	if a := s.adminAPI("GET", "/admin/v1/reports/"+r.Copy.ID, ""); a.Status != 200 || !strings.Contains(string(a.Body), `"verdict":"go"`) {
+		t.Errorf("the stored report: %d %.300s", a.Status, a.Body)
+	}
 	<-workers[0].Done()
 	if keys, err := s.redis.Client().Keys(t.Context(), "*"+r.Copy.ID+"*").Result(); err != nil || len(keys) > 0 {
 		t.Errorf("Redis still holds %v, %v", keys, err)

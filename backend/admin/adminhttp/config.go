@@ -98,6 +98,7 @@ func New(cfg Config) (*httpserver.Server, error) {
 	h.addDead()
 	h.addGroups()
 	h.addWebhooks()
+	h.addReports()
 	h.addProfiles()
 	h.get("/admin/v1/queue", h.queue)
 	h.post("/admin/v1/rebuild", h.startRebuild)

@@ -56,6 +56,9 @@ type Store interface {
 	SettleRefund(ctx context.Context, number int64, actor, note string) (store.Callback, error)
 	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
 	Record(ctx context.Context, action, target, detail string) error
+	SaveReport(ctx context.Context, r store.RehearsalReport) error
+	Reports(ctx context.Context) ([]store.RehearsalReport, error)
+	Report(ctx context.Context, id string) (store.RehearsalReport, error)
 }
 
 // Auditor audits a sale (audit.Checker).

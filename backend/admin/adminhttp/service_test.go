@@ -38,6 +38,7 @@ type fakeService struct {
 
 	rows      []store.OrderRow
 	callbacks []store.Callback
+	report    []byte
 }
 
 // fakeDead is a fakeService as DeadLetters.
@@ -111,6 +112,19 @@ func (d *fakeService) Log(_ context.Context, q store.LogQuery) ([]store.LogEntry
 }
 func (d *fakeService) Record(ctx context.Context, action, target, detail string) error {
 	return d.record("%s records %s of %s: %s", store.Actor(ctx), action, target, detail)
+}
+func (d *fakeService) SaveReport(ctx context.Context, r store.RehearsalReport) error {
+	return d.record("%s saves %s of %s: %s %s", store.Actor(ctx), r.ID, r.SaleID, r.Verdict, r.Report)
+}
+func (d *fakeService) Reports(context.Context) ([]store.RehearsalReport, error) {
+	return []store.RehearsalReport{{
+		ID: rehearsed, SaleID: "drop", Verdict: "go", StoredAt: servertest.OrderID(1).Time(), StoredBy: "ann",
+	}}, d.record("reports")
+}
+func (d *fakeService) Report(_ context.Context, id string) (store.RehearsalReport, error) {
+	return store.RehearsalReport{
+		ID: id, SaleID: "drop", Verdict: "go", StoredAt: servertest.OrderID(1).Time(), StoredBy: "ann", Report: d.report,
+	}, d.record("report %s", id)
 }
 func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, error) {
 	letter := queue.DeadLetter{

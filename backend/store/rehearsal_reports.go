@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// KeptReports is how many reports of rehearsals are kept.
+const KeptReports = 100
+
+// RehearsalReport is the result of one rehearsal.
+type RehearsalReport struct {
+	ID       string    // of the copy of the sale
+	SaleID   string    // of the real sale
+	Verdict  string    // go, no-go or unclear
+	StoredAt time.Time // by the database's clock
+	StoredBy string    // actor
+	Report   []byte    // JSON; empty in lists
+}
+
+// RehearsalReports keeps the reports of rehearsals.
+type RehearsalReports struct{ db *DB }
+
+// SaveReport stores the report of a rehearsal, replaces an earlier one with its id, and removes all but the KeptReports
+// newest.
+func (r *RehearsalReports) SaveReport(ctx context.Context, report RehearsalReport) error {
+	return r.db.Update(ctx, "store: save the report of "+report.ID, func(ctx context.Context, c Conn) error {
+		if _, err := c.Exec(ctx, "DELETE FROM rehearsal_reports WHERE id = $1", report.ID); err != nil {
+			return err
+		}
+		const insert = "INSERT INTO rehearsal_reports (id, sale_id, verdict, stored_by, report) VALUES ($1, $2, $3, $4, $5)"
+		if _, err := c.Exec(ctx, insert,
+			report.ID, report.SaleID, report.Verdict, Text(Actor(ctx)), string(report.Report)); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, `DELETE FROM rehearsal_reports WHERE id NOT IN (
+			SELECT id FROM rehearsal_reports ORDER BY stored_at DESC, id LIMIT $1)`, KeptReports); err != nil {
+			return err
+		}
+		return AppendLog(ctx, c, "rehearsal.report", report.ID, report.Verdict)
+	})
+}
+
+const reportColumns = "id, sale_id, verdict, stored_at, stored_by"
+
+// Reports returns the reports without their documents, the newest first.
+func (r *RehearsalReports) Reports(ctx context.Context) ([]RehearsalReport, error) {
+	return ViewRows(ctx, r.db, "store: reports", func(row Scanner) (found RehearsalReport, err error) {
+		var at Timestamp
+		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy)
+		found.StoredAt = at.Time
+		return found, err
+	}, "SELECT "+reportColumns+" FROM rehearsal_reports ORDER BY stored_at DESC, id")
+}
+
+// Report returns one report, or sale.ErrNotFound.
+func (r *RehearsalReports) Report(ctx context.Context, id string) (RehearsalReport, error) {
+	return ViewRow(ctx, r.db, "store: report "+id, func(row Scanner) (found RehearsalReport, err error) {
+		var at Timestamp
+		var text string
+		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy, &text)
+		found.StoredAt, found.Report = at.Time, []byte(text)
+		return found, err
+	}, "SELECT "+reportColumns+", report FROM rehearsal_reports WHERE id = $1", id)
+}
