@@ -13,7 +13,12 @@ func TestReportsOfRehearsals(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		eve := store.WithActor(e.ctx, "eve")
 		for n := range store.KeptReports + 2 {
-			r := store.RehearsalReport{ID: fmt.Sprintf("rehearsal-%03d", n), SaleID: "s", Verdict: "go", Report: []byte(`{"n":1}`)}
+			r := store.RehearsalReport{
+				ID:      fmt.Sprintf("rehearsal-%03d", n),
+				SaleID:  "s",
+				Verdict: "go",
+				Report:  []byte(`{"n":1}`),
+			}
 			if err := e.SaveReport(eve, r); err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +29,8 @@ func TestReportsOfRehearsals(t *testing.T) {
 			t.Fatal(err)
 		}
 		found, err := e.Report(e.ctx, last)
-		if err != nil || found.Verdict != "no-go" || found.StoredBy != "eve" || string(found.Report) != `{"é":2}` || found.StoredAt.IsZero() {
+		if err != nil || found.Verdict != "no-go" || found.StoredBy != "eve" || string(found.Report) != `{"é":2}` ||
+			found.StoredAt.IsZero() {
 			t.Errorf("%+v, %v", found, err)
 		}
 		all, err := e.Reports(e.ctx)

@@ -271,7 +271,12 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	if code != 0 || r.Verdict != "go" || r.Sold != 200 || r.Rows != 200 || len(r.Lost)+len(r.Twice) > 0 {
 		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
 	}
-	if a := s.adminAPI("GET", "/admin/v1/reports/"+r.Copy.ID, ""); a.Status != 200 || !strings.Contains(string(a.Body), `"verdict":"go"`) {
+	if a := s.adminAPI(
+		"GET",
+		"/admin/v1/reports/"+r.Copy.ID,
+		"",
+	); a.Status != 200 ||
+		!strings.Contains(string(a.Body), `"verdict":"go"`) {
 		t.Errorf("the stored report: %d %.300s", a.Status, a.Body)
 	}
 	<-workers[0].Done()

@@ -53,7 +53,8 @@ func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 	}
 	var report rehearsal.Report
 	var text bytes.Buffer
-	if json.Unmarshal(r.Body(), &report) != nil || json.Compact(&text, r.Body()) != nil || !httpserver.IsStorable(text.String()) {
+	if json.Unmarshal(r.Body(), &report) != nil || json.Compact(&text, r.Body()) != nil ||
+		!httpserver.IsStorable(text.String()) {
 		return nil, errBadReport
 	}
 	var bad sale.InvalidError
@@ -69,7 +70,12 @@ func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	stored := store.RehearsalReport{ID: id, SaleID: report.Rehearsed, Verdict: string(report.Verdict), Report: text.Bytes()}
+	stored := store.RehearsalReport{
+		ID:      id,
+		SaleID:  report.Rehearsed,
+		Verdict: string(report.Verdict),
+		Report:  text.Bytes(),
+	}
 	if err := h.cfg.Store.SaveReport(store.WithActor(ctx, r.actor), stored); err != nil {
 		return nil, err
 	}

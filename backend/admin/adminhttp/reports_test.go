@@ -68,7 +68,8 @@ func TestPageOfAReport(t *testing.T) {
 	s := d.serve(t)
 	d.report = []byte(reportText)
 	a := s.operate("GET", "/admin/v1/reports/"+rehearsed+"/page", "")
-	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") || strings.Contains(a.Body, "<script") {
+	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") ||
+		strings.Contains(a.Body, "<script") {
 		t.Errorf("%d %v\n%s", a.Status, a.Header, a.Body)
 	}
 	for _, directive := range []string{"default-src 'none'", "sandbox"} {
