@@ -39,13 +39,11 @@ func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), ba
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	done := make(chan struct{})
+	go func() { defer close(done); m.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
 		m.Close()
 	})
 	return startEdge(t, byToken, func(c *Config) {

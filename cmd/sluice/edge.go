@@ -116,7 +116,7 @@ func (p *program) mirrored(
 		defer stop()
 		return run(ctx)
 	})
-	g.Go(func() error { return m.Run(following) })
+	g.Go(func() error { m.Run(following); return nil })
 	return g.Wait()
 }
 

@@ -6,7 +6,6 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -16,8 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/loop"
 	"sluice/internal/token"
 )
+
+// maxConns is how many connections are open at a time. The socket is open to all users of the machine, and a worker
+// opens one connection at a time.
+const maxConns = 128
 
 // Mirror follows keys for the workers of one nginx. Create it with New.
 type Mirror struct {
@@ -25,6 +29,7 @@ type Mirror struct {
 	log      *slog.Logger
 	dir      string
 	listener net.Listener
+	conns    chan struct{} // has an element for each open connection
 }
 
 // New writes the current keys to a directory of its own, which Close removes. keys has been awaited.
@@ -33,7 +38,7 @@ func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token keys: %w", err)
 	}
-	m := &Mirror{keys: keys, log: log, dir: dir}
+	m := &Mirror{keys: keys, log: log, dir: dir, conns: make(chan struct{}, maxConns)}
 	// Workers may run as another user. The keys are public, and a fetch is all that a connection can cause.
 	err = os.Chmod(dir, 0o711) //nolint:gosec // see above
 	if err == nil {
@@ -67,21 +72,25 @@ func (m *Mirror) Close() {
 	_ = os.RemoveAll(m.dir)
 }
 
-// Run follows the keys and serves the socket until ctx ends. It returns nil then.
-func (m *Mirror) Run(ctx context.Context) error {
+// Run follows the keys and serves the socket until ctx ends.
+func (m *Mirror) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { m.keys.Follow(ctx, m.changed) })
+	running.Go(func() { m.keys.Follow(ctx, func(err error) { m.changed(ctx, err) }) })
 	defer context.AfterFunc(ctx, func() { m.listener.Close() })()
-	for {
+	accepting := loop.Backoff{Log: m.log, What: "accepting a worker that requests token keys"}
+	for ctx.Err() == nil {
 		conn, err := m.listener.Accept()
-		if ctx.Err() != nil {
-			return nil
+		if err != nil { // such as too many open files: nginx serves meanwhile with the keys that it has
+			accepting.Failed(ctx, err)
+			continue
 		}
-		if err != nil {
-			return fmt.Errorf("token keys: %w", err)
-		}
-		running.Go(func() { m.refresh(conn) })
+		accepting.Succeeded()
+		m.conns <- struct{}{}
+		running.Go(func() {
+			m.refresh(conn)
+			<-m.conns
+		})
 	}
 }
 
@@ -95,26 +104,32 @@ func (m *Mirror) refresh(conn net.Conn) {
 	_, _ = fmt.Fprintf(conn, "%.0f\n", math.Ceil(next.Seconds()))
 }
 
-// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use.
-func (m *Mirror) changed(err error) {
-	if err == nil {
-		err = m.write()
-	}
+// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use. A file that cannot
+// be written is written again until ctx ends. Meanwhile no keys are fetched.
+func (m *Mirror) changed(ctx context.Context, err error) {
 	if err != nil {
 		m.log.Error("token keys are invalid, keeping the previous ones", "err", err)
+		return
+	}
+	if !loop.Retry(ctx, m.log, "writing the token keys", m.write) {
 		return
 	}
 	m.log.Info("token keys reloaded", "keys", m.keys.Set().Names())
 	m.keys.Set().Warn(m.log)
 }
 
-// write replaces the file.
+// write replaces the file. After an error the previous file is complete.
 func (m *Mirror) write() error {
 	text, err := m.keys.Set().Public()
 	if err != nil {
 		return err
 	}
 	next := m.File() + ".new"
-	//nolint:gosec // see New
-	return errors.Join(os.WriteFile(next, text, 0o644), os.Chmod(next, 0o644), os.Rename(next, m.File()))
+	if err := os.WriteFile(next, text, 0o644); err != nil { //nolint:gosec // see New
+		return err
+	}
+	if err := os.Chmod(next, 0o644); err != nil { //nolint:gosec // see New
+		return err
+	}
+	return os.Rename(next, m.File())
 }
