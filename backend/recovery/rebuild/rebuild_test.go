@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -553,6 +555,36 @@ func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
 	}
 }
 
+// A dead order without a unit is decided by an admin. A rebuild does not queue it, also if Redis has a slot for it.
+func TestRebuildDoesNotQueueSlotsOfDeadOrders(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 1, 1)
+	first := w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil { // the journal is not restored in time
+		t.Fatal(err)
+	}
+	w.check()
+	w.buy("s", "bob")
+	w.restoreJournal()
+	w.want("s", 0, 1, 0, 0, 1)
+	restocked, err := w.store.Restock(w.ctx, "s", 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stock.Update(w.ctx, restocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.raw().HSet(w.ctx, space.ShardOf("s").Buyers("s"), "ann", first.String()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.run("s")
+	w.want("s", 1, 1, 0, 0, 1)
+	if s := w.rebuild.Status().Sales; len(s) != 1 || s[0].Requeued != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Another order has taken the slot of a dead order. If the limit permits, the dead order gets the next slot.
 func TestDeadOrderMovesToAnotherSlot(t *testing.T) {
 	for perBuyer, name := range map[int]string{2: "empty slot", 1: "no empty slot"} {
@@ -895,6 +927,37 @@ func TestReplayedOrderIsRecorded(t *testing.T) {
 	w.raw().FlushAll(w.ctx)
 	w.run()
 	w.want("s", 4, 1, 0, 0, 0)
+}
+
+// An order whose record did not fit on the disk is recorded by its replay.
+func TestReplayIsRecordedAfterAFullDisk(t *testing.T) {
+	w := newWorld(t)
+	order := sale.Order{ID: 1<<32 + 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
+	wantRecords := func(want int) {
+		t.Helper()
+		records := 0
+		if _, err := w.journal.Orders(func(sale.Order) { records++ }); err != nil || records != want {
+			t.Errorf("%d records in the journal, want %d; %v", records, want, err)
+		}
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var all syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 0, Max: all.Max}); err != nil {
+		t.Fatal(err)
+	}
+	w.writer.Record(1, []sale.Order{order})
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &all); err != nil {
+		t.Fatal(err)
+	}
+	wantRecords(0)
+	for range 2 {
+		w.writer.Record(1, []sale.Order{order})
+		wantRecords(1)
+	}
 }
 
 // Request keys are in Redis only: after it was emptied, a repeated purchase is decided as a new one. docs/operations.md

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -65,6 +66,28 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 			w.want("s", 5, 0, 0, 0, 0)
 			w.buy("s", "ann")
 		})
+	}
+}
+
+// unverified is the guard of a Redis without verified data.
+type unverified struct{}
+
+func (unverified) Generation() int64                           { return 0 }
+func (unverified) RestoreFence(context.Context) (int64, error) { return 0, nil }
+
+// Without verified data there is no fence that a script could check. RestoreOrders fails, and a batch stays with its
+// worker.
+func TestRestoreNeedsVerifiedData(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.raw().FlushAll(w.ctx)
+	order := sale.Order{ID: 1<<32 + 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
+	restorer := rebuild.NewRestorer(unverified{}, w.raw(), space, w.store)
+	if err := restorer.RestoreOrders(w.ctx, []sale.Order{order}); !errors.Is(err, guard.ErrUnverified) {
+		t.Errorf("%v, want %v", err, guard.ErrUnverified)
+	}
+	if keys := w.raw().Keys(w.ctx, "*").Val(); len(keys) > 0 {
+		t.Errorf("Redis has %v", keys)
 	}
 }
 
