@@ -191,6 +191,16 @@ func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
 					t.Fatalf("after a worker died under the lock: %s", got)
 				}
 			}
+			left := server.run(t, `
+				local left = {}
+				for _, name in ipairs(ngx.shared.sluice_buckets:get_keys(0)) do
+					if name:find("sluice: lock after", 1, true) then left[#left + 1] = name end
+				end
+				return table.concat(left, ", ")
+			`)
+			if left != "" {
+				t.Errorf("%d workers died under the lock, which left the entries %s", round+1, left)
+			}
 		}
 	})
 }

@@ -85,6 +85,19 @@ function _M.new(dict)
   return setmetatable({ dict = dict, resting_until = 0 }, mt)
 end
 
+-- forget(dict, from, last): deletes the entries of successors from that of `from` to that of `last`, and keeps the
+-- memory for the next one. The lock is of none of these holders, and they are dead, so it never will be: a worker that
+-- adds one of the entries again finds another holder.
+local function forget(dict, from, last)
+  while from and from ~= last do
+    local successor = dict:get(SUCCESSOR .. from)
+    dict:delete(SUCCESSOR .. from)
+    from = successor
+  end
+  dict:delete(SUCCESSOR .. last)
+  dict:safe_add(SPARE, 0)
+end
+
 -- take_over(self, holder, me) -> true: this worker has the lock of `holder`, which is dead. Several workers may try.
 -- The one that adds the entry of the successor wins. If that one dies before it has taken the lock, its own successor
 -- does.
@@ -96,12 +109,12 @@ local function take_over(self, holder, me)
     local winner = dict:get(SUCCESSOR .. last)
     if winner == me then -- now, or before an error ended an earlier try
       local current = dict:get(ENTRY)
-      if current == holder or current == last then
+      local won = current == holder or current == last
+      if won then
         dict:set(ENTRY, me)
-        dict:safe_add(SPARE, 0)
-        return true
       end
-      return false
+      forget(dict, holder, last)
+      return won
     elseif not winner then -- no room
       dict:flush_expired()
       return false
