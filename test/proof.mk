@@ -51,12 +51,14 @@ charts: ## lint the packed Helm chart with helm, and validate its manifests with
 	dir=$$(mktemp -d) && (cd packaging && $(GO) run . --only chart --version 0.1.0 --out $$dir/out) && \
 	cd packaging/chartcheck && SLUICE_CHART=$$dir/out/sluice-0.1.0.tgz $(GO) test -count=1 -v .; status=$$?; rm -rf $$dir; exit $$status
 
-# Each clone has a build cache of its own: a shared one would hide what depends on the directory.
-reproducible: ## build the release of this commit in two clones, without a shared build cache, and compare (VERSION=1.2.3 ARCH=amd64,arm64)
-	dir=$$(mktemp -d) && for clone in one two/deeper; do \
-	  git clone --quiet . $$dir/$$clone && $(MAKE) --no-print-directory -C $$dir/$$clone release GO="env GOCACHE=$$dir/cache-$${clone%%/*} $(GO)" \
-	    VERSION=$(or $(VERSION),0.1.0) OUT=$$dir/out-$${clone%%/*} ARCH=$(or $(ARCH),"amd64,arm64") || exit 1; \
-	done && diff -r $$dir/out-one $$dir/out-two && cat $$dir/out-one/SHA256SUMS; status=$$?; rm -rf $$dir; exit $$status
+# Each clone has a build cache of its own: a shared one would hide what depends on the directory. The second clone also has another
+# umask, time zone and locale.
+reproducible: ## build the release of this commit in two clones, without a shared build cache, and compare (VERSION=1.2.3 ARCH=amd64,arm64 OUT=directory)
+	dir=$$(mktemp -d) && trap 'rm -rf $$dir' EXIT && build() { git clone --quiet . $$dir/$$1 && $(MAKE) --no-print-directory -C $$dir/$$1 release \
+	    GO="env GOCACHE=$$dir/cache-$$2 $(GO)" VERSION=$(or $(VERSION),0.1.0) OUT=$$dir/out-$$2; } && \
+	(umask 022 && export TZ=UTC LC_ALL=C && build one one) && \
+	(umask 077 && export TZ=Asia/Kathmandu LC_ALL=tr_TR.UTF-8 && build two/deeper two) && \
+	diff -r $$dir/out-one $$dir/out-two && cat $$dir/out-one/SHA256SUMS $(if $(OUT),&& cp -r $$dir/out-one/. "$(abspath $(OUT))")
 
 AXE = axe-core@4.10.3
 accessible: install ## check the pages for accessibility with axe-core (needs npm)
