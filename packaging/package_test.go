@@ -180,16 +180,18 @@ func exposure(t *testing.T, dir string) {
 // The rate limiter is installed from each artefact, and passes its tests from there.
 func TestInstalledLimiterKeepsBound(t *testing.T) {
 	r := testRelease(t, "0.1.0", t.TempDir())
-	if err := r.Make(t.Context(), []string{"lua"}); err != nil {
+	rock := filepath.Join(r.Out, "lua-sluice-limit-0.1.0-1.src.rock")
+	opm := filepath.Join(r.Out, "lua-sluice-limit-0.1.0.opm.tar.gz")
+	if *releaseDir != "" {
+		rock, opm = made(t, "lua-sluice-limit-*.src.rock"), made(t, "lua-sluice-limit-*.opm.tar.gz")
+	} else if err := r.Make(t.Context(), []string{"lua"}); err != nil {
 		t.Fatal(err)
 	}
 	tree, dir := t.TempDir(), t.TempDir()
-	output(t, "luarocks", "--lua-version", "5.1", "--tree", tree, "install", "--deps-mode=none",
-		filepath.Join(r.Out, "lua-sluice-limit-0.1.0-1.src.rock"))
-	unpack(t, filepath.Join(r.Out, "lua-sluice-limit-0.1.0.opm.tar.gz"), dir)
-	for name, path := range map[string]string{
-		"rock": tree + "/share/lua/5.1/?.lua", "opm": dir + "/lua-sluice-limit-0.1.0.opm/lib/?.lua",
-	} {
+	output(t, "luarocks", "--lua-version", "5.1", "--tree", tree, "install", "--deps-mode=none", rock)
+	unpack(t, opm, dir)
+	lib := filepath.Join(dir, strings.TrimSuffix(filepath.Base(opm), ".tar.gz"), "lib/?.lua")
+	for name, path := range map[string]string{"rock": tree + "/share/lua/5.1/?.lua", "opm": lib} {
 		cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-v",
 			"-run", "^(TestLimiterReplacesRestyLimitReq|TestLimiterAgreesWithRestyLimitReq|TestLimiterLoadsDocumentedFiles)$",
 			"./nginx")
@@ -229,7 +231,8 @@ func unpack(t *testing.T, archive, dir string) {
 			t.Fatal(err)
 		}
 		if strings.HasSuffix(h.Name, "/dist.ini") {
-			ini = strings.Contains(string(text), "\nversion = 0.1.0\n") &&
+			version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(archive), "lua-sluice-limit-"), ".opm.tar.gz")
+			ini = strings.Contains(string(text), "\nversion = "+version+"\n") &&
 				strings.Contains(string(text), "\nmain_module = lib/sluice/limit/req.lua\n")
 		}
 		to := filepath.Join(dir, filepath.Clean("/"+h.Name))

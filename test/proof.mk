@@ -51,6 +51,13 @@ charts: ## lint the packed Helm chart with helm, and validate its manifests with
 	dir=$$(mktemp -d) && (cd packaging && $(GO) run . --only chart --version 0.1.0 --out $$dir/out) && \
 	cd packaging/chartcheck && SLUICE_CHART=$$dir/out/sluice-0.1.0.tgz $(GO) test -count=1 -v .; status=$$?; rm -rf $$dir; exit $$status
 
+CYCLONEDX = @cyclonedx/cyclonedx-library@10.3.0 ajv@8 ajv-formats@3 ajv-formats-draft2019@1
+release-check: ## check a release: checksums, packages, arm64 in an emulator, the Lua packages in nginx, SBOMs against their schema (OUT=directory; needs npm)
+	@sh .ci/install qemu-user-static
+	out=$(abspath $(or $(OUT),dist)) && (cd packaging && $(GO) test -count=1 -v -run 'TestRelease|TestInstalledLimiterKeepsBound' . -release $$out) && \
+	dir=$$(mktemp -d) && trap 'rm -rf $$dir' EXIT && npm install --silent --no-audit --no-fund --prefix $$dir $(CYCLONEDX) && \
+	cp packaging/sbom.mjs $$dir && node $$dir/sbom.mjs $$out/*.cdx.json
+
 # Each clone has a build cache of its own: a shared one would hide what depends on the directory. The second clone also has another
 # umask, time zone and locale.
 reproducible: ## build the release of this commit in two clones, without a shared build cache, and compare (VERSION=1.2.3 ARCH=amd64,arm64 OUT=directory)
@@ -70,4 +77,4 @@ lighthouse: install ## score the buyer's pages with Lighthouse in Chromium: at l
 	dir=$$(mktemp -d) && npm install --silent --no-audit --no-fund --prefix $$dir $(LIGHTHOUSE) && \
 	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 15m -run 'TestLighthouse' . -lighthouse $$dir/node_modules/.bin/lighthouse; status=$$?; rm -rf $$dir; exit $$status
 
-.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts reproducible accessible lighthouse
+.PHONY: help-proof sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts release-check reproducible accessible lighthouse
