@@ -60,23 +60,41 @@ func openPrefix(dir, root string) (*prefix, error) {
 
 // close removes the page cache and releases the lock.
 func (p *prefix) close() {
-	if p.pages != "" {
-		_ = os.RemoveAll(p.pages)
-	}
+	p.removePages()
 	p.lock.Close()
 }
 
+// pagesLink is a link to the directory of the page cache, if that is not in dir.
+const pagesLink = ".pages"
+
 // keepPages creates the directory of the page cache. Workers of a root master run as another user, which often cannot
-// enter dir.
+// enter dir. The directory of an edge that was killed is removed.
 func (p *prefix) keepPages() error {
 	if os.Geteuid() != 0 || p.pages != "" {
 		return nil
 	}
+	p.removePages()
 	var err error
-	if p.pages, err = os.MkdirTemp("", "sluice-edge-"); err != nil {
+	if p.pages, err = os.MkdirTemp("", temporaryName); err != nil {
 		return err
 	}
-	return os.Chmod(p.pages, 0o711) //nolint:gosec // workers have to pass
+	if err := os.Chmod(p.pages, 0o711); err != nil { //nolint:gosec // workers have to pass
+		return err
+	}
+	return os.Symlink(p.pages, filepath.Join(p.dir, pagesLink))
+}
+
+// removePages removes the directory that the link names.
+func (p *prefix) removePages() {
+	link := filepath.Join(p.dir, pagesLink)
+	dir, err := os.Readlink(link)
+	if err != nil {
+		return
+	}
+	if made, err := filepath.Match(filepath.Join(os.TempDir(), temporaryName+"*"), dir); err == nil && made {
+		_ = os.RemoveAll(dir)
+	}
+	_ = os.Remove(link)
 }
 
 // fill writes everything that nginx needs.

@@ -140,8 +140,11 @@ func running(dir string) (*os.Process, error) {
 	return master, nil
 }
 
+// temporaryName begins the names of temporary directories.
+const temporaryName = "sluice-edge-"
+
 func temporary() (string, error) {
-	dir, err := os.MkdirTemp("", "sluice-edge-")
+	dir, err := os.MkdirTemp("", temporaryName)
 	if err != nil {
 		return "", fmt.Errorf("edge: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -301,6 +302,47 @@ func TestReloadWithNoEdgeRunning(t *testing.T) {
 		if err := (Config{Prefix: prefix}).Reload(t.Context()); !errors.Is(err, ErrConfig) {
 			t.Errorf("%q: %v", prefix, err)
 		}
+	}
+}
+
+// The page cache of an edge that was killed is removed by the next edge in its directory, and the next one's at its end.
+func TestKilledEdgeLeavesNoPages(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only the page cache of root is outside of the prefix")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	open := func(dir string) *prefix {
+		t.Helper()
+		p, err := openPrefix(dir, "")
+		if err == nil {
+			err = p.keepPages()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	dir := t.TempDir()
+	killed, other := open(dir), open(t.TempDir())
+	killed.lock.Close() // the kernel does that
+	next := open(dir)
+	if _, err := os.Stat(killed.pages); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pages of a killed edge: %v", err)
+	}
+	if _, err := os.Stat(other.pages); err != nil {
+		t.Errorf("the pages of another edge: %v", err)
+	}
+	next.close()
+	if _, err := os.Stat(next.pages); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the end: %v", err)
+	}
+	precious := t.TempDir()
+	if err := os.Symlink(precious, filepath.Join(dir, pagesLink)); err != nil {
+		t.Fatal(err)
+	}
+	open(dir).close()
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("a link to another directory removes it: %v", err)
 	}
 }
 

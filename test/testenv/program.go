@@ -21,12 +21,12 @@ type Program struct {
 	out bytes.Buffer
 }
 
-// Launch starts `binary args...` in its own directory with only PATH, HOME and env in its environment, and kills it
-// when the test ends. If the test has failed, its output is logged.
+// Launch starts `binary args...` in its own directory with only PATH, HOME, TMPDIR and env in its environment, and kills
+// it when the test ends. If the test has failed, its output is logged.
 func Launch(t TB, binary string, env []string, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}
-	p.env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
+	p.env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + temporary(t)}, env...)
 	p.Start()
 	t.Cleanup(func() {
 		p.End(syscall.SIGKILL)
@@ -38,6 +38,21 @@ func Launch(t TB, binary string, env []string, args ...string) *Program {
 		}
 	})
 	return p
+}
+
+// temporary returns a directory for temporary files, which a killed program leaves behind. It is not one of t.TempDir:
+// workers of nginx run as another user, and the path of a Unix socket has at most 107 bytes.
+func temporary(t TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sluice-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711) //nolint:gosec // see above
+	}
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // Start starts it, again after End.
