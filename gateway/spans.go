@@ -37,7 +37,7 @@ func (g *Gateway) spanOf(ctx *fasthttp.RequestCtx, x *exchange) *edgetrace.Reque
 	now := time.Now()
 	return &edgetrace.Request{
 		ID: string(x.ID[:]), Parent: string(x.parent), Begin: now.Add(-since(ctx, now)), End: now, Sent: x.forwarded,
-		Method: string(h.Method()), Path: string(x.path), Scheme: scheme, Host: string(h.Host()),
+		Method: string(h.Method()), Target: string(h.RequestURI()), Scheme: scheme, Host: string(h.Host()),
 		Client: x.Client.String(), Status: ctx.Response.StatusCode(), Verdict: x.verdict, Rule: rule,
 		Upstreams: string(x.Attempts.Upstreams), Statuses: string(x.Attempts.Statuses),
 		Seconds: string(x.Attempts.Seconds),

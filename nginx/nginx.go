@@ -45,6 +45,10 @@ type Config struct {
 	// that file without a reload, and must be able to read it.
 	KeysSocket string
 
+	Spans *Spans // exports spans of sampled requests; nil: no spans
+
+	Version string // of sluice, for the metrics; "" is unknown
+
 	CORSOrigins []string // origins of sites whose pages may call the API, such as https://shop.example
 
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
@@ -117,7 +121,15 @@ func (c Config) checked() (Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
-	for _, path := range []*string{&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey} {
+	paths := []*string{
+		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
+	}
+	if c.Spans != nil {
+		spans := *c.Spans
+		c.Spans = &spans
+		paths = append(paths, &spans.Socket, &spans.Metrics)
+	}
+	for _, path := range paths {
 		if *path == "" || path == &c.Access && *path == "off" {
 			continue
 		}

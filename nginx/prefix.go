@@ -196,6 +196,12 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.KeysSocket != "" { // no name may begin with another: os.getenv of ngx_lua confuses them
 		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
 	}
+	if c.Version != "" {
+		main += fmt.Sprintf("env \"SLUICE_VERSION=%s\";\n", c.Version)
+	}
+	if c.Spans != nil {
+		main += fmt.Sprintf("env \"SLUICE_SPANS_METRICS=%s\";\n", c.Spans.Metrics)
+	}
 	var http strings.Builder
 	http.WriteString("upstream sluice_backend {\n")
 	for _, upstream := range c.Upstreams {
@@ -203,10 +209,14 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	}
 	http.WriteString("    keepalive 128;\n    keepalive_requests 100000;\n    keepalive_timeout 30s;\n}\n")
 	fmt.Fprintf(&http, "limit_conn sluice_clients %d;\n", c.PerClient)
-	if c.Access == "off" {
-		http.WriteString("access_log off;\n")
-	} else {
+	switch {
+	case c.Access != "off":
 		fmt.Fprintf(&http, "access_log \"%s\" sluice buffer=64k flush=1s;\n", c.Access)
+	case c.Spans == nil: // it would also turn the log of spans off
+		http.WriteString("access_log off;\n")
+	}
+	if c.Spans != nil {
+		http.WriteString(c.Spans.http())
 	}
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
@@ -222,6 +232,9 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 			fmt.Fprintf(&cors, "\"%s\" $sluice_cors_echo;\n", o)
 		}
 		texts["cors.map"] = cors.String()
+	}
+	if c.Spans != nil {
+		texts["traceparent.map"] = traceParent
 	}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"

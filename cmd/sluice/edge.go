@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
+	"sluice/internal/edgetrace"
 	"sluice/internal/token"
 	"sluice/internal/token/mirror"
 	"sluice/nginx"
@@ -38,7 +40,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.CORSOrigins = edge.corsOrigins
-			cfg.Secret, cfg.Log = p.getenv(envSecret), p.errOut
+			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), p.errOut, version
 			run := func(ctx context.Context) error { return cfg.Run(ctx) }
 			if check {
 				cfg.Prefix = ""
@@ -51,9 +53,10 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 				}
 			}
 			if token.IsURL(edge.tokenKeys) {
-				return edgeError(p.mirrored(cmd.Context(), edge.keys, &cfg, run))
+				plain := run
+				run = func(ctx context.Context) error { return p.mirrored(ctx, edge.keys, &cfg, plain) }
 			}
-			return edgeError(run(cmd.Context()))
+			return edgeError(p.tracedEdge(cmd.Context(), &cfg, run))
 		},
 	}
 	f := p.flags(c)
@@ -110,14 +113,40 @@ func (p *program) mirrored(
 	}
 	defer m.Close()
 	cfg.TokenKeys, cfg.KeysSocket = m.File(), m.Socket()
-	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // requests verify tokens until nginx has ended
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer stop()
+	return runBeside(ctx, run, m.Run) // requests verify tokens until nginx has ended
+}
+
+// tracedEdge runs an edge that exports spans, if the environment names an endpoint.
+func (p *program) tracedEdge(ctx context.Context, cfg *nginx.Config, run func(context.Context) error) error {
+	registry := prometheus.NewRegistry()
+	spans, err := p.openTracing(ctx, "sluice-edge", registry)
+	if err != nil {
+		return err
+	}
+	if spans == nil {
 		return run(ctx)
-	})
-	g.Go(func() error { m.Run(following); return nil })
-	return g.Wait()
+	}
+	defer spans.Close()
+	receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, p.logger())
+	if err != nil {
+		return err
+	}
+	defer receiver.Close()
+	sampling := spans.Sampling()
+	cfg.Spans = &nginx.Spans{Socket: receiver.Socket(), Metrics: receiver.Metrics(),
+		FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+	return runBeside(ctx, run, receiver.Run)
+}
+
+// runBeside runs main until ctx ends, and other until main has returned.
+func runBeside(ctx context.Context, main func(context.Context) error, other func(context.Context)) error {
+	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { other(longer) })
+	err := main(ctx)
+	stop()
+	running.Wait()
+	return err
 }
 
 // workingRoot returns the working directory if it holds the edge's files.

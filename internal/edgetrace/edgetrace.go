@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/hex"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -100,13 +101,13 @@ type Request struct {
 	Begin, End time.Time
 	Sent       time.Time // when the first attempt to reach a backend began; zero: derived from Seconds
 
-	Method, Path string // Path is decoded, without the query
-	Scheme       string // http or https
-	Host         string // the header
-	Client       string // address that the limits count
-	Status       int
-	Verdict      string // as in the access log
-	Rule         string // that decided, as in the access log
+	Method, Target string // of the request line; the query is not recorded
+	Scheme         string // http or https
+	Host           string // the header
+	Client         string // address that the limits count
+	Status         int
+	Verdict        string // as in the access log
+	Rule           string // that decided, as in the access log
 
 	// The attempts to reach backends, in the format of nginx's log variables: separated by commas, or by colons after
 	// an internal redirect. "" if there was none.
@@ -127,10 +128,11 @@ func (r *Recorder) Record(q *Request) {
 	if !ok {
 		return
 	}
-	method, route := q.method(), routeOf(q.Path)
+	path := q.path()
+	method, route := q.method(), routeOf(path)
 	ctx, span := r.tracer.Start(tracing.Decided(ctx, id, server), name(method, route),
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(q.Begin),
-		trace.WithAttributes(q.attributes(method, route)...))
+		trace.WithAttributes(q.attributes(method, route, path)...))
 	r.recordAttempts(ctx, q, method, client)
 	if q.Status >= 500 {
 		tracing.Fail(span, strconv.Itoa(q.Status), "")
@@ -200,6 +202,15 @@ func (q *Request) method() string {
 	return otherMethod
 }
 
+// path returns the path of the target, decoded as backends do if that is possible.
+func (q *Request) path() string {
+	path, _, _ := strings.Cut(q.Target, "?")
+	if decoded, err := url.PathUnescape(path); err == nil {
+		return decoded
+	}
+	return path
+}
+
 // name returns the name of a span, which has few values.
 func name(method, route string) string {
 	if method == otherMethod {
@@ -212,9 +223,9 @@ func name(method, route string) string {
 const allowed = "allow"
 
 // attributes returns those of the client's request.
-func (q *Request) attributes(method, route string) []attribute.KeyValue {
+func (q *Request) attributes(method, route, path string) []attribute.KeyValue {
 	all := append(make([]attribute.KeyValue, 0, 13), attribute.String("http.request.method", method),
-		attribute.Int("http.response.status_code", q.Status), attribute.String("url.path", text(q.Path)),
+		attribute.Int("http.response.status_code", q.Status), attribute.String("url.path", text(path)),
 		attribute.String("client.address", q.Client),
 		attribute.StringSlice("http.request.header.x-request-id", []string{q.ID}))
 	all = append(all, tracing.Addressed(q.Scheme, text(q.Host))...)

@@ -81,10 +81,23 @@ func TestParentOfTheBackendIsTheClientSpan(t *testing.T) {
 		r, spans := recorded(t, tracing.Sampling{})
 		sent := string(AppendParent(nil, idOf(id), []byte(row.parent), true))
 		end := time.Now()
-		r.Record(&Request{ID: id, Parent: row.parent, Begin: end.Add(-2 * time.Second), End: end, Method: "POST",
-			Path: "/v1/sales/shoe/orders", Scheme: "https", Host: "shop.example:8443", Client: "192.0.2.1", Status: 202,
-			Verdict: "allow", Rule: "ip", Upstreams: "10.0.0.1:80, 10.0.0.2:8080", Statuses: "504, 202",
-			Seconds: "1.000, 0.250"})
+		r.Record(&Request{
+			ID:        id,
+			Parent:    row.parent,
+			Begin:     end.Add(-2 * time.Second),
+			End:       end,
+			Method:    "POST",
+			Target:    "/v1/sales/sh%6fe/orders?token=x",
+			Scheme:    "https",
+			Host:      "shop.example:8443",
+			Client:    "192.0.2.1",
+			Status:    202,
+			Verdict:   "allow",
+			Rule:      "ip",
+			Upstreams: "10.0.0.1:80, 10.0.0.2:8080",
+			Statuses:  "504, 202",
+			Seconds:   "1.000, 0.250",
+		})
 		all := spans.Ended()
 		if len(all) != 2 {
 			t.Fatalf("%d spans", len(all))
@@ -133,8 +146,8 @@ func TestParentOfTheBackendIsTheClientSpan(t *testing.T) {
 
 func TestRefusalHasNoClientSpan(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
-	r.Record(&Request{ID: id, Method: "GET", Path: "/nowhere", Status: 429, Verdict: "deny", Rule: "ip"})
-	r.Record(&Request{ID: id, Method: "GET", Path: "/", Status: 503, Verdict: "allow", Upstreams: "sluice_backend",
+	r.Record(&Request{ID: id, Method: "GET", Target: "/nowhere", Status: 429, Verdict: "deny", Rule: "ip"})
+	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 503, Verdict: "allow", Upstreams: "sluice_backend",
 		Statuses: "502", Seconds: "0.000"})
 	all := spans.Ended()
 	if len(all) != 2 {
@@ -152,7 +165,7 @@ func TestRefusalHasNoClientSpan(t *testing.T) {
 func TestHostileTextIsBounded(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
 	r.Record(
-		&Request{ID: id, Method: "BREW\xff", Path: strings.Repeat("\xff\"\x00é", 64<<10), Host: "\xfe:x", Status: 400},
+		&Request{ID: id, Method: "BREW\xff", Target: strings.Repeat("\xff\"\x00é", 64<<10), Host: "\xfe:x", Status: 400},
 	)
 	s := spans.Ended()[0]
 	if s.Name() != "HTTP" || attributes(s)["http.request.method"] != "_OTHER" {

@@ -46,7 +46,7 @@ function _M.init()
   rules.init(ngx.shared.sluice_buckets)
   access.init(p)
   refusal_cache.init(ngx.shared.sluice_sales, p.repeats)
-  status.init(p)
+  status.init(p, os.getenv("SLUICE_VERSION"), os.getenv("SLUICE_SPANS_METRICS"))
   request_id.init(random.bytes(28))
   handover.init(ngx.shared.sluice_counters)
 end

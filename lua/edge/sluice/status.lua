@@ -20,11 +20,25 @@ local function escaped(text)
   return (text:gsub('[\\"]', "\\%0"))
 end
 
-local in_force = ""
+local TIMEOUT = 500 -- ms, of a connection to `sluice edge`
 
--- init(policy): writes the rules of the policy in force
-function _M.init(policy)
-  local out = {}
+local in_force = ""
+local parent
+
+-- build_info(version) -> the metric of that name. version: of sluice, or nil
+local function build_info(version)
+  local n = ngx.config.nginx_version
+  local labels = ('nginx_version="%d.%d.%d",version="%s"'):format(n / 1000000, n / 1000 % 1000, n % 1000,
+    escaped(version or "unknown"))
+  return "# HELP sluice_build_info 1. The labels describe the program.\n# TYPE sluice_build_info gauge\n" ..
+    "sluice_build_info{" .. labels .. "} 1\n"
+end
+
+-- init(policy, version, socket): writes the rules of the policy in force. version: of sluice, or nil; socket: from
+-- which `sluice edge` sends its own metrics, or nil
+function _M.init(policy, version, socket)
+  parent = socket
+  local out = { build_info(version) }
   head(out, "rule_info", "gauge", "1 for each rule of the policy in force. The labels describe the rule.")
   for _, rule in ipairs(policy.rules) do
     local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
@@ -107,9 +121,24 @@ function _M.text(counters, connections)
   return table.concat(out)
 end
 
+-- of_parent() -> the metrics of `sluice edge`, or ""
+local function of_parent()
+  if not parent then
+    return ""
+  end
+  local sock = ngx.socket.tcp()
+  sock:settimeouts(TIMEOUT, TIMEOUT, TIMEOUT)
+  if not sock:connect("unix:" .. parent) then
+    return "" -- nginx has logged it
+  end
+  local text = sock:receive("*a")
+  sock:close()
+  return text or ""
+end
+
 function _M.run()
   ngx.header["Content-Type"] = "text/plain; version=0.0.4"
-  ngx.print(_M.text(ngx.shared.sluice_counters, tonumber(ngx.var.connections_active)))
+  ngx.print(_M.text(ngx.shared.sluice_counters, tonumber(ngx.var.connections_active)), of_parent())
 end
 
 return _M

@@ -1,0 +1,236 @@
+package nginx
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"sluice/internal/edgetrace"
+	"sluice/internal/tracing"
+	"sluice/test/testenv"
+)
+
+const callersParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// startTraced runs an edge that exports spans.
+func startTraced(t *testing.T, policy string, sampling tracing.Sampling, change func(*Config), backends ...string,
+) (*edge, *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	provider := tracing.New(spans, sampling, "1", nil)
+	r, err := edgetrace.Listen(edgetrace.New(provider), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		r.Close()
+		provider.Close()
+	})
+	return startEdge(t, policy, func(c *Config) {
+		c.Spans = &Spans{Socket: r.Socket(), Metrics: r.Metrics(), FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+		if change != nil {
+			change(c)
+		}
+	}, backends...), spans
+}
+
+func awaitSpans(t *testing.T, spans *tracetest.SpanRecorder, n int) {
+	t.Helper()
+	testenv.Eventually(t, 10*time.Second, "the spans are complete", func() bool { return len(spans.Ended()) >= n })
+}
+
+func spanValue(spans *tracetest.SpanRecorder, i int, key string) string {
+	for _, a := range spans.Ended()[i].Attributes() {
+		if string(a.Key) == key {
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+func lastOf(b *backendServer) seen { all := b.requests(); return all[len(all)-1] }
+
+// A backend receives exactly one traceparent, as from the gateway (gateway/spans_test.go).
+func TestBackendReceivesOneTraceParent(t *testing.T) {
+	b := echo(t)
+	zeros := strings.Repeat("0", 32)
+	e, spans := startTraced(t, open, tracing.Sampling{FollowParent: true, Ratio: 1}, nil, b.addr)
+	n := 0
+	for _, row := range []struct {
+		parent string
+		begins bool
+	}{
+		{callersParent, false}, {"01-" + callersParent[3:], false}, {"", true}, {"x", true}, {callersParent + "-", true},
+		{callersParent + strings.Repeat("0", 4000), true}, {callersParent[1:], true}, {"ff" + callersParent[2:], true},
+		{strings.ToUpper(callersParent), true}, {"00-" + zeros + callersParent[35:], true},
+		{callersParent[:36] + zeros[:16] + "-01", true}, {callersParent + ", " + callersParent, true},
+	} {
+		e.do("GET", "/x", "Traceparent", row.parent, "Tracestate", "a=b")
+		n += 2
+		awaitSpans(t, spans, n)
+		client, server := spans.Ended()[n-2], spans.Ended()[n-1]
+		want := "00-" + client.SpanContext().TraceID().String() + "-" + client.SpanContext().SpanID().String() + "-01"
+		r := lastOf(b)
+		if got := r.header["Traceparent"]; len(got) != 1 || got[0] != want {
+			t.Errorf("%.80q: the backend got %q, want %s", row.parent, got, want)
+		}
+		if row.begins != !server.Parent().IsValid() || row.begins != (len(r.header["Tracestate"]) == 0) {
+			t.Errorf("%.80q: the edge's span is below %v, tracestate %q", row.parent, server.Parent(), r.header["Tracestate"])
+		}
+	}
+}
+
+func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
+	b := echo(t)
+	e, spans := startTraced(t, open, tracing.Sampling{FollowParent: true}, nil, b.addr)
+	parent := callersParent[:54] + "0"
+	e.do("GET", "/x", "Traceparent", parent)
+	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != parent {
+		t.Errorf("the backend got %q", got)
+	}
+	id := e.do("GET", "/x").header.Get("X-Request-Id")
+	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+id+"-"+id[16:]+"-00" {
+		t.Errorf("request %s: the backend got %q", id, got)
+	}
+	e.do("GET", "/x", "Traceparent", callersParent) // whose line comes after those of the others
+	awaitSpans(t, spans, 2)
+	if all := spans.Ended(); len(all) != 2 {
+		t.Errorf("%d spans", len(all))
+	}
+}
+
+// Lines with hostile text are read. The order of lines of one connection is that of its requests.
+func TestSpansOfHostileRequests(t *testing.T) {
+	e, spans := startTraced(t, open, tracing.Sampling{Ratio: 1}, func(c *Config) { c.Workers, c.Access = 1, "off" })
+	const end = "Connection: close\r\n\r\n"
+	n := 0
+	for _, row := range []struct{ request, path, host string }{
+		{"GET /%22%7d,%22status%22:%20200 HTTP/1.1\r\nHost: x\r\n" + end, `/"},"status": 200`, "x"},
+		{"GET /\xff\xfe\" HTTP/1.1\r\nHost: x\r\n" + end, "/\ufffd\ufffd\"", "x"},
+		{"GET /%e2%80%a8%c3 HTTP/1.1\r\nHost: x\r\n" + end, "/\u2028\ufffd", "x"},
+		{"GET /" + strings.Repeat("\"", 7000) + " HTTP/1.1\r\nHost: x\r\n" + end, "/" + strings.Repeat("\"", 1023), "x"},
+		{"GET /x HTTP/1.1\r\nHost: x\"y\r\n" + end, "/x", "x\"y"},
+	} {
+		if answer := e.raw(row.request); !strings.HasPrefix(answer, "HTTP/1.1 ") {
+			t.Fatalf("%.80q: %q", row.request, answer)
+		}
+		n++
+		var path, host string
+		testenv.Eventually(t, 10*time.Second, "the span of the request", func() bool {
+			for ; n <= len(spans.Ended()); n++ {
+				if spanValue(spans, n-1, "url.path") != "" {
+					path, host = spanValue(spans, n-1, "url.path"), spanValue(spans, n-1, "server.address")
+					return true
+				}
+			}
+			return false
+		})
+		if path != row.path || host != row.host {
+			t.Errorf("%.80q: path %.80q, host %q", row.request, path, host)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(e.cfg.Prefix, "logs/access.log")); err == nil {
+		t.Error("there is an access log")
+	}
+}
+
+func TestSpansContinueAfterAReload(t *testing.T) {
+	e, spans := startTraced(t, open, tracing.Sampling{Ratio: 1}, nil)
+	e.do("GET", "/x")
+	awaitSpans(t, spans, 2)
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 20*time.Second, "new workers send lines", func() bool {
+		e.transport.CloseIdleConnections()
+		e.do("GET", "/x")
+		return len(spans.Ended()) >= 20
+	})
+}
+
+// Requests are answered while the process that reads the lines is suspended, and after its socket is gone. Later lines
+// reach it again.
+func TestLinesWithoutAReaderDelayNothing(t *testing.T) {
+	dir, err := os.MkdirTemp("", "sluice-spans-") // a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listen := func() *net.UnixConn {
+		c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/lines", Net: "unixgram"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir+"/lines", 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	lines := listen()
+	e := startEdge(t, open, func(c *Config) {
+		c.Spans, c.Workers = &Spans{Socket: dir + "/lines", Metrics: dir + "/metrics", Ratio: 1}, 1
+	})
+	buffer := make([]byte, 64<<10)
+	receive := func(c *net.UnixConn) {
+		t.Helper()
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, err := c.Read(buffer)
+		if err != nil || !strings.Contains(string(buffer[:n]), `"target":"/x"`) {
+			t.Fatalf("%q, %v", buffer[:n], err)
+		}
+	}
+	for range 2000 { // more than any socket holds
+		if a := e.do("GET", "/x"); a.status != 200 {
+			t.Fatalf("status %d", a.status)
+		}
+	}
+	receive(lines)
+	lines.Close()
+	_ = os.Remove(dir + "/lines")
+	for range 10 {
+		if a := e.do("GET", "/x"); a.status != 200 {
+			t.Fatalf("status %d", a.status)
+		}
+	}
+	lines = listen()
+	defer lines.Close()
+	for range 10 {
+		e.do("GET", "/x")
+	}
+	receive(lines)
+}
+
+// nginx accepts every share. Without spans, no directive concerns them.
+func TestSpanDirectives(t *testing.T) {
+	c := Config{Listen: "127.0.0.1:80", Upstreams: []string{"127.0.0.1:81"}, Secret: secret, Root: ".."}
+	for _, ratio := range []float64{0, 1e-9, 0.01, 1. / 3, 0.99999, 1} {
+		for _, follow := range []bool{false, true} {
+			c.Spans = &Spans{Socket: "/tmp/x.sock", Metrics: "/tmp/y.sock", FollowParent: follow, Ratio: ratio}
+			if err := c.Check(t.Context()); err != nil {
+				t.Errorf("ratio %v, follow %t: %v", ratio, follow, err)
+			}
+		}
+	}
+	c.Spans = nil
+	for name, text := range runtimeFiles(c, binary{}, "") {
+		if name == "traceparent.map" || strings.Contains(strings.ToLower(text), "span") || strings.Contains(text, "syslog") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
