@@ -13,6 +13,7 @@ import (
 	"sluice/backend/payment"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/web/buyer"
+	"sluice/gateway/replay"
 	"sluice/internal/assemble"
 	"sluice/internal/outbound"
 	"sluice/internal/token"
@@ -140,6 +141,7 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 			bad.add("--edge-metrics %q: want http://host:port/metrics", raw)
 		}
 	}
+	b.cfg.Policies = replay.NewTrial()
 	b.cfg.Site, err = buyer.New(b.pages)
 	bad.check("buyer's pages", err)
 	b.cfg.WebhookURLs = bad.checkNetworks("--allow-private", b.private, outbound.Config{})

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -13,6 +14,12 @@ type Rate struct {
 
 // PerSecond returns the rate in requests per second.
 func (r Rate) PerSecond() float64 { return r.Requests / r.Per.Seconds() }
+
+// String returns the rate as a policy writes it, such as "20r/s".
+func (r Rate) String() string {
+	unit := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}[r.Per]
+	return strconv.FormatFloat(r.Requests, 'f', -1, 64) + "r/" + unit
+}
 
 const (
 	maxBacklog = 1 << 53 // the backlog of a bucket is an integer below this: see Fraction

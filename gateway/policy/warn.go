@@ -21,11 +21,16 @@ func Inspect(path string, e Sizing) (*Policy, Findings, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p, w, err := parseSource(path, source)
+	return InspectSource(path, source, e)
+}
+
+// InspectSource is Inspect of the text of a policy. name is its file name in findings.
+func InspectSource(name string, source []byte, e Sizing) (*Policy, Findings, error) {
+	p, w, err := parseSource(name, source)
 	if err != nil {
 		return nil, nil, err
 	}
-	return p, p.warnings(path, w, e), nil
+	return p, p.warnings(name, w, e), nil
 }
 
 func (p *Policy) warnings(file string, w sourceLines, e Sizing) (warnings Findings) {

@@ -43,7 +43,8 @@ type BackendConfig struct {
 	Callbacks      *payment.Verifier // nil: callbacks of the payment provider are rejected
 	Site           *buyer.Pages      // the pages of buyers
 	EdgeMetrics    []string          // URLs of the /metrics of edges and other backends
-	Practice       []string          // sales that do not count as real for rehearsals
+	Policies       adminhttp.PolicyTrial
+	Practice       []string // sales that do not count as real for rehearsals
 	Journal        JournalConfig
 	MaxReady       int              // orders that may wait in one shard
 	Replicas       int              // replicas of Redis that must have an order before the 202
@@ -318,6 +319,7 @@ func (b *Backend) buildAdminAPI() (err error) {
 		Queue:         s.shards,
 		Events:        b.groups,
 		Webhooks:      b.webhooks,
+		Policies:      cfg.Policies,
 		Token:         cfg.AdminToken,
 		EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
 		LiveStats:     liveStats,

@@ -46,6 +46,7 @@ var consolePages = []struct{ name, path, settled string }{
 	{"group", "groups/points", `document.querySelector(".list .note").textContent`},
 	{"webhooks", "webhooks", `document.querySelector("tbody tr")`},
 	{"edge", "edge", `document.querySelector("tbody tr")`},
+	{"policy", "edge/policy", `document.querySelector("textarea")`},
 	{"log", "log", `document.querySelectorAll("tbody tr").length > 5`},
 }
 

@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func (b *tab) enter(name, value string) {
 	b.t.Helper()
 	field := `(document.querySelector("dialog[open]") || document).querySelector("[name=` + name + `]")`
 	b.await("the field "+name, field)
-	b.eval(`(() => { const at = ` + field + `; at.value = ` + quote(value) +
+	b.eval(`(() => { const at = ` + field + `; at.value = ` + strconv.Quote(value) +
 		`; at.dispatchEvent(new Event("input", { bubbles: true })); at.dispatchEvent(new Event("change", { bubbles: true })); })()`)
 }
 

@@ -34,6 +34,7 @@ func TestAdminConsole(t *testing.T) {
 		{"Times", consoleTimes},
 		{"Describes", consoleDescribes},
 		{"Reports", consoleReports},
+		{"Policy", consolePolicy},
 		{"Webhooks", consoleWebhooks},
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},

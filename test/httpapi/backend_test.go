@@ -35,6 +35,7 @@ import (
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/backend/worker"
+	"sluice/gateway/replay"
 	"sluice/internal/token"
 	"sluice/test/testenv"
 )
@@ -118,6 +119,7 @@ func startBackend(t *testing.T) *backend {
 			events.NewStore(db.DB),
 		),
 		Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil),
+		Policies: replay.NewTrial(),
 		Token:    adminToken,
 		Gatherer: registry,
 		LiveStats: livestats.New(

@@ -33,13 +33,14 @@ type Config struct {
 	Rebuilder     Rebuilder
 	Events        Events
 	Webhooks      Webhooks
+	Policies      PolicyTrial
 	LiveStats     LiveStats
 	Gatherer      prometheus.Gatherer // for /metrics
 	Token         string              // the admin token, sent as Authorization: Bearer ...
 	MaxReady      int64               // bound of each shard's queue, shown only
 	EndedSessions session.Store       // shares ended sessions with other backends; nil: this process alone knows them
 
-	Server httpserver.Config // BodyLimit and Problem are set by New
+	Server httpserver.Config // BodyLimit, Upload and Problem are set by New
 }
 
 const (
@@ -76,6 +77,7 @@ func New(cfg Config) (*httpserver.Server, error) {
 		httpserver.Required("adminhttp: Config.Rebuilder", cfg.Rebuilder != nil),
 		httpserver.Required("adminhttp: Config.Events", cfg.Events != nil),
 		httpserver.Required("adminhttp: Config.Webhooks", cfg.Webhooks != nil),
+		httpserver.Required("adminhttp: Config.Policies", cfg.Policies != nil),
 		httpserver.Required("adminhttp: Config.LiveStats", cfg.LiveStats != nil),
 		httpserver.Required("adminhttp: Config.Gatherer", cfg.Gatherer != nil),
 		httpserver.Required("adminhttp: Config.Token", cfg.Token != ""),
@@ -87,18 +89,19 @@ func New(cfg Config) (*httpserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Server.BodyLimit, cfg.Server.Problem = bodyLimit, problemFor
-	s := httpserver.New(cfg.Server)
 	h := &handlers{
-		Server: s, cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), pages: console,
-		sessions: session.New(cfg.Token, cfg.EndedSessions, s.Now), attempts: session.NewAttempts(),
+		cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), pages: console, attempts: session.NewAttempts(),
 	}
+	cfg.Server.BodyLimit, cfg.Server.Upload, cfg.Server.Problem = bodyLimit, h.upload, problemFor
+	s := httpserver.New(cfg.Server)
+	h.Server, h.sessions = s, session.New(cfg.Token, cfg.EndedSessions, s.Now)
 	h.addSales()
 	h.addOrders()
 	h.addDead()
 	h.addGroups()
 	h.addWebhooks()
 	h.addReports()
+	h.addPolicy()
 	h.addProfiles()
 	h.get("/admin/v1/queue", h.queue)
 	h.post("/admin/v1/rebuild", h.startRebuild)

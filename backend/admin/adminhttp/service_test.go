@@ -39,6 +39,7 @@ type fakeService struct {
 	rows      []store.OrderRow
 	callbacks []store.Callback
 	report    []byte
+	policies  fakePolicies
 }
 
 // fakeDead is a fakeService as DeadLetters.
@@ -201,9 +202,20 @@ func (d *fakeService) ByShard(context.Context) ([]queue.Stats, error) {
 
 func (d *fakeService) config() Config {
 	return Config{
-		Admin: d, Dead: (*fakeDead)(d), Store: d, Auditor: d, Queue: d, Rebuilder: &fakeRebuild{}, Pace: fakePace{},
-		Events: &fakeEvents{}, Webhooks: &fakeWebhooks{}, LiveStats: newFakeLiveStats(), Token: adminToken,
-		Gatherer: prometheus.NewRegistry(), Server: servertest.Config(),
+		Admin:     d,
+		Dead:      (*fakeDead)(d),
+		Store:     d,
+		Auditor:   d,
+		Queue:     d,
+		Rebuilder: &fakeRebuild{},
+		Pace:      fakePace{},
+		Events:    &fakeEvents{},
+		Webhooks:  &fakeWebhooks{},
+		Policies:  &d.policies,
+		LiveStats: newFakeLiveStats(),
+		Token:     adminToken,
+		Gatherer:  prometheus.NewRegistry(),
+		Server:    servertest.Config(),
 	}
 }
 

@@ -40,6 +40,7 @@ var scripts = []string{
 	"page/groups.js",
 	"page/webhooks.js",
 	"page/edge.js",
+	"page/policy.js",
 	"page/log.js",
 	"page/console.js",
 }
@@ -112,7 +113,7 @@ var views = []link{
 	{Path: "rehearsals", Name: "Rehearsals"},
 	{Path: "groups", Name: "Events", subPages: true},
 	{Path: "webhooks", Name: "Webhooks", subPages: true},
-	{Path: "edge", Name: "Edge"},
+	{Path: "edge", Name: "Edge", subPages: true},
 	{Path: "log", Name: "Log"},
 }
 

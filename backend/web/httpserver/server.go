@@ -40,9 +40,12 @@ func (r Route) Documented() string { return documentedPath(r.Path) }
 
 // Config configures New. The zero value of each field is its default.
 type Config struct {
-	BodyLimit int           // bytes; 0: 16 KiB
-	Checks    []Check       // dependencies that /readyz probes
-	Drain     time.Duration // how long Serve waits for open requests after its context ends; 0: 20 s
+	BodyLimit int // bytes; 0: 16 KiB
+	// Upload returns, for a request with a longer body than BodyLimit, the bytes that it may have, or 0. It is called before
+	// the body is read. Such a body may take uploadTimeout. nil: no such requests.
+	Upload func(head *fasthttp.RequestHeader) int
+	Checks []Check       // dependencies that /readyz probes
+	Drain  time.Duration // how long Serve waits for open requests after its context ends; 0: 20 s
 	// translates the errors of one API before the shared table does; nil, or a nil result: the table alone
 	Problem func(err error) *Problem
 
@@ -60,6 +63,8 @@ const (
 	headLimit = 16 << 10
 	// readTimeout bounds how long a whole request may take to arrive.
 	readTimeout = 10 * time.Second
+	// uploadTimeout is the readTimeout of a request that Config.Upload permits.
+	uploadTimeout = 2 * time.Minute
 	// writeTimeout bounds how long a finished response may take to send. Event streams renew it with every event.
 	writeTimeout = 10 * time.Second
 	// idleTimeout exceeds the 60 s for which nginx keeps an idle upstream connection. nginx therefore closes first, and
@@ -159,8 +164,20 @@ func (s *Server) Finish() {
 		lingerOnClose(ctx.Conn())
 		s.refuse(ctx, s.malformed, unreadable(err))
 	}
-	server.HeaderReceived = streamTimeouts
+	server.HeaderReceived = s.received
 	server.CloseOnShutdown = true
+}
+
+// received returns the limits of a request by its head.
+func (s *Server) received(head *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	own := streamTimeouts(head)
+	const chunked = -1 // of unknown length
+	if n := head.ContentLength(); s.cfg.Upload != nil && (n > s.cfg.BodyLimit || n == chunked) {
+		if own.MaxRequestBodySize = s.cfg.Upload(head); own.MaxRequestBodySize > 0 {
+			own.ReadTimeout = uploadTimeout
+		}
+	}
+	return own
 }
 
 // BeginDrain starts the drain: Stopping is closed, and /readyz answers 503. Serve calls it when its context ends.

@@ -1,12 +1,12 @@
-// api sends one request to the admin API. It never rejects; status 0 means that no response arrived. The header Sluice-Admin proves that the
+// api sends one request to the admin API. body is an object, which is sent as JSON, or a Blob. It never rejects; status 0 means that no response arrived. The header Sluice-Admin proves that the
 // request comes from the console: a page of another origin cannot send it.
 async function api(method, path, body, key) {
   const headers = { Accept: 'application/json', 'Sluice-Admin': '1' };
-  if (body) headers['Content-Type'] = 'application/json';
+  if (body) headers['Content-Type'] = body instanceof Blob ? 'application/octet-stream' : 'application/json';
   if (key) headers['Idempotency-Key'] = '"' + key + '"';
   let response;
   try {
-    response = await fetch('/admin/v1' + path, { method, headers, body: body ? JSON.stringify(body) : undefined, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
+    response = await fetch('/admin/v1' + path, { method, headers, body: body instanceof Blob ? body : body ? JSON.stringify(body) : undefined, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
   } catch {
     return { ok: false, status: 0, problem: 'No response. The change may or may not have been made; repeating it is safe.' };
   }

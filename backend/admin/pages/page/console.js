@@ -19,5 +19,5 @@ setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', h('a', 
 document.getElementById('actor').before(zoneChoice(), ' ');
 
 live.start();
-const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, orders: thing ? () => orderView(thing) : ordersView, refunds: refundsView, dead: deadView, rehearsals: rehearsalsView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: edgeView, log: logView }[viewName];
+const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, orders: thing ? () => orderView(thing) : ordersView, refunds: refundsView, dead: deadView, rehearsals: rehearsalsView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: thing === 'policy' ? policyView : edgeView, log: logView }[viewName];
 if (shown) shown();

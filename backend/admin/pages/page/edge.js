@@ -2,7 +2,7 @@
 function edgeView() {
   const chosen = minutes(() => redraw()), rules = h('div'), where = h('div');
   let body = null;
-  page(h('div', { class: 'row' }, h('h1', null, 'Edge'), chosen.el), h('section', { class: 'card' }, h('h2', null, 'Active policy'), rules), h('section', { class: 'card' }, h('h2', null, 'Sources'), where));
+  page(h('div', { class: 'row' }, h('h1', null, 'Edge'), h('a', { href: '/admin/edge/policy' }, 'Try a policy'), chosen.el), h('section', { class: 'card' }, h('h2', null, 'Active policy'), rules), h('section', { class: 'card' }, h('h2', null, 'Sources'), where));
   function redraw(_, fresh) {
     body = fresh || body;
     if (!body) return;
