@@ -211,3 +211,19 @@ func TestPromisedSecretsSignAfterAnotherRotation(t *testing.T) {
 		}
 	})
 }
+
+// A removed endpoint leaves no secret to another one with its id.
+func TestRemovedEndpointLeavesNoSecrets(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "shop", false)
+		if err := e.RotateSecret(e.ctx, "shop", "whsec_next", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.RemoveEndpoint(e.ctx, "shop"); err != nil {
+			t.Fatal(err)
+		}
+		if again := e.endpoint(t, "shop", false); len(again.OldSecrets) > 0 {
+			t.Errorf("the secrets %q of a removed endpoint sign", again.OldSecrets)
+		}
+	})
+}
