@@ -3,7 +3,9 @@ package buyer
 import (
 	"bytes"
 	"html/template"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -13,9 +15,10 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// markdown renders CommonMark. The renderer of goldmark omits raw HTML and URLs that a browser would execute. Images are
-// replaced by their text, because the page's policy allows one picture only. The highest heading is below the page's
-// title.
+// markdown renders CommonMark. The renderer of goldmark omits raw HTML. Links are replaced by their text unless they lead
+// to a page, a mail address or a telephone number: a browser would execute some, and start other programs for others.
+// Images are replaced by their text, because the page's policy allows one picture only. The highest heading is below the
+// page's title.
 var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(restrict{}, 100))),
 	goldmark.WithRendererOptions(html.WithXHTML()),
@@ -24,8 +27,9 @@ var markdown = goldmark.New(
 type restrict struct{}
 
 // Transform implements parser.ASTTransformer.
-func (restrict) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
-	var images []ast.Node
+func (restrict) Transform(doc *ast.Document, source text.Reader, _ parser.Context) {
+	var unwrapped []ast.Node
+	var bare []*ast.AutoLink
 	var headings []*ast.Heading
 	highest := 6
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -34,9 +38,17 @@ func (restrict) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 			if entering {
 				headings, highest = append(headings, n), min(highest, n.Level)
 			}
+		case *ast.AutoLink:
+			if entering && !isSafe(n.URL(source.Source())) {
+				bare = append(bare, n)
+			}
+		case *ast.Link:
+			if !entering && !isSafe(n.Destination) { // the innermost first
+				unwrapped = append(unwrapped, n)
+			}
 		case *ast.Image:
-			if !entering { // the innermost first
-				images = append(images, n)
+			if !entering {
+				unwrapped = append(unwrapped, n)
 			}
 		}
 		return ast.WalkContinue, nil
@@ -44,13 +56,27 @@ func (restrict) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 	for _, h := range headings {
 		h.Level = min(h.Level-highest+2, 6)
 	}
-	for _, image := range images {
-		parent := image.Parent()
-		for child := image.FirstChild(); child != nil; child = image.FirstChild() {
-			parent.InsertBefore(parent, image, child)
-		}
-		parent.RemoveChild(parent, image)
+	for _, link := range bare {
+		label := ast.NewString(link.Label(source.Source()))
+		label.SetRaw(true) // nothing in it is Markdown
+		link.Parent().ReplaceChild(link.Parent(), link, label)
 	}
+	for _, n := range unwrapped {
+		parent := n.Parent()
+		for child := n.FirstChild(); child != nil; child = n.FirstChild() {
+			parent.InsertBefore(parent, n, child)
+		}
+		parent.RemoveChild(parent, n)
+	}
+}
+
+// schemes lists the schemes of links.
+var schemes = []string{"http", "https", "mailto", "tel"}
+
+// isSafe reports whether the destination of a link, as the renderer decodes it, has one of the schemes, or none.
+func isSafe(destination []byte) bool {
+	scheme, _, found := strings.Cut(string(util.URLEscape(destination, true)), ":")
+	return !found || strings.ContainsAny(scheme, "/?#") || slices.Contains(schemes, strings.ToLower(scheme))
 }
 
 // renderMarkdown returns the HTML of a description, which is safe to be part of a page, and its first words as text.
@@ -60,7 +86,13 @@ func renderMarkdown(source string) (template.HTML, string, error) {
 	if err := markdown.Renderer().Render(&b, []byte(source), root); err != nil {
 		return "", "", err
 	}
-	return template.HTML(b.String()), summary(root, []byte(source)), nil //nolint:gosec // goldmark escapes text
+	rendered := strings.Map(func(r rune) rune { // references such as &#1; are decoded
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, b.String())
+	return template.HTML(rendered), summary(root, []byte(source)), nil //nolint:gosec // goldmark escapes text
 }
 
 // maxSummary is how much of a description is a summary, in characters: what search engines show.
