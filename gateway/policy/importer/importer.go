@@ -39,16 +39,11 @@ type Rule struct {
 // it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules. The error wraps
 // ErrNoLimits if there is nothing to convert.
 func Import(path string) (*Result, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
+	if err := checkFile(path); err != nil {
 		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	case info.Size() > maxSize:
-		return nil, fmt.Errorf("%s: more than %d MiB", path, maxSize>>20)
 	}
-	c := &converter{names: map[string]bool{}}
+	c := &converter{names: map[string]bool{}, next: map[string]int{}, noted: map[policy.Finding]bool{}}
+	var err error
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml", ".json":
 		err = c.yaml(path)
@@ -67,16 +62,33 @@ func Import(path string) (*Result, error) {
 	return &c.Result, nil
 }
 
+// checkFile rejects what is not a regular file of at most maxSize.
+func checkFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: not a regular file", path)
+	case info.Size() > maxSize:
+		return fmt.Errorf("%s: more than %d MiB", path, maxSize>>20)
+	}
+	return nil
+}
+
 // converter builds a Result.
 type converter struct {
 	Result
 	names map[string]bool
+	next  map[string]int // number to try next for a name that several rules resemble
+	noted map[policy.Finding]bool
 	found bool // a limit was found, even if it has no equivalent
 }
 
 func (c *converter) note(file string, line int, format string, args ...any) {
 	n := policy.Finding{File: file, Line: line, Message: fmt.Sprintf(format, args...)}
-	if !slices.Contains(c.Notes, n) {
+	if !c.noted[n] {
+		c.noted[n] = true
 		c.Notes = append(c.Notes, n)
 	}
 }
@@ -118,13 +130,13 @@ func (c *converter) uniqueName(like string) string {
 		name = "limit"
 	}
 	base := name[:min(len(name), maxName)]
-	for n, unique := 2, base; ; n++ {
-		if !c.names[unique] {
-			return unique
-		}
-		suffix := fmt.Sprint("-", n)
+	unique := base
+	for c.names[unique] {
+		c.next[base] = max(2, c.next[base]+1)
+		suffix := fmt.Sprint("-", c.next[base])
 		unique = base[:min(len(base), maxName-len(suffix))] + suffix
 	}
+	return unique
 }
 
 // pattern returns the pattern of a policy that comes closest to a path, for an exact match or for a prefix.

@@ -3,6 +3,7 @@ package importer
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,11 @@ func TestImportWritesAPolicyThatIsValid(t *testing.T) {
 
 func TestImportReportsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
+	var bomb strings.Builder // a billion items
+	bomb.WriteString("a0: &a0 [x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&bomb, "a%d: &a%d [%s]\n", i+1, i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 10))
+	}
 	for name, row := range map[string]struct{ text, err string }{
 		"none.conf":  {"events {}", "no rate limit found"},
 		"none.yaml":  {"kind: Service", "no rate limit found"},
@@ -57,6 +63,10 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"bad.conf":   {"http { limit_req_zone", "bad.conf"},
 		"bad.yaml":   {"a: [", "bad.yaml"},
 		"bad.json":   {`{"a":`, "bad.json"},
+		"loop.conf":  {"include " + dir + "/loop.conf;", "include cycle"},
+		"zero.conf":  {"include /dev/zero;", "/dev/zero: not a regular file"},
+		"bomb.yaml":  {bomb.String(), "no rate limit found"},
+		"deep.yaml":  {strings.Repeat("[", 1<<20), "exceeded max depth"},
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(row.text), 0o600); err != nil {

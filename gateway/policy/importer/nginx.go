@@ -2,7 +2,9 @@ package importer
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +43,12 @@ type level struct {
 func (c *converter) nginx(path string) error {
 	payload, err := crossplane.Parse(path, &crossplane.ParseOptions{
 		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
+		Open: func(path string) (io.ReadCloser, error) {
+			if err := checkFile(path); err != nil {
+				return nil, err
+			}
+			return os.Open(path)
+		},
 		LexOptions: crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}},
 	})
 	if err != nil {
