@@ -74,7 +74,10 @@ func TestPagesAndScriptsAreKeptByEncoding(t *testing.T) {
 	})
 	e := startEdge(t, open, nil, shop.addr)
 	for range 3 {
-		for accept, want := range map[string]string{"gzip, br": "gzip", "br;q=1, GZIP": "gzip", "identity": ""} {
+		for accept, want := range map[string]string{
+			"gzip, br": "gzip", "br;q=1, GZIP": "gzip", "identity": "", "br,\tgzip ;q=0.01": "gzip", "gzip;q=1.0, br": "gzip",
+			"gzip;q=0": "", "gzip;q=0, br": "", "br, gzip ; q=0.000": "", "x-gzip, gzips": "", "gzip;Q=0": "", "*": "",
+		} {
 			for _, path := range []string{"/assets/sale.0.js", "/s/shoe"} {
 				if a := e.do("GET", path, "Accept-Encoding", accept); a.body != fmt.Sprintf("the file, %q", want) {
 					t.Errorf("%s for %q: %s", path, accept, a.body)

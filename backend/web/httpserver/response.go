@@ -69,8 +69,21 @@ func sendCompressible(c *fiber.Ctx, body, gzipped []byte) {
 	resp := &c.Context().Response
 	resp.Header.Add(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	resp.SetBodyRaw(body)
-	if strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") {
+	if acceptsGzip(c.Get(fiber.HeaderAcceptEncoding)) {
 		resp.Header.Set(fiber.HeaderContentEncoding, "gzip")
 		resp.SetBodyRaw(gzipped)
 	}
+}
+
+// acceptsGzip reports whether an Accept-Encoding header names gzip with a weight above 0 (RFC 9110, section 12.5.3). The
+// nginx edge decides the same (nginx/conf.d/70-pages.conf).
+func acceptsGzip(header string) bool {
+	for member := range strings.SplitSeq(header, ",") {
+		coding, weight, _ := strings.Cut(member, ";")
+		if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			q, weighted := strings.CutPrefix(strings.ToLower(strings.TrimSpace(weight)), "q=")
+			return !weighted || strings.Trim(q, "0.") != ""
+		}
+	}
+	return false
 }
