@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,9 @@ func (p *Provider) Close() {
 	}
 }
 
+// maxError bounds the logged bytes of an export error, which has the body of the collector's answer: up to 4 MiB.
+const maxError = 500
+
 // logThrottle logs at most one export error per minute.
 type logThrottle struct {
 	log  *slog.Logger
@@ -101,6 +105,10 @@ type logThrottle struct {
 func (s *logThrottle) Handle(err error) {
 	now := time.Now().UnixNano()
 	if last := s.last.Load(); now-last >= int64(time.Minute) && s.last.CompareAndSwap(last, now) {
-		s.log.Warn("telemetry: export failed; spans are dropped", "err", err)
+		text := err.Error()
+		if len(text) > maxError {
+			text = strings.ToValidUTF8(text[:maxError], "") + "..."
+		}
+		s.log.Warn("telemetry: export failed; spans are dropped", "err", text)
 	}
 }

@@ -1,10 +1,15 @@
 package tracing
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -156,5 +161,33 @@ func TestDecidedSpansAreSampled(t *testing.T) {
 	}
 	if _, s = provider.Tracer("x").Start(t.Context(), "x"); s.SpanContext().IsSampled() || !s.SpanContext().IsValid() {
 		t.Errorf("another span has the context %v", s.SpanContext())
+	}
+}
+
+// A collector that answers with a page does not fill the log.
+func TestLongAnswerOfACollectorIsCut(t *testing.T) {
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write(bytes.Repeat([]byte("ä"), 1<<20))
+	}))
+	defer collector.Close()
+	var log bytes.Buffer
+	p, err := Open(t.Context(), Config{
+		Getenv: func(name string) string {
+			return map[string]string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL, "OTEL_TRACES_SAMPLER": "always_on",
+			}[name]
+		},
+		Service: "sluice-test", Log: slog.New(slog.NewTextHandler(&log, nil)), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := p.Tracer("test").Start(t.Context(), "x")
+	span.End()
+	p.Close()
+	if got := log.String(); !strings.Contains(got, "export failed") || !strings.Contains(got, "400 Bad Request") ||
+		len(got) > 2*maxError || !utf8.ValidString(got) {
+		t.Errorf("logged %d bytes: %.1000s", len(got), got)
 	}
 }
