@@ -1,0 +1,216 @@
+package browser
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/client"
+	"sluice/test/testenv"
+)
+
+// afternoon is sluice in front of the shop of docs/examples/go/shop, as docs/shop.md describes it: the nginx edge, a
+// backend, a worker and the sender of webhooks, with the shop's keys by URL.
+type afternoon struct {
+	t                  *testing.T
+	sales, shop, admin string // origins
+	shopProgram        *testenv.Program
+}
+
+// sluice runs a command of an admin, and returns what it prints.
+func (a *afternoon) sluice(args ...string) string {
+	a.t.Helper()
+	cmd := exec.CommandContext(a.t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "SLUICE_ADMIN_TOKEN="+adminToken, "SLUICE_SERVER="+a.admin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		a.t.Fatalf("sluice %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func startAfternoon(t *testing.T) *afternoon {
+	dir := t.TempDir()
+	program, hookSecret := filepath.Join(dir, "shop"), filepath.Join(dir, "hook.secret")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program, "./docs/examples/go/shop").
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	paymentSecret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text()))
+	shopListen, upstream, edge, admin := address(t), address(t), address(t), address(t)
+	a := &afternoon{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
+	a.shopProgram = testenv.Launch(t, program, []string{
+		"LISTEN=" + shopListen, "SALES=" + a.sales, "PAYMENT_SECRET=" + paymentSecret, "WEBHOOK_SECRET_FILE=" + hookSecret,
+	})
+	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	env := []string{
+		"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_PAYMENT_SECRET=" + paymentSecret,
+		"SLUICE_TOKEN_KEYS=" + a.shop + "/jwks.json", "SLUICE_TOKEN_ISSUER=" + a.shop, "SLUICE_TOKEN_AUDIENCE=sluice",
+		"SLUICE_SIGN_IN=" + a.shop + "/login?back={url}", "SLUICE_CHECKOUT=" + a.shop + "/pay?order={order}&sale={sale}",
+		"SLUICE_REDIS_URL=redis://" + redis.Addr + "/0", "SLUICE_DATABASE_URL=" + pg.URL,
+	}
+	private := []string{"--allow-private", "127.0.0.0/8"} // the shop runs on this machine
+	testenv.Launch(t, binary, env, append([]string{"backend", "--listen", upstream, "--admin", admin}, private...)...)
+	testenv.Launch(t, binary, env, "worker", "--metrics", address(t))
+	testenv.Launch(t, binary, env, append([]string{"group", "run", "webhooks", "--metrics", address(t)}, private...)...)
+	testenv.Launch(t, binary, env, "edge", "--listen", edge, "--upstream", "http://"+upstream, "--prefix", t.TempDir())
+	(&shop{t: t, base: a.sales}).awaitReady()
+
+	printed := a.sluice("webhook", "add", a.shop+"/hooks/sluice")
+	secret := regexp.MustCompile(`whsec_\S+`).FindString(printed)
+	if secret == "" {
+		t.Fatalf("no secret in %q", printed)
+	}
+	if err := os.WriteFile(hookSecret, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// webhooks returns the types of the webhooks about a buyer's orders that the shop has received.
+func (a *afternoon) webhooks(buyer string) (types []string) {
+	a.t.Helper()
+	resp, err := http.Get(a.shop + "/webhooks")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var all []client.Webhook
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+		a.t.Fatal(err)
+	}
+	for _, hook := range all {
+		if hook.Data.Buyer == buyer {
+			types = append(types, hook.Type)
+		}
+	}
+	return types
+}
+
+// awaitWebhooks waits until the shop has received these webhooks about a buyer.
+func (a *afternoon) awaitWebhooks(buyer string, want ...string) {
+	a.t.Helper()
+	testenv.Eventually(a.t, 2*time.Minute, fmt.Sprint(want, " about ", buyer), func() bool {
+		return strings.Join(a.webhooks(buyer), " ") == strings.Join(want, " ")
+	})
+}
+
+// buy signs a buyer in at the shop, from the page of a sale, and buys there.
+func (a *afternoon) buy(buyer, saleID string) *tab {
+	a.t.Helper()
+	b := open(a.t, newPerson(a.t), a.sales+"/s/"+saleID)
+	b.ready("Sign in to buy")
+	b.eval(`document.getElementById("buy").click()`)
+	b.await("the sign-in of the shop", `document.querySelector("input[name=name]")`)
+	b.enter("name", buyer)
+	b.text("Sign in")
+	b.ready("Buy now")
+	b.eval(`document.getElementById("buy").click()`)
+	b.orderIs("confirmed")
+	return b
+}
+
+// checkOut follows the link of the page to the shop's checkout.
+func (b *tab) checkOut() {
+	b.t.Helper()
+	b.await("the way to the checkout", `document.querySelector("a.pay:not([hidden])")`)
+	b.eval(`document.querySelector("a.pay").click()`)
+	b.await("the checkout", `document.querySelector("h1")?.textContent === "Checkout"`)
+}
+
+// Buyers sign in at a shop, buy on the page, pay in the shop's checkout, and the shop receives webhooks. One buyer does not
+// pay in time, and the payment that arrives too late is refunded. The shop replaces its key in between.
+func TestAfternoon(t *testing.T) {
+	a := startAfternoon(t)
+	opens := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
+	a.sluice(
+		"sale",
+		"create",
+		"--id",
+		"shoe",
+		"--title",
+		"The shoe",
+		"--stock",
+		"5",
+		"--price",
+		"99.90EUR",
+		"--hold",
+		"15m",
+		"--opens",
+		opens,
+	)
+	a.sluice(
+		"sale",
+		"create",
+		"--id",
+		"boot",
+		"--title",
+		"The boot",
+		"--stock",
+		"5",
+		"--price",
+		"12.50EUR",
+		"--hold",
+		"30s",
+		"--opens",
+		opens,
+	)
+
+	late := a.buy("ben", "boot") // pays only when the hold has ended
+	late.checkOut()
+	a.shopProgram.Signal(syscall.SIGHUP) // the tokens of the next buyer name a key that sluice has not seen
+
+	b := a.buy("ann", "shoe")
+	b.await("the time left", `document.querySelector("#orders .due").textContent.includes("left.")`)
+	b.checkOut()
+	if text := b.seen(); !strings.Contains(text, "The shoe: 99.90 EUR") {
+		t.Errorf("the checkout shows\n%s", text)
+	}
+	b.text("Pay")
+	b.await("the receipt", `document.querySelector("h1")?.textContent === "Thank you"`)
+	b.eval(`document.querySelector("a").click()`)
+	b.orderIs("paid")
+	b.clean()
+	a.awaitWebhooks("ann", "order.created", "order.paid")
+
+	a.awaitWebhooks("ben", "order.created", "order.cancelled")
+	late.text("Pay")
+	late.await("the refund", `document.querySelector("h1")?.textContent === "Too late"`)
+	late.eval(`document.querySelector("a").click()`)
+	late.orderIs("not paid in time")
+	late.ready("Buy now") // the unit is on sale again, also for this buyer
+	late.clean()
+	due := a.sluice("payment", "list")
+	payment := regexp.MustCompile(`(?m)^(\d+) .*12\.50 EUR`).FindStringSubmatch(due)
+	if payment == nil {
+		t.Fatalf("no refund is due:\n%s", due)
+	}
+	a.sluice("payment", "settle", payment[1], "--note", "refunded at the provider")
+	if left := a.sluice("payment", "list"); strings.Contains(left, "12.50 EUR") {
+		t.Errorf("still due:\n%s", left)
+	}
+	for saleID, left := range map[string]string{"shoe": "4", "boot": "5"} {
+		if audit := a.sluice("sale", "audit", saleID); !strings.Contains(audit, "balanced") {
+			t.Errorf("%s: %s", saleID, audit)
+		}
+		if shown := a.sluice("sale", "show", saleID); !regexp.MustCompile(`(?m)^left\s+` + left + `\b`).MatchString(shown) {
+			t.Errorf("%s of %s are left:\n%s", left, saleID, shown)
+		}
+	}
+	if hooks := strings.Join(
+		append(a.webhooks("ann"), a.webhooks("ben")...),
+		" ",
+	); hooks != "order.created order.paid order.created order.cancelled" {
+		t.Errorf("the shop received %s", hooks)
+	}
+}
