@@ -92,6 +92,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		respond(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge, bodyHeadTooLarge)
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		respond(ctx, fasthttp.StatusRequestEntityTooLarge, bodyTooLarge)
+		g.setOriginOfUnread(ctx)
 	default:
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	}
