@@ -81,7 +81,7 @@ func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 		if g.access != nil && x.logged {
 			g.access.add(ctx, x)
 		}
-		if x.sampled && x.logged {
+		if x.sampled && x.logged && !g.config.Spans.Full() {
 			g.config.Spans.Record(g.spanOf(ctx, x))
 		}
 		if x.counted {

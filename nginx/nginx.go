@@ -127,7 +127,7 @@ func (c Config) checked() (Config, error) {
 	if c.Spans != nil {
 		spans := *c.Spans
 		c.Spans = &spans
-		paths = append(paths, &spans.Socket, &spans.Metrics)
+		paths = append(paths, &spans.Metrics)
 	}
 	for _, path := range paths {
 		if *path == "" || path == &c.Access && *path == "off" {

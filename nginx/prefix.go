@@ -120,7 +120,11 @@ func (p *prefix) fill(c Config, bin binary) error {
 		return err
 	}
 	for name, text := range runtimeFiles(c, bin, p.pages) {
-		if err := os.WriteFile(filepath.Join(p.dir, "nginx/runtime", name), []byte(text), 0o644); err != nil {
+		mode := fs.FileMode(0o644)
+		if name == spansConf {
+			mode = 0o600
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, "nginx/runtime", name), []byte(text), mode); err != nil {
 			return err
 		}
 	}
@@ -216,7 +220,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 		http.WriteString("access_log off;\n")
 	}
 	if c.Spans != nil {
-		http.WriteString(c.Spans.http())
+		http.WriteString("include runtime/" + spansConf + ";\n")
 	}
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
@@ -234,7 +238,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 		texts["cors.map"] = cors.String()
 	}
 	if c.Spans != nil {
-		texts["traceparent.map"] = traceParent
+		texts["traceparent.map"], texts[spansConf] = traceParent, c.Spans.conf()
 	}
 	if c.Status != "" {
 		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"

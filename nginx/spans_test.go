@@ -40,7 +40,13 @@ func startTraced(t *testing.T, policy string, sampling tracing.Sampling, change 
 		provider.Close()
 	})
 	return startEdge(t, policy, func(c *Config) {
-		c.Spans = &Spans{Socket: r.Socket(), Metrics: r.Metrics(), FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+		c.Spans = &Spans{
+			Address:      r.Address(),
+			Tag:          r.Tag(),
+			Metrics:      r.Metrics(),
+			FollowParent: sampling.FollowParent,
+			Ratio:        sampling.Ratio,
+		}
 		if change != nil {
 			change(c)
 		}
@@ -164,55 +170,46 @@ func TestSpansContinueAfterAReload(t *testing.T) {
 // Requests are answered while the process that reads the lines is suspended, and after its socket is gone. Later lines
 // reach it again.
 func TestLinesWithoutAReaderDelayNothing(t *testing.T) {
-	dir, err := os.MkdirTemp("", "sluice-spans-") // a short path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listen := func() *net.UnixConn {
-		c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/lines", Net: "unixgram"})
+	listen := func(port int) *net.UDPConn {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(dir+"/lines", 0o666); err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	lines := listen()
+	lines := listen(0)
+	address := lines.LocalAddr().(*net.UDPAddr)
 	e := startEdge(t, open, func(c *Config) {
-		c.Spans, c.Workers = &Spans{Socket: dir + "/lines", Metrics: dir + "/metrics", Ratio: 1}, 1
+		c.Spans, c.Workers = &Spans{Address: address.String(), Tag: "abc", Metrics: "/tmp/none.sock", Ratio: 1}, 1
 	})
 	buffer := make([]byte, 64<<10)
-	receive := func(c *net.UnixConn) {
+	receive := func(c *net.UDPConn) {
 		t.Helper()
 		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		n, err := c.Read(buffer)
-		if err != nil || !strings.Contains(string(buffer[:n]), `"target":"/x"`) {
+		if err != nil || !strings.Contains(string(buffer[:n]), ` abc: {"time":`) ||
+			!strings.Contains(string(buffer[:n]), `"target":"/x"`) {
 			t.Fatalf("%q, %v", buffer[:n], err)
 		}
 	}
-	for range 2000 { // more than any socket holds
-		if a := e.do("GET", "/x"); a.status != 200 {
-			t.Fatalf("status %d", a.status)
+	send := func(n int) {
+		t.Helper()
+		for range n {
+			if a := e.do("GET", "/x"); a.status != 200 {
+				t.Fatalf("status %d", a.status)
+			}
 		}
 	}
+	send(2000) // more than the socket holds
 	receive(lines)
+	if strings.Contains(e.log.String(), "syslog") {
+		t.Error("nginx logs lines that are lost, which clients can cause")
+	}
 	lines.Close()
-	_ = os.Remove(dir + "/lines")
-	for range 10 {
-		if a := e.do("GET", "/x"); a.status != 200 {
-			t.Fatalf("status %d", a.status)
-		}
-	}
-	lines = listen()
+	send(10)
+	lines = listen(address.Port)
 	defer lines.Close()
-	for range 10 {
-		e.do("GET", "/x")
-	}
+	send(10)
 	receive(lines)
 }
 
@@ -221,7 +218,7 @@ func TestSpanDirectives(t *testing.T) {
 	c := Config{Listen: "127.0.0.1:80", Upstreams: []string{"127.0.0.1:81"}, Secret: secret, Root: ".."}
 	for _, ratio := range []float64{0, 1e-9, 0.01, 1. / 3, 0.99999, 1} {
 		for _, follow := range []bool{false, true} {
-			c.Spans = &Spans{Socket: "/tmp/x.sock", Metrics: "/tmp/y.sock", FollowParent: follow, Ratio: ratio}
+			c.Spans = &Spans{Address: "127.0.0.1:514", Tag: "abc", Metrics: "/tmp/y.sock", FollowParent: follow, Ratio: ratio}
 			if err := c.Check(t.Context()); err != nil {
 				t.Errorf("ratio %v, follow %t: %v", ratio, follow, err)
 			}
@@ -229,7 +226,8 @@ func TestSpanDirectives(t *testing.T) {
 	}
 	c.Spans = nil
 	for name, text := range runtimeFiles(c, binary{}, "") {
-		if name == "traceparent.map" || strings.Contains(strings.ToLower(text), "span") || strings.Contains(text, "syslog") {
+		if name == "traceparent.map" || name == spansConf || strings.Contains(strings.ToLower(text), "span") ||
+			strings.Contains(text, "syslog") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

@@ -133,7 +133,7 @@ func (p *program) tracedEdge(ctx context.Context, cfg *nginx.Config, run func(co
 	}
 	defer receiver.Close()
 	sampling := spans.Sampling()
-	cfg.Spans = &nginx.Spans{Socket: receiver.Socket(), Metrics: receiver.Metrics(),
+	cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
 		FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
 	return runBeside(ctx, run, receiver.Run)
 }

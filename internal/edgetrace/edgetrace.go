@@ -39,6 +39,7 @@ const (
 
 // Recorder exports the spans of one edge. A nil Recorder is off. It is safe for concurrent use.
 type Recorder struct {
+	provider *tracing.Provider
 	tracer   trace.Tracer
 	sampling tracing.Sampling
 }
@@ -48,8 +49,12 @@ func New(p *tracing.Provider) *Recorder {
 	if p == nil {
 		return nil
 	}
-	return &Recorder{p.Tracer("sluice", trace.WithInstrumentationVersion(p.Version())), p.Sampling()}
+	return &Recorder{p, p.Tracer("sluice", trace.WithInstrumentationVersion(p.Version())), p.Sampling()}
 }
+
+// Full reports whether the spans of a request would be dropped because too many wait, and counts one as dropped then.
+// In a flood of requests whose callers want a trace, the edge saves the work of describing them.
+func (r *Recorder) Full() bool { return r.provider.Full() }
 
 // Sampled reports whether the request with this id is sampled. parent is its valid traceparent, or nil. Sampled does
 // not allocate.

@@ -3,14 +3,15 @@ package edgetrace
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,27 +23,33 @@ import (
 )
 
 // Receiver makes spans of the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends them
-// as syslog datagrams to a Unix socket and never waits: a line that finds no room is lost. Create it with Listen.
+// as syslog datagrams over the loopback interface and never waits: a line that finds no room is lost, and counted. (If a
+// Unix socket is full, nginx logs an error for each line.) Create it with Listen.
 type Receiver struct {
 	spans   *Recorder
 	log     *slog.Logger
 	metrics prometheus.Gatherer
-	dir     string
-	lines   *net.UnixConn
+	tag     string
+	dir     string // of the socket for metrics
+	lines   *net.UDPConn
 	scrapes net.Listener
-	invalid prometheus.Counter
+
+	invalid, lost prometheus.Counter
+	overflow      uint32 // lost lines, as counted by the kernel
 }
 
-// Listen returns a Receiver with sockets in a directory of its own, which Close removes. It serves the metrics of
+// Listen returns a Receiver with a port and a Unix socket of its own, which Close removes. It serves the metrics of
 // registry, to which it adds its own.
 func Listen(spans *Recorder, registry *prometheus.Registry, log *slog.Logger) (*Receiver, error) {
 	dir, err := os.MkdirTemp("", "sluice-spans-")
 	if err != nil {
 		return nil, fmt.Errorf("spans: %w", err)
 	}
-	r := &Receiver{spans: spans, log: log, metrics: registry, dir: dir,
-		invalid: promauto.With(registry).NewCounter(prometheus.CounterOpts{Name: "sluice_span_lines_invalid_total",
-			Help: "Lines of nginx about sampled requests that could not be read."})}
+	dropped := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "sluice_span_lines_dropped_total",
+		Help: "Lines of nginx about sampled requests that are no spans: lost (too many waited), invalid."},
+		[]string{"reason"})
+	r := &Receiver{spans: spans, log: log, metrics: registry, dir: dir, tag: strings.ToLower(rand.Text()),
+		invalid: dropped.WithLabelValues("invalid"), lost: dropped.WithLabelValues("lost")}
 	if err := r.listen(); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("spans: %w", err)
@@ -51,22 +58,28 @@ func Listen(spans *Recorder, registry *prometheus.Registry, log *slog.Logger) (*
 }
 
 func (r *Receiver) listen() error {
-	// Workers may run as another user. Only processes that know the name of the directory can send lines.
-	err := os.Chmod(r.dir, 0o711) //nolint:gosec // see above
+	err := os.Chmod(r.dir, 0o711) //nolint:gosec // workers may run as another user
 	if err == nil {
-		r.lines, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: r.Socket(), Net: "unixgram"})
+		r.lines, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	}
+	if err == nil {
+		_ = r.lines.SetReadBuffer(lineBuffer) // the kernel permits less without a privilege
+		err = reportOverflow(r.lines)
 	}
 	if err == nil {
 		r.scrapes, err = net.Listen("unix", r.Metrics())
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.Chmod(r.Metrics(), 0o666) //nolint:gosec // see above
 	}
-	return errors.Join(os.Chmod(r.Socket(), 0o666), os.Chmod(r.Metrics(), 0o666)) //nolint:gosec // see above
+	return err
 }
 
-// Socket is the path of the socket for lines, of datagrams.
-func (r *Receiver) Socket() string { return filepath.Join(r.dir, "lines.sock") }
+// Address is the address for lines, 127.0.0.1:port.
+func (r *Receiver) Address() string { return r.lines.LocalAddr().String() }
+
+// Tag is the tag that a syslog message must have. It is secret: other processes can reach the address as well.
+func (r *Receiver) Tag() string { return r.tag }
 
 // Metrics is the path of a socket that sends the metrics, in the text format of Prometheus, to each connection.
 func (r *Receiver) Metrics() string { return filepath.Join(r.dir, "metrics.sock") }
@@ -83,7 +96,8 @@ func (r *Receiver) Close() {
 }
 
 const (
-	maxLine       = 256 << 10              // bytes; Linux permits less by default
+	maxLine       = 64 << 10               // bytes of a datagram
+	lineBuffer    = 4 << 20                // bytes of lines that wait in the kernel
 	drainTimeout  = 100 * time.Millisecond // to read the lines of an nginx that has ended
 	scrapeTimeout = time.Second            // to write the metrics
 )
@@ -99,13 +113,19 @@ func (r *Receiver) Run(ctx context.Context) {
 		_ = r.lines.SetReadDeadline(time.Now().Add(drainTimeout))
 	})()
 	reading := loop.Backoff{Log: r.log, What: "reading the lines of sampled requests"}
-	buffer := make([]byte, maxLine)
+	buffer, control := make([]byte, maxLine), make([]byte, controlSize)
 	for {
-		n, err := r.lines.Read(buffer)
+		n, more, _, _, err := r.lines.ReadMsgUDP(buffer, control)
 		switch {
 		case err == nil:
 			reading.Succeeded()
-			r.receive(buffer[:n])
+			if total, ok := overflow(control[:more]); ok {
+				r.lost.Add(float64(total - r.overflow)) // which wraps
+				r.overflow = total
+			}
+			if !r.spans.Full() {
+				r.receive(buffer[:n])
+			}
 		case ctx.Err() != nil:
 			return
 		default:
@@ -136,8 +156,8 @@ type line struct {
 // receive records the request of a line. A request that nginx could not parse has no method, and no span.
 func (r *Receiver) receive(datagram []byte) {
 	var l line
-	begin := bytes.IndexByte(datagram, '{')
-	if begin < 0 || json.Unmarshal(datagram[begin:], &l) != nil || !(l.Time > 0 && l.Seconds >= 0) {
+	_, text, tagged := bytes.Cut(datagram, []byte(" "+r.tag+": "))
+	if !tagged || json.Unmarshal(text, &l) != nil || !(l.Time > 0 && l.Seconds >= 0) {
 		r.invalid.Inc()
 		return
 	}

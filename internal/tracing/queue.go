@@ -46,6 +46,14 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
+func (q *queue) full() bool {
+	if q.waiting.Load() < q.limit {
+		return false
+	}
+	q.dropped.Inc()
+	return true
+}
+
 // exporter counts what another one exports.
 type exporter struct {
 	sdk.SpanExporter

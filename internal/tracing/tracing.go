@@ -38,6 +38,7 @@ type Provider struct {
 
 	sampling Sampling
 	version  string
+	queue    *queue // nil: spans go elsewhere
 }
 
 // exportTimeout bounds the last export of a process.
@@ -68,10 +69,11 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 
 // New returns a Provider that passes spans to a processor. about describes the process; it may be nil.
 func New(to sdk.SpanProcessor, sampling Sampling, version string, about *resource.Resource) *Provider {
+	q, _ := to.(*queue)
 	return &Provider{
 		TracerProvider: sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithSampler(sampling.Sampler()),
 			sdk.WithIDGenerator(ids{}), sdk.WithResource(about)),
-		sampling: sampling, version: version,
+		sampling: sampling, version: version, queue: q,
 	}
 }
 
@@ -80,6 +82,10 @@ func (p *Provider) Sampling() Sampling { return p.sampling }
 
 // Version returns the version of the program.
 func (p *Provider) Version() string { return p.version }
+
+// Full reports whether a span would be dropped because too many wait, and counts one as dropped then. The caller saves
+// the work of making it.
+func (p *Provider) Full() bool { return p.queue != nil && p.queue.full() }
 
 // Close exports the remaining spans, within five seconds.
 func (p *Provider) Close() {

@@ -94,15 +94,21 @@ func TestQueueIsBounded(t *testing.T) {
 	for result, err := range map[string]error{"exported": nil, "failed": errors.New("unavailable")} {
 		registry := prometheus.NewRegistry()
 		to := &blocked{entered: make(chan struct{}, 100), release: make(chan struct{}), err: err}
-		provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(newQueue(to, 5, registry)))
+		provider := New(newQueue(to, 5, registry), Sampling{Ratio: 1}, "1", nil)
 		end := func() {
 			_, s := provider.Tracer("x").Start(t.Context(), "x")
 			s.End()
 		}
 		end()
 		<-to.entered
-		for range 20 {
+		if provider.Full() {
+			t.Error("the queue is full with one span")
+		}
+		for range 19 {
 			end()
+		}
+		if !provider.Full() {
+			t.Error("the queue is not full")
 		}
 		close(to.release)
 		if err := provider.Shutdown(t.Context()); err != nil {
