@@ -12,7 +12,8 @@ const zone = (() => {
 })();
 
 const dateParts = { day: 'numeric', month: 'short', year: 'numeric' }, clockParts = { hour: '2-digit', minute: '2-digit' };
-const inZone = (at, style) => at.toLocaleString('en-GB', { ...style, timeZone: zone.name }).replace('GMT', 'UTC');
+const asUTC = (text) => text.replace(/GMT([+]00:00)?/, 'UTC'); // browsers name it GMT
+const inZone = (at, style) => asUTC(at.toLocaleString('en-GB', { ...style, timeZone: zone.name }));
 const exactly = (at) => inZone(at, { ...dateParts, ...clockParts, second: '2-digit', timeZoneName: 'longOffset' }) + ' · ' + at.toISOString();
 
 // stamp shows a time in short form, with the exact time, its offset and UTC as a tooltip.
@@ -38,7 +39,7 @@ function meaning(value) {
 
 // zoneChoice is the control in the header.
 function zoneChoice() {
-  const offset = new Date().toLocaleTimeString('en-GB', { timeZone: zone.own, timeZoneName: 'longOffset' }).split(' ').pop().replace('GMT', 'UTC');
+  const offset = asUTC(new Date().toLocaleTimeString('en-GB', { timeZone: zone.own, timeZoneName: 'longOffset' }).split(' ').pop());
   const options = [[zone.own, zone.own.replaceAll('_', ' ') + (offset === 'UTC' ? '' : ' (' + offset + ')')], ['UTC', 'UTC']].slice(0, zone.own === 'UTC' ? 1 : 2);
   return h('select', { 'aria-label': 'Time zone', class: 'zone', onchange: (e) => zone.choose(e.target.value) }, options.map(([value, name]) => h('option', { value, selected: value === zone.name || undefined }, name)));
 }
