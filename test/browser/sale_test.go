@@ -28,6 +28,7 @@ var scenarios = []struct {
 	{"WrongClock", wrongClock},
 	{"TokenIsRejected", tokenIsRejected},
 	{"TokenExpiresDuringPurchase", tokenExpiresDuringPurchase},
+	{"SignOutEndsThePurchase", signOutEndsThePurchase},
 	{"ExpiredTokenIsExplained", expiredTokenIsExplained},
 	{"LimitAboveOne", limitAboveOne},
 	{"PaidInTheCheckout", paidInTheCheckout},
@@ -273,6 +274,33 @@ func tokenExpiresDuringPurchase(t *testing.T, s *shop) {
 	b.press("use")
 	b.orderIs("confirmed")
 	if n := s.ordered("during"); n != 1 {
+		t.Errorf("%v rows", n)
+	}
+	b.clean()
+}
+
+// A sign-out ends a purchase that waits for its next attempt: the page is ready for another buyer and has bought nothing.
+func signOutEndsThePurchase(t *testing.T, s *shop) {
+	s.createSale("shared", "The shoe", 10, time.Now().Add(-time.Second))
+	b := open(t, newPerson(t), s.page("shared", "ivy"))
+	b.ready("Buy now")
+	b.offline(true)
+	b.press("buy")
+	b.says("message", "You're offline")
+	b.press("out")
+	b.ready("Sign in to buy")
+	b.press("buy")
+	b.fill("token", s.token("kai", time.Hour))
+	b.press("use")
+	b.says("name", "kai")
+	b.offline(false)
+	b.ready("Buy now")
+	if n := s.ordered("shared"); n != 0 {
+		t.Errorf("%v rows before the next buyer has bought", n)
+	}
+	b.press("buy")
+	b.orderIs("confirmed")
+	if n := s.ordered("shared"); n != 1 {
 		t.Errorf("%v rows", n)
 	}
 	b.clean()

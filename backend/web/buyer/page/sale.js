@@ -13,6 +13,7 @@ const now = {
 };
 const maxTries = 30;
 let following = new AbortController();
+let buying = new AbortController(); // of the purchase in progress, which a sign-out ends
 let skipWait = () => {};
 
 function setMessage(message, tone = '') {
@@ -27,16 +28,21 @@ async function buy() {
   now.step = 'sending';
   buyer.pending.set(true);
   const key = buyer.key();
+  const { token } = buyer;
+  buying = new AbortController();
+  const { signal } = buying;
   setMessage(tr('message.sending'));
   for (now.tries = 1; ; now.tries++) {
-    const answer = await call('POST', salePath + '/orders', { token: buyer.token, key });
+    const answer = await call('POST', salePath + '/orders', { token, key });
+    if (signal.aborted) return;
     const wait = retryAfter(answer);
     if (!wait || now.tries >= maxTries) {
       now.step = 'idle';
       if (!wait) buyer.pending.set(answer.status === 401); // the purchase continues with a new token
       return wait ? setMessage(tr('message.gaveup'), 'bad') : settle(answer);
     }
-    await waitFor(wait);
+    await waitFor(wait, signal);
+    if (signal.aborted) return;
     now.step = 'sending';
     setMessage(tr('message.sending'));
   }
@@ -52,12 +58,13 @@ function retryAfter(answer) {
   }
 }
 
-// waitFor shows a countdown. It ends early when the browser is online again.
-async function waitFor({ seconds, why }) {
+// waitFor shows a countdown. It ends early when the browser is online again, and when the signal aborts.
+async function waitFor({ seconds, why }, signal) {
   now.step = 'waiting';
   now.until = performance.now() + seconds * 1000;
   setMessage(tr(why, { n: seconds }));
   const early = new AbortController();
+  signal.addEventListener('abort', () => early.abort(), { once: true });
   skipWait = () => { if (why === 'message.offline' || why === 'message.busy') early.abort(); };
   await pause(seconds * 1000, early.signal);
   skipWait = () => {};
@@ -128,7 +135,9 @@ function pressed() {
 // signedOut removes the token and explains why.
 function signedOut(why) {
   following.abort();
+  buying.abort();
   buyer.signOut();
+  now.step = 'idle';
   now.orders = [];
   now.ended = why !== '';
   setMessage(why && tr(why), 'bad');
