@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"strings"
+	"unicode"
 )
 
 // secretVariables are the variables whose value may be in a file, which NAME_FILE names: URLs are among them because
@@ -28,16 +31,12 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 			bad.add("%s and %s_FILE are both set: set one of them", name, name)
 			continue
 		}
-		text, err := os.ReadFile(path)
+		value, err := readSecret(path)
 		if err != nil {
 			bad.add("%s_FILE: %v", name, err)
 			continue
 		}
-		if len(text) > maxSecret {
-			bad.add("%s_FILE: %s has %d bytes: a secret has at most %d", name, path, len(text), maxSecret)
-			continue
-		}
-		values[name] = strings.TrimSpace(string(text))
+		values[name] = value
 	}
 	if err := bad.err(); err != nil {
 		return nil, err
@@ -51,4 +50,25 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 		}
 		return getenv(name)
 	}, nil
+}
+
+// readSecret returns the content of a file of one line.
+func readSecret(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	if err != nil {
+		return "", err
+	}
+	value := strings.TrimSpace(string(text))
+	switch {
+	case len(text) > maxSecret:
+		return "", fmt.Errorf("%s has more than %d bytes, the limit of a secret", path, maxSecret)
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return "", fmt.Errorf("%s has more than one line, or control characters: write the secret alone into it", path)
+	}
+	return value, nil
 }

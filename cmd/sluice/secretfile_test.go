@@ -40,6 +40,10 @@ func TestUnusableSecretFilesAreUsageErrors(t *testing.T) {
 	if err := os.WriteFile(big, make([]byte, maxSecret+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	two := filepath.Join(dir, "two")
+	if err := os.WriteFile(two, []byte("old\nnew\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env  map[string]string
 		want string
@@ -49,7 +53,9 @@ func TestUnusableSecretFilesAreUsageErrors(t *testing.T) {
 			"SLUICE_TOKEN_SECRET_FILE: open " + filepath.Join(dir, "none") + ": no such file or directory",
 		},
 		{map[string]string{"SLUICE_TOKEN_SECRET_FILE": dir}, "SLUICE_TOKEN_SECRET_FILE: read " + dir + ": is a directory"},
-		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big}, "has 65537 bytes: a secret has at most 65536"},
+		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big}, "has more than 65536 bytes, the limit of a secret"},
+		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": "/dev/zero"}, "/dev/zero has more than 65536 bytes"},
+		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": two}, two + " has more than one line, or control characters"},
 		{
 			map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big, "SLUICE_ADMIN_TOKEN": "x"},
 			"SLUICE_ADMIN_TOKEN and SLUICE_ADMIN_TOKEN_FILE are both set: set one of them",
