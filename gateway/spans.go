@@ -9,14 +9,14 @@ import (
 )
 
 // joinTrace decides whether the request is sampled, and sets the traceparent that a backend receives. That of a client
-// whose request is not sampled passes unchanged.
+// passes unchanged if neither the client nor the edge samples the request.
 func (g *Gateway) joinTrace(x *exchange) {
 	if g.config.Spans == nil {
 		return
 	}
 	x.parent = x.Headers.TraceParent()
 	x.sampled = g.config.Spans.Sampled(&x.ID, x.parent)
-	if !x.sampled && x.parent != nil {
+	if !x.sampled && x.parent != nil && !edgetrace.IsSampled(x.parent) {
 		return
 	}
 	line := append(x.traceLine[:0], "Traceparent: "...)

@@ -94,6 +94,21 @@ func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
 	}
 }
 
+// An edge that does not follow its callers decides for the backends as well.
+func TestRatioOverrulesTheCaller(t *testing.T) {
+	b := newBackend(t, nil)
+	spans, config := traced(t, tracing.Sampling{})
+	e := serve(t, open, []string{b.address()}, config)
+	parent := "00-" + callersTrace + "-" + callersSpan + "-01"
+	id := e.send(t, "GET", "/x", "", "Traceparent: "+parent).header.Get("X-Request-Id")
+	if got := b.last(t).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+callersTrace+"-"+id[16:]+"-00" {
+		t.Errorf("request %s: the backend got %q", id, got)
+	}
+	if all := spans.Ended(); len(all) != 0 {
+		t.Errorf("%d spans", len(all))
+	}
+}
+
 func TestSpansOfRefusals(t *testing.T) {
 	b := newBackend(t, nil)
 	spans, config := traced(t, tracing.Sampling{Ratio: 1})

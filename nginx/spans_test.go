@@ -111,9 +111,23 @@ func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
 	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+id+"-"+id[16:]+"-00" {
 		t.Errorf("request %s: the backend got %q", id, got)
 	}
-	e.do("GET", "/x", "Traceparent", callersParent) // whose line comes after those of the others
+	e.do("GET", "/x", "Traceparent", callersParent) // its line comes after those of the others
 	awaitSpans(t, spans, 2)
 	if all := spans.Ended(); len(all) != 2 {
+		t.Errorf("%d spans", len(all))
+	}
+}
+
+// An edge that does not follow its callers decides for the backends as well.
+func TestRatioOverrulesTheCaller(t *testing.T) {
+	b := echo(t)
+	e, spans := startTraced(t, open, tracing.Sampling{}, nil, b.addr)
+	parent := callersParent
+	id := e.do("GET", "/x", "Traceparent", parent).header.Get("X-Request-Id")
+	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+callersParent[3:35]+"-"+id[16:]+"-00" {
+		t.Errorf("request %s: the backend got %q", id, got)
+	}
+	if all := spans.Ended(); len(all) != 0 {
 		t.Errorf("%d spans", len(all))
 	}
 }

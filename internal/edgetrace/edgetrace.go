@@ -53,14 +53,14 @@ func New(p *tracing.Provider) *Recorder {
 }
 
 // Full reports whether the spans of a request would be dropped because too many wait, and counts one as dropped then.
-// In a flood of requests whose callers want a trace, the edge saves the work of describing them.
+// In a flood of requests for traces, the edge then does not describe them.
 func (r *Recorder) Full() bool { return r.provider.Full() }
 
 // Sampled reports whether the request with this id is sampled. parent is its valid traceparent, or nil. Sampled does
 // not allocate.
 func (r *Recorder) Sampled(id *[IDSize]byte, parent []byte) bool {
 	if len(parent) == parentSize && r.sampling.FollowParent {
-		return digit(parent[lastFlag])&sampledBit != 0
+		return IsSampled(parent)
 	}
 	digits := id[:]
 	if len(parent) == parentSize {
@@ -72,6 +72,9 @@ func (r *Recorder) Sampled(id *[IDSize]byte, parent []byte) bool {
 	}
 	return r.sampling.Includes(t)
 }
+
+// IsSampled reports whether the caller samples the trace of a valid traceparent.
+func IsSampled(parent []byte) bool { return digit(parent[lastFlag])&sampledBit != 0 }
 
 // digit returns the value of a hexadecimal digit in lower case.
 func digit(c byte) byte {
