@@ -23,7 +23,8 @@ var (
 
 // reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: no scripts, and the
 // origin of no listener.
-const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
+	"frame-ancestors 'none'; sandbox"
 
 func (h *handlers) addReports() {
 	h.post("/admin/v1/rehearsals/:sale/report", h.saveReport)
