@@ -114,7 +114,9 @@ const (
 var edges = map[string]string{"edge": "http://127.0.0.1:8080", "gateway": "http://127.0.0.1:80"}
 
 // services are the units that run, in the order of their start.
-var services = []string{"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-gateway", "sluice-edge"}
+var services = []string{
+	"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-webhooks", "sluice-gateway", "sluice-edge",
+}
 
 // TestInside installs the packages, sells through both edges, upgrades and rolls back during the sale, and audits it.
 func TestInside(t *testing.T) {

@@ -45,7 +45,8 @@ var everything = map[string]any{
 		"checkout": "https://shop.example/pay?order={order}&sale={sale}",
 		"journal":  map[string]any{"storageClassName": "fast"}, "extraArgs": []any{"--max-ready=5000"},
 	},
-	"worker": map[string]any{"extraArgs": []any{"--batch=100"}},
+	"worker":   map[string]any{"extraArgs": []any{"--batch=100"}},
+	"webhooks": map[string]any{"replicas": 2, "extraArgs": []any{"--allow-private=10.0.0.0/8"}},
 	"networkPolicy": map[string]any{
 		"edgeFrom":    []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.0.0.0/8"}}},
 		"adminFrom":   []any{map[string]any{"namespaceSelector": map[string]any{}}},
@@ -186,7 +187,7 @@ func conform(t *testing.T, manifests map[string]string) (valid int, bad []string
 
 func TestManifestsAreValid(t *testing.T) {
 	for name, want := range map[string]int{
-		"least": 14, "everything": 20, "no network policy": 11, "no autoscaling": 12, "secrets of others": 14,
+		"least": 14, "everything": 24, "no network policy": 11, "no autoscaling": 12, "secrets of others": 14,
 	} {
 		manifests, err := render(t, cases[name])
 		if err != nil {
@@ -255,6 +256,7 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"greater than", section("worker", map[string]any{"autoscaling": map[string]any{"minReplicas": 5}})},
 		{"replicas", section("edge", map[string]any{"replicas": "two"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
+		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
 		{"extraArgs", section("worker", map[string]any{"extraArgs": "--batch=100"})},
 		{"storePorts", section("networkPolicy", map[string]any{"storePorts": []any{}})},
 		{"httpsPorts", section("networkPolicy", map[string]any{"httpsPorts": []any{70000}})},
@@ -304,6 +306,8 @@ func TestValuesReachContainers(t *testing.T) {
 		{"no network policy", "networkpolicy", nil, []string{"kind"}},
 		{"secrets of others", "worker", []string{`name: "shop-db-app"`, `name: "shop-redis", items: [{ key: "url"`}, nil},
 		{"secrets of others", "backend", []string{`name: "shop-payment", key: "payment-secret"`}, nil},
+		{"everything", "webhooks", []string{"- webhooks", `"--allow-private=10.0.0.0/8"`, "path: redis-url"}, nil},
+		{"least", "webhooks", nil, []string{"kind"}},
 		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
 	} {
 		text := part(t, cases[c.values], c.template)
@@ -322,11 +326,11 @@ func TestValuesReachContainers(t *testing.T) {
 
 // Every pod is hardened, has probes and a grace period, and reads secrets as files.
 func TestPodsAreHardened(t *testing.T) {
-	manifests, err := render(t, cases["least"])
+	manifests, err := render(t, map[string]any{"existingSecret": "sluice", "webhooks": map[string]any{"replicas": 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"edge", "backend", "worker"} {
+	for _, name := range []string{"edge", "backend", "worker", "webhooks"} {
 		text := manifests["sluice/templates/"+name+".yaml"]
 		for _, want := range []string{
 			"runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]", "allowPrivilegeEscalation: false",
