@@ -62,9 +62,18 @@ func (o Operation) Request() (Request, error) {
 	if len(query) > 0 {
 		r.Path += "?" + query.Encode()
 	}
-	if body := o.Get("requestBody").Get("content").Get("application/json").Example(); body.Exists() {
-		r.Header = append(r.Header, [2]string{"Content-Type", "application/json"})
-		r.Body = body.JSON()
+	for mediaType, content := range o.Get("requestBody").Get("content").Fields() {
+		body := content.Example()
+		switch {
+		case !body.Exists():
+			continue
+		case mediaType == "application/json":
+			r.Body = body.JSON()
+		default: // the example is the text of the body
+			r.Body = []byte(body.String())
+		}
+		r.Header = append(r.Header, [2]string{"Content-Type", mediaType})
+		break
 	}
 	return r, nil
 }
