@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/gateway/policy"
 )
@@ -54,13 +53,9 @@ func TestTrialChecks(t *testing.T) {
 		"brackets":        strings.Repeat("{", 100_000),
 		"a NUL":           "return \x00",
 	} {
-		start := time.Now()
 		bad, _ := trial.Check(source).(Checked)
 		if len(bad.Errors) == 0 || bad.Errors[0].Detail == "" || len(bad.Rules) > 0 {
 			t.Errorf("%s: %+v", name, bad)
-		}
-		if took := time.Since(start); took > 30*time.Second {
-			t.Errorf("%s takes %s", name, took)
 		}
 	}
 }

@@ -192,7 +192,7 @@ func consoleDescribes(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// The report of a rehearsal is listed, and its page opens.
+// The report of a rehearsal is listed, its page can be downloaded, and opens.
 func consoleReports(t *testing.T, s *shop) {
 	s.createSale("tried", "Tried", 5, time.Now().Add(-time.Second))
 	const id = "rehearsal-tried-mzxw6ytboi"
@@ -202,13 +202,18 @@ func consoleReports(t *testing.T, s *shop) {
 		"copy":      map[string]any{"id": id, "title": "<i>Tried</i>", "stock": 5, "per_buyer": 1},
 		"why":       []string{"the audit"},
 	})
-	b := s.atConsole(t, newPerson(t), "ann", "rehearsals")
+	admin := newPerson(t)
+	b := s.atConsole(t, admin, "ann", "rehearsals")
 	b.shows("No copies exist.")
 	b.shows("no-go")
 	b.await(
 		"the link to the page",
 		`document.querySelector("tbody a[target=_blank]").href.endsWith("/admin/v1/reports/`+id+`/page")`,
 	)
+	name, text := b.download(admin, `tbody a[download]`)
+	if name != id+".html" || !strings.Contains(text, "the audit") {
+		t.Errorf("the file %s: %.200s", name, text)
+	}
 	b.clean()
 	b.visit(s.admin + "/admin/v1/reports/" + id + "/page")
 	b.await("the report", `document.body.innerText.includes("the audit")`)
