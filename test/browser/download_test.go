@@ -28,7 +28,8 @@ func (b *tab) download(profile person, selector string) (name, text string) {
 	})
 	all := cdp.WithExecutor(browser.ctx, chromedp.FromContext(browser.ctx).Browser)
 	if err := protocol.SetDownloadBehavior(protocol.SetDownloadBehaviorBehaviorAllowAndName).
-		WithBrowserContextID(cdp.BrowserContextID(profile)).WithDownloadPath(dir).WithEventsEnabled(true).Do(all); err != nil {
+		WithBrowserContextID(cdp.BrowserContextID(profile)).
+		WithDownloadPath(dir).WithEventsEnabled(true).Do(all); err != nil {
 		b.t.Fatal(err)
 	}
 	b.do(chromedp.Click(selector, chromedp.ByQuery))
