@@ -69,7 +69,7 @@ func TestVariablesAreRead(t *testing.T) {
 		}
 	}
 	for _, m := range regexp.MustCompile(`"(OTEL_[A-Z_]+)"`).FindAllStringSubmatch(
-		read(t, "backend/telemetry/settings.go"), -1,
+		read(t, "internal/tracing/settings.go"), -1,
 	) {
 		known["sluice"] = append(known["sluice"], m[1])
 	}
