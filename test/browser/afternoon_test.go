@@ -85,16 +85,37 @@ func (a *afternoon) webhooks(buyer string) (types []string) {
 		a.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var all []client.Webhook
+	var all struct {
+		Webhooks []client.Webhook
+		Received int
+	}
 	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
 		a.t.Fatal(err)
 	}
-	for _, hook := range all {
+	if all.Received != len(all.Webhooks) {
+		a.t.Errorf("the shop received %d webhooks, %d of them different", all.Received, len(all.Webhooks))
+	}
+	for _, hook := range all.Webhooks {
 		if hook.Data.Buyer == buyer {
 			types = append(types, hook.Type)
 		}
 	}
 	return types
+}
+
+// signingKey returns the id of the key with which the shop signs.
+func (a *afternoon) signingKey() string {
+	a.t.Helper()
+	resp, err := http.Get(a.shop + "/jwks.json")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var set struct{ Keys []struct{ Kid string } }
+	if err := json.NewDecoder(resp.Body).Decode(&set); err != nil || len(set.Keys) == 0 {
+		a.t.Fatalf("%v, %v", set, err)
+	}
+	return set.Keys[0].Kid
 }
 
 // awaitWebhooks waits until the shop has received these webhooks about a buyer.
@@ -168,7 +189,9 @@ func TestAfternoon(t *testing.T) {
 
 	late := a.buy("ben", "boot") // pays only when the hold has ended
 	late.checkOut()
+	first := a.signingKey()
 	a.shopProgram.Signal(syscall.SIGHUP) // the tokens of the next buyer name a key that sluice has not seen
+	testenv.Eventually(t, time.Minute, "a new key", func() bool { return a.signingKey() != first })
 
 	b := a.buy("ann", "shoe")
 	b.await("the time left", `document.querySelector("#orders .due").textContent.includes("left.")`)

@@ -17,6 +17,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -48,7 +49,9 @@ type shop struct {
 	mu       sync.Mutex
 	keys     []signingKey      // the first one signs
 	sessions map[string]string // buyers by session
+	payments map[string]string // by order: a second attempt to pay repeats the first payment
 	webhooks []client.Webhook  // in the order of arrival, each once
+	received int               // webhooks with repetitions
 }
 
 type signingKey struct {
@@ -67,11 +70,11 @@ func run() error {
 	listen := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:9000")
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("PAYMENT_SECRET"), "whsec_"))
 	if err != nil || len(secret) < 24 {
-		return fmt.Errorf("PAYMENT_SECRET: want whsec_ and the base64 of at least 24 bytes: %w", err)
+		return errors.New("PAYMENT_SECRET: want whsec_ and the base64 of at least 24 bytes")
 	}
 	s := &shop{
 		issuer: "http://" + listen, audience: cmp.Or(os.Getenv("AUDIENCE"), "sluice"), sales: os.Getenv("SALES"),
-		paymentSecret: secret, sessions: map[string]string{},
+		paymentSecret: secret, sessions: map[string]string{}, payments: map[string]string{},
 	}
 	if s.sluice, err = client.New(s.sales); err != nil {
 		return fmt.Errorf("SALES: %w", err)
@@ -94,7 +97,7 @@ func run() error {
 	mux.HandleFunc("POST /login", s.signIn)
 	mux.HandleFunc("GET /pay", s.checkout)
 	mux.HandleFunc("POST /pay", s.pay)
-	mux.HandleFunc("GET /webhooks", s.received)
+	mux.HandleFunc("GET /webhooks", s.listWebhooks)
 	mux.HandleFunc("POST /hooks/sluice", s.hook)
 	server := &http.Server{
 		Addr: listen, ReadTimeout: 10 * time.Second,
@@ -256,6 +259,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 		order.OrderID,
 		sale.ID,
 		sale.Title,
+		// two decimals are wrong for a few currencies, such as JPY
 		fmt.Sprintf("%d.%02d %s", sale.Price.Amount/100, sale.Price.Amount%100, sale.Price.Currency),
 	})
 }
@@ -267,16 +271,20 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no such order of yours: "+err.Error(), http.StatusNotFound)
 		return
 	}
-	payment := "pi_" + rand.Text()
+	payment := s.payment(order.OrderID)
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		status, err := s.callback(r.Context(), payment, order.OrderID, sale.Price)
 		switch {
 		case err == nil && status < 300:
 			s.done(w, sale.ID, http.StatusOK, "Thank you", "Your order is paid.")
 			return
-		case err == nil && status == http.StatusConflict: // the hold has ended, or the order was paid before
+		case err == nil && status == http.StatusConflict: // the hold has ended
 			slog.Warn("payment to refund", "payment", payment, "order", order.OrderID)
 			s.done(w, sale.ID, http.StatusConflict, "Too late", "The order was cancelled. We refund your payment.")
+			return
+		case err == nil && status < 500 && status != http.StatusTooManyRequests:
+			slog.Error("callback was rejected", "payment", payment, "status", status) // such as 401: another secret
+			http.Error(w, "the payment cannot be recorded", http.StatusBadGateway)
 			return
 		}
 		slog.Warn("callback was not recorded, retrying", "payment", payment, "status", status, "err", err, "pause", pause)
@@ -290,6 +298,16 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 
 func (s *shop) done(w http.ResponseWriter, saleID string, status int, head, text string) {
 	show(w, status, "done", struct{ Head, Text, Back string }{head, text, s.sales + "/s/" + saleID})
+}
+
+// payment returns the payment of an order.
+func (s *shop) payment(orderID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.payments[orderID] == "" {
+		s.payments[orderID] = "pi_" + rand.Text()
+	}
+	return s.payments[orderID]
 }
 
 // callback reports a payment to sluice. Repeating it with the same payment has no further effect.
@@ -311,7 +329,7 @@ func (s *shop) callback(ctx context.Context, payment, orderID string, price clie
 	req.Header.Set("Webhook-Id", payment)
 	req.Header.Set("Webhook-Timestamp", now)
 	req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
 	if err != nil {
 		return 0, err
 	}
@@ -334,6 +352,7 @@ func (s *shop) hook(w http.ResponseWriter, r *http.Request) {
 func (s *shop) receive(_ *http.Request, hook client.Webhook) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.received++
 	if !slices.ContainsFunc(s.webhooks, func(known client.Webhook) bool { return known.ID == hook.ID }) {
 		s.webhooks = append(s.webhooks, hook) // on order.paid, a real shop delivers
 		slog.Info("webhook", "type", hook.Type, "order", hook.Data.OrderID)
@@ -341,11 +360,11 @@ func (s *shop) receive(_ *http.Request, hook client.Webhook) error {
 	return nil
 }
 
-// received lists the webhooks. A real shop shows them to its staff only.
-func (s *shop) received(w http.ResponseWriter, _ *http.Request) {
+// listWebhooks lists the webhooks. A real shop shows them to its staff only.
+func (s *shop) listWebhooks(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reply(w, s.webhooks)
+	reply(w, map[string]any{"webhooks": s.webhooks, "received": s.received})
 }
 
 func reply(w http.ResponseWriter, body any) {
