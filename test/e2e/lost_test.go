@@ -21,11 +21,11 @@ import (
 	"sluice/test/testenv"
 )
 
-// crowd are buyers that retry with the same key on 503.
+// crowd are buyers that retry with the same key on 503 and 408.
 type crowd struct {
 	s        *stack
 	accepted atomic.Int64
-	busy     atomic.Int64 // answers with 503
+	busy     atomic.Int64 // answers with 503, or 408 of a backend that was paused
 	stop     atomic.Bool
 
 	mu     sync.Mutex
@@ -69,7 +69,7 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 			return true
 		case a.Code == "sold-out":
 			return false
-		case a.Status == 503:
+		case a.Status == 503, a.Status == 408:
 			c.busy.Add(1)
 			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // as above
 		default:
@@ -82,12 +82,10 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 
 func (c *crowd) await(n int64) {
 	c.s.t.Helper()
-	testenv.Eventually(
-		c.s.t,
-		60*time.Second,
-		fmt.Sprint(n, " orders accepted"),
-		func() bool { return c.accepted.Load() >= n },
-	)
+	for have := c.accepted.Load(); have < n; have = c.accepted.Load() {
+		testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprintf("%d orders accepted, more than %d", n, have),
+			func() bool { return c.accepted.Load() > have })
+	}
 }
 
 // check waits for the queue to drain and verifies: every unit is one row, every confirmed order is among them, and
@@ -95,14 +93,20 @@ func (c *crowd) await(n int64) {
 func (c *crowd) check(saleID string, stock int64) {
 	t := c.s.t
 	t.Helper()
+	defer c.stop.Store(true)
 	done := make(chan struct{})
 	go func() { c.wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(90 * time.Second):
-		c.stop.Store(true)
-		<-done
-		t.Errorf("the sale did not sell out: %d accepted, audit %+v", c.accepted.Load(), c.s.audit(saleID))
+	soldOut := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	for have := c.accepted.Load(); !soldOut(); have = c.accepted.Load() {
+		testenv.Eventually(t, 60*time.Second, fmt.Sprintf("sold out, or more than %d orders accepted", have),
+			func() bool { return soldOut() || c.accepted.Load() > have })
 	}
 	r := c.s.settle(saleID, stock)
 	if !r.Balanced || r.Left != 0 || r.Dead != 0 || r.Unbacked != 0 {
@@ -143,7 +147,7 @@ func (c *crowd) check(saleID string, stock int64) {
 	if lost > 0 {
 		t.Errorf("%d of %d orders are lost", lost, len(c.orders))
 	}
-	t.Logf("%d rows, %d confirmed orders, %d answers were 503", len(sold), len(c.orders), c.busy.Load())
+	t.Logf("%d rows, %d confirmed orders, %d answers were 503 or 408", len(sold), len(c.orders), c.busy.Load())
 }
 
 const lostStock = 6000

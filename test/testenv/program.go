@@ -22,7 +22,7 @@ type Program struct {
 }
 
 // Launch starts `binary args...` in its own directory with only PATH, HOME, TMPDIR and env in its environment, and kills
-// it when the test ends. If the test has failed, its output is logged.
+// it when the test ends. If the test has failed, the end of its output is logged.
 func Launch(t TB, binary string, env []string, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}
@@ -34,10 +34,16 @@ func Launch(t TB, binary string, env []string, args ...string) *Program {
 			Failed() bool
 			Logf(format string, args ...any)
 		}); ok && test.Failed() {
-			test.Logf("--- %s\n%s", strings.Join(args, " "), p.Output())
+			test.Logf("--- %s\n%s", strings.Join(args, " "), lastLines(p.Output(), 30))
 		}
 	})
 	return p
+}
+
+// lastLines returns the last n lines of text: a log reader has to find the failure of the test between the outputs.
+func lastLines(text string, n int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(len(lines)-n, 0):], "")
 }
 
 // temporary returns a directory for temporary files, which a killed program leaves behind. It is not one of t.TempDir:
