@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -74,6 +75,8 @@ type program struct {
 	verbose     bool
 	level       slog.LevelVar
 	logFormat   string // --log
+	makeLog     sync.Once
+	log         *slog.Logger
 }
 
 // usageError is an error in the command line or its input: exit 2.
@@ -169,8 +172,15 @@ func (p *program) checkLog() error {
 	return usage("--log %q: want text, json or auto", p.logFormat)
 }
 
-// logger writes to standard error: JSON lines, which systemd and containers expect, or text for a terminal.
+// logger returns the only logger of the program, because the lines of several would be mixed. It must not be called
+// before the flags are parsed.
 func (p *program) logger() *slog.Logger {
+	p.makeLog.Do(func() { p.log = p.newLogger() })
+	return p.log
+}
+
+// newLogger writes to standard error: JSON lines, which systemd and containers expect, or text for a terminal.
+func (p *program) newLogger() *slog.Logger {
 	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: &p.level})
 	if p.logsText() {
 		plain := !p.onTerminal() || p.getenv("NO_COLOR") != ""
