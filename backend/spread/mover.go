@@ -1,0 +1,125 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Segments are the segments of sales in Redis. Every call concerns one shard, except States. All calls may be repeated.
+type Segments interface {
+	// States reads all k segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded.
+	States(ctx context.Context, saleID string, k int) ([]State, error)
+	// SetApart takes up to units of those left in a segment off sale and records them as its outgoing transfer. If the
+	// segment has an outgoing transfer, SetApart returns that one. It returns nil if no unit is left.
+	SetApart(ctx context.Context, saleID string, wanted Move) (*Transfer, error)
+	// Apply applies an allocation to a segment, unless the segment has the same or a newer one. It puts the units of an
+	// outgoing transfer back on sale and ends the transfer: the new allocation is lower by as many if the transfer is
+	// committed.
+	Apply(ctx context.Context, saleID string, segment int, to Allocation) error
+}
+
+// Ledger holds the allocations in SQL.
+type Ledger interface {
+	// Allocations returns the allocations of a sale by segment, at one instant.
+	Allocations(ctx context.Context, saleID string) ([]Allocation, error)
+	// Commit moves the units of a transfer from the allocation of From to that of To, if the allocation of From still has
+	// the version of the transfer. Otherwise it changes nothing: the transfer is committed already, or it never will be.
+	Commit(ctx context.Context, saleID string, t Transfer) error
+}
+
+// Mover moves units between the segments of sales. Any number of processes may move units of the same sale concurrently,
+// and any of them may stop at any point: the next Settle of another process completes or reverts its move. A Mover is
+// safe for concurrent use.
+type Mover struct {
+	segments Segments
+	ledger   Ledger
+}
+
+// NewMover returns a Mover over the two stores.
+func NewMover(segments Segments, ledger Ledger) *Mover { return &Mover{segments, ledger} }
+
+// Move sets units apart in one segment, commits the transfer in SQL, and applies it to both segments. If From has an
+// outgoing transfer, Move completes that one instead. After an error the move may be complete, or the next Settle
+// completes or reverts it.
+func (m *Mover) Move(ctx context.Context, saleID string, wanted Move) error {
+	t, err := m.segments.SetApart(ctx, saleID, wanted)
+	if err != nil {
+		return fmt.Errorf("spread: set apart: %w", err)
+	}
+	if t == nil {
+		return nil
+	}
+	return m.complete(ctx, saleID, *t)
+}
+
+// complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
+func (m *Mover) complete(ctx context.Context, saleID string, t Transfer) error {
+	if err := m.ledger.Commit(ctx, saleID, t); err != nil {
+		return fmt.Errorf("spread: commit: %w", err)
+	}
+	allocations, err := m.ledger.Allocations(ctx, saleID)
+	if err != nil {
+		return fmt.Errorf("spread: allocations: %w", err)
+	}
+	if max(t.From, t.To) >= len(allocations) {
+		return fmt.Errorf("spread: transfer from segment %d to %d of a sale with %d", t.From, t.To, len(allocations))
+	}
+	var failures []error
+	for _, i := range []int{t.To, t.From} {
+		if err := m.segments.Apply(ctx, saleID, i, allocations[i]); err != nil {
+			failures = append(failures, fmt.Errorf("spread: apply to segment %d: %w", i, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// Settle completes the transfers that other processes left unfinished, and applies the allocations in SQL to all
+// segments that have an older one. It returns the states that it read first. Errors of single segments are joined.
+func (m *Mover) Settle(ctx context.Context, saleID string, k int) ([]State, error) {
+	states, err := m.segments.States(ctx, saleID, k)
+	if err != nil {
+		return nil, fmt.Errorf("spread: states: %w", err)
+	}
+	var failures []error
+	for _, s := range states {
+		if s.Out != nil {
+			failures = append(failures, m.complete(ctx, saleID, *s.Out))
+		}
+	}
+	allocations, err := m.ledger.Allocations(ctx, saleID)
+	if err != nil {
+		return nil, errors.Join(append(failures, fmt.Errorf("spread: allocations: %w", err))...)
+	}
+	for i, s := range states {
+		if i < len(allocations) && s.Loaded && s.Version < allocations[i].Version {
+			failures = append(failures, m.segments.Apply(ctx, saleID, i, allocations[i]))
+		}
+	}
+	return states, errors.Join(failures...)
+}
+
+// SoldOut reports whether the sale had no unit left and none in transfer at an instant during the call. If the two
+// stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can be
+// read, because one of them may hold units.
+func (m *Mover) SoldOut(ctx context.Context, saleID string, k int) (bool, error) {
+	allocations, err := m.ledger.Allocations(ctx, saleID)
+	if err != nil {
+		return false, fmt.Errorf("spread: allocations: %w", err)
+	}
+	var readings [2][]State
+	for i := range readings {
+		if readings[i], err = m.segments.States(ctx, saleID, k); err != nil {
+			return false, fmt.Errorf("spread: states: %w", err)
+		}
+		if units, complete := Left(readings[i]); units > 0 {
+			return false, nil
+		} else if !complete {
+			return false, fmt.Errorf("spread: sale %s: %w", saleID, ErrUnreadable)
+		}
+	}
+	return SoldOut(allocations, readings[0], readings[1]), nil
+}
+
+// ErrUnreadable reports that a segment of a sale cannot be read: its server does not answer or it is being rebuilt.
+var ErrUnreadable = errors.New("a segment cannot be read")
