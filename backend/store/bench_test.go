@@ -23,6 +23,8 @@ func BenchmarkWrite(b *testing.B) {
 	b.Run("sqlite/single", func(b *testing.B) { writeSingles(b, storetest.Open(b, storetest.SQLite(b))) })
 	server := testenv.StartPostgres(b)
 	b.Run("postgres/batch", func(b *testing.B) { writeBatches(b, storetest.Open(b, server.URL)) })
+	pooled := testenv.PooledURL(b, server)
+	b.Run("pgbouncer/batch", func(b *testing.B) { writeBatches(b, storetest.Open(b, pooled)) })
 	b.Run("postgres/single", func(b *testing.B) { writeSingles(b, storetest.Open(b, server.URL)) })
 	b.Run("postgres/copy", func(b *testing.B) { copyBatches(b, server.URL) })
 }

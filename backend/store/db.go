@@ -91,7 +91,7 @@ func New(db *DB) *Store {
 
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:
 //
-//	postgres://user:password@host:5432/name   (also postgresql://)
+//	postgres://user:password@host:5432/name   (also postgresql://; with ?pool_mode=transaction behind such a pooler)
 //	sqlite:///var/lib/sluice/orders.db        (absolute path)
 //	sqlite:orders.db                          (path relative to the working directory)
 //

@@ -38,6 +38,7 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 		{"postgres://sluice:s3cret@db/orders?sslmode=s3cret", "must look like", true},
 		{"postgres://sluice:s3cret@db/orders?pool_max_conns=s3cret", "must look like", true},
 		{"postgres://sluice@db/orders?password=s3cret&connect_timeout=x", "must look like", true},
+		{"postgres://sluice@db/orders?password=s3cret&pool_mode=s3cret", "pool_mode must be session or transaction", true},
 		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d/orders", closed), "refused", false},
 		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d,127.0.0.1:%d/orders", closed, closed), "refused", false},
 
@@ -96,7 +97,8 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 }
 
 func TestOpenConcurrently(t *testing.T) {
-	for _, url := range []string{storetest.BareSQLite(t), storetest.BarePostgres(t)} {
+	pooled := testenv.PooledURL(t, testenv.SharedPostgres(t))
+	for _, url := range []string{storetest.BareSQLite(t), storetest.BarePostgres(t), pooled} {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -129,4 +131,19 @@ func TestReopenKeepsData(t *testing.T) {
 		again.write(t, storetest.Orders("s", 4)...)
 		e.wantRows(t, "s", 8)
 	})
+}
+
+// A pooler in transaction mode rejects the timeouts that sluice sets for a connection.
+func TestPoolerWithoutPoolModeIsExplained(t *testing.T) {
+	url := strings.Replace(storetest.PgBouncer(t), "pool_mode=transaction", "pool_mode=session", 1)
+	_, err := store.Open(t.Context(), url, store.Config{})
+	probed := store.Probe(t.Context(), url)
+	for _, err := range []error{err, probed} {
+		if err == nil || !strings.Contains(err.Error(), "pool_mode=transaction in the database URL") {
+			t.Errorf("got %v, want the parameter of the URL", err)
+		}
+	}
+	if err := store.Probe(t.Context(), storetest.PgBouncer(t)); err != nil {
+		t.Error(err)
+	}
 }

@@ -39,7 +39,7 @@ func openPostgres(
 	defer cancel()
 	if err := pool.Ping(first); err != nil { // the migrations below have no timeout
 		pool.Close()
-		return nil, unavailable(err)
+		return nil, classifyPostgres(err)
 	}
 	slow := config.ConnConfig.Copy()
 	delete(slow.RuntimeParams, "statement_timeout")
@@ -60,6 +60,13 @@ func openPostgres(
 	}}, nil
 }
 
+// poolMode is the parameter of the database URL that names the mode of a connection pooler between this process and
+// PostgreSQL, as in the settings of PgBouncer.
+const poolMode = "pool_mode"
+
+// postgresConfig parses a database URL. With pool_mode=transaction, each transaction may run on another connection of the
+// server. The process then sets nothing for the time of a connection: statements are not prepared by name, and the
+// timeouts of the server are those of the pooler or of the role.
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil { // not repeated, because it may quote a part of the password
@@ -71,11 +78,25 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 		c.ConnectTimeout = timeout
 	}
 	limit := strconv.FormatInt(timeout.Milliseconds(), 10)
-	for name, value := range map[string]string{
+	parameters := map[string]string{
 		"application_name":                    "sluice",
 		"statement_timeout":                   limit,
 		"idle_in_transaction_session_timeout": limit,
-	} {
+	}
+	mode := c.RuntimeParams[poolMode]
+	delete(c.RuntimeParams, poolMode)
+	switch mode {
+	case "", "session":
+	case "transaction":
+		delete(parameters, "statement_timeout")
+		delete(parameters, "idle_in_transaction_session_timeout")
+		if !strings.Contains(databaseURL, "default_query_exec_mode=") {
+			c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+	default:
+		return nil, &URLError{"pool_mode must be session or transaction"}
+	}
+	for name, value := range parameters {
 		if _, set := c.RuntimeParams[name]; !set {
 			c.RuntimeParams[name] = value
 		}
@@ -177,5 +198,20 @@ func classifyPostgres(err error) error {
 	if ok && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23") {
 		return rejected(pg.ConstraintName, pg.Message)
 	}
+	if needsPoolMode(pg) {
+		err = fmt.Errorf("%w: %s", err, addPoolMode)
+	}
 	return unavailable(err)
+}
+
+const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
+
+// needsPoolMode reports whether an error is that of a pooler without pool_mode=transaction in the URL: it rejects the
+// timeouts of the connection, or a prepared statement is on another connection of the server.
+func needsPoolMode(err *pgconn.PgError) bool {
+	if err == nil {
+		return false
+	}
+	return strings.Contains(err.Message, "unsupported startup parameter") || // of PgBouncer
+		err.Code == "26000" || err.Code == "42P05" // invalid_sql_statement_name, duplicate_prepared_statement
 }

@@ -42,7 +42,7 @@ func probePostgres(ctx context.Context, databaseURL string) error {
 	}
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
-		return unavailable(err)
+		return classifyPostgres(err)
 	}
 	defer conn.Close(ctx)
 	if err := conn.Ping(ctx); err != nil { // a connection pooler accepts connections without a database behind it

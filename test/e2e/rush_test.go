@@ -22,7 +22,7 @@ import (
 
 // The rush: far more buyers than units, each retrying through an edge, while processes are killed.
 // SLUICE_RUSH_REQUESTS is its size (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as
-// many units.
+// many units. Behind the gateway, PostgreSQL is behind PgBouncer in transaction mode.
 func TestRushThroughNginx(t *testing.T)   { t.Parallel(); rush(t, "edge") }
 func TestRushThroughGateway(t *testing.T) { t.Parallel(); rush(t, "gateway") }
 
@@ -33,7 +33,9 @@ func rush(t *testing.T, edge string) {
 	}
 	buyers, units := requests/10, requests/200
 
-	s := startStack(t, shape{edge: edge, backends: 2, workers: 2, policy: filepath.Join(root, "loadtest/policy.lua")})
+	s := startStack(t, shape{
+		edge: edge, backends: 2, workers: 2, policy: filepath.Join(root, "loadtest/policy.lua"), pooled: edge == "gateway",
+	})
 	s.createSale("rush", units)
 
 	faults := make(chan string, 8)

@@ -108,6 +108,7 @@ type shape struct {
 	redis    *testenv.Redis    // nil: one of its own
 	redisURL string            // where processes find Redis; "" is where it is
 	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
+	pooled   bool              // the processes reach it through PgBouncer
 }
 
 func startStack(t testing.TB, s shape) *stack {
@@ -126,10 +127,14 @@ func startStack(t testing.TB, s shape) *stack {
 	if s.redisURL == "" {
 		s.redisURL = st.redis.URL
 	}
+	database := st.pg.URL
+	if s.pooled {
+		database = testenv.PooledURL(t, st.pg)
+	}
 	env := []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
 		"SLUICE_PAYMENT_SECRET=whsec_YW5vdGhlciBzZWNyZXQsIG5ldmVyIHVzZWQgaGVyZQ== " + paymentSecret,
-		"SLUICE_REDIS_URL=" + s.redisURL, "SLUICE_DATABASE_URL=" + st.pg.URL,
+		"SLUICE_REDIS_URL=" + s.redisURL, "SLUICE_DATABASE_URL=" + database,
 	}
 	env = append(env, s.env...)
 	st.env = env

@@ -26,6 +26,7 @@ import (
 // os.Exit(testenv.Main(m)) }.
 func Main(m *testing.M) int {
 	code := m.Run()
+	stopPgBouncer()
 	stopPostgres()
 	return code
 }

@@ -53,6 +53,17 @@ var emptySQLite struct {
 // Postgres returns the URL of a new PostgreSQL database with empty tables. The calling package needs testenv.Main.
 func Postgres(t testing.TB) string {
 	t.Helper()
+	return newPostgres(t).URL
+}
+
+// PgBouncer is Postgres behind a connection pooler in transaction mode.
+func PgBouncer(t testing.TB) string {
+	t.Helper()
+	return testenv.PooledURL(t, newPostgres(t))
+}
+
+func newPostgres(t testing.TB) *testenv.Postgres {
+	t.Helper()
 	emptyPostgres.Lock()
 	defer emptyPostgres.Unlock()
 	if emptyPostgres.Postgres == nil {
@@ -60,7 +71,7 @@ func Postgres(t testing.TB) string {
 		makeTables(t, server.URL)
 		emptyPostgres.Postgres = server
 	}
-	return testenv.CopyShared(t, emptyPostgres.Postgres).URL
+	return testenv.CopyShared(t, emptyPostgres.Postgres)
 }
 
 // BarePostgres returns the URL of a new PostgreSQL database without tables.
@@ -122,7 +133,15 @@ func Exec(t testing.TB, databaseURL, statement string) {
 		t.Fatal(err)
 	}
 	if u.Scheme != "sqlite" {
-		db, err := pgx.Connect(ctx, databaseURL)
+		query := u.Query()
+		query.Del("pool_mode") // the store's, not PostgreSQL's
+		u.RawQuery = query.Encode()
+		config, err := pgx.ParseConfig(u.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		db, err := pgx.ConnectConfig(ctx, config)
 		if err != nil {
 			t.Fatal(err)
 		}

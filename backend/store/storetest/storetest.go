@@ -34,12 +34,14 @@ func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *store.Store
 	return store.New(db)
 }
 
-// Engines runs a test on an empty database of each engine, which is at databaseURL too. The calling package needs
-// testenv.Main.
+// Engines runs a test on an empty database of each engine, which is at databaseURL too, and on PostgreSQL behind a
+// pooler. The calling package needs testenv.Main.
 func Engines(t *testing.T, test func(t *testing.T, db *store.Store, databaseURL string)) {
 	t.Helper()
 	t.Parallel()
-	for name, newURL := range map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres} {
+	for name, newURL := range map[string]func(testing.TB) string{
+		"sqlite": SQLite, "postgres": Postgres, "pgbouncer": PgBouncer,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			databaseURL := newURL(t)
