@@ -12,6 +12,9 @@ sim: ## 10,000 simulated sales with faults at every call, with both queues (SEED
 spread: ## the refill policy of a sale over 2 to 1,000 segments: stranded units, moves and waits, as the table of docs/scale.md
 	@$(GO) test -count=1 -v -run 'TestRefillTable' ./test/spread -table | grep '^|'
 
+spread-sim: ## 10,000 simulated sales whose units move between segments, with faults at every call (SEEDS=n FROM=n; SEED=n prints every step of one)
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTransfers' ./test/spread $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+
 mutants: ## break the scripts, the worker and the tables in known ways: a test must fail for each
 	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./test/sim -mutants
 
@@ -80,4 +83,4 @@ lighthouse: install ## score the buyer's pages with Lighthouse in Chromium: at l
 	dir=$$(mktemp -d) && npm install --silent --no-audit --no-fund --prefix $$dir $(LIGHTHOUSE) && \
 	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 15m -run 'TestLighthouse' . -lighthouse $$dir/node_modules/.bin/lighthouse; status=$$?; rm -rf $$dir; exit $$status
 
-.PHONY: help-proof sim spread mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts release-check reproducible accessible lighthouse
+.PHONY: help-proof sim spread spread-sim mutants chaos several failovers events-chaos rush compose edge-bound edge-corpus packages charts release-check reproducible accessible lighthouse

@@ -12,6 +12,9 @@ type mutant struct {
 // streamed is the same over the stream.
 var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
 
+// transfers is the simulation of units that move between the segments of a sale.
+var transfers = proof{"./test/spread", "TestTransfers", []string{"-seeds", "30000"}}
+
 func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
 func storeTest(run string) proof     { return proof{"./backend/store", "Test" + run + "/sqlite", nil} }
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
@@ -353,5 +356,61 @@ var mutants = []mutant{
 		"if reason != \"\" {\n\t\tg.block(reason)\n\t\treturn ErrUnverified",
 		"if reason != \"\" && false {\n\t\tg.block(reason)\n\t\treturn ErrUnverified",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsBlocked", nil},
+	},
+	{
+		"spread: units are set apart without a record",
+		"test/spread/model.go",
+		"s.Out = &spread.Transfer{From: wanted.From, To: wanted.To, Units: units, Version: s.Version}",
+		"return &spread.Transfer{From: wanted.From, To: wanted.To, Units: units, Version: s.Version}, nil",
+		transfers,
+	},
+	{
+		"spread: a transfer is committed twice",
+		"test/spread/model.go",
+		"if m.ledger[t.From].Version != t.Version {",
+		"if false {",
+		transfers,
+	},
+	{
+		"spread: the home is not checked",
+		"test/spread/model.go",
+		"if !s.Loaded || spread.Home(buyer, m.k) != segment {",
+		"if !s.Loaded {",
+		transfers,
+	},
+	{
+		"spread: a rebuild does not claim its allocation",
+		"test/spread/model.go",
+		"m.ledger[segment].Version++\n\treturn m.ledger[segment], nil",
+		"return m.ledger[segment], nil",
+		transfers,
+	},
+	{
+		"spread: sold out while units are in transfer",
+		"backend/spread/soldout.go",
+		"s[i].Version != a.Version",
+		"a.Version < 0",
+		transfers,
+	},
+	{
+		"spread: sold out after a unit was returned",
+		"backend/spread/soldout.go",
+		"if first[i].Returns != second[i].Returns {",
+		"if false {",
+		proof{"./backend/spread", "TestSoldOutNeedsTwoEqualReadings", nil},
+	},
+	{
+		"spread: unfinished moves are not completed",
+		"backend/spread/mover.go",
+		"\t\t\tfailures = append(failures, m.complete(ctx, saleID, *s.Out))",
+		"\t\t\tfailures = append(failures, error(nil))",
+		transfers,
+	},
+	{
+		"spread: newer allocations are not applied",
+		"backend/spread/mover.go",
+		"s.Loaded && s.Version < allocations[i].Version",
+		"s.Loaded && s.Version < 0",
+		transfers,
 	},
 }
