@@ -114,12 +114,18 @@ func (p *process) States(ctx context.Context, saleID string, k int) ([]spread.St
 }
 
 func (p *process) SetApart(ctx context.Context, saleID string, wanted spread.Move) (t *spread.Transfer, err error) {
-	err = p.call(fmt.Sprintf("set apart %+v", wanted), func() error { t, err = p.w.stores.SetApart(ctx, saleID, wanted); return err })
+	err = p.call(
+		fmt.Sprintf("set apart %+v", wanted),
+		func() error { t, err = p.w.stores.SetApart(ctx, saleID, wanted); return err },
+	)
 	return t, err
 }
 
 func (p *process) Apply(ctx context.Context, saleID string, segment int, to spread.Allocation) error {
-	return p.call(fmt.Sprintf("apply %+v to %d", to, segment), func() error { return p.w.stores.Apply(ctx, saleID, segment, to) })
+	return p.call(
+		fmt.Sprintf("apply %+v to %d", to, segment),
+		func() error { return p.w.stores.Apply(ctx, saleID, segment, to) },
+	)
 }
 
 func (p *process) Allocations(ctx context.Context, saleID string) (all []spread.Allocation, err error) {

@@ -27,11 +27,22 @@ type plan struct {
 func planOf(rnd *rand.Rand) plan {
 	pick := func(from, to int) int { return from + rnd.IntN(to-from+1) }
 	p := plan{
-		Segments: pick(2, 5), Stock: int64(pick(1, []int{2, 12}[rnd.IntN(2)])), Movers: pick(1, 3), Buyers: pick(2, 4), Steps: pick(100, 500),
-		Faults: []float64{0, 0.05, 0.2, 0.4}[rnd.IntN(4)], Deaths: []float64{0, 0.01, 0.05}[rnd.IntN(3)],
+		Segments: pick(
+			2,
+			5,
+		),
+		Stock:    int64(pick(1, []int{2, 12}[rnd.IntN(2)])),
+		Movers:   pick(1, 3),
+		Buyers:   pick(2, 4),
+		Steps:    pick(100, 500),
+		Faults:   []float64{0, 0.05, 0.2, 0.4}[rnd.IntN(4)],
+		Deaths:   []float64{0, 0.01, 0.05}[rnd.IntN(3)],
 		Losses:   []float64{0, 0.01, 0.03, 0.08}[rnd.IntN(4)],
-		Restocks: pick(0, 2), Cancel: []int{0, 3, 100}[rnd.IntN(3)], Idle: []int{50, 3}[rnd.IntN(2)],
-		Skew: rnd.IntN(3) == 0, Stale: rnd.IntN(4) == 0,
+		Restocks: pick(0, 2),
+		Cancel:   []int{0, 3, 100}[rnd.IntN(3)],
+		Idle:     []int{50, 3}[rnd.IntN(2)],
+		Skew:     rnd.IntN(3) == 0,
+		Stale:    rnd.IntN(4) == 0,
 	}
 	if rnd.IntN(5) == 0 { // units return all the time, while purchases find out that the sale is sold out
 		p.Segments, p.Stock, p.Buyers, p.Faults, p.Deaths, p.Losses = 2, int64(pick(1, 3)), 6, 0, 0, 0
