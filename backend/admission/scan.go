@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // readChunk is the number of messages or pairs per read: about a millisecond of Redis time.
@@ -31,7 +32,7 @@ func ScanPages(read func(from, to int64) *redis.StringSliceCmd, each func(text s
 }
 
 // ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and text.
-func ScanOrders(ctx context.Context, client redis.UniversalClient, key string, each func(id, text string)) error {
+func ScanOrders(ctx context.Context, client redisconn.Client, key string, each func(id, text string)) error {
 	for after := "-"; ; {
 		reply, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", readChunk).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -74,7 +75,7 @@ func scanPairs(ctx context.Context, scan scanner, key string, each func(pairs []
 // ScanBuyers calls each for every buyer in the hash key. It can yield a buyer twice, and can miss one that is added
 // during the scan. An error wraps sale.ErrUnavailable.
 func ScanBuyers(
-	ctx context.Context, client redis.UniversalClient, key string, each func(buyer string, slots keyspace.Slots),
+	ctx context.Context, client redisconn.Client, key string, each func(buyer string, slots keyspace.Slots),
 ) error {
 	err := scanPairs(ctx, client.HScan, key, func(pairs []string) error {
 		for pair := range slices.Chunk(pairs, 2) {
@@ -91,7 +92,7 @@ func ScanBuyers(
 // ScanDeadLetters calls each for every dead letter of an order in the hash key; backed reports whether the letter holds
 // a unit. It can yield a letter twice, and can miss one that is added or deleted during the scan.
 func ScanDeadLetters(
-	ctx context.Context, client redis.UniversalClient, key string, each func(m keyspace.Message, backed bool),
+	ctx context.Context, client redisconn.Client, key string, each func(m keyspace.Message, backed bool),
 ) error {
 	return scanPairs(ctx, client.HScan, key, func(pairs []string) error {
 		for pair := range slices.Chunk(pairs, 2) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -56,7 +57,7 @@ func (s *snapshot) keys(batches, sales []string) []string {
 
 // read adds every message to the count of its sale. It skips texts that are not messages; the worker makes them dead
 // letters.
-func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, counts map[string]*UnitCount) error {
+func (s *snapshot) read(ctx context.Context, client redisconn.Client, counts map[string]*UnitCount) error {
 	add := func(part func(*UnitCount) *[]keyspace.Message) func(text string) {
 		return func(text string) {
 			m, err := keyspace.DecodeMessage(text)
@@ -94,7 +95,7 @@ func (s *snapshot) read(ctx context.Context, client redis.UniversalClient, count
 }
 
 // readSale reads the returns of the sale with number i, and its dead letters that hold a unit.
-func (s *snapshot) readSale(ctx context.Context, client redis.UniversalClient, i int, c *UnitCount) error {
+func (s *snapshot) readSale(ctx context.Context, client redisconn.Client, i int, c *UnitCount) error {
 	if c.returns > 0 {
 		err := scanPairs(ctx, client.HScan, s.returns[i], func(pairs []string) error {
 			c.Returned = append(c.Returned, orderIDs(pairs)...)
@@ -120,7 +121,7 @@ func (s *snapshot) readSale(ctx context.Context, client redis.UniversalClient, i
 }
 
 // remove deletes the copies. If it fails, they expire.
-func (s *snapshot) remove(ctx context.Context, client redis.UniversalClient) {
+func (s *snapshot) remove(ctx context.Context, client redisconn.Client) {
 	keys := slices.Concat([]string{s.ready, s.delayed, s.orders}, s.batches, s.returns, s.lines)
 	_ = client.Unlink(context.WithoutCancel(ctx), keys...).Err()
 }

@@ -30,7 +30,7 @@ type View struct {
 
 // StockConfig configures a Stock.
 type StockConfig struct {
-	Client redis.UniversalClient
+	Client redisconn.Client
 	Space  keyspace.Space
 	// RequireVerified makes Load fail if no rebuild has verified the data in Redis.
 	RequireVerified bool
@@ -39,7 +39,7 @@ type StockConfig struct {
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
 // safe for concurrent use.
 type Stock struct {
-	client          redis.UniversalClient
+	client          redisconn.Client
 	space           keyspace.Space
 	requireVerified bool
 	sales           *OrderCache[string]

@@ -10,18 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 )
 
 // Admin shows the groups to admins and settles their dead letters. It is safe for concurrent use.
 type Admin struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 	store  *Store
 }
 
 // NewAdmin returns an Admin. It does not connect to Redis.
-func NewAdmin(client redis.UniversalClient, space keyspace.Space, db *Store) *Admin {
+func NewAdmin(client redisconn.Client, space keyspace.Space, db *Store) *Admin {
 	return &Admin{client: client, space: space, store: db}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/telemetry"
 	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
@@ -79,7 +80,7 @@ func (c Config) withDefaults() Config {
 // Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves
 // behind that is killed goes to the others after Idle.
 type Consumer struct {
-	client  redis.UniversalClient
+	client  redisconn.Client
 	space   keyspace.Space
 	store   consumerStore
 	group   string
@@ -93,7 +94,7 @@ type Consumer struct {
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
 func New(
-	client redis.UniversalClient, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config,
+	client redisconn.Client, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config,
 ) (*Consumer, error) {
 	if err := ValidateGroup(group); err != nil {
 		return nil, err

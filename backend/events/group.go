@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -29,7 +28,7 @@ func ValidateGroup(name string) error {
 }
 
 // join makes a registered group known to Redis, with the stream, should either be missing.
-func join(ctx context.Context, client redis.UniversalClient, space keyspace.Space, g Group) error {
+func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g Group) error {
 	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
 	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
 		return wrap("make group "+g.Name, err)
@@ -39,7 +38,7 @@ func join(ctx context.Context, client redis.UniversalClient, space keyspace.Spac
 
 // destroy removes a group from Redis and reports whether it existed.
 func destroy(
-	ctx context.Context, client redis.UniversalClient, space keyspace.Space, name string,
+	ctx context.Context, client redisconn.Client, space keyspace.Space, name string,
 ) (known bool, err error) {
 	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
 	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {

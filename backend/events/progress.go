@@ -5,15 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // Progress returns how far a group has come without gaps, for consumers that need the order of all events although
 // several instances handle them. It is safe for concurrent use.
 type Progress struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 	store  *Store
 	group  string
@@ -24,7 +23,7 @@ type Progress struct {
 }
 
 // NewProgress makes a Progress. It does not connect yet.
-func NewProgress(client redis.UniversalClient, space keyspace.Space, db *Store, group string) *Progress {
+func NewProgress(client redisconn.Client, space keyspace.Space, db *Store, group string) *Progress {
 	return &Progress{client: client, space: space, store: db, group: group}
 }
 

@@ -53,7 +53,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 // do no harm, because an event's id in the stream is its position in SQL, and a step does nothing unless the stream
 // ends at the expected position. For the same reason a relay may crash anywhere: no event is lost or added twice.
 type Relay struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 	store  relayStore
 	cfg    RelayConfig
@@ -65,7 +65,7 @@ type Relay struct {
 }
 
 // NewRelay makes a Relay. It does not connect yet.
-func NewRelay(client redis.UniversalClient, space keyspace.Space, db relayStore, cfg RelayConfig) *Relay {
+func NewRelay(client redisconn.Client, space keyspace.Space, db relayStore, cfg RelayConfig) *Relay {
 	return &Relay{client: client, space: space, store: db, cfg: cfg.withDefaults(), ends: -1}
 }
 

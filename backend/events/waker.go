@@ -4,22 +4,21 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
 // Waker wakes the relay, in this or another process. A wake-up may be lost; the relay then continues after its Poll.
 type Waker struct {
-	client  redis.UniversalClient
+	client  redisconn.Client
 	space   keyspace.Space
 	pending loop.Wake
 }
 
 // NewWaker makes a Waker. It does not connect yet.
-func NewWaker(client redis.UniversalClient, space keyspace.Space) *Waker {
+func NewWaker(client redisconn.Client, space keyspace.Space) *Waker {
 	return &Waker{client: client, space: space, pending: loop.NewWake()}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 )
 
@@ -26,13 +27,13 @@ import (
 // been executed then, and repeating it is safe. CallTimeout bounds calls only if the client has
 // ContextTimeoutEnabled; otherwise the client's own timeouts and retries apply.
 type List struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	shard  keyspace.Shard
 	cfg    Config
 }
 
 // NewList returns the queue of a shard. It does not connect to Redis.
-func NewList(client redis.UniversalClient, shard keyspace.Shard, cfg Config) *List {
+func NewList(client redisconn.Client, shard keyspace.Shard, cfg Config) *List {
 	return &List{client: client, shard: shard, cfg: cfg.withDefaults()}
 }
 

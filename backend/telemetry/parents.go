@@ -4,19 +4,18 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // Parents looks up the traceparents under which orders were accepted. It is safe for concurrent use.
 type Parents struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 }
 
 // NewParents returns Parents over the Redis with the stock. The client may be guarded.
-func NewParents(client redis.UniversalClient, space keyspace.Space) *Parents {
+func NewParents(client redisconn.Client, space keyspace.Space) *Parents {
 	return &Parents{client, space}
 }
 

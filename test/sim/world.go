@@ -17,12 +17,13 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
 // queue opens the queue of a shard.
-func (w *world) queue(client redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
+func (w *world) queue(client redisconn.Client, shard keyspace.Shard, cfg queue.Config) *queue.List {
 	cfg.Stream = w.stream
 	return queue.NewList(client, shard, cfg)
 }

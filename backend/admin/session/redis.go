@@ -4,21 +4,20 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // RedisStore keeps the ids of ended sessions in Redis until the sessions would have expired. It may use a Redis
 // server whose data is not verified: a false entry can end a session but not begin one. It is safe for concurrent
 // use.
 type RedisStore struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 }
 
 // NewRedisStore returns a RedisStore. It does not connect yet.
-func NewRedisStore(client redis.UniversalClient, space keyspace.Space) *RedisStore {
+func NewRedisStore(client redisconn.Client, space keyspace.Space) *RedisStore {
 	return &RedisStore{client, space}
 }
 

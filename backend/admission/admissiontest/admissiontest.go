@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // NewAdmitter returns an Admitter over client. Each change edits its Config.
 func NewAdmitter(
-	tb testing.TB, client redis.UniversalClient, space keyspace.Space, change ...func(*admission.Config),
+	tb testing.TB, client redisconn.Client, space keyspace.Space, change ...func(*admission.Config),
 ) *admission.Admitter {
 	tb.Helper()
 	cfg := admission.Config{Client: client, Space: space, IDs: admission.NewSequencer(client, space, time.Now)}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/loop"
 )
@@ -47,7 +47,7 @@ type LiveConfig struct {
 // pages are open. Live does not hold the state of orders: a page reads SQL after it was opened, and again after it
 // was disconnected.
 type Live struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 	cfg    LiveConfig
 	open   prometheus.Gauge
@@ -73,7 +73,7 @@ type Page struct {
 }
 
 // NewLive returns a Live. Run reads the stream.
-func NewLive(client redis.UniversalClient, space keyspace.Space, cfg LiveConfig) *Live {
+func NewLive(client redisconn.Client, space keyspace.Space, cfg LiveConfig) *Live {
 	cfg.Pages = cmp.Or(cfg.Pages, MaxPages)
 	cfg.BuyerPages = cmp.Or(cfg.BuyerPages, MaxBuyerPages)
 	cfg.Linger = cmp.Or(cfg.Linger, time.Minute)

@@ -13,6 +13,7 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
@@ -38,13 +39,13 @@ type Guard interface {
 // use.
 type Restorer struct {
 	guard  Guard
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 	rows   journal.Rows
 }
 
 // NewRestorer returns a Restorer. The client does not have to be guarded, because the script checks the fence.
-func NewRestorer(guard Guard, client redis.UniversalClient, space keyspace.Space, rows journal.Rows) *Restorer {
+func NewRestorer(guard Guard, client redisconn.Client, space keyspace.Space, rows journal.Rows) *Restorer {
 	return &Restorer{guard, client, space, rows}
 }
 

@@ -5,22 +5,20 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	redisscript "sluice/lua/redis"
 )
 
 // Lock is an expiring lock of one process, to avoid duplicate work. It is not a fence: an owner that is suspended past
 // the expiry does not notice that another process holds the lock, and a fence must reject its writes.
 type Lock struct {
-	client   redis.UniversalClient
+	client   Client
 	key      string
 	token    string
 	duration time.Duration
 }
 
 // Acquire acquires the lock named key for the given duration. It returns nil if another process holds the lock.
-func Acquire(ctx context.Context, client redis.UniversalClient, key string, duration time.Duration) (*Lock, error) {
+func Acquire(ctx context.Context, client Client, key string, duration time.Duration) (*Lock, error) {
 	l := &Lock{client: client, key: key, token: rand.Text(), duration: duration}
 	// The script can be repeated. With SET NX, a lost reply would leave a lock without an owner until it expires.
 	n, err := l.renew(ctx, duration)
