@@ -2,21 +2,29 @@ package tracing
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // defaultRatio is the default share of purchases without a traceparent that are traced.
 const defaultRatio = 0.01
 
-// settings holds the values of OpenTelemetry's standard variables. The exporter reads the variables for headers,
-// timeouts, compression and certificates, and the SDK reads OTEL_BSP_* and OTEL_SPAN_*, but for the size of the queue.
+// settings holds the values of OpenTelemetry's standard variables. The SDK reads OTEL_BSP_* and OTEL_SPAN_*, but for the
+// size of the queue.
 type settings struct {
 	on       bool
 	endpoint string
+	headers  map[string]string
+	gzip     bool
+	timeout  time.Duration // of one upload
+	tls      *tls.Config   // nil: the defaults
 	sampling Sampling
 	queue    int // spans that may wait
 }
@@ -50,6 +58,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	if s.endpoint, err = tracesURL(base, whole); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, s.readUpload(get))
 	if s.sampling, err = samplingOf(get("OTEL_TRACES_SAMPLER"), get("OTEL_TRACES_SAMPLER_ARG")); err != nil {
 		errs = append(errs, err)
 	}
@@ -57,6 +66,85 @@ func readSettings(getenv func(string) string) (settings, error) {
 		bad("OTEL_BSP_MAX_QUEUE_SIZE=%s: want a number of spans, at least 1", get("OTEL_BSP_MAX_QUEUE_SIZE"))
 	}
 	return s, errors.Join(errs...)
+}
+
+// readUpload reads how spans are sent. Each variable may also be set for traces alone.
+func (s *settings) readUpload(get func(string) string) error {
+	var errs []error
+	read := func(name string, parse func(value string) error) {
+		for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
+			if value := get(name); value != "" {
+				if err := parse(value); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				}
+				return
+			}
+		}
+	}
+	s.timeout = 10 * time.Second
+	read("TIMEOUT", func(value string) error {
+		ms, err := strconv.Atoi(value)
+		if err != nil || ms < 1 || ms > int(time.Hour/time.Millisecond) {
+			return fmt.Errorf("%s: want milliseconds, from 1 to an hour", value)
+		}
+		s.timeout = time.Duration(ms) * time.Millisecond
+		return nil
+	})
+	read("COMPRESSION", func(value string) error {
+		if s.gzip = value == "gzip"; !s.gzip && value != "none" {
+			return fmt.Errorf("%s: want gzip or none", value)
+		}
+		return nil
+	})
+	read("HEADERS", func(value string) (err error) {
+		s.headers, err = parseHeaders(value)
+		return err
+	})
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	read("CERTIFICATE", func(path string) error {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("%s has no certificate in PEM", path)
+		}
+		return nil
+	})
+	var key string
+	read("CLIENT_KEY", func(path string) error { key = path; return nil })
+	read("CLIENT_CERTIFICATE", func(path string) error {
+		pair, err := tls.LoadX509KeyPair(path, key)
+		config.Certificates = []tls.Certificate{pair}
+		return err
+	})
+	if config.RootCAs != nil || config.Certificates != nil {
+		s.tls = config
+	}
+	return errors.Join(errs...)
+}
+
+// parseHeaders parses name=value,name=value, whose values are percent-encoded. Its errors contain no value, which may be
+// a secret.
+func parseHeaders(list string) (map[string]string, error) {
+	headers := map[string]string{}
+	for pair := range strings.SplitSeq(list, ",") {
+		name, value, found := strings.Cut(pair, "=")
+		name = strings.TrimSpace(name)
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if !found || name == "" || strings.ContainsFunc(name, notInHeaderName) || err != nil ||
+			strings.ContainsAny(value, "\r\n\x00") {
+			return nil, errors.New("want name=value,name=value with percent-encoded values")
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}
+
+// notInHeaderName reports whether a character cannot be in the name of a header (RFC 9110, token).
+func notInHeaderName(r rune) bool {
+	return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
 
 // tracesURL returns the URL for traces: whole if set, else base with the path of OTLP.

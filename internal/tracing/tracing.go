@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -52,7 +52,7 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	otel.SetErrorHandler(&logThrottle{log: c.Log})
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.endpoint))
+	exporter, err := otlptrace.New(ctx, newUploader(s))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -99,7 +99,7 @@ func (p *Provider) Close() {
 	}
 }
 
-// maxError bounds the logged bytes of an export error, which has the body of the collector's answer: up to 4 MiB.
+// maxError bounds the logged bytes of an export error, which has the body of the collector's answer: up to maxAnswer.
 const maxError = 500
 
 // logThrottle logs at most one export error per minute.

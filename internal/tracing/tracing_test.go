@@ -48,14 +48,7 @@ func TestEnvironment(t *testing.T) {
 		{"two errors", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s, err := readSettings(func(name string) string {
-				for pair := range strings.FieldsSeq(row.env) {
-					if n, value, _ := strings.Cut(pair, "="); n == name {
-						return value
-					}
-				}
-				return ""
-			})
+			s, err := readSettings(variables(row.env))
 			if row.err != "" {
 				if err == nil || !strings.Contains(err.Error(), row.err) {
 					t.Errorf("error %v, want one with %q", err, row.err)

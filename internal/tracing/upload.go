@@ -1,0 +1,182 @@
+package tracing
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// uploader sends spans to a collector: OTLP over HTTP with protobuf. It implements otlptrace.Client. The SDK has an
+// exporter for this protocol, which links gRPC and its gateway (ADR 49). It is safe for concurrent use.
+type uploader struct {
+	url     string
+	headers map[string]string
+	gzip    bool
+	client  *http.Client
+	stop    chan struct{} // closed by Stop
+}
+
+func newUploader(s settings) *uploader {
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented by net/http
+	transport.TLSClientConfig = s.tls
+	return &uploader{
+		url: s.endpoint, headers: s.headers, gzip: s.gzip, stop: make(chan struct{}),
+		client: &http.Client{Transport: transport, Timeout: s.timeout},
+	}
+}
+
+// Start implements otlptrace.Client. It does nothing.
+func (u *uploader) Start(context.Context) error { return nil }
+
+// Stop implements otlptrace.Client. It ends uploads that wait to be repeated.
+func (u *uploader) Stop(context.Context) error {
+	close(u.stop)
+	u.client.CloseIdleConnections()
+	return nil
+}
+
+// Bounds of repeated uploads. The wait doubles from one failure to the next, unless the collector sends Retry-After.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second // the longest wait
+	maxAnswer  = 64 << 10         // bytes of an answer that are read
+)
+
+// UploadTraces implements otlptrace.Client. It repeats an upload that the collector rejects for now, until ctx ends.
+func (u *uploader) UploadTraces(ctx context.Context, resources []*spans.ResourceSpans) error {
+	// The message of an export has this one field, with the same number, and so the same encoding.
+	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: resources})
+	if err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	if u.gzip {
+		if body, err = compress(body); err != nil {
+			return fmt.Errorf("tracing: %w", err)
+		}
+	}
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		retry, err := u.post(ctx, body)
+		if retry < 0 {
+			return err
+		}
+		timer := time.NewTimer(max(wait, retry))
+		select {
+		case <-timer.C:
+		case <-u.stop:
+			timer.Stop()
+			return err
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+func compress(body []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
+
+// final means that an upload is not repeated.
+const final = -1
+
+// post sends a body once. If err is not nil and retry is not final, the caller may repeat it after retry.
+func (u *uploader) post(ctx context.Context, body []byte) (retry time.Duration, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, bytes.NewReader(body))
+	if err != nil {
+		return final, fmt.Errorf("tracing: %w", err)
+	}
+	request.Header.Set("User-Agent", "sluice")
+	for name, value := range u.headers {
+		request.Header.Set(name, value)
+	}
+	request.Header.Set("Content-Type", "application/x-protobuf")
+	if u.gzip {
+		request.Header.Set("Content-Encoding", "gzip")
+	}
+	response, err := u.client.Do(request)
+	if err != nil {
+		return final, fmt.Errorf("tracing: %w", err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch code := response.StatusCode; {
+	case code >= 200 && code <= 299:
+		if err != nil || response.Header.Get("Content-Type") != "application/x-protobuf" {
+			return final, nil //nolint:nilerr // the collector has the spans
+		}
+		return final, partialSuccess(answer)
+	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable,
+		code == http.StatusGatewayTimeout:
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		retry = min(time.Duration(max(seconds, 0))*time.Second, time.Minute)
+	default:
+		retry = final
+	}
+	return retry, fmt.Errorf("tracing: the collector answers %s: %s", response.Status, strings.TrimSpace(string(answer)))
+}
+
+// partialSuccess returns an error if the answer of a collector, an ExportTraceServiceResponse, reports rejected spans:
+// field 1 has their number in field 1 and the reason in field 2.
+func partialSuccess(answer []byte) error {
+	var rejected uint64
+	var reason string
+	each(answer, func(number protowire.Number, _ uint64, part []byte) {
+		if number != 1 {
+			return
+		}
+		each(part, func(number protowire.Number, n uint64, text []byte) {
+			switch number {
+			case 1:
+				rejected = n
+			case 2:
+				reason = string(text)
+			}
+		})
+	})
+	if rejected == 0 && reason == "" {
+		return nil
+	}
+	return fmt.Errorf("tracing: the collector rejected %d spans: %s", rejected, reason)
+}
+
+// each calls do for each field of a message, with its value as a number or as bytes. It stops at an invalid field.
+func each(message []byte, do func(number protowire.Number, n uint64, text []byte)) {
+	for len(message) > 0 {
+		number, kind, length := protowire.ConsumeTag(message)
+		if length < 0 {
+			return
+		}
+		message = message[length:]
+		var n uint64
+		var text []byte
+		switch kind {
+		case protowire.VarintType:
+			n, length = protowire.ConsumeVarint(message)
+		case protowire.BytesType:
+			text, length = protowire.ConsumeBytes(message)
+		default:
+			length = protowire.ConsumeFieldValue(number, kind, message)
+		}
+		if length < 0 {
+			return
+		}
+		do(number, n, text)
+		message = message[length:]
+	}
+}

@@ -1,0 +1,182 @@
+package tracing
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// variables is an environment: name=value, separated by blanks.
+func variables(list string) func(string) string {
+	return func(name string) string {
+		for pair := range strings.FieldsSeq(list) {
+			if n, value, _ := strings.Cut(pair, "="); n == name {
+				return value
+			}
+		}
+		return ""
+	}
+}
+
+var someSpans = []*spans.ResourceSpans{{SchemaUrl: "x"}, {SchemaUrl: "y"}}
+
+// A collector that requires TLS, a header and compression gets the message of the protocol.
+func TestUpload(t *testing.T) {
+	var got collector.ExportTraceServiceRequest
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/otlp/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" ||
+			r.Header.Get("Content-Encoding") != "gzip" || r.Header.Get("Authorization") != "Bearer a,b" {
+			t.Errorf("%s %v", r.URL, r.Header)
+		}
+		unpacked, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, err := io.ReadAll(unpacked)
+		if err := errors.Join(err, proto.Unmarshal(body, &got)); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSettings(variables("OTEL_EXPORTER_OTLP_ENDPOINT=" + server.URL + "/otlp" +
+		" OTEL_EXPORTER_OTLP_TRACES_HEADERS=X-Other=,authorization=Bearer%20a%2Cb OTEL_EXPORTER_OTLP_HEADERS=a=b" +
+		" OTEL_EXPORTER_OTLP_COMPRESSION=gzip OTEL_EXPORTER_OTLP_CERTIFICATE=" + file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := newUploader(s)
+	if err := u.UploadTraces(t.Context(), someSpans); err != nil {
+		t.Error(err)
+	}
+	if len(got.GetResourceSpans()) != 2 || got.GetResourceSpans()[1].GetSchemaUrl() != "y" {
+		t.Errorf("got %v", &got)
+	}
+	s.tls = nil
+	if err := newUploader(s).UploadTraces(t.Context(), someSpans); err == nil {
+		t.Error("a certificate of an unknown authority is accepted")
+	}
+}
+
+func TestInvalidUploadVariables(t *testing.T) {
+	for _, list := range []string{
+		"TIMEOUT=0", "TIMEOUT=10s", "TIMEOUT=99999999999", "TRACES_TIMEOUT=x", "COMPRESSION=zstd", "HEADERS=a", "HEADERS==b",
+		"HEADERS=a=%zz", "HEADERS=a:b=c", "HEADERS=a=%0Asecret", "CERTIFICATE=/none", "CERTIFICATE=settings.go",
+		"CLIENT_CERTIFICATE=/none",
+	} {
+		name, value, _ := strings.Cut("OTEL_EXPORTER_OTLP_"+list, "=")
+		_, err := readSettings(variables("OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 " + name + "=" + value))
+		if err == nil || !strings.HasPrefix(err.Error(), name+": ") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+}
+
+// answers is a collector in the process: it returns its answers one after another.
+type answers struct {
+	list  []*http.Response
+	times []time.Time
+}
+
+func answer(status int, body string, headers ...string) *http.Response {
+	r := &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{},
+		Body: io.NopCloser(strings.NewReader(body))}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if want, _ := proto.Marshal(&spans.TracesData{ResourceSpans: someSpans}); !bytes.Equal(body, want) {
+		return nil, errors.New("another body")
+	}
+	next := a.list[min(len(a.times), len(a.list)-1)]
+	a.times = append(a.times, time.Now())
+	return next, err
+}
+
+func TestUploadIsRepeatedWhileTheCollectorIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{list: []*http.Response{
+			answer(503, ""), answer(429, "", "Retry-After", "7"), answer(502, "", "Retry-After", "-5"), answer(200, ""),
+		}}
+		u := &uploader{url: "http://c", client: &http.Client{Transport: a}, stop: make(chan struct{})}
+		begin := time.Now()
+		if err := u.UploadTraces(t.Context(), someSpans); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); len(a.times) != 4 || took != (1+7+4)*time.Second {
+			t.Errorf("%d uploads in %s", len(a.times), took)
+		}
+
+		a = &answers{list: []*http.Response{answer(503, "busy")}}
+		u.client.Transport = a
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		begin = time.Now()
+		err := u.UploadTraces(ctx, someSpans)
+		if err == nil || !strings.Contains(err.Error(), "Unavailable") || time.Since(begin) != 30*time.Second {
+			t.Errorf("after %s: %v", time.Since(begin), err)
+		}
+		time.AfterFunc(time.Second/2, func() { _ = u.Stop(t.Context()) })
+		begin = time.Now()
+		if err := u.UploadTraces(t.Context(), someSpans); err == nil || time.Since(begin) != time.Second/2 {
+			t.Errorf("after a stop and %s: %v", time.Since(begin), err)
+		}
+	})
+}
+
+func TestRejectedSpansAreAnError(t *testing.T) {
+	partial, err := proto.Marshal(&collector.ExportTraceServiceResponse{
+		PartialSuccess: &collector.ExportTracePartialSuccess{RejectedSpans: 3, ErrorMessage: "too old"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const kind = "application/x-protobuf"
+	for _, row := range []struct {
+		answer *http.Response
+		want   string
+	}{
+		{answer(200, string(partial), "Content-Type", kind), "rejected 3 spans: too old"},
+		{answer(200, "", "Content-Type", kind), ""},
+		{answer(200, "\x0a\xff\xff", "Content-Type", kind), ""},
+		{answer(200, string(partial)), ""},
+		{answer(202, "<html>"), ""},
+		{answer(400, "bad"), "Bad Request: bad"},
+		{answer(500, strings.Repeat("x", 1<<20)), "Internal Server Error: xxx"},
+	} {
+		a := &answers{list: []*http.Response{row.answer}}
+		u := &uploader{url: "http://c", client: &http.Client{Transport: a}, stop: make(chan struct{})}
+		err := u.UploadTraces(t.Context(), someSpans)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%s: %v, want %q", row.answer.Status, err, row.want)
+		}
+		if len(a.times) != 1 || err != nil && len(err.Error()) > 2*maxAnswer {
+			t.Errorf("%d uploads, an error of %d bytes", len(a.times), len(err.Error()))
+		}
+	}
+}
