@@ -114,7 +114,7 @@ func (s *Stock) loadWithCount(
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
 	args := []any{def.Version, string(def.Switch), len(buyers), requireVerified}
-	args = append(args, SaleArgs(def, def.Stock-held, accepted, returned)...)
+	args = append(args, SaleArgs(def, def.Stock-held, accepted, Segment{}, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":

@@ -32,6 +32,7 @@ import (
 const (
 	MaxStock    = 1_000_000_000
 	MaxPerBuyer = 100
+	MaxSpread   = 1000
 	MaxIDLen    = 64
 	MaxTitleLen = 200
 	MaxBuyerLen = 255
@@ -84,7 +85,10 @@ type Sale struct {
 	ClosesAt time.Time // millisecond precision; zero: the sale does not end
 	// Hold is how long an order that is a row may stay unpaid before it is cancelled; 0: no limit. It is a whole number of
 	// milliseconds, never changes, and is not stored in Redis.
-	Hold    time.Duration
+	Hold time.Duration
+	// Spread is the number of segments of the sale, each in a shard of its own; it never changes. 0 and 1: the sale lives
+	// in one shard. Stores return 0 for 1.
+	Spread  int
 	Switch  Switch
 	Version int64 // number of the last change of the sale, from 1; Redis applies newer versions only
 	Details
@@ -147,6 +151,11 @@ func (s Sale) Validate() error {
 		bad.Add("hold", "must be 0, or between 1s and 720h (30 days)")
 	case s.Hold%time.Millisecond != 0:
 		bad.Add("hold", "must be whole milliseconds")
+	}
+	if s.Spread < 0 || s.Spread > MaxSpread {
+		bad.Add("spread", fmt.Sprintf("must be between 1 and %d", MaxSpread))
+	} else if s.Stock >= 1 && int64(s.Spread) > s.Stock {
+		bad.Add("spread", "must not exceed stock")
 	}
 	s.Details.addInvalid(&bad)
 	return bad.Err()

@@ -6,17 +6,23 @@ import (
 	"fmt"
 )
 
+// Sale names a sale with several segments.
+type Sale struct {
+	ID     string
+	Spread int // number of segments
+}
+
 // Segments are the segments of sales in Redis. Every call concerns one shard, except States. All calls may be repeated.
 type Segments interface {
-	// States reads all k segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded.
-	States(ctx context.Context, saleID string, k int) ([]State, error)
+	// States reads all segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded.
+	States(ctx context.Context, of Sale) ([]State, error)
 	// SetApart takes up to units of those left in a segment off sale and records them as its outgoing transfer. If the
 	// segment has an outgoing transfer, SetApart returns that one. It returns nil if no unit is left.
-	SetApart(ctx context.Context, saleID string, wanted Move) (*Transfer, error)
+	SetApart(ctx context.Context, of Sale, wanted Move) (*Transfer, error)
 	// Apply applies an allocation to a segment, unless the segment has the same or a newer one. It puts the units of an
 	// outgoing transfer back on sale and ends the transfer: the new allocation is lower by as many if the transfer is
 	// committed.
-	Apply(ctx context.Context, saleID string, segment int, to Allocation) error
+	Apply(ctx context.Context, of Sale, segment int, to Allocation) error
 }
 
 // Ledger holds the allocations in SQL.
@@ -42,23 +48,23 @@ func NewMover(segments Segments, ledger Ledger) *Mover { return &Mover{segments,
 // Move sets units apart in one segment, commits the transfer in SQL, and applies it to both segments. If From has an
 // outgoing transfer, Move completes that one instead. After an error the move may be complete, or the next Settle
 // completes or reverts it.
-func (m *Mover) Move(ctx context.Context, saleID string, wanted Move) error {
-	t, err := m.segments.SetApart(ctx, saleID, wanted)
+func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) error {
+	t, err := m.segments.SetApart(ctx, of, wanted)
 	if err != nil {
 		return fmt.Errorf("spread: set apart: %w", err)
 	}
 	if t == nil {
 		return nil
 	}
-	return m.complete(ctx, saleID, *t)
+	return m.complete(ctx, of, *t)
 }
 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
-func (m *Mover) complete(ctx context.Context, saleID string, t Transfer) error {
-	if err := m.ledger.Commit(ctx, saleID, t); err != nil {
+func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
+	if err := m.ledger.Commit(ctx, of.ID, t); err != nil {
 		return fmt.Errorf("spread: commit: %w", err)
 	}
-	allocations, err := m.ledger.Allocations(ctx, saleID)
+	allocations, err := m.ledger.Allocations(ctx, of.ID)
 	if err != nil {
 		return fmt.Errorf("spread: allocations: %w", err)
 	}
@@ -67,7 +73,7 @@ func (m *Mover) complete(ctx context.Context, saleID string, t Transfer) error {
 	}
 	var failures []error
 	for _, i := range []int{t.To, t.From} {
-		if err := m.segments.Apply(ctx, saleID, i, allocations[i]); err != nil {
+		if err := m.segments.Apply(ctx, of, i, allocations[i]); err != nil {
 			failures = append(failures, fmt.Errorf("spread: apply to segment %d: %w", i, err))
 		}
 	}
@@ -76,24 +82,24 @@ func (m *Mover) complete(ctx context.Context, saleID string, t Transfer) error {
 
 // Settle completes the transfers that other processes left unfinished, and applies the allocations in SQL to all
 // segments that have an older one. It returns the states that it read first. Errors of single segments are joined.
-func (m *Mover) Settle(ctx context.Context, saleID string, k int) ([]State, error) {
-	states, err := m.segments.States(ctx, saleID, k)
+func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
+	states, err := m.segments.States(ctx, of)
 	if err != nil {
 		return nil, fmt.Errorf("spread: states: %w", err)
 	}
 	var failures []error
 	for _, s := range states {
 		if s.Out != nil {
-			failures = append(failures, m.complete(ctx, saleID, *s.Out))
+			failures = append(failures, m.complete(ctx, of, *s.Out))
 		}
 	}
-	allocations, err := m.ledger.Allocations(ctx, saleID)
+	allocations, err := m.ledger.Allocations(ctx, of.ID)
 	if err != nil {
 		return nil, errors.Join(append(failures, fmt.Errorf("spread: allocations: %w", err))...)
 	}
 	for i, s := range states {
 		if i < len(allocations) && s.Loaded && s.Version < allocations[i].Version {
-			failures = append(failures, m.segments.Apply(ctx, saleID, i, allocations[i]))
+			failures = append(failures, m.segments.Apply(ctx, of, i, allocations[i]))
 		}
 	}
 	return states, errors.Join(failures...)
@@ -102,20 +108,20 @@ func (m *Mover) Settle(ctx context.Context, saleID string, k int) ([]State, erro
 // SoldOut reports whether the sale had no unit left and none in transfer at an instant during the call. If the two
 // stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can be
 // read, because one of them may hold units.
-func (m *Mover) SoldOut(ctx context.Context, saleID string, k int) (bool, error) {
-	allocations, err := m.ledger.Allocations(ctx, saleID)
+func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
+	allocations, err := m.ledger.Allocations(ctx, of.ID)
 	if err != nil {
 		return false, fmt.Errorf("spread: allocations: %w", err)
 	}
 	var readings [2][]State
 	for i := range readings {
-		if readings[i], err = m.segments.States(ctx, saleID, k); err != nil {
+		if readings[i], err = m.segments.States(ctx, of); err != nil {
 			return false, fmt.Errorf("spread: states: %w", err)
 		}
 		if units, complete := Left(readings[i]); units > 0 {
 			return false, nil
 		} else if !complete {
-			return false, fmt.Errorf("spread: sale %s: %w", saleID, ErrUnreadable)
+			return false, fmt.Errorf("spread: sale %s: %w", of.ID, ErrUnreadable)
 		}
 	}
 	return SoldOut(allocations, readings[0], readings[1]), nil

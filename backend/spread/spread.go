@@ -7,16 +7,17 @@
 // derived from its stock. The package accesses neither store: Mover works on two interfaces.
 package spread
 
-import "fmt"
+import (
+	"fmt"
 
-// MaxSegments is the largest spread of a sale.
-const MaxSegments = 1000
+	"sluice/backend/sale"
+)
 
 // ValidateSpread returns an error unless a sale may have k segments in a deployment with this number of shards.
 func ValidateSpread(k, shards int) error {
 	switch {
-	case k < 1 || k > MaxSegments:
-		return fmt.Errorf("spread %d must be from 1 to %d", k, MaxSegments)
+	case k < 1 || k > sale.MaxSpread:
+		return fmt.Errorf("spread %d must be from 1 to %d", k, sale.MaxSpread)
 	case k > max(shards, 1):
 		return fmt.Errorf("spread %d exceeds the number of shards, %d; set --shards %d in every process, or a smaller spread",
 			k, max(shards, 1), k)

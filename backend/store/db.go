@@ -82,11 +82,12 @@ type Store struct {
 	*AdminLog
 	*RehearsalReports
 	*Generations
+	*Segments
 }
 
 // New returns the queries on db.
 func New(db *DB) *Store {
-	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &RehearsalReports{db}, &Generations{db}}
+	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &RehearsalReports{db}, &Generations{db}, &Segments{db}}
 }
 
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:

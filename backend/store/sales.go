@@ -19,13 +19,16 @@ type SaleSummary struct {
 }
 
 const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, " +
-	"switch, version, hold_ms, sold"
+	"switch, version, hold_ms, spread, sold"
 
 func scanSale(row Scanner) (s SaleSummary, err error) {
 	var opens, closes Timestamp
 	var hold int64
 	err = row.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes,
-		&s.Switch, &s.Version, &hold, &s.Sold)
+		&s.Switch, &s.Version, &hold, &s.Spread, &s.Sold)
+	if s.Spread == 1 {
+		s.Spread = 0
+	}
 	s.OpensAt, s.ClosesAt = opens.Time, closes.Time
 	s.Hold = time.Duration(hold) * time.Millisecond
 	return s, err
@@ -37,28 +40,34 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 	return GetRow(ctx, c, scanSale, selectSale+lock, id)
 }
 
-// CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, and with
-// times truncated to milliseconds. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
+// CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, with times
+// truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
 func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	if n.Switch == "" {
 		n.Switch = sale.On
 	}
 	n.Version = 1
+	if n.Spread == 1 {
+		n.Spread = 0
+	}
 	n.OpensAt, n.ClosesAt = n.OpensAt.UTC().Truncate(time.Millisecond), n.ClosesAt.UTC().Truncate(time.Millisecond)
 	if err := n.Validate(); err != nil {
 		return sale.Sale{}, fmt.Errorf("store: create sale: %w", err)
 	}
 	err := s.db.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
 		created, err := c.Exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at,
-				closes_at, switch, hold_ms, picture, description, version, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
+				closes_at, switch, hold_ms, picture, description, spread, version, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
 			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt,
-			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds(), n.Picture, n.Description)
+			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds(), n.Picture, n.Description, max(n.Spread, 1))
 		if err != nil {
 			return err
 		}
 		if created == 0 {
 			return sale.ErrExists
+		}
+		if err := createSegments(ctx, c, n); err != nil {
+			return err
 		}
 		return AppendLog(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
 	})
@@ -200,6 +209,9 @@ func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey st
 		now.Version++
 		const insert = "INSERT INTO restocks (sale_id, request_key, units) VALUES ($1, $2, $3)"
 		if _, err := c.Exec(ctx, insert, id, key, add); err != nil {
+			return err
+		}
+		if err := restockSegments(ctx, c, now, add); err != nil {
 			return err
 		}
 		detail := fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version)

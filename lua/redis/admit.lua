@@ -4,7 +4,7 @@
 -- All reads and decisions come before all writes, and a refusal writes nothing. The script is replay-safe: run again
 -- with the same order ids, it returns "accepted" again and takes no second unit.
 --
--- KEYS 1 sale    hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted
+-- KEYS 1 sale    hash    switch, opens_at, closes_at (ms), per_buyer, version, accepted, segment
 --      2 stock   string  units left
 --      3 buyers  hash    buyer -> order ids by slot (include/slots)
 --      4 ready   list    queue, newest left
@@ -12,7 +12,7 @@
 --      then per purchase: dedup  string  "<fingerprint> <order id>" of its request key
 --      then, if orders are queued in the stream: orders  stream
 --      then per traced purchase: trace  string  its traceparent
--- ARGV 1 sale id
+-- ARGV 1 sale id; for a sale with several segments "<sale id> <index>/<spread>", the home of the buyers
 --      then four per purchase: order id (decimal text; a Lua number is exact up to 2^53 only), buyer, fingerprint of
 --        the request (no spaces), lifetime of dedup (ms)
 --      then, optional: largest number of messages waiting for a worker; at that number no purchase gets a unit
@@ -23,15 +23,16 @@
 --      accepted so far:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
 --      "sold_out <version> <serial>" "paused <version> <serial>" "closed <version> <serial>" "queue_full"
---      "unknown_sale"
+--      "unknown_sale". Or an error that begins with SEGMENT, if this shard does not hold that segment.
 
 -- include clock
 -- include slots
 -- include notify
+-- include segment
 
 local call, match, format, concat = redis.call, string.match, string.format, table.concat
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local sale_id = ARGV[1]
+local sale_id, home = match(ARGV[1], '^(%S+) ?(%S*)$')
 local size = math.floor((#ARGV - 1) / 4)
 local traces, traced = ARGV[4 * size + 4], {}
 for i, parent in string.gmatch(traces or '', ' (%d+) (%S+)') do
@@ -39,12 +40,16 @@ for i, parent in string.gmatch(traces or '', ' (%d+) (%S+)') do
 end
 local orders = #KEYS - #traced > 5 + size and KEYS[6 + size] or nil
 
-local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted')
+local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted', 'segment')
 local switch, per_buyer, version, serial = def[1], tonumber(def[4]), def[5], tonumber(def[6]) or 0
 local left = tonumber(call('GET', stock) or '')
 if not switch or not left then
   return string.rep('unknown_sale\n', size - 1) .. 'unknown_sale'
 end
+if (def[7] or '') ~= home then -- a buyer would get slots in two segments
+  return redis.error_reply('SEGMENT this shard holds segment ' .. (def[7] or '0/1') .. ' of the sale')
+end
+local base = first_serial(def[7])
 local names = {}
 for i = 1, size do
   names[i] = ARGV[4 * i - 1]
@@ -118,7 +123,7 @@ for i = 1, size do
       local value = fingerprint .. ' ' .. id
       held[buyer], seen[key] = text, value
       n = n + 1
-      messages[n] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. format('%d', serial) .. ' ' .. buyer
+      messages[n] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. format('%d', base + serial) .. ' ' .. buyer
       winners[w + 1], winners[w + 2] = buyer, text
       requests[r + 1], requests[r + 2], requests[r + 3] = key, value, ARGV[at + 3]
       w, r = w + 2, r + 3

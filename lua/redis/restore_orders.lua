@@ -7,7 +7,7 @@
 -- assigned than are left.
 --
 -- KEYS 1 guard    hash    fence: number of the last rebuild
---      2 sale     hash    per_buyer, accepted, returned
+--      2 sale     hash    per_buyer, accepted, returned, segment
 --      3 stock    string  units left
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)
 --      5 ready    list    queue, newest left
@@ -24,15 +24,17 @@
 -- include clock
 -- include slots
 -- include dead_letters
+-- include segment
 
 local guard, sale, stock, buyers, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local wake, dead, letters, index = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local sale_id = ARGV[2]
 
 -- include check_fence
-local def = redis.call('HMGET', sale, 'per_buyer', 'accepted', 'returned')
+local def = redis.call('HMGET', sale, 'per_buyer', 'accepted', 'returned', 'segment')
 local per_buyer, serial = tonumber(def[1] or ''), tonumber(def[2] or '')
 local left = tonumber(redis.call('GET', stock) or '')
+local base = first_serial(def[4])
 if not per_buyer or not serial or not left then
   return 'unknown_sale'
 end
@@ -61,12 +63,12 @@ for i = 4, #ARGV, 2 do
     answer = 'r'
     left, serial = left - 1, serial + 1
     held[buyer] = text
-    messages[#messages + 1] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. string.format('%d', serial) .. ' ' .. buyer
+    messages[#messages + 1] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. string.format('%d', base + serial) .. ' ' .. buyer
     slots[#slots + 1] = buyer
     slots[#slots + 1] = text
   end
   if reason then
-    local message = id .. ' ' .. sale_id .. ' 1 ' .. string.format('%d', math.max(serial, 1)) .. ' ' .. buyer
+    local message = id .. ' ' .. sale_id .. ' 1 ' .. string.format('%d', base + math.max(serial, 1)) .. ' ' .. buyer
     deaths[id] = encode_letter({ unit = 'none', message = message, reason = reason }, now)
   end
   answers[#answers + 1] = answer

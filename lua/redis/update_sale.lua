@@ -1,7 +1,7 @@
 -- update_sale: applies a newer definition from SQL to a sale that Redis holds.
 --
 -- Units left change by the difference of the stock, so a restock during the sale neither loses nor adds a unit.
--- Replay-safe: a version that is not newer changes nothing.
+-- Replay-safe: a version that is not newer changes nothing. The units of a segment change by segment_apply only.
 --
 -- KEYS 1 sale   hash
 --      2 stock  string  units left
@@ -13,17 +13,18 @@
 
 local sale, stock = KEYS[1], KEYS[2]
 
-local have = redis.call('HMGET', sale, 'version', 'stock', 'switch')
+local have = redis.call('HMGET', sale, 'version', 'stock', 'switch', 'segment')
 if not have[1] or redis.call('EXISTS', stock) == 0 then
   return 'not_loaded'
 end
 if tonumber(ARGV[1]) <= tonumber(have[1]) then
   return 'current'
 end
-local more = tonumber(ARGV[6]) - tonumber(have[2])
+local units = have[4] and have[2] or ARGV[6]
+local more = tonumber(units) - tonumber(have[2])
 
 redis.call('HSET', sale, 'version', ARGV[1], 'switch', ARGV[2], 'opens_at', ARGV[3], 'closes_at', ARGV[4],
-  'per_buyer', ARGV[5], 'stock', ARGV[6], 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9])
+  'per_buyer', ARGV[5], 'stock', units, 'title', ARGV[7], 'amount', ARGV[8], 'currency', ARGV[9])
 local left = redis.call('INCRBY', stock, string.format('%d', more))
 local kind = more ~= 0 and 'restocked' or 'changed'
 if ARGV[2] ~= have[3] then

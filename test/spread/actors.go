@@ -47,7 +47,7 @@ func (p *process) purchase() {
 			w.result.Orders++
 			return
 		}
-		soldOut, err := mover.SoldOut(context.Background(), saleID, w.Segments)
+		soldOut, err := mover.SoldOut(context.Background(), w.sale())
 		if p.dead || w.over {
 			return
 		}
@@ -68,7 +68,7 @@ func (p *process) purchase() {
 // negative.
 func (p *process) refill(mover *spread.Mover, waiting int) {
 	ctx := context.Background()
-	states, err := mover.Settle(ctx, saleID, p.w.Segments)
+	states, err := mover.Settle(ctx, p.w.sale())
 	if states == nil || p.dead {
 		p.w.note("%s: settle: %v", p.name, err)
 		return
@@ -81,7 +81,7 @@ func (p *process) refill(mover *spread.Mover, waiting int) {
 		levels[waiting].Waiting++
 	}
 	for _, m := range spread.Plan(levels, time.Second) {
-		if err := mover.Move(ctx, saleID, m); err != nil {
+		if err := mover.Move(ctx, p.w.sale(), m); err != nil {
 			p.w.note("%s: %+v: %v", p.name, m, err)
 		}
 		if p.dead {

@@ -86,7 +86,7 @@ func newModel(k int, stock int64) *model {
 	return m
 }
 
-func (m *model) States(context.Context, string, int) ([]spread.State, error) {
+func (m *model) States(context.Context, spread.Sale) ([]spread.State, error) {
 	states := make([]spread.State, m.k)
 	for i, s := range m.segments {
 		if s.Loaded {
@@ -100,7 +100,7 @@ func (m *model) States(context.Context, string, int) ([]spread.State, error) {
 	return states, nil
 }
 
-func (m *model) SetApart(_ context.Context, _ string, wanted spread.Move) (*spread.Transfer, error) {
+func (m *model) SetApart(_ context.Context, _ spread.Sale, wanted spread.Move) (*spread.Transfer, error) {
 	s := &m.segments[wanted.From]
 	if !s.Loaded {
 		return nil, errDown
@@ -117,7 +117,7 @@ func (m *model) SetApart(_ context.Context, _ string, wanted spread.Move) (*spre
 	return &out, nil
 }
 
-func (m *model) Apply(_ context.Context, _ string, segment int, to spread.Allocation) error {
+func (m *model) Apply(_ context.Context, _ spread.Sale, segment int, to spread.Allocation) error {
 	s := &m.segments[segment]
 	if !s.Loaded {
 		return errDown

@@ -93,11 +93,11 @@ func (p *process) pause() { _ = p.call("pause", func() error { return nil }) }
 
 // The methods below are those of the stores that Mover uses, each one call.
 
-func (p *process) States(ctx context.Context, saleID string, k int) ([]spread.State, error) {
-	states := make([]spread.State, k)
-	for i := range k { // every segment at an instant of its own
+func (p *process) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
+	states := make([]spread.State, of.Spread)
+	for i := range states { // every segment at an instant of its own
 		err := p.call("read", func() error {
-			all, err := p.w.stores.States(ctx, saleID, k)
+			all, err := p.w.stores.States(ctx, of)
 			if err == nil {
 				states[i] = all[i]
 			}
@@ -113,18 +113,18 @@ func (p *process) States(ctx context.Context, saleID string, k int) ([]spread.St
 	return slices.Clone(states), nil // a late call writes to the others
 }
 
-func (p *process) SetApart(ctx context.Context, saleID string, wanted spread.Move) (t *spread.Transfer, err error) {
+func (p *process) SetApart(ctx context.Context, of spread.Sale, wanted spread.Move) (t *spread.Transfer, err error) {
 	err = p.call(
 		fmt.Sprintf("set apart %+v", wanted),
-		func() error { t, err = p.w.stores.SetApart(ctx, saleID, wanted); return err },
+		func() error { t, err = p.w.stores.SetApart(ctx, of, wanted); return err },
 	)
 	return t, err
 }
 
-func (p *process) Apply(ctx context.Context, saleID string, segment int, to spread.Allocation) error {
+func (p *process) Apply(ctx context.Context, of spread.Sale, segment int, to spread.Allocation) error {
 	return p.call(
 		fmt.Sprintf("apply %+v to %d", to, segment),
-		func() error { return p.w.stores.Apply(ctx, saleID, segment, to) },
+		func() error { return p.w.stores.Apply(ctx, of, segment, to) },
 	)
 }
 

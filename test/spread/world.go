@@ -126,6 +126,8 @@ func play(seed uint64, open func(k int, stock int64) stores) *world {
 	return w
 }
 
+func (w *world) sale() spread.Sale { return spread.Sale{ID: saleID, Spread: w.Segments} }
+
 func (w *world) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }

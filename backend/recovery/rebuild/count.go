@@ -222,7 +222,8 @@ func (j *job) writeSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		id := c.def.ID
 		keys := []string{c.shard.Guard(), c.shard.Sale(id), c.shard.Stock(id), c.shard.Sales(), c.shard.Returns(id)}
-		if err := j.call(ctx, "sale", keys, admission.SaleArgs(c.def, c.left, c.accepted, c.returned)...); err != nil {
+		args := admission.SaleArgs(c.def, c.left, c.accepted, admission.Segment{}, c.returned)
+		if err := j.call(ctx, "sale", keys, args...); err != nil {
 			return err
 		}
 	}

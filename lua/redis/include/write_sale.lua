@@ -1,8 +1,9 @@
 -- write_sale: what load_sale and rebuild_sale store of a sale. Both pass the same arguments from ARGV[first] on:
 --
 --   sale id, opens_at (ms), closes_at (ms, 0: never), per_buyer, stock, title, price amount, currency, units left,
---   orders accepted so far, then the ids of cancelled orders whose unit is part of the units left and whose rows do not
---   have the number of the return yet
+--   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the units
+--   of the allocation), then the ids of cancelled orders whose unit is part of the units left and whose rows do not have
+--   the number of the return yet
 
 -- write_sale stores the sale and restarts the numbering of returns. Numbers start at the clock in microseconds: that
 -- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL.
@@ -13,9 +14,13 @@ local function write_sale(sale, stock, sales, returns, first)
   redis.call('HSET', sale, 'opens_at', ARGV[first + 1], 'closes_at', ARGV[first + 2], 'per_buyer', ARGV[first + 3],
     'stock', ARGV[first + 4], 'title', ARGV[first + 5], 'amount', ARGV[first + 6], 'currency', ARGV[first + 7],
     'accepted', ARGV[first + 9], 'returned', returned)
+  redis.call('HDEL', sale, 'segment', 'allocation', 'out') -- what was on its way out is decided in SQL
+  if ARGV[first + 10] ~= '' then
+    redis.call('HSET', sale, 'segment', ARGV[first + 10], 'allocation', ARGV[first + 11])
+  end
   redis.call('SET', stock, ARGV[first + 8])
   redis.call('SADD', sales, ARGV[first])
-  for i = first + 10, #ARGV do
+  for i = first + 12, #ARGV do
     redis.call('HSET', returns, ARGV[i], returned)
   end
 end

@@ -1,0 +1,149 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
+	redisscript "sluice/lua/redis"
+)
+
+// Segment identifies one segment of a sale and the allocation that Redis has applied. The zero value is the whole of a
+// sale that lives in one shard.
+type Segment struct {
+	Index   int   // from 0
+	Spread  int   // number of segments
+	Version int64 // of the allocation
+}
+
+// text returns the field segment of the sale in Redis.
+func (s Segment) text() string {
+	if s.Spread < 2 {
+		return ""
+	}
+	return strconv.Itoa(s.Index) + "/" + strconv.Itoa(s.Spread)
+}
+
+// Segments reads the segments of sales in Redis and changes their units; it implements spread.Segments. Each call but
+// States accesses one shard. It is safe for concurrent use.
+type Segments struct {
+	client redis.UniversalClient
+	space  keyspace.Space
+}
+
+// NewSegments returns Segments. It does not connect.
+func NewSegments(client redis.UniversalClient, space keyspace.Space) *Segments {
+	return &Segments{client, space}
+}
+
+// concurrentReads bounds the segments that one call of States reads concurrently.
+const concurrentReads = 64
+
+// segmentFields lists the fields of keyspace.Shard.Sale that a spread.State needs. A segment without version is not
+// loaded, or a rebuild holds it.
+var segmentFields = []string{"version", "segment", "allocation", "stock", "out", "returned", "accepted"}
+
+// States reads the segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded. The
+// error is that of ctx.
+func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
+	states := make([]spread.State, of.Spread)
+	var readers sync.WaitGroup
+	slots := make(chan struct{}, concurrentReads)
+	for i := range states {
+		slots <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-slots }()
+			if state, err := s.state(ctx, of, i); err == nil {
+				states[i] = state
+			}
+		})
+	}
+	readers.Wait()
+	return states, ctx.Err()
+}
+
+func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spread.State, error) {
+	shard := s.space.ShardOfSegment(of.ID, segment)
+	var def *redis.SliceCmd
+	var left *redis.StringCmd
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		def, left = p.HMGet(ctx, shard.Sale(of.ID), segmentFields...), p.Get(ctx, shard.Stock(of.ID))
+		return nil
+	})
+	if err != nil {
+		return spread.State{}, err
+	}
+	return parseState(Segment{Index: segment, Spread: of.Spread}, def, left)
+}
+
+func parseState(of Segment, def *redis.SliceCmd, left *redis.StringCmd) (spread.State, error) {
+	var f struct {
+		Version    int64  `redis:"version"`
+		Segment    string `redis:"segment"`
+		Allocation int64  `redis:"allocation"`
+		Stock      int64  `redis:"stock"`
+		Out        string `redis:"out"`
+		Returned   int64  `redis:"returned"`
+		Accepted   int64  `redis:"accepted"`
+	}
+	units, err := left.Int64()
+	if err = errors.Join(err, def.Scan(&f)); err != nil {
+		return spread.State{}, err
+	}
+	if f.Version == 0 || f.Segment != of.text() {
+		return spread.State{}, ErrNotLoaded
+	}
+	state := spread.State{
+		Loaded: true, Version: f.Allocation, Units: f.Stock, Left: units, Returns: f.Returned, Sold: f.Accepted,
+	}
+	if f.Out != "" {
+		n, to, _ := strings.Cut(f.Out, " ")
+		t := &spread.Transfer{From: of.Index, Version: f.Allocation}
+		t.Units, err = strconv.ParseInt(n, 10, 64)
+		if err == nil {
+			t.To, err = strconv.Atoi(to)
+		}
+		if err != nil {
+			return spread.State{}, fmt.Errorf("outgoing transfer %q: %w", f.Out, err)
+		}
+		state.Out = t
+	}
+	return state, nil
+}
+
+// SetApart takes units of a segment off sale; see spread.Segments. An error wraps sale.ErrUnavailable.
+func (s *Segments) SetApart(ctx context.Context, of spread.Sale, m spread.Move) (*spread.Transfer, error) {
+	reply, err := s.run(ctx, "segment_set_apart", of, m.From, m.Units, m.To).Int64Slice()
+	switch {
+	case err != nil:
+		return nil, unavailable("set units apart", err)
+	case len(reply) == 0:
+		return nil, nil
+	case len(reply) != 3:
+		return nil, unavailable("set units apart", fmt.Errorf("the script returned %d numbers", len(reply)))
+	}
+	return &spread.Transfer{From: m.From, To: int(reply[2]), Units: reply[1], Version: reply[0]}, nil
+}
+
+// Apply applies an allocation to a segment; see spread.Segments. An error wraps sale.ErrUnavailable.
+func (s *Segments) Apply(ctx context.Context, of spread.Sale, segment int, to spread.Allocation) error {
+	if err := s.run(ctx, "segment_apply", of, segment, to.Version, to.Units).Err(); err != nil {
+		return unavailable("apply an allocation", err)
+	}
+	return nil
+}
+
+// run runs a script on one segment. Its first argument is the segment.
+func (s *Segments) run(ctx context.Context, script string, of spread.Sale, segment int, args ...any) *redis.Cmd {
+	shard := s.space.ShardOfSegment(of.ID, segment)
+	in := Segment{Index: segment, Spread: of.Spread}
+	keys := []string{shard.Sale(of.ID), shard.Stock(of.ID)}
+	return redisscript.Run(ctx, s.client, script, keys, append([]any{in.text()}, args...)...)
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"sluice/backend/sale"
+	"sluice/backend/spread"
+)
+
+// Segments keeps the allocations of sales with several segments; it implements spread.Ledger. The allocations of a sale
+// add up to its stock whenever no transaction is in progress.
+type Segments struct{ db *DB }
+
+// Allocations returns the allocations of a sale by segment, as of one instant; none for a sale in one shard. It returns
+// sale.ErrNotFound for an unknown sale.
+func (s *Segments) Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error) {
+	all, err := ViewRows(ctx, s.db, "store: allocations of sale "+saleID, scanAllocation,
+		"SELECT units, version FROM segments WHERE sale_id = $1 ORDER BY segment", saleID)
+	if err != nil || len(all) > 0 {
+		return all, err
+	}
+	return nil, s.db.View(ctx, "store: allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
+		_, err := readSale(ctx, c, saleID, "")
+		return err
+	})
+}
+
+func scanAllocation(row Scanner) (a spread.Allocation, err error) {
+	err = row.Scan(&a.Units, &a.Version)
+	return a, err
+}
+
+// Commit moves the units of a transfer between two allocations if that of From still has the version of the transfer.
+// Otherwise it changes nothing and returns nil: see spread.Ledger.
+func (s *Segments) Commit(ctx context.Context, saleID string, t spread.Transfer) error {
+	op := fmt.Sprintf("store: move %d units of sale %s", t.Units, saleID)
+	if t.Units < 1 || t.From == t.To {
+		return fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
+	}
+	return s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		// Both rows are locked in the order of their segments, so that concurrent transfers cannot block each other forever.
+		const lock = "SELECT segment, version FROM segments WHERE sale_id = $1 AND segment IN ($2, $3) ORDER BY segment"
+		versions := map[int]int64{}
+		err := c.Query(ctx, func(row Scanner) error {
+			var segment int
+			var version int64
+			err := row.Scan(&segment, &version)
+			versions[segment] = version
+			return err
+		}, lock+c.Dialect().ForUpdate, saleID, t.From, t.To)
+		if err != nil {
+			return err
+		}
+		if len(versions) != 2 {
+			return fmt.Errorf("segment %d or %d: %w", t.From, t.To, sale.ErrNotFound)
+		}
+		if versions[t.From] != t.Version {
+			return nil
+		}
+		if _, err := c.Exec(ctx, addUnits, saleID, t.From, -t.Units); err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, addUnits, saleID, t.To, t.Units)
+		return err
+	})
+}
+
+const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 WHERE sale_id = $1 AND segment = $2"
+
+// Claim raises the version of an allocation and returns it. A segment is loaded into Redis with the allocation that
+// Claim returned: when Claim returns, every transfer that the segment began before has been committed or never will be.
+// It returns sale.ErrNotFound for an unknown segment.
+func (s *Segments) Claim(ctx context.Context, saleID string, segment int) (a spread.Allocation, err error) {
+	op := fmt.Sprintf("store: claim segment %d of sale %s", segment, saleID)
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+		if _, err := c.Exec(ctx, addUnits, saleID, segment, 0); err != nil {
+			return err
+		}
+		const read = "SELECT units, version FROM segments WHERE sale_id = $1 AND segment = $2"
+		a, err = GetRow(ctx, c, scanAllocation, read, saleID, segment)
+		return err
+	})
+	return a, err
+}
+
+// createSegments divides the stock of a new sale over its segments.
+func createSegments(ctx context.Context, c Conn, n sale.Sale) error {
+	if n.Spread < 2 {
+		return nil
+	}
+	for i, units := range spread.Divide(n.Stock, n.Spread, 0) {
+		const insert = "INSERT INTO segments (sale_id, segment, units, version) VALUES ($1, $2, $3, 1)"
+		if _, err := c.Exec(ctx, insert, n.ID, i, units); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restockSegments divides new units of a sale over its segments, in the order of the segments. now has its new version.
+func restockSegments(ctx context.Context, c Conn, now *sale.Sale, add int64) error {
+	if now.Spread < 2 {
+		return nil
+	}
+	for i, units := range spread.Divide(add, now.Spread, now.Version) {
+		if units == 0 {
+			continue
+		}
+		if _, err := c.Exec(ctx, addUnits, now.ID, i, units); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package store_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"sluice/backend/sale"
+	"sluice/backend/spread"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+)
+
+func (e *env) createSpread(t *testing.T, id string, stock int64, segments int) {
+	t.Helper()
+	n := storetest.Sale(id, stock)
+	n.Spread = segments
+	if _, err := e.CreateSale(e.ctx, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *env) wantAllocations(t *testing.T, id string, want ...spread.Allocation) {
+	t.Helper()
+	if have, err := e.Allocations(e.ctx, id); err != nil || !slices.Equal(have, want) {
+		t.Fatalf("allocations %v, %v; want %v", have, err, want)
+	}
+}
+
+func TestSegmentsDivideTheStock(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "s", 8, 3)
+		e.wantAllocations(t, "s", spread.Allocation{Units: 3, Version: 1}, spread.Allocation{Units: 3, Version: 1},
+			spread.Allocation{Units: 2, Version: 1})
+		if read, _, err := e.Sale(e.ctx, "s"); err != nil || read.Spread != 3 {
+			t.Fatalf("spread %d, %v", read.Spread, err)
+		}
+		// The units of a restock follow the new version, 2: segments 2 and 0 get one each. Repeating it adds nothing.
+		for range 2 {
+			if _, err := e.Restock(e.ctx, "s", 2, "key"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.wantAllocations(t, "s", spread.Allocation{Units: 4, Version: 2}, spread.Allocation{Units: 3, Version: 1},
+			spread.Allocation{Units: 3, Version: 2})
+	})
+}
+
+func TestSaleInOneShardHasNoSegments(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "one", 8, 1)
+		e.wantAllocations(t, "one")
+		if read, _, err := e.Sale(e.ctx, "one"); err != nil || read.Spread != 0 {
+			t.Fatalf("spread %d, %v", read.Spread, err)
+		}
+		if _, err := e.Restock(e.ctx, "one", 2, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Allocations(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("unknown sale: %v", err)
+		}
+		n, invalid := storetest.Sale("wide", 8), new(sale.InvalidError)
+		for _, n.Spread = range []int{-1, 9, sale.MaxSpread + 1} {
+			if _, err := e.CreateSale(e.ctx, n); !errors.As(err, &invalid) {
+				t.Fatalf("spread %d of 8 units: %v", n.Spread, err)
+			}
+		}
+	})
+}
+
+func TestCommitMovesUnitsOnce(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "s", 10, 2)
+		transfer := spread.Transfer{From: 1, To: 0, Units: 4, Version: 1}
+		for range 2 {
+			if err := e.Commit(e.ctx, "s", transfer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.wantAllocations(t, "s", spread.Allocation{Units: 9, Version: 2}, spread.Allocation{Units: 1, Version: 2})
+		transfer.Version = 2
+		if err := e.Commit(e.ctx, "s", transfer); !errors.Is(err, store.ErrRejected) {
+			t.Fatalf("a transfer of more units than the segment owns: %v", err)
+		}
+		e.wantAllocations(t, "s", spread.Allocation{Units: 9, Version: 2}, spread.Allocation{Units: 1, Version: 2})
+		if err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 2, Units: 1, Version: 2}); !errors.Is(
+			err, sale.ErrNotFound,
+		) {
+			t.Fatalf("a segment that does not exist: %v", err)
+		}
+		for _, bad := range []spread.Transfer{{From: 0, To: 0, Units: 1, Version: 2}, {From: 0, To: 1, Version: 2}} {
+			if err := e.Commit(e.ctx, "s", bad); err == nil {
+				t.Errorf("%+v was committed", bad)
+			}
+		}
+	})
+}
+
+func TestClaimEndsTransfers(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "s", 10, 2)
+		claimed, err := e.Claim(e.ctx, "s", 0)
+		if err != nil || claimed != (spread.Allocation{Units: 5, Version: 2}) {
+			t.Fatalf("claimed %+v, %v", claimed, err)
+		}
+		if err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 1, Units: 5, Version: 1}); err != nil {
+			t.Fatal(err)
+		}
+		e.wantAllocations(t, "s", claimed, spread.Allocation{Units: 5, Version: 1})
+		if _, err := e.Claim(e.ctx, "s", 2); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("unknown segment: %v", err)
+		}
+	})
+}
+
+// Transfers in a circle, restocks and claims at once end, and lose no unit.
+func TestConcurrentTransfersKeepTheStock(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		const segments, rounds = 4, 25
+		e.createSpread(t, "s", 400, segments)
+		var all sync.WaitGroup
+		for from := range segments {
+			all.Go(func() {
+				for round := range rounds {
+					now, err := e.Allocations(e.ctx, "s")
+					if err == nil {
+						to := (from + 1 + round%(segments-1)) % segments
+						err = e.Commit(e.ctx, "s", spread.Transfer{From: from, To: to, Units: 1, Version: now[from].Version})
+					}
+					if err == nil && round%10 == 0 {
+						_, err = e.Restock(e.ctx, "s", 3, "")
+					}
+					if err == nil && round%10 == 5 {
+						_, err = e.Claim(e.ctx, "s", from)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		stored, _, err := e.Sale(e.ctx, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := e.Allocations(e.ctx, "s")
+		sum := int64(0)
+		for _, a := range now {
+			sum += a.Units
+		}
+		if err != nil || sum != stored.Stock || stored.Stock != 400+4*3*3 {
+			t.Fatalf("allocations %v of stock %d, %v", now, stored.Stock, err)
+		}
+	})
+}

@@ -1,0 +1,33 @@
+-- segment_set_apart: takes units of a segment off sale and records them as its outgoing transfer to another segment.
+--
+-- The record stays until segment_apply applies a newer allocation. A segment has one outgoing transfer at most, so the
+-- script is replay-safe: run again, it returns the transfer that exists.
+--
+-- KEYS 1 sale   hash    version, segment, allocation; out: "<units> <to>" of the outgoing transfer
+--      2 stock  string  units left
+-- ARGV 1 segment "<index>/<spread>"   2 largest number of units   3 index of the other segment
+-- Returns three numbers: the version of the allocation, the units, the index of the other segment; nothing if no unit
+--      is left. Or an error that begins with SEGMENT, if this shard does not hold that segment or a rebuild holds it.
+
+local sale, stock = KEYS[1], KEYS[2]
+
+local def = redis.call('HMGET', sale, 'version', 'segment', 'allocation', 'out')
+local left = tonumber(redis.call('GET', stock) or '')
+if not def[1] or not left or def[2] ~= ARGV[1] then
+  return redis.error_reply('SEGMENT this shard does not hold segment ' .. ARGV[1] .. ' of the sale')
+end
+local units, to
+if def[4] then
+  units, to = string.match(def[4], '^(%d+) (%d+)$')
+else
+  units, to = math.min(tonumber(ARGV[2]), left), ARGV[3]
+  if units < 1 then
+    return {}
+  end
+end
+
+if not def[4] then
+  redis.call('HSET', sale, 'out', string.format('%d %d', units, to))
+  redis.call('DECRBY', stock, string.format('%d', units))
+end
+return { tonumber(def[3]), tonumber(units), tonumber(to) }
