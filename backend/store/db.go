@@ -87,7 +87,16 @@ type Store struct {
 
 // New returns the queries on db.
 func New(db *DB) *Store {
-	return &Store{db, &Sales{db}, &Orders{db}, &Payments{db}, &AdminLog{db}, &RehearsalReports{db}, &Generations{db}, &Segments{db}}
+	return &Store{
+		db,
+		&Sales{db},
+		&Orders{db},
+		&Payments{db},
+		&AdminLog{db},
+		&RehearsalReports{db},
+		&Generations{db},
+		&Segments{db},
+	}
 }
 
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:
