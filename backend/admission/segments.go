@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
@@ -34,12 +35,12 @@ func (s Segment) text() string {
 // Segments reads the segments of sales in Redis and changes their units; it implements spread.Segments. Each call but
 // States accesses one shard. It is safe for concurrent use.
 type Segments struct {
-	client redis.UniversalClient
+	client redisconn.Client
 	space  keyspace.Space
 }
 
 // NewSegments returns Segments. It does not connect.
-func NewSegments(client redis.UniversalClient, space keyspace.Space) *Segments {
+func NewSegments(client redisconn.Client, space keyspace.Space) *Segments {
 	return &Segments{client, space}
 }
 

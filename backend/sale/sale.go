@@ -154,8 +154,6 @@ func (s Sale) Validate() error {
 	}
 	if s.Spread < 0 || s.Spread > MaxSpread {
 		bad.Add("spread", fmt.Sprintf("must be between 1 and %d", MaxSpread))
-	} else if s.Stock >= 1 && int64(s.Spread) > s.Stock {
-		bad.Add("spread", "must not exceed stock")
 	}
 	s.Details.addInvalid(&bad)
 	return bad.Err()

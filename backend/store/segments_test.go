@@ -61,9 +61,9 @@ func TestSaleInOneShardHasNoSegments(t *testing.T) {
 			t.Fatalf("unknown sale: %v", err)
 		}
 		n, invalid := storetest.Sale("wide", 8), new(sale.InvalidError)
-		for _, n.Spread = range []int{-1, 9, sale.MaxSpread + 1} {
+		for _, n.Spread = range []int{-1, sale.MaxSpread + 1} {
 			if _, err := e.CreateSale(e.ctx, n); !errors.As(err, &invalid) {
-				t.Fatalf("spread %d of 8 units: %v", n.Spread, err)
+				t.Fatalf("spread %d: %v", n.Spread, err)
 			}
 		}
 	})

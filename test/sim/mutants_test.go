@@ -15,6 +15,9 @@ var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "
 // transfers is the simulation of units that move between the segments of a sale.
 var transfers = proof{"./test/spread", "TestTransfers", []string{"-seeds", "30000"}}
 
+// transfersOverStores is the same over the scripts and the statements.
+var transfersOverStores = proof{"./test/spread", "TestTransfersOverStores", []string{"-seeds", "100"}}
+
 func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
 func storeTest(run string) proof     { return proof{"./backend/store", "Test" + run + "/sqlite", nil} }
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
@@ -402,7 +405,7 @@ var mutants = []mutant{
 	{
 		"spread: unfinished moves are not completed",
 		"backend/spread/mover.go",
-		"\t\t\tfailures = append(failures, m.complete(ctx, saleID, *s.Out))",
+		"\t\t\tfailures = append(failures, m.complete(ctx, of, *s.Out))",
 		"\t\t\tfailures = append(failures, error(nil))",
 		transfers,
 	},
@@ -412,5 +415,75 @@ var mutants = []mutant{
 		"s.Loaded && s.Version < allocations[i].Version",
 		"s.Loaded && s.Version < 0",
 		transfers,
+	},
+	{
+		"segments: units are set apart without a record",
+		"lua/redis/segment_set_apart.lua",
+		"redis.call('HSET', sale, 'out', string.format('%d %d', units, to))",
+		"",
+		transfersOverStores,
+	},
+	{
+		"segments: units are set apart twice",
+		"lua/redis/segment_set_apart.lua",
+		"if def[4] then\n  units, to",
+		"if false then\n  units, to",
+		transfersOverStores,
+	},
+	{
+		"segments: a transfer is committed twice",
+		"backend/store/segments.go",
+		"if versions[t.From] != t.Version {",
+		"if versions[t.From] != t.Version && false {",
+		transfersOverStores,
+	},
+	{
+		"segments: a rebuild does not claim its allocation",
+		"backend/store/segments.go",
+		"\t\tif _, err := c.Exec(ctx, addUnits, saleID, segment, 0); err != nil {\n\t\t\treturn err\n\t\t}\n",
+		"",
+		transfersOverStores,
+	},
+	{
+		"segments: a rebuild keeps the transfer",
+		"lua/redis/include/write_sale.lua",
+		"redis.call('HDEL', sale, 'segment', 'allocation', 'out')",
+		"redis.call('HDEL', sale, 'segment', 'allocation')",
+		transfersOverStores,
+	},
+	{
+		"segments: the units of a reverted transfer stay away",
+		"lua/redis/segment_apply.lua",
+		"+ tonumber(string.match(def[5] or '', '^%d+') or 0)",
+		"",
+		transfersOverStores,
+	},
+	{
+		"segments: an older allocation is applied",
+		"lua/redis/segment_apply.lua",
+		"if tonumber(ARGV[2]) <= tonumber(def[3]) then",
+		"if false then",
+		transfersOverStores,
+	},
+	{
+		"admit: the home is not checked",
+		"lua/redis/admit.lua",
+		"if (def[7] or '') ~= home then",
+		"if false then",
+		transfersOverStores,
+	},
+	{
+		"segments: serials of two segments are equal",
+		"lua/redis/include/segment.lua",
+		"or 0) * 1099511627776",
+		"or 0) * 0",
+		admissionTest("TestSerialsOfSegmentsDiffer/miniredis"),
+	},
+	{
+		"segments: a restock changes the whole stock of a segment",
+		"lua/redis/update_sale.lua",
+		"local units = have[4] and have[2] or ARGV[6]",
+		"local units = ARGV[6]",
+		admissionTest("TestUpdateKeepsTheUnitsOfASegment/miniredis"),
 	},
 }

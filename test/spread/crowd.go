@@ -63,7 +63,8 @@ type outcome struct {
 // pending is a purchase that waits in its segment. since is its first arrival.
 type pending struct{ since, until int }
 
-type sale struct {
+// rush is the state of one simulated sale.
+type rush struct {
 	left     []int64
 	rate     []float64
 	sold     []int64 // since the last plan
@@ -82,7 +83,7 @@ type arrival struct{ home, since int }
 func run(c crowd, k int, stock int64, demand float64, refill bool, seed uint64) outcome {
 	rnd := rand.New(rand.NewPCG(seed, uint64(k)))
 	home := c.home(rnd, k)
-	s := &sale{
+	s := &rush{
 		left: spread.Divide(stock, k, 0), rate: make([]float64, k), sold: make([]int64, k), waiting: make([][]pending, k),
 		outgoing: make([]int, k), arriving: map[int][]spread.Move{}, later: map[int][]arrival{}, free: stock,
 	}
@@ -112,7 +113,7 @@ func run(c crowd, k int, stock int64, demand float64, refill bool, seed uint64) 
 	return s.result
 }
 
-func (s *sale) pending() bool {
+func (s *rush) pending() bool {
 	if len(s.later) > 0 {
 		return true
 	}
@@ -124,14 +125,14 @@ func (s *sale) pending() bool {
 	return false
 }
 
-func (s *sale) sell(segment int) {
+func (s *rush) sell(segment int) {
 	s.left[segment]--
 	s.sold[segment]++
 	s.free--
 }
 
 // arrive decides a request in its home segment.
-func (s *sale) arrive(a arrival, now int, refill bool) {
+func (s *rush) arrive(a arrival, now int, refill bool) {
 	switch {
 	case s.left[a.home] > 0:
 		s.sell(a.home)
@@ -146,13 +147,13 @@ func (s *sale) arrive(a arrival, now int, refill bool) {
 	}
 }
 
-func (s *sale) waitedFor(since, now int) {
+func (s *rush) waitedFor(since, now int) {
 	s.result.Longest = max(s.result.Longest, time.Duration(now-since)*step)
 }
 
 // serve gives units to waiting purchases, oldest first, and refuses those that have waited too long. It reports whether
 // purchases still wait.
-func (s *sale) serve(now int) (waiting bool) {
+func (s *rush) serve(now int) (waiting bool) {
 	for segment, queue := range s.waiting {
 		for len(queue) > 0 {
 			first := queue[0]
@@ -177,7 +178,7 @@ func (s *sale) serve(now int) (waiting bool) {
 }
 
 // plan measures the rates over about a second, and starts the moves of the policy.
-func (s *sale) plan(now, steps int) {
+func (s *rush) plan(now, steps int) {
 	elapsed := (time.Duration(max(steps, 1)) * step).Seconds()
 	levels := make([]spread.Level, len(s.left))
 	for i := range levels {

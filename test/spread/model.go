@@ -30,8 +30,9 @@ type stores interface {
 	// if old, has the saved copy.
 	Save(segment int)
 	Lose(segment int, old bool)
-	// Truth reads everything at one instant.
+	// Truth reads everything at one instant. Difference returns how the stores differ from their specification, if they do.
 	Truth() truth
+	Difference() string
 }
 
 // verdict is the result of Buy.
@@ -64,6 +65,7 @@ func (t truth) free() int64 {
 type model struct {
 	k        int
 	stock    int64
+	version  int64 // of the sale
 	ledger   []spread.Allocation
 	restocks []restock
 	orders   []map[string]int64 // rows, queues and journals
@@ -78,7 +80,7 @@ type restock struct {
 }
 
 func newModel(k int, stock int64) *model {
-	m := &model{k: k, stock: stock, segments: make([]spread.State, k), fences: make([]int64, k)}
+	m := &model{k: k, stock: stock, version: 1, segments: make([]spread.State, k), fences: make([]int64, k)}
 	for _, units := range spread.Divide(stock, k, 0) {
 		m.ledger = append(m.ledger, spread.Allocation{Units: units, Version: 1})
 		m.orders = append(m.orders, map[string]int64{})
@@ -181,7 +183,8 @@ func (m *model) Cancel(segment int, buyer string) error {
 
 func (m *model) Restock(units int64) error {
 	m.stock += units
-	for i, share := range spread.Divide(units, m.k, m.stock) {
+	m.version++
+	for i, share := range spread.Divide(units, m.k, m.version) {
 		if share > 0 {
 			m.ledger[i].Units += share
 			m.ledger[i].Version++
@@ -218,6 +221,8 @@ func (m *model) Load(segment int, fence int64, claimed spread.Allocation) error 
 	}
 	return nil
 }
+
+func (m *model) Difference() string { return "" }
 
 func (m *model) Save(int) {}
 

@@ -207,6 +207,9 @@ func (w *world) strike() {
 // check checks the invariants that hold after every step.
 func (w *world) check() {
 	t := w.stores.Truth()
+	if d := w.stores.Difference(); d != "" {
+		w.violate("the stores differ from the model: %s", d)
+	}
 	var orders, units int64
 	for i, a := range t.Allocations {
 		orders += int64(len(t.Orders[i]))
