@@ -13,7 +13,7 @@ spread: ## the refill policy of a sale over 2 to 1,000 segments: stranded units,
 	@$(GO) test -count=1 -v -run 'TestRefillTable' ./test/spread -table | grep '^|'
 
 spread-sim: ## 10,000 simulated sales whose units move between segments, with faults at every call (SEEDS=n FROM=n; SEED=n prints every step of one)
-	$(GO) test -count=1 -v -timeout 60m -run 'TestTransfers$$' ./test/spread $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTransfersOverModel' ./test/spread $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 	$(if $(SEED),,$(GO) test -count=1 -v -timeout 60m -run 'TestTransfersOverStores' ./test/spread -seeds $$(( $(or $(SEEDS),10000) / 10 )) -from $(or $(FROM),1))
 
 mutants: ## break the scripts, the worker and the tables in known ways: a test must fail for each

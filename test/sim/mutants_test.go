@@ -13,7 +13,7 @@ type mutant struct {
 var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
 
 // transfers is the simulation of units that move between the segments of a sale.
-var transfers = proof{"./test/spread", "TestTransfers", []string{"-seeds", "30000"}}
+var transfers = proof{"./test/spread", "TestTransfersOverModel", []string{"-seeds", "30000"}}
 
 // transfersOverStores is the same over the scripts and the statements.
 var transfersOverStores = proof{"./test/spread", "TestTransfersOverStores", []string{"-seeds", "100"}}

@@ -15,7 +15,7 @@ var (
 
 // In every interleaving of purchases, moves, losses and rebuilds, no unit is sold twice or stranded, and sold out is
 // answered only when no unit is left or in transfer.
-func TestTransfers(t *testing.T) {
+func TestTransfersOverModel(t *testing.T) {
 	playSeeds(t, 500, func(k int, stock int64) stores { return newModel(k, stock) })
 }
 
