@@ -70,7 +70,8 @@ type model struct {
 	restocks []restock
 	orders   []map[string]int64 // rows, queues and journals
 	segments []spread.State
-	fences   []int64 // of the last rebuild of each segment that began; 0: none since the segment was lost
+	replays  []map[string]bool // by segment: buyers whose request Redis recognises, also after a cancellation
+	fences   []int64           // of the last rebuild of each segment that began; 0: none since the segment was lost
 	fence    int64
 }
 
@@ -84,6 +85,7 @@ func newModel(k int, stock int64) *model {
 	for _, units := range spread.Divide(stock, k, 0) {
 		m.ledger = append(m.ledger, spread.Allocation{Units: units, Version: 1})
 		m.orders = append(m.orders, map[string]int64{})
+		m.replays = append(m.replays, map[string]bool{})
 	}
 	return m
 }
@@ -156,7 +158,7 @@ func (m *model) Buy(segment int, buyer string, order int64) (verdict, error) {
 	if !s.Loaded || spread.Home(buyer, m.k) != segment {
 		return "", errDown
 	}
-	if _, again := m.orders[segment][buyer]; again {
+	if _, again := m.orders[segment][buyer]; again || m.replays[segment][buyer] {
 		return accepted, nil
 	}
 	if s.Left < 1 {
@@ -164,7 +166,7 @@ func (m *model) Buy(segment int, buyer string, order int64) (verdict, error) {
 	}
 	s.Left--
 	s.Sold++
-	m.orders[segment][buyer] = order
+	m.orders[segment][buyer], m.replays[segment][buyer] = order, true
 	return accepted, nil
 }
 
@@ -226,7 +228,10 @@ func (m *model) Difference() string { return "" }
 
 func (m *model) Save(int) {}
 
-func (m *model) Lose(segment int, _ bool) { m.segments[segment].Loaded, m.fences[segment] = false, 0 }
+func (m *model) Lose(segment int, _ bool) {
+	m.segments[segment].Loaded, m.fences[segment] = false, 0
+	clear(m.replays[segment])
+}
 
 func (m *model) Truth() truth {
 	t := truth{Stock: m.stock, Allocations: m.ledger, States: m.segments, Orders: m.orders}

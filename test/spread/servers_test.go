@@ -272,7 +272,8 @@ func (r *real) Lose(segment int, old bool) {
 	r.lost[segment], r.dirty = true, true
 	ctx := context.Background()
 	hashes, stock := r.keysOf(segment)
-	r.client.Del(ctx, append(hashes, stock, r.shard(segment).Guard())...)
+	replays := r.client.Keys(ctx, strings.TrimSuffix(r.shard(segment).Guard(), "guard")+"dedup:*").Val()
+	r.client.Del(ctx, append(append(hashes, stock, r.shard(segment).Guard()), replays...)...)
 	if !old {
 		return
 	}
