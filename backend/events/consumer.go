@@ -87,6 +87,7 @@ type Consumer struct {
 	name    string // of this instance
 	handler Handler
 	cfg     Config
+	tidied  time.Time // when the sweep last removed consumers
 
 	mu   sync.Mutex
 	held map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
@@ -207,8 +208,11 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 	return nil
 }
 
-// blocking is how long a read waits for events; a stop takes as long.
-const blocking = 500 * time.Millisecond
+// blocking is how long a read waits for events; a stop takes as long, like that of a worker.
+const blocking = time.Second
+
+// tidyEvery is how often an instance removes the consumers of instances that have ended.
+const tidyEvery = time.Minute
 
 // read takes new events and handles them.
 func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
@@ -267,6 +271,10 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	if len(letters) > 0 {
 		return false, nil
 	}
+	if time.Since(c.tidied) < tidyEvery {
+		return true, nil
+	}
+	c.tidied = time.Now()
 	return true, wrap("tidy", c.removeConsumers(ctx, ""))
 }
 

@@ -11,11 +11,14 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 const (
-	// restoreInterval is how often a JournalWriter checks whether Redis was rebuilt.
-	restoreInterval = 200 * time.Millisecond
+	// restoreInterval is how often a JournalWriter checks whether Redis was rebuilt, and rebuildingInterval how often
+	// while it has something to restore: a rebuild waits for all journals.
+	restoreInterval    = 400 * time.Millisecond
+	rebuildingInterval = 20 * time.Millisecond
 	// heartbeatInterval is how often a JournalWriter updates the heartbeat of its journal in SQL; see alive.
 	heartbeatInterval = 2 * time.Second
 	// trimInterval is how often orders that are rows are removed from the journal.
@@ -45,9 +48,10 @@ type JournalWriter struct {
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
 	// late reports that an order was recorded after the journal was restored in a Redis that may not have the order.
-	late    atomic.Bool
-	beat    time.Time // last heartbeat
-	trimmed time.Time // last trim
+	late       atomic.Bool
+	rebuilding bool      // Redis responded to the last check, and orders could not be restored in it yet
+	beat       time.Time // last heartbeat
+	trimmed    time.Time // last trim
 }
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
@@ -91,16 +95,15 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 		}
 	}()
 	defer func() { <-done }()
-	tick := time.NewTicker(restoreInterval)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		w.RunOnce(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		if w.rebuilding || w.late.Load() {
+			loop.Sleep(ctx, rebuildingInterval)
+		} else {
+			loop.Sleep(ctx, restoreInterval)
 		}
 	}
+	return nil
 }
 
 // RunOnce restores, reports and trims the journal as far as each is due.
@@ -127,6 +130,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
 	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
+	w.rebuilding = err == nil && fence == 0
 	if err != nil || fence == 0 {
 		return false, err
 	}
