@@ -201,7 +201,7 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 		default:
 			retry.Succeeded()
 			if idle {
-				loop.Sleep(ctx, min(time.Second, c.cfg.Idle/4))
+				loop.Sleep(ctx, min(maxSweep, c.cfg.Idle/4))
 			}
 		}
 	}
@@ -210,6 +210,9 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 
 // blocking is how long a read waits for events; a stop takes as long, like that of a worker.
 const blocking = time.Second
+
+// maxSweep is the longest time between two looks for what other instances have left behind, a quarter of Idle at most.
+const maxSweep = 2500 * time.Millisecond
 
 // tidyEvery is how often an instance removes the consumers of instances that have ended.
 const tidyEvery = time.Minute

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/guesses.txt with what the commands print")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // guesses are command lines that a person would try, right and wrong, in this order against one sluice up. $ADMIN and
 // $PUBLIC are its listeners, $FILE a file of its own.

@@ -1,17 +1,24 @@
 package rehearsal
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/htmltemplate"
 )
 
 //go:embed report.html
-var page string
+var files embed.FS
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+var report = sync.OnceValues(func() (*htmltemplate.Template, error) {
+	return htmltemplate.Parse(files, "report.html", functions)
+})
+
+var functions = htmltemplate.Funcs{
 	"span":  span,
 	"upper": func(v Verdict) string { return strings.ToUpper(string(v)) },
 	"deref": func(v *float64) string {
@@ -21,7 +28,8 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 		return span(*v)
 	},
 	"width": func(n, of int64) string { return fmt.Sprintf("%.2f%%", 100*share(n, of)) },
-}).Parse(page))
+	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
+}
 
 // legend explains a color.
 type legend struct{ Name, Class string }
@@ -30,16 +38,25 @@ type legend struct{ Name, Class string }
 type figure struct {
 	Title  string
 	Legend []legend
-	SVG    template.HTML
+	SVG    htmltemplate.HTML
 }
 
 // WriteHTML writes the report as a self-contained page with a light and a dark scheme.
 func (r *Report) WriteHTML(w io.Writer) error {
-	return pageTemplate.Execute(w, struct {
+	t, err := report()
+	if err != nil {
+		return err
+	}
+	text, err := t.Execute("report.html", struct {
 		*Report
 		Figures []figure
 		Most    int64 // count of the most frequent outcome
 	}{r, r.figures(), r.most()})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
 }
 
 func (r *Report) most() int64 {

@@ -2,9 +2,11 @@ package rehearsal
 
 import (
 	"fmt"
-	"html/template"
+	"html"
 	"math"
 	"strings"
+
+	"sluice/internal/htmltemplate"
 )
 
 // The size of a plot in SVG units.
@@ -73,7 +75,7 @@ func step(span float64, n int) float64 {
 }
 
 // svg returns the plot as SVG.
-func (p plot) svg() template.HTML {
+func (p plot) svg() htmltemplate.HTML {
 	from, to, top := p.bounds()
 	grid := step(top, 4)
 	top = math.Ceil(top/grid) * grid
@@ -83,7 +85,7 @@ func (p plot) svg() template.HTML {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, plotWidth, plotHeight,
-		template.HTMLEscapeString(p.label))
+		html.EscapeString(p.label))
 	for i := range gridLines { // counted, because a step may be too small to change a large number
 		v := float64(i) * grid
 		if v > top*1.0001 {
@@ -124,10 +126,10 @@ func (p plot) svg() template.HTML {
 		}
 		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %.1fV%.1f"/><text class="marked" x="%.1f" y="%.1f" `+
 			`text-anchor="%s">%s</text>`,
-			x(m.at), plotTop, plotHeight-plotBottom, at, plotTop+12+14*float64(i%4), anchor, template.HTMLEscapeString(m.name))
+			x(m.at), plotTop, plotHeight-plotBottom, at, plotTop+12+14*float64(i%4), anchor, html.EscapeString(m.name))
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) //nolint:gosec // all texts are escaped above
+	return htmltemplate.HTML(b.String()) // all texts are escaped above
 }
 
 func (s series) line(x, y func(float64) float64) string {

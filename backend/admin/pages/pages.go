@@ -3,15 +3,14 @@
 package pages
 
 import (
-	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"slices"
 	"time"
 
 	"sluice/backend/web/page"
+	"sluice/internal/htmltemplate"
 	"sluice/internal/money"
 )
 
@@ -52,7 +51,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 
 // Pages renders pages. It is safe for concurrent use.
 type Pages struct {
-	templates           *template.Template
+	templates           *htmltemplate.Template
 	assets              page.Assets
 	script, style, icon string // names in URLs
 	decimals            string
@@ -81,7 +80,7 @@ func New() (*Pages, error) {
 		return nil, err
 	}
 	p.decimals = string(decimals)
-	p.templates, err = template.New("").ParseFS(files, "page/*.html")
+	p.templates, err = htmltemplate.Parse(files, "page/*.html", nil)
 	return p, err
 }
 
@@ -150,11 +149,11 @@ func (p *Pages) frame() *frame {
 }
 
 func (p *Pages) render(name string, f *frame) (page.Page, error) {
-	var buf bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&buf, name, f); err != nil {
-		return page.Page{}, fmt.Errorf("pages: %s: %w", name, err)
+	body, err := p.templates.Execute(name, f)
+	if err != nil {
+		return page.Page{}, fmt.Errorf("pages: %w", err)
 	}
-	return page.Page{Body: buf.Bytes(), Headers: []page.Header{
+	return page.Page{Body: body, Headers: []page.Header{
 		{Name: "Content-Security-Policy", Value: policy},
 		{Name: "X-Content-Type-Options", Value: "nosniff"},
 		{Name: "X-Frame-Options", Value: "DENY"},

@@ -3,12 +3,11 @@
 package apidocs
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
-	"html/template"
 
 	"sluice/backend/web/page"
+	"sluice/internal/htmltemplate"
 	"sluice/internal/openapi"
 )
 
@@ -28,16 +27,16 @@ func New(doc *openapi.Document, source string) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html")
+	t, err := htmltemplate.Parse(files, "page.html", functions)
 	if err != nil {
 		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
-	var html bytes.Buffer
-	if err := t.Execute(&html, view{doc, source, template.CSS(style)}); err != nil { //nolint:gosec // embedded file
+	html, err := t.Execute("page.html", newView(doc, source, htmltemplate.CSS(style)))
+	if err != nil {
 		return Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	return Page{
-		HTML: html.Bytes(), Gzip: page.Compress(html.Bytes()),
+		HTML: html, Gzip: page.Compress(html),
 		Policy: "default-src 'none'; style-src " + page.StyleHash(style) +
 			"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	}, nil

@@ -3,9 +3,10 @@ package apidocs
 import (
 	"fmt"
 	"html"
-	"html/template"
 	"regexp"
 	"strings"
+
+	"sluice/internal/htmltemplate"
 )
 
 var (
@@ -15,7 +16,7 @@ var (
 
 // prose renders a description as HTML: paragraphs, lists with "- ", `code` and **bold**. Everything else is text. A
 // Markdown library would add more to the binary than these lines.
-func prose(text fmt.Stringer) template.HTML {
+func prose(text fmt.Stringer) htmltemplate.HTML {
 	var b strings.Builder
 	for block := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n\n") {
 		block = strings.TrimSpace(block)
@@ -31,7 +32,7 @@ func prose(text fmt.Stringer) template.HTML {
 			b.WriteString("<p>" + inline(block) + "</p>")
 		}
 	}
-	return template.HTML(b.String()) //nolint:gosec // escaped by inline
+	return htmltemplate.HTML(b.String()) // escaped by inline
 }
 
 func inline(text string) string {

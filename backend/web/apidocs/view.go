@@ -4,33 +4,67 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"html/template"
-	"maps"
 	"slices"
 	"strings"
 
+	"sluice/internal/htmltemplate"
 	"sluice/internal/openapi"
 )
 
 // view is the data of the template.
 type view struct {
-	*openapi.Document
-	Source string
-	Style  template.CSS
+	Document *openapi.Document
+	Info     openapi.Value
+	Groups   []group
+	Schemas  []schema
+	Schemes  []named
+	Source   string
+	Style    htmltemplate.CSS
+}
+
+func newView(doc *openapi.Document, source string, style htmltemplate.CSS) view {
+	v := view{Document: doc, Info: doc.At("info"), Groups: groups(doc), Source: source, Style: style}
+	all := each(doc.At("components", "schemas"))
+	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
+	for _, s := range all {
+		v.Schemas = append(v.Schemas, schema{s, "Fields of " + s.Name})
+	}
+	v.Schemes = each(doc.At("components", "securitySchemes"))
+	return v
+}
+
+// named is a field of a mapping.
+type named struct {
+	Name  string
+	Value openapi.Value
+}
+
+// schema is a named schema with the label of its table.
+type schema struct {
+	named
+	Label string
+}
+
+// each returns the fields of a mapping, in the order of the document.
+func each(v openapi.Value) (all []named) {
+	for name, value := range v.Fields() {
+		all = append(all, named{name, value})
+	}
+	return all
 }
 
 // group is a tag and its operations.
 type group struct {
-	openapi.Value
+	Value      openapi.Value
 	Operations []openapi.Operation
 }
 
-// Groups returns the operations by tag, in the order of the document.
-func (v view) Groups() []group {
+// groups returns the operations by tag, in the order of the document.
+func groups(doc *openapi.Document) []group {
 	var groups []group
-	for tag := range v.At("tags").Items() {
+	for tag := range doc.At("tags").Items() {
 		g := group{Value: tag}
-		for op := range v.Operations() {
+		for op := range doc.Operations() {
 			if slices.Contains(op.Get("tags").Strings(), tag.Get("name").String()) {
 				g.Operations = append(g.Operations, op)
 			}
@@ -40,16 +74,14 @@ func (v view) Groups() []group {
 	return groups
 }
 
-// Schemas returns the names of the schemas.
-func (v view) Schemas() []string {
-	return slices.Sorted(maps.Keys(maps.Collect(v.At("components", "schemas").Fields())))
+// functions are the functions of the template.
+var functions = htmltemplate.Funcs{
+	"curl": curl, "events": events, "examples": examples, "fields": fields, "headers": headers, "kind": kindOf,
+	"each": each, "exists": openapi.Value.Exists, "get": get, "is": openapi.Value.Is, "parameters": parameters, "prose": prose, "responses": responses, "schemes": schemes, "table": newTable,
 }
 
-// functions are the functions of the template.
-var functions = template.FuncMap{
-	"curl": curl, "events": events, "examples": examples, "fields": fields, "headers": headers, "kind": kindOf,
-	"parameters": parameters, "prose": prose, "responses": responses, "schemes": schemes, "table": newTable,
-}
+// get returns a field of a mapping.
+func get(v openapi.Value, name string) openapi.Value { return v.Get(name) }
 
 // table is the data of a table in the template.
 type table struct {
@@ -63,18 +95,17 @@ func newTable(head, label string, rows []row) table { return table{head, label, 
 // response is a response of an operation.
 type response struct {
 	Status string
-	openapi.Value
+	Kind   string // first digit of the status
+	Open   bool   // shown without a click
+	Value  openapi.Value
 }
-
-// Kind is the first digit of the status.
-func (r response) Kind() string { return r.Status[:1] }
 
 // responses returns the responses with a status below 400, or the others.
 func responses(op openapi.Operation, failed bool) []response {
 	var all []response
 	for status, r := range op.Get("responses").Fields() {
 		if (status >= "4") == failed {
-			all = append(all, response{status, r})
+			all = append(all, response{status, status[:1], !failed, r})
 		}
 	}
 	return all

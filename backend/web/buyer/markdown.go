@@ -2,7 +2,6 @@ package buyer
 
 import (
 	"bytes"
-	"html/template"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,6 +12,8 @@ import (
 	"github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"sluice/internal/htmltemplate"
 )
 
 // markdown renders CommonMark. The renderer of goldmark omits raw HTML. Links are replaced by their text unless they lead
@@ -80,7 +81,7 @@ func isSafe(destination []byte) bool {
 }
 
 // renderMarkdown returns the HTML of a description, which is safe to be part of a page, and its first words as text.
-func renderMarkdown(source string) (template.HTML, string, error) {
+func renderMarkdown(source string) (htmltemplate.HTML, string, error) {
 	var b bytes.Buffer
 	root := markdown.Parser().Parse(text.NewReader([]byte(source)))
 	if err := markdown.Renderer().Render(&b, []byte(source), root); err != nil {
@@ -92,7 +93,7 @@ func renderMarkdown(source string) (template.HTML, string, error) {
 		}
 		return r
 	}, b.String())
-	return template.HTML(rendered), summary(root, []byte(source)), nil //nolint:gosec // goldmark escapes text
+	return htmltemplate.HTML(rendered), summary(root, []byte(source)), nil // goldmark escapes text
 }
 
 // maxSummary is how much of a description is a summary, in characters: what search engines show.

@@ -4,12 +4,10 @@
 package buyer
 
 import (
-	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/url"
 	"regexp"
 	"slices"
@@ -19,6 +17,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/web/page"
+	"sluice/internal/htmltemplate"
 )
 
 //go:embed page text
@@ -53,12 +52,12 @@ type Config struct {
 // Pages renders pages. It is safe for concurrent use.
 type Pages struct {
 	cfg       Config
-	templates *template.Template
+	templates *htmltemplate.Template
 	texts     map[Lang]texts
 	assets    page.Assets
 	script    string // name in URLs
 	icon      string // name in URLs
-	style     template.CSS
+	style     htmltemplate.CSS
 	policy    string // ends with the sources of images
 	recent    recentPages
 }
@@ -89,12 +88,12 @@ func New(cfg Config) (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.style = template.CSS(style) //nolint:gosec // an embedded file
+	p.style = htmltemplate.CSS(style)
 	p.policy = contentPolicy(page.StyleHash(style), cfg.FrameAncestors)
 	if err := p.addAssets(); err != nil {
 		return nil, err
 	}
-	p.templates, err = template.New("").ParseFS(files, "page/*.html")
+	p.templates, err = htmltemplate.Parse(files, "page/*.html", nil)
 	return p, err
 }
 
@@ -154,7 +153,7 @@ type view struct {
 	TextJSON          string
 	Title             string
 	Description       string // for search engines and previews; empty: none
-	Style             template.CSS
+	Style             htmltemplate.CSS
 	Script, Icon      string
 	SignIn, Checkout  string
 	Now               int64 // Unix milliseconds
@@ -170,7 +169,7 @@ type saleView struct {
 	Opens, Closes       int64  // Unix milliseconds; Closes 0: no end
 	OpensISO, OpensText string
 	StateText           string
-	About               template.HTML // the description
+	About               htmltemplate.HTML // the description
 }
 
 // Sale renders the page of one sale. It returns the same page for a second while nothing on it changes.
@@ -268,11 +267,11 @@ func (v *view) saleView(s Sale) saleView {
 }
 
 func (p *Pages) render(name string, v *view) (page.Page, error) {
-	var buf bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&buf, name, v); err != nil {
-		return page.Page{}, fmt.Errorf("buyer: %s: %w", name, err)
+	body, err := p.templates.Execute(name, v)
+	if err != nil {
+		return page.Page{}, fmt.Errorf("buyer: %w", err)
 	}
-	return page.Page{Body: buf.Bytes(), Gzip: page.Compress(buf.Bytes()), Headers: p.headers(v)}, nil
+	return page.Page{Body: body, Gzip: page.Compress(body), Headers: p.headers(v)}, nil
 }
 
 // checkSignIn rejects a sign-in page that is no URL with "{url}".

@@ -1,0 +1,114 @@
+package htmltemplate
+
+import (
+	"fmt"
+	"strings"
+	"text/template/parse"
+)
+
+// context is a place in HTML.
+type context int
+
+const (
+	inText  context = iota
+	inTag           // between < and >, outside attribute values
+	inValue         // in a double-quoted attribute value
+	inStyle         // the content of a style element
+	inRaw           // the content of a script element, or a comment
+)
+
+// checkContexts verifies that a template begins and ends in text, and that values are in text, in quoted attributes,
+// or in a style element, where they must be CSS.
+func checkContexts(name string, root *parse.ListNode) error {
+	c := &checker{}
+	if end := c.list(inText, root); c.err == nil && end != inText {
+		c.err = fmt.Errorf("it ends inside a tag, a script or a style")
+	}
+	if c.err != nil {
+		return fmt.Errorf("htmltemplate: %s: %w", name, c.err)
+	}
+	return nil
+}
+
+type checker struct{ err error }
+
+// list returns the context after the nodes of a list that begins in a context.
+func (c *checker) list(at context, list *parse.ListNode) context {
+	if list == nil {
+		return at
+	}
+	for _, node := range list.Nodes {
+		switch n := node.(type) {
+		case *parse.TextNode:
+			at = after(at, string(n.Text))
+		case *parse.ActionNode:
+			if len(n.Pipe.Decl) == 0 && (at == inTag || at == inRaw) {
+				c.err = fmt.Errorf("%s is neither in text nor in a quoted attribute", n)
+			}
+			// The only value in a style that the pages have is .Style, whose type is CSS.
+			if at == inStyle && n.String() != "{{.Style}}" {
+				c.err = fmt.Errorf("%s in a style: want {{.Style}} of type CSS", n)
+			}
+		case *parse.IfNode:
+			at = c.branch(at, &n.BranchNode)
+		case *parse.WithNode:
+			at = c.branch(at, &n.BranchNode)
+		case *parse.RangeNode:
+			at = c.branch(at, &n.BranchNode)
+		case *parse.TemplateNode:
+			if at != inText {
+				c.err = fmt.Errorf("%s is not in text", n)
+			}
+		}
+	}
+	return at
+}
+
+// branch returns the context after a branch, in which both alternatives must end.
+func (c *checker) branch(at context, n *parse.BranchNode) context {
+	first, second := c.list(at, n.List), c.list(at, n.ElseList)
+	if first != second && c.err == nil {
+		c.err = fmt.Errorf("the alternatives of {{if %s}} end in different places", n.Pipe)
+	}
+	return first
+}
+
+// after returns the context after a text that begins in a context.
+func after(at context, text string) context {
+	for text != "" {
+		var found bool
+		switch at {
+		case inText:
+			_, text, found = strings.Cut(text, "<")
+			switch {
+			case !found:
+			case strings.HasPrefix(text, "!--"), strings.HasPrefix(text, "script") && !strings.HasPrefix(text, "script src="):
+				at = inRaw
+			case strings.HasPrefix(text, "style>"):
+				at, text = inStyle, text[len("style>"):]
+			default:
+				at = inTag
+			}
+		case inTag:
+			i := strings.IndexAny(text, `">`)
+			if i < 0 {
+				return at
+			}
+			if at = inText; text[i] == '"' {
+				at = inValue
+			}
+			text = text[i+1:]
+		case inValue:
+			if _, text, found = strings.Cut(text, `"`); found {
+				at = inTag
+			}
+		case inStyle:
+			if _, text, found = strings.Cut(text, "</style>"); found {
+				at = inText
+			}
+		case inRaw:
+			return at
+		}
+	}
+	return at
+}
