@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-
 // Each module in the program costs its users time to download and compile. One more is a decision; see ADR 49.
 func TestModulesOfTheProgram(t *testing.T) {
 	const golden = "testdata/modules.txt"

@@ -76,8 +76,21 @@ func groups(doc *openapi.Document) []group {
 
 // functions are the functions of the template.
 var functions = htmltemplate.Funcs{
-	"curl": curl, "events": events, "examples": examples, "fields": fields, "headers": headers, "kind": kindOf,
-	"each": each, "exists": openapi.Value.Exists, "get": get, "is": openapi.Value.Is, "parameters": parameters, "prose": prose, "responses": responses, "schemes": schemes, "table": newTable,
+	"curl":       curl,
+	"events":     events,
+	"examples":   examples,
+	"fields":     fields,
+	"headers":    headers,
+	"kind":       kindOf,
+	"each":       each,
+	"exists":     openapi.Value.Exists,
+	"get":        get,
+	"is":         openapi.Value.Is,
+	"parameters": parameters,
+	"prose":      prose,
+	"responses":  responses,
+	"schemes":    schemes,
+	"table":      newTable,
 }
 
 // get returns a field of a mapping.
