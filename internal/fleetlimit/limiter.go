@@ -1,0 +1,234 @@
+package fleetlimit
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Result is how a lease ended, for metrics.
+type Result string
+
+// The results.
+const (
+	Granted Result = "granted"
+	None    Result = "refused" // Redis has no slot for the edge now
+	Failed  Result = "error"
+)
+
+// Results are all results.
+var Results = []Result{Granted, None, Failed}
+
+// LimiterConfig configures a Limiter. Client is required.
+type LimiterConfig struct {
+	Client   *Client
+	Capacity int                 // keys; default 65,536, about 30 MB
+	OnLease  func(result Result) // called after each round trip for a lease; default: nothing
+	Logger   *slog.Logger        // default: no log
+}
+
+// Limiter decides for all keys of one Go edge. Create it with NewLimiter. Safe for concurrent use.
+type Limiter struct {
+	config LimiterConfig
+	seed   maphash.Seed
+	shards [shards]shard
+	down   atomic.Int64 // us until which Redis is not called
+	asking sync.WaitGroup
+}
+
+const (
+	shards          = 16
+	defaultCapacity = 1 << 16
+	pause           = time.Second // between two calls of a Redis that failed
+)
+
+type shard struct {
+	mu      sync.Mutex
+	entries map[name]*entry
+}
+
+type name struct {
+	rule *Rule
+	key  string
+}
+
+type entry struct {
+	Bucket
+	shard *shard
+	name  name
+	done  chan struct{} // closed when the lease in progress has ended
+}
+
+// NewLimiter returns a limiter that holds nothing.
+func NewLimiter(config LimiterConfig) *Limiter {
+	if config.Capacity <= 0 {
+		config.Capacity = defaultCapacity
+	}
+	if config.OnLease == nil {
+		config.OnLease = func(Result) {}
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Limiter{config: config, seed: maphash.MakeSeed()}
+	for i := range l.shards {
+		l.shards[i].entries = map[name]*entry{}
+	}
+	return l
+}
+
+// Decision is the result of Limiter.Take.
+type Decision struct {
+	Outcome Outcome // Admitted, Refused or Unavailable
+	Wait    time.Duration
+
+	entry   *entry
+	verdict Verdict
+}
+
+// tries is how often a request decides: again after each lease, whose slots others may have spent.
+const tries = 10
+
+// Take decides about one request. It leases slots if there is none and Redis may have one, and returns when it has the
+// answer; a request that is refused from what is known returns immediately.
+func (l *Limiter) Take(r *Rule, key string) Decision {
+	n := name{r, key}
+	s := &l.shards[maphash.String(l.seed, key)%shards]
+	now := l.config.Client.now()
+	s.mu.Lock()
+	e := s.entries[n]
+	if e == nil {
+		if len(s.entries) >= l.config.Capacity/shards {
+			s.mu.Unlock()
+			return Decision{Outcome: Unavailable}
+		}
+		e = &entry{shard: s, name: n}
+		s.entries[n] = e
+	}
+	e.Count(now)
+	for range tries {
+		v := e.Take(r, now)
+		switch v.Outcome {
+		case Ask:
+			if now < float64(l.down.Load()) {
+				s.mu.Unlock()
+				return Decision{Outcome: Unavailable}
+			}
+			e.begin(v.Demand, now)
+			s.mu.Unlock()
+			if !l.lease(e, v.Demand) {
+				return Decision{Outcome: Unavailable}
+			}
+		case Wait:
+			done := e.done
+			s.mu.Unlock()
+			<-done
+		default:
+			poll := v.Poll && now >= float64(l.down.Load())
+			if poll {
+				e.begin(v.Demand, now)
+				l.asking.Add(1)
+			}
+			s.mu.Unlock()
+			if poll {
+				go func() {
+					defer l.asking.Done()
+					l.lease(e, v.Demand)
+				}()
+			}
+			return Decision{Outcome: v.Outcome, Wait: duration(v.Wait), entry: e, verdict: v}
+		}
+		now = l.config.Client.now()
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+	return Decision{Outcome: Refused, Wait: time.Second}
+}
+
+func duration(us float64) time.Duration { return time.Duration(math.Ceil(us)) * time.Microsecond }
+
+func (e *entry) begin(d Demand, now float64) {
+	e.Begin(d, now)
+	e.done = make(chan struct{})
+}
+
+// lease leases slots for an entry, for which begin was called.
+func (l *Limiter) lease(e *entry, d Demand) (ok bool) {
+	lease, err := l.config.Client.Lease(context.Background(), e.name.rule, e.name.key, d)
+	now := l.config.Client.now()
+	e.shard.mu.Lock()
+	if err != nil {
+		e.Fail()
+	} else {
+		e.Apply(e.name.rule, lease, now)
+	}
+	close(e.done)
+	e.shard.mu.Unlock()
+	switch {
+	case err != nil:
+		if before := l.down.Swap(int64(now) + pause.Microseconds()); now >= float64(before) {
+			l.config.Logger.Warn("the Redis server of fleet limits cannot be used: on_error of each rule decides", "err", err)
+		}
+		l.config.OnLease(Failed)
+	case len(lease.Segments) == 0:
+		l.config.OnLease(None)
+	default:
+		l.config.OnLease(Granted)
+	}
+	return err == nil
+}
+
+// Refund takes back the slot of an admitted request that another rule has refused.
+func (l *Limiter) Refund(d Decision) {
+	d.entry.shard.mu.Lock()
+	d.entry.Refund(d.verdict)
+	d.entry.shard.mu.Unlock()
+}
+
+// Sweep returns the slots of idle keys to Redis, and forgets keys. Call it once a second.
+func (l *Limiter) Sweep(ctx context.Context) {
+	l.sweep(ctx, func(b *Bucket, now float64) bool { return b.Idle(now) })
+}
+
+// Close returns all slots to Redis, as far as that is possible in two seconds. No request may be in progress.
+func (l *Limiter) Close() {
+	l.asking.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	l.sweep(ctx, func(*Bucket, float64) bool { return true })
+}
+
+func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) {
+	now := l.config.Client.now()
+	for i := range l.shards {
+		s := &l.shards[i]
+		unspent := map[name][]Segment{}
+		s.mu.Lock()
+		for n, e := range s.entries {
+			if e.asking > now {
+				continue
+			}
+			if ended(&e.Bucket, now) {
+				if segments := e.Return(now); len(segments) > 0 {
+					unspent[n] = segments
+				}
+			}
+			if e.Empty(now) {
+				delete(s.entries, n)
+			}
+		}
+		s.mu.Unlock()
+		for n, segments := range unspent {
+			if ctx.Err() != nil || l.config.Client.now() < float64(l.down.Load()) {
+				return // what is not returned is spent
+			}
+			if err := l.config.Client.Return(ctx, n.rule, n.key, segments); err != nil {
+				l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())
+			}
+		}
+	}
+}
