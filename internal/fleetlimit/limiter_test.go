@@ -11,7 +11,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// fleet returns limiters that share a Redis server, whose clock and theirs started long ago.
+// fleet returns limiters that share a Redis server.
 func fleet(t *testing.T, server *redis.Client, n int) []*fleetlimit.Limiter {
 	t.Helper()
 	start := time.Now()

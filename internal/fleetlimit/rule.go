@@ -4,7 +4,7 @@
 // rate*L + burst + 1 requests over all edges. No clock of an edge is part of that bound.
 //
 // Bucket decides for one key of one edge, as a pure function of time. Client leases from Redis. Limiter joins both for
-// the Go edge, and Server leases for the workers of nginx, whose lua/edge/sluice/fleet decides as Bucket does.
+// the Go edge, and Server leases for the workers of nginx; lua/edge/sluice/fleet decides as Bucket does.
 package fleetlimit
 
 import (

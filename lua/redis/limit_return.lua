@@ -3,7 +3,7 @@
 --
 -- KEYS 1 lanes  hash  see limit_lease
 -- ARGV for each lane: 1 its number   2 first slot that was not spent   3 first slot after the lease   4 id of the lease
--- Returns the number of lanes whose slots were returned.
+-- Returns the number of lanes with returned slots.
 
 local writes = {}
 for i = 1, #ARGV, 4 do
