@@ -107,22 +107,26 @@ func (s *DeadLetters) Find(ctx context.Context, id sale.OrderID) (queue.DeadLett
 	return letter, err
 }
 
-// find returns a dead letter and its shard, or sale.ErrNotFound.
-func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (Shard, queue.DeadLetter, error) {
-	for _, shard := range s.shards {
+// find returns a dead letter and the number of its shard. If none has it, the error wraps sale.ErrNotFound, or
+// sale.ErrUnavailable if a shard could not be read.
+func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
+	missing := fmt.Errorf("dead order %s: %w", id, sale.ErrNotFound)
+	for i, shard := range s.shards {
 		letter, err := shard.DeadLetter(ctx, id)
-		if errors.Is(err, sale.ErrNotFound) {
-			continue
+		switch {
+		case err == nil:
+			return i, letter, nil
+		case !errors.Is(err, sale.ErrNotFound): // another shard may have it
+			missing = err
 		}
-		return shard, letter, err
 	}
-	return nil, queue.DeadLetter{}, fmt.Errorf("dead order %s: %w", id, sale.ErrNotFound)
+	return 0, queue.DeadLetter{}, missing
 }
 
 // Retry puts a dead order back on the queue without its failures. Errors: sale.ErrNotFound; sale.ErrConflict if the
 // order is being cancelled; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) error {
-	shard, letter, err := s.find(ctx, id)
+	number, letter, err := s.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,7 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	if err := s.store.Record(store.WithActor(ctx, actor), "dead.retry", id.String(), detail); err != nil {
 		return err
 	}
-	return shard.RetryDead(ctx, id)
+	return s.shards[number].RetryDead(ctx, id)
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
@@ -165,7 +169,8 @@ type Cancelled struct {
 // Errors: sale.ErrNotFound; sale.ErrConflict for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.
 func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
-	shard, letter, err := s.find(ctx, id)
+	number, letter, err := s.find(ctx, id)
+	shard := s.shards[number]
 	if err == nil {
 		letter, err = shard.BeginCancel(ctx, id)
 	}
@@ -188,7 +193,7 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 		return Cancelled{}, err
 	}
 	dead := store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !hasSlot[0]}
-	done, err := s.settleInSQL(store.WithGeneration(ctx, letter.Generation), dead, actor, reason)
+	done, err := s.settleInSQL(store.WithGeneration(ctx, number, letter.Generation), dead, actor, reason)
 	if errors.Is(err, store.ErrStale) { // the rebuild may have removed the dead letter
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}

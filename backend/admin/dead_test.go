@@ -169,7 +169,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shard.BeginCancel(w.ctx, dead.ID); err != nil {
+	if _, err := w.dead.shards[shard].BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.dead.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
@@ -329,7 +329,7 @@ func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	begin := func() (generation int64) {
 		generation, err := w.store.NextFence(w.ctx, 0)
 		if err == nil {
-			err = w.store.BeginGeneration(w.ctx, generation)
+			err = w.store.BeginGeneration(w.ctx, int(keyspace.Space{Shards: shards}.ShardOf("s")), generation)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/loop"
 )
 
@@ -37,7 +41,7 @@ func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 }
 
 // RunOnce applies every sale in SQL to Redis: a newer version, or the whole sale if Redis has lost it. The failure of
-// one sale does not stop the others, unless Redis or SQL is down.
+// one sale does not stop the others, unless its shard or SQL is down. A shard that is down does not stop the others.
 //
 // It reads the versions of all sales first, so a call without changes costs one round trip per 500 sales. It loads
 // all missing sales together, with one pass over the queue: thousands of sales beside a million dead letters take
@@ -47,13 +51,29 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)
 	}
-	ids, known := make([]string, len(summaries)), make(map[string]bool, len(summaries))
-	for i, summary := range summaries {
-		ids[i], known[summary.ID] = summary.ID, true
+	known := make(map[string]bool, len(summaries))
+	byShard := map[keyspace.Shard][]store.SaleSummary{}
+	for _, summary := range summaries {
+		known[summary.ID] = true
+		shard := s.dead.space.ShardOf(summary.ID)
+		byShard[shard] = append(byShard[shard], summary)
 	}
 	s.knownMu.Lock()
 	s.known = known
 	s.knownMu.Unlock()
+	var failures []error
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		failures = append(failures, s.reconcile(ctx, byShard[shard]))
+	}
+	return errors.Join(failures...)
+}
+
+// reconcile is RunOnce for the sales of one shard.
+func (s *Service) reconcile(ctx context.Context, summaries []store.SaleSummary) error {
+	ids := make([]string, len(summaries))
+	for i, summary := range summaries {
+		ids[i] = summary.ID
+	}
 	versions, err := s.stock.Versions(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)

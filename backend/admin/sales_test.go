@@ -330,10 +330,10 @@ func TestReconcileReadsVersionsInBatches(t *testing.T) {
 		calls  int
 	}{
 		// their rows are read one by one, and each is updated at the end
-		{"all are missing", func() error { return nil }, 2 + 2*40},
-		{"nothing has changed", func() error { return nil }, 1},
-		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, 2},
-		{"nothing has changed", func() error { return nil }, 1},
+		{"all are missing", func() error { return nil }, 2*shards + 2*40},
+		{"nothing has changed", func() error { return nil }, shards},
+		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, shards + 1},
+		{"nothing has changed", func() error { return nil }, shards},
 	} {
 		if err := c.change(); err != nil {
 			t.Fatal(err)

@@ -41,13 +41,13 @@ type Decision struct {
 }
 
 // Recorder stores accepted orders before the buyers get their answers, in case Redis loses them
-// (rebuild.JournalWriter).
+// (rebuild.JournalWriters).
 type Recorder interface {
-	// Generation returns the generation of the data in Redis. The Admitter calls it before the script.
-	Generation() int64
+	// Generation returns the generation of the data of a shard. The Admitter calls it before the script.
+	Generation(shard keyspace.Shard) int64
 	// Record stores orders that the script accepted or found, with the generation from before the script. An order can
 	// occur again. A failure does not affect the answers.
-	Record(generation int64, orders []sale.Order)
+	Record(shard keyspace.Shard, generation int64, orders []sale.Order)
 }
 
 // DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
@@ -64,7 +64,7 @@ type Config struct {
 	// Client runs the script; required. It may pipeline, and it may repeat commands: the script is replay-safe.
 	Client redis.Scripter
 	Space  keyspace.Space
-	IDs    *Sequencer // required
+	IDs    Sequencer // required
 	// MaxReady bounds the messages of a shard that wait for a worker: at the bound, a purchase that would get a unit is
 	// QueueFull. Requeued messages can exceed it. 0 means DefaultMaxReady.
 	MaxReady int64
@@ -78,8 +78,8 @@ type Config struct {
 	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
 	// finds it.
 	Replicas int
-	// ReplicaClient is a client of the same Redis as Client; required if Replicas is positive.
-	ReplicaClient *redis.Client
+	// ReplicaClient returns a client of the server that Client uses for a shard; required if Replicas is positive.
+	ReplicaClient func(keyspace.Shard) *redis.Client
 }
 
 // Admitter decides purchases. It is safe for concurrent use.
@@ -115,7 +115,7 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 // order number, for the group, for the decision), or when ctx is done. An error wraps sale.ErrUnavailable; the order
 // may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
-	id, err := a.cfg.IDs.Next(ctx)
+	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOf(r.SaleID))
 	if err != nil {
 		return Decision{}, err
 	}

@@ -86,8 +86,8 @@ func (s *Stock) countShardUnits(
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	var copier redis.Scripter = s.client
-	if c, ok := s.client.(*redis.Client); ok {
-		copier = c.WithTimeout(copyTimeout) // shares the connections of c with another read timeout
+	if s.server != nil {
+		copier = s.server(shard).WithTimeout(copyTimeout) // shares the connections, with another read timeout
 	}
 	for try := 0; ; try++ {
 		counts, err := s.tryCountUnits(ctx, copier, shard, ids)

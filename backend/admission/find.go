@@ -29,19 +29,32 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 	case <-ctx.Done():
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}
+	missing := notHeld(id)
 	for _, shard := range s.space.All() {
-		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
-		if err != nil {
-			return sale.Order{}, unavailable("find order", err)
+		o, err := s.findInShard(ctx, shard, buyer, id)
+		switch {
+		case err == nil:
+			s.Remember(id, o.SaleID)
+			return o, nil
+		case !errors.Is(err, sale.ErrNotFound): // another shard may have it
+			missing = err
 		}
-		for some := range slices.Chunk(ids, salesPerRead) {
-			o, err := s.findIn(ctx, shard, some, buyer, id)
-			if err == nil {
-				s.Remember(id, o.SaleID)
-			}
-			if err == nil || !errors.Is(err, sale.ErrNotFound) {
-				return o, err
-			}
+	}
+	return sale.Order{}, missing
+}
+
+// findInShard reads the buyer's slots in all sales of a shard.
+func (s *Stock) findInShard(
+	ctx context.Context, shard keyspace.Shard, buyer string, id sale.OrderID,
+) (sale.Order, error) {
+	ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+	if err != nil {
+		return sale.Order{}, unavailable("find order", err)
+	}
+	for some := range slices.Chunk(ids, salesPerRead) {
+		o, err := s.findIn(ctx, shard, some, buyer, id)
+		if err == nil || !errors.Is(err, sale.ErrNotFound) {
+			return o, err
 		}
 	}
 	return sale.Order{}, notHeld(id)

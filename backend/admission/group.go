@@ -162,7 +162,7 @@ func (g *groups) runFresh(saleID string, group []*waiter) {
 func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter) {
 	var generation int64
 	if a.cfg.Recorder != nil {
-		generation = a.cfg.Recorder.Generation()
+		generation = a.cfg.Recorder.Generation(a.cfg.Space.ShardOf(saleID))
 	}
 	if a.cfg.Replicas > 0 {
 		a.runAndWait(ctx, saleID, group)
@@ -233,7 +233,7 @@ func (a *Admitter) recordAccepted(saleID string, generation int64, group []*wait
 		}
 	}
 	if len(accepted) > 0 {
-		a.cfg.Recorder.Record(generation, accepted)
+		a.cfg.Recorder.Record(a.cfg.Space.ShardOf(saleID), generation, accepted)
 	}
 }
 

@@ -27,7 +27,8 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(
 const loadChunk = 10_000
 
 // LoadAll loads many sales. It reads the queue once for up to ten thousand sales. orders yields the orders of one sale.
-// An error of one sale does not prevent the others from being loaded, unless ctx ends or a store is unavailable.
+// An error of one sale does not prevent the others from being loaded, unless ctx ends, or SQL or its shard is
+// unavailable.
 // LoadAll returns all errors, joined.
 func (s *Stock) LoadAll(
 	ctx context.Context, defs []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error,
@@ -39,26 +40,36 @@ func (s *Stock) LoadAll(
 	}
 	var failures []error
 	for shard, all := range byShard {
-		for some := range slices.Chunk(all, loadChunk) {
-			ids := make([]string, len(some))
-			for i, def := range some {
-				ids[i] = def.ID
-			}
-			// Before SQL is read: an order that leaves the queue since then is a row.
-			counts, err := s.CountShardUnits(ctx, shard, ids)
+		failures = append(failures, s.loadShard(ctx, shard, all, orders))
+	}
+	return errors.Join(failures...)
+}
+
+// loadShard is LoadAll for the sales of one shard.
+func (s *Stock) loadShard(
+	ctx context.Context, shard keyspace.Shard, defs []sale.Sale,
+	orders func(saleID string, yield func(sale.Order) error) error,
+) error {
+	var failures []error
+	for some := range slices.Chunk(defs, loadChunk) {
+		ids := make([]string, len(some))
+		for i, def := range some {
+			ids[i] = def.ID
+		}
+		// Before SQL is read: an order that leaves the queue since then is a row.
+		counts, err := s.CountShardUnits(ctx, shard, ids)
+		if err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+		for _, def := range some {
+			err := s.loadWithCount(ctx, def, counts[def.ID], func(yield func(sale.Order) error) error {
+				return orders(def.ID, yield)
+			})
 			if err != nil {
-				return errors.Join(append(failures, err)...)
+				failures = append(failures, fmt.Errorf("load sale %s: %w", def.ID, err))
 			}
-			for _, def := range some {
-				err := s.loadWithCount(ctx, def, counts[def.ID], func(yield func(sale.Order) error) error {
-					return orders(def.ID, yield)
-				})
-				if err != nil {
-					failures = append(failures, fmt.Errorf("load sale %s: %w", def.ID, err))
-				}
-				if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-					return errors.Join(failures...)
-				}
+			if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+				return errors.Join(failures...)
 			}
 		}
 	}
@@ -102,7 +113,7 @@ func (s *Stock) loadWithCount(
 		return err
 	}
 	if newest > 0 {
-		if err := NewSequencer(s.client, s.space, nil).skipPast(ctx, newest.Sequence()); err != nil {
+		if err := newShardSequencer(s.client, s.space, shard, nil).skipPast(ctx, newest.Sequence()); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,8 @@ const replicaTimeout = 500 * time.Millisecond
 // which leads to one server: another connection could lead to a new master, which would confirm orders that it never
 // had.
 func (a *Admitter) runAndWait(ctx context.Context, saleID string, group []*waiter) {
-	conn := a.cfg.ReplicaClient.Conn()
+	shard := a.cfg.Space.ShardOf(saleID)
+	conn := a.cfg.ReplicaClient(shard).Conn()
 	defer conn.Close()
 	a.runScript(ctx, conn, saleID, group)
 	if !slices.ContainsFunc(group, (*waiter).hasOrder) {
@@ -22,7 +23,7 @@ func (a *Admitter) runAndWait(ctx context.Context, saleID string, group []*waite
 	}
 	if !slices.ContainsFunc(group, (*waiter).accepted) {
 		// WAIT covers the writes of its connection, and a replay writes nothing. This write follows the orders.
-		if err := conn.Set(ctx, a.cfg.Space.ShardOf(saleID).Replicated(), "1", 0).Err(); err != nil {
+		if err := conn.Set(ctx, shard.Replicated(), "1", 0).Err(); err != nil {
 			failOrders(group, fmt.Errorf("wait for replicas: %w", err))
 			return
 		}

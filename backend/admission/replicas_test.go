@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -37,7 +38,7 @@ func newReplicated(t *testing.T) replicated {
 	t.Cleanup(func() { _ = c.Close() })
 	f.shop = newShop(c)
 	f.groups.timeout = time.Minute // only the wait for replicas may time out
-	f.cfg.Replicas, f.cfg.ReplicaClient = 2, c
+	f.cfg.Replicas, f.cfg.ReplicaClient = 2, func(keyspace.Shard) *redis.Client { return c }
 	f.put(t, onSale("s", 3, 1))
 	return f
 }
@@ -229,7 +230,7 @@ func TestOnlyTheServerThatDecidedConfirms(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	c.AddHook(name)
 	a := newAdmitter(c, c)
-	a.cfg.Replicas, a.cfg.ReplicaClient = 1, c
+	a.cfg.Replicas, a.cfg.ReplicaClient = 1, func(keyspace.Shard) *redis.Client { return c }
 	if err := NewStock(StockConfig{Client: c}).Load(t.Context(), onSale("s", 3, 1), none); err != nil {
 		t.Fatal(err)
 	}

@@ -17,41 +17,81 @@ import (
 )
 
 // blockSize is the number of sequence numbers that a Sequencer leases together. A process that ends discards the rest
-// of its block, a small part of 2^32 numbers.
+// of its block, a small part of all numbers.
 const blockSize = 4096
 
-// Sequencer allocates order ids. An id is the second of the clock above a 32-bit sequence number that Redis leases in
-// blocks.
-//
-// Ids are unique over all Sequencers of one Redis: a number repeats only after 2^32 others, in another second. A clock
-// that is set back does not repeat ids while Redis keeps its counter. If Redis loses the counter, the next block starts
-// at a number derived from the clock, which is very unlikely to be part of a block in use. If Redis returns with an
-// older counter, StartGeneration is needed. A Sequencer is safe for concurrent use.
-type Sequencer struct {
-	client redis.Cmdable
-	key    string
-	now    func() time.Time
-	lease  singleflight.Group
-	limit  time.Duration // of one lease, for all callers that wait for it
+// blockLife is the time after which a Sequencer discards the rest of a block. Other processes would have to lease all
+// numbers of the shard within it to repeat one of the block in the same second: 67 million with 64 shards.
+const blockLife = time.Minute
 
-	mu         sync.Mutex
-	next, last uint64 // numbers that are leased and unused; none if next > last
-	second     time.Time
+// Sequencer allocates order ids in each shard. An id is the second of the clock above a 32-bit sequence number. The
+// shard leases sequence numbers in blocks. Of n shards, shard s has the numbers that are s modulo n.
+//
+// Ids are unique over all Sequencers and shards: a number repeats only after all other numbers of the shard, in another
+// second. A clock that is set back does not repeat ids while Redis keeps its counter. If Redis loses the counter, the
+// next block starts at a number derived from the clock, which is very unlikely to be part of a block in use. If Redis
+// returns with an older counter, StartGeneration is needed. A Sequencer is safe for concurrent use.
+type Sequencer []*shardSequencer
+
+// NewSequencer returns a Sequencer with the given clock. The first Next of a shard leases its first block.
+func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) Sequencer {
+	var s Sequencer
+	for _, shard := range space.All() {
+		s = append(s, newShardSequencer(client, space, shard, now))
+	}
+	return s
 }
 
-// NewSequencer returns a Sequencer with the given clock. The first Next leases the first block.
-func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) *Sequencer {
-	return &Sequencer{
-		client: client, key: space.Sequence(), now: now, limit: leaseTimeout, next: 1,
+// Next returns a new id for an order of a shard. If the block is used up, it waits for the next one until ctx is done.
+// An error wraps sale.ErrUnavailable.
+func (s Sequencer) Next(ctx context.Context, shard keyspace.Shard) (sale.OrderID, error) {
+	return s[shard].next(ctx)
+}
+
+// StartGeneration advances the counter of a shard to the numbers of a generation. A generation has a 64th of the numbers
+// of its own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in another
+// second. The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease it. An
+// error wraps sale.ErrUnavailable.
+func (s Sequencer) StartGeneration(ctx context.Context, shard keyspace.Shard, generation int64) error {
+	one := s[shard]
+	first := uint64(generation%generations) * (one.numbers / generations)
+	return one.reach(ctx, uint64(generation)<<32|first, true)
+}
+
+// generations is the number of generations with different numbers.
+const generations = 64
+
+// shardSequencer allocates the order ids of one shard.
+type shardSequencer struct {
+	client  redis.Cmdable
+	key     string
+	shard   uint64
+	shards  uint64
+	numbers uint64 // of the shard
+	now     func() time.Time
+	lease   singleflight.Group
+	limit   time.Duration // of one lease, for all callers that wait for it
+
+	mu          sync.Mutex
+	first, last uint64    // values of the counter that are leased and unused; none if first > last
+	leased      time.Time // when they were leased
+	second      time.Time
+}
+
+func newShardSequencer(
+	client redis.Cmdable, space keyspace.Space, shard keyspace.Shard, now func() time.Time,
+) *shardSequencer {
+	n := uint64(len(space.All()))
+	return &shardSequencer{
+		client: client, key: shard.OrderNumbers(), shard: uint64(shard), shards: n, numbers: 1 << 32 / n,
+		now: now, limit: leaseTimeout, first: 1,
 	}
 }
 
 // leaseTimeout is the limit of one lease.
 const leaseTimeout = time.Second
 
-// Next returns a new id. If the block is used up, it waits for the next one until ctx is done. An error wraps
-// sale.ErrUnavailable.
-func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
+func (s *shardSequencer) next(ctx context.Context) (sale.OrderID, error) {
 	for {
 		if id, ok := s.takeID(); ok {
 			return id, nil
@@ -69,23 +109,25 @@ func (s *Sequencer) Next(ctx context.Context) (sale.OrderID, error) {
 	}
 }
 
-func (s *Sequencer) takeID() (sale.OrderID, bool) {
+func (s *shardSequencer) takeID() (sale.OrderID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next > s.last {
+	now := s.now()
+	if s.first > s.last || now.Sub(s.leased) > blockLife {
+		s.first = s.last + 1
 		return 0, false
 	}
-	n := s.next
-	s.next++
-	if now := s.now(); now.After(s.second) { // the second never decreases
+	n := s.first
+	s.first++
+	if now.After(s.second) { // the second never decreases
 		s.second = now
 	}
-	return sale.NewOrderID(s.second, uint32(n)), true
+	return sale.NewOrderID(s.second, uint32(n%s.numbers*s.shards+s.shard)), true
 }
 
-func (s *Sequencer) refill(ctx context.Context) error {
+func (s *shardSequencer) refill(ctx context.Context) error {
 	s.mu.Lock()
-	empty := s.next > s.last
+	empty := s.first > s.last
 	s.mu.Unlock()
 	if !empty {
 		return nil
@@ -98,12 +140,12 @@ func (s *Sequencer) refill(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next, s.last = uint64(end)-blockSize+1, uint64(end)
+	s.first, s.last, s.leased = uint64(end)-blockSize+1, uint64(end), s.now()
 	return nil
 }
 
 // anywhere returns a start for a new counter that is unrelated to earlier numbers.
-func (s *Sequencer) anywhere() uint32 {
+func (s *shardSequencer) anywhere() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(strconv.AppendInt(nil, s.now().UnixNano(), 10))
 	return h.Sum32()
@@ -111,21 +153,13 @@ func (s *Sequencer) anywhere() uint32 {
 
 // skipPast advances a counter that lags behind after, the sequence number of the newest known order. A missing
 // counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
-func (s *Sequencer) skipPast(ctx context.Context, after uint32) error {
+func (s *shardSequencer) skipPast(ctx context.Context, after uint32) error {
 	const margin = 1024 * blockSize // blocks of other processes are within
-	return s.reach(ctx, uint64(after)+margin, false)
-}
-
-// StartGeneration advances the counter to the numbers of a generation of Redis. A generation has 2^26 numbers of its
-// own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in another second.
-// The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease it. An error
-// wraps sale.ErrUnavailable.
-func (s *Sequencer) StartGeneration(ctx context.Context, generation int64) error {
-	return s.reach(ctx, uint64(generation)<<32|uint64(uint32(generation)<<26), true)
+	return s.reach(ctx, uint64(after)/s.shards+margin, false)
 }
 
 // reach advances the counter to target if it is lower. If create is false, a missing counter stays missing.
-func (s *Sequencer) reach(ctx context.Context, target uint64, create bool) error {
+func (s *shardSequencer) reach(ctx context.Context, target uint64, create bool) error {
 	have, err := s.client.Get(ctx, s.key).Uint64()
 	if errors.Is(err, redis.Nil) && !create {
 		return nil

@@ -41,12 +41,12 @@ func TestAdmitReturnsAtItsDeadlineWhenRedisStalls(t *testing.T) {
 	}
 	fresh := func() *Admitter {
 		a := newAdmitter(client, client)
-		a.cfg.IDs.limit = time.Minute
+		a.cfg.IDs[0].limit = time.Minute
 		a.groups.timeout = time.Minute
 		return a
 	}
 	leased := fresh()
-	if _, err := leased.cfg.IDs.Next(t.Context()); err != nil {
+	if _, err := leased.cfg.IDs.Next(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}
 	r.Pause()

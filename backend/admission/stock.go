@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,6 +32,9 @@ type View struct {
 // StockConfig configures a Stock.
 type StockConfig struct {
 	Client redisconn.Client
+	// Server returns a client of the server that Client uses for a shard. It is needed if Client is not a *redis.Client
+	// of one server.
+	Server func(keyspace.Shard) *redis.Client
 	Space  keyspace.Space
 	// RequireVerified makes Load fail if no rebuild has verified the data in Redis.
 	RequireVerified bool
@@ -40,6 +44,7 @@ type StockConfig struct {
 // safe for concurrent use.
 type Stock struct {
 	client          redisconn.Client
+	server          func(keyspace.Shard) *redis.Client // nil if client is not a *redis.Client
 	space           keyspace.Space
 	requireVerified bool
 	sales           *OrderCache[string]
@@ -48,8 +53,11 @@ type Stock struct {
 
 // NewStock returns a Stock. It does not connect.
 func NewStock(cfg StockConfig) *Stock {
+	if c, ok := cfg.Client.(*redis.Client); ok && cfg.Server == nil {
+		cfg.Server = func(keyspace.Shard) *redis.Client { return c }
+	}
 	return &Stock{
-		client: cfg.Client, space: cfg.Space, requireVerified: cfg.RequireVerified,
+		client: cfg.Client, server: cfg.Server, space: cfg.Space, requireVerified: cfg.RequireVerified,
 		sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1),
 	}
 }
@@ -100,40 +108,53 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 	return views[0], nil
 }
 
-// List reads every loaded sale, in no order. An error wraps sale.ErrUnavailable.
+// List reads every loaded sale, in no order. It omits the sales of shards that are unavailable. If all are, the error
+// wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
-	byShard := map[keyspace.Shard][]string{}
-	for _, shard := range s.space.All() {
+	return readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
-		byShard[shard] = ids
-	}
-	return s.views(ctx, byShard)
+		return s.views(ctx, shard, ids)
+	})
 }
 
-// Views reads these sales, in no order. It omits sales that Redis does not hold. An error wraps sale.ErrUnavailable.
+// Views reads these sales, in no order. It omits sales that Redis does not hold, and those of shards that are
+// unavailable. If all are, the error wraps sale.ErrUnavailable.
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
 		shard := s.space.ShardOf(id)
 		byShard[shard] = append(byShard[shard], id)
 	}
-	return s.views(ctx, byShard)
+	return readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
+		return s.views(ctx, shard, byShard[shard])
+	})
+}
+
+// readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
+// returns an error if all fail.
+func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, error)) ([]View, error) {
+	found, errs := make([][]View, len(shards)), make([]error, len(shards))
+	var wg sync.WaitGroup
+	for i, shard := range shards {
+		wg.Go(func() { found[i], errs[i] = read(shard) })
+	}
+	wg.Wait()
+	if len(shards) > 0 && !slices.Contains(errs, nil) {
+		return nil, errors.Join(errs...)
+	}
+	return slices.Concat(found...), nil
 }
 
 // salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
 const salesPerRead = 500
 
-func (s *Stock) views(ctx context.Context, byShard map[keyspace.Shard][]string) ([]View, error) {
-	var views []View
-	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
-		for some := range slices.Chunk(byShard[shard], salesPerRead) {
-			var err error
-			if views, err = s.readSales(ctx, shard, some, views); err != nil {
-				return nil, err
-			}
+func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, err error) {
+	for some := range slices.Chunk(ids, salesPerRead) {
+		if views, err = s.readSales(ctx, shard, some, views); err != nil {
+			return nil, err
 		}
 	}
 	return views, nil

@@ -55,7 +55,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 		h.put(t, onSale("s", 10, 2))
 		both := h.want(t, "s", "ann", "1", sale.Accepted).OrderID // queued, and a row
 		queued := h.want(t, "s", "ann", "2", sale.Accepted).OrderID
-		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), h.cfg.IDs.key)
+		c.Del(ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.OrderNumbers())
 
 		rows := []sale.Order{
 			{ID: both, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1},
@@ -88,7 +88,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 			t.Fatalf("FindOrder by another buyer: %v", err)
 		}
 		fresh := NewSequencer(c, keyspace.Space{}, time.Now)
-		id, err := fresh.Next(ctx)
+		id, err := fresh.Next(ctx, shard)
 		if away := id.Sequence() - both.Sequence(); err != nil || away < blockSize || -away < blockSize {
 			t.Fatalf("after the counter was lost, sequence %d is leased (%v)", id.Sequence(), err)
 		}
@@ -145,11 +145,11 @@ func TestSequencersAllocateUniqueIDs(t *testing.T) {
 		seen := map[sale.OrderID]bool{}
 		var wg sync.WaitGroup
 		for range 4 {
-			s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
-			for range 4 {
+			s := NewSequencer(c, keyspace.Space{Shards: 3}, func() time.Time { return clock })
+			for i := range 4 {
 				wg.Go(func() {
 					for range 2000 {
-						id, err := s.Next(context.Background())
+						id, err := s.Next(context.Background(), keyspace.Shard(i%3))
 						if err != nil {
 							t.Error(err)
 							return
@@ -176,24 +176,24 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		now := func() time.Time { clock = clock.Add(time.Microsecond); return clock }
 		seen := map[sale.OrderID]bool{}
-		take := func(s *Sequencer) {
+		take := func(s Sequencer) {
 			t.Helper()
 			for range 3 {
-				id, err := s.Next(ctx)
+				id, err := s.Next(ctx, shard)
 				if err != nil || seen[id] {
 					t.Fatalf("order id %s (sequence %d) was allocated twice, %v", id, id.Sequence(), err)
 				}
 				seen[id] = true
 			}
 		}
-		var backends []*Sequencer
+		var backends []Sequencer
 		join := func() {
 			backends = append(backends, NewSequencer(c, keyspace.Space{}, now)) // or a backend that has used up its block
 			for _, b := range backends {
 				take(b)
 			}
 		}
-		key := keyspace.Space{}.Sequence()
+		key := shard.OrderNumbers()
 		for generation := int64(1); generation <= 10; generation++ {
 			join()
 			older := c.Get(ctx, key).Val()
@@ -206,10 +206,45 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 			if generation%3 == 0 {
 				c.FlushAll(ctx)
 			}
-			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(ctx, generation); err != nil {
+			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(ctx, shard, generation); err != nil {
 				t.Fatal(err)
 			}
 			join()
+		}
+	})
+}
+
+// With the most shards, a block that a process keeps does not repeat ids: the process discards it in time, and a rebuild
+// starts at other numbers.
+func TestOldBlocksAreDiscarded(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		space := keyspace.Space{Shards: 64}
+		now := func() time.Time { return clock }
+		take := func(s Sequencer) uint32 {
+			t.Helper()
+			id, err := s.Next(t.Context(), 63)
+			if err != nil || id.Sequence()%64 != 63 {
+				t.Fatalf("sequence %d, %v", id.Sequence(), err)
+			}
+			return id.Sequence() / 64
+		}
+		first, other := NewSequencer(c, space, now), NewSequencer(c, space, now)
+		a := take(first)
+		if b := take(other); b/blockSize == a/blockSize {
+			t.Fatalf("%d and %d are of one block", a, b)
+		}
+		clock = clock.Add(blockLife + time.Second)
+		if b := take(first); b < a+2*blockSize-1 {
+			t.Errorf("%d follows %d after %v: the block was not discarded", b, a, blockLife)
+		}
+		for generation := int64(1); generation < generations; generation++ {
+			if err := first.StartGeneration(t.Context(), 63, generation); err != nil {
+				t.Fatal(err)
+			}
+			if b := take(NewSequencer(c, space, now)); b/(1<<32/64/64) != uint32(generation) {
+				t.Fatalf("generation %d begins at %d", generation, b)
+			}
 		}
 	})
 }
@@ -218,9 +253,9 @@ func TestSequencerIgnoresAClockSetBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 		s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
-		a, _ := s.Next(context.Background())
+		a, _ := s.Next(context.Background(), shard)
 		clock = clock.Add(-time.Minute)
-		b, _ := s.Next(context.Background())
+		b, _ := s.Next(context.Background(), shard)
 		if b <= a {
 			t.Fatalf("order id %s after %s", b, a)
 		}

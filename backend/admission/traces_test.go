@@ -17,7 +17,7 @@ func (h *shop) waiters(t *testing.T, requests ...Request) []*waiter {
 	t.Helper()
 	var all []*waiter
 	for _, r := range requests {
-		id, err := h.cfg.IDs.Next(t.Context())
+		id, err := h.cfg.IDs.Next(t.Context(), shard)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,10 +20,10 @@ type AuditorConfig struct {
 	Acquire func(ctx context.Context, shard keyspace.Shard) bool
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
-	// Generation reads the generation of the data in Redis, and whether it is verified. If the generation changes during a
+	// Generation reads the generation of the data of a shard, and whether it is verified. If the generation changes during a
 	// count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data in
 	// Redis is never replaced.
-	Generation func(ctx context.Context) (generation int64, verified bool)
+	Generation func(ctx context.Context, shard keyspace.Shard) (generation int64, verified bool)
 	// Interval is the time between calls of Acquire. 0 means 5 s.
 	Interval time.Duration
 	// RecheckDelay is the time before a sale that does not balance is counted again. 0 means 3 s.
@@ -51,7 +51,7 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 		cfg.RecheckDelay = 3 * time.Second
 	}
 	if cfg.Generation == nil {
-		cfg.Generation = func(context.Context) (int64, bool) { return 0, true }
+		cfg.Generation = func(context.Context, keyspace.Shard) (int64, bool) { return 0, true }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -83,12 +83,14 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 }
 
-// RunOnce audits the shards that this process acquires. An error wraps sale.ErrUnavailable.
+// RunOnce audits the shards that this process acquires. An error of one shard does not prevent the audit of others. It
+// wraps sale.ErrUnavailable.
 func (a *Auditor) RunOnce(ctx context.Context) error {
 	summaries, err := a.cfg.Checker.rows.SaleSummaries(ctx)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
+	var failures []error
 	for _, shard := range a.cfg.Space.All() {
 		switches := map[string]sale.Switch{}
 		var ids []string
@@ -102,10 +104,10 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 		}
 		if err := a.auditShard(ctx, shard, ids, switches); err != nil {
 			a.cfg.Metrics.audits.WithLabelValues("failed").Inc()
-			return err
+			failures = append(failures, err)
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)
@@ -135,14 +137,14 @@ func (a *Auditor) auditShard(
 		return ctx.Err()
 	case <-time.After(a.cfg.RecheckDelay):
 	}
-	before, verified := a.cfg.Generation(ctx)
+	before, verified := a.cfg.Generation(ctx, shard)
 	if _, err := a.cfg.Checker.stock.ReindexDead(ctx, unbalanced[0]); err != nil { // as in Checker.Audit
 		return fmt.Errorf("audit: %w", err)
 	}
 	if reports, err = a.cfg.Checker.AuditShard(ctx, shard, unbalanced); err != nil {
 		return err
 	}
-	if after, still := a.cfg.Generation(ctx); !verified || !still || before != after {
+	if after, still := a.cfg.Generation(ctx, shard); !verified || !still || before != after {
 		return errDataChanged
 	}
 	for _, id := range unbalanced {

@@ -99,7 +99,7 @@ func TestAuditorIgnoresTransientDifferences(t *testing.T) {
 	a := s.auditor(audit.AuditorConfig{
 		RecheckDelay: time.Millisecond,
 		Pause:        func(context.Context, string, string) error { t.Error("paused"); return nil },
-		Generation: func(context.Context) (int64, bool) { // read before and after the second count
+		Generation: func(context.Context, keyspace.Shard) (int64, bool) { // read before and after the second count
 			if reads++; reads == 1 {
 				s.redis.Incr(context.Background(), keyspace.Shard(0).Stock("s"))
 			}
@@ -125,7 +125,7 @@ func TestAuditorIgnoresRebuiltData(t *testing.T) {
 	a := s.auditor(audit.AuditorConfig{
 		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(context.Context, string, string) error { pauses++; return nil },
-		Generation: func(context.Context) (int64, bool) {
+		Generation: func(context.Context, keyspace.Shard) (int64, bool) {
 			now := states[0]
 			states = states[1:]
 			return now.generation, now.verified

@@ -66,6 +66,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(descUp, 1)
 	for i, s := range all {
+		if s == nil {
+			gauge(descUp, 0)
+			continue
+		}
 		shard := strconv.Itoa(i)
 		gauge(descMessages, float64(s.Ready), shard, "ready")
 		gauge(descMessages, float64(s.Delayed), shard, "delayed")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"sluice/backend/sale"
 )
@@ -17,38 +19,61 @@ type Shard interface {
 // Shards combines the queues of all shards, in the order of their numbers.
 type Shards []Shard
 
-// DeadLetter returns a dead letter of any shard, or an error that wraps sale.ErrNotFound.
+// DeadLetter returns a dead letter of any shard. If none has it, the error wraps sale.ErrNotFound, or
+// sale.ErrUnavailable if a shard could not be read.
 func (s Shards) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
+	missing := fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 	for _, shard := range s {
-		if d, err := shard.DeadLetter(ctx, id); !errors.Is(err, sale.ErrNotFound) {
-			return d, err
+		d, err := shard.DeadLetter(ctx, id)
+		switch {
+		case err == nil:
+			return d, nil
+		case !errors.Is(err, sale.ErrNotFound):
+			missing = err
 		}
 	}
-	return DeadLetter{}, fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
+	return DeadLetter{}, missing
 }
 
-// ByShard returns the counts of each shard.
-func (s Shards) ByShard(ctx context.Context) ([]Stats, error) {
-	all := make([]Stats, len(s))
-	for i, shard := range s {
-		var err error
-		if all[i], err = shard.Stats(ctx); err != nil {
-			return nil, err
-		}
+// ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are.
+func (s Shards) ByShard(ctx context.Context) ([]*Stats, error) {
+	all, errs := s.read(ctx)
+	if !slices.ContainsFunc(all, func(one *Stats) bool { return one != nil }) {
+		return nil, errors.Join(errs...)
 	}
 	return all, nil
 }
 
-// Stats returns the sum over all shards.
+// Stats returns the sum over all shards, or an error if one is unavailable.
 func (s Shards) Stats(ctx context.Context) (Stats, error) {
-	all, err := s.ByShard(ctx)
-	return Sum(all), err
+	all, errs := s.read(ctx)
+	return Sum(all), errors.Join(errs...)
 }
 
-// Sum adds the counts of several shards. OldestAge is the maximum.
-func Sum(shards []Stats) Stats {
+// read reads all shards concurrently, so that one that does not respond delays the others once.
+func (s Shards) read(ctx context.Context) ([]*Stats, []error) {
+	all, errs := make([]*Stats, len(s)), make([]error, len(s))
+	var wg sync.WaitGroup
+	for i, shard := range s {
+		wg.Go(func() {
+			if one, err := shard.Stats(ctx); err != nil {
+				errs[i] = err
+			} else {
+				all[i] = &one
+			}
+		})
+	}
+	wg.Wait()
+	return all, errs
+}
+
+// Sum adds the counts of several shards. OldestAge is the maximum. It skips shards that are nil.
+func Sum(shards []*Stats) Stats {
 	var sum Stats
 	for _, s := range shards {
+		if s == nil {
+			continue
+		}
 		sum.Ready += s.Ready
 		sum.Delayed += s.Delayed
 		sum.Leased += s.Leased

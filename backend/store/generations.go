@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strconv"
 )
 
 // ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they
@@ -11,43 +12,58 @@ var ErrStale = errors.New("read from a Redis that has been rebuilt since")
 
 type generationKey struct{}
 
+// generation is the generation of one shard in which orders were read; the zero value accepts every generation.
+type generation struct {
+	name   string // of the shard's counter
+	number int64
+}
+
 // WithGeneration returns a context with which Orders.Write, CancelDead and DropDead return ErrStale unless the current
-// generation is the given one. 0, as in a context without a generation, accepts every generation.
-func WithGeneration(ctx context.Context, generation int64) context.Context {
-	return context.WithValue(ctx, generationKey{}, generation)
+// generation of a shard is the given one. 0, as in a context without a generation, accepts every generation.
+func WithGeneration(ctx context.Context, shard int, number int64) context.Context {
+	return context.WithValue(ctx, generationKey{}, generation{generationName(shard), number})
 }
 
-func generationOf(ctx context.Context) int64 {
-	n, _ := ctx.Value(generationKey{}).(int64)
-	return n
+func generationOf(ctx context.Context) generation {
+	g, _ := ctx.Value(generationKey{}).(generation)
+	return g
 }
 
-const selectGeneration = "SELECT n FROM counters WHERE name = 'generation'"
+// generationName returns the name of the counter of a shard. That of shard 0 exists in every database.
+func generationName(shard int) string {
+	if shard == 0 {
+		return "generation"
+	}
+	return "generation." + strconv.Itoa(shard)
+}
+
+const selectGeneration = "SELECT n FROM counters WHERE name = $1"
 
 // checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the
 // transaction ends.
 func checkGeneration(ctx context.Context, c Conn) error {
 	wanted := generationOf(ctx)
-	if wanted == 0 {
+	if wanted.number == 0 {
 		return nil
 	}
 	var current int64
-	if err := Get(ctx, c, []any{&current}, selectGeneration+c.Dialect().ForShare); err != nil {
+	if err := Get(ctx, c, []any{&current}, selectGeneration+c.Dialect().ForShare, wanted.name); err != nil {
 		return err
 	}
-	if current != wanted {
+	if current != wanted.number {
 		return ErrStale
 	}
 	return nil
 }
 
-// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation is the fence of
-// the last rebuild that has read the orders.
+// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation of a shard is the
+// fence of the last rebuild that has read its orders.
 type Generations struct{ db *DB }
 
-// Generation returns the current generation; 0 before the first rebuild.
-func (g *Generations) Generation(ctx context.Context) (int64, error) {
-	return ViewRow(ctx, g.db, "store: generation", Column[int64], selectGeneration)
+// Generation returns the current generation of a shard; 0 before its first rebuild.
+func (g *Generations) Generation(ctx context.Context, shard int) (int64, error) {
+	return ViewRow(ctx, g.db, "store: generation", Column[int64],
+		"SELECT coalesce(("+selectGeneration+"), 0)", generationName(shard))
 }
 
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
@@ -64,12 +80,13 @@ func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err 
 	return n, err
 }
 
-// BeginGeneration makes a fence the current generation. When it returns, every Write of an older generation has
-// committed or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale if a later rebuild
-// has begun its generation.
-func (g *Generations) BeginGeneration(ctx context.Context, fence int64) error {
+// BeginGeneration makes a fence the current generation of a shard. When it returns, every Write of an older generation
+// of the shard has committed or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale
+// if a later rebuild of the shard has begun its generation.
+func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int64) error {
 	return g.db.Update(ctx, "store: begin generation", func(ctx context.Context, c Conn) error {
-		n, err := c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'generation' AND n <= $1", fence)
+		n, err := c.Exec(ctx, `INSERT INTO counters (name, n) VALUES ($1, $2)
+			ON CONFLICT (name) DO UPDATE SET n = $2 WHERE counters.n <= $2`, generationName(shard), fence)
 		if err == nil && n == 0 {
 			err = ErrStale
 		}

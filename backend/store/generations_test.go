@@ -17,7 +17,7 @@ func (e *env) begin(t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.BeginGeneration(e.ctx, fence); err != nil {
+	if err := e.BeginGeneration(e.ctx, 0, fence); err != nil {
 		t.Fatal(err)
 	}
 	return fence
@@ -46,23 +46,23 @@ func TestWriteRejectsOlderGeneration(t *testing.T) {
 		older := e.begin(t)
 		batch := storetest.Orders("s", 3)
 		current := e.begin(t)
-		if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) ||
+		if err := e.Write(store.WithGeneration(e.ctx, 0, older), batch); !errors.Is(err, store.ErrStale) ||
 			errors.Is(err, store.ErrRejected) {
 			t.Fatalf("orders of an older generation: got %v, want ErrStale", err)
 		}
 		e.wantRows(t, "s", 0)
-		if err := e.Write(store.WithGeneration(e.ctx, current), batch); err != nil {
+		if err := e.Write(store.WithGeneration(e.ctx, 0, current), batch); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Write(store.WithGeneration(e.ctx, older), batch); !errors.Is(err, store.ErrStale) {
+		if err := e.Write(store.WithGeneration(e.ctx, 0, older), batch); !errors.Is(err, store.ErrStale) {
 			t.Fatalf("stored orders at an older generation: got %v, want ErrStale", err)
 		}
 		e.write(t, storetest.Orders("s", 2)...) // without a generation
 		e.wantRows(t, "s", 5)
-		if err := e.BeginGeneration(e.ctx, older); !errors.Is(err, store.ErrStale) {
+		if err := e.BeginGeneration(e.ctx, 0, older); !errors.Is(err, store.ErrStale) {
 			t.Fatalf("an older fence: got %v, want ErrStale", err)
 		}
-		if now, err := e.Generation(e.ctx); err != nil || now != current {
+		if now, err := e.Generation(e.ctx, 0); err != nil || now != current {
 			t.Fatalf("generation %d, %v; want %d", now, err, current)
 		}
 	})
@@ -75,7 +75,7 @@ func TestCancelDeadRejectsOlderGeneration(t *testing.T) {
 		dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
 		current := e.begin(t)
 		cancel := func(generation int64) (bool, error) {
-			return e.CancelDead(store.WithGeneration(e.ctx, generation), dead, "admin", "test")
+			return e.CancelDead(store.WithGeneration(e.ctx, 0, generation), dead, "admin", "test")
 		}
 		if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
 			t.Fatalf("older generation: got %v, want ErrStale", err)
@@ -104,7 +104,7 @@ func TestBeginGenerationEndsOlderWrites(t *testing.T) {
 		e.create(t, "s", 1_000_000)
 		const writers, rounds = 4, 5
 		for round := range rounds {
-			now, err := e.Generation(e.ctx)
+			now, err := e.Generation(e.ctx, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestBeginGenerationEndsOlderWrites(t *testing.T) {
 			for range writers {
 				wg.Go(func() {
 					for {
-						err := e.Write(store.WithGeneration(e.ctx, now), storetest.Orders("s", 20))
+						err := e.Write(store.WithGeneration(e.ctx, 0, now), storetest.Orders("s", 20))
 						if errors.Is(err, store.ErrStale) {
 							return
 						}

@@ -83,7 +83,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 		older := e.begin(t)
 		e.begin(t)
 		dead := store.DeadOrder{Order: storetest.Order("s", "cid")}
-		ctx := store.WithGeneration(e.ctx, older)
+		ctx := store.WithGeneration(e.ctx, 0, older)
 		if err := e.DropDead(ctx, dead, "admin", "test", why); !errors.Is(err, store.ErrStale) {
 			t.Errorf("older generation: %v", err)
 		}

@@ -113,13 +113,13 @@ const unknownSale = "an order names an unknown sale"
 // keeps the order of the arrays), then the sales, ascending, because the step locked needs all rows of units. A sale
 // without enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
 //
-// The generation is locked for sharing first, so it does not change before the batch has committed. A batch of another
+// The generation of the shard is locked for sharing first, so it does not change before the batch has committed. A batch of another
 // generation inserts nothing.
 //
 // Orders of a rehearsal are not appended to the outbox; see appendOutbox.
 const insertNew = `
 WITH current AS (
-    SELECT n FROM counters WHERE name = 'generation' FOR SHARE
+    SELECT n FROM counters WHERE name = $7 FOR SHARE
 ), holds AS MATERIALIZED (
     SELECT id, now() + hold_ms * interval '1 millisecond' AS due_at FROM sales WHERE id = ANY ($2) AND hold_ms > 0
 ), inserted AS (
@@ -155,7 +155,7 @@ var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id",
 // transactions may require several tries. An order whose slot another order occupies fails every time.
 const insertRetries = 5
 
-func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.Order) (inserted int, err error) {
+func (p *postgres) insert(ctx context.Context, from generation, orders []sale.Order) (inserted int, err error) {
 	n := len(orders)
 	ids, serials := make([]int64, n), make([]int64, n)
 	sales, buyers := make([]string, n), make([]string, n)
@@ -166,9 +166,9 @@ func (p *postgres) insert(ctx context.Context, generation int64, orders []sale.O
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
 	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then
 	// logs a duplicate key.
-	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, slots, serials, generation).Scan(&inserted)
+	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, slots, serials, from.number, from.name).Scan(&inserted)
 	for try := 0; try < insertRetries && violatesUnique(err); try++ {
-		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, slots, serials, generation).Scan(&inserted)
+		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, slots, serials, from.number, from.name).Scan(&inserted)
 	}
 	if err != nil {
 		return 0, classifyPostgres(err)

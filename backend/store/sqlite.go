@@ -121,7 +121,7 @@ func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	return sql.OpenDB(connector)
 }
 
-func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sale.Order) (int, error) {
+func (e *sqliteEngine) insert(ctx context.Context, from generation, orders []sale.Order) (int, error) {
 	tx, err := e.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, classifySQLite(err)
@@ -136,12 +136,12 @@ func (e *sqliteEngine) insert(ctx context.Context, generation int64, orders []sa
 		}
 		return 0, classifySQLite(err)
 	}
-	if generation != 0 {
+	if from.number != 0 {
 		var current int64
-		if err := tx.QueryRowContext(steady, selectGeneration).Scan(&current); err != nil {
+		if err := tx.QueryRowContext(steady, selectGeneration, from.name).Scan(&current); err != nil {
 			return fail(err)
 		}
-		if current != generation {
+		if current != from.number {
 			return 0, ErrStale
 		}
 	}

@@ -64,6 +64,7 @@ type Config struct {
 	Metrics      Metrics        // nil: no metrics
 	Tracer       Tracer         // nil: no spans
 	Source       Source         // nil: Redis is never rebuilt
+	Shard        int            // number of the shard that the queue and Source belong to
 	Log          *slog.Logger   // slog.Default()
 }
 

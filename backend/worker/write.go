@@ -93,5 +93,5 @@ func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 			err = fmt.Errorf("the store panicked: %v", p)
 		}
 	}()
-	return l.store.Write(store.WithGeneration(ctx, l.generation), orders)
+	return l.store.Write(store.WithGeneration(ctx, l.cfg.Shard, l.generation), orders)
 }

@@ -2,12 +2,14 @@ package assemble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admin"
@@ -25,6 +27,7 @@ import (
 	"sluice/backend/payment"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -73,7 +76,7 @@ type Backend struct {
 
 	meters    queue.Meters // by shard
 	rebuilder *rebuild.Rebuilder
-	journal   *rebuild.JournalWriter // nil: no journal
+	journals  rebuild.JournalWriters // by shard; nil: no journal
 	checker   *audit.Checker
 	dead      *admin.DeadLetters
 	sales     *api.SaleGauges
@@ -106,21 +109,35 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	return b, nil
 }
 
+// pingRedis returns nil if a shard is available and verified: a backend that can sell from some shards stays in use.
 func (s *Stores) pingRedis(ctx context.Context) error {
-	if err := s.redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis: %w", err)
+	shards := s.space.All()
+	results := make(chan error, len(shards))
+	for _, shard := range shards {
+		go func() { results <- s.guards.Of(shard).Client().Ping(ctx).Err() }()
 	}
-	return nil
+	var failed []error
+	for range shards {
+		err := <-results
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, err)
+	}
+	return fmt.Errorf("redis: %w", errors.Join(failed...))
 }
 
 // buildQueue builds the sales in Redis and the metrics of the queue.
 func (b *Backend) buildQueue() error {
 	s := b.stores
-	b.Stock = admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
+	b.Stock = admission.NewStock(admission.StockConfig{
+		Client: s.redis, Server: s.guardedClient, Space: s.space, RequireVerified: true,
+	})
 	b.meters = make(queue.Meters, len(s.queues))
 	b.sales = api.NewSaleGauges()
+	s.registerVerified(b.cfg.Registry)
 	b.cfg.Registry.MustRegister(
-		guardCollector(s.guard), b.sales, queue.NewCollector(s.shards, b.meters, int64(b.cfg.MaxReady)))
+		b.sales, queue.NewCollector(s.shards, b.meters, int64(b.cfg.MaxReady)))
 	return nil
 }
 
@@ -129,10 +146,10 @@ func (b *Backend) buildRecovery() (err error) {
 	if b.rebuilder, err = b.stores.newRebuilder(); err != nil {
 		return err
 	}
-	writer, closeJournal, err := b.stores.openJournal(b.cfg.Journal)
-	b.closers = append(b.closers, closeJournal)
-	if writer != nil {
-		b.journal, b.loops = writer, append(b.loops, writer.Run)
+	writers, closeJournals, err := b.stores.openJournals(b.cfg.Journal)
+	b.closers = append(b.closers, closeJournals)
+	if writers != nil {
+		b.journals, b.loops = writers, append(b.loops, writers.Run)
 	}
 	return err
 }
@@ -149,9 +166,17 @@ func (b *Backend) buildEvents() error {
 		Log: b.log, Metrics: b.Counters, Tracer: s.tracer, Parents: s.parents,
 	})
 	b.changes = &salechange.Hub{}
-	receiver := salechange.NewReceiver(s.guard.Raw(), s.space, b.changes, salechange.NewMetrics(registry), b.log)
+	receiver := salechange.NewReceiver(s.rawClient, s.space, b.changes, salechange.NewMetrics(registry), b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
 	return nil
+}
+
+// rawClient returns a client of the server of a shard that is not guarded.
+func (s *Stores) rawClient(shard keyspace.Shard) *redis.Client { return s.guards.Of(shard).Raw() }
+
+// guardedClient returns the guarded client of a shard.
+func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {
+	return s.guards.Of(shard).Client()
 }
 
 // reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change
@@ -255,12 +280,12 @@ func (b *Backend) buildPublicAPI() error {
 func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 	s := b.stores
 	c := admission.Config{
-		Client: s.pipe, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
+		Client: s.scripts, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
 		MaxReady: int64(b.cfg.MaxReady), Stream: s.driver == DriverStream,
-		Replicas: b.cfg.Replicas, ReplicaClient: s.redis,
+		Replicas: b.cfg.Replicas, ReplicaClient: s.guardedClient,
 	}
-	if b.journal != nil {
-		c.Recorder = b.journal
+	if b.journals != nil {
+		c.Recorder = b.journals
 	}
 	if s.tracer != nil {
 		c.Tracer = s.tracer
@@ -289,7 +314,8 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 
 // known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
 func (b *Backend) known(saleID string) bool {
-	return b.Admin.Known(saleID) || !b.stores.guard.CheckNow(context.Background(), b.stores.generations)
+	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
+	return b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations)
 }
 
 // queueFull returns the Retry-After for a sale with a full queue.
@@ -321,7 +347,7 @@ func (b *Backend) buildAdminAPI() (err error) {
 		Webhooks:      b.webhooks,
 		Policies:      cfg.Policies,
 		Token:         cfg.AdminToken,
-		EndedSessions: session.NewRedisStore(s.guard.Raw(), s.space),
+		EndedSessions: session.NewRedisStore(s.guards.Raw(), s.space),
 		LiveStats:     liveStats,
 		Gatherer:      prometheus.Gatherers{cfg.Registry, b.Own},
 		Server:        b.server,
@@ -394,8 +420,10 @@ func (b *Backend) measure(ctx context.Context) error {
 		for _, v := range views {
 			accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
 		}
-		for i := range shards {
-			b.meters[i].Sample(time.Now(), accepted[i], shards[i])
+		for i, one := range shards {
+			if one != nil {
+				b.meters[i].Sample(time.Now(), accepted[i], *one)
+			}
 		}
 	})
 	return nil

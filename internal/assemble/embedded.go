@@ -66,7 +66,8 @@ func (s *Stores) RestoreUndelivered(ctx context.Context, text []byte) error {
 		if _, isRow := rows[m.ID]; isRow {
 			continue
 		}
-		q := queue.NewList(s.guard.Raw(), s.space.ShardOf(m.SaleID), queue.Config{})
+		shard := s.space.ShardOf(m.SaleID)
+		q := queue.NewList(s.guards.Of(shard).Raw(), shard, queue.Config{})
 		if err := q.Push(ctx, m); err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
@@ -27,11 +26,11 @@ const (
 	DriverStream = "stream"
 )
 
-func openQueues(client *redis.Client, space keyspace.Space, driver string, cfg queue.Config) []*queue.List {
+func openQueues(guards *guard.Shards, space keyspace.Space, driver string, cfg queue.Config) []*queue.List {
 	cfg.Stream = driver == DriverStream
 	queues := make([]*queue.List, len(space.All()))
 	for i, shard := range space.All() {
-		queues[i] = queue.NewList(client, shard, cfg)
+		queues[i] = queue.NewList(guards.Of(shard).Client(), shard, cfg)
 	}
 	return queues
 }
@@ -48,10 +47,10 @@ type WorkerConfig struct {
 // finished. A watcher runs beside it unless cfg.NoWatcher is set.
 func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, q := range s.queues {
+	for shard, q := range s.queues {
 		config := worker.Config{
 			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, BatchID: batchIDs(),
-			Source: s.restorer(),
+			Source: s.restorer(keyspace.Shard(shard)), Shard: shard,
 		}
 		if s.tracer != nil {
 			config.Tracer = telemetry.NewOrders(s.tracer, s.parents)
@@ -82,13 +81,13 @@ func batchIDs() func() string {
 // and the number of shards, and this process does not rebuild. Database and Tracer of cfg are ignored.
 func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	space := keyspace.Space{Shards: cfg.Shards}
-	g, err := guard.Open(cfg.Redis, space, nil, cfg.Log)
+	g, err := openGuards(cfg)
 	if err != nil {
-		return usage("--redis: %w", err)
+		return err
 	}
 	defer g.Close()
 	// without an answer the process waits, and the guard checks again
-	if err := guard.CheckShards(ctx, g.Raw(), space); err != nil {
+	if err := guard.CheckShards(ctx, g.Raw(), 0, space); err != nil {
 		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {
 			return usage("%w", wrong)
 		}
@@ -96,13 +95,13 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	guarding, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { _ = g.Run(guarding, noSQL{}, nil) }()
-	return runWatchers(ctx, openQueues(g.Client(), space, cfg.Driver, cfg.Queue), cfg.Log)
+	return runWatchers(ctx, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.Log)
 }
 
 // noSQL knows no generation.
 type noSQL struct{}
 
-func (noSQL) Generation(context.Context) (int64, error) { return 0, nil }
+func (noSQL) Generation(context.Context, int) (int64, error) { return 0, nil }
 
 // runWatchers runs a watcher in each shard until ctx ends.
 func runWatchers(ctx context.Context, queues []*queue.List, log *slog.Logger) error {

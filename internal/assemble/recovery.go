@@ -3,6 +3,8 @@ package assemble
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +21,7 @@ import (
 
 func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
-		Pinner: s.guard, Space: s.space, Log: s.log,
+		Pinner: s.guards, Space: s.space, Log: s.log,
 		Store: struct {
 			*store.Sales
 			*store.Orders
@@ -27,7 +29,7 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 			*journal.Registry
 		}{s.sales, s.orders, s.generations, s.journals},
 		// unblocks earlier than the heartbeat
-		Rebuilt: func(ctx context.Context) { _ = s.CheckRedis(ctx) },
+		Rebuilt: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.generations) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.sales.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -35,8 +37,9 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 	})
 }
 
-func (s *Stores) restorer() *rebuild.Restorer {
-	return rebuild.NewRestorer(s.guard, s.guard.Raw(), s.space, s.orders)
+func (s *Stores) restorer(shard keyspace.Shard) *rebuild.Restorer {
+	g := s.guards.Of(shard)
+	return rebuild.NewRestorer(g, g.Raw(), shard, s.orders)
 }
 
 // JournalConfig configures the journal of accepted orders.
@@ -45,49 +48,62 @@ type JournalConfig struct {
 	Sync journal.Sync
 }
 
-// openJournal opens the journal and its writer; nil without a directory. closeJournal is never nil.
-func (s *Stores) openJournal(cfg JournalConfig) (_ *rebuild.JournalWriter, closeJournal func(), err error) {
+// openJournals opens the journal of each shard and its writer; nil without a directory. closeJournals is never nil.
+func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters, closeJournals func(), err error) {
 	if cfg.Dir == "" {
 		s.log.Info("no journal: if Redis loses data, accepted orders that are not rows yet are lost " +
 			"(--journal DIR keeps them)")
 		return nil, func() {}, nil
 	}
-	j, err := journal.Open(cfg.Dir, journal.Config{Sync: cfg.Sync, Log: s.log})
-	if err != nil {
-		return nil, func() {}, usage("--journal: %w", err)
+	var open []*journal.Journal
+	closeJournals = func() {
+		for _, j := range open {
+			_ = j.Close()
+		}
 	}
-	return rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Restorer: s.restorer(), Log: s.log,
-		Store: struct {
-			*store.Orders
-			*journal.Registry
-		}{s.orders, s.journals},
-	}), func() { _ = j.Close() }, nil
+	for _, shard := range s.space.All() {
+		dir := cfg.Dir
+		if shard > 0 { // that of shard 0 is the directory itself, as with one shard
+			dir = filepath.Join(dir, "shard-"+strconv.Itoa(int(shard)))
+		}
+		j, err := journal.Open(dir, journal.Config{Sync: cfg.Sync, Log: s.log})
+		if err != nil {
+			return nil, closeJournals, usage("--journal: %w", err)
+		}
+		open = append(open, j)
+		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Restorer: s.restorer(shard), Log: s.log,
+			Store: struct {
+				*store.Orders
+				*journal.Registry
+			}{s.orders, s.journals},
+		}))
+	}
+	return writers, closeJournals, nil
 }
 
 // CheckRedis finds out whether the data in Redis is verified, without waiting for the heartbeat.
-func (s *Stores) CheckRedis(ctx context.Context) error { return s.guard.Check(ctx, s.generations) }
+func (s *Stores) CheckRedis(ctx context.Context) error { return s.guards.Check(ctx, s.generations) }
 
 // RunGuard watches Redis until ctx ends, and leaves the rebuild to the backends.
-func (s *Stores) RunGuard(ctx context.Context) error { return s.guard.Run(ctx, s.generations, nil) }
+func (s *Stores) RunGuard(ctx context.Context) error { return s.guards.Run(ctx, s.generations, nil) }
 
-// runGuard watches Redis until ctx ends, and rebuilds it when its data is not verified.
+// runGuard watches all shards until ctx ends, and rebuilds each when its data is not verified.
 func (b *Backend) runGuard(ctx context.Context) error {
-	failing := false
-	// another rebuild, for example one that an admin started, may have ended between the guard's check and now
-	unverified := func(ctx context.Context) bool {
-		verified, err := b.verified(ctx)
-		return err != nil || !verified
-	}
-	return b.stores.guard.Run(ctx, b.stores.generations, func(ctx context.Context) {
-		err := b.rebuilder.RunIf(ctx, unverified)
+	failing := make([]bool, len(b.stores.space.All())) // by shard
+	return b.stores.guards.Run(ctx, b.stores.generations, func(ctx context.Context, shard keyspace.Shard) {
+		// another rebuild, for example one that an admin started, may have ended between the guard's check and now
+		err := b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
+			_, verified := b.stores.verifiedGeneration(ctx, shard)
+			return !verified
+		})
 		switch {
 		case err == nil:
-			failing = false
+			failing[shard] = false
 		case errors.Is(err, rebuild.ErrBusy) || ctx.Err() != nil:
-		case !failing:
-			failing = true
-			b.log.Error("Redis cannot be verified; trying again", "err", err)
+		case !failing[shard]:
+			failing[shard] = true
+			b.log.Error("Redis cannot be verified; trying again", "shard", int(shard), "err", err)
 		}
 	})
 }
@@ -95,7 +111,7 @@ func (b *Backend) runGuard(ctx context.Context) error {
 // verified checks whether the data in Redis is verified.
 func (b *Backend) verified(ctx context.Context) (bool, error) {
 	err := b.stores.CheckRedis(ctx)
-	_, ok := b.stores.guard.Verified()
+	_, ok := b.stores.guards.Verified()
 	return ok, err
 }
 
@@ -105,10 +121,10 @@ func (b *Backend) Verify(ctx context.Context) error {
 	if ok, err := b.verified(ctx); err != nil || ok {
 		return err
 	}
-	if b.journal != nil { // the rebuild waits for its journal
+	if b.journals != nil { // the rebuild waits for its journal
 		writing, stop := context.WithCancel(ctx)
 		written := make(chan struct{})
-		go func() { _ = b.journal.Run(writing); close(written) }()
+		go func() { _ = b.journals.Run(writing); close(written) }()
 		defer func() { stop(); <-written }()
 	}
 	for ctx.Err() == nil {
@@ -123,17 +139,20 @@ func (b *Backend) Verify(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// guardCollector exports whether Redis is verified.
-func guardCollector(g *guard.Guard) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_redis_verified",
-		Help: "Whether the data in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
-	}, func() float64 {
-		if _, ok := g.Verified(); ok {
-			return 1
-		}
-		return 0
-	})
+// registerVerified exports whether each shard is verified.
+func (s *Stores) registerVerified(registry prometheus.Registerer) {
+	for _, shard := range s.space.All() {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "sluice_redis_verified",
+			Help:        "Whether the data of a shard in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
+			ConstLabels: prometheus.Labels{"shard": strconv.Itoa(int(shard))},
+		}, func() float64 {
+			if _, ok := s.guards.Of(shard).Verified(); ok {
+				return 1
+			}
+			return 0
+		}))
+	}
 }
 
 // auditEvery is how often each sale is audited, by whichever backend is first.
@@ -146,10 +165,11 @@ func (s *Stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
 	return err == nil && lock != nil
 }
 
-// verifiedGeneration returns the generation of Redis as of now, if its data is verified.
-func (s *Stores) verifiedGeneration(ctx context.Context) (int64, bool) {
-	if !s.guard.CheckNow(ctx, s.generations) {
+// verifiedGeneration returns the generation of a shard as of now, if its data is verified.
+func (s *Stores) verifiedGeneration(ctx context.Context, shard keyspace.Shard) (int64, bool) {
+	g := s.guards.Of(shard)
+	if !g.CheckNow(ctx, s.generations) {
 		return 0, false
 	}
-	return s.guard.Generation(), true
+	return g.Generation(), true
 }

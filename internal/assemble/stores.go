@@ -45,9 +45,9 @@ type StoresConfig struct {
 
 // Stores are the open connections of one process.
 type Stores struct {
-	guard   *guard.Guard
-	redis   *redis.Client // guarded
-	pipe    *redisconn.Pipeline
+	guards  *guard.Shards
+	redis   *redis.Client  // guarded
+	scripts redis.Scripter // runs the script of purchases
 	space   keyspace.Space
 	driver  string
 	queues  []*queue.List // by shard
@@ -72,21 +72,32 @@ type Stores struct {
 // date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer}
-	s.guard, err = guard.Open(cfg.Redis, s.space, cfg.Identify, s.log, redisconn.Blocking(cfg.Blocking))
-	if err != nil {
-		return nil, usage("--redis: %w", err)
-	}
-	s.redis = s.guard.Client()
-	if s.tracer != nil {
-		s.redis.AddHook(s.tracer.Commands(s.redis.Options().Addr))
-	}
-	if s.pipe, err = redisconn.NewPipeline(s.redis); err != nil {
+	if s.guards, err = openGuards(cfg, redisconn.Blocking(cfg.Blocking)); err != nil {
 		return nil, err
+	}
+	s.redis = s.guards.Client()
+	var pipes []*redisconn.Pipeline // by shard
+	for _, shard := range s.space.All() {
+		client := s.guards.Of(shard).Client()
+		if s.tracer != nil {
+			client.AddHook(s.tracer.Commands(client.Options().Addr))
+		}
+		pipe, err := redisconn.NewPipeline(client)
+		if err != nil {
+			return nil, err
+		}
+		pipes = append(pipes, pipe)
+	}
+	if s.scripts = pipes[0]; len(pipes) > 1 {
+		s.scripts = redisconn.NewPipelines(s.redis, func(key string) *redisconn.Pipeline {
+			shard, _ := keyspace.ShardOfKey(key)
+			return pipes[shard]
+		})
 	}
 	waker := events.NewWaker(s.redis, s.space)
 	tables := store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries()}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
-		_ = s.guard.Close()
+		_ = s.guards.Close()
 		return nil, err
 	}
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
@@ -96,7 +107,7 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		s.Close()
 		return nil, err
 	}
-	s.queues = openQueues(s.redis, s.space, cfg.Driver, cfg.Queue)
+	s.queues = openQueues(s.guards, s.space, cfg.Driver, cfg.Queue)
 	for _, q := range s.queues {
 		s.shards = append(s.shards, q)
 	}
@@ -106,10 +117,21 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	return s, nil
 }
 
+// openGuards opens the guards of all shards.
+func openGuards(cfg StoresConfig, options ...redisconn.Option) (*guard.Shards, error) {
+	server, err := redisconn.NewServer(cfg.Redis)
+	if err != nil {
+		return nil, usage("--redis: %w", err)
+	}
+	return guard.Open(guard.Config{
+		Server: server, Space: keyspace.Space{Shards: cfg.Shards}, Identify: cfg.Identify, Log: cfg.Log, Options: options,
+	}), nil
+}
+
 // Close closes the connections.
 func (s *Stores) Close() {
 	s.stop()
-	_ = s.guard.Close()
+	_ = s.guards.Close()
 	_ = s.db.Close()
 }
 

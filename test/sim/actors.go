@@ -7,10 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/admin"
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/worker"
 )
 
@@ -22,7 +25,11 @@ type backend struct {
 }
 
 func (w *world) stock(p *process) *admission.Stock {
-	return admission.NewStock(admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded})
+	cfg := admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded}
+	if p.guards != nil {
+		cfg.Server = func(shard keyspace.Shard) *redis.Client { return p.guards.Of(shard).Client() }
+	}
+	return admission.NewStock(cfg)
 }
 
 func (w *world) adminConfig(p *process) admin.Config {
@@ -38,27 +45,33 @@ func (w *world) runBackend(b *backend) func(*process) {
 		b.admit.Store(nil)
 		if w.Guarded {
 			rebuilder := w.rebuilder(p)
-			w.watchRedis(p, func(ctx context.Context) { _ = rebuilder.Run(ctx) }) // what fails is for the next turn
+			w.watchRedis(p, func(ctx context.Context, shard keyspace.Shard) {
+				_ = rebuilder.RunIf(ctx, shard, func(context.Context) bool { return true }) // what fails is for the next turn
+			})
 		}
 		ids := admission.NewSequencer(p.client, w.space, time.Now)
 		// The first block of numbers is leased before the first purchase, because the order among waiting purchases is
 		// random.
-		for p.alive() {
-			if _, err := ids.Next(p.ctx); err == nil {
-				break
+		for _, shard := range w.space.All() {
+			for p.alive() {
+				if _, err := ids.Next(p.ctx, shard); err == nil {
+					break
+				}
+				p.sleep(p.ctx, 100*time.Millisecond)
 			}
-			p.sleep(p.ctx, 100*time.Millisecond)
 		}
 		cfg := admission.Config{Client: p.client, Space: w.space, IDs: ids, MaxReady: w.MaxReady, Stream: w.stream}
 		if w.Guarded {
-			keeper, closeIt, err := w.keeper(p, b.name)
+			keepers, closeAll, err := w.keepers(p, b.name)
 			if err != nil {
 				w.violate("%s has no journal: %v", b.name, err)
 				return
 			}
-			defer func() { p.loops.Wait(); closeIt() }()
-			cfg.Recorder = keeper
-			p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
+			defer func() { p.loops.Wait(); closeAll() }()
+			cfg.Recorder = keepers
+			for _, keeper := range keepers {
+				p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
+			}
 		}
 		admit, err := admission.NewAdmitter(cfg)
 		if err != nil { // the configuration is valid
@@ -96,7 +109,7 @@ func (w *world) runWorker(p *process) {
 			DrainTimeout: time.Second, Jitter: rnd.Float64, BatchID: p.batchIDs(shard), Log: w.log,
 		}
 		if w.Guarded {
-			cfg.Source = w.restorer(p)
+			cfg.Source, cfg.Shard = w.restorer(p, shard), int(shard)
 		}
 		work := worker.New(w.queue(p.client, shard, w.queueConfig(p)), faultyStore{w.store, p}, cfg)
 		shards.Go(func() { _ = work.Run(working) }) // always nil
@@ -140,7 +153,7 @@ func (w *world) auditable(saleID string) string {
 	if !w.verified() || !w.mini.Exists(w.space.ShardOf(saleID).Stock(saleID)) {
 		return ""
 	}
-	return w.server() + w.hash(w.space.All()[0].Guard())["fence"] + "."
+	return w.server() + w.hash(w.space.ShardOf(saleID).Guard())["fence"] + "."
 }
 
 func (w *world) cast() {

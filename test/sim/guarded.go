@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,46 +13,55 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // open gives a process its connection to Redis, guarded if the plan has guards.
 func (w *world) open(p *process) {
 	if !w.Guarded {
 		p.client = redis.NewClient(options(w.mini, &w.servers))
-		p.client.AddHook(faultyRedis{p})
+		p.client.AddHook(faultyRedis{p: p})
 		return
 	}
-	g, err := guard.Open("redis://sim", w.space, identify, w.log, func(o *redis.Options) {
-		*o = *options(w.mini, &w.servers)
-	})
+	server, err := redisconn.NewServer("redis://sim")
 	if err != nil { // the URL is a good one
 		panic(err)
 	}
-	g.Client().AddHook(faultyRedis{p})
-	g.Raw().AddHook(faultyRedis{p})
-	p.guard, p.client = g, g.Client()
+	p.guards = guard.Open(guard.Config{
+		Server: server, Space: w.space, Identify: identify, Log: w.log,
+		Options: []redisconn.Option{func(o *redis.Options) { *o = *options(w.mini, &w.servers) }},
+	})
+	for _, shard := range w.space.All() {
+		p.guards.Of(shard).Client().AddHook(faultyRedis{p, fmt.Sprint("guarded ", shard)})
+		p.guards.Of(shard).Raw().AddHook(faultyRedis{p, fmt.Sprint("raw ", shard)})
+	}
+	p.client = p.guards.Client()
 }
 
 func (p *process) close() {
-	if p.guard != nil {
-		_ = p.guard.Close()
+	if p.guards != nil {
+		_ = p.guards.Close()
 		return
 	}
 	_ = p.client.Close()
 }
 
-// watchRedis is what guard.Run does, less often.
-func (w *world) watchRedis(p *process, unverified func(context.Context)) {
-	if p.guard == nil {
+// watchRedis is what guard.Run does in each shard, less often.
+func (w *world) watchRedis(p *process, unverified func(context.Context, keyspace.Shard)) {
+	if p.guards == nil {
 		return
 	}
-	p.every(800*time.Millisecond, func() {
-		_ = p.guard.Check(p.ctx, faultyStore{w.store, p}) // what fails is for the next turn
-		if _, ok := p.guard.Verified(); !ok && unverified != nil {
-			unverified(p.ctx)
-			_ = p.guard.Check(p.ctx, faultyStore{w.store, p})
-		}
-	})
+	for _, shard := range w.space.All() {
+		g := p.guards.Of(shard)
+		p.every(800*time.Millisecond, func() {
+			_ = g.Check(p.ctx, faultyStore{w.store, p}) // what fails is for the next turn
+			if _, ok := g.Verified(); !ok && unverified != nil {
+				unverified(p.ctx, shard)
+				_ = g.Check(p.ctx, faultyStore{w.store, p})
+			}
+		})
+	}
 }
 
 func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
@@ -71,20 +81,41 @@ func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
 // pinner puts the faults in front of a pinned client.
 type pinner struct{ p *process }
 
-func (s pinner) Pin(ctx context.Context) (*redis.Client, string, error) {
-	client, id, err := s.p.guard.Pin(ctx)
+func (s pinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+	client, id, err := s.p.guards.Pin(ctx, shard)
 	if err == nil {
-		client.AddHook(faultyRedis(s))
+		client.AddHook(faultyRedis{s.p, fmt.Sprint("pinned ", shard)})
 	}
 	return client, id, err
 }
 
-func (w *world) restorer(p *process) *rebuild.Restorer {
-	return rebuild.NewRestorer(p.guard, p.guard.Raw(), w.space, faultyStore{w.store, p})
+func (w *world) restorer(p *process, shard keyspace.Shard) *rebuild.Restorer {
+	g := p.guards.Of(shard)
+	return rebuild.NewRestorer(g, g.Raw(), shard, faultyStore{w.store, p})
 }
 
-// keeper opens a backend's journal, which outlives its process, and keeps it until the process ends.
-func (w *world) keeper(p *process, name string) (k *rebuild.JournalWriter, closeIt func(), err error) {
+// keepers opens the journals of a backend, which outlive its process.
+func (w *world) keepers(p *process, name string) (all rebuild.JournalWriters, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, closeIt := range closers {
+			closeIt()
+		}
+	}
+	for _, shard := range w.space.All() {
+		k, closeIt, err := w.keeper(p, fmt.Sprintf("%s-%d", name, shard), shard)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		all, closers = append(all, k), append(closers, closeIt)
+	}
+	return all, closeAll, nil
+}
+
+// keeper opens the journal of one shard.
+func (w *world) keeper(
+	p *process, name string, shard keyspace.Shard,
+) (k *rebuild.JournalWriter, closeIt func(), err error) {
 	dir := filepath.Join(w.folder, name)
 	// The journal's own name is random, and a run must repeat.
 	if err := errors.Join(
@@ -98,10 +129,10 @@ func (w *world) keeper(p *process, name string) (k *rebuild.JournalWriter, close
 		return nil, nil, err
 	}
 	w.mu.Lock()
-	w.journals[name] = j
+	w.journals[name], w.journalShards[name] = j, shard
 	w.mu.Unlock()
 	k = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Restorer: w.restorer(p), Store: faultyStore{w.store, p}, Log: w.log,
+		Journal: j, Restorer: w.restorer(p, shard), Store: faultyStore{w.store, p}, Log: w.log,
 	})
 	return k, func() { _ = j.Close() }, nil
 }
@@ -111,11 +142,14 @@ func (w *world) adopted() bool {
 	if !w.Guarded {
 		return true
 	}
-	fence := w.hash(w.space.All()[0].Guard())["fence"]
+	fences := make([]int64, len(w.space.All()))
+	for _, shard := range w.space.All() {
+		fences[shard] = number(w.hash(shard.Guard())["fence"])
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, j := range w.journals {
-		if number(fence) != j.Restored() {
+	for name, j := range w.journals {
+		if fences[w.journalShards[name]] != j.Restored() {
 			return false
 		}
 	}

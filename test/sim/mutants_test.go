@@ -286,8 +286,8 @@ var mutants = []mutant{
 	{
 		"SQL: no fence between generations",
 		"backend/store/sqlite.go",
-		"if current != generation {",
-		"if current != generation && false {",
+		"if current != from.number {",
+		"if current != from.number && false {",
 		storeTest("WriteRejectsOlderGeneration"),
 	},
 	{
@@ -328,8 +328,8 @@ var mutants = []mutant{
 	{
 		"SQL: a dead letter of an older generation is settled",
 		"backend/store/generations.go",
-		"if current != wanted {",
-		"if current != wanted && false {",
+		"if current != wanted.number {",
+		"if current != wanted.number && false {",
 		storeTest("CancelDeadRejectsOlderGeneration"),
 	},
 	{
@@ -349,8 +349,8 @@ var mutants = []mutant{
 	{
 		"guard: a Redis that started again is trusted",
 		"backend/recovery/guard/record.go",
-		"case r.RunID != o.runID:",
-		"case r.RunID != o.runID && false:",
+		"case o.RunID != o.runID:",
+		"case o.RunID != o.runID && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsBlocked", nil},
 	},
 	{

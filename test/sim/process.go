@@ -55,7 +55,7 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	client *redis.Client
-	guard  *guard.Guard // nil where Redis is taken at its word
+	guards *guard.Shards // nil if the data in Redis needs no verification
 	loops  sync.WaitGroup
 	rnd    *rand.Rand
 	frozen time.Time // it is not let on before
@@ -102,8 +102,8 @@ func (p *process) do(what string, run, again func() error) error {
 }
 
 // look waits for its turn too, but nothing happens to it unless the process is dead.
-func (p *process) look(run func() error) error {
-	if p.ask("look", true) == gone {
+func (p *process) look(of string, run func() error) error {
+	if p.ask("look "+of, true) == gone {
 		return errGone
 	}
 	return run()

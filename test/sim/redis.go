@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
 )
 
@@ -138,7 +139,8 @@ func (c *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // faultyRedis stands between a process's client and Redis.
 type faultyRedis struct {
-	p *process
+	p  *process
+	of string // names the client in the order of calls; "" if the process has one
 }
 
 func (h faultyRedis) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -153,10 +155,10 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		args := cmd.Args()
 		if isLook(cmd) {
-			return h.p.look(func() error { return next(ctx, cmd) })
+			return h.p.look(h.of, func() error { return next(ctx, cmd) })
 		}
 		what, watch := h.p.w.describe(args)
-		err := h.p.do(what,
+		err := h.p.do(what+shardOf(cmd),
 			func() error { return watch(func() error { return next(ctx, cmd) }) },
 			func() error {
 				return watch(func() error { return h.p.w.redis.Do(context.Background(), args...).Err() })
@@ -166,6 +168,21 @@ func (h faultyRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+// shardOf names the shard of a command or pipeline in the trace. Calls of one process to several shards that have the
+// same name would have no order.
+func shardOf(cmds ...redis.Cmder) string {
+	for _, cmd := range cmds {
+		for _, arg := range cmd.Args() {
+			if key, ok := arg.(string); ok && strings.HasPrefix(key, "sluice:{") {
+				if shard, ok := keyspace.ShardOfKey(key); ok {
+					return fmt.Sprintf(" {%d}", shard)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // isLook reports whether a command only identifies the server. Guards send them all the time, and their faults are
@@ -184,7 +201,7 @@ func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		}
 		all := func() error { return next(ctx, cmds) }
 		what, _ := h.p.w.describe(cmds[0].Args())
-		err := h.p.do("pipeline "+what, all, func() error {
+		err := h.p.do("pipeline "+what+shardOf(cmds...), all, func() error {
 			half := cmds[:len(cmds)/2]
 			if cmds[0].Name() == "multi" {
 				half = nil // Redis discards a transaction without its EXEC

@@ -83,7 +83,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 		log:      slog.New(slog.DiscardHandler),
 		troubles: map[string]*troublemaker{},
 		settled:  map[string]store.Settlement{},
-		journals: map[string]*journal.Journal{},
+		journals: map[string]*journal.Journal{}, journalShards: map[string]keyspace.Shard{},
 		seen:     map[string]sale.OrderID{},
 		promised: map[sale.OrderID]string{},
 		rows:     map[sale.OrderID]row{},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"errors"
 	"slices"
 	"time"
@@ -203,14 +204,20 @@ func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.Or
 }
 
 // Generation is part of a guard's look; see isLook.
-func (s faultyStore) Generation(context.Context) (n int64, err error) {
-	err = s.p.look(func() (err error) { n, err = s.tables.Generation(context.Background()); return err })
+func (s faultyStore) Generation(_ context.Context, shard int) (n int64, err error) {
+	err = s.p.look(fmt.Sprint("generation ", shard), func() (err error) {
+		n, err = s.tables.Generation(context.Background(), shard)
+		return err
+	})
 	return n, err
 }
 
 // Journals is polled while a rebuild waits, so it counts as a read without effects.
-func (s faultyStore) Journals(context.Context) (got []journal.Status, err error) {
-	err = s.p.look(func() (err error) { got, err = s.tables.Journals(context.Background()); return err })
+func (s faultyStore) Journals(_ context.Context, shard int) (got []journal.Status, err error) {
+	err = s.p.look(fmt.Sprint("journals ", shard), func() (err error) {
+		got, err = s.tables.Journals(context.Background(), shard)
+		return err
+	})
 	return got, err
 }
 
@@ -218,10 +225,14 @@ func (s faultyStore) NextFence(c context.Context, above int64) (int64, error) {
 	return read(s, c, "next fence", func(ctx context.Context) (int64, error) { return s.tables.NextFence(ctx, above) })
 }
 
-func (s faultyStore) BeginGeneration(c context.Context, fence int64) error {
-	return s.do(c, "begin generation", func(ctx context.Context) error { return s.tables.BeginGeneration(ctx, fence) })
+func (s faultyStore) BeginGeneration(c context.Context, shard int, fence int64) error {
+	return s.do(c, "begin generation", func(ctx context.Context) error {
+		return s.tables.BeginGeneration(ctx, shard, fence)
+	})
 }
 
-func (s faultyStore) Heartbeat(c context.Context, id string, generation int64) error {
-	return s.do(c, "heartbeat", func(ctx context.Context) error { return s.tables.Heartbeat(ctx, id, generation) })
+func (s faultyStore) Heartbeat(c context.Context, id string, shard int, generation int64) error {
+	return s.do(c, "heartbeat", func(ctx context.Context) error {
+		return s.tables.Heartbeat(ctx, id, shard, generation)
+	})
 }

@@ -44,26 +44,27 @@ type world struct {
 	log    *slog.Logger
 	clocks time.Time // when the run began
 
-	mu       sync.Mutex
-	pending  []*call
-	delayed  []lateCall
-	notes    []string
-	answers  []answer
-	first    string      // the first violation
-	dirty    atomic.Bool // a store may have changed since it was last looked at
-	touched  atomic.Bool // SQL may have
-	calm     bool        // no more faults
-	trace    []string
-	result   Result
-	troubles map[string]*troublemaker
-	seen     map[string]sale.OrderID     // buyer and request key -> the order they got
-	settled  map[string]store.Settlement // callback of the payment provider -> its answer
-	journals map[string]*journal.Journal // by backend
-	servers  atomic.Int64                // how often Redis was started
-	memory   memory                      // what an older Redis will come back with
-	promised map[sale.OrderID]string     // every confirmed order -> buyer
-	rows     map[sale.OrderID]row
-	groups   atomic.Int64 // purchases that were decided together with others
+	mu            sync.Mutex
+	pending       []*call
+	delayed       []lateCall
+	notes         []string
+	answers       []answer
+	first         string      // the first violation
+	dirty         atomic.Bool // a store may have changed since it was last looked at
+	touched       atomic.Bool // SQL may have
+	calm          bool        // no more faults
+	trace         []string
+	result        Result
+	troubles      map[string]*troublemaker
+	seen          map[string]sale.OrderID     // buyer and request key -> the order they got
+	settled       map[string]store.Settlement // callback of the payment provider -> its answer
+	journals      map[string]*journal.Journal // by backend and shard
+	journalShards map[string]keyspace.Shard
+	servers       atomic.Int64            // how often Redis was started
+	memory        memory                  // what an older Redis will come back with
+	promised      map[sale.OrderID]string // every confirmed order -> buyer
+	rows          map[sale.OrderID]row
+	groups        atomic.Int64 // purchases that were decided together with others
 }
 
 type lateCall struct {

@@ -14,14 +14,18 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shards := make([]client.QueueShard, len(stats))
+	shards := make([]client.QueueShard, 0, len(stats))
 	for i, s := range stats {
-		pace := h.cfg.Pace.Shard(i)
-		shards[i] = client.QueueShard{Shard: i, QueueCounts: livestats.Counts(s)}
-		shards[i].DrainSeconds = drainSeconds(pace.Within, pace.Drains)
-		if pace.Known {
-			shards[i].DrainedPerSecond = &pace.PerSecond
+		if s == nil { // unavailable
+			continue
 		}
+		pace := h.cfg.Pace.Shard(i)
+		shard := client.QueueShard{Shard: i, QueueCounts: livestats.Counts(*s)}
+		shard.DrainSeconds = drainSeconds(pace.Within, pace.Drains)
+		if pace.Known {
+			shard.DrainedPerSecond = &pace.PerSecond
+		}
+		shards = append(shards, shard)
 	}
 	sum := livestats.Counts(queue.Sum(stats))
 	sum.DrainSeconds = drainSeconds(h.cfg.Pace.Within())

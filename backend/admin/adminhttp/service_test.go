@@ -196,8 +196,8 @@ func (d *fakeService) RemoveRehearsal(_ context.Context, actor, id string) (int6
 func (d *fakeService) Audit(_ context.Context, id string) (audit.Report, error) {
 	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.record("audit %s", id)
 }
-func (d *fakeService) ByShard(context.Context) ([]queue.Stats, error) {
-	return []queue.Stats{d.stats, d.second}, d.record("stats")
+func (d *fakeService) ByShard(context.Context) ([]*queue.Stats, error) {
+	return []*queue.Stats{&d.stats, &d.second}, d.record("stats")
 }
 
 func (d *fakeService) config() Config {

@@ -29,7 +29,7 @@ const (
 
 // Queue counts the queue of each shard (queue.Shards).
 type Queue interface {
-	ByShard(ctx context.Context) ([]queue.Stats, error)
+	ByShard(ctx context.Context) ([]*queue.Stats, error)
 }
 
 // Pace reports how fast the queue drains (queue.Meters).

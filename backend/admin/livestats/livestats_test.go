@@ -23,21 +23,21 @@ import (
 // world is a deployment in memory.
 type world struct {
 	now    time.Time
-	shards []queue.Stats
+	shards []*queue.Stats
 	total  store.Totals
 	log    int64
 	broken error
 }
 
-func (w *world) ByShard(context.Context) ([]queue.Stats, error) { return w.shards, w.broken }
-func (w *world) Within() (time.Duration, bool)                  { return 3 * time.Second, true }
-func (w *world) Shard(int) queue.Pace                           { return queue.Pace{Known: true, PerSecond: 10} }
-func (w *world) Totals(context.Context) (store.Totals, error)   { return w.total, w.broken }
+func (w *world) ByShard(context.Context) ([]*queue.Stats, error) { return w.shards, w.broken }
+func (w *world) Within() (time.Duration, bool)                   { return 3 * time.Second, true }
+func (w *world) Shard(int) queue.Pace                            { return queue.Pace{Known: true, PerSecond: 10} }
+func (w *world) Totals(context.Context) (store.Totals, error)    { return w.total, w.broken }
 func (w *world) Log(context.Context, store.LogQuery) ([]store.LogEntry, error) {
 	return []store.LogEntry{{Number: w.log}}, w.broken
 }
 
-func newWorld() *world { return &world{now: time.Unix(1000, 0), shards: make([]queue.Stats, 2)} }
+func newWorld() *world { return &world{now: time.Unix(1000, 0), shards: []*queue.Stats{{}, {}}} }
 
 func (w *world) stats(own prometheus.Gatherer, urls ...string) *Stats {
 	return New(
@@ -120,10 +120,10 @@ sluice_api_purchase_seconds_count %d
 	for range 3 {
 		seconds.Observe(.05)
 	}
-	w.shards[0], w.shards[1] = queue.Stats{
+	w.shards[0], w.shards[1] = &queue.Stats{
 		Ready:     2,
 		OldestAge: time.Second,
-	}, queue.Stats{
+	}, &queue.Stats{
 		Ready:     3,
 		Dead:      1,
 		OldestAge: 4 * time.Second,

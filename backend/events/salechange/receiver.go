@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,52 +19,75 @@ import (
 // pingAfter is how long a connection may be silent: one that is cut without notice is noticed after twice that.
 const pingAfter = 5 * time.Second
 
-// Receiver subscribes to Redis and passes notifications to a Hub. After an error it subscribes again with growing
-// delays.
+// Receiver subscribes to the notifications of every shard and passes them to a Hub. After an error it subscribes again
+// with growing delays.
 type Receiver struct {
-	client  *redis.Client
+	client  func(keyspace.Shard) *redis.Client
 	space   keyspace.Space
 	hub     *Hub
 	metrics *Metrics
-	retry   loop.Backoff
+	log     *slog.Logger
+	up      atomic.Int64 // shards with a subscription
 }
 
-// NewReceiver returns a Receiver. It does not connect. metrics and log may be nil. The client need not be verified by
-// the guard, because no decision depends on a notification.
-func NewReceiver(client *redis.Client, space keyspace.Space, hub *Hub, metrics *Metrics, log *slog.Logger) *Receiver {
+// NewReceiver returns a Receiver. It does not connect. client returns a client of the server of a shard. It need not be
+// verified by the guard, because no decision depends on a notification. metrics and log may be nil.
+func NewReceiver(
+	client func(keyspace.Shard) *redis.Client, space keyspace.Space, hub *Hub, metrics *Metrics, log *slog.Logger,
+) *Receiver {
 	if metrics == nil {
 		metrics = NewMetrics(nil)
 	}
-	retry := loop.Backoff{Log: cmp.Or(log, slog.Default()), What: "receiving sale notifications"}
-	return &Receiver{client, space, hub, metrics, retry}
+	return &Receiver{client: client, space: space, hub: hub, metrics: metrics, log: cmp.Or(log, slog.Default())}
 }
 
 // Run listens until ctx ends; it returns nil.
 func (r *Receiver) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := r.listen(ctx)
-		r.metrics.up.Set(0)
-		r.retry.Failed(ctx, err)
+	var wg sync.WaitGroup
+	for _, shard := range r.space.All() {
+		wg.Go(func() { r.follow(ctx, shard) })
 	}
+	wg.Wait()
 	return nil
 }
 
-// listen receives over one connection until it fails.
-func (r *Receiver) listen(ctx context.Context) error {
-	shards := r.space.All()
-	channels := make([]string, len(shards))
-	for i, shard := range shards {
-		channels[i] = shard.SaleNotifications()
+// follow listens to one shard until ctx ends.
+func (r *Receiver) follow(ctx context.Context, shard keyspace.Shard) {
+	retry := loop.Backoff{Log: r.log, What: "receiving sale notifications"}
+	if len(r.space.All()) > 1 {
+		retry.Log = r.log.With("shard", int(shard))
 	}
-	sub := r.client.Subscribe(ctx, channels...)
+	for ctx.Err() == nil {
+		err := r.listen(ctx, shard, &retry)
+		retry.Failed(ctx, err)
+	}
+}
+
+// subscribed changes the number of shards with a subscription.
+func (r *Receiver) subscribed(change int64) {
+	up := 0.0
+	if r.up.Add(change) == int64(len(r.space.All())) {
+		up = 1
+	}
+	r.metrics.up.Set(up)
+}
+
+// listen receives over one connection until it fails.
+func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop.Backoff) error {
+	sub := r.client(shard).Subscribe(ctx, shard.SaleNotifications())
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // Receive does not notice
 	defer stop()
-	subscribed, silent := 0, false
+	subscribed, silent := false, false
+	defer func() {
+		if subscribed {
+			r.subscribed(-1)
+		}
+	}()
 	for {
 		message, err := sub.ReceiveTimeout(ctx, pingAfter)
 		var late net.Error
-		if err != nil && !silent && subscribed == len(channels) && errors.As(err, &late) && late.Timeout() {
+		if err != nil && !silent && subscribed && errors.As(err, &late) && late.Timeout() {
 			silent = true
 			err = sub.Ping(ctx)
 		} else {
@@ -73,9 +98,10 @@ func (r *Receiver) listen(ctx context.Context) error {
 		}
 		switch m := message.(type) {
 		case *redis.Subscription:
-			if subscribed++; subscribed == len(channels) {
-				r.metrics.up.Set(1)
-				r.retry.Succeeded()
+			if !subscribed {
+				subscribed = true
+				r.subscribed(1)
+				retry.Succeeded()
 			}
 		case *redis.Message:
 			n, err := Decode(m.Payload)

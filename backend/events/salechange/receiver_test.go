@@ -52,7 +52,7 @@ func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := salechange.NewReceiver(hears, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
+		if err := salechange.NewReceiver(func(keyspace.Shard) *redis.Client { return hears }, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
 			Run(ctx); err != nil {
 			t.Error(err)
 		}

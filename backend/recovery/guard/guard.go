@@ -1,4 +1,5 @@
-// Package guard blocks commands to a Redis server whose data has not been verified.
+// Package guard blocks commands to a Redis server whose data has not been verified. Each shard has a guard of its own,
+// so a shard that waits for a rebuild does not block the others.
 //
 // A Redis server that restarts or fails over closes its connections, and can return without orders that it had
 // accepted. A rebuild (package rebuild) verifies the data and records the server's run_id in Redis. The guard compares
@@ -9,6 +10,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,15 +40,26 @@ const unverifiedInterval = Heartbeat / 4
 // checkTimeout bounds one check.
 const checkTimeout = 2 * time.Second
 
-// Generations returns the current generation in SQL (store.Store).
+// Generations returns the current generation of a shard in SQL (store.Store).
 type Generations interface {
-	Generation(ctx context.Context) (int64, error)
+	Generation(ctx context.Context, shard int) (int64, error)
 }
 
-// Guard guards the connections to one Redis. It is safe for concurrent use.
+// Config configures a Guard.
+type Config struct {
+	Server   *redisconn.Server // required
+	Shard    keyspace.Shard
+	Space    keyspace.Space     // all shards
+	Identify Identify           // nil: RunID
+	Log      *slog.Logger       // slog.Default() if nil
+	Options  []redisconn.Option // of all clients
+}
+
+// Guard guards the connections to the server of one shard. It is safe for concurrent use.
 type Guard struct {
 	server   *redisconn.Server
-	space    keyspace.Space
+	shard    keyspace.Shard
+	shards   int // of all processes
 	identify Identify
 	client   *redis.Client // guarded
 	raw      *redis.Client
@@ -65,28 +78,22 @@ type Guard struct {
 	checkStarted time.Time // start of the last check of CheckNow; guarded by checkMu
 }
 
-// Open returns a Guard. It does not connect. If identify is nil, RunID is used. The options apply to all clients.
-func Open(
-	url string, space keyspace.Space, identify Identify, log *slog.Logger, options ...redisconn.Option,
-) (*Guard, error) {
-	if identify == nil {
-		identify = RunID
-	}
-	if log == nil {
-		log = slog.Default()
-	}
-	server, err := redisconn.NewServer(url)
-	if err != nil {
-		return nil, err
-	}
+// New returns a Guard. It does not connect.
+func New(cfg Config) *Guard {
 	g := &Guard{
-		server: server, space: space, identify: identify, log: log, options: slices.Clip(options),
-		changed: make(chan struct{}, 1),
+		server: cfg.Server.For(cfg.Shard.Guard()), shard: cfg.Shard, shards: len(cfg.Space.All()), identify: cfg.Identify,
+		log: cmp.Or(cfg.Log, slog.Default()), options: slices.Clip(cfg.Options), changed: make(chan struct{}, 1),
 	}
-	g.raw = server.Open(g.options...)
-	g.client = server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
+	if g.identify == nil {
+		g.identify = RunID
+	}
+	if g.shards > 1 {
+		g.log = g.log.With("shard", int(g.shard))
+	}
+	g.raw = g.server.Open(g.options...)
+	g.client = g.server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
 	g.client.AddHook(gate{g})
-	return g, nil
+	return g
 }
 
 // Client returns the guarded client. Its commands fail with ErrUnverified while the data is not verified.
@@ -134,11 +141,11 @@ func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 
 // onConnect accepts a new connection if the data of its server is verified.
 func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
-	o, err := observe(ctx, cn, g.identify, g.space)
+	o, err := g.observe(ctx, cn)
 	if err != nil {
 		return err
 	}
-	generation, reason := o.verified(g.minGeneration.Load())
+	generation, reason := o.verified(g.minGeneration.Load(), g.shards)
 	if reason != "" {
 		g.block(reason)
 		return ErrUnverified
@@ -180,14 +187,14 @@ func (g *Guard) block(reason string) {
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if n, err := sql.Generation(ctx); err == nil { // without SQL, purchases depend on Redis alone
+	if n, err := sql.Generation(ctx, int(g.shard)); err == nil { // without SQL, purchases depend on Redis alone
 		raise(&g.minGeneration, n)
 	}
-	o, err := observe(ctx, g.raw, g.identify, g.space)
+	o, err := g.observe(ctx, g.raw)
 	if err != nil {
 		return unavailable(err)
 	}
-	generation, reason := o.verified(g.minGeneration.Load())
+	generation, reason := o.verified(g.minGeneration.Load(), g.shards)
 	if reason != "" {
 		g.block(reason)
 		return nil
@@ -202,18 +209,15 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 // RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild has stored its sales and
 // queue, and no later rebuild has begun. It returns 0 if there is none. An error wraps sale.ErrUnavailable.
 func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
-	o, err := observe(ctx, g.raw, g.identify, g.space)
+	o, err := g.observe(ctx, g.raw)
 	if err != nil {
 		return 0, unavailable(err)
 	}
-	fence = o.records[0].Fence
-	for _, r := range o.records {
-		sameServer := r.Rebuilding || r.RunID == o.runID
-		if r.Fence != fence || r.Swapped != fence || !sameServer {
-			return 0, nil
-		}
+	sameServer := o.Rebuilding || o.RunID == o.runID
+	if o.Swapped != o.Fence || !sameServer {
+		return 0, nil
 	}
-	return fence, nil
+	return o.Fence, nil
 }
 
 // Run checks until ctx ends. While the data is not verified, it calls unverified, if not nil, at most once per

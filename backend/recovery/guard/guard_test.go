@@ -27,7 +27,7 @@ type sql struct {
 	calls      int
 }
 
-func (s *sql) Generation(context.Context) (int64, error) {
+func (s *sql) Generation(context.Context, int) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
@@ -44,10 +44,19 @@ func (s *sql) checks() int {
 func open(t *testing.T, url string, identify guard.Identify) *guard.Guard {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	g, err := guard.Open(url, keyspace.Space{}, identify, slog.New(slog.DiscardHandler))
+	return openShards(t, url, keyspace.Space{}, identify).Of(0)
+}
+
+func openShards(t *testing.T, url string, space keyspace.Space, identify guard.Identify) *guard.Shards {
+	t.Helper()
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
+	server, err := redisconn.NewServer(url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	g := guard.Open(guard.Config{
+		Server: server, Space: space, Identify: identify, Log: slog.New(slog.DiscardHandler),
+	})
 	t.Cleanup(func() { _ = g.Close() })
 	return g
 }
@@ -125,16 +134,33 @@ func TestConnectionToUnverifiedDataIsBlocked(t *testing.T) {
 	}
 }
 
-func TestEveryShardMustBeVerified(t *testing.T) {
+// A shard that is not verified does not block another one, also through the client for all shards.
+func TestShardsAreBlockedSeparately(t *testing.T) {
 	r := testenv.StartRedis(t)
-	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	g, err := guard.Open(r.URL, keyspace.Space{Shards: 2}, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
+	space := keyspace.Space{Shards: 2}
+	g := openShards(t, r.URL, space, nil)
+	verify(t, g.Of(0), 4)
+	record(t, g.Of(0), "shards", 2)
+	if err := g.Check(t.Context(), &sql{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = g.Close() })
-	verify(t, g, 4)
-	wantBlocked(t, g, "a shard that is not verified")
+	wantBlocked(t, g.Of(1), "a shard that is not verified")
+	get := func(shard keyspace.Shard) error { return g.Client().Get(t.Context(), shard.Stock("s")).Err() }
+	if err := get(0); !errors.Is(err, redis.Nil) {
+		t.Errorf("the verified shard: %v", err)
+	}
+	if err := get(1); !errors.Is(err, guard.ErrUnverified) {
+		t.Errorf("the other shard: %v", err)
+	}
+	if err := g.Client().Get(t.Context(), space.Events()).Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("a key of no shard: %v", err)
+	}
+	if err := g.Client().Ping(t.Context()).Err(); err == nil {
+		t.Error("a command without a key was executed")
+	}
+	if _, ok := g.Verified(); ok {
+		t.Error("all shards are verified")
+	}
 }
 
 // While the data is not verified, Run checks more often, because another process may verify it. It calls unverified at
@@ -316,7 +342,7 @@ func TestNumberOfShardsMustMatch(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil) // one shard
 	ctx := t.Context()
-	check := func(shards int) error { return guard.CheckShards(ctx, g.Raw(), keyspace.Space{Shards: shards}) }
+	check := func(shards int) error { return guard.CheckShards(ctx, g.Raw(), 0, keyspace.Space{Shards: shards}) }
 	if err := check(3); err != nil {
 		t.Errorf("a Redis without a recorded number: %v", err)
 	}

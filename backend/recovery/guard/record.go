@@ -35,17 +35,12 @@ func parseRecord(fields map[string]string) record {
 	}
 }
 
-// readRecords reads the record of every shard.
-func readRecords(ctx context.Context, c redis.Cmdable, space keyspace.Space) ([]record, error) {
-	var records []record
-	for _, shard := range space.All() {
-		fields, err := c.HGetAll(ctx, shard.Guard()).Result()
-		if err != nil {
-			return nil, err
-		}
-		records = append(records, parseRecord(fields))
+func readRecord(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (record, error) {
+	fields, err := c.HGetAll(ctx, shard.Guard()).Result()
+	if err != nil {
+		return record{}, err
 	}
-	return records, nil
+	return parseRecord(fields), nil
 }
 
 // Identify returns the id of the server that c is connected to. Servers with different data have different ids.
@@ -70,42 +65,37 @@ func FixedID(id string) Identify {
 	return func(context.Context, redis.Cmdable) (string, error) { return id, nil }
 }
 
-// observation is the id of a server and its records at one time.
+// observation is the id of a server and the record of a shard on it at one time.
 type observation struct {
-	runID   string
-	records []record
+	runID string
+	record
 }
 
-func observe(ctx context.Context, c redis.Cmdable, identify Identify, space keyspace.Space) (observation, error) {
-	id, err := identify(ctx, c)
+func (g *Guard) observe(ctx context.Context, c redis.Cmdable) (observation, error) {
+	id, err := g.identify(ctx, c)
 	if err != nil {
 		return observation{}, err
 	}
-	records, err := readRecords(ctx, c, space)
-	return observation{runID: id, records: records}, err
+	r, err := readRecord(ctx, c, g.shard)
+	return observation{runID: id, record: r}, err
 }
 
-// verified returns the generation if every shard was verified on this server, as one generation not older than least.
+// verified returns the generation if the shard was verified on this server, in a generation not older than least.
 // Otherwise it returns a reason.
-func (o observation) verified(least int64) (generation int64, reason string) {
-	generation = o.records[0].Generation
-	for _, r := range o.records {
-		switch {
-		case r.Shards != 0 && r.Shards != int64(len(o.records)):
-			return 0, (&ShardsError{Redis: r.Shards, Process: len(o.records)}).Error()
-		case r.Rebuilding:
-			return 0, "a rebuild is in progress"
-		case r == record{}:
-			return 0, "Redis is new or was emptied"
-		case r.RunID != o.runID:
-			return 0, "Redis has restarted or is another server"
-		case r.Generation != generation:
-			return 0, "the shards were verified at different times"
-		case r.Generation < least:
-			return 0, fmt.Sprintf("the data is of generation %d, and generation %d exists", r.Generation, least)
-		}
+func (o observation) verified(least int64, shards int) (generation int64, reason string) {
+	switch {
+	case o.Shards != 0 && o.Shards != int64(shards):
+		return 0, (&ShardsError{Redis: o.Shards, Process: shards}).Error()
+	case o.Rebuilding:
+		return 0, "a rebuild is in progress"
+	case o.record == record{}:
+		return 0, "Redis is new or was emptied"
+	case o.RunID != o.runID:
+		return 0, "Redis has restarted or is another server"
+	case o.Generation < least:
+		return 0, fmt.Sprintf("the data is of generation %d, and generation %d exists", o.Generation, least)
 	}
-	return generation, ""
+	return o.Generation, ""
 }
 
 // ShardsError reports that Redis holds its orders in another number of shards than this process is configured for.
@@ -119,28 +109,24 @@ func (e *ShardsError) Error() string {
 		e.Redis, e.Process, e.Redis)
 }
 
-// NewestFence returns the highest fence or generation in any shard, or 0. An error wraps sale.ErrUnavailable.
-func NewestFence(ctx context.Context, c redis.Cmdable, space keyspace.Space) (int64, error) {
-	records, err := readRecords(ctx, c, space)
+// NewestFence returns the highest fence or generation of a shard, or 0. An error wraps sale.ErrUnavailable.
+func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (int64, error) {
+	r, err := readRecord(ctx, c, shard)
 	if err != nil {
 		return 0, unavailable(err)
 	}
-	var newest int64
-	for _, r := range records {
-		newest = max(newest, r.Fence, r.Generation, r.Swapped)
-	}
-	return newest, nil
+	return max(r.Fence, r.Generation, r.Swapped), nil
 }
 
-// CheckShards returns a *ShardsError if Redis recorded another number of shards than space has, and nil if it recorded
+// CheckShards returns a *ShardsError if the record of a shard has another number of shards than space, and nil if it has
 // none. Other errors wrap sale.ErrUnavailable.
-func CheckShards(ctx context.Context, c redis.Cmdable, space keyspace.Space) error {
-	records, err := readRecords(ctx, c, space)
+func CheckShards(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, space keyspace.Space) error {
+	r, err := readRecord(ctx, c, shard)
 	if err != nil {
 		return unavailable(err)
 	}
-	if n := records[0].Shards; n != 0 && n != int64(len(records)) {
-		return &ShardsError{Redis: n, Process: len(records)}
+	if want := int64(len(space.All())); r.Shards != 0 && r.Shards != want {
+		return &ShardsError{Redis: r.Shards, Process: int(want)}
 	}
 	return nil
 }

@@ -20,26 +20,26 @@ type Status struct {
 	Silent     time.Duration // since its last heartbeat, by the database's clock
 }
 
-// Heartbeat records that the backend of a journal is alive, and the generation of Redis in which its orders have been
+// Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders have been
 // restored.
-func (r *Registry) Heartbeat(ctx context.Context, id string, generation int64) error {
+func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
 	return r.db.Update(ctx, "journal: heartbeat", func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now
-		_, err := c.Exec(ctx, "INSERT INTO journals (id, generation, seen_at) VALUES ($1, $2, "+now+
-			") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", generation = $2", id, generation)
+		_, err := c.Exec(ctx, "INSERT INTO journals (id, shard, generation, seen_at) VALUES ($1, $2, $3, "+now+
+			") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", shard = $2, generation = $3", id, shard, generation)
 		return err
 	})
 }
 
-// Journals returns every journal that has ever sent a heartbeat, by id.
-func (r *Registry) Journals(ctx context.Context) (all []Status, err error) {
+// Journals returns every journal of a shard that has ever sent a heartbeat, by id.
+func (r *Registry) Journals(ctx context.Context, shard int) (all []Status, err error) {
 	err = r.db.View(ctx, "journal: journals", func(ctx context.Context, c store.Conn) error {
 		all, err = store.Select(ctx, c, func(row store.Scanner) (s Status, err error) {
 			var seen, now store.Timestamp
 			err = row.Scan(&s.ID, &s.Generation, &seen, &now)
 			s.Silent = now.Sub(seen.Time)
 			return s, err
-		}, "SELECT id, generation, seen_at, "+c.Dialect().Now+" FROM journals ORDER BY id")
+		}, "SELECT id, generation, seen_at, "+c.Dialect().Now+" FROM journals WHERE shard = $1 ORDER BY id", shard)
 		return err
 	})
 	return all, err

@@ -13,16 +13,19 @@ func TestRegistryListsHeartbeats(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		r := NewRegistry(db.DB)
 		for i, id := range []string{"a", "b", "a"} {
-			if err := r.Heartbeat(t.Context(), id, int64(i)); err != nil {
+			if err := r.Heartbeat(t.Context(), id, 3, int64(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		found, err := r.Journals(t.Context())
+		found, err := r.Journals(t.Context(), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(found) != 2 || found[0].ID != "a" || found[0].Generation != 2 || found[1].Generation != 1 {
 			t.Fatalf("journals: %+v", found)
+		}
+		if others, err := r.Journals(t.Context(), 0); err != nil || len(others) > 0 {
+			t.Errorf("journals of another shard: %+v, %v", others, err)
 		}
 		for _, j := range found {
 			if j.Silent < 0 || j.Silent.Minutes() > 1 {

@@ -3,14 +3,12 @@ package rebuild_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"sluice/backend/audit"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
@@ -39,7 +37,6 @@ func BenchmarkRebuild(b *testing.B) {
 	} {
 		b.Run(size.name, func(b *testing.B) {
 			ctx := context.Background()
-			quiet := slog.New(slog.DiscardHandler)
 			pg := testenv.StartPostgres(b)
 			tables := storetest.OpenConfig(b, pg.URL, store.Config{Timeout: 30 * time.Second})
 			db := &database{tables, journal.NewRegistry(tables.DB)}
@@ -64,11 +61,7 @@ func BenchmarkRebuild(b *testing.B) {
 				}
 			}
 			server := testenv.StartRedis(b, "--save", "", "--appendonly", "no")
-			g, err := guard.Open(server.URL, keyspace.Space{}, nil, quiet)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = g.Close() })
+			g := openGuards(b, server.URL, keyspace.Space{})
 			shard := keyspace.Shard(0)
 			r := newRebuilder(b, rebuild.Config{
 				Pinner: g, Store: db, Step: steps(b),

@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -23,7 +24,7 @@ func TestRedisIsEmptiedAtEveryStep(t *testing.T) {
 	w.buy("s", "bob")
 	for _, step := range slices.Clone(w.steps)[1:] {
 		again := newRebuilder(w.t, rebuild.Config{
-			Pinner: w.guard, Store: w.store, Space: space,
+			Pinner: w.guards, Store: w.store, Space: space,
 			Pause: w.noPause("before " + step),
 			Step: func(name string) error {
 				if name == step {
@@ -47,7 +48,7 @@ func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 	w.buy("s", "ann")
 	hook := &emptier{world: w}
 	again := newRebuilder(w.t, rebuild.Config{
-		Pinner: pinned{w.guard, hook}, Store: w.store, Space: space,
+		Pinner: pinned{w.guards, hook}, Store: w.store, Space: space,
 		Pause: w.noPause("during the audit"),
 		Step:  func(name string) error { hook.armed = name == "audit"; return nil },
 	})
@@ -63,7 +64,7 @@ func TestRedisIsEmptiedDuringTheWaitForJournals(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 9, 1)
 	again := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: silent{w.store}, Space: space,
+		Pinner: w.guards, Store: silent{w.store}, Space: space,
 		JournalWait: 2 * time.Minute, Pause: w.noPause("during the wait for journals"),
 		Step: func(name string) error {
 			if name == "journals" {
@@ -89,7 +90,7 @@ func (w *world) noPause(when string) func(context.Context, string, string) error
 // silent is a store with another journal that is never restored.
 type silent struct{ *database }
 
-func (silent) Journals(context.Context) ([]journal.Status, error) {
+func (silent) Journals(context.Context, int) ([]journal.Status, error) {
 	return []journal.Status{{ID: "other"}}, nil
 }
 
@@ -99,8 +100,8 @@ type pinned struct {
 	hook redis.Hook
 }
 
-func (p pinned) Pin(ctx context.Context) (*redis.Client, string, error) {
-	c, id, err := p.Pinner.Pin(ctx)
+func (p pinned) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+	c, id, err := p.Pinner.Pin(ctx, shard)
 	if err == nil {
 		c.AddHook(p.hook)
 	}

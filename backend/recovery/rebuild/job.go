@@ -19,18 +19,20 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// job is one rebuild in progress.
+// job is the rebuild of one shard in progress.
 type job struct {
 	*Rebuilder
+	shard  keyspace.Shard
 	client *redis.Client // pinned to one server
 	runID  string
 	fence  int64
 	stock  *admission.Stock
+	status *status
 	sales  []*saleCount
 	byID   map[string]*saleCount
 
-	kept    map[keyspace.Shard][]string // messages of other sales, and texts that are not messages
-	batches map[keyspace.Shard][]string // keys of leased batches
+	kept    []string // messages of other sales, and texts that are not messages
+	batches []string // keys of leased batches
 }
 
 func (j *job) run(ctx context.Context, only []string) error {
@@ -39,14 +41,14 @@ func (j *job) run(ctx context.Context, only []string) error {
 		do   func(context.Context) error
 	}{
 		{"begin", func(ctx context.Context) error { return j.begin(ctx, &only) }},
-		{"fence", func(ctx context.Context) error { return j.cfg.Store.BeginGeneration(ctx, j.fence) }},
+		{"fence", func(ctx context.Context) error { return j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence) }},
 		{"suspend", func(ctx context.Context) error { return j.suspendSales(ctx, only) }},
-		{"queue", j.readQueues},
+		{"queue", j.readQueue},
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
 		{"sales", j.writeSales},
 		{"numbers", j.skipOrderNumbers},
-		{"swap", j.swapQueues},
+		{"swap", j.swapQueue},
 		{"journals", j.awaitJournals},
 		{"audit", j.auditSales},
 		{"resume", j.resumeSales},
@@ -84,35 +86,24 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavaila
 
 var errNotVerified = errors.New("the data is not verified")
 
-// begin holds every shard. If the data of a shard is not verified, the others are not either, and all sales are
-// rebuilt.
+// begin holds the shard. If its data is not verified, all its sales are rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
-	for _, shard := range j.cfg.Space.All() {
-		verified := ""
-		if len(*only) > 0 {
-			verified = j.runID
-		}
-		keys := []string{shard.Guard(), shard.RebuildReady()}
-		err := j.call(ctx, "begin", keys, verified)
-		if errors.Is(err, errNotVerified) {
-			*only = nil
-			err = j.call(ctx, "begin", keys, "")
-		}
-		if err != nil {
-			return err
-		}
+	verified := ""
+	if len(*only) > 0 {
+		verified = j.runID
 	}
-	return nil
+	keys := []string{j.shard.Guard(), j.shard.RebuildReady()}
+	err := j.call(ctx, "begin", keys, verified)
+	if errors.Is(err, errNotVerified) {
+		*only = nil
+		err = j.call(ctx, "begin", keys, "")
+	}
+	return err
 }
 
 // checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
 func (j *job) checkFence(ctx context.Context) error {
-	for _, shard := range j.cfg.Space.All() {
-		if err := j.call(ctx, "suspend_sales", []string{shard.Guard()}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return j.call(ctx, "suspend_sales", []string{j.shard.Guard()})
 }
 
 // suspendSales determines the sales to rebuild, and suspends them.
@@ -123,30 +114,23 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	}
 	j.byID = map[string]*saleCount{}
 	for _, s := range summaries {
-		if len(only) > 0 && !slices.Contains(only, s.ID) {
+		if j.cfg.Space.ShardOf(s.ID) != j.shard || len(only) > 0 && !slices.Contains(only, s.ID) {
 			continue
 		}
-		c := newSaleCount(s.Sale, s.Sold, j.cfg.Space.ShardOf(s.ID))
+		c := newSaleCount(s.Sale, s.Sold, j.shard)
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
-	for _, shard := range j.cfg.Space.All() {
-		keys := []string{shard.Guard()}
-		for _, c := range j.sales {
-			if c.shard == shard {
-				keys = append(keys, shard.Sale(c.def.ID))
-			}
-		}
-		if err := j.call(ctx, "suspend_sales", keys); err != nil {
-			return err
-		}
+	keys := []string{j.shard.Guard()}
+	for _, c := range j.sales {
+		keys = append(keys, j.shard.Sale(c.def.ID))
 	}
-	return nil
+	return j.call(ctx, "suspend_sales", keys)
 }
 
 // skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not
 // know.
 func (j *job) skipOrderNumbers(ctx context.Context) error {
-	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.fence)
+	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence)
 }
 
 // awaitJournals waits until the running backends have restored the orders of their journals.
@@ -156,7 +140,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
 		}
-		journals, err := j.cfg.Store.Journals(ctx)
+		journals, err := j.cfg.Store.Journals(ctx, int(j.shard))
 		if err != nil {
 			return err
 		}
@@ -182,22 +166,19 @@ func (j *job) awaitJournals(ctx context.Context) error {
 func (j *job) auditSales(ctx context.Context) error {
 	checker := audit.New(j.stock, j.cfg.Store)
 	j.status.total(len(j.sales))
-	ids := map[keyspace.Shard][]string{}
-	for _, c := range j.sales {
-		ids[c.shard] = append(ids[c.shard], c.def.ID)
+	ids := make([]string, len(j.sales))
+	for i, c := range j.sales {
+		ids[i] = c.def.ID
 	}
-	reports := map[keyspace.Shard]map[string]audit.Report{}
-	for shard := range ids {
-		var err error
-		if reports[shard], err = checker.AuditShard(ctx, shard, ids[shard]); err != nil {
-			return err
-		}
+	reports, err := checker.AuditShard(ctx, j.shard, ids)
+	if err != nil {
+		return err
 	}
 	if err := j.checkFence(ctx); err != nil { // the audit may have read other data than this rebuild has written
 		return err
 	}
 	for _, c := range j.sales {
-		c.report = reports[c.shard][c.def.ID]
+		c.report = reports[c.def.ID]
 		j.status.done(1)
 		if c.report.Balanced {
 			continue
@@ -228,13 +209,11 @@ func (j *job) resumeSales(ctx context.Context) error {
 	return nil
 }
 
-// finish marks the data of every shard as verified.
+// finish marks the data of the shard as verified.
 func (j *job) finish(ctx context.Context) error {
-	shards := j.cfg.Space.All()
-	for _, shard := range shards {
-		if err := j.call(ctx, "finish", []string{shard.Guard()}, j.runID, len(shards)); err != nil {
-			return err
-		}
+	shards := len(j.cfg.Space.All())
+	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, j.runID, shards); err != nil {
+		return err
 	}
 	var changes []any
 	for _, c := range j.sales {
@@ -244,7 +223,11 @@ func (j *job) finish(ctx context.Context) error {
 				"requeued", len(c.requeued), "unbacked", len(c.unbacked), "corrected_buyers", c.corrected))
 		}
 	}
-	attrs := append([]any{"generation", j.fence, "sales", len(j.sales)}, changes...)
+	attrs := []any{"generation", j.fence, "sales", len(j.sales)}
+	if shards > 1 {
+		attrs = append(attrs, "shard", int(j.shard))
+	}
+	attrs = append(attrs, changes...)
 	j.cfg.Log.Info("rebuild: Redis is verified", attrs...)
 	return nil
 }

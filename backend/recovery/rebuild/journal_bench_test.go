@@ -11,7 +11,6 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
@@ -27,11 +26,7 @@ func BenchmarkJournal(b *testing.B) {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	server := testenv.StartRedis(b, "--appendonly", "yes", "--appendfsync", "everysec")
 	store := openDatabase(b, storetest.SQLite(b))
-	g, err := guard.Open(server.URL, keyspace.Space{}, nil, quiet)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = g.Close() })
+	g := openGuards(b, server.URL, keyspace.Space{})
 	s, err := store.CreateSale(ctx, storetest.Sale("s", sale.MaxStock))
 	if err != nil {
 		b.Fatal(err)
@@ -57,9 +52,9 @@ func BenchmarkJournal(b *testing.B) {
 		}
 		b.Cleanup(func() { _ = j.Close() })
 		writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Restorer: rebuild.NewRestorer(g, g.Raw(), keyspace.Space{}, store), Store: store, Log: quiet,
+			Journal: j, Restorer: rebuild.NewRestorer(g.Of(0), g.Raw(), 0, store), Store: store, Log: quiet,
 		})
-		recorded := func(c *admission.Config) { c.Recorder = writer }
+		recorded := func(c *admission.Config) { c.Recorder = rebuild.JournalWriters{writer} }
 		sellers[string(mode)] = admissiontest.NewAdmitter(b, g.Client(), keyspace.Space{}, pipelined, recorded)
 	}
 	var buyers atomic.Int64

@@ -8,8 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"sluice/backend/admission"
+
 	"sluice/backend/recovery/journal"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/internal/loop"
 )
@@ -29,7 +32,7 @@ const (
 
 // JournalStore is the part of SQL that a JournalWriter needs (store.Orders and journal.Registry).
 type JournalStore interface {
-	Heartbeat(ctx context.Context, id string, generation int64) error
+	Heartbeat(ctx context.Context, id string, shard int, generation int64) error
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
@@ -41,8 +44,8 @@ type JournalWriterConfig struct {
 	Log      *slog.Logger // slog.Default() if nil
 }
 
-// JournalWriter owns the journal of one backend: it records accepted orders, restores them in every rebuilt Redis, and
-// removes orders that are rows. It implements admission.Recorder. It is safe for concurrent use.
+// JournalWriter owns the journal of one shard in one backend: it records accepted orders, restores them in every rebuilt
+// Redis, and removes orders that are rows. It is safe for concurrent use.
 type JournalWriter struct {
 	cfg JournalWriterConfig
 
@@ -85,6 +88,26 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 	}
 }
 
+// JournalWriters are the writers of all shards. They implement admission.Recorder.
+type JournalWriters []*JournalWriter
+
+// Generation returns the generation of the data of a shard.
+func (w JournalWriters) Generation(shard keyspace.Shard) int64 { return w[shard].Generation() }
+
+// Record appends accepted orders to the journal of their shard; see JournalWriter.Record.
+func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []sale.Order) {
+	w[shard].Record(generation, orders)
+}
+
+// Run maintains all journals until ctx ends. It returns nil.
+func (w JournalWriters) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, one := range w {
+		g.Go(func() error { return one.Run(ctx) })
+	}
+	return g.Wait()
+}
+
 // Run maintains the journal until ctx ends. It returns nil.
 func (w *JournalWriter) Run(ctx context.Context) error {
 	done := make(chan struct{})
@@ -114,7 +137,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	now := time.Now()
 	if restored || now.Sub(w.beat) >= heartbeatInterval {
-		if err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), w.cfg.Journal.Restored()); err == nil {
+		if err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.cfg.Journal.Restored()); err == nil {
 			w.beat = now
 		}
 	}

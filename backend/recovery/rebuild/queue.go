@@ -18,22 +18,18 @@ const (
 	inFlight   = 20   // runs of a script per round trip
 )
 
-// readQueues reads the messages and dead letters of every shard. They do not change: see
+// readQueue reads the messages, oldest first, and the dead letters. They do not change: see
 // lua/redis/include/check_shard.lua.
-func (j *job) readQueues(ctx context.Context) error {
-	j.kept, j.batches = map[keyspace.Shard][]string{}, map[keyspace.Shard][]string{}
-	for _, shard := range j.cfg.Space.All() {
-		if err := j.readQueue(ctx, shard); err != nil {
-			return unavailable(err)
-		}
+func (j *job) readQueue(ctx context.Context) error {
+	if err := j.readMessages(ctx, j.shard); err != nil {
+		return unavailable(err)
 	}
 	return nil
 }
 
-// readQueue reads the messages of a shard, oldest first.
-func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
+func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 	add := func(text string) {
-		j.addText(shard, text)
+		j.addText(text)
 		j.status.done(1)
 	}
 	leases, err := j.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
@@ -42,7 +38,7 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 	}
 	for _, id := range leases {
 		batch := shard.Batch(id)
-		j.batches[shard] = append(j.batches[shard], batch)
+		j.batches = append(j.batches, batch)
 		if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
 			return j.client.LRange(ctx, batch, from, to)
 		}, add); err != nil {
@@ -61,7 +57,7 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 	}, add); err != nil {
 		return err
 	}
-	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(shard, text) })
+	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(text) })
 	if err != nil {
 		return err
 	}
@@ -78,59 +74,51 @@ func (j *job) readQueue(ctx context.Context, shard keyspace.Shard) error {
 }
 
 // addText adds a message to the count of its sale. It keeps texts of other sales and texts that are not messages.
-func (j *job) addText(shard keyspace.Shard, text string) {
+func (j *job) addText(text string) {
 	m, err := keyspace.DecodeMessage(text)
 	if c := j.byID[m.SaleID]; err == nil && c != nil {
 		c.queue = append(c.queue, m)
 	} else {
-		j.kept[shard] = append(j.kept[shard], text)
+		j.kept = append(j.kept, text)
 	}
 }
 
-// swapQueues assembles the queue of each shard and replaces the old one. It deletes all leases: a worker can neither
-// acknowledge nor write a batch that it holds.
-func (j *job) swapQueues(ctx context.Context) error {
-	for _, shard := range j.cfg.Space.All() {
-		texts := j.kept[shard]
-		for _, c := range j.sales {
-			if c.shard != shard {
-				continue
-			}
-			for _, m := range slices.Concat(c.queue, c.requeued) {
-				texts = append(texts, keyspace.EncodeMessage(m))
-			}
+// swapQueue assembles the queue and replaces the old one. It deletes all leases: a worker can neither acknowledge nor
+// write a batch that it holds.
+func (j *job) swapQueue(ctx context.Context) error {
+	shard, texts := j.shard, j.kept
+	for _, c := range j.sales {
+		for _, m := range slices.Concat(c.queue, c.requeued) {
+			texts = append(texts, keyspace.EncodeMessage(m))
 		}
-		j.status.total(len(texts))
-		w := j.writer(ctx, "enqueue", []string{shard.Guard(), shard.RebuildReady()}, 1)
-		w.sendsCount = true
-		for _, text := range texts {
-			if err := w.add(text); err != nil {
-				return err
-			}
-		}
-		if err := w.flush(); err != nil {
-			return err
-		}
-		settled, err := j.settled(ctx, shard, texts)
-		if err != nil {
-			return err
-		}
-		keys := []string{
-			shard.Guard(), shard.RebuildReady(), shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(),
-			shard.Attempts(), shard.Crashes(), shard.Orders(),
-		}
-		if err := j.call(ctx, "swap_queue", append(keys, j.batches[shard]...), settled...); err != nil {
+	}
+	j.status.total(len(texts))
+	w := j.writer(ctx, "enqueue", []string{shard.Guard(), shard.RebuildReady()}, 1)
+	w.sendsCount = true
+	for _, text := range texts {
+		if err := w.add(text); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := w.flush(); err != nil {
+		return err
+	}
+	settled, err := j.settled(ctx, texts)
+	if err != nil {
+		return err
+	}
+	keys := []string{
+		shard.Guard(), shard.RebuildReady(), shard.Ready(), shard.Delayed(), shard.Leases(), shard.Wake(),
+		shard.Attempts(), shard.Crashes(), shard.Orders(),
+	}
+	return j.call(ctx, "swap_queue", append(keys, j.batches...), settled...)
 }
 
 // settled returns the orders that have failures or crashes and no message. Their entries would make every
 // acknowledgement read its messages.
-func (j *job) settled(ctx context.Context, shard keyspace.Shard, texts []string) ([]any, error) {
+func (j *job) settled(ctx context.Context, texts []string) ([]any, error) {
 	orders := map[string]bool{}
-	for _, key := range []string{shard.Attempts(), shard.Crashes()} {
+	for _, key := range []string{j.shard.Attempts(), j.shard.Crashes()} {
 		ids, err := j.client.HKeys(ctx, key).Result()
 		if err != nil {
 			return nil, unavailable(err)

@@ -1,11 +1,12 @@
-// Package rebuild restores the data in Redis from SQL, from the messages that Redis still holds, and from the journals
-// of the backends.
+// Package rebuild restores the data of a shard in Redis from SQL, from the messages that Redis still holds, and from the
+// journals of the backends.
 //
-// A rebuild runs when the guard reports that Redis may have lost data, or on request. It holds all shards: workers
-// cannot take batches, and nothing can be bought from the sales. Then it counts every order once (rows, dead letters,
-// queue, slots of buyers), writes the sales and one queue per shard, waits for the journals, audits the sales, and
-// marks the data as verified. Each rebuild has a fence, a number that SQL allocates; the scripts of an older rebuild
-// fail. A rebuild that stops at any step leaves Redis unverified, and the next one starts over.
+// A rebuild runs when the guard of a shard reports that Redis may have lost data, or on request. It holds the shard:
+// workers cannot take batches, and nothing can be bought from its sales. Then it counts every order once (rows, dead
+// letters, queue, slots of buyers), writes the sales and the queue, waits for the journals, audits the sales, and marks
+// the data as verified. Other shards are not affected. Each rebuild has a fence, a number that SQL allocates; the
+// scripts of an older rebuild fail. A rebuild that stops at any step leaves the shard unverified, and the next one
+// starts over.
 //
 // A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild. The package
 // does not decide whether Redis is trusted; see package guard.
@@ -16,6 +17,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,14 +45,14 @@ type Store interface {
 	Count(ctx context.Context, saleID string, at store.Instant, among []sale.OrderID) (store.Count, error)
 	// NextFence allocates a fence that is higher than above.
 	NextFence(ctx context.Context, above int64) (int64, error)
-	// BeginGeneration rejects writes of workers with batches of an older generation.
-	BeginGeneration(ctx context.Context, fence int64) error
-	Journals(ctx context.Context) ([]journal.Status, error)
+	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
+	BeginGeneration(ctx context.Context, shard int, fence int64) error
+	Journals(ctx context.Context, shard int) ([]journal.Status, error)
 }
 
-// Pinner opens a client of the current Redis server that never connects to another one (guard.Guard).
+// Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
 type Pinner interface {
-	Pin(ctx context.Context) (client *redis.Client, runID string, err error)
+	Pin(ctx context.Context, shard keyspace.Shard) (client *redis.Client, runID string, err error)
 }
 
 // Config configures a Rebuilder.
@@ -60,8 +64,8 @@ type Config struct {
 	Pause func(ctx context.Context, saleID, reason string) error
 	// JournalWait bounds the wait for the journals of other backends. 0 means 5 s.
 	JournalWait time.Duration
-	// Rebuilt, if set, is called when the data is verified and before Status reports the end of the rebuild.
-	Rebuilt func(ctx context.Context)
+	// Rebuilt, if set, is called when a shard is verified and before Status reports the end of the rebuild.
+	Rebuilt func(ctx context.Context, shard keyspace.Shard)
 	// Step, if set, is called with the name of each step before it runs. An error ends the rebuild. It is for tests.
 	Step func(name string) error
 	// Log is slog.Default() if nil.
@@ -76,8 +80,10 @@ const lockDuration = 3 * time.Second
 
 // Rebuilder runs rebuilds. It is safe for concurrent use, in any number of processes.
 type Rebuilder struct {
-	cfg    Config
-	status status
+	cfg Config
+
+	mu     sync.Mutex
+	latest *status // of the Run that began last; nil before
 }
 
 // New returns a Rebuilder.
@@ -97,28 +103,54 @@ func New(cfg Config) (*Rebuilder, error) {
 	return &Rebuilder{cfg: cfg}, nil
 }
 
-// Run rebuilds these sales; or all sales, if none are given or the data in Redis is not verified. It returns ErrBusy,
-// or an error that wraps sale.ErrUnavailable. After an error Redis remains unverified until a rebuild succeeds.
+// Run rebuilds these sales; or all sales, if none are given. If a shard is not verified, all its sales are rebuilt. The
+// shards are rebuilt one after the other; an error of one does not prevent the others. Run returns ErrBusy, or an error
+// that wraps sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
-	return r.run(ctx, func(context.Context) bool { return true }, only)
+	byShard := map[keyspace.Shard][]string{}
+	for _, id := range only {
+		shard := r.cfg.Space.ShardOf(id)
+		byShard[shard] = append(byShard[shard], id)
+	}
+	shards := slices.Sorted(maps.Keys(byShard))
+	if len(only) == 0 {
+		shards = r.cfg.Space.All()
+	}
+	now := &status{}
+	var errs []error
+	for _, shard := range shards {
+		err := r.run(ctx, shard, now, func(context.Context) bool { return true }, byShard[shard])
+		errs = append(errs, err)
+		if _, wrong := errors.AsType[*guard.ShardsError](err); wrong {
+			break
+		}
+	}
+	err := errors.Join(errs...)
+	now.end(err)
+	return err
 }
 
-// RunIf rebuilds all sales if needed returns true. It calls needed when it holds the lock, so it does not repeat the
-// rebuild of another process.
-func (r *Rebuilder) RunIf(ctx context.Context, needed func(context.Context) bool) error {
-	return r.run(ctx, needed, nil)
+// RunIf rebuilds all sales of a shard if needed returns true. It calls needed when it holds the lock, so it does not
+// repeat the rebuild of another process.
+func (r *Rebuilder) RunIf(ctx context.Context, shard keyspace.Shard, needed func(context.Context) bool) error {
+	now := &status{}
+	err := r.run(ctx, shard, now, needed, nil)
+	now.end(err)
+	return err
 }
 
-func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, only []string) error {
-	client, runID, err := r.cfg.Pinner.Pin(ctx)
+func (r *Rebuilder) run(
+	ctx context.Context, shard keyspace.Shard, now *status, needed func(context.Context) bool, only []string,
+) error {
+	client, runID, err := r.cfg.Pinner.Pin(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	defer client.Close()
-	if err := guard.CheckShards(ctx, client, r.cfg.Space); err != nil { // a rebuild would drop the data of other shards
+	if err := guard.CheckShards(ctx, client, shard, r.cfg.Space); err != nil { // sales would change their shards
 		return fmt.Errorf("rebuild: %w", err)
 	}
-	lock, err := redisconn.Acquire(ctx, client, r.cfg.Space.All()[0].RebuildLock(), lockDuration)
+	lock, err := redisconn.Acquire(ctx, client, shard.RebuildLock(), lockDuration)
 	switch {
 	case err != nil:
 		return fmt.Errorf("rebuild: %w: %w", sale.ErrUnavailable, err)
@@ -131,18 +163,17 @@ func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, 
 		return nil
 	}
 
-	fence, err := r.nextFence(ctx, client)
+	fence, err := r.nextFence(ctx, client, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
-	r.status.begin(fence)
+	r.show(now, fence)
 	stock := admission.NewStock(admission.StockConfig{Client: client, Space: r.cfg.Space})
-	j := &job{Rebuilder: r, client: client, runID: runID, fence: fence, stock: stock}
+	j := &job{Rebuilder: r, shard: shard, client: client, runID: runID, fence: fence, stock: stock, status: now}
 	err = j.run(ctx, only)
 	if err == nil && r.cfg.Rebuilt != nil {
-		r.cfg.Rebuilt(ctx)
+		r.cfg.Rebuilt(ctx, shard)
 	}
-	r.status.end(err)
 	if err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
 	}
@@ -152,12 +183,12 @@ func (r *Rebuilder) run(ctx context.Context, needed func(context.Context) bool, 
 // nextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a
 // backup may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or
 // take its queue for swapped, and a journal would take itself for restored.
-func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client) (int64, error) {
-	newest, err := guard.NewestFence(ctx, client, r.cfg.Space)
+func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client, shard keyspace.Shard) (int64, error) {
+	newest, err := guard.NewestFence(ctx, client, shard)
 	if err != nil {
 		return 0, err
 	}
-	journals, err := r.cfg.Store.Journals(ctx)
+	journals, err := r.cfg.Store.Journals(ctx, int(shard))
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-const shards = 2
+const shards = 1
 
 var space = keyspace.Space{Shards: shards}
 
@@ -44,7 +44,8 @@ type world struct {
 	redis   *testenv.Redis
 	url     string // of the database
 	store   *database
-	guard   *guard.Guard
+	guards  *guard.Shards
+	guard   *guard.Guard // of the only shard
 	stock   *admission.Stock
 	admit   *admission.Admitter
 	queues  []*queue.List
@@ -68,6 +69,17 @@ func openDatabase(t testing.TB, databaseURL string) *database {
 }
 
 var errStopped = errors.New("the process was killed")
+
+func openGuards(tb testing.TB, url string, space keyspace.Space) *guard.Shards {
+	tb.Helper()
+	server, err := redisconn.NewServer(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g := guard.Open(guard.Config{Server: server, Space: space, Log: slog.New(slog.DiscardHandler)})
+	tb.Cleanup(func() { _ = g.Close() })
+	return g
+}
 
 // newRebuilder returns a Rebuilder. By default it does not log, does not wait for journals and does not pause sales.
 func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
@@ -101,10 +113,8 @@ func (w *world) start() {
 	w.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	if w.guard, err = guard.Open(w.redis.URL, space, nil, quiet); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = w.guard.Close() })
+	w.guards = openGuards(w.t, w.redis.URL, space)
+	w.guard = w.guards.Of(0)
 	client := w.guard.Client()
 	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, RequireVerified: true})
 	w.queues = nil
@@ -119,12 +129,12 @@ func (w *world) start() {
 	}
 	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 		Journal: w.journal, Store: w.store, Log: quiet,
-		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), space, w.store),
+		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
 	})
 	w.admit = w.admitter()
 	w.paused = map[string]string{}
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
 			_, err := w.store.SetSwitch(store.WithReason(ctx, reason), id, sale.Paused)
@@ -142,7 +152,7 @@ func (w *world) start() {
 
 // admitter returns an Admitter that records orders in the journal.
 func (w *world) admitter(change ...func(*admission.Config)) *admission.Admitter {
-	record := func(c *admission.Config) { c.Recorder = w.writer }
+	record := func(c *admission.Config) { c.Recorder = rebuild.JournalWriters{w.writer} }
 	return admissiontest.NewAdmitter(w.t, w.guard.Client(), space, append(change, record)...)
 }
 
@@ -687,7 +697,7 @@ func TestSuspendedRebuildIsFenced(t *testing.T) {
 	for _, step := range slices.Clone(w.steps)[1:] {
 		var second map[string]string
 		slow := newRebuilder(w.t, rebuild.Config{
-			Pinner: w.guard, Store: w.store, Space: space,
+			Pinner: w.guards, Store: w.store, Space: space,
 			Pause: func(context.Context, string, string) error {
 				t.Error("the suspended rebuild paused a sale")
 				return nil
@@ -707,7 +717,7 @@ func TestSuspendedRebuildIsFenced(t *testing.T) {
 		}
 		third := w.copyOf()
 		for key, dump := range second {
-			if third[key] != dump && key != space.Sequence() {
+			if third[key] != dump && key != keyspace.Shard(0).OrderNumbers() {
 				t.Fatalf("suspended before %s, the rebuild changed %s", step, key)
 			}
 		}
@@ -725,8 +735,8 @@ func TestRebuiltIsCalledBeforeTheEnd(t *testing.T) {
 	var r *rebuild.Rebuilder
 	calls := 0
 	r = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
-		Rebuilt: func(ctx context.Context) {
+		Pinner: w.guards, Store: w.store, Space: space,
+		Rebuilt: func(ctx context.Context, _ keyspace.Shard) {
 			if calls++; !r.Status().Running {
 				t.Error("Status reported the end before Rebuilt was called")
 			}
@@ -742,9 +752,9 @@ func TestRebuiltIsCalledBeforeTheEnd(t *testing.T) {
 		t.Errorf("Rebuilt was called %d times, verified %t: %s", calls, ok, why)
 	}
 	failing := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Step:    func(string) error { return errStopped },
-		Rebuilt: func(context.Context) { t.Error("Rebuilt was called after a failure") },
+		Rebuilt: func(context.Context, keyspace.Shard) { t.Error("Rebuilt was called after a failure") },
 	})
 	if err := failing.Run(w.ctx); !errors.Is(err, errStopped) {
 		t.Error(err)
@@ -754,10 +764,10 @@ func TestRebuiltIsCalledBeforeTheEnd(t *testing.T) {
 func TestOneRebuildAtATime(t *testing.T) {
 	w := newWorld(t)
 	other := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 	})
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Step: func(string) error {
 			if err := other.Run(w.ctx); !errors.Is(err, rebuild.ErrBusy) {
 				t.Errorf("a concurrent rebuild: %v", err)
@@ -776,11 +786,11 @@ func TestRunIfRebuildsOnlyIfNeeded(t *testing.T) {
 	needed := func(answer bool) func(context.Context) bool {
 		return func(context.Context) bool { calls++; return answer }
 	}
-	if err := w.rebuild.RunIf(w.ctx, needed(true)); err != nil {
+	if err := w.rebuild.RunIf(w.ctx, 0, needed(true)); err != nil {
 		t.Fatal(err)
 	}
 	first := w.rebuild.Status()
-	if err := w.rebuild.RunIf(w.ctx, needed(false)); err != nil {
+	if err := w.rebuild.RunIf(w.ctx, 0, needed(false)); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.rebuild.Status(); calls != 2 || first.Fence == 0 || got.Fence != first.Fence {
@@ -790,9 +800,9 @@ func TestRunIfRebuildsOnlyIfNeeded(t *testing.T) {
 		t.Errorf("fence %d of the next rebuild: %v", w.rebuild.Status().Fence, err)
 	}
 	other := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Step: func(string) error {
-			if err := w.rebuild.RunIf(w.ctx, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
+			if err := w.rebuild.RunIf(w.ctx, 0, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
 				t.Errorf("during another rebuild: %v", err)
 			}
 			return nil
@@ -816,7 +826,7 @@ func TestShardIsHeldDuringARebuild(t *testing.T) {
 	dead := letters[0].Message.ID
 	tried := 0
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Step: func(name string) error {
 			if slices.Contains([]string{"begin", "fence", "suspend", "finish"}, name) {
 				return nil
@@ -839,8 +849,8 @@ func TestShardIsHeldDuringARebuild(t *testing.T) {
 				t.Errorf("before %s, a purchase: %v, %v", name, d.Outcome, err)
 			}
 			after := w.copyOf()
-			delete(before, space.Sequence())
-			delete(after, space.Sequence())
+			delete(before, keyspace.Shard(0).OrderNumbers())
+			delete(after, keyspace.Shard(0).OrderNumbers())
 			if !maps.Equal(before, after) {
 				t.Errorf("before %s the data changed", name)
 			}
@@ -859,7 +869,7 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.create("bad", 5, 1)
 	w.buy("good", "ann")
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: space,
+		Pinner: w.guards, Store: w.store, Space: space,
 		Pause: func(ctx context.Context, id, reason string) error {
 			w.paused[id] = reason
 			_, err := w.store.SetSwitch(ctx, id, sale.Paused)
@@ -1024,9 +1034,8 @@ func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	before := w.copyOf()
-	other := newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guard, Store: w.store, Space: keyspace.Space{Shards: shards + 1},
-	})
+	more := keyspace.Space{Shards: shards + 1}
+	other := newRebuilder(w.t, rebuild.Config{Pinner: openGuards(t, w.redis.URL, more), Store: w.store, Space: more})
 	var wrong *guard.ShardsError
 	if err := other.Run(w.ctx); !errors.As(err, &wrong) {
 		t.Errorf("a rebuild with %d shards instead of %d: %v", shards+1, shards, err)
@@ -1048,11 +1057,11 @@ func TestBatchOfAnOlderGenerationIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
-	if err := w.store.Write(store.WithGeneration(w.ctx, generation), b.Messages); !errors.Is(err, store.ErrStale) {
+	if err := w.store.Write(store.WithGeneration(w.ctx, 0, generation), b.Messages); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("the batch was written after the rebuild: %v", err)
 	}
 	w.want("s", 5, 0, 0, 0, 0)
-	restorer := rebuild.NewRestorer(w.guard, w.raw(), space, w.store)
+	restorer := rebuild.NewRestorer(w.guard, w.raw(), 0, w.store)
 	for range 2 {
 		if _, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), b.Messages); err != nil {
 			t.Fatal(err)

@@ -35,18 +35,19 @@ type Guard interface {
 	RestoreFence(ctx context.Context) (fence int64, err error)
 }
 
-// Restorer restores accepted orders that Redis may have lost. It implements worker.Source. It is safe for concurrent
+// Restorer restores accepted orders that a shard may have lost. It implements worker.Source. It is safe for concurrent
 // use.
 type Restorer struct {
 	guard  Guard
 	client redisconn.Client
-	space  keyspace.Space
+	shard  keyspace.Shard
 	rows   journal.Rows
 }
 
-// NewRestorer returns a Restorer. The client does not have to be guarded, because the script checks the fence.
-func NewRestorer(guard Guard, client redisconn.Client, space keyspace.Space, rows journal.Rows) *Restorer {
-	return &Restorer{guard, client, space, rows}
+// NewRestorer returns a Restorer for the orders of one shard. The client does not have to be guarded, because the
+// script checks the fence.
+func NewRestorer(guard Guard, client redisconn.Client, shard keyspace.Shard, rows journal.Rows) *Restorer {
+	return &Restorer{guard, client, shard, rows}
 }
 
 const (
@@ -110,7 +111,7 @@ func (r *Restorer) withoutRows(ctx context.Context, orders []sale.Order, done *R
 		if bySale[o.SaleID] != nil {
 			continue
 		}
-		returned, err := r.client.HGet(ctx, r.space.ShardOf(o.SaleID).Sale(o.SaleID), "returned").Result()
+		returned, err := r.client.HGet(ctx, r.shard.Sale(o.SaleID), "returned").Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, unavailable(err)
 		}
@@ -151,7 +152,7 @@ func (r *Restorer) restoreChunk(ctx context.Context, fence int64, s *saleOrders,
 func (r *Restorer) runScript(
 	ctx context.Context, fence int64, s *saleOrders, done *Restored,
 ) (recheck bool, err error) {
-	shard := r.space.ShardOf(s.saleID)
+	shard := r.shard
 	keys := []string{
 		shard.Guard(), shard.Sale(s.saleID), shard.Stock(s.saleID), shard.Buyers(s.saleID), shard.Ready(), shard.Wake(),
 		shard.Dead(), shard.DeadLetters(), shard.DeadIndex(),

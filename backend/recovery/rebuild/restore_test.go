@@ -57,7 +57,7 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 			w.create("s", 5, 1)
 			id := w.buy("s", "ann")
 			once := func() { settle(w, id) }
-			restorer := rebuild.NewRestorer(w.guard, w.raw(), space, hookedRows{w.store, func() { once(); once = func() {} }})
+			restorer := rebuild.NewRestorer(w.guard, w.raw(), 0, hookedRows{w.store, func() { once(); once = func() {} }})
 			done, err := restorer.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{{ID: id, SaleID: "s", Buyer: "ann"}})
 			if err != nil || done != (rebuild.Restored{Rows: 1}) {
 				t.Errorf("restored a cancelled order: %+v, %v", done, err)
@@ -82,7 +82,7 @@ func TestRestoreNeedsVerifiedData(t *testing.T) {
 	w.create("s", 5, 1)
 	w.raw().FlushAll(w.ctx)
 	order := sale.Order{ID: 1<<32 + 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
-	restorer := rebuild.NewRestorer(unverified{}, w.raw(), space, w.store)
+	restorer := rebuild.NewRestorer(unverified{}, w.raw(), 0, w.store)
 	if err := restorer.RestoreOrders(w.ctx, []sale.Order{order}); !errors.Is(err, guard.ErrUnverified) {
 		t.Errorf("%v, want %v", err, guard.ErrUnverified)
 	}
@@ -99,7 +99,7 @@ func TestRestoreDuringContinuousReturns(t *testing.T) {
 	known := sale.Order{ID: w.buy("s", "ann"), SaleID: "s", Buyer: "ann"}
 	lost := sale.Order{ID: known.ID + 1, SaleID: "s", Buyer: "bob"}
 	reads := 0
-	restorer := rebuild.NewRestorer(w.guard, w.raw(), space, hookedRows{w.store, func() {
+	restorer := rebuild.NewRestorer(w.guard, w.raw(), 0, hookedRows{w.store, func() {
 		reads++
 		w.raw().HIncrBy(w.ctx, space.ShardOf("s").Sale("s"), "returned", 1)
 	}})
@@ -116,7 +116,7 @@ func TestRestoreDuringContinuousReturns(t *testing.T) {
 	}
 	w.want("s", 4, 1, 0, 0, 0)
 	w.restoreJournal()
-	plain := rebuild.NewRestorer(w.guard, w.raw(), space, w.store)
+	plain := rebuild.NewRestorer(w.guard, w.raw(), 0, w.store)
 	if done, err := plain.RestoreAt(w.ctx, w.guard.Generation(), []sale.Order{known, lost}); err != nil ||
 		done != (rebuild.Restored{Known: 1, Requeued: 1}) {
 		t.Errorf("without returns: %+v, %v", done, err)
@@ -136,7 +136,7 @@ func TestCancelBeforeARebuildIsRejected(t *testing.T) {
 	w.put(older)
 	w.run()
 	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
-	ctx := store.WithGeneration(w.ctx, generation)
+	ctx := store.WithGeneration(w.ctx, 0, generation)
 	_, err := w.store.CancelDead(ctx, store.DeadOrder{Order: message}, "test", "no")
 	if !errors.Is(err, store.ErrStale) {
 		t.Errorf("a queued order was cancelled as dead: %v", err)
@@ -164,7 +164,7 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx := store.WithGeneration(w.ctx, generation)
+	ctx := store.WithGeneration(w.ctx, 0, generation)
 	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		w.t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
 			w.raw().FlushAll(w.ctx)
 			w.restore(older)
 			if registered {
-				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), w.journal.Restored()); err != nil {
+				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), 0, w.journal.Restored()); err != nil {
 					t.Fatal(err)
 				}
 			}

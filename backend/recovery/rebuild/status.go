@@ -8,7 +8,7 @@ import (
 // Status is the progress of the rebuilds of this process.
 type Status struct {
 	Running  bool       `json:"running"`
-	Fence    int64      `json:"fence,omitempty"` // of the current or the last rebuild; 0 if there was none
+	Fence    int64      `json:"fence,omitempty"` // of the rebuild, or of its first shard; 0 if there was none
 	Step     string     `json:"step,omitempty"`
 	Done     int64      `json:"done"`  // orders or sales of the step that are done
 	Total    int64      `json:"total"` // orders or sales of the step; 0 if not known
@@ -35,11 +35,25 @@ type status struct {
 	now Status
 }
 
-// Status returns the progress of the current or the last rebuild of this process.
+// show makes s the status of the rebuild that began last.
+func (r *Rebuilder) show(s *status, fence int64) {
+	s.begin(fence)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.latest = s
+}
+
+// Status returns the progress of the rebuild of this process that began last.
 func (r *Rebuilder) Status() Status {
-	r.status.mu.Lock()
-	defer r.status.mu.Unlock()
-	s := r.status.now
+	r.mu.Lock()
+	latest := r.latest
+	r.mu.Unlock()
+	if latest == nil {
+		return Status{}
+	}
+	latest.mu.Lock()
+	defer latest.mu.Unlock()
+	s := latest.now
 	s.Sales = append([]Outcome(nil), s.Sales...)
 	return s
 }
@@ -52,7 +66,11 @@ func (s *status) set(change func(*Status)) {
 
 func (s *status) begin(fence int64) {
 	started := time.Now().UTC()
-	s.set(func(n *Status) { *n = Status{Running: true, Fence: fence, Started: &started} })
+	s.set(func(n *Status) {
+		if n.Fence == 0 { // the first shard
+			*n = Status{Running: true, Fence: fence, Started: &started}
+		}
+	})
 }
 
 func (s *status) end(err error) {

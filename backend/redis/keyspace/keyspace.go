@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"hash/fnv"
 	"strconv"
+	"strings"
 )
 
 // Space is a set of shards. The zero value has one shard, as one Redis node needs. Its methods are pure.
@@ -38,9 +39,6 @@ func (s Space) All() []Shard {
 	return shards
 }
 
-// Sequence (string) holds the last order sequence number that was leased; one for all shards.
-func (Space) Sequence() string { return "sluice:{seq}:order" }
-
 // Events (stream) holds order events for the consumer groups, one stream for all shards. The id of an entry is the
 // position of the event in SQL, "<position>-0".
 func (Space) Events() string { return "sluice:{events}:stream" }
@@ -56,6 +54,13 @@ func (Space) EndedSession(id string) string { return "sluice:{admin}:ended:" + i
 
 // Shard is one shard of the keyspace.
 type Shard int
+
+// ShardOfKey returns the shard of a key. Keys of Space have none.
+func ShardOfKey(key string) (shard Shard, ok bool) {
+	tag, _, closed := strings.Cut(strings.TrimPrefix(key, "sluice:{"), "}")
+	n, err := strconv.Atoi(tag)
+	return Shard(n), closed && err == nil
+}
 
 func (s Shard) key(rest string) string { return "sluice:{" + strconv.Itoa(int(s)) + "}:" + rest }
 
@@ -96,6 +101,9 @@ func (s Shard) DeadIndex() string { return s.key("dead:index") }
 
 // Wake (list) holds at most one token. Idle workers block on it.
 func (s Shard) Wake() string { return s.key("wake") }
+
+// OrderNumbers (string) holds the last order number of the shard that was leased.
+func (s Shard) OrderNumbers() string { return s.key("order_numbers") }
 
 // Guard (hash) identifies the server with the verified data: its run_id, the generation of the data, the fence of the
 // last rebuild that began, and rebuilding during a rebuild. A Redis that returns with other data has another run_id, or

@@ -22,16 +22,26 @@ const (
 	maxAnswerAge = 10 * time.Second
 )
 
-// master tracks the master that the Sentinels report, and all connections to it. If the machine of the master is cut
-// off, its connections stay open and silent, and callers wait for their timeouts. Therefore all connections are closed
-// as soon as the Sentinels report another master. A master is safe for concurrent use.
+// finder finds the current master: sentinels, or slotMaster of a cluster.
+type finder interface {
+	// query returns the current master. known are the peers of the last answer.
+	query(ctx context.Context, known []string) (answer, error)
+	// limit bounds the time of a query.
+	limit() time.Duration
+	// forget makes the next query ignore earlier answers.
+	forget()
+}
+
+// master tracks the master that the Sentinels or the nodes of a cluster report, and all connections to it. If the
+// machine of the master is cut off, its connections stay open and silent, and callers wait for their timeouts.
+// Therefore all connections are closed as soon as another master is reported. A master is safe for concurrent use.
 //
 // The library's Sentinel client is not used: it queries one Sentinel only, and if that is on the machine that is cut
 // off, each query for the master times out.
 type master struct {
-	sentinels *sentinels
-	tls       *tls.Config
-	queries   singleflight.Group
+	finder  finder
+	tls     *tls.Config
+	queries singleflight.Group
 
 	mu        sync.Mutex
 	latest    answer    // zero before the first answer
@@ -47,14 +57,14 @@ type trackedConn struct {
 	master *master
 }
 
-// errMasterChanged reports that the Sentinels report another master.
+// errMasterChanged reports that another server is the master now.
 var errMasterChanged = errors.New("the master of Redis has changed")
 
 // dial connects to the master. It keeps querying for the master until a connection is open.
 func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded { // a subscription has no deadline
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.sentinels.timeout+DialTimeout)
+		ctx, cancel = context.WithTimeout(ctx, m.finder.limit()+DialTimeout)
 		defer cancel()
 	}
 	for {
@@ -78,7 +88,7 @@ func (m *master) find(ctx context.Context) (string, error) {
 		return known.master, nil
 	}
 	result := m.queries.DoChan("", func() (any, error) {
-		a, err := m.sentinels.query(context.Background(), known.peers) // shared by all waiting callers
+		a, err := m.finder.query(context.Background(), known.peers) // shared by all waiting callers
 		if err != nil {
 			return "", err
 		}
@@ -86,7 +96,7 @@ func (m *master) find(ctx context.Context) (string, error) {
 	})
 	select {
 	case <-ctx.Done():
-		return "", fmt.Errorf("no Sentinel answered: %w", ctx.Err())
+		return "", fmt.Errorf("the master of Redis is not known: %w", ctx.Err())
 	case r := <-result:
 		return r.Val.(string), r.Err
 	}
@@ -114,8 +124,7 @@ func (m *master) update(a answer) string {
 	return addr
 }
 
-// connect connects to addr. It returns errMasterChanged if the Sentinels report another master before the connection is
-// open.
+// connect connects to addr. It returns errMasterChanged if another master is reported before the connection is open.
 func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,12 +148,28 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 	if m.tls == nil {
 		return c, nil
 	}
-	secure := tls.Client(c, m.tls)
+	config := m.tls
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(c, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return secure, nil
+}
+
+// lookAgain queries for the master although the last answer is new: a server has answered that it is not the master.
+func (m *master) lookAgain() {
+	m.mu.Lock()
+	m.queriedAt = time.Time{}
+	m.mu.Unlock()
+	m.finder.forget()
+	ctx, cancel := context.WithTimeout(context.Background(), m.finder.limit())
+	defer cancel()
+	_, _ = m.find(ctx) // an error occurs again at the next dial
 }
 
 // watch queries for the master until ctx ends, and cancels if it is not addr.

@@ -62,3 +62,24 @@ func (p *Pipeline) run(ctx context.Context, name, script string, keys []string, 
 	}
 	return cmd
 }
+
+// Pipelines runs each script in the Pipeline that pick returns for its first key. It is safe for concurrent use.
+type Pipelines struct {
+	redis.Scripter // runs the other calls
+	pick           func(key string) *Pipeline
+}
+
+// NewPipelines returns Pipelines. The scripter is used for calls that are not EVAL or EVALSHA.
+func NewPipelines(scripter redis.Scripter, pick func(key string) *Pipeline) *Pipelines {
+	return &Pipelines{scripter, pick}
+}
+
+// EvalSha runs a script by its digest; keys must not be empty.
+func (p *Pipelines) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return p.pick(keys[0]).EvalSha(ctx, sha, keys, args...)
+}
+
+// Eval runs a script by its text; keys must not be empty.
+func (p *Pipelines) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return p.pick(keys[0]).Eval(ctx, script, keys, args...)
+}

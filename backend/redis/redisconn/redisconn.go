@@ -1,6 +1,7 @@
 // Package redisconn opens connections to Redis with bounded timeouts: a call to a slow or unreachable Redis fails
 // within the limits below, and the next call works when Redis is available again. It follows the master that Redis
-// Sentinels report, and provides a lock and a pipelining client. It does not know what is stored in Redis.
+// Sentinels or the nodes of a Redis Cluster report, and provides a lock and a pipelining client. It does not know what
+// is stored in Redis.
 package redisconn
 
 import (
@@ -42,11 +43,12 @@ func Blocking(n int) Option {
 	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
 }
 
-// Server is one Redis: an address, or the master that Sentinels report. Its clients share what is known of the master.
-// It is safe for concurrent use.
+// Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share what is known
+// of the master. It is safe for concurrent use.
 type Server struct {
 	options redis.Options
-	master  *master // nil for an address
+	master  *master  // nil for an address
+	cluster *cluster // nil without one; otherwise master is that of one slot
 }
 
 // NewServer parses a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. The URL of a Sentinel has the
@@ -55,14 +57,25 @@ type Server struct {
 //
 //	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&username=U&password=P
 //
+// The URL of a Redis Cluster names some of its nodes (rediss+cluster:// for TLS):
+//
+//	redis+cluster://[user:password@]host:port,host:port
+//
 // The error does not contain a password.
 func NewServer(raw string) (*Server, error) {
+	if isCluster(raw) {
+		c, o, err := parseCluster(raw)
+		if err != nil {
+			return nil, err
+		}
+		return c.server(*o, 0), nil
+	}
 	if u, err := url.Parse(raw); err == nil && behindSentinel(u) {
 		s, o, err := parseSentinels(u)
 		if err != nil {
 			return nil, err
 		}
-		m := &master{sentinels: s, tls: o.TLSConfig, open: map[*trackedConn]struct{}{}}
+		m := &master{finder: s, tls: o.TLSConfig, open: map[*trackedConn]struct{}{}}
 		o.Addr, o.Dialer = s.name, m.dial
 		return &Server{options: *o, master: m}, nil
 	}
@@ -73,7 +86,19 @@ func NewServer(raw string) (*Server, error) {
 	return &Server{options: *o}, nil
 }
 
-// Open returns a client. It does not connect. The client repeats a command if the reply is lost, so commands must be
+// IsCluster reports whether the keys of this Redis are on several servers.
+func (s *Server) IsCluster() bool { return s.cluster != nil }
+
+// For returns the server of a key: of a Redis Cluster, the master of the key's slot, which can change; otherwise s. A
+// client of it must not be used for keys with another hash tag.
+func (s *Server) For(key string) *Server {
+	if s.cluster == nil {
+		return s
+	}
+	return s.cluster.server(s.options, slotOf(key))
+}
+
+// Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client repeats a command if the reply is lost, so commands must be
 // replay-safe.
 func (s *Server) Open(options ...Option) *redis.Client {
 	o := s.options
@@ -88,9 +113,13 @@ func (s *Server) Open(options ...Option) *redis.Client {
 		option(&o)
 	}
 	if s.master != nil {
-		o.DialTimeout += s.master.sentinels.timeout
+		o.DialTimeout += s.master.finder.limit()
 	}
-	return redis.NewClient(&o)
+	client := redis.NewClient(&o)
+	if s.cluster != nil {
+		client.AddHook(followMoves{s.master})
+	}
+	return client
 }
 
 // Open returns the only client of a new Server; see NewServer.

@@ -25,6 +25,10 @@ type sentinels struct {
 	timeout    time.Duration // of a query to all Sentinels
 }
 
+func (s *sentinels) limit() time.Duration { return s.timeout }
+
+func (*sentinels) forget() {} // every query reads the Sentinels
+
 func behindSentinel(u *url.URL) bool { return u.Query().Has("master_name") }
 
 // parseSentinels parses the URL of a Sentinel into the Sentinels and the options of the master without its address.

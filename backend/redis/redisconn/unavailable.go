@@ -18,6 +18,12 @@ func Unavailable(err error) bool {
 	if !errors.As(err, &answer) {
 		return true
 	}
+	if _, moved := redis.IsMovedError(err); moved {
+		return true // the next connection is to the new master
+	}
+	if _, ask := redis.IsAskError(err); ask {
+		return true // the key is being moved
+	}
 	for _, is := range []func(error) bool{
 		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsOOMError, redis.IsMasterDownError, redis.IsClusterDownError,
 		redis.IsTryAgainError, redis.IsNoReplicasError, redis.IsMaxClientsError,

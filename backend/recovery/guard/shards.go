@@ -1,0 +1,122 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+)
+
+// Shards holds the guard of every shard. It is safe for concurrent use.
+type Shards struct {
+	cfg         Config
+	guards      []*Guard
+	client, raw *redis.Client
+
+	mu     sync.Mutex
+	common map[*redisconn.Server]*redis.Client // for the keys of keyspace.Space
+}
+
+// Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect. Shard of cfg is ignored.
+func Open(cfg Config) *Shards {
+	s := &Shards{cfg: cfg, common: map[*redisconn.Server]*redis.Client{}}
+	for _, shard := range cfg.Space.All() {
+		cfg.Shard = shard
+		s.guards = append(s.guards, New(cfg))
+	}
+	if len(s.guards) == 1 && !cfg.Server.IsCluster() {
+		s.client, s.raw = s.guards[0].Client(), s.guards[0].Raw()
+		return s
+	}
+	s.client = redisconn.Route(func(key string) *redis.Client { return s.find(key, (*Guard).Client) })
+	s.raw = redisconn.Route(func(key string) *redis.Client { return s.find(key, (*Guard).Raw) })
+	return s
+}
+
+// find returns the client for a key. A key of no shard is not guarded: events and sessions do not depend on the stock.
+func (s *Shards) find(key string, client func(*Guard) *redis.Client) *redis.Client {
+	if shard, ok := keyspace.ShardOfKey(key); ok {
+		if int(shard) >= len(s.guards) {
+			return nil
+		}
+		return client(s.guards[shard])
+	}
+	server := s.cfg.Server.For(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.common[server] == nil {
+		s.common[server] = server.Open(s.cfg.Options...)
+	}
+	return s.common[server]
+}
+
+// Of returns the guard of a shard.
+func (s *Shards) Of(shard keyspace.Shard) *Guard { return s.guards[shard] }
+
+// Client returns a client for the keys of all shards. Commands to a shard fail with ErrUnverified while its data is not
+// verified. With more than one shard or a cluster, it is a client of redisconn.Route.
+func (s *Shards) Client() *redis.Client { return s.client }
+
+// Raw returns a client for the keys of all shards that is not guarded; see Guard.Raw.
+func (s *Shards) Raw() *redis.Client { return s.raw }
+
+// Pin opens a client of the current server of a shard; see Guard.Pin.
+func (s *Shards) Pin(ctx context.Context, shard keyspace.Shard) (client *redis.Client, runID string, err error) {
+	return s.Of(shard).Pin(ctx)
+}
+
+// Verified reports whether the data of every shard is verified, by the last checks; if not, it returns a reason.
+func (s *Shards) Verified() (reason string, ok bool) {
+	for _, g := range s.guards {
+		if reason, ok = g.Verified(); !ok {
+			return reason, false
+		}
+	}
+	return "", true
+}
+
+// Check checks all shards concurrently; see Guard.Check.
+func (s *Shards) Check(ctx context.Context, sql Generations) error {
+	errs := make([]error, len(s.guards))
+	var wg sync.WaitGroup
+	for i, g := range s.guards {
+		wg.Go(func() { errs[i] = g.Check(ctx, sql) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Run runs the guards of all shards until ctx ends; see Guard.Run. It returns nil.
+func (s *Shards) Run(ctx context.Context, sql Generations, unverified func(context.Context, keyspace.Shard)) error {
+	var all errgroup.Group
+	for i, g := range s.guards {
+		var call func(context.Context)
+		if unverified != nil {
+			call = func(ctx context.Context) { unverified(ctx, keyspace.Shard(i)) }
+		}
+		all.Go(func() error { return g.Run(ctx, sql, call) })
+	}
+	return all.Wait()
+}
+
+// Close closes all clients.
+func (s *Shards) Close() error {
+	var errs []error
+	for _, g := range s.guards {
+		errs = append(errs, g.Close())
+	}
+	if len(s.guards) > 1 || s.cfg.Server.IsCluster() {
+		errs = append(errs, s.client.Close(), s.raw.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.common {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

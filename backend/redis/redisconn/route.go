@@ -1,0 +1,120 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Route returns a client that sends every command to the client that pick returns for its first key, and the commands
+// of a pipeline to each client together. The keys of a script, and those of a transaction, must belong to one
+// client. Connections of its own (Conn, Subscribe, Watch) and commands without a key fail. The caller closes the
+// clients; closing the returned one has no effect on them.
+//
+// A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
+func Route(pick func(key string) *redis.Client) *redis.Client {
+	c := redis.NewClient(&redis.Options{
+		Addr: "several servers", Dialer: noDial, MaxRetries: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	c.AddHook(router{pick})
+	return c
+}
+
+var errNoKey = errors.New("redisconn: the command has no key, so its server is not known")
+
+func noDial(context.Context, string, string) (net.Conn, error) { return nil, errNoKey }
+
+// router is the hook of Route.
+type router struct {
+	pick func(key string) *redis.Client
+}
+
+func (router) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r router) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		client := r.client(cmd)
+		if client == nil {
+			cmd.SetErr(errNoKey)
+			return errNoKey
+		}
+		return client.Process(ctx, cmd)
+	}
+}
+
+// client returns the client for a command, or nil if it has no key.
+func (r router) client(cmd redis.Cmder) *redis.Client {
+	args := cmd.Args()
+	first := 1
+	if name := cmd.Name(); name == "eval" || name == "evalsha" {
+		first = 3 // after the text of the script and the number of keys
+	}
+	for _, arg := range args[min(first, len(args)):] {
+		if key, ok := arg.(string); ok && hasTag(key) {
+			return r.pick(key)
+		}
+	}
+	return nil
+}
+
+const keyPrefix = "sluice:{"
+
+func hasTag(key string) bool { return len(key) > len(keyPrefix) && key[:len(keyPrefix)] == keyPrefix }
+
+func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) > 0 && cmds[0].Name() == "multi" { // its commands are between MULTI and EXEC
+			return r.transact(ctx, cmds)
+		}
+		var clients []*redis.Client // in the order of their first commands
+		byClient := map[*redis.Client][]redis.Cmder{}
+		for _, cmd := range cmds {
+			client := r.client(cmd)
+			if client == nil {
+				cmd.SetErr(errNoKey)
+				continue
+			}
+			if byClient[client] == nil {
+				clients = append(clients, client)
+			}
+			byClient[client] = append(byClient[client], cmd)
+		}
+		for _, client := range clients {
+			_ = send(ctx, client.Pipeline(), byClient[client]) // each command has its error
+		}
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// transact sends a transaction to the client of its first key.
+func (r router) transact(ctx context.Context, cmds []redis.Cmder) error {
+	inner := cmds[1 : len(cmds)-1]
+	for _, cmd := range inner {
+		if client := r.client(cmd); client != nil {
+			return send(ctx, client.TxPipeline(), inner)
+		}
+	}
+	for _, cmd := range cmds {
+		cmd.SetErr(errNoKey)
+	}
+	return errNoKey
+}
+
+func send(ctx context.Context, pipe redis.Pipeliner, cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := pipe.Process(ctx, cmd); err != nil {
+			return err
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
