@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
+
+	"sluice/backend/sale"
 )
 
 // ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they
@@ -37,7 +39,11 @@ func generationName(shard int) string {
 	return "generation." + strconv.Itoa(shard)
 }
 
+// selectGeneration returns no row before the first rebuild of the shard.
 const selectGeneration = "SELECT n FROM counters WHERE name = $1"
+
+// currentGeneration returns 0 before the first rebuild of the shard.
+const currentGeneration = "SELECT coalesce((" + selectGeneration + "), 0)"
 
 // checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the
 // transaction ends.
@@ -47,7 +53,8 @@ func checkGeneration(ctx context.Context, c Conn) error {
 		return nil
 	}
 	var current int64
-	if err := Get(ctx, c, []any{&current}, selectGeneration+c.Dialect().ForShare, wanted.name); err != nil {
+	err := Get(ctx, c, []any{&current}, selectGeneration+c.Dialect().ForShare, wanted.name)
+	if err != nil && !errors.Is(err, sale.ErrNotFound) {
 		return err
 	}
 	if current != wanted.number {
@@ -62,8 +69,7 @@ type Generations struct{ db *DB }
 
 // Generation returns the current generation of a shard; 0 before its first rebuild.
 func (g *Generations) Generation(ctx context.Context, shard int) (int64, error) {
-	return ViewRow(ctx, g.db, "store: generation", Column[int64],
-		"SELECT coalesce(("+selectGeneration+"), 0)", generationName(shard))
+	return ViewRow(ctx, g.db, "store: generation", Column[int64], currentGeneration, generationName(shard))
 }
 
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the

@@ -68,6 +68,30 @@ func TestWriteRejectsOlderGeneration(t *testing.T) {
 	})
 }
 
+// A shard that was never rebuilt with this database has no generation: a batch of any generation is rejected.
+func TestWriteRejectsGenerationOfAnotherDatabase(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 100)
+		ctx := store.WithGeneration(e.ctx, 5, 7)
+		if err := e.Write(ctx, storetest.Orders("s", 3)); !errors.Is(err, store.ErrStale) {
+			t.Errorf("orders: got %v, want ErrStale", err)
+		}
+		dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
+		if _, err := e.CancelDead(ctx, dead, "admin", "test"); !errors.Is(err, store.ErrStale) {
+			t.Errorf("dead order: got %v, want ErrStale", err)
+		}
+		if n, err := e.Generation(e.ctx, 5); err != nil || n != 0 {
+			t.Errorf("generation %d, %v", n, err)
+		}
+		if err := e.BeginGeneration(e.ctx, 5, 7); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Write(ctx, storetest.Orders("s", 3)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestCancelDeadRejectsOlderGeneration(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 10)

@@ -119,7 +119,7 @@ const unknownSale = "an order names an unknown sale"
 // Orders of a rehearsal are not appended to the outbox; see appendOutbox.
 const insertNew = `
 WITH current AS (
-    SELECT n FROM counters WHERE name = $7 FOR SHARE
+    SELECT n FROM counters WHERE name = $7 FOR SHARE -- no row before the first rebuild of the shard
 ), holds AS MATERIALIZED (
     SELECT id, now() + hold_ms * interval '1 millisecond' AS due_at FROM sales WHERE id = ANY ($2) AND hold_ms > 0
 ), inserted AS (
@@ -127,7 +127,7 @@ WITH current AS (
     SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[])
         AS o (id, sale_id, buyer, slot, serial)
-    WHERE $6::bigint = 0 OR $6::bigint = (SELECT n FROM current)
+    WHERE $6::bigint = 0 OR $6::bigint = coalesce((SELECT n FROM current), 0)
     RETURNING id, sale_id
 ), appended AS (
     INSERT INTO outbox (kind, orders) SELECT 1, array_agg(id ORDER BY id) FROM inserted
@@ -139,7 +139,7 @@ WITH current AS (
 ), updated AS (
     UPDATE sales SET sold = sales.sold + locked.n FROM locked WHERE locked.id = sales.id RETURNING sales.id
 )
-SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> (SELECT n FROM current)
+SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> coalesce((SELECT n FROM current), 0)
     THEN -1
     WHEN (SELECT count(*) FROM updated) < (SELECT count(*) FROM units)
     THEN sluice_reject('` + unknownSale + `')

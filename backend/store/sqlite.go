@@ -138,7 +138,7 @@ func (e *sqliteEngine) insert(ctx context.Context, from generation, orders []sal
 	}
 	if from.number != 0 {
 		var current int64
-		if err := tx.QueryRowContext(steady, selectGeneration, from.name).Scan(&current); err != nil {
+		if err := tx.QueryRowContext(steady, currentGeneration, from.name).Scan(&current); err != nil {
 			return fail(err)
 		}
 		if current != from.number {

@@ -147,6 +147,9 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	b.cfg.WebhookURLs = bad.checkNetworks("--allow-private", b.private, outbound.Config{})
 	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
+		if isCluster(b.cfg.LimitRedis) {
+			bad.add("%s: a Redis Cluster cannot count for the limit: name one Redis, or Sentinels", envLimitRedis)
+		}
 		bad.checkRedis(envLimitRedis, b.cfg.LimitRedis)
 	}
 	b.cfg.UserRate = cmp.Or(getenv(envUserRate), admission.DefaultUserRate)

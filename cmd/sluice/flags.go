@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/assemble"
 	"sluice/internal/origin"
 	"sluice/internal/token"
@@ -220,8 +221,8 @@ func (f *flagSet) metrics(to *string) {
 
 // redis declares the URL of Redis.
 func (f *flagSet) redis(to *string) {
-	f.str(to, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db, or "+
-		"redis://sentinel:26379/db?master_name=NAME")
+	f.str(to, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db, "+
+		"redis://sentinel:26379/db?master_name=NAME, or redis+cluster://host:port,host:port")
 	f.check(func(bad *problems) {
 		if *to == "" {
 			bad.add("no Redis: set %s or --redis", envRedis)
@@ -231,7 +232,18 @@ func (f *flagSet) redis(to *string) {
 	})
 }
 
+// isCluster reports whether a URL names a Redis Cluster.
+func isCluster(raw string) bool {
+	return strings.HasPrefix(raw, "redis+cluster://") || strings.HasPrefix(raw, "rediss+cluster://")
+}
+
 func (m *problems) checkRedis(name, raw string) {
+	if isCluster(raw) {
+		if _, err := redisconn.NewServer(raw); err != nil {
+			m.add("%s: %w", name, err)
+		}
+		return
+	}
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
 		m.add("%s: want redis://[user:password@]host:port/db", name)

@@ -56,7 +56,7 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 			c.s.token(buyer),
 			"",
 			"Idempotency-Key",
-			`"one"`,
+			`"`+saleID+`"`,
 		)
 		switch {
 		case err != nil:
