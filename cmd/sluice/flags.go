@@ -240,7 +240,7 @@ func isCluster(raw string) bool {
 func (m *problems) checkRedis(name, raw string) {
 	if isCluster(raw) {
 		if _, err := redisconn.NewServer(raw); err != nil {
-			m.add("%s: %w", name, err)
+			m.add("%s: %v", name, err)
 		}
 		return
 	}

@@ -2,8 +2,8 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 

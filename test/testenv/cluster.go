@@ -14,7 +14,7 @@ import (
 // RedisCluster is a Redis Cluster of the test's own, in which each master has one replica. Its methods are not safe for
 // concurrent use.
 //
-// No node replaces another one by itself: on a slow machine a node could be considered down. Promote replaces a master.
+// No node replaces another one automatically: on a slow machine a node could be considered down. Promote replaces a master.
 type RedisCluster struct {
 	URL   string   // redis+cluster://127.0.0.1:port,...
 	Nodes []*Redis // the masters, then the replica of each

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
 	"sluice/backend/admission"
 
 	"sluice/backend/recovery/journal"
@@ -137,7 +138,12 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	now := time.Now()
 	if restored || now.Sub(w.beat) >= heartbeatInterval {
-		if err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.cfg.Journal.Restored()); err == nil {
+		if err := w.cfg.Store.Heartbeat(
+			ctx,
+			w.cfg.Journal.ID(),
+			int(w.cfg.Restorer.shard),
+			w.cfg.Journal.Restored(),
+		); err == nil {
 			w.beat = now
 		}
 	}
