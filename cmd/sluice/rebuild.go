@@ -22,8 +22,8 @@ func (o *adminClient) saleRebuild() *cobra.Command {
 		Short: "Rebuild a sale in Redis from SQL, the queue and the journals; exit 1 if its audit does not balance",
 		Long: `Rebuild a sale from the orders in SQL, the messages in Redis and the backends' journals. Backends do
 this automatically when Redis has restarted, failed over or was emptied; the command repairs a sale
-with an audit that does not balance. No sale accepts purchases during a rebuild, which takes seconds
-per million orders.`,
+with an audit that does not balance. No sale of its shard accepts purchases during a rebuild, which
+takes seconds per million orders.`,
 		Example: `  sluice sale rebuild shoe
   sluice sale rebuild --all`,
 		Args: cobra.MaximumNArgs(1),
