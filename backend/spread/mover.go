@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // Sale names a sale with several segments.
@@ -40,10 +41,13 @@ type Ledger interface {
 type Mover struct {
 	segments Segments
 	ledger   Ledger
+	known    sync.Map // []Allocation by id of the sale, as last read
 }
 
 // NewMover returns a Mover over the two stores.
-func NewMover(segments Segments, ledger Ledger) *Mover { return &Mover{segments, ledger} }
+func NewMover(segments Segments, ledger Ledger) *Mover {
+	return &Mover{segments: segments, ledger: ledger}
+}
 
 // Move sets units apart in one segment, commits the transfer in SQL, and applies it to both segments. If From has an
 // outgoing transfer, Move completes that one instead. After an error the move may be complete, or the next Settle
@@ -64,9 +68,9 @@ func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
 	if err := m.ledger.Commit(ctx, of.ID, t); err != nil {
 		return fmt.Errorf("spread: commit: %w", err)
 	}
-	allocations, err := m.ledger.Allocations(ctx, of.ID)
+	allocations, err := m.allocations(ctx, of)
 	if err != nil {
-		return fmt.Errorf("spread: allocations: %w", err)
+		return err
 	}
 	if max(t.From, t.To) >= len(allocations) {
 		return fmt.Errorf("spread: transfer from segment %d to %d of a sale with %d", t.From, t.To, len(allocations))
@@ -93,9 +97,9 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 			failures = append(failures, m.complete(ctx, of, *s.Out))
 		}
 	}
-	allocations, err := m.ledger.Allocations(ctx, of.ID)
+	allocations, err := m.allocations(ctx, of)
 	if err != nil {
-		return nil, errors.Join(append(failures, fmt.Errorf("spread: allocations: %w", err))...)
+		return nil, errors.Join(append(failures, err)...)
 	}
 	for i, s := range states {
 		if i < len(allocations) && s.Loaded && s.Version < allocations[i].Version {
@@ -107,14 +111,11 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 
 // SoldOut reports whether the sale had no unit left and none in transfer at an instant during the call. If the two
 // stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can be
-// read, because one of them may hold units.
+// read, because one of them may hold units. SQL is read only if the allocations have changed since the last call.
 func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
-	allocations, err := m.ledger.Allocations(ctx, of.ID)
-	if err != nil {
-		return false, fmt.Errorf("spread: allocations: %w", err)
-	}
 	var readings [2][]State
 	for i := range readings {
+		var err error
 		if readings[i], err = m.segments.States(ctx, of); err != nil {
 			return false, fmt.Errorf("spread: states: %w", err)
 		}
@@ -124,7 +125,36 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 			return false, fmt.Errorf("spread: sale %s: %w", of.ID, ErrUnreadable)
 		}
 	}
-	return SoldOut(allocations, readings[0], readings[1]), nil
+	if known, ok := m.known.Load(of.ID); ok && SoldOut(known.([]Allocation), readings[0], readings[1]) {
+		return true, nil
+	}
+	allocations, err := m.allocations(ctx, of)
+	return err == nil && SoldOut(allocations, readings[0], readings[1]), err
+}
+
+// current reports whether the segments have no outgoing transfer and the allocations that were last read from SQL.
+func (m *Mover) current(of Sale, states []State) bool {
+	known, ok := m.known.Load(of.ID)
+	if !ok {
+		return false
+	}
+	allocations := known.([]Allocation)
+	for i, s := range states {
+		if s.Loaded && (s.Out != nil || i >= len(allocations) || s.Version != allocations[i].Version) {
+			return false
+		}
+	}
+	return true
+}
+
+// allocations reads the allocations in SQL and keeps them for SoldOut.
+func (m *Mover) allocations(ctx context.Context, of Sale) ([]Allocation, error) {
+	all, err := m.ledger.Allocations(ctx, of.ID)
+	if err != nil {
+		return nil, fmt.Errorf("spread: allocations: %w", err)
+	}
+	m.known.Store(of.ID, all)
+	return all, nil
 }
 
 // ErrUnreadable reports that a segment of a sale cannot be read: its server does not answer or it is being rebuilt.

@@ -11,15 +11,16 @@ import (
 
 // sell is a backend that decides purchases, one after the other.
 func (p *process) sell() {
+	mover := spread.NewMover(p, p)
 	for !p.dead && !p.w.over {
-		p.purchase()
+		p.purchase(mover)
 		p.pause()
 	}
 }
 
 // purchase decides one purchase of a new buyer as a backend does: in the home segment; if that is empty, it answers sold
 // out after the proof, or else refills the segment and tries again.
-func (p *process) purchase() {
+func (p *process) purchase(mover *spread.Mover) {
 	w := p.w
 	buyer := w.newBuyer()
 	home, order := spread.Home(buyer, w.Segments), int64(w.buyers)
@@ -29,7 +30,6 @@ func (p *process) purchase() {
 	r := &request{least: w.stores.Truth().free()}
 	w.requests[r] = true
 	defer delete(w.requests, r)
-	mover := spread.NewMover(p, p)
 	tries := 4
 	if w.calm {
 		tries = 100

@@ -1,0 +1,212 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// The times of a Refiller. docs/scale.md shows their effect.
+const (
+	// horizon is how long the units of a segment last at least, before it is refilled.
+	horizon = 500 * time.Millisecond
+	// pace is the time between two rounds while purchases wait and no unit could be moved to them.
+	pace = 10 * time.Millisecond
+	// settleInterval is the longest time for which a Refiller does not read SQL.
+	settleInterval = time.Second
+	// roundTimeout bounds a round. A segment that does not answer delays the others at most for so long.
+	roundTimeout = time.Second
+)
+
+// Refiller moves units between the segments of one sale on behalf of a process, and decides purchases that found their
+// home empty. It works in rounds, one at a time. Several processes may refill the same sale. It is safe for concurrent
+// use.
+type Refiller struct {
+	of    Sale
+	mover *Mover
+
+	round sync.Mutex // held during a round
+	rates []float64  // units per second, by segment
+	sold  []int64    // by segment, at the last round
+	last  time.Time  // of the last round
+	// settled is the last time at which SQL was read.
+	settled time.Time
+
+	mu      sync.Mutex
+	waiting []*waiter // oldest first
+	running bool      // a goroutine runs rounds for them
+}
+
+// waiter is a purchase that waits for a unit in its home. result receives its value once.
+type waiter struct {
+	home   int
+	result chan error
+}
+
+// NewRefiller returns a Refiller of a sale.
+func NewRefiller(of Sale, mover *Mover) *Refiller {
+	return &Refiller{of: of, mover: mover, rates: make([]float64, of.Spread), sold: make([]int64, of.Spread)}
+}
+
+// ErrSoldOut reports that a sale had no unit left and none in transfer.
+var ErrSoldOut = errors.New("sold out")
+
+// Await waits on behalf of a purchase that found its home empty. It returns nil when the home has a unit for it: the
+// purchase must be decided again, and another one may be faster. It returns ErrSoldOut if the sale was sold out at an
+// instant during the call. When ctx ends it returns an error that wraps sale.ErrUnavailable.
+func (r *Refiller) Await(ctx context.Context, home int) error {
+	if home < 0 || home >= r.of.Spread {
+		return fmt.Errorf("spread: segment %d of a sale with %d", home, r.of.Spread)
+	}
+	w := &waiter{home: home, result: make(chan error, 1)}
+	r.mu.Lock()
+	r.waiting = append(r.waiting, w)
+	if !r.running {
+		r.running = true
+		go r.serve(context.WithoutCancel(ctx))
+	}
+	r.mu.Unlock()
+	select {
+	case err := <-w.result:
+		return err
+	case <-ctx.Done():
+		r.leave(w)
+		return fmt.Errorf("spread: no unit in segment %d of sale %s: %w: %w", home, r.of.ID, sale.ErrUnavailable, ctx.Err())
+	}
+}
+
+// leave removes a purchase that no longer waits.
+func (r *Refiller) leave(w *waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, other := range r.waiting {
+		if other == w {
+			r.waiting = append(r.waiting[:i:i], r.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// serve runs rounds until no purchase waits.
+func (r *Refiller) serve(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		if len(r.waiting) == 0 {
+			r.running = false
+			r.mu.Unlock()
+			return
+		}
+		before := len(r.waiting)
+		r.mu.Unlock()
+		_ = r.RunOnce(ctx) // a failure leaves the purchases waiting, for the next round or the end of their patience
+		r.mu.Lock()
+		idle := len(r.waiting) >= before
+		r.mu.Unlock()
+		if idle {
+			time.Sleep(pace)
+		}
+	}
+}
+
+// RunOnce runs one round: it completes unfinished transfers, moves the units that the policy moves, and answers the
+// purchases that began to wait before it. It returns the errors of single segments, joined.
+func (r *Refiller) RunOnce(ctx context.Context) error {
+	r.round.Lock()
+	defer r.round.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	r.mu.Lock()
+	waiting := append([]*waiter(nil), r.waiting...)
+	r.mu.Unlock()
+
+	states, err := r.settle(ctx)
+	if states == nil {
+		return err
+	}
+	units, complete := Left(states)
+	if units == 0 && complete && len(waiting) > 0 {
+		soldOut, proofErr := r.mover.SoldOut(ctx, r.of)
+		if soldOut {
+			r.answer(waiting, func(int) bool { return true }, ErrSoldOut)
+		}
+		return errors.Join(err, proofErr)
+	}
+	levels := r.levels(states, waiting)
+	gained, moveErr := r.move(ctx, Plan(levels, horizon))
+	for i, l := range levels {
+		gained[i] += l.Left
+	}
+	r.answer(waiting, func(home int) bool { gained[home]--; return gained[home] >= 0 }, nil)
+	return errors.Join(err, moveErr)
+}
+
+// settle reads the segments, and settles the sale if they show a reason, or once per settleInterval.
+func (r *Refiller) settle(ctx context.Context) ([]State, error) {
+	if time.Since(r.settled) < settleInterval {
+		states, err := r.mover.segments.States(ctx, r.of)
+		if err != nil {
+			return nil, fmt.Errorf("spread: states: %w", err)
+		}
+		if r.mover.current(r.of, states) {
+			return states, nil
+		}
+	}
+	states, err := r.mover.Settle(ctx, r.of)
+	if states != nil {
+		r.settled = time.Now()
+	}
+	return states, err
+}
+
+// answer answers the purchases that choose selects, oldest first. A purchase that is answered no longer waits.
+func (r *Refiller) answer(waiting []*waiter, choose func(home int) bool, result error) {
+	for _, w := range waiting {
+		if choose(w.home) {
+			r.leave(w)
+			w.result <- result
+		}
+	}
+}
+
+// levels measures the rates over about a second.
+func (r *Refiller) levels(states []State, waiting []*waiter) []Level {
+	now := time.Now()
+	elapsed := now.Sub(r.last).Seconds()
+	first := r.last.IsZero()
+	r.last = now
+	levels := make([]Level, len(states))
+	for i, s := range states {
+		if s.Loaded {
+			if sold := s.Sold - r.sold[i]; !first && sold >= 0 && elapsed > 0 { // it falls when a rebuild counts again
+				r.rates[i] += (1 - math.Exp(-elapsed)) * (float64(sold)/elapsed - r.rates[i])
+			}
+			r.sold[i] = s.Sold
+		}
+		levels[i] = Level{Left: s.Left, Rate: r.rates[i], Busy: !s.Loaded || s.Out != nil}
+	}
+	for _, w := range waiting {
+		levels[w.home].Waiting++
+	}
+	return levels
+}
+
+// move makes the moves of a plan concurrently. It returns the units that arrived by segment.
+func (r *Refiller) move(ctx context.Context, moves []Move) (gained []int64, err error) {
+	gained, failures := make([]int64, r.of.Spread), make([]error, len(moves))
+	var running sync.WaitGroup
+	for i, m := range moves {
+		running.Go(func() { failures[i] = r.mover.Move(ctx, r.of, m) })
+	}
+	running.Wait()
+	for i, m := range moves {
+		if failures[i] == nil {
+			gained[m.To] += m.Units
+		}
+	}
+	return gained, errors.Join(failures...)
+}
