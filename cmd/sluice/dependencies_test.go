@@ -46,7 +46,6 @@ func TestLinkerRemovesUnusedMethods(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "sluice")
 	build := exec.Command("go", "build", "-ldflags=-w", "-o", file, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
