@@ -72,10 +72,10 @@ func TestTimesMatchTheSortedList(t *testing.T) {
 	for range 50 {
 		n := 1 + draw.IntN(2000)
 		list := make([]float64, n)
-		h := newTimes(digits)
+		h := &histogram{}
 		for i := range list {
 			d := time.Duration(math.Exp(draw.Float64()*15)) * time.Microsecond // up to three seconds
-			note(h, d)
+			h.note(d)
 			list[i] = d.Seconds()
 		}
 		slices.Sort(list)
@@ -91,9 +91,9 @@ func TestTimesMatchTheSortedList(t *testing.T) {
 			t.Fatalf("%d of %d", got.Count, n)
 		}
 	}
-	h := newTimes(digits)
-	note(h, -time.Second)
-	note(h, time.Hour)
+	h := &histogram{}
+	h.note(-time.Second)
+	h.note(time.Hour)
 	if got := timesOf(h); got.Count != 2 || math.Abs(got.Max-longest.Seconds()) > 1 {
 		t.Errorf("durations beyond the bounds must be recorded at the bound: %+v", got)
 	}
@@ -107,10 +107,10 @@ func TestTallySeparatesShoppersAndBots(t *testing.T) {
 	c.add(response{at: 1200 * time.Millisecond, took: 60 * time.Millisecond, outcome: SoldOut})
 	c.add(response{at: 1300 * time.Millisecond, took: time.Second, outcome: NoAnswer})
 	c.add(response{at: 1400 * time.Millisecond, took: time.Millisecond, outcome: Limited, rule: "ip"})
-	if n := c.sendDelay.TotalCount(); n != 4 {
+	if n := c.sendDelay.total; n != 4 {
 		t.Errorf("send delay of %d requests, want 4", n)
 	}
-	if n := c.all.TotalCount(); n != 3 {
+	if n := c.all.total; n != 3 {
 		t.Errorf("%d responses to shoppers, want 3", n)
 	}
 	if got := c.rules["ip"]; got != [2]int64{1, 1} {

@@ -140,8 +140,8 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	for _, at := range slices.Sorted(maps.Keys(t.seconds)) {
 		s := t.seconds[at]
 		line := SecondLine{
-			at, s.sent[Won], s.sent[Refused], s.sent[Throttled], s.sent[Failed], quantile(s.shoppers, 50).Seconds(),
-			quantile(s.shoppers, 99).Seconds(),
+			at, s.sent[Won], s.sent[Refused], s.sent[Throttled], s.sent[Failed], s.shoppers.quantile(50).Seconds(),
+			s.shoppers.quantile(99).Seconds(),
 		}
 		rep.Seconds = append(rep.Seconds, line)
 		rep.Busiest = max(rep.Busiest, line.Accepted+line.Refused+line.Limited+line.Failed)
@@ -161,7 +161,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		rep.Drain = &took
 	}
 	if won := t.bots[Accepted]; won != nil {
-		rep.ToBots = won.TotalCount()
+		rep.ToBots = won.total
 	}
 	rep.evaluate(r.Limits)
 	return rep

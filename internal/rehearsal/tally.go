@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Outcome is the result of a request: the problem code of a refusal, or one of these.
@@ -55,19 +54,8 @@ func (o Outcome) Of() Group {
 	return Refused
 }
 
-// Histograms store microseconds up to two minutes with three significant digits.
-const (
-	longest = 2 * time.Minute
-	digits  = 3
-)
-
-func newTimes(digits int) *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, longest.Microseconds(), digits)
-}
-
-func note(h *hdrhistogram.Histogram, d time.Duration) {
-	_ = h.RecordValue(min(max(d, time.Microsecond), longest).Microseconds()) // cannot fail within the bounds
-}
+// longest is the longest duration that a histogram counts.
+const longest = 2 * time.Minute
 
 // answer is one purchase request and what came of it.
 type response struct {
@@ -82,18 +70,18 @@ type response struct {
 // second counts one second of the rehearsal.
 type second struct {
 	sent     [groups]int64
-	shoppers *hdrhistogram.Histogram // of shoppers with a response
+	shoppers *histogram // of shoppers with a response
 }
 
 // tally counts responses. Safe for concurrent use.
 type tally struct {
 	mu        sync.Mutex
-	shoppers  map[Outcome]*hdrhistogram.Histogram
-	bots      map[Outcome]*hdrhistogram.Histogram
-	all       *hdrhistogram.Histogram // of shoppers with a response
-	sendDelay *hdrhistogram.Histogram
-	pageViews *hdrhistogram.Histogram
-	rows      *hdrhistogram.Histogram // from the 202 until the order is a row
+	shoppers  map[Outcome]*histogram
+	bots      map[Outcome]*histogram
+	all       *histogram // of shoppers with a response
+	sendDelay *histogram
+	pageViews *histogram
+	rows      *histogram // from the 202 until the order is a row
 	rules     map[string][2]int64     // shoppers, bots
 	seconds   map[int]*second
 	orders    map[string]string // order -> buyer
@@ -107,9 +95,9 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		shoppers: map[Outcome]*hdrhistogram.Histogram{}, bots: map[Outcome]*hdrhistogram.Histogram{}, all: newTimes(digits),
-		sendDelay: newTimes(digits), pageViews: newTimes(digits),
-		rows: newTimes(digits), rules: map[string][2]int64{}, seconds: map[int]*second{}, orders: map[string]string{},
+		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, all: &histogram{},
+		sendDelay: &histogram{}, pageViews: &histogram{},
+		rows: &histogram{}, rules: map[string][2]int64{}, seconds: map[int]*second{}, orders: map[string]string{},
 		held: map[string]string{},
 	}
 }
@@ -123,17 +111,17 @@ func (t *tally) add(a response) {
 		by = t.bots
 	}
 	if by[a.outcome] == nil {
-		by[a.outcome] = newTimes(digits)
+		by[a.outcome] = &histogram{}
 	}
-	note(by[a.outcome], a.took)
+	by[a.outcome].note(a.took)
 	s := t.second(a.at)
 	s.sent[a.outcome.Of()]++
 	if !a.kind.Bot() {
-		note(t.sendDelay, a.late) // a bot may be late because its previous response was
+		t.sendDelay.note(a.late) // a bot may be late because its previous response was
 	}
 	if !a.kind.Bot() && a.outcome.Of() != Failed {
-		note(t.all, a.took)
-		note(s.shoppers, a.took)
+		t.all.note(a.took)
+		s.shoppers.note(a.took)
 	}
 	if a.outcome == Limited {
 		n := t.rules[a.rule]
@@ -160,7 +148,7 @@ func (t *tally) second(at time.Duration) *second {
 	}
 	s := t.seconds[i]
 	if s == nil {
-		s = &second{shoppers: newTimes(2)}
+		s = &second{shoppers: &histogram{}}
 		t.seconds[i] = s
 	}
 	return s
@@ -180,13 +168,13 @@ func (t *tally) won(buyer, order string) {
 func (t *tally) viewed(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	note(t.pageViews, took)
+	t.pageViews.note(took)
 }
 
 func (t *tally) row(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	note(t.rows, took)
+	t.rows.note(took)
 }
 
 func (t *tally) giveUp(told Outcome) {
@@ -218,12 +206,8 @@ func (t *tally) progress() (p Progress) {
 		}
 	}
 	p.Requests, p.Accepted = t.requests, int64(len(t.orders))
-	p.P50, p.P99 = quantile(t.all, 50), quantile(t.all, 99)
+	p.P50, p.P99 = t.all.quantile(50), t.all.quantile(99)
 	return p
-}
-
-func quantile(h *hdrhistogram.Histogram, q float64) time.Duration {
-	return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond
 }
 
 // Times summarizes durations in seconds.
@@ -235,11 +219,11 @@ type Times struct {
 	Max   float64 `json:"max_seconds"`
 }
 
-func timesOf(h *hdrhistogram.Histogram) Times {
-	at := func(q float64) float64 { return quantile(h, q).Seconds() }
+func timesOf(h *histogram) Times {
+	at := func(q float64) float64 { return h.quantile(q).Seconds() }
 	return Times{
-		Count: h.TotalCount(), P50: at(50), P95: at(95), P99: at(99),
-		Max: (time.Duration(h.Max()) * time.Microsecond).Seconds(),
+		Count: h.total, P50: at(50), P95: at(95), P99: at(99),
+		Max: (time.Duration(h.most) * time.Microsecond).Seconds(),
 	}
 }
 
@@ -250,7 +234,7 @@ type OutcomeTimes struct {
 }
 
 // byOutcome returns the outcomes, the most frequent first.
-func byOutcome(of map[Outcome]*hdrhistogram.Histogram) []OutcomeTimes {
+func byOutcome(of map[Outcome]*histogram) []OutcomeTimes {
 	list := make([]OutcomeTimes, 0, len(of))
 	for o, h := range of {
 		list = append(list, OutcomeTimes{o, timesOf(h)})
