@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
 )
 
 // Outcome is the result of a request: the problem code of a refusal, or one of these.
@@ -81,8 +80,8 @@ type tally struct {
 	all       *histogram // of shoppers with a response
 	sendDelay *histogram
 	pageViews *histogram
-	rows      *histogram // from the 202 until the order is a row
-	rules     map[string][2]int64     // shoppers, bots
+	rows      *histogram          // from the 202 until the order is a row
+	rules     map[string][2]int64 // shoppers, bots
 	seconds   map[int]*second
 	orders    map[string]string // order -> buyer
 	overLimit []string          // buyers with several orders
