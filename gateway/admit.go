@@ -22,11 +22,14 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	x.match(s.ip, method, limit.Address(x.Client))
 	byIP := len(x.rules)
 	x.match(s.token, method, limit.Key{})
-	if len(x.rules) == 0 {
+	x.matchFleet(s.fleetIP, method)
+	fleetByIP := len(x.fleet)
+	x.matchFleet(s.fleetToken, method)
+	if len(x.rules)+len(x.fleet) == 0 {
 		return 0, true
 	}
 	now := g.instant()
-	if len(x.rules) > byIP {
+	if len(x.rules) > byIP || len(x.fleet) > fleetByIP {
 		var err error
 		raw := ascii.String(x.Headers.Token())
 		buyer, cached := g.keys.Cached(raw)
@@ -43,10 +46,15 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 		switch {
 		case err == nil:
 			x.identify(byIP, buyer, g.buyers.Text(buyer))
-		case isEnforced(x.rules[byIP:]):
-			if i := g.table.Take(now, x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
+			for i := fleetByIP; i < len(x.fleet); i++ {
+				x.fleet[i].key = buyer
+			}
+		case isEnforced(x.rules[byIP:]) || isFleetEnforced(x.fleet[fleetByIP:]):
+			x.truncate(byIP, fleetByIP)
+			if i, refused := g.count(ctx, now, x); i >= 0 {
 				g.refuse(ctx, x, i)
-			} else {
+			} else if !refused {
+				x.acceptFleet()
 				x.note("unauthorized", nil, 0)
 				x.reason = err.Error()
 				g.metrics.unauthorized.Inc()
@@ -54,17 +62,41 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 			}
 			return 0, false
 		default: // shadow rules do not require a token
-			x.truncate(byIP)
+			x.truncate(byIP, fleetByIP)
 		}
 	}
-	if i := g.table.Take(now, x.checks, x.verdicts); i >= 0 {
+	switch i, refused := g.count(ctx, now, x); {
+	case i >= 0:
 		if i < byIP { // the refusal does not depend on the buyer
 			x.buyer = ""
 		}
 		g.refuse(ctx, x, i)
 		return 0, false
+	case refused:
+		return 0, false
 	}
+	x.acceptFleet()
 	return x.accept(), true
+}
+
+// count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. Rules of
+// the fleet decide only about requests that those of the edge admit, because they may call Redis. refused reports that
+// one of them has refused the request.
+func (g *Gateway) count(ctx *fasthttp.RequestCtx, now limit.Instant, x *exchange) (i int, refused bool) {
+	if len(x.fleet) == 0 {
+		return g.table.Take(now, x.checks, x.verdicts), false
+	}
+	if i := g.table.Peek(now, x.checks, x.verdicts); i >= 0 {
+		return i, false
+	}
+	if !g.admitFleet(ctx, x) {
+		return -1, true
+	}
+	i = g.table.Take(g.instant(), x.checks, x.verdicts)
+	if i >= 0 {
+		g.refundFleet(x.fleet)
+	}
+	return i, false
 }
 
 // match adds the rules that match the request. key is that of the client, or the zero Key.
@@ -88,9 +120,18 @@ func (x *exchange) identify(first int, buyer string, key limit.Key) {
 	x.buyer = buyer
 }
 
-// truncate removes the rules from index n.
-func (x *exchange) truncate(n int) {
-	x.rules, x.checks, x.verdicts = x.rules[:n], x.checks[:n], x.verdicts[:n]
+// truncate removes the rules from index n, and those of the fleet from index fleet.
+func (x *exchange) truncate(n, fleet int) {
+	x.rules, x.checks, x.verdicts, x.fleet = x.rules[:n], x.checks[:n], x.verdicts[:n], x.fleet[:fleet]
+}
+
+func isFleetEnforced(checks []fleetCheck) bool {
+	for _, c := range checks {
+		if c.rule.Mode == policy.Enforce {
+			return true
+		}
+	}
+	return false
 }
 
 func isEnforced(rules []*rule) bool {
@@ -104,11 +145,18 @@ func isEnforced(rules []*rule) bool {
 
 // refuse responds to a request that rule i refuses.
 func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, i int) {
-	r, v := x.rules[i], x.verdicts[i]
+	g.refuseBy(ctx, x, x.rules[i], x.verdicts[i])
+}
+
+// refuseBy responds to a request that rule r refuses.
+func (g *Gateway) refuseBy(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
 	if v.Full {
 		r.failed.Inc()
 		x.note("error", r, 0)
 		x.reason = "bucket table full"
+		if r.fleet != nil {
+			x.reason = "no lease of the fleet's limit"
+		}
 		respondUnavailable(ctx)
 		return
 	}
@@ -120,7 +168,7 @@ func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, i int) {
 // accept counts the verdicts on an admitted request and writes its quota. It returns the delay.
 func (x *exchange) accept() (wait time.Duration) {
 	least := -1
-	if len(x.rules) > 0 {
+	if len(x.rules)+len(x.fleet) > 0 {
 		x.note("allow", nil, 0)
 	}
 	for i, r := range x.rules {

@@ -91,7 +91,7 @@ func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchan
 	if buyer, ok := g.keys.Cached(ascii.String(x.Headers.Token())); ok && len(x.rules) > byIP {
 		x.identify(byIP, buyer, g.buyers.Text(buyer))
 	} else {
-		x.truncate(byIP)
+		x.truncate(byIP, 0)
 	}
 	i := g.table.Peek(g.instant(), x.checks, x.verdicts)
 	if i < byIP { // the refusal does not depend on the buyer

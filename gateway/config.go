@@ -12,6 +12,7 @@ import (
 
 	"sluice/gateway/proxy"
 	"sluice/internal/edgetrace"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
 )
 
@@ -41,6 +42,8 @@ type Config struct {
 	ProxyProtocol bool   // connections begin with a PROXY header, which is used if the peer is in trusted_proxies
 	TLSCert       string // PEM file of a certificate chain, for HTTP/1.1 over TLS; reloaded when it changes
 	TLSKey        string // PEM file of its key
+
+	Fleet *fleetlimit.Client // leases for rules with scope = "fleet"; default: a policy with such a rule is invalid
 
 	Buckets int // buckets of all rules; default limit.DefaultCapacity
 

@@ -26,6 +26,7 @@ type decision struct {
 	rules    []*rule // that match the request; checks and verdicts have the same indices
 	checks   []limit.Check
 	verdicts []limit.Verdict
+	fleet    []fleetCheck
 
 	origin []byte // of the page that sent the request, if it may read the response
 
@@ -54,8 +55,9 @@ type decision struct {
 func (x *exchange) reset() {
 	x.Request.Reset()
 	clear(x.rules)
+	clear(x.fleet)
 	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], verdicts: x.verdicts[:0],
-		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
+		fleet: x.fleet[:0], quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
 		traceLine: x.traceLine}
 }
 

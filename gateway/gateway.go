@@ -10,6 +10,7 @@
 //	concurrency.go  the requests in progress of one client are limited
 //	cache.go        a sale-wide refusal is answered from memory
 //	admit.go        rate limits by address, token verification, rate limits by buyer
+//	fleet.go        rate limits of all edges together
 //	forward.go      the request is sent to a backend
 //	responses.go    the responses of the edge itself
 //	spans.go        spans of sampled requests, once they are complete
@@ -34,6 +35,7 @@ import (
 	"sluice/gateway/policy"
 	"sluice/gateway/proxy"
 	"sluice/gateway/refusalcache"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
 )
 
@@ -53,6 +55,7 @@ type Gateway struct {
 	keys        *token.File
 	buyers      limit.Namer
 	table       *limit.Table
+	fleet       *fleetlimit.Limiter // nil: no rule has the scope of the fleet
 	refusals    *refusalcache.Cache
 	proxy       *proxy.Proxy
 
@@ -91,6 +94,9 @@ func New(config Config) (*Gateway, error) {
 	if g.elapsed = config.Now; g.elapsed == nil {
 		g.elapsed = g.proxy.Elapsed
 	}
+	if config.Fleet != nil {
+		g.fleet = g.newFleet(config.Fleet)
+	}
 	g.metrics.capacity.Set(float64(g.table.Capacity()))
 	g.policy.Store(newSnapshot(p, nil, g.metrics))
 	g.refusals = refusalcache.New(refusalcache.Config{Source: g.fetchBypassList, Now: g.now, Logger: g.log,
@@ -115,11 +121,16 @@ func (g *Gateway) newProxy(registry prometheus.Registerer) (*proxy.Proxy, error)
 func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	switch {
 	case g.config.PolicyPath != "":
-		g.reloader = &reloader{path: g.config.PolicyPath}
+		g.reloader = &reloader{path: g.config.PolicyPath, fleet: g.config.Fleet != nil}
 		p, _, err := g.reloader.read()
 		return p, err
 	case len(g.config.PolicySource) > 0:
-		return policy.Parse("policy.lua", g.config.PolicySource)
+		const name = "policy.lua"
+		p, err := policy.Parse(name, g.config.PolicySource)
+		if err == nil && g.config.Fleet == nil {
+			err = p.CheckFleet(name)
+		}
+		return p, err
 	}
 	return nil, errors.New("no policy: name a policy file")
 }
@@ -147,6 +158,9 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { g.maintain(background) })
+	if g.fleet != nil {
+		running.Go(func() { g.returnSlots(background) })
+	}
 	running.Go(func() { g.keys.Follow(background, g.keysRead) })
 	if g.config.SaleNotifications {
 		running.Go(func() { g.followNotifications(background) })
@@ -154,6 +168,9 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	err := g.proxy.Serve(ctx, ln)
 	stop()
 	running.Wait()
+	if g.fleet != nil {
+		g.fleet.Close()
+	}
 	g.refusals.Close()
 	g.access.flush()
 	if err != nil {

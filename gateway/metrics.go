@@ -9,6 +9,7 @@ import (
 
 	"sluice/gateway/policy"
 	"sluice/gateway/refusalcache"
+	"sluice/internal/fleetlimit"
 )
 
 // metrics are the edge's counters, except those of connections, which are in package proxy. Labels come from the
@@ -26,6 +27,7 @@ type metrics struct {
 	refusals        *prometheus.CounterVec // answered from the cache, by state of the sale
 	listFetches     *prometheus.CounterVec // by result: ok, error
 	bypassEntries   prometheus.Gauge
+	leases          *prometheus.CounterVec // by result: granted, refused, error
 	notifications   prometheus.Counter
 	notificationsUp prometheus.Gauge
 
@@ -57,13 +59,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		keyReloads:    vector("token_key_reloads_total", "Reloads of a changed token key file.", "result"),
 		refusals:      vector("cached_refusals_total", "Purchases refused from the cache, by state of the sale.", "state"),
 		listFetches:   vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
+		leases: vector("fleet_leases_total", `Leases of rules with scope = "fleet", each a round trip to Redis, by result.`,
+			"result"),
 		bypassEntries: gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
 		notifications: counter("sale_notifications_total", "Sale notifications received from a backend."),
 		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take "+
 			"up to a second."),
 		rules: register.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
 			Help: "1 for each rule of the policy in force. The labels describe the rule."},
-			[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error"}),
+			[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error", "scope"}),
 		byState: map[refusalcache.State]prometheus.Counter{},
 	}
 	m.concurrencyDenied = m.requests.WithLabelValues(policy.ConcurrencyRule, "deny")
@@ -77,6 +81,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		for _, v := range []*prometheus.CounterVec{m.policyReloads, m.keyReloads, m.listFetches} {
 			v.WithLabelValues(result)
 		}
+	}
+	for _, result := range fleetlimit.Results {
+		m.leases.WithLabelValues(string(result))
 	}
 	return m
 }
@@ -99,8 +106,8 @@ func (m *metrics) setRules(rules []policy.Rule) {
 			onError = policy.Allow
 		}
 		match := strings.TrimSpace(r.Match.Method + " " + r.Match.Path)
-		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError)).
-			Set(1)
+		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError),
+			r.Scope()).Set(1)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // reloader reads a policy file and detects changes. Not safe for concurrent use.
 type reloader struct {
 	path     string
+	fleet    bool // rules may have the scope of the fleet
 	detector reload.Detector
 }
 
@@ -28,6 +29,9 @@ func (r *reloader) read() (p *policy.Policy, changed bool, err error) {
 	}
 	if err == nil {
 		p, err = policy.Parse(r.path, source)
+	}
+	if err == nil && !r.fleet {
+		err = p.CheckFleet(r.path)
 	}
 	return p, true, err
 }

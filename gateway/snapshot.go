@@ -8,6 +8,7 @@ import (
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/problem"
 )
 
@@ -17,11 +18,14 @@ type snapshot struct {
 	cacheRefusals bool
 	ip            []*rule // by client address
 	token         []*rule // by buyer
+
+	fleetIP, fleetToken []*rule // the same for rules of the fleet, which are in neither of those
 }
 
 type rule struct {
 	policy.Rule
-	limit *limit.Rule
+	limit *limit.Rule      // nil if it has the scope of the fleet
+	fleet *fleetlimit.Rule // nil if not
 
 	policyField string // member of RateLimit-Policy
 	refusal     []byte // body of a 429
@@ -35,9 +39,14 @@ func newSnapshot(p *policy.Policy, old *snapshot, m *metrics) *snapshot {
 	s := &snapshot{trusted: p.TrustedProxies, cacheRefusals: !p.NoRefusalCache}
 	for _, r := range p.Rules {
 		prepared := newRule(r, old.find(r), m)
-		if r.Key == policy.ByIP {
+		switch {
+		case r.Fleet && r.Key == policy.ByIP:
+			s.fleetIP = append(s.fleetIP, prepared)
+		case r.Fleet:
+			s.fleetToken = append(s.fleetToken, prepared)
+		case r.Key == policy.ByIP:
 			s.ip = append(s.ip, prepared)
-		} else {
+		default:
 			s.token = append(s.token, prepared)
 		}
 	}
@@ -49,10 +58,12 @@ func newRule(r policy.Rule, old *rule, m *metrics) *rule {
 	counter := func(verdict string) prometheus.Counter { return m.requests.WithLabelValues(r.Name, verdict) }
 	prepared := &rule{Rule: r, allowed: counter("allow"), denied: counter("deny"), shadow: counter("shadow"),
 		failed: counter("error")}
-	l := LimitOf(r)
-	if old != nil {
+	switch l := LimitOf(r); {
+	case r.Fleet:
+		prepared.fleet = fleetlimit.NewRule(fleetID(r), l.Count, l.Period, l.Burst)
+	case old != nil:
 		prepared.limit = limit.Inherit(old.limit, l)
-	} else {
+	default:
 		prepared.limit = limit.NewRule(l)
 	}
 	prepared.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
@@ -70,7 +81,7 @@ func LimitOf(r policy.Rule) limit.Rule {
 		FailOpen: r.OnError == policy.Allow}
 }
 
-// find returns the rule of s whose buckets r continues to use, or nil: the rule with the same name, key, rate, mode
+// find returns the rule of s, with the scope of the edge, whose buckets r continues to use, or nil: the rule with the same name, key, rate, mode
 // and IPv6 prefix. A change of the burst, for example, must not reset the buckets.
 func (s *snapshot) find(r policy.Rule) *rule {
 	for _, other := range s.all() {
@@ -82,6 +93,7 @@ func (s *snapshot) find(r policy.Rule) *rule {
 	return nil
 }
 
+// all returns the rules with the scope of the edge.
 func (s *snapshot) all() []*rule {
 	if s == nil {
 		return nil

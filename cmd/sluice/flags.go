@@ -291,6 +291,7 @@ type edgeFlags struct {
 	proxyProtocol             bool
 	tlsCert, tlsKey           string
 	corsOrigins               []string
+	limitRedis                string
 }
 
 // edge declares them. keysRead states when the token keys are read again; spoken are the protocols that a certificate
@@ -322,6 +323,17 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 		to.keys = bad.checkTokens(to.secret, to.tokenKeys, to.expect)
 		if (to.tlsCert == "") != (to.tlsKey == "") {
 			bad.add("--tls-cert and --tls-key go together")
+		}
+	})
+}
+
+// limitRedis declares the Redis server of limits that all edges share.
+func (f *flagSet) limitRedis(to *string) {
+	f.str(to, "limit-redis", envLimitRedis, "", "Redis of the rules with scope = \"fleet\", redis://host:port/db, "+
+		"or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
+	f.check(func(bad *problems) {
+		if *to != "" {
+			bad.checkRedis("--limit-redis", *to)
 		}
 	})
 }

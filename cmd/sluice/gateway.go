@@ -51,6 +51,12 @@ socket unit, it uses the unit's listener instead of --listen.`,
 				defer done()
 				cfg.AccessLog, follow = to, tend
 			}
+			fleet, closeFleet, err := openFleet(edge.limitRedis, log)
+			if err != nil {
+				return err
+			}
+			defer closeFleet()
+			cfg.Fleet = fleet
 			g, err := gateway.New(cfg)
 			if err != nil {
 				return usageError{Err: err}
@@ -75,6 +81,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.limitRedis(&edge.limitRedis)
 	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
 		"policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+

@@ -20,6 +20,7 @@ import (
 	"sluice/gateway/policy"
 	"sluice/internal/assemble"
 	"sluice/internal/edgetrace"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
 	"sluice/lua"
 )
@@ -125,7 +126,12 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err != nil {
 		return err
 	}
-	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own, edgetrace.New(spans))
+	fleet, closeFleet, err := openFleet(cfg.cfg.LimitRedis, p.logger())
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own, edgetrace.New(spans), fleet)
 	if err != nil {
 		return unlessStopped(err)
 	}
@@ -218,6 +224,7 @@ func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
 // startGateway returns a gateway with a policy and token keys.
 func (p *program) startGateway(
 	ctx context.Context, cfg upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
+	fleet *fleetlimit.Client,
 ) (*gateway.Gateway, error) {
 	edge, err := gateway.New(gateway.Config{
 		Upstreams:         []string{"http://" + backend.Addr().String()},
@@ -231,6 +238,7 @@ func (p *program) startGateway(
 		Spans:             spans,
 		SaleNotifications: true,
 		CORSOrigins:       cfg.corsOrigins,
+		Fleet:             fleet,
 	})
 	if err != nil {
 		return nil, usage("%w", err)

@@ -71,6 +71,9 @@ type Rule struct {
 	Mode    Mode
 	OnError OnError
 
+	// Fleet is scope = "fleet": all edges share the rate, instead of one that each edge has for itself.
+	Fleet bool
+
 	IPv6Prefix int // of a rule ByIP: bits of an IPv6 address that are one client, 64, 56 or 48; otherwise 0
 }
 
@@ -86,6 +89,32 @@ func (m Finding) Error() string {
 		return m.File + ": " + m.Message
 	}
 	return fmt.Sprintf("%s:%d: %s", m.File, m.Line, m.Message)
+}
+
+// The values of the field scope.
+const (
+	scopeEdge  = "edge"
+	scopeFleet = "fleet"
+)
+
+// Scope returns the value of the field scope.
+func (r Rule) Scope() string {
+	if r.Fleet {
+		return scopeFleet
+	}
+	return scopeEdge
+}
+
+// CheckFleet returns an error, which is Findings, if a rule has scope = "fleet". For edges without a Redis server for
+// these rules. name is the file name in findings.
+func (p *Policy) CheckFleet(name string) error {
+	for _, r := range p.Rules {
+		if r.Fleet {
+			return Findings{{File: name, Message: fmt.Sprintf(`rule %s has scope = "fleet", which needs a Redis server: `+
+				`set --limit-redis or SLUICE_LIMIT_REDIS_URL`, quote(r.Name))}}
+		}
+	}
+	return nil
 }
 
 // Findings lists all errors, or all warnings, about a policy in the order of the file.

@@ -92,7 +92,8 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 		r.report(where, "a rule is a table, and not %s", describe(v))
 		return Rule{}, false
 	}
-	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix")
+	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix",
+		"scope")
 	rule := Rule{Name: r.text(t, where, "name"), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
@@ -113,6 +114,10 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
 	rule.IPv6Prefix = r.ipv6Prefix(t, where, rule.Key)
+	rule.Fleet = r.choice(t, where, "scope", scopeEdge, scopeEdge, scopeFleet) == scopeFleet
+	if rule.Fleet {
+		r.checkFleet(rule, where)
+	}
 	return rule, true
 }
 
@@ -186,6 +191,26 @@ func (r *reader) checkCapacity(rule Rule, where position) {
 	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
 		r.report(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
 			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
+	}
+}
+
+// minFleetWindow is the least time, in us at the rate of a rule, that the burst of a rule of the fleet has: in a shorter
+// one edges could not use what they lease.
+const minFleetWindow = 10_000
+
+// checkFleet reports fields that rules of the fleet cannot have.
+func (r *reader) checkFleet(rule Rule, where position) {
+	if rule.Delay {
+		r.report(where.field("delay"), `delay is for rules with scope = "edge": take it out`)
+	}
+	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
+		return
+	}
+	count, period := rule.Rate.Fraction()
+	least := max(1, math.Ceil(minFleetWindow*float64(count)/float64(period)))
+	if float64(rule.Burst) < least {
+		r.report(where.field("burst"), `a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %d`,
+			least, rule.Burst)
 	}
 }
 

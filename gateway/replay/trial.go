@@ -48,6 +48,7 @@ type TrialRule struct {
 	OnError    string `json:"on_error"`
 	Delay      bool   `json:"delay"`
 	IPv6Prefix int    `json:"ipv6_prefix,omitempty"`
+	Scope      string `json:"scope"`
 }
 
 // TrialFinding is an error or a warning.
@@ -71,7 +72,7 @@ func (t *Trial) Check(source string) any {
 		result.Rules = append(result.Rules, TrialRule{
 			Name: r.Name, Key: string(r.Key), Rate: r.Rate.String(), Burst: r.Burst,
 			Match: strings.TrimSpace(r.Match.Method + " " + r.Match.Path), Mode: string(r.Mode), OnError: string(r.OnError),
-			Delay: r.Delay, IPv6Prefix: r.IPv6Prefix,
+			Delay: r.Delay, IPv6Prefix: r.IPv6Prefix, Scope: r.Scope(),
 		})
 	}
 	return result

@@ -33,7 +33,7 @@ func TestTrialChecks(t *testing.T) {
 		Match:      "POST /v1/*/orders",
 		Mode:       "shadow",
 		OnError:    "deny",
-		IPv6Prefix: 64,
+		IPv6Prefix: 64, Scope: "edge",
 	}
 	if len(good.Rules) != 1 || good.Rules[0] != want || len(good.Errors) > 0 {
 		t.Errorf("%+v, want %+v", good, want)

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,15 +52,14 @@ type shard struct {
 	entries map[name]*entry
 }
 
-type name struct {
-	rule *Rule
-	key  string
-}
+// name identifies a bucket. Rules with the same name in Redis share buckets, so that they survive a changed policy.
+type name struct{ rule, key string }
 
 type entry struct {
 	Bucket
 	shard *shard
-	name  name
+	rule  *Rule
+	key   string
 	done  chan struct{} // closed when the lease in progress has ended
 }
 
@@ -96,7 +96,7 @@ const tries = 10
 // Take decides about one request. It leases slots if there is none and Redis may have one, and returns when it has the
 // answer; a request that is refused from what is known returns immediately.
 func (l *Limiter) Take(r *Rule, key string) Decision {
-	n := name{r, key}
+	n := name{r.name, key}
 	s := &l.shards[maphash.String(l.seed, key)%shards]
 	now := l.config.Client.now()
 	s.mu.Lock()
@@ -106,8 +106,8 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 			s.mu.Unlock()
 			return Decision{Outcome: Unavailable}
 		}
-		e = &entry{shard: s, name: n}
-		s.entries[n] = e
+		e = &entry{shard: s, rule: r, key: strings.Clone(key)}
+		s.entries[name{r.name, e.key}] = e
 	}
 	e.Count(now)
 	for range tries {
@@ -158,13 +158,13 @@ func (e *entry) begin(d Demand, now float64) {
 
 // lease leases slots for an entry, for which begin was called.
 func (l *Limiter) lease(e *entry, d Demand) (ok bool) {
-	lease, err := l.config.Client.Lease(context.Background(), e.name.rule, e.name.key, d)
+	lease, err := l.config.Client.Lease(context.Background(), e.rule, e.key, d)
 	now := l.config.Client.now()
 	e.shard.mu.Lock()
 	if err != nil {
 		e.Fail()
 	} else {
-		e.Apply(e.name.rule, lease, now)
+		e.Apply(e.rule, lease, now)
 	}
 	close(e.done)
 	e.shard.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) 
 	now := l.config.Client.now()
 	for i := range l.shards {
 		s := &l.shards[i]
-		unspent := map[name][]Segment{}
+		unspent := map[*entry][]Segment{}
 		s.mu.Lock()
 		for n, e := range s.entries {
 			if e.asking > now {
@@ -214,7 +214,7 @@ func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) 
 			}
 			if ended(&e.Bucket, now) {
 				if segments := e.Return(now); len(segments) > 0 {
-					unspent[n] = segments
+					unspent[e] = segments
 				}
 			}
 			if e.Empty(now) {
@@ -222,11 +222,11 @@ func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) 
 			}
 		}
 		s.mu.Unlock()
-		for n, segments := range unspent {
+		for e, segments := range unspent {
 			if ctx.Err() != nil || l.config.Client.now() < float64(l.down.Load()) {
 				return // what is not returned is spent
 			}
-			if err := l.config.Client.Return(ctx, n.rule, n.key, segments); err != nil {
+			if err := l.config.Client.Return(ctx, e.rule, e.key, segments); err != nil {
 				l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())
 			}
 		}

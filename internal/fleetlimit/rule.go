@@ -7,10 +7,7 @@
 // the Go edge, and Server leases for the workers of nginx; lua/edge/sluice/fleet decides as Bucket does.
 package fleetlimit
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Rule is a limit of a policy with the scope of the fleet. The zero value is not valid: see NewRule.
 type Rule struct {
@@ -27,9 +24,6 @@ const (
 	leaseSlots = 256       // slots of a lease that are sufficient for few round trips
 	minAhead   = 1_000_000 // us
 	maxAhead   = 24_000_000
-
-	// minWindow is the shortest window, in us, that an edge can use in spite of the time that a lease takes.
-	minWindow = 10_000
 
 	// rounding covers what the instants of slots lose as 64-bit floating-point numbers of microseconds since 1970.
 	rounding = 2
@@ -49,9 +43,4 @@ func NewRule(id string, count, period int64, burst int) *Rule {
 		ahead:    min(max(leaseSlots*interval, minAhead), maxAhead),
 		lanes:    min(max(burst/2, 1), maxLanes),
 	}
-}
-
-// MinBurst is the least burst of a rule of the fleet: with a smaller one, slots would end before edges can spend them.
-func MinBurst(count, period int64) int {
-	return max(1, int(math.Ceil(minWindow*float64(count)/float64(period))))
 }

@@ -415,7 +415,7 @@ func faulty(t testing.TB, seed uint64, mutate func(source string) string) *sim {
 	random := rand.New(rand.NewPCG(seed, 2))
 	rates := [][2]int64{{1, 100_000}, {1, 1000}, {1, 50}, {3, 1_000_000}, {999, 1_000_000}, {1, 1_000_000}}
 	rate := rates[random.IntN(len(rates))]
-	burst := max(MinBurst(rate[0], rate[1]), random.IntN(300))
+	burst := max(1, int(10_000*rate[0]/rate[1]), random.IntN(300))
 	s := newSim(t, seed, rate[0], rate[1], burst, 1+random.IntN(6), mutate)
 	s.rtt = math.Pow(10, 2+random.Float64()*3.3)
 	s.lossy = random.Float64() * 0.1

@@ -137,3 +137,20 @@ func (r *Redis) Pause() { _ = r.proc.cmd.Process.Signal(syscall.SIGSTOP) }
 
 // Resume ends Pause.
 func (r *Redis) Resume() { _ = r.proc.cmd.Process.Signal(syscall.SIGCONT) }
+
+// TrustForLimits makes edges trust the server for limits of the fleet, as if it had run for long.
+func (r *Redis) TrustForLimits() {
+	ctx := context.Background()
+	info, err := r.Client().Info(ctx, "server").Result()
+	if err != nil {
+		r.t.Fatalf("testenv: redis-server: %v", err)
+	}
+	_, rest, _ := strings.Cut(info, "run_id:")
+	run, _, _ := strings.Cut(rest, "\r\n")
+	for tag := range 16 {
+		key := fmt.Sprintf("sluice:limit:{%x}:start", tag)
+		if err := r.Client().HSet(ctx, key, "run", run, "since", 1).Err(); err != nil {
+			r.t.Fatalf("testenv: redis-server: %v", err)
+		}
+	}
+}

@@ -64,6 +64,9 @@ func writeRule(b *bytes.Buffer, r policy.Rule) {
 	if r.OnError == policy.Allow {
 		b.WriteString(`, on_error = "allow"`)
 	}
+	if r.Fleet {
+		b.WriteString(`, scope = "fleet"`)
+	}
 	b.WriteString(" }")
 }
 

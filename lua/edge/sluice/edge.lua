@@ -34,6 +34,12 @@ function _M.check()
   if not p then
     error(message, 0)
   end
+  for _, rule in ipairs(p.rules) do
+    if rule.fleet then
+      error(path .. ': rule "' .. rule.name .. '" has scope = "fleet", which the nginx edge does not support: use sluice gateway',
+        0)
+    end
+  end
   return p
 end
 

@@ -42,10 +42,10 @@ function _M.init(policy, version, socket)
   head(out, "rule_info", "gauge", "1 for each rule of the policy in force. The labels describe the rule.")
   for _, rule in ipairs(policy.rules) do
     local match = (rule.method or "") .. (rule.method and rule.path and " " or "") .. (rule.path or "")
-    local labels = '{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s"}'
+    local labels = '{burst="%d",key="%s",match="%s",mode="%s",on_error="%s",rate="%.6gr/s",rule="%s",scope="%s"}'
     line(out, "rule_info", labels:format(rule.burst, rule.key, escaped(match),
       rule.shadow and "shadow" or "enforce", rule.lenient and "allow" or "deny", rule.count / rule.period * 1e6,
-      rule.name), 1)
+      rule.name, rule.fleet and "fleet" or "edge"), 1)
   end
   in_force = table.concat(out)
 end

@@ -208,7 +208,23 @@ local function set_network(rule, t, at, wrong)
   end
 end
 
-local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix" }
+-- The least time that the burst of a rule of the fleet has at its rate (us): in a shorter one edges could not use what
+-- they lease.
+local MIN_FLEET_WINDOW = 10000
+
+-- check_fleet(rule, at, wrong): reports fields that rules of the fleet cannot have
+local function check_fleet(rule, at, wrong)
+  if rule.delay then
+    wrong(at .. ".delay", 'delay is for rules with scope = "edge": take it out')
+  end
+  local least = rule.period and math.max(1, math.ceil(MIN_FLEET_WINDOW * rule.count / rule.period))
+  if least and rule.burst < least then
+    wrong(at .. ".burst", 'a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %.0f', least,
+      rule.burst)
+  end
+end
+
+local RULE = { "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix", "scope" }
 
 local function read_rule(t, at, wrong)
   if type(t) ~= "table" then
@@ -237,6 +253,10 @@ local function read_rule(t, at, wrong)
   set_network(rule, t, at, wrong)
   -- A shadow rule does not refuse when its bucket cannot be used.
   rule.lenient = choice(t, "on_error", "deny", "deny", "allow", at, wrong) == "allow" or rule.shadow
+  rule.fleet = choice(t, "scope", "edge", "edge", "fleet", at, wrong) == "fleet"
+  if rule.fleet then
+    check_fleet(rule, at, wrong)
+  end
   return rule
 end
 
