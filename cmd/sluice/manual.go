@@ -32,7 +32,10 @@ var variables = []struct{ name, say string }{
 	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates " +
 		"one in its data directory"},
 	{envWebPushAllowPrivate, "networks in which push services may be, in addition to public addresses, comma-separated"},
-	{envLimitRedis, "Redis that the limit per buyer counts in; without it, each backend counts for itself; also --limit-redis of edges"},
+	{
+		envLimitRedis,
+		"Redis that the limit per buyer counts in; without it, each backend counts for itself; also --limit-redis of edges",
+	},
 	{envUserRate, "limit per buyer, such as 10-S: requests per second (S), minute (M), hour (H) or day (D)"},
 	{"NO_COLOR", "no colours, with any value"},
 }
