@@ -17,12 +17,14 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
 // Request is a request to buy one unit. Its strings must not be reused: the Redis client may hold them after a timeout.
 type Request struct {
 	SaleID      string        // valid, see sale.ValidateID
+	Spread      int           // number of segments of the sale; 0 and 1: it lives in one shard
 	Buyer       string        // valid, see sale.ValidateBuyer
 	Key         string        // identifies the request among those of the buyer: the same key again is a replay
 	KeyTTL      time.Duration // how long a replay is recognised; at least a millisecond
@@ -74,12 +76,21 @@ type Config struct {
 	Recorder Recorder
 	// Tracer, if set, records the runs of the script that decide traced purchases.
 	Tracer Tracer
+	// Refill returns the Refiller of a sale with several segments; required for such sales.
+	Refill func(of spread.Sale) Refiller
 	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
 	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
 	// finds it.
 	Replicas int
 	// ReplicaClient returns a client of the server that Client uses for a shard; required if Replicas is positive.
 	ReplicaClient func(keyspace.Shard) *redis.Client
+}
+
+// Refiller decides what follows when a purchase finds its home without a unit (spread.Refiller).
+type Refiller interface {
+	// Await returns nil if the purchase must be decided again, or spread.ErrSoldOut; other errors wrap
+	// sale.ErrUnavailable.
+	Await(ctx context.Context, home int) error
 }
 
 // Admitter decides purchases. It is safe for concurrent use.
@@ -115,15 +126,53 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 // order number, for the group, for the decision), or when ctx is done. An error wraps sale.ErrUnavailable; the order
 // may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
+	if r.Spread > 1 {
+		return a.admitSpread(ctx, r)
+	}
 	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOf(r.SaleID))
 	if err != nil {
 		return Decision{}, err
 	}
-	d, err := a.groups.decide(ctx, r, id)
+	d, err := a.groups.decide(ctx, r.SaleID, r, id)
 	if err != nil {
 		return Decision{}, unavailable("admit", err)
 	}
 	return d, nil
+}
+
+// patience bounds how long a purchase of a sale with several segments waits for a unit.
+const patience = 500 * time.Millisecond
+
+// admitSpread decides a purchase in the home of its buyer. If the home has no unit, the purchase waits until one arrives
+// or the whole sale is sold out, and is decided again with the same order id.
+func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error) {
+	if a.cfg.Refill == nil {
+		return Decision{}, unavailable("admit", errors.New("Config lacks Refill, which sales with several segments need"))
+	}
+	of := spread.Sale{ID: r.SaleID, Spread: r.Spread}
+	home := Segment{Index: spread.Home(r.Buyer, r.Spread), Spread: r.Spread}
+	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOfSegment(r.SaleID, home.Index))
+	if err != nil {
+		return Decision{}, err
+	}
+	waits, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		d, err := a.groups.decide(ctx, r.SaleID+" "+home.text(), r, id)
+		if err != nil {
+			return Decision{}, unavailable("admit", err)
+		}
+		if d.Outcome != sale.SoldOut {
+			return d, nil
+		}
+		err = a.cfg.Refill(of).Await(waits, home.Index)
+		if errors.Is(err, spread.ErrSoldOut) {
+			return d, nil
+		}
+		if err != nil {
+			return Decision{}, fmt.Errorf("admission: admit: %w", err)
+		}
+	}
 }
 
 // outcomes maps the first word of a line of the script's reply to the outcome.

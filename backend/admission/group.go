@@ -29,16 +29,16 @@ const (
 
 var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
-// groups batches concurrent requests for one sale into runs of the script. A request starts a run immediately while
+// groups batches concurrent requests for one target into runs of the script. A request starts a run immediately while
 // fewer than groupsPerSale are in flight; otherwise it joins the next run. A goroutine runs only while requests wait.
 type groups struct {
-	run     func(ctx context.Context, saleID string, group []*waiter)
+	run     func(ctx context.Context, target string, group []*waiter)
 	timeout time.Duration // of a run, and of the wait for it
 
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	sales   map[string]*saleQueue // sales with requests only
+	sales   map[string]*saleQueue // by target, with requests only
 	waiting int
 }
 
@@ -48,8 +48,9 @@ type saleQueue struct {
 	running int // goroutines
 }
 
-// waiter is one request. done receives one value when decision and err are set.
+// waiter is one request. target is its sale, or the segment of a sale, as the script expects it. done receives one value when decision and err are set.
 type waiter struct {
+	target   string
 	request  Request
 	id       sale.OrderID
 	since    time.Time
@@ -59,12 +60,12 @@ type waiter struct {
 }
 
 // decide waits for the decision on r.
-func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decision, error) {
+func (g *groups) decide(ctx context.Context, target string, r Request, id sale.OrderID) (Decision, error) {
 	w, _ := g.idle.Get().(*waiter)
 	if w == nil {
 		w = &waiter{done: make(chan struct{}, 1)}
 	}
-	w.request, w.id, w.since, w.decision, w.err = r, id, time.Now(), Decision{}, nil
+	w.target, w.request, w.id, w.since, w.decision, w.err = target, r, id, time.Now(), Decision{}, nil
 	if err := g.join(w); err != nil {
 		return Decision{}, err
 	}
@@ -81,19 +82,19 @@ func (g *groups) decide(ctx context.Context, r Request, id sale.OrderID) (Decisi
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	q := g.sales[w.request.SaleID]
+	q := g.sales[w.target]
 	if g.full(q) {
 		return errTooManyWaiting
 	}
 	g.waiting++
 	if q == nil {
 		q = &saleQueue{}
-		g.sales[w.request.SaleID] = q
+		g.sales[w.target] = q
 	}
 	q.waiting = append(q.waiting, w)
 	if q.running < groupsPerSale {
 		q.running++
-		go g.runQueue(w.request.SaleID, q)
+		go g.runQueue(w.target, q)
 	}
 	return nil
 }
@@ -105,13 +106,13 @@ func (g *groups) full(q *saleQueue) bool {
 }
 
 // runQueue runs groups until the queue is empty.
-func (g *groups) runQueue(saleID string, q *saleQueue) {
+func (g *groups) runQueue(target string, q *saleQueue) {
 	var group []*waiter
 	for {
-		if group = g.next(saleID, q, group[:0]); len(group) == 0 {
+		if group = g.next(target, q, group[:0]); len(group) == 0 {
 			return
 		}
-		g.runFresh(saleID, group)
+		g.runFresh(target, group)
 		for _, w := range group {
 			w.done <- struct{}{}
 		}
@@ -119,13 +120,13 @@ func (g *groups) runQueue(saleID string, q *saleQueue) {
 }
 
 // next appends the oldest requests of the queue to group. If the queue is empty, next ends this goroutine's turn.
-func (g *groups) next(saleID string, q *saleQueue, group []*waiter) []*waiter {
+func (g *groups) next(target string, q *saleQueue, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(q.waiting), groupSize)
 	if n == 0 {
 		if q.running--; q.running == 0 {
-			delete(g.sales, saleID)
+			delete(g.sales, target)
 		}
 		return nil
 	}
@@ -138,7 +139,7 @@ func (g *groups) next(saleID string, q *saleQueue, group []*waiter) []*waiter {
 }
 
 // runFresh runs the requests that did not wait too long. The callers of the others may be gone, and must not buy.
-func (g *groups) runFresh(saleID string, group []*waiter) {
+func (g *groups) runFresh(target string, group []*waiter) {
 	fresh := group
 	if limit := time.Now().Add(-g.timeout); group[0].since.Before(limit) {
 		fresh = nil
@@ -155,37 +156,36 @@ func (g *groups) runFresh(saleID string, group []*waiter) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
 	defer cancel()
-	g.run(ctx, saleID, fresh)
+	g.run(ctx, target, fresh)
 }
 
-// runGroup decides a group of requests for one sale, waits for the replicas and records the orders.
-func (a *Admitter) runGroup(ctx context.Context, saleID string, group []*waiter) {
+// runGroup decides a group of requests for one target, waits for the replicas and records the orders.
+func (a *Admitter) runGroup(ctx context.Context, target string, group []*waiter) {
+	k := a.keys.get(a.cfg.Space, target)
 	var generation int64
 	if a.cfg.Recorder != nil {
-		generation = a.cfg.Recorder.Generation(a.cfg.Space.ShardOf(saleID))
+		generation = a.cfg.Recorder.Generation(k.shard)
 	}
 	if a.cfg.Replicas > 0 {
-		a.runAndWait(ctx, saleID, group)
+		a.runAndWait(ctx, k, group)
 	} else {
-		a.runScript(ctx, a.cfg.Client, saleID, group)
+		a.runScript(ctx, a.cfg.Client, k, group)
 	}
-	a.recordAccepted(saleID, generation, group)
+	a.recordAccepted(k, generation, group)
 }
 
 // publishInterval bounds how often one process publishes the units left of a sale.
 const publishInterval = 250 * time.Millisecond
 
 // runScript runs the script for a group.
-func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID string, group []*waiter) {
-	k := a.keys.get(a.cfg.Space, saleID)
-	shard := a.cfg.Space.ShardOf(saleID)
+func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *saleKeys, group []*waiter) {
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
 	args := make([]any, 1, 4+4*len(group))
-	args[0] = saleID
+	args[0] = k.target
 	for _, w := range group {
 		r := &w.request
-		keys = append(keys, shard.Dedup(r.Buyer, r.Key))
+		keys = append(keys, k.shard.Dedup(r.Buyer, r.Key))
 		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
 	}
 	now, publish := time.Now().UnixMilli(), 0
@@ -196,7 +196,7 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 	if a.cfg.Stream {
 		keys = append(keys, k.orders)
 	}
-	keys, args = appendTraces(shard, group, keys, args)
+	keys, args = appendTraces(k.shard, group, keys, args)
 	end := a.traceScript(group)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	end(err)
@@ -222,18 +222,18 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, saleID 
 
 // recordAccepted records the orders of a group that get a 202. It includes replays, because the process that
 // accepted them may have died before it recorded them. Recording an order that is a row since then has no effect.
-func (a *Admitter) recordAccepted(saleID string, generation int64, group []*waiter) {
+func (a *Admitter) recordAccepted(k *saleKeys, generation int64, group []*waiter) {
 	if a.cfg.Recorder == nil {
 		return
 	}
 	var accepted []sale.Order
 	for _, w := range group {
 		if w.hasOrder() {
-			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: saleID, Buyer: w.request.Buyer})
+			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: k.saleID, Buyer: w.request.Buyer})
 		}
 	}
 	if len(accepted) > 0 {
-		a.cfg.Recorder.Record(a.cfg.Space.ShardOf(saleID), generation, accepted)
+		a.cfg.Recorder.Record(k.shard, generation, accepted)
 	}
 }
 

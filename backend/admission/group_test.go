@@ -53,7 +53,7 @@ func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 		var wg sync.WaitGroup
 		decide := func(saleID string, id int) {
 			wg.Go(func() {
-				d, err := g.decide(context.Background(), Request{SaleID: saleID}, sale.OrderID(id))
+				d, err := g.decide(context.Background(), saleID, Request{SaleID: saleID}, sale.OrderID(id))
 				if err != nil || d.OrderID != sale.OrderID(id) {
 					t.Errorf("request %d: %+v, %v", id, d, err)
 				}
@@ -90,13 +90,13 @@ func TestRequestThatWaitedTooLongFails(t *testing.T) {
 		f, g := newFake(release)
 		errs := make(chan error, 10)
 		for range groupsPerSale {
-			go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 1); errs <- err }()
+			go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 1); errs <- err }()
 			synctest.Wait()
 		}
-		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 2); errs <- err }()
+		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 2); errs <- err }()
 		synctest.Wait()
 		<-time.After(g.timeout + time.Millisecond) // fake clock of synctest
-		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 3); errs <- err }()
+		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 3); errs <- err }()
 		synctest.Wait()
 		close(release)
 		failed := 0
@@ -117,8 +117,8 @@ func TestCancelledCallDoesNotAffectOthers(t *testing.T) {
 		_, g := newFake(release)
 		ctx, cancel := context.WithCancel(context.Background())
 		gone, stays := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := g.decide(ctx, Request{SaleID: "a"}, 1); gone <- err }()
-		go func() { _, err := g.decide(context.Background(), Request{SaleID: "a"}, 2); stays <- err }()
+		go func() { _, err := g.decide(ctx, "a", Request{SaleID: "a"}, 1); gone <- err }()
+		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 2); stays <- err }()
 		synctest.Wait()
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
@@ -139,13 +139,13 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 		var wg sync.WaitGroup
 		decide := func(saleID string, n int) {
 			for range n {
-				wg.Go(func() { _, _ = g.decide(context.Background(), Request{SaleID: saleID}, 1) })
+				wg.Go(func() { _, _ = g.decide(context.Background(), saleID, Request{SaleID: saleID}, 1) })
 			}
 			synctest.Wait()
 		}
 		wantRejected := func(saleID string) {
 			t.Helper()
-			if _, err := g.decide(context.Background(), Request{SaleID: saleID}, 1); !errors.Is(err, errTooManyWaiting) {
+			if _, err := g.decide(context.Background(), saleID, Request{SaleID: saleID}, 1); !errors.Is(err, errTooManyWaiting) {
 				t.Errorf("sale %s has too many requests: %v", saleID, err)
 			}
 		}
@@ -170,7 +170,7 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 		wantRejected("new")
 		close(release)
 		wg.Wait()
-		if _, err := g.decide(context.Background(), Request{SaleID: "new"}, 1); err != nil {
+		if _, err := g.decide(context.Background(), "new", Request{SaleID: "new"}, 1); err != nil {
 			t.Errorf("after the queues are empty: %v", err)
 		}
 	})

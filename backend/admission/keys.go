@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -8,8 +10,12 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// saleKeys holds the keys that every purchase of one sale uses.
+// saleKeys holds the keys that every purchase of one target uses. A target is the first argument of admit.lua: a sale, or
+// a segment of a sale.
 type saleKeys struct {
+	target string
+	shard  keyspace.Shard
+
 	saleID, sale, stock, buyers, ready, wake, orders string
 
 	published atomic.Int64 // time of the last publication of the units left, ms since 1970
@@ -20,14 +26,17 @@ type saleKeys struct {
 // empty.
 type keyCache [64]atomic.Pointer[saleKeys]
 
-func (c *keyCache) get(space keyspace.Space, saleID string) *saleKeys {
-	entry := &c[xxhash.Sum64String(saleID)%uint64(len(c))]
-	if k := entry.Load(); k != nil && k.saleID == saleID {
+func (c *keyCache) get(space keyspace.Space, target string) *saleKeys {
+	entry := &c[xxhash.Sum64String(target)%uint64(len(c))]
+	if k := entry.Load(); k != nil && k.target == target {
 		return k
 	}
-	shard := space.ShardOf(saleID)
+	saleID, segment, _ := strings.Cut(target, " ")
+	index, _, _ := strings.Cut(segment, "/")
+	home, _ := strconv.Atoi(index) // 0 for a sale in one shard
+	shard := space.ShardOfSegment(saleID, home)
 	k := &saleKeys{
-		saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID),
+		target: target, shard: shard, saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID),
 		ready: shard.Ready(), wake: shard.Wake(), orders: shard.Orders(),
 	}
 	entry.Store(k)

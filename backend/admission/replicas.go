@@ -13,17 +13,16 @@ const replicaTimeout = 500 * time.Millisecond
 // runAndWait runs the script for a group, and waits for the replicas if the group got orders. Both use one connection,
 // which leads to one server: another connection could lead to a new master, which would confirm orders that it never
 // had.
-func (a *Admitter) runAndWait(ctx context.Context, saleID string, group []*waiter) {
-	shard := a.cfg.Space.ShardOf(saleID)
-	conn := a.cfg.ReplicaClient(shard).Conn()
+func (a *Admitter) runAndWait(ctx context.Context, k *saleKeys, group []*waiter) {
+	conn := a.cfg.ReplicaClient(k.shard).Conn()
 	defer conn.Close()
-	a.runScript(ctx, conn, saleID, group)
+	a.runScript(ctx, conn, k, group)
 	if !slices.ContainsFunc(group, (*waiter).hasOrder) {
 		return
 	}
 	if !slices.ContainsFunc(group, (*waiter).accepted) {
 		// WAIT covers the writes of its connection, and a replay writes nothing. This write follows the orders.
-		if err := conn.Set(ctx, shard.Replicated(), "1", 0).Err(); err != nil {
+		if err := conn.Set(ctx, k.shard.Replicated(), "1", 0).Err(); err != nil {
 			failOrders(group, fmt.Errorf("wait for replicas: %w", err))
 			return
 		}

@@ -44,7 +44,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // sold out
 				)
 				for range 2 { // the client repeats the script after a lost reply
-					h.runScript(t.Context(), c, "s", group)
+					h.runScript(t.Context(), c, h.keys.get(keyspace.Space{}, "s"), group)
 				}
 				for i, want := range []sale.Outcome{sale.Accepted, sale.Accepted, sale.AlreadyBought, sale.Accepted} {
 					if i == 3 {

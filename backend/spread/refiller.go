@@ -53,6 +53,28 @@ func NewRefiller(of Sale, mover *Mover) *Refiller {
 	return &Refiller{of: of, mover: mover, rates: make([]float64, of.Spread), sold: make([]int64, of.Spread)}
 }
 
+// Refillers are the Refillers of a process. It is safe for concurrent use.
+type Refillers struct {
+	mover *Mover
+	mu    sync.Mutex
+	all   map[Sale]*Refiller
+}
+
+// NewRefillers returns Refillers without any sale.
+func NewRefillers(mover *Mover) *Refillers {
+	return &Refillers{mover: mover, all: map[Sale]*Refiller{}}
+}
+
+// Of returns the Refiller of a sale, and creates it if it does not exist.
+func (r *Refillers) Of(of Sale) *Refiller {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all[of] == nil {
+		r.all[of] = NewRefiller(of, r.mover)
+	}
+	return r.all[of]
+}
+
 // ErrSoldOut reports that a sale had no unit left and none in transfer.
 var ErrSoldOut = errors.New("sold out")
 
