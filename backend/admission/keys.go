@@ -36,8 +36,15 @@ func (c *keyCache) get(space keyspace.Space, target string) *saleKeys {
 	home, _ := strconv.Atoi(index) // 0 for a sale in one shard
 	shard := space.ShardOfSegment(saleID, home)
 	k := &saleKeys{
-		target: target, shard: shard, saleID: saleID, sale: shard.Sale(saleID), stock: shard.Stock(saleID), buyers: shard.Buyers(saleID),
-		ready: shard.Ready(), wake: shard.Wake(), orders: shard.Orders(),
+		target: target,
+		shard:  shard,
+		saleID: saleID,
+		sale:   shard.Sale(saleID),
+		stock:  shard.Stock(saleID),
+		buyers: shard.Buyers(saleID),
+		ready:  shard.Ready(),
+		wake:   shard.Wake(),
+		orders: shard.Orders(),
 	}
 	entry.Store(k)
 	return k
