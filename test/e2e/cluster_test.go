@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,14 +25,14 @@ type clusterShop struct {
 
 const (
 	clusterShards = 16
-	clusterStock  = 3000
+	clusterStock  = 1000
 )
 
-func newClusterShop(t *testing.T) *clusterShop {
+func newClusterShop(t *testing.T, stock int, env ...string) *clusterShop {
 	c := &clusterShop{cluster: testenv.StartRedisCluster(t, 3, "--appendonly", "yes", "--appendfsync", "everysec")}
 	c.stack = startStack(t, shape{
 		backends: 2, workers: 2, journal: true, redisURL: c.cluster.URL,
-		env: []string{fmt.Sprint("SLUICE_SHARDS=", clusterShards)},
+		env: append(env, fmt.Sprint("SLUICE_SHARDS=", clusterShards)),
 	})
 	c.sales, c.shards = make([]string, 3), make([]keyspace.Shard, 3)
 	for i := 0; c.sales[0] == "" || c.sales[1] == "" || c.sales[2] == ""; i++ {
@@ -39,18 +42,18 @@ func newClusterShop(t *testing.T) *clusterShop {
 		c.sales[master], c.shards[master] = id, shard
 	}
 	for _, id := range c.sales {
-		c.createSale(id, clusterStock)
+		c.createSale(id, stock)
 	}
 	for _, id := range c.sales {
 		c.crowds = append(c.crowds, hammer(c.stack, id, 3))
 	}
 	for _, one := range c.crowds {
-		one.await(300)
+		one.await(100)
 	}
 	return c
 }
 
-// check sells out every sale and verifies it. Buyers of the sales on other masters than number changed got no 503.
+// check sells out every sale and verifies it. Buyers of the sales on masters other than this one got no 503.
 func (c *clusterShop) check(changed int) {
 	c.t.Helper()
 	for i, one := range c.crowds {
@@ -78,20 +81,21 @@ func TestClusterLosesAMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newClusterShop(t)
+			c := newClusterShop(t, clusterStock)
 			// the master of the events: their loss must not stop purchases from the others
 			lost := c.cluster.MasterOf(keyspace.Space{}.Events())
-			replica.before(c.cluster.Replica(lost))
-			c.crowds[lost].await(c.crowds[lost].accepted.Load() + 300)
+			partner := c.cluster.Partner(c.cluster.Nodes[lost])
+			replica.before(partner)
+			c.crowds[lost].await(c.crowds[lost].accepted.Load() + 100)
 			c.cluster.Nodes[lost].Kill()
 			for i, one := range c.crowds {
 				if i != lost {
-					one.await(one.accepted.Load() + 300)
+					one.await(one.accepted.Load() + 100)
 				}
 			}
-			replica.after(c.cluster.Replica(lost))
+			replica.after(partner)
 			began, at := time.Now(), c.crowds[lost].accepted.Load()
-			c.cluster.Promote(lost)
+			c.cluster.Promote(partner)
 			c.crowds[lost].await(at + 100)
 			t.Logf("the lost master's sale sells again after %v", time.Since(began).Round(time.Millisecond))
 			c.check(lost)
@@ -102,8 +106,8 @@ func TestClusterLosesAMaster(t *testing.T) {
 // A slot moves to another master during purchases. Only the sales of its shard pause, also while the move is halfway.
 func TestClusterSlotMoves(t *testing.T) {
 	t.Parallel()
-	c := newClusterShop(t)
-	c.cluster.MoveSlot(c.shards[0].Guard(), 0, 1, func() {
+	c := newClusterShop(t, clusterStock)
+	c.cluster.MoveSlot(c.shards[0].Guard(), c.cluster.Nodes[0], c.cluster.Nodes[1], func() {
 		for _, one := range c.crowds[1:] {
 			one.await(one.accepted.Load() + 100)
 		}
@@ -111,3 +115,72 @@ func TestClusterSlotMoves(t *testing.T) {
 	c.crowds[0].await(c.crowds[0].accepted.Load() + 100)
 	c.check(0)
 }
+
+// Random faults, one after the other, during purchases: masters are killed and replaced by complete, old or empty
+// replicas, slots move, backends and workers are killed and paused. Every confirmed order is a row, once.
+func TestClusterFaults(t *testing.T) {
+	t.Parallel()
+	rounds, seed := *clusterRounds, *clusterSeed
+	if seed == 0 {
+		seed = time.Now().UnixNano()
+	}
+	t.Logf("%d faults with seed %d", rounds, seed)
+	rnd := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // any sequence will do
+	stock := 500 + 300*rounds
+	c := newClusterShop(t, stock, "SLUICE_REDIS_WAIT=1")
+	replace := func(before, after func(*testenv.Redis)) func(at int) {
+		return func(at int) {
+			master := c.cluster.Owner(c.shards[at].Guard())
+			replica := c.cluster.Partner(master)
+			before(replica)
+			master.Kill()
+			after(replica)
+			c.cluster.Promote(replica)
+			c.cluster.Rejoin(master)
+		}
+	}
+	nothing := func(*testenv.Redis) {}
+	faults := []struct {
+		name string
+		do   func(at int)
+	}{
+		{"master replaced by a complete replica", replace(nothing, nothing)},
+		{"master replaced by an old replica", replace((*testenv.Redis).Pause, (*testenv.Redis).Resume)},
+		{"master replaced by an empty replica", replace((*testenv.Redis).Kill, func(r *testenv.Redis) {
+			if err := os.RemoveAll(filepath.Join(r.Dir, "appendonlydir")); err != nil {
+				t.Error(err)
+			}
+			r.Start()
+		})},
+		{"slot moved", func(at int) {
+			key := c.shards[at].Guard()
+			from := c.cluster.Owner(key)
+			to := c.cluster.Owner(c.shards[(at+1)%3].Guard())
+			if from != to {
+				c.cluster.MoveSlot(key, from, to, nil)
+			}
+		}},
+		{"backend killed", func(at int) { c.backends[at%2].crash() }},
+		{"worker killed", func(at int) { c.workers[at%2].crash() }},
+		{"backend paused", func(at int) {
+			c.backends[at%2].Signal(syscall.SIGSTOP)
+			time.AfterFunc(4*time.Second, func() { c.backends[at%2].Signal(syscall.SIGCONT) })
+		}},
+	}
+	for round := range rounds {
+		fault, at := faults[rnd.IntN(len(faults))], rnd.IntN(3)
+		began, before := time.Now(), c.crowds[at].accepted.Load()
+		fault.do(at)
+		c.crowds[at].await(min(before+100, int64(stock)))
+		t.Logf("%d: %s at sale %d: %v until 100 further orders", round+1, fault.name, at,
+			time.Since(began).Round(10*time.Millisecond))
+	}
+	for i, one := range c.crowds {
+		one.check(c.sales[i], int64(stock))
+	}
+}
+
+var (
+	clusterRounds = flag.Int("cluster-faults", 3, "faults of TestClusterFaults")
+	clusterSeed   = flag.Int64("cluster-seed", 0, "seed of TestClusterFaults; 0: random")
+)

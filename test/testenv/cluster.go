@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -129,13 +130,35 @@ func (c *RedisCluster) MasterOf(key string) int {
 	return 0
 }
 
-// Replica returns the replica of a master.
-func (c *RedisCluster) Replica(master int) *Redis { return c.Nodes[c.masters+master] }
+// Partner returns the other node of a master and its replica.
+func (c *RedisCluster) Partner(n *Redis) *Redis {
+	for i, one := range c.Nodes {
+		if one == n {
+			return c.Nodes[(i+c.masters)%len(c.Nodes)]
+		}
+	}
+	return nil
+}
 
-// Promote makes the replica of a master, which was killed, the master of its slots.
-func (c *RedisCluster) Promote(master int) {
+// Owner returns the node that serves a key now. It waits until there is one.
+func (c *RedisCluster) Owner(key string) (owner *Redis) {
 	c.t.Helper()
-	replica := c.Replica(master)
+	Eventually(c.t, time.Minute, "a master of the slot of "+key, func() bool {
+		for _, n := range c.Nodes {
+			_, err := c.call(n, "OBJECT", "ENCODING", key) // a replica and another master redirect it
+			if err == nil || errors.Is(err, redis.Nil) {
+				owner = n
+				return true
+			}
+		}
+		return false
+	})
+	return owner
+}
+
+// Promote makes a replica, the master of which was killed, the master of its slots.
+func (c *RedisCluster) Promote(replica *Redis) {
+	c.t.Helper()
 	Eventually(c.t, time.Minute, "the replica is the master", func() bool {
 		_, err := c.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
 		return err != nil && strings.Contains(err.Error(), "replica") || // it is one no longer
@@ -143,11 +166,21 @@ func (c *RedisCluster) Promote(master int) {
 	})
 }
 
+// Rejoin starts a killed node again and waits until it is a replica with the data of its partner.
+func (c *RedisCluster) Rejoin(n *Redis) {
+	c.t.Helper()
+	n.Start()
+	Eventually(c.t, time.Minute, "the node is a replica", func() bool {
+		role := c.text(n, "INFO", "replication")
+		return strings.Contains(role, "role:slave") && strings.Contains(role, "master_link_status:up")
+	})
+}
+
 // MoveSlot moves the slot of a key from one master to another, as redis-cli --cluster reshard does. halfway, if not
 // nil, is called when the first keys have moved.
-func (c *RedisCluster) MoveSlot(key string, from, to int, halfway func()) {
+func (c *RedisCluster) MoveSlot(key string, source, target *Redis, halfway func()) {
 	c.t.Helper()
-	slot, source, target := c.Slot(key), c.Nodes[from], c.Nodes[to]
+	slot := c.Slot(key)
 	c.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[source.Addr])
 	c.do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[target.Addr])
 	host, port, _ := net.SplitHostPort(target.Addr)
