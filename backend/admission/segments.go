@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,8 +52,7 @@ const concurrentReads = 64
 // loaded, or a rebuild holds it.
 var segmentFields = []string{"version", "segment", "allocation", "stock", "out", "returned", "accepted"}
 
-// States reads the segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded. The
-// error is that of ctx.
+// States reads the segments of a sale; see spread.Segments. The error is that of ctx.
 func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
 	states := make([]spread.State, of.Spread)
 	var readers sync.WaitGroup
@@ -67,6 +67,9 @@ func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, 
 		})
 	}
 	readers.Wait()
+	if slices.ContainsFunc(states, func(s spread.State) bool { return s.Loaded }) {
+		return states, nil
+	}
 	return states, ctx.Err()
 }
 

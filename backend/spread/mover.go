@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // Sale names a sale with several segments.
@@ -15,7 +16,8 @@ type Sale struct {
 
 // Segments are the segments of sales in Redis. Every call concerns one shard, except States. All calls may be repeated.
 type Segments interface {
-	// States reads all segments of a sale, each at an instant of its own. A segment that cannot be read is not Loaded.
+	// States reads all segments of a sale, each at an instant of its own. A segment that cannot be read, or not before ctx
+	// ends, is not Loaded. It returns an error if ctx ends before any segment was read.
 	States(ctx context.Context, of Sale) ([]State, error)
 	// SetApart takes up to units of those left in a segment off sale and records them as its outgoing transfer. If the
 	// segment has an outgoing transfer, SetApart returns that one. It returns nil if no unit is left.
@@ -87,9 +89,9 @@ func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
 // Settle completes the transfers that other processes left unfinished, and applies the allocations in SQL to all
 // segments that have an older one. It returns the states that it read first. Errors of single segments are joined.
 func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
-	states, err := m.segments.States(ctx, of)
+	states, err := m.states(ctx, of)
 	if err != nil {
-		return nil, fmt.Errorf("spread: states: %w", err)
+		return nil, err
 	}
 	var failures []error
 	for _, s := range states {
@@ -116,8 +118,8 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 	var readings [2][]State
 	for i := range readings {
 		var err error
-		if readings[i], err = m.segments.States(ctx, of); err != nil {
-			return false, fmt.Errorf("spread: states: %w", err)
+		if readings[i], err = m.states(ctx, of); err != nil {
+			return false, err
 		}
 		if units, complete := Left(readings[i]); units > 0 {
 			return false, nil
@@ -130,6 +132,20 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 	}
 	allocations, err := m.allocations(ctx, of)
 	return err == nil && SoldOut(allocations, readings[0], readings[1]), err
+}
+
+// readTimeout bounds a reading of all segments: a server that hangs must not delay the refill of the other segments
+// beyond the patience of a purchase.
+const readTimeout = 200 * time.Millisecond
+
+func (m *Mover) states(ctx context.Context, of Sale) ([]State, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	states, err := m.segments.States(ctx, of)
+	if err != nil {
+		return nil, fmt.Errorf("spread: states: %w", err)
+	}
+	return states, nil
 }
 
 // current reports whether the segments have no outgoing transfer and the allocations that were last read from SQL.

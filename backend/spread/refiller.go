@@ -19,7 +19,7 @@ const (
 	pace = 10 * time.Millisecond
 	// settleInterval is the longest time for which a Refiller does not read SQL.
 	settleInterval = time.Second
-	// roundTimeout bounds a round. A segment that does not answer delays the others at most for so long.
+	// roundTimeout bounds a round.
 	roundTimeout = time.Second
 )
 
@@ -170,9 +170,9 @@ func (r *Refiller) RunOnce(ctx context.Context) error {
 // settle reads the segments, and settles the sale if they show a reason, or once per settleInterval.
 func (r *Refiller) settle(ctx context.Context) ([]State, error) {
 	if time.Since(r.settled) < settleInterval {
-		states, err := r.mover.segments.States(ctx, r.of)
+		states, err := r.mover.states(ctx, r.of)
 		if err != nil {
-			return nil, fmt.Errorf("spread: states: %w", err)
+			return nil, err
 		}
 		if r.mover.current(r.of, states) {
 			return states, nil

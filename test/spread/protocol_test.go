@@ -3,6 +3,7 @@ package spread
 import (
 	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -33,7 +34,7 @@ func playSeeds(t *testing.T, seeds int, open func(k int, stock int64) stores) {
 		w := play(seed, open)
 		total.add(w.result)
 		if *seedFlag > 0 {
-			fmt.Println(strings.Join(w.trace, "\n"))
+			fmt.Fprintln(os.Stdout, strings.Join(w.trace, "\n"))
 		}
 		if w.first != "" {
 			t.Fatalf("seed %d: VIOLATION: %s\nlast steps:\n%s", seed, w.first,

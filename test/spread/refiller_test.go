@@ -18,6 +18,7 @@ type slow struct {
 	mu    sync.Mutex
 	model *model
 	reads int // of SQL
+	hangs int // the segment from which no answer comes; 0: none
 }
 
 func (s *slow) lock() func() {
@@ -28,7 +29,14 @@ func (s *slow) lock() func() {
 
 func (s *slow) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
 	defer s.lock()()
-	return s.model.States(ctx, of)
+	states, err := s.model.States(ctx, of)
+	if s.hangs > 0 {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		states[s.hangs] = spread.State{}
+	}
+	return states, err
 }
 
 func (s *slow) SetApart(ctx context.Context, of spread.Sale, m spread.Move) (*spread.Transfer, error) {
@@ -150,6 +158,19 @@ func TestAwaitOfAnUnreadableSegment(t *testing.T) {
 		}
 		if err := r.Await(t.Context(), 2); err == nil {
 			t.Fatal("a segment that does not exist")
+		}
+	})
+}
+
+// A server that hangs does not keep units of other segments from a purchase.
+func TestAwaitBesideASegmentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, mover, of := newSlow(t, 3, 1) // segment 0 has the unit
+		s.hangs = 2
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := spread.NewRefiller(of, mover).Await(ctx, 1); err != nil {
+			t.Fatalf("error %v", err)
 		}
 	})
 }
