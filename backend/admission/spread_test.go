@@ -12,10 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 // newSpread makes a sale with two segments in both stores, and an Admitter that refills it.
@@ -160,5 +162,39 @@ func TestTargetsHaveTheirShard(t *testing.T) {
 	}
 	if k := cache.get(space, "shoe"); k.shard != space.ShardOf("shoe") {
 		t.Errorf("the whole sale: %+v", k)
+	}
+}
+
+// Each segment is on a server of its own. When one server stops or hangs, the other segment sells its units, and a
+// purchase that finds it empty is not answered with sold out.
+func TestOneOfTwoServersIsUnavailable(t *testing.T) {
+	for name, end := range map[string]func(*testenv.Redis){"stops": (*testenv.Redis).Stop, "hangs": (*testenv.Redis).Pause} {
+		t.Run(name, func(t *testing.T) {
+			servers := []*testenv.Redis{testenv.StartRedis(t), testenv.StartRedis(t)}
+			clients := []*redis.Client{servers[0].Client(), servers[1].Client()}
+			c := redisconn.Route(func(key string) *redis.Client {
+				shard, _ := keyspace.ShardOfKey(key)
+				return clients[int(shard)%len(clients)]
+			})
+			a, h, _ := newSpread(t, c, 20)
+			lost := servers[int(h.shard(1))%len(servers)]
+			end(lost)
+			t.Cleanup(lost.Resume)
+			buy := func(segment, n int) (Decision, error) {
+				return a.Admit(t.Context(), Request{
+					SaleID: "s", Spread: 2, Buyer: buyerOf(segment, n), Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+				})
+			}
+			for n := range 10 {
+				if d, err := buy(0, n); err != nil || d.Outcome != sale.Accepted {
+					t.Fatalf("purchase %d: %+v, %v", n, d, err)
+				}
+			}
+			for segment := range 2 {
+				if d, err := buy(segment, 99); !errors.Is(err, sale.ErrUnavailable) {
+					t.Fatalf("home %d: %+v, %v", segment, d, err)
+				}
+			}
+		})
 	}
 }
