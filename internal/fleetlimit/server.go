@@ -162,7 +162,10 @@ func (s *Server) giveBack(ctx context.Context, r *Rule, key string, fields []str
 		if errors.Join(err, err2, err3) != nil {
 			return errLine
 		}
-		segments = append(segments, Segment{Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3]})
+		segments = append(
+			segments,
+			Segment{Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3]},
+		)
 	}
 	return s.client.Return(ctx, r, key, segments)
 }
