@@ -25,6 +25,9 @@ bench-events: install ## order events from committed rows to three groups, besid
 bench-webhooks: install ## webhooks from SQL with one instance and with two, beside a plain http.Client (five minutes)
 	cd bench && $(GO) run . webhooks
 
+bench-year: install ## a year of sales in PostgreSQL: what purchases, status queries, the console and a rebuild take (ROWS=n)
+	cd bench && $(GO) run . year --rows $(or $(ROWS),1000000)
+
 bench-replay: ## sluice policy replay on a million log lines: time and memory (LINES=n)
 	cd bench && $(GO) run . replay --lines $(or $(LINES),1000000)
 
@@ -46,4 +49,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks bench-year bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

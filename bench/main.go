@@ -25,6 +25,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench open   [--buyers n] [--rounds n]
        bench memory [--buyers n]
        bench replay [--lines n] [--rounds n]
+       bench year   [--rows n] [--sales n] [--steps n] [--times n] [--database URL]
        bench pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 `
 
@@ -36,6 +37,7 @@ var commands = map[string]func(ctx context.Context, s *stage, args []string) err
 	"open":     openPages,
 	"memory":   memory,
 	"replay":   replays,
+	"year":     year,
 	"pgo":      guide,
 }
 
