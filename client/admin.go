@@ -76,6 +76,19 @@ type AdminSale struct {
 	// DrainSeconds is the estimated time until all accepted orders are in the database. It is nil if unknown. Sales does
 	// not return it.
 	DrainSeconds *float64 `json:"drain_seconds,omitempty"`
+	// Archive is set if the sale is archived or its archiving is in progress. Sales does not return it.
+	Archive *SaleArchive `json:"archive,omitempty"`
+}
+
+// SaleArchive is an archived sale. Its numbers count the orders that were moved to the files.
+type SaleArchive struct {
+	Orders    int64      `json:"orders"`
+	Paid      int64      `json:"paid"`
+	Cancelled int64      `json:"cancelled"`
+	Revenue   Price      `json:"revenue"` // Paid times the price of the sale
+	BegunAt   time.Time  `json:"begun_at"`
+	EndedAt   *time.Time `json:"ended_at"` // nil: in progress
+	Files     []string   `json:"files"`
 }
 
 // Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, Ready, Delayed, Leased,
@@ -92,6 +105,7 @@ type Audit struct {
 	Returning   int64    `json:"returning"` // included in Ordered: cancelled orders whose unit is not back in stock yet
 	Unbacked    int64    `json:"unbacked"`  // dead letters without a unit, not included in the sum
 	Balanced    bool     `json:"balanced"`
+	Archived    bool     `json:"archived,omitempty"` // the orders are in the files of an archive; Ordered is their number
 	Differences []string `json:"differences,omitempty"`
 	// Orders are the orders that cause the differences, at most 20.
 	Orders []Difference `json:"orders,omitempty"`

@@ -23,6 +23,13 @@ func (s *Service) Known(id string) bool {
 	return s.known == nil || s.known[id]
 }
 
+// Archived reports from memory whether a sale is archived. Such a sale is closed and not in Redis.
+func (s *Service) Archived(id string) bool {
+	s.knownMu.RLock()
+	defer s.knownMu.RUnlock()
+	return s.archived[id]
+}
+
 // Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
 func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 	retry := loop.Backoff{Log: s.log, What: "applying the sales in SQL to Redis"}
@@ -51,6 +58,10 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)
 	}
+	archived, err := s.store.ArchivedSales(ctx)
+	if err != nil {
+		return fmt.Errorf("admin: reconcile: %w", err)
+	}
 	known := make(map[string]bool, len(summaries))
 	byShard := map[keyspace.Shard][]store.SaleSummary{}
 	for _, summary := range summaries {
@@ -59,7 +70,10 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		byShard[shard] = append(byShard[shard], summary)
 	}
 	s.knownMu.Lock()
-	s.known = known
+	s.known, s.archived = known, map[string]bool{}
+	for _, id := range archived {
+		s.archived[id] = true
+	}
 	s.knownMu.Unlock()
 	var failures []error
 	for _, shard := range slices.Sorted(maps.Keys(byShard)) {

@@ -169,7 +169,7 @@ func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
 }
 
 // sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago, and data in Redis of rehearsals
-// that SQL does not have. The next sweep retries what fails.
+// that SQL does not have, and of archived sales. The next sweep retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
 	live, err := s.stock.List(ctx) // before SQL is read: a rehearsal missing in SQL then is deleted permanently
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 		}
 	}
 	for _, v := range live {
-		if sale.IsRehearsal(v.ID) && !inSQL[v.ID] {
+		if sale.IsRehearsal(v.ID) && !inSQL[v.ID] || s.Archived(v.ID) { // an archived sale: loaded by a late process
 			_ = s.stock.Remove(ctx, v.ID)
 		}
 	}

@@ -23,6 +23,8 @@ type View struct {
 	Live *admission.View
 	// Paused is the admin who paused the sale and the reason. It is empty if the sale is not paused, and in lists.
 	Paused string
+	// Archive is set if the sale is archived or its archiving is in progress, and nil in lists.
+	Archive *store.Archive
 }
 
 // Create stores a sale and loads it into Redis. An empty id becomes a short random one, PerBuyer 0 becomes 1, and the
@@ -152,6 +154,13 @@ func (s *Service) Show(ctx context.Context, id string) (View, error) {
 	}
 	if found.Switch == sale.Paused {
 		v.Paused = s.pausedBy(ctx, id)
+	}
+	if s.Archived(id) {
+		a, err := s.store.Archive(ctx, id)
+		if err != nil {
+			return View{}, err
+		}
+		v.Archive = &a
 	}
 	return v, nil
 }

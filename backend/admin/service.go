@@ -27,6 +27,8 @@ type Store interface {
 type SaleStore interface {
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
+	ArchivedSales(ctx context.Context) ([]string, error)
+	Archive(ctx context.Context, saleID string) (store.Archive, error)
 	SalesPage(ctx context.Context, q store.SalesQuery) ([]store.SaleSummary, error)
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
@@ -91,8 +93,9 @@ type Service struct {
 	log      *slog.Logger
 	counters *Counters
 
-	knownMu sync.RWMutex
-	known   map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
+	knownMu  sync.RWMutex
+	known    map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
+	archived map[string]bool // at the last read
 }
 
 // New returns a Service.

@@ -28,6 +28,7 @@ type Config struct {
 	Tokens   Verifier
 
 	Limiter     UserLimiter              // nil: no per-user limit
+	Archived    func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
 	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
 	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
 	Details     Details                  // nil: sales have no picture and no description

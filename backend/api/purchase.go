@@ -142,6 +142,9 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 		accepted(c, saleID, d.OrderID)
 		return nil
 	case sale.UnknownSale:
+		if h.cfg.Archived != nil && h.cfg.Archived(saleID) {
+			return saleRefusals[sale.SaleClosed].problem
+		}
 		return h.unknownSale(saleID)
 	case sale.QueueFull:
 		wait := h.RetryAfter(h.cfg.QueueFull(saleID))

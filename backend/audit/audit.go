@@ -28,17 +28,20 @@ import (
 
 // Report holds the units of one sale.
 type Report struct {
-	SaleID      string   `json:"sale_id"`
-	Stock       int64    `json:"stock"`
-	Left        int64    `json:"left"`
-	Ready       int64    `json:"ready"`
-	Delayed     int64    `json:"delayed"`
-	Leased      int64    `json:"leased"`
-	Ordered     int64    `json:"ordered"`
-	Dead        int64    `json:"dead"`
-	Returning   int64    `json:"returning"` // part of Ordered: cancelled orders; their unit is not back in Redis yet
-	Unbacked    int64    `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
-	Balanced    bool     `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
+	SaleID    string `json:"sale_id"`
+	Stock     int64  `json:"stock"`
+	Left      int64  `json:"left"`
+	Ready     int64  `json:"ready"`
+	Delayed   int64  `json:"delayed"`
+	Leased    int64  `json:"leased"`
+	Ordered   int64  `json:"ordered"`
+	Dead      int64  `json:"dead"`
+	Returning int64  `json:"returning"` // part of Ordered: cancelled orders; their unit is not back in Redis yet
+	Unbacked  int64  `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
+	Balanced  bool   `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
+	// Archived reports that the orders are in files (package archive). Ordered is then their number, and Balanced compares
+	// it with the number of units sold.
+	Archived    bool     `json:"archived,omitempty"`
 	Differences []string `json:"differences,omitempty"`
 	// Orders are the orders that Explain found in the wrong place, if the sale does not balance.
 	Orders []Difference `json:"orders,omitempty"`

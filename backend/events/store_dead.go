@@ -157,3 +157,13 @@ func (s *Store) LeaseRetries(
 	slices.SortFunc(letters, func(a, b DeadLetter) int { return cmp.Compare(a.Position, b.Position) })
 	return letters, err
 }
+
+// HasDeadLettersOf reports whether a group has dead letters of a sale's events.
+func (s *Store) HasDeadLettersOf(ctx context.Context, saleID string) (found bool, err error) {
+	err = s.db.View(ctx, "events: dead letters of sale "+saleID, func(ctx context.Context, c store.Conn) error {
+		const query = "SELECT 1 FROM event_dead_letters WHERE body LIKE $1 LIMIT 1"
+		found, err = store.Exists(ctx, c, query, `%"sale_id":"`+saleID+`"%`)
+		return err
+	})
+	return found, err
+}

@@ -83,7 +83,7 @@ const (
 
 // CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason.
 // It returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
-// sale.ErrConflict if it is paid.
+// sale.ErrConflict if it is paid or its sale is archived.
 func (s *Orders) CancelOrder(
 	ctx context.Context, id sale.OrderID, actor, reason string,
 ) (o sale.Order, changed bool, err error) {
@@ -97,6 +97,13 @@ func (s *Orders) CancelOrder(
 			return nil
 		case sale.StatusPaid:
 			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
+		}
+		archived, err := Exists(ctx, c, "SELECT 1 FROM archives WHERE sale_id = $1", o.SaleID)
+		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
+			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)
+		}
+		if err != nil {
+			return err
 		}
 		changed = true
 		locked := []sale.Order{o}

@@ -83,6 +83,7 @@ type Store struct {
 	*RehearsalReports
 	*Generations
 	*Segments
+	*Archives
 }
 
 // New returns the queries on db.
@@ -96,6 +97,7 @@ func New(db *DB) *Store {
 		&RehearsalReports{db},
 		&Generations{db},
 		&Segments{db},
+		&Archives{db},
 	}
 }
 

@@ -125,9 +125,10 @@ func (s *Sales) SetDetails(ctx context.Context, id string, to sale.Details) (sal
 	})
 }
 
-// SaleSummaries returns every sale without its details, oldest first.
+// SaleSummaries returns every sale that is not archived, without its details, oldest first.
 func (s *Sales) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
-	return ViewRows(ctx, s.db, "store: sales", scanSale, "SELECT "+saleColumns+" FROM sales ORDER BY created_at, id")
+	return ViewRows(ctx, s.db, "store: sales", scanSale, "SELECT "+saleColumns+` FROM sales
+		WHERE NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id) ORDER BY created_at, id`)
 }
 
 // SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:

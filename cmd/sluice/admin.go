@@ -78,15 +78,20 @@ func (o *adminClient) connect() (*client.Admin, error) {
 			return nil, err
 		}
 	}
-	actor := o.as
-	if u, err := user.Current(); actor == "" && err == nil {
-		actor = u.Username
-	}
-	c, err := client.NewAdmin(o.base, token, append(once, client.WithTimeout(adminTimeout), client.WithActor(actor))...)
+	options := append(once, client.WithTimeout(adminTimeout), client.WithActor(o.actor()))
+	c, err := client.NewAdmin(o.base, token, options...)
 	if err != nil {
 		return nil, usage("--server %q: want http://host:port", o.base)
 	}
 	return c, nil
+}
+
+// actor returns the name for the admin log.
+func (o *adminClient) actor() string {
+	if u, err := user.Current(); o.as == "" && err == nil {
+		return u.Username
+	}
+	return o.as
 }
 
 // once are the options of calls that are not retried.

@@ -27,7 +27,7 @@ func (p *program) saleCommand() *cobra.Command {
 		o.saleSwitch("pause", "Stop accepting orders until resume"),
 		o.saleSwitch("resume", "Accept orders again"),
 		o.saleSwitch("open", "Open a sale now that was to open later"),
-		o.saleClose())
+		o.saleClose(), o.saleArchive())
 }
 
 func (o *adminClient) saleCreate() *cobra.Command {
@@ -265,6 +265,10 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", s.State, "stock", s.Stock, "left", s.Left,
 			"sold", s.Sold, "per buyer", s.PerBuyer, "opens", s.OpensAt, "hold", s.Hold, "closes", s.ClosesAt,
 			"picture", s.Picture, "description", firstLine(s.Description), "paused by", s.PausedBy, "in SQL within", drain)
+		if a := s.Archive; a != nil {
+			fields(w, "archived", a.EndedAt, "orders", a.Orders, "paid", a.Paid, "cancelled", a.Cancelled, "revenue", a.Revenue,
+				"files", strings.Join(a.Files, ", "))
+		}
 	})
 }
 

@@ -196,7 +196,8 @@ func (b *Backend) buildAdmin() error {
 			*store.Orders
 			*store.Payments
 			*store.AdminLog
-		}{s.sales, s.orders, s.payments, s.adminLog},
+			*store.Archives
+		}{s.sales, s.orders, s.payments, s.adminLog, s.archives},
 		Stock: b.Stock, Practice: b.cfg.Practice, Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
 	}
 	for _, q := range s.queues {
@@ -263,6 +264,7 @@ func (b *Backend) buildPublicAPI() error {
 		MaxStreams:  openStreams,
 		Callbacks:   cfg.Callbacks,
 		Known:       b.known,
+		Archived:    b.Admin.Archived,
 		QueueFull:   b.queueFull,
 		Metrics:     api.NewMetrics(b.Own),
 		Live:        live,

@@ -36,7 +36,7 @@ type StoresConfig struct {
 	Redis, Database string // URLs
 	Shards          int
 	Driver          string         // DriverList or DriverStream
-	Blocking        int            // connections per shard that wait in Redis for work
+	Blocking        int            // connections that wait in Redis for work
 	Identify        guard.Identify // nil: by the server's run_id
 	Queue           queue.Config
 	Tracer          *telemetry.Tracer // nil: nothing is traced
@@ -64,6 +64,7 @@ type Stores struct {
 	adminLog    *store.AdminLog
 	reports     *store.RehearsalReports
 	generations *store.Generations
+	archives    *store.Archives
 	journals    *journal.Registry
 	events      *events.Store
 }
@@ -150,6 +151,7 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	all := store.New(s.db)
 	s.sales, s.orders, s.payments = all.Sales, all.Orders, all.Payments
 	s.adminLog, s.reports, s.generations = all.AdminLog, all.RehearsalReports, all.Generations
+	s.archives = all.Archives
 	s.journals, s.events = journal.NewRegistry(s.db), events.NewStore(s.db)
 	return nil
 }

@@ -12,7 +12,6 @@
 local client = require "sluice.client"
 local count = require("sluice.count").add
 local each = require("sluice.accel").select("each", "sluice.each")
-local fleet = require "sluice.fleet"
 local follow = require "sluice.token.follow"
 local gcra = require "sluice.limit.gcra"
 local limiter = require "sluice.limit.rules"
@@ -24,7 +23,7 @@ local token = require "sluice.token"
 
 local ngx = ngx
 local ngx_var, ngx_exit, ngx_now = ngx.var, ngx.exit, ngx.now
-local max, min = math.max, math.min
+local max = math.max
 local get_variable, set_variable = variables.get, variables.set
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 
@@ -36,11 +35,7 @@ local _M = {}
 function _M.init(policy)
   for _, rule in ipairs(policy.rules) do
     quota.prepare(rule)
-    if rule.fleet then
-      fleet.prepare(rule)
-    else
-      limiter.prepare(rule)
-    end
+    limiter.prepare(rule)
   end
   client.init(policy.networks)
   plans = plan.new(policy)
@@ -164,59 +159,17 @@ function _M.refuses_early(chosen, key, headers)
   return true
 end
 
--- admit(chosen, n, fleet_n, buyer) -> ok, rule, detail, taken, by_ip: what limit/rules.lua returns for the first n rules
--- and fleet.lua for the first fleet_n rules of the fleet, which count the request together or not at all. by_ip: whether
--- the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit, because
--- they may call Redis.
-local function admit(chosen, n, fleet_n, buyer)
-  local rules, ips = chosen.rules, chosen.ips
-  local ok, i, detail, taken
-  if fleet_n > 0 then
-    ok, i, detail = limiter.peek(rules, n)
-    if not ok then
-      return ok, rules[i], detail, nil, i <= ips
-    end
-    local key = get_variable("sluice_key")
-    ok, taken, detail = fleet.admit(chosen.fleet, fleet_n, key, buyer)
-    if not ok then -- taken is the rule
-      return ok, taken, detail, nil, taken.key == "ip"
-    end
-    -- Other requests may have used the limiter meanwhile.
-    refusal_cache.delayed()
-    limiter.aim(rules, 1, min(n, ips), key)
-    if n > ips then
-      limiter.aim(rules, ips + 1, n, buyer)
-    end
-  end
-  ok, i, detail = limiter.admit(rules, n)
-  if not ok then
-    if taken then
-      fleet.refund(taken)
-    end
-    return ok, rules[i], detail, nil, i <= ips
-  end
-  return true, nil, nil, taken
-end
-
--- accept_fleet(taken): counts the rules of the fleet of an admitted request. taken: of admit
-local function accept_fleet(taken)
-  local shadow = taken and fleet.accept(taken)
-  if shadow then
-    ngx_var.sluice_shadow = shadow
-  end
-end
-
 -- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what
 -- its buckets hold. has_waited: for the key of the token
 local function judge(turn, has_waited)
   local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips
-  if chosen.n + chosen.fleet_n == 0 then
+  if chosen.n == 0 then
     return nil
   end
   limiter.aim(rules, 1, ips, get_variable("sluice_key"))
-  local ok, i, detail, buyer, rule, taken, by_ip
-  if chosen.needs_token then
+  local ok, i, detail, buyer
+  if chosen.n > ips then
     local authorization = get_variable("http_authorization")
     buyer = authorization and token.cached(authorization, ngx_now())
     if not buyer then
@@ -233,15 +186,15 @@ local function judge(turn, has_waited)
       end
       if not buyer and chosen.enforced_token then
         refusal_cache.leave(turn)
-        ok, rule, detail, taken = admit(chosen, ips, chosen.fleet_ips)
+        ok, i, detail = limiter.admit(rules, ips)
         if not ok then
-          return refuse(ok, rule, detail)
+          return refuse(ok, rules[i], detail)
         end
-        accept_fleet(taken)
         return unauthorized(why)
       elseif not buyer then
         chosen = chosen.without_token
-        if chosen.n + chosen.fleet_n == 0 then
+        rules = chosen.rules
+        if chosen.n == 0 then
           return nil
         end
       end
@@ -250,15 +203,14 @@ local function judge(turn, has_waited)
       limiter.aim(rules, ips + 1, chosen.n, buyer)
     end
   end
-  ok, rule, detail, taken, by_ip = admit(chosen, chosen.n, chosen.fleet_n, buyer)
-  if buyer and (ok or not by_ip) then
+  ok, i, detail = limiter.admit(rules, chosen.n)
+  if buyer and (ok or i > ips) then
     ngx_var.sluice_buyer = buyer
   end
   if not ok then
     refusal_cache.leave(turn)
-    return refuse(ok, rule, detail)
+    return refuse(ok, rules[i], detail)
   end
-  accept_fleet(taken)
   return chosen
 end
 

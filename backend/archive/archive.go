@@ -1,0 +1,228 @@
+// Package archive moves the orders of ended sales from SQL to compressed files. The sale itself stays in SQL, with the
+// numbers of its orders.
+//
+// An archive consists of parts. Each run writes the rows that are still in SQL to a new file, reads the file again to
+// verify it, records it in SQL, and removes the rows that are as in the file, in batches. Only the first part is needed
+// unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on another
+// machine. The rows of a part that is not recorded are in SQL.
+//
+// The first recorded part marks the sale as archived. From then on nothing loads it into Redis, and no row is removed
+// before Redis has dropped it, because a rebuild of Redis would take a buyer with an order that is not a row for an order
+// that SQL has lost.
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"sluice/backend/audit"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// Store is the part of SQL that this package uses (store.Archives).
+type Store interface {
+	Archive(ctx context.Context, saleID string) (store.Archive, error)
+	Unsettled(ctx context.Context, saleID string) ([]string, error)
+	OrdersToArchive(ctx context.Context, saleID string, after sale.OrderID, limit int) ([]store.ArchivedOrder, error)
+	PaymentsToArchive(ctx context.Context, saleID string, after int64, limit int) ([]store.ArchivedPayment, error)
+	BeginPart(ctx context.Context, saleID string, p store.ArchivePart) error
+	RemoveOrders(ctx context.Context, saleID string, rows []store.Archived) (int64, error)
+	RemovePayments(ctx context.Context, saleID string, rows []store.Archived) (int64, error)
+	EndArchive(ctx context.Context, saleID string) error
+}
+
+// Config configures New. All fields but Log and Step are required.
+type Config struct {
+	Store Store
+	// Audit counts the units of a sale in both stores.
+	Audit func(ctx context.Context, saleID string) (audit.Report, error)
+	// Undelivered reports whether webhooks or dead events of the sale wait.
+	Undelivered func(ctx context.Context, saleID string) (bool, error)
+	// Remove removes a sale from Redis. It fails while the data in Redis is not verified.
+	Remove func(ctx context.Context, saleID string) error
+	Dir    string       // of the files; it must exist
+	Log    *slog.Logger // nil: slog.Default
+	// Step is called before each step, for tests; an error ends the run. nil: not called.
+	Step func(name string) error
+}
+
+// Archiver archives sales.
+type Archiver struct{ cfg Config }
+
+// New returns an Archiver.
+func New(cfg Config) *Archiver {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Step == nil {
+		cfg.Step = func(string) error { return nil }
+	}
+	return &Archiver{cfg}
+}
+
+// maxParts bounds the parts of one run. Each later part has the rows that changed while an earlier one was written.
+const maxParts = 5
+
+// Archive archives a sale, or continues an earlier run, and returns the result. An archived sale is returned unchanged.
+// Errors: sale.ErrNotFound; one that wraps sale.ErrConflict and gives the reasons if the sale cannot be archived yet, and
+// nothing has changed; sale.ErrUnavailable; or an error of the file system. After each, the call may be repeated.
+func (a *Archiver) Archive(ctx context.Context, saleID string) (store.Archive, error) {
+	found, err := a.cfg.Store.Archive(ctx, saleID)
+	switch {
+	case errors.Is(err, sale.ErrNotFound):
+		if err := a.check(ctx, saleID); err != nil {
+			return store.Archive{}, err
+		}
+	case err != nil:
+		return store.Archive{}, err
+	case !found.EndedAt.IsZero():
+		return found, nil
+	}
+	next := len(found.Parts) + 1
+	for last := next + maxParts; next < last; next++ {
+		left, err := a.part(ctx, saleID, next)
+		if err != nil {
+			return store.Archive{}, fmt.Errorf("archive sale %s: %w", saleID, err)
+		}
+		if !left {
+			if err := a.cfg.Store.EndArchive(ctx, saleID); err != nil {
+				return store.Archive{}, err
+			}
+			return a.cfg.Store.Archive(ctx, saleID)
+		}
+	}
+	return store.Archive{}, fmt.Errorf("archive sale %s: its rows keep changing: %w", saleID, sale.ErrConflict)
+}
+
+// check returns an error with all reasons why a sale cannot be archived.
+func (a *Archiver) check(ctx context.Context, saleID string) error {
+	if sale.IsRehearsal(saleID) {
+		return fmt.Errorf("sale %s is a rehearsal, which sluice rehearse clean removes: %w", saleID, sale.ErrConflict)
+	}
+	reasons, err := a.cfg.Store.Unsettled(ctx, saleID)
+	if err != nil {
+		return fmt.Errorf("archive sale %s: %w", saleID, err)
+	}
+	if len(reasons) == 0 {
+		waiting, err := a.cfg.Undelivered(ctx, saleID)
+		if err != nil {
+			return err
+		}
+		if waiting {
+			reasons = append(reasons, "webhooks or dead events of its orders wait (sluice webhook list, sluice dead --group NAME list)")
+		}
+		report, err := a.cfg.Audit(ctx, saleID)
+		if err != nil {
+			return err
+		}
+		if !report.Balanced {
+			reasons = append(reasons, "its audit does not balance: "+strings.Join(report.Differences, "; "))
+		}
+		if n := report.Ready + report.Delayed + report.Leased + report.Dead + report.Unbacked; n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d orders are in the queue or dead", n))
+		}
+	}
+	if len(reasons) > 0 {
+		return fmt.Errorf("sale %s cannot be archived: %s: %w", saleID, strings.Join(reasons, "; "), sale.ErrConflict)
+	}
+	return nil
+}
+
+// part writes, verifies and records a part, and removes its rows. left reports whether a row may be left.
+func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bool, err error) {
+	if err := a.cfg.Step("write"); err != nil {
+		return false, err
+	}
+	part, err := a.write(ctx, saleID, number)
+	if err != nil {
+		return false, err
+	}
+	if err := a.cfg.Step("verify"); err != nil {
+		return false, err
+	}
+	orders, payments, err := read(part.path, func(row) error { return nil })
+	if err == nil && (orders != part.Orders || payments != part.Payments) {
+		err = fmt.Errorf("%s: it has %d orders and %d payments, want %d and %d", part.path, orders, payments, part.Orders, part.Payments)
+	}
+	if err != nil {
+		return false, fmt.Errorf("the file cannot be verified: %w", err)
+	}
+	if orders+payments > 0 || number == 1 {
+		if err := a.cfg.Step("record"); err != nil {
+			return false, err
+		}
+		if err := a.cfg.Store.BeginPart(ctx, saleID, part.ArchivePart); err != nil {
+			return false, err
+		}
+	} else if err := removeFile(part.path); err != nil { // an earlier run has removed all rows
+		return false, err
+	}
+	if err := a.cfg.Step("redis"); err != nil {
+		return false, err
+	}
+	if err := a.cfg.Remove(ctx, saleID); err != nil {
+		return false, err
+	}
+	if orders+payments == 0 {
+		return false, nil
+	}
+	removed, err := a.remove(ctx, saleID, part.path)
+	if err != nil {
+		return false, err
+	}
+	a.cfg.Log.Info("archived", "sale", saleID, "file", part.path, "orders", orders, "payments", payments, "removed", removed)
+	return removed < orders+payments, nil
+}
+
+// removeBatch is how many rows one transaction removes.
+const removeBatch = 1000
+
+// remove removes the rows of a file from SQL: orders first, because a repeated callback of a payment finds its outcome
+// as long as either row exists.
+func (a *Archiver) remove(ctx context.Context, saleID, path string) (removed int64, err error) {
+	for _, kind := range []struct {
+		is     func(row) bool
+		remove func(context.Context, string, []store.Archived) (int64, error)
+	}{
+		{func(r row) bool { return r.Order != nil }, a.cfg.Store.RemoveOrders},
+		{func(r row) bool { return r.Payment != nil }, a.cfg.Store.RemovePayments},
+	} {
+		var batch []store.Archived
+		flush := func() error {
+			if len(batch) == 0 {
+				return nil
+			}
+			if err := a.cfg.Step("remove"); err != nil {
+				return err
+			}
+			n, err := kind.remove(ctx, saleID, batch)
+			removed += n
+			batch = batch[:0]
+			return err
+		}
+		_, _, err := read(path, func(r row) error {
+			if !kind.is(r) {
+				return nil
+			}
+			one, err := r.archived()
+			if err != nil {
+				return err
+			}
+			if batch = append(batch, one); len(batch) < removeBatch {
+				return nil
+			}
+			return flush()
+		})
+		if err == nil {
+			err = flush()
+		}
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}

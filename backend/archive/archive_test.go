@@ -1,0 +1,331 @@
+package archive_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/archive"
+	"sluice/backend/audit"
+	"sluice/backend/events"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// world is a database, and a Redis with its sales.
+type world struct {
+	*testing.T
+	ctx   context.Context
+	db    *store.Store
+	stock *admission.Stock
+	cfg   archive.Config
+}
+
+func newWorld(t *testing.T, db *store.Store) *world {
+	t.Helper()
+	client, err := redisconn.Open(testenv.StartRedis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	w := &world{T: t, ctx: t.Context(), db: db}
+	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: keyspace.Space{}})
+	w.cfg = archive.Config{
+		Store: db.Archives, Audit: audit.New(w.stock, db).Audit, Remove: w.stock.Remove, Dir: t.TempDir(),
+		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
+		Log:         slog.New(slog.DiscardHandler),
+	}
+	return w
+}
+
+// sale makes a closed sale with n orders, of which one is paid, one cancelled, and the others are created.
+func (w *world) sale(id string, n int) []sale.Order {
+	w.Helper()
+	def, err := w.db.CreateSale(w.ctx, storetest.Sale(id, int64(n)+10))
+	w.check(err)
+	orders := storetest.Orders(id, n)
+	orders[0].Buyer = "<b>&\u2028" // is escaped in JSON
+	w.check(w.db.Write(w.ctx, orders))
+	w.check(w.stock.Load(w.ctx, def, func(yield func(sale.Order) error) error { return w.db.OrdersOf(w.ctx, id, yield) }))
+	_, _, err = w.db.Pay(w.ctx, storetest.Payment(orders[0], "pay_1"))
+	w.check(err)
+	o, _, err := w.db.CancelOrder(w.ctx, orders[1].ID, "eve", "test")
+	w.check(err)
+	numbers, err := w.stock.ReturnUnits(w.ctx, id, []sale.Order{o})
+	w.check(err)
+	w.check(w.db.MarkReturned(w.ctx, []store.Return{{ID: o.ID, Number: numbers[0]}}))
+	closed, err := w.db.SetSwitch(w.ctx, id, sale.Closed)
+	w.check(err)
+	w.check(w.stock.Update(w.ctx, closed))
+	w.handleEvents()
+	return orders
+}
+
+// handleEvents removes the changes from the outbox, as when every group has handled them.
+func (w *world) handleEvents() {
+	w.Helper()
+	all := events.NewStore(w.db.DB)
+	for after := int64(0); ; {
+		changes, err := all.Changes(w.ctx, after, 10_000)
+		w.check(err)
+		if len(changes) == 0 {
+			break
+		}
+		after = changes[len(changes)-1].Position
+		w.check(all.DeleteChanges(w.ctx, after))
+	}
+}
+
+func (w *world) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) rows(saleID string) []store.ArchivedOrder {
+	w.Helper()
+	rows, err := w.db.OrdersToArchive(w.ctx, saleID, 0, math.MaxInt32)
+	w.check(err)
+	return rows
+}
+
+// inFiles returns the statuses of the orders in the recorded parts of a sale.
+func (w *world) inFiles(saleID string) map[sale.OrderID]sale.Status {
+	w.Helper()
+	found := map[sale.OrderID]sale.Status{}
+	a, err := w.db.Archive(w.ctx, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		return found
+	}
+	w.check(err)
+	for _, part := range a.Parts {
+		file, err := os.Open(filepath.Join(w.cfg.Dir, part.File))
+		w.check(err)
+		defer file.Close()
+		plain, err := gzip.NewReader(file)
+		w.check(err)
+		for lines := bufio.NewScanner(plain); lines.Scan(); {
+			var line struct{ Order *store.ArchivedOrder }
+			w.check(json.Unmarshal(lines.Bytes(), &line))
+			if line.Order != nil {
+				found[line.Order.ID] = line.Order.Status
+			}
+		}
+	}
+	return found
+}
+
+func TestArchiveMovesAllRows(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		w := newWorld(t, db)
+		orders := w.sale("old", 2500)
+		other := w.sale("other", 10)
+		a, err := archive.New(w.cfg).Archive(w.ctx, "old")
+		w.check(err)
+		if a.Orders != 2500 || a.Paid != 1 || a.Cancelled != 1 || a.Payments != 1 || len(a.Parts) != 1 || a.EndedAt.IsZero() {
+			t.Errorf("%+v", a)
+		}
+		if left := w.rows("old"); len(left) != 0 {
+			t.Errorf("%d rows are left", len(left))
+		}
+		files := w.inFiles("old")
+		for i, want := range map[int]sale.Status{0: sale.StatusPaid, 1: sale.StatusCancelled, 2499: sale.StatusCreated} {
+			if files[orders[i].ID] != want {
+				t.Errorf("order %d is %q in the file, want %s", i, files[orders[i].ID], want)
+			}
+		}
+		if len(files) != 2500 || len(w.rows("other")) != len(other) {
+			t.Errorf("%d orders in the file, %d rows of the other sale", len(files), len(w.rows("other")))
+		}
+		if s, sold, err := db.Sale(w.ctx, "old"); err != nil || sold != 2499 || s.Switch != sale.Closed {
+			t.Errorf("%+v, sold %d, %v", s, sold, err)
+		}
+		if _, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("Redis has the sale: %v", err)
+		}
+		summaries, err := db.SaleSummaries(w.ctx)
+		if err != nil || len(summaries) != 1 || summaries[0].ID != "other" {
+			t.Errorf("%+v, %v", summaries, err)
+		}
+		again, err := archive.New(w.cfg).Archive(w.ctx, "old")
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(a) {
+			t.Errorf("a repeated call: %+v, %v", again, err)
+		}
+		ids, err := db.EndedSales(w.ctx, time.Now().Add(time.Hour))
+		if err != nil || len(ids) != 1 || ids[0] != "other" {
+			t.Errorf("ended sales %v, %v", ids, err)
+		}
+	})
+}
+
+func TestArchiveRejectsUnsettledSales(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
+		w := newWorld(t, db)
+		_, err := events.NewStore(db.DB).AddGroup(w.ctx, "group", false)
+		w.check(err)
+		for name, c := range map[string]struct {
+			prepare func(orders []sale.Order)
+			want    string
+		}{
+			"open": {func(o []sale.Order) {
+				storetest.Exec(t, databaseURL, "UPDATE sales SET switch = 'on' WHERE id = '"+o[0].SaleID+"'")
+			}, "is not closed"},
+			"hold": {func(o []sale.Order) {
+				storetest.Exec(t, databaseURL, "UPDATE orders SET due_at = updated_at WHERE id = "+o[2].ID.String())
+			}, "unpaid orders"},
+			"returning": {func(o []sale.Order) {
+				storetest.Exec(t, databaseURL, "UPDATE orders SET return_number = NULL WHERE id = "+o[1].ID.String())
+			}, "not back in Redis"},
+			"refund": {func(o []sale.Order) {
+				_, _, err := db.Pay(w.ctx, storetest.Payment(o[1], "pay_2"))
+				w.check(err)
+			}, "open refunds"},
+			"event": {func(o []sale.Order) {
+				_, _, err := db.Pay(w.ctx, storetest.Payment(o[2], "pay_3"))
+				w.check(err)
+			}, "group of consumers"},
+			"webhook": {func([]sale.Order) {
+				w.cfg.Undelivered = func(context.Context, string) (bool, error) { return true, nil }
+			}, "webhooks"},
+			"unbalanced": {func(o []sale.Order) {
+				w.check(w.stock.Remove(w.ctx, o[0].SaleID))
+			}, "does not balance"},
+			"queued": {func([]sale.Order) {
+				w.cfg.Audit = func(context.Context, string) (audit.Report, error) {
+					return audit.Report{Balanced: true, Leased: 3}, nil
+				}
+			}, "3 orders are in the queue"},
+		} {
+			cfg := w.cfg
+			orders := w.sale(name, 3)
+			c.prepare(orders)
+			_, err := archive.New(w.cfg).Archive(w.ctx, name)
+			w.cfg = cfg
+			if !errors.Is(err, sale.ErrConflict) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+			if _, err := db.Archive(w.ctx, name); !errors.Is(err, sale.ErrNotFound) || len(w.rows(name)) != 3 {
+				t.Errorf("%s: something has changed: %v", name, err)
+			}
+			w.handleEvents()
+		}
+		if _, err := archive.New(w.cfg).Archive(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("unknown sale: %v", err)
+		}
+		if _, err := archive.New(w.cfg).Archive(w.ctx, sale.RehearsalPrefix+"x"); !errors.Is(err, sale.ErrConflict) {
+			t.Errorf("rehearsal: %v", err)
+		}
+	})
+}
+
+// At every instant, each order is a row or in a recorded file. A run that ends before any step can be repeated.
+func TestArchiveContinuesAfterACrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))
+	crash := errors.New("crash")
+	for at, done := 0, false; !done; at++ {
+		id := fmt.Sprint("sale-", at)
+		orders := w.sale(id, 2100)
+		steps, crashes := 0, 0
+		w.cfg.Step = func(string) error {
+			if steps++; steps > at && crashes < 2 { // the second run ends immediately after the first
+				steps, crashes = 0, crashes+1
+				return crash
+			}
+			return nil
+		}
+		var a store.Archive
+		for run := 0; ; run++ {
+			var err error
+			if a, err = archive.New(w.cfg).Archive(w.ctx, id); err == nil {
+				break
+			}
+			if !errors.Is(err, crash) {
+				t.Fatal(err)
+			}
+			all := w.inFiles(id)
+			for _, row := range w.rows(id) {
+				all[row.ID] = row.Status
+			}
+			if len(all) != len(orders) {
+				t.Fatalf("after a crash at step %d: %d of %d orders are rows or in a file", at, len(all), len(orders))
+			}
+		}
+		done = crashes == 0
+		if all := w.inFiles(id); len(all) != len(orders) || a.Orders != 2100 || a.Payments != 1 || len(w.rows(id)) > 0 {
+			t.Fatalf("step %d: %d orders in files; %+v", at, len(all), a)
+		}
+		if done && at < 7 { // write, verify, record, redis, three batches of orders, one of payments
+			t.Errorf("only %d steps", at)
+		}
+	}
+}
+
+func TestRowsThatChangeMeanwhileAreInALaterPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))
+	orders := w.sale("old", 20)
+	late := false
+	w.cfg.Step = func(name string) error {
+		if name == "redis" && !late {
+			late = true
+			_, _, err := w.db.Pay(w.ctx, storetest.Payment(orders[5], "late"))
+			w.check(err)
+			w.handleEvents()
+		}
+		return nil
+	}
+	a, err := archive.New(w.cfg).Archive(w.ctx, "old")
+	w.check(err)
+	if files := w.inFiles("old"); len(a.Parts) != 2 || a.Orders != 20 || a.Paid != 2 || files[orders[5].ID] != sale.StatusPaid {
+		t.Errorf("%+v; the order is %s", a, files[orders[5].ID])
+	}
+}
+
+func TestDamagedFileRemovesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))
+	w.sale("old", 20)
+	path := filepath.Join(w.cfg.Dir, "old-1.ndjson.gz")
+	for name, damage := range map[string]func(b []byte) []byte{
+		"empty":     func([]byte) []byte { return nil },
+		"truncated": func(b []byte) []byte { return b[:len(b)-20] },
+		"changed":   func(b []byte) []byte { b[len(b)/2] ^= 4; return b },
+		"appended":  func(b []byte) []byte { return append(b, "more"...) },
+	} {
+		w.cfg.Step = func(step string) error {
+			if step != "verify" {
+				return nil
+			}
+			b, err := os.ReadFile(path)
+			w.check(err)
+			return os.WriteFile(path, damage(b), 0o600)
+		}
+		_, err := archive.New(w.cfg).Archive(w.ctx, "old")
+		if err == nil || !strings.Contains(err.Error(), "cannot be verified") || len(w.rows("old")) != 20 {
+			t.Errorf("%s: %v, %d rows", name, err, len(w.rows("old")))
+		}
+	}
+	w.cfg.Step = nil
+	if a, err := archive.New(w.cfg).Archive(w.ctx, "old"); err != nil || a.Orders != 20 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -1,0 +1,209 @@
+package archive
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"sluice/backend/sale"
+	"sluice/backend/store"
+)
+
+// format names the format of the files: gzip of one JSON object per line. The first line is a header, the last one a
+// footer with the numbers of rows; between them are the orders by id and the payments by number.
+const format = "sluice-archive/1"
+
+// row is a line of a file. One field is set.
+type row struct {
+	Header  *header         `json:"archive,omitempty"`
+	Order   json.RawMessage `json:"order,omitempty"`
+	Payment json.RawMessage `json:"payment,omitempty"`
+	Footer  *footer         `json:"end,omitempty"`
+}
+
+type header struct {
+	Format string `json:"format"`
+	SaleID string `json:"sale_id"`
+	Part   int    `json:"part"`
+}
+
+type footer struct {
+	Orders   int64 `json:"orders"`
+	Payments int64 `json:"payments"`
+}
+
+// archived returns the row with its key.
+func (r row) archived() (store.Archived, error) {
+	if r.Order != nil {
+		var key struct {
+			ID sale.OrderID `json:"order_id,string"`
+		}
+		err := json.Unmarshal(r.Order, &key)
+		return store.Archived{ID: int64(key.ID), JSON: string(r.Order)}, err
+	}
+	var key struct {
+		Number int64 `json:"number"`
+	}
+	err := json.Unmarshal(r.Payment, &key)
+	return store.Archived{ID: key.Number, JSON: string(r.Payment)}, err
+}
+
+// written is a part whose file is on disk.
+type written struct {
+	store.ArchivePart
+	path string
+}
+
+// readPage is how many rows one statement reads.
+const readPage = 5000
+
+// write writes all rows of a sale to a file. The file gets its name when it is complete and on disk; a file of the same
+// name, of a run that ended before it was recorded, is replaced.
+func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ written, err error) {
+	name := fmt.Sprintf("%s-%d.ndjson.gz", saleID, number)
+	part := written{path: filepath.Join(a.cfg.Dir, name)}
+	temporary := part.path + ".tmp"
+	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return written{}, err
+	}
+	defer func() {
+		if err = errors.Join(err, file.Close()); err != nil {
+			_ = os.Remove(temporary)
+		}
+	}()
+	sum := sha256.New()
+	buffered := bufio.NewWriterSize(io.MultiWriter(file, sum), 1<<18)
+	compressed := gzip.NewWriter(buffered)
+	lines := json.NewEncoder(compressed)
+
+	if err := lines.Encode(row{Header: &header{format, saleID, number}}); err != nil {
+		return written{}, err
+	}
+	var count footer
+	for after := sale.OrderID(0); ; {
+		page, err := a.cfg.Store.OrdersToArchive(ctx, saleID, after, readPage)
+		if err != nil {
+			return written{}, err
+		}
+		for i := range page {
+			line, err := json.Marshal(page[i])
+			if err == nil {
+				err = lines.Encode(row{Order: line})
+			}
+			if err != nil {
+				return written{}, err
+			}
+		}
+		count.Orders += int64(len(page))
+		if len(page) < readPage {
+			break
+		}
+		after = page[len(page)-1].ID
+	}
+	for after := int64(0); ; {
+		page, err := a.cfg.Store.PaymentsToArchive(ctx, saleID, after, readPage)
+		if err != nil {
+			return written{}, err
+		}
+		for i := range page {
+			line, err := json.Marshal(page[i])
+			if err == nil {
+				err = lines.Encode(row{Payment: line})
+			}
+			if err != nil {
+				return written{}, err
+			}
+		}
+		count.Payments += int64(len(page))
+		if len(page) < readPage {
+			break
+		}
+		after = page[len(page)-1].Number
+	}
+	for _, do := range []func() error{
+		func() error { return lines.Encode(row{Footer: &count}) },
+		compressed.Close, buffered.Flush, file.Sync,
+		func() error { return os.Rename(temporary, part.path) },
+		func() error { return syncDir(a.cfg.Dir) },
+	} {
+		if err := do(); err != nil {
+			return written{}, err
+		}
+	}
+	part.ArchivePart = store.ArchivePart{
+		Number: number, File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Orders: count.Orders, Payments: count.Payments,
+	}
+	return part, nil
+}
+
+// syncDir makes the names of the files durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// read calls each for every row of a file and returns how many orders and payments it has. The error is not nil if the
+// file is damaged or incomplete.
+func read(path string, each func(row) error) (orders, payments int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer file.Close()
+	compressed, err := gzip.NewReader(bufio.NewReaderSize(file, 1<<18))
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	lines := json.NewDecoder(compressed)
+	var end *footer
+	for first := true; ; first = false {
+		var r row
+		err := lines.Decode(&r)
+		if errors.Is(err, io.EOF) && end != nil {
+			break
+		}
+		switch {
+		case err != nil:
+		case end != nil:
+			err = errors.New("a line follows the last one")
+		case first && (r.Header == nil || r.Header.Format != format):
+			err = fmt.Errorf("the first line is not that of %s", format)
+		case r.Footer != nil:
+			end = r.Footer
+		case r.Order != nil:
+			orders++
+			err = each(r)
+		case r.Payment != nil:
+			payments++
+			err = each(r)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if end.Orders != orders || end.Payments != payments {
+		return 0, 0, fmt.Errorf("%s: it has %d orders and %d payments, and its last line has %d and %d", path, orders, payments,
+			end.Orders, end.Payments)
+	}
+	return orders, payments, nil
+}

@@ -1,0 +1,343 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sluice/backend/sale"
+)
+
+// Archives moves the orders and payments of closed sales out of the tables. Package archive writes them to files.
+type Archives struct{ db *DB }
+
+// Archive is an archived sale. Its numbers count the rows that were removed.
+type Archive struct {
+	SaleID    string
+	Orders    int64
+	Paid      int64 // of Orders
+	Cancelled int64 // of Orders
+	Payments  int64 // callbacks of the payment provider
+	BegunAt   time.Time
+	EndedAt   time.Time // zero: rows are left
+	Parts     []ArchivePart
+}
+
+// ArchivePart is a file of an archived sale. A row that is in several parts is as in the last one.
+type ArchivePart struct {
+	Number   int // from 1
+	File     string
+	SHA256   string // of the file, hexadecimal
+	Orders   int64
+	Payments int64
+}
+
+// ArchivedOrder is the row of an order in a file.
+type ArchivedOrder struct {
+	ID           sale.OrderID `json:"order_id,string"`
+	SaleID       string       `json:"sale_id"`
+	Buyer        string       `json:"buyer"`
+	Slot         int          `json:"nth"`
+	Serial       int64        `json:"serial"`
+	Status       sale.Status  `json:"status"`
+	CreatedAt    time.Time    `json:"created_at"`
+	UpdatedAt    time.Time    `json:"updated_at"`
+	DueAt        *time.Time   `json:"due_at,omitempty"`
+	Reference    string       `json:"reference,omitempty"` // of the payment
+	CancelledBy  string       `json:"cancelled_by,omitempty"`
+	CancelReason string       `json:"cancel_reason,omitempty"`
+	ReturnNumber *int64       `json:"return_number"`
+}
+
+// ArchivedPayment is the row of a settled callback in a file.
+type ArchivedPayment struct {
+	Number     int64        `json:"number"`
+	CallbackID string       `json:"callback_id"`
+	Digest     string       `json:"digest"`
+	At         time.Time    `json:"at"`
+	OrderID    sale.OrderID `json:"order_id,string"`
+	SaleID     string       `json:"sale_id"`
+	Event      string       `json:"event"`
+	Amount     int64        `json:"amount"`
+	Currency   string       `json:"currency"`
+	Reference  string       `json:"reference,omitempty"`
+	Outcome    string       `json:"outcome"`
+	Refund     bool         `json:"refund,omitempty"`
+	SettledAt  *time.Time   `json:"settled_at,omitempty"`
+	SettledBy  string       `json:"settled_by,omitempty"`
+	Note       string       `json:"note,omitempty"`
+}
+
+const archivedOrderColumns = orderColumns + ", created_at, updated_at, coalesce(reference, ''), coalesce(cancelled_by, '')," +
+	" coalesce(cancel_reason, ''), return_number"
+
+func scanArchivedOrder(row Scanner) (o ArchivedOrder, err error) {
+	var due, created, updated Timestamp
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due, &created, &updated, &o.Reference,
+		&o.CancelledBy, &o.CancelReason, &o.ReturnNumber)
+	o.DueAt, o.CreatedAt, o.UpdatedAt = optional(due), created.Time, updated.Time
+	return o, err
+}
+
+func scanArchivedPayment(row Scanner) (p ArchivedPayment, err error) {
+	var at, settled Timestamp
+	var refund int64
+	err = row.Scan(&p.Number, &p.CallbackID, &p.Digest, &p.OrderID, &p.SaleID, &p.Event, &p.Amount, &p.Currency, &p.Reference,
+		&at, &p.Outcome, &refund, &settled, &p.SettledBy, &p.Note)
+	p.At, p.SettledAt, p.Refund = at.Time, optional(settled), refund == 1
+	return p, err
+}
+
+func optional(t Timestamp) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
+}
+
+// Archive returns an archived sale with its parts, or sale.ErrNotFound if it is not archived.
+func (s *Archives) Archive(ctx context.Context, saleID string) (a Archive, err error) {
+	err = s.db.View(ctx, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) error {
+		var begun, ended Timestamp
+		a = Archive{SaleID: saleID}
+		err := Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
+			"SELECT orders, paid, cancelled, payments, begun_at, ended_at FROM archives WHERE sale_id = $1", saleID)
+		if err != nil {
+			return err
+		}
+		a.BegunAt, a.EndedAt = begun.Time, ended.Time
+		a.Parts, err = Select(ctx, c, func(row Scanner) (p ArchivePart, err error) {
+			return p, row.Scan(&p.Number, &p.File, &p.SHA256, &p.Orders, &p.Payments)
+		}, "SELECT part, file, sha256, orders, payments FROM archive_parts WHERE sale_id = $1 ORDER BY part", saleID)
+		return err
+	})
+	return a, err
+}
+
+// ArchivedSales returns the ids of the sales that are archived, or whose archiving is in progress.
+func (s *Archives) ArchivedSales(ctx context.Context) ([]string, error) {
+	return ViewRows(ctx, s.db, "store: archived sales", Column[string], "SELECT sale_id FROM archives")
+}
+
+// EndedSales returns the ids of the sales that ended before an instant and have rows to archive, oldest first. A sale
+// ends when it is closed, or at its closing time. Rehearsals are left out.
+func (s *Archives) EndedSales(ctx context.Context, before time.Time) (ids []string, err error) {
+	now := s.db.Dialect().Now
+	err = s.db.View(ctx, "store: ended sales", func(ctx context.Context, c Conn) error {
+		ids = nil
+		return c.Query(ctx, func(row Scanner) error {
+			var id string
+			var closed, closes Timestamp
+			if err := row.Scan(&id, &closed, &closes); err != nil {
+				return err
+			}
+			ended := closed.Time
+			if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
+				ended = closes.Time
+			}
+			if !ended.IsZero() && ended.Before(before) && !sale.IsRehearsal(id) {
+				ids = append(ids, id)
+			}
+			return nil
+		}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
+			WHERE (switch = 'closed' OR closes_at <= `+now+`)
+				AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
+			ORDER BY created_at, id`)
+	})
+	return ids, err
+}
+
+// Unsettled returns why the rows of a sale cannot be archived yet; empty: they can. Error: sale.ErrNotFound.
+func (s *Archives) Unsettled(ctx context.Context, saleID string) (reasons []string, err error) {
+	err = s.db.View(ctx, "store: unsettled rows of sale "+saleID, func(ctx context.Context, c Conn) error {
+		reasons, err = unsettled(ctx, c, saleID)
+		return err
+	})
+	return reasons, err
+}
+
+func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
+	var closed bool
+	var reasons []string
+	d := c.Dialect()
+	err := Get(ctx, c, []any{&closed}, "SELECT switch = 'closed' OR coalesce(closes_at <= "+d.Now+", false) FROM sales WHERE id = $1",
+		saleID)
+	if err != nil {
+		return nil, err
+	}
+	if !closed {
+		reasons = append(reasons, "it is not closed")
+	}
+	for _, condition := range []struct{ reason, query string }{
+		{"it is spread over segments, which cannot be archived yet", "SELECT 1 FROM sales WHERE id = $1 AND spread > 1"},
+		{"it has unpaid orders whose hold has not ended",
+			"SELECT 1 FROM orders WHERE sale_id = $1 AND status = 'created' AND due_at IS NOT NULL LIMIT 1"},
+		{"units of its cancelled orders are not back in Redis", "SELECT 1 FROM orders WHERE sale_id = $1 AND " + isReturning +
+			" LIMIT 1"},
+		{"it has open refunds (sluice payment list)",
+			"SELECT 1 FROM payments WHERE sale_id = $1 AND refund = 1 AND settled_at IS NULL LIMIT 1"},
+		{"not every group of consumers has handled its order events (sluice group list)", "SELECT 1 FROM outbox, " +
+			d.Elements("outbox.orders", "item") + " JOIN orders ON orders.id = item.value WHERE orders.sale_id = $1" +
+			" AND EXISTS (SELECT 1 FROM event_groups) LIMIT 1"}, // without groups, the newest changes are kept
+	} {
+		found, err := Exists(ctx, c, condition.query, saleID)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			reasons = append(reasons, condition.reason)
+		}
+	}
+	return reasons, nil
+}
+
+// OrdersToArchive returns up to limit rows of a sale with ids above after, by id.
+func (s *Archives) OrdersToArchive(
+	ctx context.Context, saleID string, after sale.OrderID, limit int,
+) ([]ArchivedOrder, error) {
+	return ViewRows(ctx, s.db, "store: orders of sale "+saleID, scanArchivedOrder, "SELECT "+archivedOrderColumns+
+		" FROM orders WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, int64(after), limit)
+}
+
+// PaymentsToArchive returns up to limit settled callbacks of a sale with numbers above after, by number.
+func (s *Archives) PaymentsToArchive(
+	ctx context.Context, saleID string, after int64, limit int,
+) ([]ArchivedPayment, error) {
+	return ViewRows(ctx, s.db, "store: payments of sale "+saleID, scanArchivedPayment, "SELECT "+callbackColumns+
+		" FROM payments WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, after, limit)
+}
+
+// BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
+// sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if the sale
+// cannot be archived, see Unsettled; sale.ErrNotFound.
+func (s *Archives) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
+	return s.db.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
+		if _, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate); err != nil {
+			return err
+		}
+		now := c.Dialect().Now
+		if p.Number == 1 {
+			reasons, err := unsettled(ctx, c, saleID)
+			if err == nil && len(reasons) > 0 {
+				err = fmt.Errorf("%s: %w", reasons[0], sale.ErrConflict)
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := c.Exec(ctx, "INSERT INTO archives (sale_id, begun_at) VALUES ($1, "+now+")", saleID); err != nil {
+				return err
+			}
+			const closeSale = "UPDATE sales SET switch = 'closed', version = version + 1 WHERE id = $1 AND switch <> 'closed'"
+			if _, err := c.Exec(ctx, closeSale, saleID); err != nil {
+				return err
+			}
+			if err := AppendLog(ctx, c, "sale.archive", saleID, p.File); err != nil {
+				return err
+			}
+		}
+		_, err := c.Exec(ctx, `INSERT INTO archive_parts (sale_id, part, file, sha256, orders, payments, at)
+			VALUES ($1, $2, $3, $4, $5, $6, `+now+")", saleID, p.Number, p.File, p.SHA256, p.Orders, p.Payments)
+		return err
+	})
+}
+
+// Archived is a row as it is in a file.
+type Archived struct {
+	ID   int64 // of the order, or the number of the payment
+	JSON string
+}
+
+// RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other rows
+// stay for the next part.
+func (s *Archives) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
+	err = s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
+		func(row Scanner) (int64, any, map[string]int64, error) {
+			o, err := scanArchivedOrder(row)
+			count := map[string]int64{"orders": 1}
+			switch o.Status {
+			case sale.StatusPaid:
+				count["paid"] = 1
+			case sale.StatusCancelled:
+				count["cancelled"] = 1
+			}
+			return int64(o.ID), o, count, err
+		}, "DELETE FROM orders WHERE id ", &removed)
+	return removed, err
+}
+
+// RemovePayments is RemoveOrders for payments.
+func (s *Archives) RemovePayments(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
+	err = s.remove(ctx, saleID, rows, "SELECT "+callbackColumns+" FROM payments WHERE sale_id = $1 AND id ",
+		func(row Scanner) (int64, any, map[string]int64, error) {
+			p, err := scanArchivedPayment(row)
+			return p.Number, p, map[string]int64{"payments": 1}, err
+		}, "DELETE FROM payments WHERE id ", &removed)
+	return removed, err
+}
+
+func (s *Archives) remove(
+	ctx context.Context, saleID string, rows []Archived, query string,
+	scan func(Scanner) (id int64, row any, count map[string]int64, err error), remove string, removed *int64,
+) error {
+	want := make(map[int64]string, len(rows))
+	ids := make([]int64, len(rows))
+	for i, row := range rows {
+		ids[i], want[row.ID] = row.ID, row.JSON
+	}
+	return s.db.Update(ctx, "store: remove archived rows of sale "+saleID, func(ctx context.Context, c Conn) error {
+		d := c.Dialect()
+		var equal []int64
+		sums := map[string]int64{}
+		if err := c.Query(ctx, func(row Scanner) error {
+			id, now, count, err := scan(row)
+			if err != nil {
+				return err
+			}
+			if line, err := json.Marshal(now); err != nil || string(line) != want[id] {
+				return err
+			}
+			equal = append(equal, id)
+			for name, n := range count {
+				sums[name] += n
+			}
+			return nil
+		}, query+d.In("$2")+d.ForUpdate, saleID, ids); err != nil {
+			return err
+		}
+		*removed = int64(len(equal))
+		if len(equal) == 0 {
+			return nil
+		}
+		n, err := c.Exec(ctx, remove+d.In("$1"), equal)
+		if err == nil && n != int64(len(equal)) { // impossible, as the rows are locked
+			err = unavailable(fmt.Errorf("%d of %d rows could be removed", n, len(equal)))
+		}
+		if err != nil {
+			return err
+		}
+		n, err = c.Exec(ctx, `UPDATE archives SET orders = orders + $2, paid = paid + $3, cancelled = cancelled + $4,
+			payments = payments + $5 WHERE sale_id = $1`, saleID, sums["orders"], sums["paid"], sums["cancelled"], sums["payments"])
+		if err == nil && n == 0 {
+			err = fmt.Errorf("it is not archived: %w", sale.ErrConflict)
+		}
+		return err
+	})
+}
+
+// EndArchive records that no row of an archived sale is left. It returns sale.ErrConflict if there are rows.
+func (s *Archives) EndArchive(ctx context.Context, saleID string) error {
+	return s.db.Update(ctx, "store: end the archive of sale "+saleID, func(ctx context.Context, c Conn) error {
+		for _, table := range []string{"orders", "payments"} {
+			left, err := Exists(ctx, c, "SELECT 1 FROM "+table+" WHERE sale_id = $1 LIMIT 1", saleID)
+			if err == nil && left {
+				err = fmt.Errorf("the table %s has rows of it: %w", table, sale.ErrConflict)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, err := c.Exec(ctx, "UPDATE archives SET ended_at = "+c.Dialect().Now+" WHERE sale_id = $1 AND ended_at IS NULL", saleID)
+		return err
+	})
+}

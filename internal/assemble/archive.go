@@ -1,0 +1,34 @@
+package assemble
+
+import (
+	"context"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/archive"
+	"sluice/backend/audit"
+	"sluice/backend/events/webhook"
+	"sluice/backend/store"
+)
+
+// Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
+func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive, error) {
+	all := store.New(s.db)
+	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
+	deliveries := webhook.NewStore(s.db)
+	return archive.New(archive.Config{
+		Store: s.archives, Dir: dir, Log: s.log, Remove: stock.Remove, Audit: audit.New(stock, all).Audit,
+		Undelivered: func(ctx context.Context, saleID string) (bool, error) {
+			waiting, err := deliveries.HasWaiting(ctx, saleID)
+			if err != nil || waiting {
+				return waiting, err
+			}
+			return s.events.HasDeadLettersOf(ctx, saleID)
+		},
+	}).Archive(ctx, saleID)
+}
+
+// EndedSales returns the sales that ended before an instant and have rows to archive, oldest first.
+func (s *Stores) EndedSales(ctx context.Context, before time.Time) ([]string, error) {
+	return s.archives.EndedSales(ctx, before)
+}
