@@ -120,7 +120,12 @@ func (y *yearRun) fill(ctx context.Context, n int) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "year: %s orders after %s\n", number(float64(n*y.perSale)), time.Since(began).Round(time.Second))
+	fmt.Fprintf(
+		os.Stderr,
+		"year: %s orders after %s\n",
+		number(float64(n*y.perSale)),
+		time.Since(began).Round(time.Second),
+	)
 	return nil
 }
 

@@ -113,7 +113,10 @@ func (a *Archiver) check(ctx context.Context, saleID string) error {
 			return err
 		}
 		if waiting {
-			reasons = append(reasons, "webhooks or dead events of its orders wait (sluice webhook list, sluice dead --group NAME list)")
+			reasons = append(
+				reasons,
+				"webhooks or dead events of its orders wait (sluice webhook list, sluice dead --group NAME list)",
+			)
 		}
 		report, err := a.cfg.Audit(ctx, saleID)
 		if err != nil {
@@ -146,7 +149,14 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	}
 	orders, payments, err := read(part.path, func(row) error { return nil })
 	if err == nil && (orders != part.Orders || payments != part.Payments) {
-		err = fmt.Errorf("%s: it has %d orders and %d payments, want %d and %d", part.path, orders, payments, part.Orders, part.Payments)
+		err = fmt.Errorf(
+			"%s: it has %d orders and %d payments, want %d and %d",
+			part.path,
+			orders,
+			payments,
+			part.Orders,
+			part.Payments,
+		)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the file cannot be verified: %w", err)
@@ -174,7 +184,19 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	if err != nil {
 		return false, err
 	}
-	a.cfg.Log.Info("archived", "sale", saleID, "file", part.path, "orders", orders, "payments", payments, "removed", removed)
+	a.cfg.Log.Info(
+		"archived",
+		"sale",
+		saleID,
+		"file",
+		part.path,
+		"orders",
+		orders,
+		"payments",
+		payments,
+		"removed",
+		removed,
+	)
 	return removed < orders+payments, nil
 }
 

@@ -295,7 +295,10 @@ func TestRowsThatChangeMeanwhileAreInALaterPart(t *testing.T) {
 	}
 	a, err := archive.New(w.cfg).Archive(w.ctx, "old")
 	w.check(err)
-	if files := w.inFiles("old"); len(a.Parts) != 2 || a.Orders != 20 || a.Paid != 2 || files[orders[5].ID] != sale.StatusPaid {
+	if files := w.inFiles(
+		"old",
+	); len(a.Parts) != 2 || a.Orders != 20 || a.Paid != 2 ||
+		files[orders[5].ID] != sale.StatusPaid {
 		t.Errorf("%+v; the order is %s", a, files[orders[5].ID])
 	}
 }

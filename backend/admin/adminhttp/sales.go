@@ -217,7 +217,9 @@ func (h *handlers) audit(ctx context.Context, r *request) (any, error) {
 func auditArchive(v admin.View) audit.Report {
 	r := audit.Report{SaleID: v.ID, Stock: v.Stock, Left: v.Stock - v.Sold, Ordered: v.Sold, Archived: true}
 	if v.Archive.EndedAt.IsZero() {
-		r.Differences = []string{"the archiving is in progress; repeat sluice sale archive " + v.ID + " if it was interrupted"}
+		r.Differences = []string{
+			"the archiving is in progress; repeat sluice sale archive " + v.ID + " if it was interrupted",
+		}
 	} else if held := v.Archive.Orders - v.Archive.Cancelled; held != v.Sold {
 		r.Differences = []string{fmt.Sprintf("%d units are sold, and %d orders with a unit are archived", v.Sold, held)}
 	}
