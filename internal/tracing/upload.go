@@ -118,7 +118,7 @@ func (u *uploader) post(ctx context.Context, body []byte) (retry time.Duration, 
 	switch code := response.StatusCode; {
 	case code >= 200 && code <= 299:
 		if err != nil || response.Header.Get("Content-Type") != "application/x-protobuf" {
-			return final, nil //nolint:nilerr // the collector has the spans
+			return final, nil // the collector has the spans
 		}
 		return final, partialSuccess(answer)
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable,
