@@ -45,6 +45,10 @@ type Config struct {
 	// that file without a reload, and must be able to read it.
 	KeysSocket string
 
+	// LeaseSocket is a Unix socket at which workers lease for rules with scope = "fleet", see package fleetlimit. "": a
+	// policy with such a rule is invalid.
+	LeaseSocket string
+
 	Spans *Spans // exports spans of sampled requests; nil: no spans
 
 	Version string // of sluice, for the metrics; "" is unknown
@@ -122,7 +126,7 @@ func (c Config) checked() (Config, error) {
 		wrong("--tls-cert and --tls-key go together")
 	}
 	paths := []*string{
-		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
+		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.LeaseSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
 	}
 	if c.Spans != nil {
 		spans := *c.Spans

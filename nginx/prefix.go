@@ -200,6 +200,9 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.KeysSocket != "" { // no name may begin with another: os.getenv of ngx_lua confuses them
 		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
 	}
+	if c.LeaseSocket != "" {
+		main += fmt.Sprintf("env \"SLUICE_LEASE_SOCKET=%s\";\n", c.LeaseSocket)
+	}
 	if c.Version != "" {
 		main += fmt.Sprintf("env \"SLUICE_VERSION=%s\";\n", c.Version)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/edgetrace"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
 	"sluice/internal/token/mirror"
 	"sluice/nginx"
@@ -56,11 +57,16 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 				plain := run
 				run = func(ctx context.Context) error { return p.mirrored(ctx, edge.keys, &cfg, plain) }
 			}
+			if edge.limitRedis != "" {
+				plain := run
+				run = func(ctx context.Context) error { return p.leasing(ctx, edge.limitRedis, &cfg, plain) }
+			}
 			return edgeError(p.tracedEdge(cmd.Context(), &cfg, run))
 		},
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
+	f.limitRedis(&edge.limitRedis)
 	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
@@ -114,6 +120,23 @@ func (p *program) mirrored(
 	defer m.Close()
 	cfg.TokenKeys, cfg.KeysSocket = m.File(), m.Socket()
 	return runBeside(ctx, run, m.Run) // requests verify tokens until nginx has ended
+}
+
+// leasing runs an edge with rules that all edges share.
+func (p *program) leasing(ctx context.Context, url string, cfg *nginx.Config, run func(context.Context) error) error {
+	log := p.logger()
+	client, done, err := openFleet(url, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	server, err := fleetlimit.Serve(client, log)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	cfg.LeaseSocket = server.Socket()
+	return runBeside(ctx, run, server.Run) // nginx returns what it has leased until it has ended
 }
 
 // tracedEdge runs an edge that exports spans, if the environment names an endpoint.

@@ -76,7 +76,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 			registry := newRegistry()
 			cfg.Counters = worker.NewCounters(registry)
 			stores.Queue.OnReclaim = cfg.Counters.Reclaimed
-			stores.Blocking = stores.Shards * cfg.Concurrency
+			stores.Blocking = cfg.Concurrency // of each shard
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-worker", stores, registry)
 			if err != nil {
 				return err

@@ -36,7 +36,7 @@ type StoresConfig struct {
 	Redis, Database string // URLs
 	Shards          int
 	Driver          string         // DriverList or DriverStream
-	Blocking        int            // connections that wait in Redis for work
+	Blocking        int            // connections per shard that wait in Redis for work
 	Identify        guard.Identify // nil: by the server's run_id
 	Queue           queue.Config
 	Tracer          *telemetry.Tracer // nil: nothing is traced

@@ -99,6 +99,9 @@ type Bucket struct {
 }
 
 const (
+	// unknownWait is reported to a client if the edge may not ask for slots yet.
+	unknownWait = 1_000_000
+
 	askLimit = 1_000_000 // us that a lease may be in progress
 
 	// A lease is to be sufficient for so many decisions, and for so many us.
@@ -169,7 +172,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	}
 	d := b.demand(r, now)
 	if d.Lanes == 0 {
-		return Verdict{Outcome: Refused, Wait: opens - now}
+		return Verdict{Outcome: Refused, Wait: min(opens-now, unknownWait)}
 	}
 	return Verdict{Outcome: Ask, Demand: d}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,7 @@ import (
 
 	"sluice/gateway"
 	"sluice/gateway/proxy"
+	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
 	"sluice/nginx"
 	"sluice/test/testenv"
@@ -95,6 +97,7 @@ type edge struct {
 	backend       *backend
 	log           func() string // the access log so far
 	metrics       func() string // as Prometheus gets them
+	stop          func()        // begins to stop the edge
 }
 
 // options are the same for both edges.
@@ -103,6 +106,15 @@ type options struct {
 	proxyProtocol bool
 	perClient     int
 	cors          []string
+	redis         *testenv.Redis // for rules of the fleet
+}
+
+// fleet returns a client for rules of the fleet, or nil.
+func (o options) fleet() *fleetlimit.Client {
+	if o.redis == nil {
+		return nil
+	}
+	return fleetlimit.NewClient(o.redis.Client(), fleetlimit.Now)
 }
 
 // startBoth runs nginx and the gateway until the test ends.
@@ -145,9 +157,21 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
 		return string(text)
 	}
+	if o.redis != nil {
+		leases, err := fleetlimit.Serve(o.fleet(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.LeaseSocket = leases.Socket()
+		serving, stop := context.WithCancel(context.Background())
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); leases.Run(serving) }()
+		t.Cleanup(func() { stop(); <-stopped; leases.Close() })
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- cfg.Run(ctx) }()
+	e.stop = cancel
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -180,6 +204,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			ProxyProtocol: o.proxyProtocol,
 			PerClient:     o.perClient,
 			CORSOrigins:   o.cors,
+			Fleet:         o.fleet(),
 			Limits:        proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)
@@ -200,7 +225,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		}
 		_ = file.Close()
 	})
-	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b}
+	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b, stop: cancel}
 	status := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(status.Close)
 	e.metrics = func() string { return page(t, status.URL) }

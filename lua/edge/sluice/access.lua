@@ -12,6 +12,7 @@
 local client = require "sluice.client"
 local count = require("sluice.count").add
 local each = require("sluice.accel").select("each", "sluice.each")
+local fleet = require "sluice.fleet"
 local follow = require "sluice.token.follow"
 local gcra = require "sluice.limit.gcra"
 local limiter = require "sluice.limit.rules"
@@ -23,7 +24,7 @@ local token = require "sluice.token"
 
 local ngx = ngx
 local ngx_var, ngx_exit, ngx_now = ngx.var, ngx.exit, ngx.now
-local max = math.max
+local max, min = math.max, math.min
 local get_variable, set_variable = variables.get, variables.set
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 
@@ -35,7 +36,11 @@ local _M = {}
 function _M.init(policy)
   for _, rule in ipairs(policy.rules) do
     quota.prepare(rule)
-    limiter.prepare(rule)
+    if rule.fleet then
+      fleet.prepare(rule)
+    else
+      limiter.prepare(rule)
+    end
   end
   client.init(policy.networks)
   plans = plan.new(policy)
@@ -159,17 +164,59 @@ function _M.refuses_early(chosen, key, headers)
   return true
 end
 
+-- admit(chosen, n, fleet_n, buyer) -> ok, rule, detail, taken, by_ip: what limit/rules.lua returns for the first n rules
+-- and fleet.lua for the first fleet_n rules of the fleet, which count the request together or not at all. by_ip: whether
+-- the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit, because
+-- they may call Redis.
+local function admit(chosen, n, fleet_n, buyer)
+  local rules, ips = chosen.rules, chosen.ips
+  local ok, i, detail, taken
+  if fleet_n > 0 then
+    ok, i, detail = limiter.peek(rules, n)
+    if not ok then
+      return ok, rules[i], detail, nil, i <= ips
+    end
+    local key = get_variable("sluice_key")
+    ok, taken, detail = fleet.admit(chosen.fleet, fleet_n, key, buyer)
+    if not ok then -- taken is the rule
+      return ok, taken, detail, nil, taken.key == "ip"
+    end
+    -- Other requests may have used the limiter meanwhile.
+    refusal_cache.delayed()
+    limiter.aim(rules, 1, min(n, ips), key)
+    if n > ips then
+      limiter.aim(rules, ips + 1, n, buyer)
+    end
+  end
+  ok, i, detail = limiter.admit(rules, n)
+  if not ok then
+    if taken then
+      fleet.refund(taken)
+    end
+    return ok, rules[i], detail, nil, i <= ips
+  end
+  return true, nil, nil, taken
+end
+
+-- accept_fleet(taken): counts the rules of the fleet of an admitted request. taken: of admit
+local function accept_fleet(taken)
+  local shadow = taken and fleet.accept(taken)
+  if shadow then
+    ngx_var.sluice_shadow = shadow
+  end
+end
+
 -- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what
 -- its buckets hold. has_waited: for the key of the token
 local function judge(turn, has_waited)
   local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips
-  if chosen.n == 0 then
+  if chosen.n + chosen.fleet_n == 0 then
     return nil
   end
   limiter.aim(rules, 1, ips, get_variable("sluice_key"))
-  local ok, i, detail, buyer
-  if chosen.n > ips then
+  local ok, i, detail, buyer, rule, taken, by_ip
+  if chosen.needs_token then
     local authorization = get_variable("http_authorization")
     buyer = authorization and token.cached(authorization, ngx_now())
     if not buyer then
@@ -186,15 +233,15 @@ local function judge(turn, has_waited)
       end
       if not buyer and chosen.enforced_token then
         refusal_cache.leave(turn)
-        ok, i, detail = limiter.admit(rules, ips)
+        ok, rule, detail, taken = admit(chosen, ips, chosen.fleet_ips)
         if not ok then
-          return refuse(ok, rules[i], detail)
+          return refuse(ok, rule, detail)
         end
+        accept_fleet(taken)
         return unauthorized(why)
       elseif not buyer then
         chosen = chosen.without_token
-        rules = chosen.rules
-        if chosen.n == 0 then
+        if chosen.n + chosen.fleet_n == 0 then
           return nil
         end
       end
@@ -203,14 +250,15 @@ local function judge(turn, has_waited)
       limiter.aim(rules, ips + 1, chosen.n, buyer)
     end
   end
-  ok, i, detail = limiter.admit(rules, chosen.n)
-  if buyer and (ok or i > ips) then
+  ok, rule, detail, taken, by_ip = admit(chosen, chosen.n, chosen.fleet_n, buyer)
+  if buyer and (ok or not by_ip) then
     ngx_var.sluice_buyer = buyer
   end
   if not ok then
     refusal_cache.leave(turn)
-    return refuse(ok, rules[i], detail)
+    return refuse(ok, rule, detail)
   end
+  accept_fleet(taken)
   return chosen
 end
 

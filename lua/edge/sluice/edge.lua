@@ -5,6 +5,7 @@
 local access = require "sluice.access"
 local claims = require "sluice.token.claims"
 local count = require "sluice.count"
+local fleet = require "sluice.fleet"
 local follow = require "sluice.token.follow"
 local handover = require "sluice.handover"
 local policy = require "sluice.policy"
@@ -35,9 +36,9 @@ function _M.check()
     error(message, 0)
   end
   for _, rule in ipairs(p.rules) do
-    if rule.fleet then
-      error(path .. ': rule "' .. rule.name .. '" has scope = "fleet", which the nginx edge does not support: use sluice gateway',
-        0)
+    if rule.fleet and not os.getenv("SLUICE_LEASE_SOCKET") then
+      error(path .. ': rule "' .. rule.name .. '" has scope = "fleet", which needs a Redis server: set --limit-redis or '
+        .. "SLUICE_LIMIT_REDIS_URL", 0)
     end
   end
   return p
@@ -50,6 +51,7 @@ function _M.init()
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
   local p = _M.check()
   rules.init(ngx.shared.sluice_buckets)
+  fleet.init(ngx.shared.sluice_leases, os.getenv("SLUICE_LEASE_SOCKET"))
   access.init(p)
   refusal_cache.init(ngx.shared.sluice_sales, p.repeats)
   status.init(p, os.getenv("SLUICE_VERSION"), os.getenv("SLUICE_SPANS_METRICS"))
@@ -67,6 +69,7 @@ function _M.init_worker()
   collectgarbage("setpause", 400)
   count.start(ngx.shared.sluice_counters)
   follow.init_worker()
+  fleet.init_worker()
   ngx.timer.every(1, rules.repair)
 end
 

@@ -1,0 +1,186 @@
+package fleetlimit
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/loop"
+)
+
+// Server leases for the workers of one nginx, over a Unix socket. lua/edge/sluice/fleet.lua is the other side. A worker
+// sends lines of fields that are separated by spaces; hex is the key of the client in hex:
+//
+//	lease RULE COUNT PERIOD BURST HEX LANES SLOTS
+//	return RULE COUNT PERIOD BURST HEX, and for each segment LANE NEXT END ID
+//
+// The server answers a lease with Redis, the time from which Redis may have a further slot, 0 or 1 for Starting, and the
+// fields of each segment in the order of the type; a return with "ok"; each with "error" if Redis cannot be used.
+type Server struct {
+	client   *Client
+	log      *slog.Logger
+	dir      string
+	listener net.Listener
+	conns    chan struct{} // has an element for each open connection
+}
+
+const (
+	maxConns    = 512
+	idleTimeout = time.Minute
+)
+
+// Serve opens the socket of a server. The client's clock is Now.
+func Serve(client *Client, log *slog.Logger) (*Server, error) {
+	dir, err := os.MkdirTemp("", "sluice-fleet-")
+	if err != nil {
+		return nil, fmt.Errorf("fleet limit: %w", err)
+	}
+	s := &Server{client: client, log: log, dir: dir, conns: make(chan struct{}, maxConns)}
+	// Workers may run as another user.
+	if err = os.Chmod(dir, 0o711); err == nil { //nolint:gosec // see above
+		s.listener, err = net.Listen("unix", s.Socket())
+	}
+	if err == nil {
+		err = os.Chmod(s.Socket(), 0o666) //nolint:gosec // see above
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("fleet limit: %w", err)
+	}
+	return s, nil
+}
+
+// Socket is the path of the socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, "lease.sock") }
+
+// Close removes the socket. Call it after Run has returned.
+func (s *Server) Close() {
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
+	accepting := loop.Backoff{Log: s.log, What: "accepting a worker that leases"}
+	for ctx.Err() == nil {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			accepting.Failed(ctx, err)
+			continue
+		}
+		accepting.Succeeded()
+		s.conns <- struct{}{}
+		running.Go(func() {
+			defer context.AfterFunc(ctx, func() { conn.Close() })()
+			s.serve(ctx, conn)
+			<-s.conns
+		})
+	}
+}
+
+func (s *Server) serve(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 64<<10)
+	for {
+		_ = conn.SetDeadline(time.Now().Add(idleTimeout))
+		if !lines.Scan() {
+			return
+		}
+		answer, err := s.answer(ctx, strings.Fields(lines.Text()))
+		if err != nil {
+			s.log.Debug("a lease for nginx has failed", "err", err)
+			answer = "error"
+		}
+		if _, err := fmt.Fprintln(conn, answer); err != nil {
+			return
+		}
+	}
+}
+
+var errLine = errors.New("fleet limit: invalid line of a worker")
+
+func (s *Server) answer(ctx context.Context, fields []string) (string, error) {
+	if len(fields) < 6 {
+		return "", errLine
+	}
+	numbers := make([]int64, 3)
+	for i := range numbers {
+		n, err := strconv.ParseInt(fields[2+i], 10, 64)
+		if err != nil || n < 0 || n == 0 && i < 2 {
+			return "", errLine
+		}
+		numbers[i] = n
+	}
+	key, err := hex.DecodeString(fields[5])
+	if err != nil {
+		return "", errLine
+	}
+	r := NewRule(fields[1], numbers[0], numbers[1], int(numbers[2]))
+	switch rest := fields[6:]; fields[0] {
+	case "lease":
+		if len(rest) != 2 {
+			return "", errLine
+		}
+		lanes, err := strconv.Atoi(rest[0])
+		slots, err2 := strconv.Atoi(rest[1])
+		if err = errors.Join(err, err2); err != nil {
+			return "", errLine
+		}
+		l, err := s.client.Lease(ctx, r, string(key), Demand{Lanes: lanes, Slots: slots})
+		if err != nil {
+			return "", err
+		}
+		return l.line(s.client.now()), nil
+	case "return":
+		return "ok", s.giveBack(ctx, r, string(key), rest)
+	}
+	return "", errLine
+}
+
+func (s *Server) giveBack(ctx context.Context, r *Rule, key string, fields []string) error {
+	var segments []Segment
+	for ; len(fields) >= 4; fields = fields[4:] {
+		lane, err := strconv.Atoi(fields[0])
+		next, err2 := strconv.ParseFloat(fields[1], 64)
+		end, err3 := strconv.ParseFloat(fields[2], 64)
+		if errors.Join(err, err2, err3) != nil {
+			return errLine
+		}
+		segments = append(
+			segments,
+			Segment{Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3]},
+		)
+	}
+	return s.client.Return(ctx, r, key, segments)
+}
+
+// line returns the answer to a worker.
+func (l Lease) line(now float64) string {
+	starting := 0
+	if l.Starting {
+		starting = 1
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%.0f %.0f %d", l.Redis, now+l.Further, starting)
+	for _, s := range l.Segments {
+		fmt.Fprintf(&b, " %.3f %.6f %.3f %.6f %d %d %.0f %d %s", s.Opens, s.OpensStep, s.Closes, s.ClosesStep, s.N, s.Lane,
+			s.Next, s.Stride, s.ID)
+	}
+	return b.String()
+}

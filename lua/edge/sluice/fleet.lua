@@ -1,0 +1,465 @@
+-- Rules with scope = "fleet": all edges share their rate. An edge leases slots of time ahead and spends one for each
+-- request that it admits, see docs/adr/0047. The leases of a client are an entry of a shared dict, for all workers.
+-- `sluice edge` leases from Redis, over a Unix socket: internal/fleetlimit is the other side, and its bucket.go decides
+-- as this module does. Times are microseconds of CLOCK_MONOTONIC.
+
+local ffi = require "ffi"
+local count = require("sluice.count").add
+local zone = require "sluice.limit.zone"
+
+local ngx = ngx
+local ngx_sleep, timer_at, timer_every = ngx.sleep, ngx.timer.at, ngx.timer.every
+local copy, fill, offsetof, sizeof, to_string = ffi.copy, ffi.fill, ffi.offsetof, ffi.sizeof, ffi.string
+local ceil, floor, huge, max, min = math.ceil, math.floor, math.huge, math.max, math.min
+local byte, concat, gmatch, gsub, pairs, tonumber = string.byte, table.concat, string.gmatch, string.gsub, pairs, tonumber
+
+ffi.cdef [[
+typedef struct {
+  double opens, opens_step, closes, closes_step, next;
+  int32_t n, lane, stride, pad;
+  char id[16];
+} sluice_fleet_segment;
+typedef struct {
+  double retry, above, penalty, asking, asked, redis, used, since;
+  int32_t decisions, seen, slots, starting, n, pad;
+  sluice_fleet_segment segments[48];
+} sluice_fleet_bucket;
+]]
+
+local MAX_SEGMENTS = 48 -- of a bucket; a lease beyond them is spent
+local HEAD, SEGMENT = offsetof("sluice_fleet_bucket", "segments"), sizeof("sluice_fleet_segment")
+
+-- The same numbers as in internal/fleetlimit.
+local MAX_LANES, LEASE_SLOTS, MIN_AHEAD, MAX_AHEAD, ROUNDING = 16, 256, 1000000, 24000000, 2
+local ASK_LIMIT, UNKNOWN_WAIT = 1000000, 1000000
+local LEASE_DECISIONS, LEASE_TIME, CALM_TIME = 256, 20000, 1000000
+local POLL_DECISIONS, REST_DECISIONS = 64, 16
+local RECENT_DECISIONS, RECENT_TIME = 512, 8000000
+local COLD_AFTER = 10000000
+
+local TRIES = 10 -- of a request, each after a lease
+local PAUSE = 1 -- s between two calls of a Redis that failed
+local KEEP = 120000000 -- us that an entry of the dict is kept after its last use
+local CONNECT, SEND, READ = 500, 500, 2000 -- ms
+local IDLE, POOL = 30000, 16 -- of connections to `sluice edge`: ms, connections of one worker
+local UNAVAILABLE = "no lease of the fleet's limit"
+
+local dict, buckets, socket
+local b = ffi.new("sluice_fleet_bucket") -- the bucket of the current turn; nothing yields in a turn
+local touched = {} -- by key of the dict: { rule, client } of this worker
+
+local _M = {}
+
+-- init(shared_dict, path): call it in init_by_lua. path: of the socket
+function _M.init(shared_dict, path)
+  local err
+  dict, socket = shared_dict, path
+  buckets, err = zone.new(shared_dict)
+  if not buckets then
+    error("the edge's leases: " .. err, 0)
+  end
+end
+
+-- prepare(rule): call it once for each rule
+function _M.prepare(rule)
+  local interval = rule.period / rule.count
+  rule.interval = interval
+  rule.window = max(rule.burst * interval - ROUNDING, 0)
+  rule.ahead = min(max(LEASE_SLOTS * interval, MIN_AHEAD), MAX_AHEAD)
+  rule.lanes = min(max(floor(rule.burst / 2), 1), MAX_LANES)
+  rule.fleet_id = (rule.shadow and "shadow:" or "") .. rule.name .. (rule.network and ":" .. rule.network * 8 or "")
+  rule.fleet_line = ("%s %.0f %.0f %.0f "):format(rule.fleet_id, rule.count, rule.period, rule.burst)
+end
+
+local function load(key)
+  local v = dict:get(key)
+  if v then
+    copy(b, v, #v)
+  else
+    fill(b, sizeof(b))
+  end
+end
+
+local function save(key, now)
+  return buckets:put(now, key, to_string(b, HEAD + b.n * SEGMENT), KEEP, 0)
+end
+
+local function skip(s, n)
+  s.opens, s.closes = s.opens + n * s.opens_step, s.closes + n * s.closes_step
+  s.next, s.n = s.next + n * s.stride, s.n - n
+end
+
+-- expire(now): removes the slots that have closed
+local function expire(now)
+  local live = 0
+  for i = 0, b.n - 1 do
+    local s = b.segments[i]
+    if s.closes < now then
+      skip(s, min(s.n, ceil((now - s.closes) / s.closes_step)))
+    end
+    if s.n > 0 then
+      if live < i then
+        b.segments[live] = s
+      end
+      live = live + 1
+    end
+  end
+  b.n = live
+end
+
+local function see(now)
+  if now - b.used > COLD_AFTER then
+    b.since, b.seen, b.slots = now, 0, 0
+  end
+  if b.seen >= RECENT_DECISIONS or now - b.since > RECENT_TIME and b.seen > 1 then
+    b.since, b.seen = now - (now - b.since) / 2, floor(b.seen / 2)
+  end
+  b.used, b.seen, b.decisions = now, b.seen + 1, b.decisions + 1
+end
+
+-- held(now) -> lanes with slots that open later, and how many slots one of them has
+local function held(now)
+  local lanes, longest = 0, 0
+  for i = 0, b.n - 1 do
+    local s = b.segments[i]
+    if s.opens > now then
+      lanes, longest = lanes + 1, max(longest, s.n)
+    end
+  end
+  return lanes, longest
+end
+
+-- demand(rule, now) -> lanes, slots of each, target; or nil. See Bucket.demand.
+local function demand(rule, now)
+  if b.asked == 0 then
+    return 1, 1, 0
+  end
+  local rate = b.seen / max(now - b.since, 1)
+  local lane = rule.interval * rule.lanes
+  local share, growth, span = rate * lane, 2 * max(b.slots, 1), CALM_TIME
+  local above = now < b.above
+  if above then
+    share, span = 0.8 * share, rule.ahead + rule.window
+  else
+    share = 1.1 * share
+  end
+  local rested = b.decisions >= POLL_DECISIONS or now - b.asked > rule.ahead
+  local has, longest = held(now)
+  if above and (b.decisions < REST_DECISIONS or (has > 0 or share < 1) and not rested
+    or has > 0 and floor(share) <= has) then
+    return nil
+  end
+  if share < 2 and not above or share < 1 then
+    local n = min(max(floor(share * rule.window / lane), 1), rule.lanes, growth)
+    return n, 1, n
+  end
+  local lanes = min(floor(share), rule.lanes)
+  span = min(max(LEASE_DECISIONS / rate, LEASE_TIME), span)
+  local slots = max(min(floor(span / lane), floor(growth / lanes)), 1)
+  local target = lanes * slots
+  if has > 0 then
+    lanes, slots = max(lanes - has, 1), min(slots, longest)
+  end
+  return min(lanes, growth), slots, target
+end
+
+-- A slot that was spent, until the next turn: the segment from which it comes, before.
+local spent = ffi.new("sluice_fleet_segment")
+
+-- take(rule, now) -> what, wait, lanes, slots, target. what: "admit"; "refuse", for another `wait` us, with lanes if
+-- slots are to be leased in the background; "unavailable"; "ask"; "wait"
+local function take(rule, now)
+  expire(now)
+  local best, opens = nil, huge
+  for i = 0, b.n - 1 do
+    local s = b.segments[i]
+    if s.opens > now then
+      opens = min(opens, s.opens)
+    elseif not best or s.closes < best.closes then
+      best = s
+    end
+  end
+  if best then
+    copy(spent, best, SEGMENT)
+    skip(best, 1)
+    return "admit"
+  end
+  if b.asking > now and now >= b.retry then
+    return "wait"
+  end
+  if now < b.retry then
+    if b.starting == 1 then
+      return "unavailable"
+    end
+    local wait = min(opens, b.retry) - now
+    if b.decisions >= POLL_DECISIONS and b.asking <= now then
+      return "refuse", wait, demand(rule, now)
+    end
+    return "refuse", wait
+  end
+  local lanes, slots, target = demand(rule, now)
+  if not lanes then
+    return "refuse", min(opens - now, UNKNOWN_WAIT)
+  end
+  return "ask", nil, lanes, slots, target
+end
+
+-- call(line) -> the answer of `sluice edge`; or nil
+local function call(line)
+  local sock = ngx.socket.tcp()
+  sock:settimeouts(CONNECT, SEND, READ)
+  if not sock:connect("unix:" .. socket, { pool_size = POOL }) or not sock:send(line) then
+    return nil
+  end
+  local answer = sock:receive()
+  if not answer then
+    return nil
+  end
+  sock:setkeepalive(IDLE, POOL)
+  return answer ~= "error" and answer or nil
+end
+
+local function hex(text)
+  return (gsub(text, ".", function(c) return ("%02x"):format(byte(c)) end))
+end
+
+-- apply(rule, now, answer): adds a lease
+local function apply(rule, now, answer)
+  local next_field = gmatch(answer, "%S+")
+  local redis, retry, starting = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
+  if redis < b.redis then -- the clock of Redis was set back
+    b.n = 0
+  end
+  b.redis, b.retry, b.starting = redis, retry, starting
+  local last = 0
+  for opens in next_field do
+    local s = b.segments[min(b.n, MAX_SEGMENTS - 1)]
+    s.opens, s.opens_step = tonumber(opens), tonumber(next_field())
+    s.closes, s.closes_step = tonumber(next_field()), tonumber(next_field())
+    s.n, s.lane, s.next = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
+    s.stride = tonumber(next_field())
+    local id = next_field()
+    fill(s.id, 16)
+    copy(s.id, id, min(#id, 15))
+    last = max(last, s.closes + s.n * s.closes_step)
+    b.n = min(b.n + 1, MAX_SEGMENTS)
+  end
+  if retry <= now then
+    b.penalty = 0
+  else
+    b.penalty = min(max(2 * b.penalty, rule.window, LEASE_TIME), rule.ahead + rule.window)
+    b.above = max(now, last) + b.penalty
+  end
+  b.asking, b.asked, b.decisions = 0, now, 0
+end
+
+-- lease(rule, client, key, lanes, slots) -> whether Redis has answered. It yields.
+local function lease(rule, client, key, lanes, slots)
+  local answer = call(("lease %s%s %d %d\n"):format(rule.fleet_line, hex(client), lanes, slots))
+  local now = buckets:enter()
+  if now then
+    load(key)
+    if answer then
+      apply(rule, now, answer)
+    else
+      b.asking = 0
+    end
+    save(key, now)
+    buckets:leave()
+  end
+  if not answer then
+    count("fleet/error")
+    if dict:add("down", true, PAUSE) then
+      ngx.log(ngx.WARN, "the Redis server of fleet limits cannot be used: on_error of each rule decides")
+    end
+    return false
+  end
+  count(answer:find("^%S+ %S+ %S+ ") and "fleet/granted" or "fleet/refused")
+  return now ~= nil
+end
+
+-- decide(rule, client) -> true, the slot as a string; false, wait; or nil: unavailable. It may yield.
+local function decide(rule, client)
+  local key = rule.fleet_line .. client
+  local pause = 0.001
+  for try = 1, TRIES do
+    local now = buckets:enter()
+    if not now then
+      return nil
+    end
+    load(key)
+    if try == 1 then
+      see(now)
+    end
+    local what, wait, lanes, slots, target = take(rule, now)
+    local calls = lanes and not dict:get("down")
+    if calls then
+      b.asking, b.slots = now + ASK_LIMIT, max(target, 1)
+    end
+    local ok = save(key, now)
+    buckets:leave()
+    touched[key] = touched[key] or { rule, client }
+    if not ok or what == "unavailable" then
+      return nil
+    elseif what == "admit" then
+      return true, to_string(spent, SEGMENT)
+    elseif what == "refuse" then
+      if calls then
+        timer_at(0, function() lease(rule, client, key, lanes, slots) end)
+      end
+      return false, wait
+    elseif what == "wait" then
+      ngx_sleep(pause)
+      pause = min(pause * 2, 0.1)
+    elseif not calls or not lease(rule, client, key, lanes, slots) then
+      return nil
+    end
+  end
+  return false, 1000000
+end
+
+local function client_of(rule, ip, buyer)
+  if rule.key == "token" then
+    return buyer
+  end
+  return hex(#ip == 8 and rule.network and ip:sub(1, rule.network) or ip)
+end
+
+-- refund(taken): gives back the slots of a request that is refused
+function _M.refund(taken)
+  for _, t in ipairs(taken) do
+    if t.slot then
+      local key = t.rule.fleet_line .. t.client
+      local now = buckets:enter()
+      if now then
+        load(key)
+        if b.n < MAX_SEGMENTS then
+          local s = b.segments[b.n]
+          copy(s, t.slot, SEGMENT)
+          s.n = 1
+          fill(s.id, 16)
+          b.n = b.n + 1
+          save(key, now)
+        end
+        buckets:leave()
+      end
+    end
+  end
+end
+
+-- admit(rules, n, ip, buyer) -> true, taken; false, rule, wait: this rule refuses for another `wait` us; or nil, rule,
+-- err: nothing is known of this rule and its on_error is "deny". It may yield. ip: the key of the client, see
+-- address.lua. buyer: a string, where a rule counts by it
+function _M.admit(rules, n, ip, buyer)
+  local taken = {}
+  for i = 1, n do
+    local rule = rules[i]
+    local client = client_of(rule, ip, buyer)
+    local ok, detail = decide(rule, client)
+    if not ok and not rule.shadow then
+      if ok == false then
+        _M.refund(taken)
+        return false, rule, max(detail, 1)
+      elseif not rule.lenient then
+        _M.refund(taken)
+        count(rule.failed)
+        return nil, rule, UNAVAILABLE
+      end
+    end
+    taken[i] = { rule = rule, client = client, slot = ok and detail, ok = ok }
+  end
+  return true, taken
+end
+
+-- accept(taken) -> the name of a shadow rule that would have refused, or nil. It counts the rules of an admitted request.
+function _M.accept(taken)
+  local shadow
+  for _, t in ipairs(taken) do
+    if t.ok then
+      count(t.rule.allowed)
+    elseif t.ok == nil then
+      count(t.rule.failed)
+    else
+      count(t.rule.denied)
+      shadow = t.rule.name
+    end
+  end
+  return shadow
+end
+
+-- unspent(now) -> the segments of the bucket as fields of a line, "" if there are none. The bucket has none afterwards.
+-- A lane that was leased twice is one segment, if that is possible.
+local function unspent(now)
+  expire(now)
+  local returned = {}
+  for i = 0, b.n - 1 do
+    local s = b.segments[i]
+    local id = to_string(s.id)
+    if id ~= "" then
+      local finish, joined = s.next + s.n * s.stride, false
+      for _, r in ipairs(returned) do
+        if r.lane == s.lane and r.finish == s.next then
+          r.finish, r.id, joined = finish, id, true
+        end
+      end
+      if not joined then
+        returned[#returned + 1] = { lane = s.lane, start = s.next, finish = finish, id = id }
+      end
+    end
+  end
+  b.n = 0
+  local out = {}
+  for i, r in ipairs(returned) do
+    out[i] = (" %d %.0f %.0f %s"):format(r.lane, r.start, r.finish, r.id)
+  end
+  return concat(out)
+end
+
+-- idle(now) -> whether the edge needs the slots no longer
+local function idle(now)
+  local gap = b.decisions > 0 and (b.used - b.asked) / b.decisions or 0
+  return now - b.used > min(max(8 * gap, 1000000), 5000000)
+end
+
+-- sweep(is_exiting): returns the slots of idle clients, or all
+local function sweep(is_exiting)
+  for key, t in pairs(touched) do
+    local now = buckets:enter()
+    if not now then
+      return
+    end
+    load(key)
+    local fields = ""
+    if b.asking <= now and (is_exiting or idle(now)) then
+      fields = unspent(now)
+      save(key, now)
+      touched[key] = nil
+    end
+    buckets:leave()
+    if fields ~= "" and not dict:get("down") then
+      call("return " .. t[1].fleet_line .. hex(t[2]) .. fields .. "\n")
+    end
+  end
+end
+
+-- init_worker(): call it in init_worker_by_lua
+function _M.init_worker()
+  if not socket then
+    return
+  end
+  local sweeping = false
+  timer_every(1, function(is_exiting)
+    if sweeping and not is_exiting then
+      return
+    end
+    sweeping = true
+    local ok, err = pcall(sweep, is_exiting)
+    sweeping = false
+    if not ok then
+      ngx.log(ngx.ERR, "slots cannot be returned: ", err)
+    end
+    buckets:repair()
+  end)
+end
+
+return _M
