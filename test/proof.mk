@@ -48,6 +48,9 @@ compose: install ## docker-compose.yml on a separate Docker engine: build, sell,
 edge-bound: install install-bench ## one hot key, 2 and 4 workers, a reload half-way: admitted requests beside the bound (ten minutes)
 	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TestBoundSideBySide' ./nginx
 
+fleet: install ## a limit of the fleet over two nginx edges and two gateways at 1.6 times the rate: use and round trips (five minutes)
+	@$(GO) test -count=1 -v -timeout 30m -run 'TestFleetUse$$' ./test/edges -fleet-use $(or $(FOR),30s) | grep -E '^(\||--- FAIL|FAIL|ok)|_test.go'
+
 edge-corpus: install ## a million generated decisions by both edges and the model, without a difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx
 
@@ -87,4 +90,4 @@ lighthouse: install ## score the buyer's pages with Lighthouse in Chromium: at l
 	dir=$$(mktemp -d) && npm install --silent --no-audit --no-fund --prefix $$dir $(LIGHTHOUSE) && \
 	cd $(CURDIR)/test/browser && $(GO) test -count=1 -v -timeout 15m -run 'TestLighthouse' . -lighthouse $$dir/node_modules/.bin/lighthouse; status=$$?; rm -rf $$dir; exit $$status
 
-.PHONY: help-proof sim spread spread-sim mutants chaos cluster several failovers events-chaos rush compose edge-bound edge-corpus packages charts release-check reproducible accessible lighthouse
+.PHONY: help-proof sim spread spread-sim mutants chaos cluster several failovers events-chaos rush compose edge-bound fleet edge-corpus packages charts release-check reproducible accessible lighthouse
