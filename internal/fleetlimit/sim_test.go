@@ -435,7 +435,7 @@ func faulty(t testing.TB, seed uint64, mutate func(source string) string) *sim {
 		e := s.edges[random.IntN(len(s.edges))]
 		weight := math.Pow(10, -3*random.Float64())
 		length := random.Float64() * 3e6
-		old := -1.0
+		var old float64
 		switch kind := random.IntN(8); kind {
 		case 0:
 			s.after(at, func() { e.bucket = Bucket{}; e.life++ })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +13,11 @@ import (
 	"sluice/test/testenv"
 )
 
-var fleetUse = flag.Duration("fleet-use", 0, "measure the use of a limit of the fleet for so long per row; see make fleet")
+var fleetUse = flag.Duration(
+	"fleet-use",
+	0,
+	"measure the use of a limit of the fleet for so long per row; see make fleet",
+)
 
 // TestFleetUse prints how much of a rate two nginx edges and two gateways use at 1.6 times the rate, and how often they
 // call Redis. It asserts the bound only: the other values depend on the machine.
@@ -20,7 +25,10 @@ func TestFleetUse(t *testing.T) {
 	if *fleetUse == 0 {
 		t.Skip("a measurement: make fleet")
 	}
-	fmt.Println("| rate | clients | offered | used | decisions for a round trip |\n| --- | --- | --- | --- | --- |")
+	fmt.Fprintln(
+		os.Stdout,
+		"| rate | clients | offered | used | decisions for a round trip |\n| --- | --- | --- | --- | --- |",
+	)
 	for _, r := range []struct{ rate, burst int }{{10, 50}, {1000, 200}, {20000, 1000}} {
 		for _, clients := range []string{"even", "skewed", "moving"} {
 			t.Run(fmt.Sprintf("%d %s", r.rate, clients), func(t *testing.T) { measureUse(t, r.rate, r.burst, clients) })
@@ -79,6 +87,13 @@ func measureUse(t *testing.T, rate, burst int, clients string) {
 	decisions := float64(len(c.admitted)) + float64(c.refused.Load()) + float64(c.failed.Load())
 	// The burst is not part of the rate.
 	used := (float64(len(c.admitted)) - float64(burst)) / (float64(rate) * passed)
-	fmt.Printf("| %d/s | %s | %.2f of the rate | %.3f | %.0f |\n", rate, clients, decisions/(float64(rate)*passed), used,
-		decisions/max(trips, 1))
+	fmt.Fprintf(
+		os.Stdout,
+		"| %d/s | %s | %.2f of the rate | %.3f | %.0f |\n",
+		rate,
+		clients,
+		decisions/(float64(rate)*passed),
+		used,
+		decisions/max(trips, 1),
+	)
 }
