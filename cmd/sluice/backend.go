@@ -46,7 +46,7 @@ it, each backend has its own.`,
 			b.cfg.Registry = newRegistry()
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores, b.cfg.Registry)
 			if err != nil {
-				return err
+				return unlessStopped(cmd.Context(), err)
 			}
 			defer closeStores()
 			if p.getenv("GOGC") == "" {
@@ -57,7 +57,7 @@ it, each backend has its own.`,
 				return err
 			}
 			if err := b.cfg.Tokens.Await(cmd.Context(), p.logger()); err != nil {
-				return unlessStopped(err)
+				return unlessStopped(cmd.Context(), err)
 			}
 			public, err := listen(cmd.Context(), "listen", b.listen)
 			if err != nil {

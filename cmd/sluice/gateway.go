@@ -62,7 +62,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 				return usageError{Err: err}
 			}
 			if err := g.AwaitKeys(cmd.Context()); err != nil {
-				return unlessStopped(err)
+				return unlessStopped(cmd.Context(), err)
 			}
 			ln, err := inheritedListener(p.getenv)
 			if ln == nil && err == nil {

@@ -29,8 +29,8 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 }
 
 // unlessStopped returns nil for the error of a start that a signal has ended.
-func unlessStopped(err error) error {
-	if errors.Is(err, context.Canceled) {
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err

@@ -105,7 +105,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	defer spans.Close()
 	s, err := p.tracedStores(ctx, cfg.stores, spans)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer s.Close()
 	defer cfg.group.cfg.Webhooks.Client.Close()
@@ -119,7 +119,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	cfg.cfg.FilesPerStream = 3 // to the gateway, from there to the API, and there
 	b, err := p.startBackend(ctx, s, cfg.cfg)
 	if err != nil {
-		return unlessStopped(err)
+		return unlessStopped(ctx, err)
 	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
 	at, err := listenForUp(ctx, cfg)
@@ -133,7 +133,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	defer closeFleet()
 	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own, edgetrace.New(spans), fleet)
 	if err != nil {
-		return unlessStopped(err)
+		return unlessStopped(ctx, err)
 	}
 	where := server{
 		Public: "http://" + reachable(at.public.Addr()),

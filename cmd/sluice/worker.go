@@ -79,7 +79,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 			stores.Blocking = cfg.Concurrency // of each shard
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-worker", stores, registry)
 			if err != nil {
-				return err
+				return unlessStopped(cmd.Context(), err)
 			}
 			defer closeStores()
 			_ = s.CheckRedis(cmd.Context()) // before the first batch is taken; an error is repeated by the guard

