@@ -188,31 +188,37 @@ func placeOf(message string, words int) (p Place, orderID string) {
 	return Place{f[1], f[words]}, f[0]
 }
 
-// readJournals reads the lines "<checksum> <order id> <sale> <buyer>" that are left of the journals.
-func (b *Books) readJournals(folders []string) error {
-	for _, folder := range folders {
-		files, err := filepath.Glob(filepath.Join(folder, "*"))
-		if err != nil {
-			return err
-		}
-		for _, name := range files {
-			f, err := os.Open(name)
+// readJournals reads the lines "<checksum> <order id> <sale> <buyer>" that are left of the journals of all shards.
+func (b *Books) readJournals(directories []string) error {
+	for _, directory := range directories {
+		for _, pattern := range []string{"*.journal", "shard-*/*.journal"} {
+			files, err := filepath.Glob(filepath.Join(directory, pattern))
 			if err != nil {
 				return err
 			}
-			lines := bufio.NewScanner(f)
-			for lines.Scan() {
-				_, line, _ := strings.Cut(lines.Text(), " ")
-				p, id := placeOf(line, 2)
-				if _, err := strconv.ParseInt(id, 10, 64); err == nil { // else a torn line, or another file
-					b.Journal[id] = p
+			for _, name := range files {
+				if err := b.readJournal(name); err != nil {
+					return err
 				}
-			}
-			f.Close()
-			if err := lines.Err(); err != nil {
-				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (b *Books) readJournal(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		_, line, _ := strings.Cut(lines.Text(), " ")
+		p, id := placeOf(line, 2)
+		if _, err := strconv.ParseInt(id, 10, 64); err == nil { // else a torn line
+			b.Journal[id] = p
+		}
+	}
+	return lines.Err()
 }
