@@ -53,10 +53,10 @@ func depth(ctx context.Context, s *stage, rounds int) error {
 	}
 	fmt.Printf("\ntake+ack of %d messages, with %d and with %s in the queue, us\n", shallow, shallow, number(deep))
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "round trip\t%s\t%s\tratio %s\t\n", spread(trips[0]), spread(trips[1]),
-		spread(divided(trips[1], trips[0])))
-	fmt.Fprintf(t, "in Redis\t%s\t%s\tratio %s\t%s (within %.0f%%)\n", spread(inside[0]), spread(inside[1]),
-		spread(ratios), verdict, 100*depthTarget)
+	fmt.Fprintf(t, "round trip\t%s\t%s\tratio %s\t\n", middle(trips[0]), middle(trips[1]),
+		middle(divided(trips[1], trips[0])))
+	fmt.Fprintf(t, "in Redis\t%s\t%s\tratio %s\t%s (within %.0f%%)\n", middle(inside[0]), middle(inside[1]),
+		middle(ratios), verdict, 100*depthTarget)
 	return t.Flush()
 }
 

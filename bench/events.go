@@ -81,7 +81,7 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "name\torders\tp50\tp99\t")
 	for _, l := range lags {
-		fmt.Fprintf(t, "%s\t%s/s\t%s\t%s\t\n", l.name, number(l.rate), spread(l.p50), spread(l.p99))
+		fmt.Fprintf(t, "%s\t%s/s\t%s\t%s\t\n", l.name, number(l.rate), middle(l.p50), middle(l.p99))
 	}
 	return t.Flush()
 }

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/internal/token"
 )
 
@@ -58,7 +59,7 @@ func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 		return err
 	}
 	loader := admission.NewStock(admission.StockConfig{Client: client})
-	return loader.Load(ctx, benchSale(stock), func(func(sale.Order) error) error { return nil })
+	return loader.Load(ctx, benchSale(stock), func(context.Context, spread.Part, func(sale.Order) error) error { return nil })
 }
 
 // buyerName is the name of buyer i: 24 characters in no order, as accounts have them.

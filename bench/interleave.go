@@ -164,8 +164,8 @@ func printTable(w io.Writer, results []result) {
 	t.Flush()
 }
 
-// spread is the median, and the lowest and highest.
-func spread(of []float64) string {
+// middle is the median, and the lowest and highest.
+func middle(of []float64) string {
 	if len(of) == 0 {
 		return ""
 	}

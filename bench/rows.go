@@ -71,10 +71,10 @@ func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, f
 		number(rate))
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "name\tp50\tp99\tours to it, p50\tp99\t")
-	fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\n", sides[0].name, spread(sides[0].p50), spread(sides[0].p99))
+	fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\n", sides[0].name, middle(sides[0].p50), middle(sides[0].p99))
 	for _, x := range sides[1:] {
 		share50, share99 := divided(sides[0].p50, x.p50), divided(sides[0].p99, x.p99)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", x.name, spread(x.p50), spread(x.p99), spread(share50), spread(share99),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", x.name, middle(x.p50), middle(x.p99), middle(share50), middle(share99),
 			rowsVerdict(x.name, share50, share99))
 	}
 	return t.Flush()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/test/testenv"
 )
@@ -161,8 +162,11 @@ func (y *yearRun) measure(ctx context.Context) error {
 		{"a buyer's orders in a sale", func() error { _, err := y.store.OrdersInSale(ctx, buyer, middle, 20); return err }},
 		{"expired holds, none", func() error { _, err := y.store.CancelOverdue(ctx, 1000); return err }},
 		{"units to return, none", func() error { _, err := y.store.Returning(ctx, 0, 0, 1000); return err }},
-		{"audit of the open sale", func() error { _, err := y.store.Count(ctx, runningSale, store.Always, nil); return err }},
-		{"audit of a closed sale", func() error { _, err := y.store.Count(ctx, middle, store.Always, nil); return err }},
+		{"audit of the open sale", func() error {
+			_, err := y.store.Count(ctx, spread.Part{SaleID: runningSale}, store.Always, nil)
+			return err
+		}},
+		{"audit of a closed sale", func() error { _, err := y.store.Count(ctx, spread.Part{SaleID: middle}, store.Always, nil); return err }},
 		{"console: sales", func() error { _, err := y.store.SalesPage(ctx, store.SalesQuery{}); return err }},
 		{"console: newest orders", orderRows(store.OrderQuery{Newest: true})},
 		{"console: orders of the newest sale", orderRows(store.OrderQuery{SaleID: last})},
@@ -228,7 +232,7 @@ func (y *yearRun) rebuild(ctx context.Context) error {
 		return err
 	}
 	for _, summary := range summaries {
-		if err := y.store.OrdersOf(ctx, summary.ID, func(sale.Order) error { n++; return nil }); err != nil {
+		if err := y.store.OrdersOf(ctx, spread.Part{SaleID: summary.ID}, func(sale.Order) error { n++; return nil }); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,7 @@ type NewSale struct {
 	Stock    int64         `json:"stock"`
 	Price    Price         `json:"price"`
 	PerBuyer int           `json:"per_buyer,omitempty"` // limit per buyer; 0: 1
+	Spread   int           `json:"spread,omitempty"`    // number of segments, each in a shard of its own; 0: 1
 	OpensAt  time.Time     `json:"opens_at"`
 	ClosesAt *time.Time    `json:"closes_at,omitempty"` // nil: no end
 	Hold     time.Duration `json:"-"`                   // time to pay an order; 0: no limit
@@ -69,6 +70,10 @@ type AdminSale struct {
 	Version  int64      `json:"version"`   // incremented by each change
 	Applied  bool       `json:"applied"`   // Redis has this version
 
+	Spread int `json:"spread"` // number of segments; 1: the sale lives in one shard
+	// Segments are the segments that Redis holds, if Spread is above 1.
+	Segments []Segment `json:"segments,omitempty"`
+
 	Details // Sales does not return them
 
 	// PausedBy is the actor and the reason of a pause. Sales does not return it.
@@ -78,6 +83,16 @@ type AdminSale struct {
 	DrainSeconds *float64 `json:"drain_seconds,omitempty"`
 	// Archive is set if the sale is archived or its archiving is in progress. Sales does not return it.
 	Archive *SaleArchive `json:"archive,omitempty"`
+}
+
+// Segment is the part of a sale that one shard sells.
+type Segment struct {
+	Segment  int   `json:"segment"` // from 0
+	Shard    int   `json:"shard"`
+	Units    int64 `json:"units"` // owned by the segment: left, on their way out, or of its orders
+	Left     int64 `json:"left"`
+	Out      int64 `json:"out"` // on their way to another segment
+	Accepted int64 `json:"accepted"`
 }
 
 // SaleArchive is an archived sale. Its numbers count the orders that were moved to the files.
@@ -91,12 +106,13 @@ type SaleArchive struct {
 	Files     []string   `json:"files"`
 }
 
-// Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, Ready, Delayed, Leased,
-// Ordered and Dead.
+// Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, InTransfer, Ready,
+// Delayed, Leased, Ordered and Dead.
 type Audit struct {
 	SaleID      string   `json:"sale_id"`
 	Stock       int64    `json:"stock"`
 	Left        int64    `json:"left"`
+	InTransfer  int64    `json:"in_transfer,omitempty"` // between segments
 	Ready       int64    `json:"ready"`
 	Delayed     int64    `json:"delayed"`
 	Leased      int64    `json:"leased"`
@@ -106,6 +122,7 @@ type Audit struct {
 	Unbacked    int64    `json:"unbacked"`  // dead letters without a unit, not included in the sum
 	Balanced    bool     `json:"balanced"`
 	Archived    bool     `json:"archived,omitempty"` // the orders are in the files of an archive; Ordered is their number
+	Segments    []Audit  `json:"segments,omitempty"` // those of a sale with several segments
 	Differences []string `json:"differences,omitempty"`
 	// Orders are the orders that cause the differences, at most 20.
 	Orders []Difference `json:"orders,omitempty"`

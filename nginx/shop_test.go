@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"context"
 	bigendian "encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -25,6 +26,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/token"
@@ -117,7 +119,7 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	recorder := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listener.Addr().String()})
 	backend := startBackend(t, recorder.ServeHTTP)
 	s.shop = &shop{backend, startEdge(t, policy, nil, backend.addr)}
-	if err := s.stock.Load(t.Context(), def, func(func(sale.Order) error) error { return nil }); err != nil {
+	if err := s.stock.Load(t.Context(), def, func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return s

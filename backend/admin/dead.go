@@ -10,6 +10,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -17,7 +18,7 @@ import (
 type DeadStore interface {
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
-	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
 	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error

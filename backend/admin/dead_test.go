@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -131,7 +133,7 @@ func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
 		t.Fatal(err)
 	}
-	err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { // reads rows after the queue was counted
+	err := w.stock.Load(w.ctx, s, func(context.Context, spread.Part, func(sale.Order) error) error { // reads rows after the queue was counted
 		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
 		return err
 	})

@@ -11,7 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
+	"sluice/backend/spread"
 	"sluice/internal/loop"
 )
 
@@ -29,6 +29,23 @@ func (s *Service) Archived(id string) bool {
 	defer s.knownMu.RUnlock()
 	return s.archived[id]
 }
+
+// SpreadSales returns the sales with several segments, as of the last read of SQL, that sell at this instant or soon,
+// or may resume.
+func (s *Service) SpreadSales(at time.Time) (open []spread.Sale) {
+	s.knownMu.RLock()
+	defer s.knownMu.RUnlock()
+	for _, def := range s.spread {
+		if def.OpensAt.Before(at.Add(refillAhead)) && (def.ClosesAt.IsZero() || def.ClosesAt.After(at)) {
+			open = append(open, spread.Sale{ID: def.ID, Spread: def.Spread})
+		}
+	}
+	return open
+}
+
+// refillAhead is the time before a sale opens at which backends begin to refill its segments. It exceeds the interval
+// at which SQL is read and the difference of clocks.
+const refillAhead = 30 * time.Second
 
 // Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
 func (s *Service) Run(ctx context.Context, interval time.Duration) error {
@@ -63,14 +80,22 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		return fmt.Errorf("admin: reconcile: %w", err)
 	}
 	known := make(map[string]bool, len(summaries))
-	byShard := map[keyspace.Shard][]store.SaleSummary{}
+	byShard := map[keyspace.Shard][]admission.SalePart{}
 	for _, summary := range summaries {
 		known[summary.ID] = true
-		shard := s.dead.space.ShardOf(summary.ID)
-		byShard[shard] = append(byShard[shard], summary)
+		s.stock.LearnSpread(summary.Sale)
+		for _, p := range admission.PartsOf(summary.Sale) {
+			shard := s.stock.ShardOf(p.Part())
+			byShard[shard] = append(byShard[shard], p)
+		}
 	}
 	s.knownMu.Lock()
-	s.known, s.archived = known, map[string]bool{}
+	s.known, s.archived, s.spread = known, map[string]bool{}, nil
+	for _, summary := range summaries {
+		if summary.Spread > 1 && summary.Switch != sale.Closed {
+			s.spread = append(s.spread, summary.Sale)
+		}
+	}
 	for _, id := range archived {
 		s.archived[id] = true
 	}
@@ -82,30 +107,28 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// reconcile is RunOnce for the sales of one shard.
-func (s *Service) reconcile(ctx context.Context, summaries []store.SaleSummary) error {
-	ids := make([]string, len(summaries))
-	for i, summary := range summaries {
-		ids[i] = summary.ID
+// reconcile is RunOnce for the sales, and the segments of sales, in one shard.
+func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error {
+	parts := make([]spread.Part, len(all))
+	for i, p := range all {
+		parts[i] = p.Part()
 	}
-	versions, err := s.stock.Versions(ctx, ids)
+	versions, err := s.stock.Versions(ctx, parts)
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)
 	}
-	var missing, outdated []sale.Sale
-	for _, summary := range summaries {
-		switch version, held := versions[summary.ID]; {
+	var missing, outdated []admission.SalePart
+	for i, p := range all {
+		switch version, held := versions[parts[i]]; {
 		case !held:
-			missing = append(missing, summary.Sale)
-		case version < summary.Version:
-			outdated = append(outdated, summary.Sale)
+			missing = append(missing, p)
+		case version < p.Version:
+			outdated = append(outdated, p)
 		}
 	}
 	var failures []error
 	if len(missing) > 0 {
-		if err := s.stock.LoadAll(ctx, missing, func(id string, yield func(sale.Order) error) error {
-			return s.store.OrdersOf(ctx, id, yield)
-		}); err != nil {
+		if err := s.stock.LoadAll(ctx, missing, s.store.OrdersOf); err != nil {
 			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
 			if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 				return errors.Join(failures...)
@@ -114,7 +137,7 @@ func (s *Service) reconcile(ctx context.Context, summaries []store.SaleSummary) 
 		outdated = append(outdated, missing...) // another process may have loaded an older version
 	}
 	for _, o := range outdated {
-		err := s.stock.Update(ctx, o)
+		err := s.stock.UpdatePart(ctx, o)
 		if errors.Is(err, admission.ErrNotLoaded) { // loading it failed, or Redis lost it again: the next call loads it
 			continue
 		}

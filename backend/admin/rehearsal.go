@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -126,7 +127,11 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	ctx = store.WithActor(ctx, actor)
 	closed, err := s.store.SetSwitch(ctx, id, sale.Closed)
 	if errors.Is(err, sale.ErrNotFound) {
-		if err := s.stock.Remove(ctx, id); err != nil { // an earlier removal may have crashed after SQL
+		left := sale.Sale{ID: id} // an earlier removal may have crashed after SQL
+		if v, viewErr := s.stock.View(ctx, id); viewErr == nil {
+			left = v.Sale
+		}
+		if err := s.stock.Remove(ctx, left); err != nil {
 			return 0, err
 		}
 	}
@@ -139,11 +144,11 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	if err := s.cancelAllDead(ctx, actor, id); err != nil {
 		return 0, err
 	}
-	count, err := s.stock.CountUnits(ctx, id)
+	n, err := s.inFlight(ctx, closed)
 	if err != nil {
 		return 0, err
 	}
-	if n := len(count.Ready) + len(count.Delayed) + len(count.Leased) + len(count.Dead) + int(count.Unbacked); n > 0 {
+	if n > 0 {
 		return 0, refused("%d orders of the rehearsal are not in SQL yet. It is closed; repeat the request when workers "+
 			"have written them.", n)
 	}
@@ -151,7 +156,19 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	if err != nil {
 		return orders, err
 	}
-	return orders, s.stock.Remove(ctx, id)
+	return orders, s.stock.Remove(ctx, closed)
+}
+
+// inFlight returns the number of orders of a sale that are in the queue or dead.
+func (s *Service) inFlight(ctx context.Context, of sale.Sale) (n int, err error) {
+	for _, part := range spread.PartsOf(of) {
+		count, err := s.stock.CountUnits(ctx, part)
+		if err != nil {
+			return 0, err
+		}
+		n += len(count.Ready) + len(count.Delayed) + len(count.Leased) + len(count.Dead) + int(count.Unbacked)
+	}
+	return n, nil
 }
 
 // cancelAllDead cancels the dead letters of a rehearsal.
@@ -191,7 +208,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 	}
 	for _, v := range live {
 		if sale.IsRehearsal(v.ID) && !inSQL[v.ID] || s.Archived(v.ID) { // an archived sale: loaded by a late process
-			_ = s.stock.Remove(ctx, v.ID)
+			_ = s.stock.Remove(ctx, v.Sale)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -51,8 +52,14 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	wanted.Switch, wanted.Version = sale.On, 1
 	wanted.OpensAt = wanted.OpensAt.UTC().Truncate(time.Millisecond)
 	wanted.ClosesAt = wanted.ClosesAt.UTC().Truncate(time.Millisecond)
+	if wanted.Spread == 1 {
+		wanted.Spread = 0
+	}
 	if err := wanted.Validate(); err != nil {
 		return View{}, err
+	}
+	if err := spread.ValidateSpread(max(wanted.Spread, 1), s.dead.space.Shards); err != nil {
+		return View{}, sale.Invalid("spread", err.Error())
 	}
 	created, err := s.store.CreateSale(store.WithActor(ctx, actor), wanted)
 	if errors.Is(err, sale.ErrExists) {
@@ -73,6 +80,9 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	s.knownMu.Lock()
 	if s.known != nil {
 		s.known[created.ID] = true
+	}
+	if created.Spread > 1 {
+		s.spread = append(s.spread, created)
 	}
 	s.knownMu.Unlock()
 	return s.applied(ctx, created)
@@ -245,13 +255,12 @@ func apply(ctx context.Context, db orderReader, stock Stock, stored sale.Sale) e
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	orders := func(yield func(sale.Order) error) error { return db.OrdersOf(ctx, stored.ID, yield) }
-	if err := stock.Load(ctx, stored, orders); err != nil {
+	if err := stock.Load(ctx, stored, db.OrdersOf); err != nil {
 		return err
 	}
 	return stock.Update(ctx, stored)
 }
 
 type orderReader interface {
-	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 }

@@ -394,7 +394,7 @@ type lateStock struct {
 	old sale.Sale
 }
 
-func (s lateStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
+func (s lateStock) Load(ctx context.Context, n sale.Sale, orders admission.OrdersOf) error {
 	if err := s.Stock.Load(ctx, s.old, orders); err != nil {
 		return err
 	}

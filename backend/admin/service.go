@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -38,7 +40,7 @@ type SaleStore interface {
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
 	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
 
-	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
@@ -50,15 +52,19 @@ type Stock interface {
 	View(ctx context.Context, id string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
 	Views(ctx context.Context, ids []string) ([]admission.View, error)
-	Versions(ctx context.Context, ids []string) (map[string]int64, error)
+	// ShardOf returns the shard of a part of a sale, and LearnSpread stores how many parts a sale has.
+	ShardOf(of spread.Part) keyspace.Shard
+	LearnSpread(s sale.Sale)
+	Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error)
 	Update(ctx context.Context, s sale.Sale) error
-	Load(ctx context.Context, s sale.Sale, orders func(yield func(sale.Order) error) error) error
-	LoadAll(ctx context.Context, all []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error) error
-	Remove(ctx context.Context, id string) error
+	UpdatePart(ctx context.Context, p admission.SalePart) error
+	Load(ctx context.Context, s sale.Sale, orders admission.OrdersOf) error
+	LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error
+	Remove(ctx context.Context, s sale.Sale) error
 
 	// HaveSlots reports which orders hold a slot of their buyer, which proves that they have a unit.
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
-	CountUnits(ctx context.Context, id string) (admission.UnitCount, error)
+	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
 	ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
 	PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error)
 	ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error
@@ -96,6 +102,7 @@ type Service struct {
 	knownMu  sync.RWMutex
 	known    map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
 	archived map[string]bool // at the last read
+	spread   []sale.Sale     // sales with several segments that are not closed, at the last read, and those created since
 }
 
 // New returns a Service.

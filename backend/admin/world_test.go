@@ -15,6 +15,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -121,7 +122,7 @@ func (w *world) view(saleID string) admission.View {
 // wantBooks checks the units left in Redis and the orders in SQL.
 func (w *world) wantBooks(saleID string, left, sold int64) {
 	w.t.Helper()
-	c, err := w.store.Count(w.ctx, saleID, store.Always, nil)
+	c, err := w.store.Count(w.ctx, spread.Part{SaleID: saleID}, store.Always, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -207,8 +208,8 @@ func (s faultyStore) Restock(ctx context.Context, id string, add int64, key stri
 	return got, s.f.call("Restock", func() error { got, err = s.Store.Restock(ctx, id, add, key); return err })
 }
 
-func (s faultyStore) OrdersOf(ctx context.Context, id string, yield func(sale.Order) error) error {
-	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, id, yield) })
+func (s faultyStore) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, of, yield) })
 }
 
 func (s faultyStore) CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
@@ -274,20 +275,22 @@ func (s faultyStock) Update(ctx context.Context, n sale.Sale) error {
 	return s.f.call("Update", func() error { return s.Stock.Update(ctx, n) })
 }
 
-func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders func(func(sale.Order) error) error) error {
+func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders admission.OrdersOf) error {
 	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
 }
 
-func (s faultyStock) LoadAll(
-	ctx context.Context,
-	all []sale.Sale,
-	orders func(string, func(sale.Order) error) error,
-) error {
-	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, all, orders) })
+func (s faultyStock) LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error {
+	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, parts, orders) })
 }
 
-func (s faultyStock) Versions(ctx context.Context, ids []string) (versions map[string]int64, err error) {
-	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, ids); return err })
+func (s faultyStock) UpdatePart(ctx context.Context, p admission.SalePart) error {
+	return s.f.call("Update", func() error { return s.Stock.UpdatePart(ctx, p) })
+}
+
+func (s faultyStock) Versions(
+	ctx context.Context, parts []spread.Part,
+) (versions map[spread.Part]int64, err error) {
+	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, parts); return err })
 }
 
 func (s faultyStock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
@@ -312,8 +315,8 @@ func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, e
 	return n, s.f.call("RemoveRehearsal", func() error { n, err = s.Store.RemoveRehearsal(ctx, id); return err })
 }
 
-func (s faultyStock) Remove(ctx context.Context, id string) error {
-	return s.f.call("Remove", func() error { return s.Stock.Remove(ctx, id) })
+func (s faultyStock) Remove(ctx context.Context, def sale.Sale) error {
+	return s.f.call("Remove", func() error { return s.Stock.Remove(ctx, def) })
 }
 
 type faultyShard struct {

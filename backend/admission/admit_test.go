@@ -15,6 +15,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
 
@@ -57,7 +58,7 @@ func onSale(id string, stock int64, perBuyer int) sale.Sale {
 	}
 }
 
-func none(func(sale.Order) error) error { return nil }
+func none(context.Context, spread.Part, func(sale.Order) error) error { return nil }
 
 func (h *shop) put(t *testing.T, def sale.Sale) {
 	t.Helper()

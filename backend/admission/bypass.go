@@ -30,21 +30,29 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 	if err != nil {
 		return BypassList{}, err
 	}
-	key := s.space.ShardOf(id).Buyers(id)
-	n, err := s.client.HLen(ctx, key).Result()
-	if err != nil {
-		return BypassList{}, unavailable("bypass list of sale "+id, err)
-	}
-	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
-	if n > int64(limit) {
-		return BypassList{}, tooLong
-	}
-	sums := make([]uint32, 0, n)
-	err = ScanBuyers(ctx, s.client, key, func(buyer string, _ keyspace.Slots) {
-		sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))
-	})
+	parts, err := s.parts(ctx, id)
 	if err != nil {
 		return BypassList{}, err
+	}
+	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
+	total := int64(0)
+	for _, part := range parts {
+		n, err := s.client.HLen(ctx, s.ShardOf(part).Buyers(id)).Result()
+		if err != nil {
+			return BypassList{}, unavailable("bypass list of sale "+id, err)
+		}
+		if total += n; total > int64(limit) {
+			return BypassList{}, tooLong
+		}
+	}
+	sums := make([]uint32, 0, total)
+	for _, part := range parts {
+		err = ScanBuyers(ctx, s.client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
+			sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))
+		})
+		if err != nil {
+			return BypassList{}, err
+		}
 	}
 	slices.Sort(sums)
 	sums = slices.Compact(sums)

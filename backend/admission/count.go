@@ -11,14 +11,17 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
 // UnitCount holds the units of one sale in Redis at one instant, and every order in the queue.
 type UnitCount struct {
-	Loaded     bool // Redis holds the sale; otherwise Stock, Left, Accepted and LastReturn are 0
-	Stock      int64
+	Loaded     bool  // Redis holds the sale; otherwise the numbers are 0
+	Stock      int64 // of a segment: the allocation that is applied
 	Left       int64
+	Out        int64 // units of the outgoing transfer of a segment
+	Allocation int64 // version of the allocation of a segment that is applied
 	Accepted   int64
 	LastReturn int64          // number of the last return
 	Returned   []sale.OrderID // returned orders; their rows may lack the number of the return
@@ -48,16 +51,16 @@ const (
 	maxReindexes = 3                // repairs of the index of dead letters before a count fails
 )
 
-// CountUnits counts the units of one sale; see CountShardUnits.
-func (s *Stock) CountUnits(ctx context.Context, id string) (UnitCount, error) {
-	all, err := s.CountShardUnits(ctx, s.space.ShardOf(id), []string{id})
+// CountUnits counts the units of one part of a sale; see CountShardUnits.
+func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, error) {
+	all, err := s.CountShardUnits(ctx, s.ShardOf(of), []string{of.SaleID})
 	if err != nil {
 		return UnitCount{}, err
 	}
-	return *all[id], nil
+	return *all[of.SaleID], nil
 }
 
-// CountShardUnits counts the units of several sales of one shard at one instant. Redis copies the queue of the shard at
+// CountShardUnits counts the units of several sales in one shard at one instant. Redis copies the queue of the shard at
 // that instant, which blocks it for about 40 ms per million queued orders and doubles the memory of the queue.
 // CountShardUnits reads the copies in small pieces and deletes them. Of the dead letters, it reads only those of these
 // sales. It repairs the index of dead letters if it is incomplete; see ReindexDead. An error wraps sale.ErrUnavailable.
@@ -148,17 +151,22 @@ func (s *Stock) tryCountUnits(
 	return counts, nil
 }
 
-// parseTotals parses the seven fields per sale of the reply of snapshot.lua.
+// totals is the number of fields per sale of the reply of snapshot.lua.
+const totals = 9
+
+// parseTotals parses the fields of all sales of the reply of snapshot.lua.
 func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
-	if len(f) != 7*len(ids) {
+	if len(f) != totals*len(ids) {
 		return nil, fmt.Errorf("the script returned %d fields for %d sales", len(f), len(ids))
 	}
 	counts := make(map[string]*UnitCount, len(ids))
 	for i, id := range ids {
 		c := &UnitCount{}
 		counts[id] = c
-		fields := f[7*i : 7*i+7]
-		numbers := []*int64{&c.lines, &c.Unbacked, &c.returns, &c.LastReturn, &c.Stock, &c.Left, &c.Accepted}
+		fields := f[totals*i : totals*(i+1)]
+		numbers := []*int64{
+			&c.lines, &c.Unbacked, &c.returns, &c.LastReturn, &c.Stock, &c.Left, &c.Accepted, &c.Allocation, &c.Out,
+		}
 		c.Loaded = fields[4] != "" && fields[5] != ""
 		if !c.Loaded {
 			numbers = numbers[:3]

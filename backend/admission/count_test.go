@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
 
@@ -28,7 +29,7 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 	c.AddHook(afterRange{func() { // the next command is the script; it takes longer than two attempts of another command
 		script.Do(func() { r.Pause(); time.AfterFunc(800*time.Millisecond, r.Resume) })
 	}})
-	count, err := newShop(c).CountUnits(ctx, "s")
+	count, err := newShop(c).CountUnits(ctx, spread.Part{SaleID: "s"})
 	if err != nil || len(count.Ready) != 1 {
 		t.Errorf("count %+v, %v", count, err)
 	}
@@ -52,7 +53,7 @@ func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
 				c.ZAdd(ctx, shard.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
 			}
 		}})
-		count, err := newShop(counting).CountUnits(ctx, "s")
+		count, err := newShop(counting).CountUnits(ctx, spread.Part{SaleID: "s"})
 		if err != nil || len(count.Ready) != 50 || len(count.Leased) != 50 {
 			t.Errorf("%d ready and %d leased, %v", len(count.Ready), len(count.Leased), err)
 		}

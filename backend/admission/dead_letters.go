@@ -5,15 +5,16 @@ import (
 	"slices"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
-// ReindexDead makes the index of dead letters agree with the letters, in the shard of one sale, and returns how many
+// ReindexDead makes the index of dead letters agree with the letters, in the shard of a part of a sale, and returns how many
 // lines it added or deleted. Scripts maintain the index; ReindexDead repairs it after a process of a version without
 // the index added or deleted letters. It takes seconds per million letters, in small steps. It is idempotent and can
 // run concurrently. An error wraps sale.ErrUnavailable.
-func (s *Stock) ReindexDead(ctx context.Context, saleID string) (changed int64, err error) {
-	return s.reindexShard(ctx, s.space.ShardOf(saleID))
+func (s *Stock) ReindexDead(ctx context.Context, of spread.Part) (changed int64, err error) {
+	return s.reindexShard(ctx, s.ShardOf(of))
 }
 
 // reindexShard adds missing lines, then deletes the lines of deleted letters.

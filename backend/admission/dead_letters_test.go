@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
@@ -32,7 +33,7 @@ func addLetters(t *testing.T, c *redis.Client, saleID, fields string, from, to i
 
 func (h *shop) wantDead(t *testing.T, saleID string, backed, unbacked int) {
 	t.Helper()
-	count, err := h.CountUnits(context.Background(), saleID)
+	count, err := h.CountUnits(context.Background(), spread.Part{SaleID: saleID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 		addLetters(t, c, "s", "", 9_002, 9_002)
 		c.HDel(ctx, shard.DeadLetters(), "1")
 		for _, want := range []int64{4, 0} {
-			if n, err := h.ReindexDead(ctx, "s"); err != nil || n != want {
+			if n, err := h.ReindexDead(ctx, spread.Part{SaleID: "s"}); err != nil || n != want {
 				t.Errorf("%d lines changed, %v; want %d", n, err, want)
 			}
 		}
@@ -101,7 +102,7 @@ func TestCountDeletesItsCopies(t *testing.T) {
 		c.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "b"})
 		c.XAdd(ctx, &redis.XAddArgs{Stream: shard.Orders(), Values: []string{"m", "7 s 1 7 dan"}})
 		c.HSet(ctx, shard.Returns("s"), "8", "1")
-		count, err := h.CountUnits(ctx, "s")
+		count, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
 		if err != nil || len(count.Ready) != 2 || len(count.Delayed) != 1 || len(count.Leased) != 1 || len(count.Dead) != 3 ||
 			len(count.Returned) != 1 {
 			t.Fatalf("count %+v, %v", count, err)
@@ -181,7 +182,7 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 		for _, want := range []string{"3", "3", "2"} {
 			if want == "2" {
 				c.HDel(ctx, shard.DeadLetters(), "1")
-				if _, err := h.ReindexDead(ctx, "s"); err != nil {
+				if _, err := h.ReindexDead(ctx, spread.Part{SaleID: "s"}); err != nil {
 					t.Fatal(err)
 				}
 			}

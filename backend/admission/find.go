@@ -11,6 +11,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // FindOrder finds an order that the buyer holds and that may not be a row in SQL yet. It reads Redis only. It returns
@@ -21,7 +22,11 @@ import (
 // requests for unknown orders cannot overload Redis.
 func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
 	if saleID, known := s.sales.Get(id); known {
-		return s.findIn(ctx, s.space.ShardOf(saleID), []string{saleID}, buyer, id)
+		home, err := s.home(ctx, saleID, buyer)
+		if err != nil {
+			return sale.Order{}, err
+		}
+		return s.findIn(ctx, s.ShardOf(home), []string{saleID}, buyer, id)
 	}
 	select {
 	case s.search <- struct{}{}:
@@ -89,7 +94,11 @@ func (s *Stock) findIn(
 // whether they are rows. A cancelled order is held until its unit is back. An unknown sale has none. An error wraps
 // sale.ErrUnavailable.
 func (s *Stock) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
-	text, err := s.client.HGet(ctx, s.space.ShardOf(saleID).Buyers(saleID), buyer).Result()
+	home, err := s.home(ctx, saleID, buyer)
+	if err != nil {
+		return nil, err
+	}
+	text, err := s.client.HGet(ctx, s.ShardOf(home).Buyers(saleID), buyer).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, unavailable("orders held in sale "+saleID, err)
 	}
@@ -98,6 +107,16 @@ func (s *Stock) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Or
 		held = append(held, sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued})
 	}
 	return held, nil
+}
+
+// home returns the part of a sale that holds the orders of a buyer. A sale that Redis does not hold has one part: no
+// order of it can be found.
+func (s *Stock) home(ctx context.Context, saleID, buyer string) (spread.Part, error) {
+	k, err := s.Spread(ctx, saleID)
+	if errors.Is(err, ErrNotLoaded) {
+		k, err = 0, nil
+	}
+	return spread.HomePart(saleID, buyer, k), err
 }
 
 func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale.ErrNotFound) }

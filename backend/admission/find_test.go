@@ -39,7 +39,7 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 		for i := range many {
 			sales = append(sales, onSale(fmt.Sprint("s", i), 10, 1))
 		}
-		if err := h.LoadAll(ctx, sales, func(string, func(sale.Order) error) error { return nil }); err != nil {
+		if err := h.LoadAll(ctx, wholes(sales), none); err != nil {
 			t.Fatal(err)
 		}
 		known := h.want(t, "s7", "ann", "k", sale.Accepted).OrderID

@@ -4,86 +4,100 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
-// Load loads a sale from SQL into Redis: a new sale, or one that Redis lost. orders yields every order of the sale that
-// holds a unit in SQL, then the cancelled orders whose rows do not have the number of their return: their units are
-// part of the units left, which Load counts without them. Load adds the orders that are still queued. It does not
-// change a sale that Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or
+// Load loads a sale from SQL into Redis: a new sale, or one that Redis lost. orders yields every order of a part of the
+// sale that holds a unit in SQL, then the cancelled orders whose rows do not have the number of their return: their
+// units are part of the units left, which Load counts without them. Load adds the orders that are still queued. It does
+// not change a part that Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or
 // wrap sale.ErrUnavailable.
 //
-// The last write makes the sale available. After a crash before it, the next Load starts over. Load adds only buyers
+// The last write makes a part available. After a crash before it, the next Load starts over. Load adds only buyers
 // that Redis does not have, so a slow Load cannot overwrite purchases that follow a faster one.
-func (s *Stock) Load(ctx context.Context, def sale.Sale, orders func(yield func(sale.Order) error) error) error {
-	return s.LoadAll(ctx, []sale.Sale{def}, func(_ string, yield func(sale.Order) error) error { return orders(yield) })
+func (s *Stock) Load(ctx context.Context, def sale.Sale, orders OrdersOf) error {
+	return s.LoadAll(ctx, PartsOf(def), orders)
 }
+
+// OrdersOf reads the orders of a part of a sale in SQL (store.Orders.OrdersOf).
+type OrdersOf func(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 
 // loadChunk bounds the sales of one count. Its script blocks Redis for about 30 ms.
 const loadChunk = 10_000
 
-// LoadAll loads many sales. It reads the queue once for up to ten thousand sales. orders yields the orders of one sale.
-// An error of one sale does not prevent the others from being loaded, unless ctx ends, or SQL or its shard is
-// unavailable.
-// LoadAll returns all errors, joined.
-func (s *Stock) LoadAll(
-	ctx context.Context, defs []sale.Sale, orders func(saleID string, yield func(sale.Order) error) error,
-) error {
-	byShard := map[keyspace.Shard][]sale.Sale{}
-	for _, def := range defs {
-		shard := s.space.ShardOf(def.ID)
-		byShard[shard] = append(byShard[shard], def)
+// LoadAll loads parts of many sales. It reads the queue of a shard once for up to ten thousand sales. An error of one
+// sale does not prevent the others from being loaded, unless ctx ends, or SQL or its shard is unavailable. LoadAll
+// returns all errors, joined.
+func (s *Stock) LoadAll(ctx context.Context, parts []SalePart, orders OrdersOf) error {
+	byShard := map[keyspace.Shard][]SalePart{}
+	for _, p := range parts {
+		s.LearnSpread(p.Sale)
+		shard := s.ShardOf(p.Part())
+		byShard[shard] = append(byShard[shard], p)
 	}
 	var failures []error
-	for shard, all := range byShard {
-		failures = append(failures, s.loadShard(ctx, shard, all, orders))
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		failures = append(failures, s.loadShard(ctx, shard, byShard[shard], orders))
 	}
 	return errors.Join(failures...)
 }
 
-// loadShard is LoadAll for the sales of one shard.
-func (s *Stock) loadShard(
-	ctx context.Context, shard keyspace.Shard, defs []sale.Sale,
-	orders func(saleID string, yield func(sale.Order) error) error,
-) error {
+// loadShard is LoadAll for the parts in one shard.
+func (s *Stock) loadShard(ctx context.Context, shard keyspace.Shard, parts []SalePart, orders OrdersOf) error {
 	var failures []error
-	for some := range slices.Chunk(defs, loadChunk) {
+	for some := range slices.Chunk(parts, loadChunk) {
 		ids := make([]string, len(some))
-		for i, def := range some {
-			ids[i] = def.ID
+		for i, p := range some {
+			ids[i] = p.ID
 		}
 		// Before SQL is read: an order that leaves the queue since then is a row.
 		counts, err := s.CountShardUnits(ctx, shard, ids)
 		if err != nil {
 			return errors.Join(append(failures, err)...)
 		}
-		for _, def := range some {
-			err := s.loadWithCount(ctx, def, counts[def.ID], func(yield func(sale.Order) error) error {
-				return orders(def.ID, yield)
-			})
-			if err != nil {
-				failures = append(failures, fmt.Errorf("load sale %s: %w", def.ID, err))
-			}
-			if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-				return errors.Join(failures...)
+		for _, p := range some {
+			if err := s.loadWithCount(ctx, p, counts[p.ID], orders); err != nil {
+				failures = append(failures, fmt.Errorf("load sale %s: %w", p.ID, err))
+				if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+					return errors.Join(failures...)
+				}
 			}
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// loadWithCount loads a sale, given the count of its queued orders.
-func (s *Stock) loadWithCount(
-	ctx context.Context, def sale.Sale, count *UnitCount, orders func(yield func(sale.Order) error) error,
-) error {
+// claim returns the segment of a part and replaces the stock by the units of its allocation. The claim comes before the
+// rows are read: a transfer that Redis had begun before it lost the segment can no longer be committed.
+func (s *Stock) claim(ctx context.Context, p *SalePart) (Segment, error) {
+	if p.Spread < 2 {
+		return Segment{}, nil
+	}
+	if s.claimer == nil {
+		return Segment{}, errors.New("admission: StockConfig lacks Claimer, which sales with several segments need")
+	}
+	a, err := s.claimer.Claim(ctx, p.ID, p.Segment)
+	p.Stock = a.Units
+	return Segment{Index: p.Segment, Spread: p.Spread, Version: a.Version}, err
+}
+
+// loadWithCount loads a part, given the count of its queued orders.
+func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCount, orders OrdersOf) error {
 	if count.Loaded {
 		return nil
 	}
-	shard := s.space.ShardOf(def.ID)
+	part := def.Part()
+	shard := s.ShardOf(part)
+	segment, err := s.claim(ctx, &def)
+	if err != nil {
+		return err
+	}
 	var accepted, held int64
 	var newest sale.OrderID
 	seen := map[sale.OrderID]bool{}
@@ -95,7 +109,7 @@ func (s *Stock) loadWithCount(
 		}
 		seen[o.ID] = true
 		newest = max(newest, o.ID)
-		accepted = max(accepted, o.Serial)
+		accepted = max(accepted, o.Serial-part.Base())
 		if o.Status == sale.StatusCancelled {
 			returned = append(returned, o.ID.String())
 			return
@@ -104,7 +118,7 @@ func (s *Stock) loadWithCount(
 		slots := buyers[o.Buyer] // every unit needs a slot, because it is returned with its slot only
 		buyers[o.Buyer] = slots.With(o.ID, slots.Empty(o.Slot))
 	}
-	if err := orders(func(o sale.Order) error { add(o); return nil }); err != nil {
+	if err := orders(ctx, part, func(o sale.Order) error { add(o); return nil }); err != nil {
 		return err
 	}
 	count.InFlight(add)
@@ -125,7 +139,7 @@ func (s *Stock) loadWithCount(
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
 	args := []any{def.Version, string(def.Switch), len(buyers), requireVerified}
-	args = append(args, SaleArgs(def, def.Stock-held, accepted, Segment{}, returned)...)
+	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":

@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // LoadAll reads the queue of a shard once, and loads each sale with its rows and its queued orders.
@@ -37,11 +38,11 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 		h.want(t, "s0", "ann", "k", sale.Accepted)
 		reads := &countQueueReads{}
 		c.AddHook(reads)
-		load := func(orders func(id string, yield func(sale.Order) error) error) error {
-			return h.LoadAll(ctx, defs, orders)
+		load := func(orders OrdersOf) error {
+			return h.LoadAll(ctx, wholes(defs), orders)
 		}
-		yieldRows := func(id string, yield func(sale.Order) error) error {
-			for _, o := range rows[id] {
+		yieldRows := func(_ context.Context, of spread.Part, yield func(sale.Order) error) error {
+			for _, o := range rows[of.SaleID] {
 				if err := yield(o); err != nil {
 					return err
 				}
@@ -49,11 +50,11 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 			return nil
 		}
 		broken := errors.New("unreadable row")
-		err := load(func(id string, yield func(sale.Order) error) error {
-			if id == "s7" {
+		err := load(func(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+			if of.SaleID == "s7" {
 				return broken
 			}
-			return yieldRows(id, yield)
+			return yieldRows(ctx, of, yield)
 		})
 		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "s7") {
 			t.Errorf("a sale with an unreadable row: %v", err)
@@ -61,15 +62,15 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 		if reads.n != 1 {
 			t.Errorf("the queue was read %d times for %d sales", reads.n, n)
 		}
-		versions, err := h.Versions(ctx, []string{"s0", "s6", "s7", "s8", "unknown"})
-		if err != nil || len(versions) != 3 || versions["s6"] != 1 {
+		versions, err := h.Versions(ctx, wholeParts("s0", "s6", "s7", "s8", "unknown"))
+		if err != nil || len(versions) != 3 || versions[spread.Part{SaleID: "s6"}] != 1 {
 			t.Fatalf("versions %v, %v", versions, err)
 		}
 		var read []string
 		for range 2 { // the second call changes nothing
-			if err := load(func(id string, yield func(sale.Order) error) error {
-				read = append(read, id)
-				return yieldRows(id, yield)
+			if err := load(func(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+				read = append(read, of.SaleID)
+				return yieldRows(ctx, of, yield)
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -100,17 +101,16 @@ func TestVersionsOmitIncompleteSales(t *testing.T) {
 			h.put(t, onSale(id, 1, 1))
 		}
 		c.Del(ctx, shard.Stock("no stock"), shard.Sale("no definition"))
-		versions, err := h.Versions(ctx, []string{"whole", "no stock", "no definition"})
-		if err != nil || len(versions) != 1 || versions["whole"] != 1 {
+		versions, err := h.Versions(ctx, wholeParts("whole", "no stock", "no definition"))
+		if err != nil || len(versions) != 1 || versions[spread.Part{SaleID: "whole"}] != 1 {
 			t.Errorf("versions %v, %v", versions, err)
 		}
 		stopped, stop := context.WithTimeout(ctx, 0)
 		defer stop()
-		if _, err := h.Versions(stopped, []string{"whole"}); !errors.Is(err, sale.ErrUnavailable) {
+		if _, err := h.Versions(stopped, wholeParts("whole")); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("without Redis: %v", err)
 		}
-		noOrders := func(string, func(sale.Order) error) error { return nil }
-		if err := h.LoadAll(stopped, []sale.Sale{onSale("new", 1, 1)}, noOrders); !errors.Is(err, sale.ErrUnavailable) {
+		if err := h.LoadAll(stopped, wholes([]sale.Sale{onSale("new", 1, 1)}), none); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("without Redis: %v", err)
 		}
 	})
@@ -163,4 +163,18 @@ func TestCountReadsTheReturnsOfEverySale(t *testing.T) {
 			}
 		}
 	})
+}
+
+func wholeParts(ids ...string) (parts []spread.Part) {
+	for _, id := range ids {
+		parts = append(parts, spread.Part{SaleID: id})
+	}
+	return parts
+}
+
+func wholes(defs []sale.Sale) (parts []SalePart) {
+	for _, def := range defs {
+		parts = append(parts, PartsOf(def)...)
+	}
+	return parts
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
@@ -17,29 +18,46 @@ const maxReturns = 500
 // that held no unit. Redis keeps the numbers until ConfirmReturns. It returns ErrNotLoaded, and no unit was returned;
 // or an error that wraps sale.ErrUnavailable, and some units may have been returned.
 func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
-	shard := s.space.ShardOf(saleID)
-	keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Returns(saleID)}
-	for part := range slices.Chunk(orders, maxReturns) {
-		args := make([]any, 0, 2*len(part))
-		for _, o := range part {
-			args = append(args, o.ID.String(), o.Buyer)
+	groups, err := s.byHome(ctx, saleID, orders)
+	if err != nil {
+		return nil, err
+	}
+	numbers = make([]int64, len(orders))
+	for _, g := range groups {
+		for some := range slices.Chunk(g.at, maxReturns) {
+			if err := s.returnUnits(ctx, g.home, orders, some, numbers); err != nil {
+				return nil, err
+			}
 		}
-		results, err := redisscript.Run(ctx, s.client, "return_unit", keys, args...).Int64Slice()
-		switch {
-		case err != nil:
-			return nil, unavailable("return units", err)
-		case len(results) == 0:
-			return nil, fmt.Errorf("%w: %s", ErrNotLoaded, saleID)
-		case len(results) != len(part):
-			err = fmt.Errorf("the script returned %d results for %d orders", len(results), len(part))
-			return nil, unavailable("return units", err)
-		}
-		numbers = append(numbers, results...)
 	}
 	return numbers, nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows in SQL have. An error wraps sale.ErrUnavailable.
+// returnUnits returns the units of the orders at these positions to their home and stores the numbers of the returns.
+func (s *Stock) returnUnits(ctx context.Context, home spread.Part, orders []sale.Order, at []int, numbers []int64) error {
+	shard, id := s.ShardOf(home), home.SaleID
+	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id)}
+	args := make([]any, 0, 2*len(at))
+	for _, i := range at {
+		args = append(args, orders[i].ID.String(), orders[i].Buyer)
+	}
+	results, err := redisscript.Run(ctx, s.client, "return_unit", keys, args...).Int64Slice()
+	switch {
+	case err != nil:
+		return unavailable("return units", err)
+	case len(results) == 0:
+		return fmt.Errorf("%w: %s", ErrNotLoaded, id)
+	case len(results) != len(at):
+		err = fmt.Errorf("the script returned %d results for %d orders", len(results), len(at))
+		return unavailable("return units", err)
+	}
+	for i, number := range results {
+		numbers[at[i]] = number
+	}
+	return nil
+}
+
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. Errors are those of Spread.
 func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
 	if len(ids) == 0 {
 		return nil
@@ -48,20 +66,33 @@ func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.Or
 	for i, id := range ids {
 		fields[i] = id.String()
 	}
-	if err := s.client.HDel(ctx, s.space.ShardOf(saleID).Returns(saleID), fields...).Err(); err != nil {
-		return unavailable("confirm returns", err)
+	parts, err := s.parts(ctx, saleID)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts { // an id is in one part only
+		if err := s.client.HDel(ctx, s.ShardOf(part).Returns(saleID), fields...).Err(); err != nil {
+			return unavailable("confirm returns", err)
+		}
 	}
 	return nil
 }
 
 // PendingReturns returns orders of a sale whose unit was returned and whose return is not confirmed: all of them, or
-// some if there are many. An error wraps sale.ErrUnavailable.
-func (s *Stock) PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error) {
-	fields, _, err := s.client.HScan(ctx, s.space.ShardOf(saleID).Returns(saleID), 0, "", 2*maxReturns).Result()
+// some if there are many. Errors are those of Spread.
+func (s *Stock) PendingReturns(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
+	parts, err := s.parts(ctx, saleID)
 	if err != nil {
-		return nil, unavailable("pending returns", err)
+		return nil, err
 	}
-	return orderIDs(fields), nil
+	for _, part := range parts {
+		fields, _, err := s.client.HScan(ctx, s.ShardOf(part).Returns(saleID), 0, "", 2*maxReturns).Result()
+		if err != nil {
+			return nil, unavailable("pending returns", err)
+		}
+		ids = append(ids, orderIDs(fields)...)
+	}
+	return ids, nil
 }
 
 // orderIDs returns the ids in a list of alternating order ids and values. It skips fields that are not ids.

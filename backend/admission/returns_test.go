@@ -15,6 +15,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 func (h *shop) returnUnits(t *testing.T, saleID string, orders ...sale.Order) []int64 {
@@ -59,7 +60,7 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 		if held, err := c.HGet(ctx, shard.Buyers("s"), "ann").Result(); err != nil || held != "" {
 			t.Fatalf("ann has slots %q, %v; want an empty entry, which edges and loads read", held, err)
 		}
-		count, err := h.CountUnits(ctx, "s")
+		count, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
 		slices.Sort(count.Returned)
 		if err != nil || count.LastReturn != n+1 || !slices.Equal(count.Returned, []sale.OrderID{first.ID, second.ID}) {
 			t.Fatalf("count %+v, %v", count, err)
@@ -127,7 +128,9 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{cancelled}); !errors.Is(err, ErrNotLoaded) {
 			t.Fatalf("returned to a sale that is not loaded: %v", err)
 		}
-		err := h.Load(ctx, s, func(yield func(sale.Order) error) error { return errors.Join(yield(valid), yield(cancelled)) })
+		err := h.Load(ctx, s, func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
+			return errors.Join(yield(valid), yield(cancelled))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +138,7 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 		if v, err := h.View(ctx, "s"); err != nil || v.Accepted != 2 {
 			t.Fatalf("accepted %d, %v; want 2: a serial would repeat", v.Accepted, err)
 		}
-		count, err := h.CountUnits(ctx, "s")
+		count, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
 		if err != nil || count.LastReturn <= before || !slices.Equal(count.Returned, []sale.OrderID{cancelled.ID}) {
 			t.Fatalf("count %+v, %v; the last return before the loss had number %d", count, err, before)
 		}
@@ -162,7 +165,7 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Status = sale.StatusCancelled
-		if err := h.Load(ctx, s, func(yield func(sale.Order) error) error { return yield(o) }); err != nil {
+		if err := h.Load(ctx, s, func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error { return yield(o) }); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "ann", "1", sale.AlreadyBought)

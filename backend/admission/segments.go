@@ -108,18 +108,27 @@ func parseState(of Segment, def *redis.SliceCmd, left *redis.StringCmd) (spread.
 		Loaded: true, Version: f.Allocation, Units: f.Stock, Left: units, Returns: f.Returned, Sold: f.Accepted,
 	}
 	if f.Out != "" {
-		n, to, _ := strings.Cut(f.Out, " ")
-		t := &spread.Transfer{From: of.Index, Version: f.Allocation}
-		t.Units, err = strconv.ParseInt(n, 10, 64)
-		if err == nil {
-			t.To, err = strconv.Atoi(to)
-		}
+		t, err := parseTransfer(f.Out)
 		if err != nil {
-			return spread.State{}, fmt.Errorf("outgoing transfer %q: %w", f.Out, err)
+			return spread.State{}, err
 		}
-		state.Out = t
+		t.From, t.Version = of.Index, f.Allocation
+		state.Out = &t
 	}
 	return state, nil
+}
+
+// parseTransfer parses the field out of a segment: "<units> <index of the other segment>".
+func parseTransfer(text string) (t spread.Transfer, err error) {
+	units, to, _ := strings.Cut(text, " ")
+	t.Units, err = strconv.ParseInt(units, 10, 64)
+	if err == nil {
+		t.To, err = strconv.Atoi(to)
+	}
+	if err != nil {
+		return t, fmt.Errorf("outgoing transfer %q: %w", text, err)
+	}
+	return t, nil
 }
 
 // SetApart takes units of a segment off sale; see spread.Segments. An error wraps sale.ErrUnavailable.

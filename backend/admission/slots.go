@@ -2,15 +2,17 @@ package admission
 
 import (
 	"context"
+	"errors"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
-// Slots calls yield for every order that a buyer of the sale holds, in no order and in small reads. It can miss a slot
+// Slots calls yield for every order that a buyer holds in a part of a sale, in no order and in small reads. It can miss a slot
 // that is assigned or released during the call, and can yield a slot twice. An error wraps sale.ErrUnavailable.
-func (s *Stock) Slots(ctx context.Context, saleID string, yield func(buyer string, slot int, id sale.OrderID)) error {
-	key := s.space.ShardOf(saleID).Buyers(saleID)
+func (s *Stock) Slots(ctx context.Context, of spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error {
+	key := s.ShardOf(of).Buyers(of.SaleID)
 	return ScanBuyers(ctx, s.client, key, func(buyer string, slots keyspace.Slots) {
 		for slot, id := range slots.All() {
 			yield(buyer, slot, id)
@@ -18,25 +20,34 @@ func (s *Stock) Slots(ctx context.Context, saleID string, yield func(buyer strin
 	})
 }
 
-// HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. An error
-// wraps sale.ErrUnavailable.
+// HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. In a sale that
+// Redis does not hold there are no slots. An error wraps sale.ErrUnavailable.
 func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error) {
 	have := make([]bool, len(orders))
 	if len(orders) == 0 {
 		return have, nil
 	}
-	buyers := make([]string, len(orders))
-	for i, o := range orders {
-		buyers[i] = o.Buyer
-	}
 	saleID := orders[0].SaleID
-	slots, err := s.client.HMGet(ctx, s.space.ShardOf(saleID).Buyers(saleID), buyers...).Result()
-	if err != nil {
-		return nil, unavailable("slots of sale "+saleID, err)
+	groups, err := s.byHome(ctx, saleID, orders)
+	if errors.Is(err, ErrNotLoaded) {
+		return have, nil
 	}
-	for i, o := range orders {
-		text, _ := slots[i].(string)
-		have[i] = keyspace.Slots(text).Find(o.ID) > 0
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		buyers := make([]string, len(g.at))
+		for i, n := range g.at {
+			buyers[i] = orders[n].Buyer
+		}
+		slots, err := s.client.HMGet(ctx, s.ShardOf(g.home).Buyers(saleID), buyers...).Result()
+		if err != nil {
+			return nil, unavailable("slots of sale "+saleID, err)
+		}
+		for i, n := range g.at {
+			text, _ := slots[i].(string)
+			have[n] = keyspace.Slots(text).Find(orders[n].ID) > 0
+		}
 	}
 	return have, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
@@ -24,9 +25,22 @@ var ErrNotLoaded = errors.New("admission: sale is not loaded")
 // View is a sale in Redis at one instant.
 type View struct {
 	sale.Sale
-	Left     int64      // units left
+	Left     int64      // units left, and those in transfer between segments
 	Accepted int64      // number of orders ever accepted
 	State    sale.State // by the Redis clock
+	// Segments are the segments that could be read, by index; none if the sale lives in one shard. Stock, Left and Accepted
+	// are their sums, each read at its own instant, and Version is the lowest.
+	Segments []SegmentView
+}
+
+// SegmentView is one segment of a sale in Redis at one instant.
+type SegmentView struct {
+	Index    int
+	Shard    keyspace.Shard
+	Units    int64 // of the allocation
+	Left     int64
+	Out      int64 // units of the outgoing transfer
+	Accepted int64
 }
 
 // StockConfig configures a Stock.
@@ -36,8 +50,17 @@ type StockConfig struct {
 	// of one server.
 	Server func(keyspace.Shard) *redis.Client
 	Space  keyspace.Space
+	// Claimer is needed to load sales with several segments.
+	Claimer Claimer
+	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
+	Mover *spread.Mover
 	// RequireVerified makes Load fail if no rebuild has verified the data in Redis.
 	RequireVerified bool
+}
+
+// Claimer claims the allocation of a segment in SQL before it is loaded (store.Segments).
+type Claimer interface {
+	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 }
 
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
@@ -46,7 +69,10 @@ type Stock struct {
 	client          redisconn.Client
 	server          func(keyspace.Shard) *redis.Client // nil if client is not a *redis.Client
 	space           keyspace.Space
+	claimer         Claimer
+	mover           *spread.Mover
 	requireVerified bool
+	spreads         sync.Map // number of segments by id of a sale; it never changes
 	sales           *OrderCache[string]
 	search          chan struct{} // held by the search in progress, see FindOrder
 }
@@ -57,17 +83,25 @@ func NewStock(cfg StockConfig) *Stock {
 		cfg.Server = func(keyspace.Shard) *redis.Client { return c }
 	}
 	return &Stock{
-		client: cfg.Client, server: cfg.Server, space: cfg.Space, requireVerified: cfg.RequireVerified,
-		sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1),
+		client: cfg.Client, server: cfg.Server, space: cfg.Space, claimer: cfg.Claimer, mover: cfg.Mover,
+		requireVerified: cfg.RequireVerified, sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1),
 	}
 }
 
-// Update applies a newer definition to a loaded sale. Units left change by the difference of the stock. A version that
-// is not newer changes nothing. It returns ErrNotLoaded, or an error that wraps sale.ErrUnavailable.
+// Update applies a newer definition to all parts of a loaded sale. Units left change by the difference of the stock;
+// those of a segment change when its allocation is applied (spread.Mover). A version that is not newer changes nothing.
+// It returns ErrNotLoaded if a part is not loaded, or an error that wraps sale.ErrUnavailable; the other parts are
+// changed then.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
-	shard := s.space.ShardOf(def.ID)
+	s.LearnSpread(def)
+	return eachPart(PartsOf(def), func(p SalePart) error { return s.UpdatePart(ctx, p) })
+}
+
+// UpdatePart is Update for one part of a sale.
+func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
+	shard := s.ShardOf(def.Part())
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
-	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
+	args := append([]any{def.Version, string(def.Switch)}, definition(def.Sale)...)
 	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
 	switch {
 	case err != nil:
@@ -96,9 +130,10 @@ func SaleArgs(d sale.Sale, left, accepted int64, in Segment, returned []any) []a
 	return append(append(args, left, accepted, in.text(), in.Version), returned...)
 }
 
-// View reads one sale. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
+// View reads one sale. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable if no part of the sale
+// can be read.
 func (s *Stock) View(ctx context.Context, id string) (View, error) {
-	views, err := s.readSales(ctx, s.space.ShardOf(id), []string{id}, nil)
+	views, err := s.Views(ctx, []string{id})
 	if err != nil {
 		return View{}, err
 	}
@@ -111,13 +146,14 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 // List reads every loaded sale, in no order. It omits the sales of shards that are unavailable. If all are, the error
 // wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
-	return readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
+	views, err := readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
 		if err != nil {
 			return nil, unavailable("list sales", err)
 		}
 		return s.views(ctx, shard, ids)
 	})
+	return s.merged(ctx, views), err
 }
 
 // Views reads these sales, in no order. It omits sales that Redis does not hold, and those of shards that are
@@ -125,12 +161,56 @@ func (s *Stock) List(ctx context.Context) ([]View, error) {
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
-		shard := s.space.ShardOf(id)
-		byShard[shard] = append(byShard[shard], id)
+		parts, err := s.parts(ctx, id)
+		if err != nil { // the shard of the first segment can be read, or its error is reported, by the next read
+			parts = []spread.Part{{SaleID: id}}
+		}
+		for _, part := range parts {
+			shard := s.ShardOf(part)
+			byShard[shard] = append(byShard[shard], id)
+		}
 	}
-	return readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
+	views, err := readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
 		return s.views(ctx, shard, byShard[shard])
 	})
+	return s.merged(ctx, views), err
+}
+
+// merged merges the views of the segments of each sale into one, and keeps other views.
+func (s *Stock) merged(ctx context.Context, views []View) []View {
+	at := map[string]int{}
+	whole := views[:0]
+	for _, v := range views {
+		if i, ok := at[v.ID]; ok {
+			whole[i].add(v)
+			continue
+		}
+		if len(v.Segments) > 0 {
+			at[v.ID] = len(whole)
+		}
+		whole = append(whole, v)
+	}
+	for _, i := range at {
+		v := &whole[i]
+		slices.SortFunc(v.Segments, func(a, b SegmentView) int { return cmp.Compare(a.Index, b.Index) })
+		if v.State == sale.StateOpen && v.Left == 0 && len(v.Segments) == v.Spread && s.mover != nil {
+			if out, err := s.mover.SoldOut(ctx, spread.Sale{ID: v.ID, Spread: v.Spread}); err == nil && out {
+				v.State = sale.StateSoldOut
+			}
+		}
+	}
+	return whole
+}
+
+// add adds the view of another segment.
+func (v *View) add(other View) {
+	v.Stock += other.Stock
+	v.Left += other.Left
+	v.Accepted += other.Accepted
+	if other.Version < v.Version { // a change that is not applied everywhere is pending
+		v.Version, v.Switch, v.State = other.Version, other.Switch, other.State
+	}
+	v.Segments = append(v.Segments, other.Segments...)
 }
 
 // readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
@@ -181,7 +261,7 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 		}
 		var v View
 		if err == nil {
-			v, err = newView(id, defs[i], left[i], now.Val())
+			v, err = newView(id, shard, defs[i], left[i], now.Val())
 		}
 		if err != nil {
 			return nil, unavailable("read sale "+id, err)
@@ -193,10 +273,13 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 
 // viewFields lists the fields of keyspace.Shard.Sale that a View needs. A sale without version is not loaded.
 var viewFields = []string{
-	"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted",
+	"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted", "segment",
+	"out",
 }
 
-func newView(id string, def *redis.SliceCmd, left *redis.StringCmd, now time.Time) (View, error) {
+func newView(
+	id string, shard keyspace.Shard, def *redis.SliceCmd, left *redis.StringCmd, now time.Time,
+) (View, error) {
 	var f struct {
 		Version  int64  `redis:"version"`
 		Switch   string `redis:"switch"`
@@ -208,81 +291,109 @@ func newView(id string, def *redis.SliceCmd, left *redis.StringCmd, now time.Tim
 		Amount   int64  `redis:"amount"`
 		Currency string `redis:"currency"`
 		Accepted int64  `redis:"accepted"`
+		Segment  string `redis:"segment"`
+		Out      string `redis:"out"`
 	}
 	units, err := left.Int64()
 	if err = errors.Join(err, def.Scan(&f)); err != nil {
+		return View{}, err
+	}
+	index, k, err := parseSegment(f.Segment)
+	if err != nil {
 		return View{}, err
 	}
 	v := View{
 		Sale: sale.Sale{
 			ID: id, Title: f.Title, Price: sale.Price{Amount: f.Amount, Currency: f.Currency}, Stock: f.Stock,
 			PerBuyer: f.PerBuyer, OpensAt: time.UnixMilli(f.OpensAt).UTC(), Switch: sale.Switch(f.Switch), Version: f.Version,
+			Spread: k,
 		},
 		Left: units, Accepted: f.Accepted,
 	}
 	if f.ClosesAt > 0 {
 		v.ClosesAt = time.UnixMilli(f.ClosesAt).UTC()
 	}
-	v.State = v.StateAt(now, v.Left)
+	if k == 0 {
+		v.State = v.StateAt(now, v.Left)
+		return v, nil
+	}
+	v.State = v.StateAt(now, 1) // a segment without units does not show that the sale is sold out
+	out := int64(0)
+	if f.Out != "" {
+		t, err := parseTransfer(f.Out)
+		if err != nil {
+			return View{}, err
+		}
+		out = t.Units
+	}
+	v.Segments = []SegmentView{{index, shard, f.Stock, units, out, f.Accepted}}
+	v.Left += out
 	return v, nil
 }
 
 // Accepted returns the number of orders that a sale has ever accepted. It returns sale.ErrNotFound also while a rebuild
-// holds the sale; other errors wrap sale.ErrUnavailable.
+// holds a part of the sale; other errors wrap sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
 	v, err := s.View(ctx, id)
+	if err == nil && len(v.Segments) < v.Spread {
+		err = unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
+	}
 	return v.Accepted, err
 }
 
-// LastSerial returns the serial of the last order that Redis accepted of a sale, also while a rebuild holds the sale.
+// LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds it.
 // It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
-func (s *Stock) LastSerial(ctx context.Context, saleID string) (int64, error) {
-	n, err := s.client.HGet(ctx, s.space.ShardOf(saleID).Sale(saleID), "accepted").Int64()
+func (s *Stock) LastSerial(ctx context.Context, of spread.Part) (int64, error) {
+	n, err := s.client.HGet(ctx, s.ShardOf(of).Sale(of.SaleID), "accepted").Int64()
 	if errors.Is(err, redis.Nil) {
-		return 0, fmt.Errorf("sale %s: %w", saleID, sale.ErrNotFound)
+		return 0, fmt.Errorf("sale %s: %w", of.SaleID, sale.ErrNotFound)
 	}
 	if err != nil {
-		return 0, unavailable("last serial of sale "+saleID, err)
+		return 0, unavailable("last serial of sale "+of.SaleID, err)
 	}
-	return n, nil
+	return of.Base() + n, nil
 }
 
-// Versions returns the version of each of these sales in Redis. It omits sales that Redis does not hold completely. An
-// error wraps sale.ErrUnavailable.
-func (s *Stock) Versions(ctx context.Context, ids []string) (map[string]int64, error) {
-	versions := make(map[string]int64, len(ids))
-	for some := range slices.Chunk(ids, salesPerRead) {
+// Versions returns the version of the definition of each of these parts in Redis. It omits parts that Redis does not
+// hold completely. An error wraps sale.ErrUnavailable.
+func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error) {
+	versions := make(map[spread.Part]int64, len(parts))
+	for some := range slices.Chunk(parts, salesPerRead) {
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
 		cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, id := range some {
-				shard := s.space.ShardOf(id)
-				have[i], left[i] = p.HGet(ctx, shard.Sale(id), "version"), p.Exists(ctx, shard.Stock(id))
+			for i, part := range some {
+				shard := s.ShardOf(part)
+				have[i], left[i] = p.HGet(ctx, shard.Sale(part.SaleID), "version"), p.Exists(ctx, shard.Stock(part.SaleID))
 			}
 			return nil
 		})
 		if err := redisconn.PipelineError(cmds); err != nil {
 			return nil, unavailable("versions of sales", err)
 		}
-		for i, id := range some {
+		for i, part := range some {
 			if version, err := have[i].Int64(); err == nil && left[i].Val() == 1 {
-				versions[id] = version
+				versions[part] = version
 			}
 		}
 	}
 	return versions, nil
 }
 
-// Remove deletes a sale from Redis, in one step. The queue must not hold orders of the sale, and SQL must not have the
-// sale, or the next Load restores it. Remove is idempotent. An error wraps sale.ErrUnavailable.
-func (s *Stock) Remove(ctx context.Context, id string) error {
-	shard := s.space.ShardOf(id)
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SRem(ctx, shard.Sales(), id)
-		p.Unlink(ctx, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id)) // frees many buyers in background
-		return nil
+// Remove deletes a sale from Redis, each part in one step. The queue must not hold orders of the sale, and SQL must not
+// have the sale, or the next Load restores it. Remove is idempotent. An error wraps sale.ErrUnavailable.
+func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
+	err := eachPart(PartsOf(def), func(p SalePart) error {
+		shard := s.ShardOf(p.Part())
+		_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			pipe.SRem(ctx, shard.Sales(), p.ID)
+			pipe.Unlink(ctx, shard.Sale(p.ID), shard.Stock(p.ID), shard.Buyers(p.ID), shard.Returns(p.ID)) // large: in background
+			return nil
+		})
+		return err
 	})
 	if err != nil {
-		return unavailable("remove sale "+id, err)
+		return unavailable("remove sale "+def.ID, err)
 	}
+	s.spreads.Delete(def.ID)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
 )
@@ -42,7 +44,7 @@ func TestUpdateChangesLeftByTheDifference(t *testing.T) {
 			t.Fatalf("view %+v, %v", v, err)
 		}
 		list, err := h.List(ctx)
-		if err != nil || len(list) != 1 || list[0] != v {
+		if err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], v) {
 			t.Fatalf("list %+v, %v; want %+v", list, err, v)
 		}
 	})
@@ -62,7 +64,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 			{ID: both + 7, SaleID: "s", Buyer: "bob", Slot: 2, Serial: 9},
 		}
 		load := func() {
-			if err := h.Load(ctx, onSale("s", 10, 2), func(yield func(sale.Order) error) error {
+			if err := h.Load(ctx, onSale("s", 10, 2), func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
 				for _, o := range rows {
 					if err := yield(o); err != nil {
 						return err
@@ -319,7 +321,7 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		count, err := h.CountUnits(ctx, "s")
+		count, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
 		if err != nil || count.Left != left || count.Stock != def.Stock || int64(len(count.Ready)) != def.Stock-left {
 			rt.Fatalf("count %+v, %v; want %d of %d left", count, err, left, def.Stock)
 		}
@@ -439,7 +441,7 @@ func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 		h, ctx := newShop(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2})
 		c.LPush(ctx, shard.Ready(), rival)
-		err := h.Load(ctx, onSale("s", 5, 1), func(yield func(sale.Order) error) error {
+		err := h.Load(ctx, onSale("s", 5, 1), func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		})
 		if err != nil {
@@ -459,7 +461,7 @@ func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
 	onBoth(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		c.AddHook(emptyBeforeLoad{h, shard.Buyers("s")})
-		row := func(yield func(sale.Order) error) error {
+		row := func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		}
 		if err := h.Load(ctx, onSale("s", 5, 1), row); !errors.Is(err, sale.ErrUnavailable) {
@@ -504,7 +506,7 @@ func TestViewHasTheWholeSale(t *testing.T) {
 		}
 		h.put(t, def)
 		want := View{Sale: def, State: sale.StatePaused, Left: 5}
-		if got, err := h.View(ctx, "s"); err != nil || got != want {
+		if got, err := h.View(ctx, "s"); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("view %+v, %v; want %+v", got, err, want)
 		}
 		def.ClosesAt, def.Switch, def.Version = time.Time{}, sale.On, 4
@@ -513,7 +515,7 @@ func TestViewHasTheWholeSale(t *testing.T) {
 		}
 		h.want(t, "s", "ann", "k", sale.Accepted)
 		want = View{Sale: def, State: sale.StateOpen, Left: 4, Accepted: 1}
-		if got, err := h.Views(ctx, []string{"none", "s"}); err != nil || len(got) != 1 || got[0] != want {
+		if got, err := h.Views(ctx, []string{"none", "s"}); err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 			t.Errorf("views %+v, %v; want %+v", got, err, want)
 		}
 	})
@@ -550,7 +552,7 @@ func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
 		if o, err := h.findIn(ctx, shard, []string{"a", "b"}, "ann", 1); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("order %+v, %v", o, err)
 		}
-		if versions, err := h.Versions(ctx, []string{"a", "b"}); !errors.Is(err, sale.ErrUnavailable) {
+		if versions, err := h.Versions(ctx, wholeParts("a", "b")); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("versions %v, %v", versions, err)
 		}
 	})

@@ -27,6 +27,9 @@ type Stock interface {
 	OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error)
 	// Remember stores the sale of an order, so that FindOrder reads one sale instead of all.
 	Remember(id sale.OrderID, saleID string)
+	// Spread returns the number of segments of a sale; 0: it lives in one shard. It returns admission.ErrNotLoaded for a
+	// sale that Redis does not hold.
+	Spread(ctx context.Context, saleID string) (int, error)
 	Accepted(ctx context.Context, saleID string) (int64, error)
 	BypassList(ctx context.Context, saleID string, most int) (admission.BypassList, error)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
+	"github.com/valyala/fasthttp"
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
@@ -50,12 +51,19 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	if err != nil {
 		return "bad_request", err
 	}
+	request.Spread, err = h.cfg.Stock.Spread(h.reads.next(), saleID)
+	if err != nil && !errors.Is(err, admission.ErrNotLoaded) { // the script answers for a sale that is not loaded
+		return "unavailable", err
+	}
 	sending := httpserver.Span(c.Context()).Send(saleID)
 	request.Trace = sending.Parent()
 	d, err := h.cfg.Admitter.Admit(h.admit.next(), request)
 	sending.Decided(d.Outcome, d.OrderID, err)
 	if err != nil {
 		return "unavailable", err
+	}
+	if request.Spread > 1 {
+		h.countHolders(&d, saleID)
 	}
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
 		h.cfg.Stock.Remember(d.OrderID, saleID) // its buyer requests it next
@@ -158,7 +166,7 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	case sale.NotOpen:
 		body := problem.New(problem.SaleNotOpen, "The sale has not opened yet.")
 		body.OpensAt = d.OpensAt.UTC().Format(time.RFC3339Nano)
-		header.Set("Sluice-Sale", saleHint(saleID, sale.StateScheduled, d, min(edgeTTL, max(d.RetryAfter, 0))))
+		hint(header, saleID, sale.StateScheduled, d, min(edgeTTL, max(d.RetryAfter, 0)))
 		wait := httpserver.Seconds(d.RetryAfter)
 		return httpserver.ProblemOf(body, httpserver.Header{Name: fiber.HeaderRetryAfter, Value: wait})
 	}
@@ -166,8 +174,29 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	if !ok {
 		return httpserver.ErrInternal
 	}
-	header.Set("Sluice-Sale", saleHint(saleID, refusal.state, d, edgeTTL))
+	hint(header, saleID, refusal.state, d, edgeTTL)
 	return refusal.problem
+}
+
+// countHolders replaces the number of accepted orders in a refusal of a whole sale, which is that of one segment, by
+// that of all segments. If not all can be read, no edge may cache the refusal: their buyers would not bypass it.
+func (h *handlers) countHolders(d *admission.Decision, saleID string) {
+	_, refused := saleRefusals[d.Outcome]
+	if !refused && d.Outcome != sale.NotOpen {
+		return
+	}
+	n, err := h.cfg.Stock.Accepted(h.reads.next(), saleID)
+	if err != nil {
+		n = -1
+	}
+	d.Accepted = n
+}
+
+// hint sets the header that lets an edge cache a refusal.
+func hint(header *fasthttp.ResponseHeader, saleID string, state sale.State, d admission.Decision, ttl time.Duration) {
+	if d.Accepted >= 0 {
+		header.Set("Sluice-Sale", saleHint(saleID, state, d, ttl))
+	}
 }
 
 // saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders

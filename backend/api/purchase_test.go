@@ -156,6 +156,30 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 	}
 }
 
+// The decision of a segment counts the orders of that segment only. Edges get the count of the whole sale, and must not
+// cache a refusal without it.
+func TestRefusalOfASpreadSaleCountsAllHolders(t *testing.T) {
+	w := newWorld()
+	w.spread, w.accepted = 4, 58
+	var asked admission.Request
+	w.admit = func(r admission.Request) (admission.Decision, error) {
+		asked = r
+		return admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 12}, nil
+	}
+	s := w.serve(t)
+	a := s.buy(t, "ann")
+	servertest.WantProblem(t, a, 409, "sold-out")
+	if hint := a.Header.Get("Sluice-Sale"); hint != "drop;state=sold_out;version=7;ttl=1000;holders=58" || asked.Spread != 4 {
+		t.Errorf("hint %q, spread %d", hint, asked.Spread)
+	}
+	w.do(func() { w.acceptedErr = sale.ErrUnavailable })
+	a = s.buy(t, "bob")
+	servertest.WantProblem(t, a, 409, "sold-out")
+	if hint := a.Header.Get("Sluice-Sale"); hint != "" {
+		t.Errorf("a segment cannot be read: hint %q", hint)
+	}
+}
+
 func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	w := newWorld()
 	w.admit = func(admission.Request) (admission.Decision, error) {

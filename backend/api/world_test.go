@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,24 +22,26 @@ const secret = "a secret for tests, of more than thirty-two bytes"
 
 // world is what the API stands on, in memory, with faults to order. All fields are guarded by mu.
 type world struct {
-	mu         sync.Mutex
-	admit      func(admission.Request) (admission.Decision, error)
-	requests   []admission.Request
-	sales      map[string]admission.View
-	rows       map[sale.OrderID]sale.Order
-	queued     map[sale.OrderID]sale.Order
-	remembered map[sale.OrderID]string // its sale
-	dead       map[sale.OrderID]queue.DeadLetter
-	stats      queue.Stats
-	redisErr   error
-	sqlErr     error
-	accepted   int64
-	holders    []uint32
-	lists      int // calls of Holders
-	views      int // calls of View
-	statuses   int // calls of Statuses
-	asked      int // most ids in one of them
-	limit      func(buyerID string) (admission.LimitResult, error)
+	mu          sync.Mutex
+	admit       func(admission.Request) (admission.Decision, error)
+	requests    []admission.Request
+	sales       map[string]admission.View
+	rows        map[sale.OrderID]sale.Order
+	queued      map[sale.OrderID]sale.Order
+	remembered  map[sale.OrderID]string // its sale
+	dead        map[sale.OrderID]queue.DeadLetter
+	stats       queue.Stats
+	redisErr    error
+	sqlErr      error
+	accepted    int64
+	spread      int
+	acceptedErr error
+	holders     []uint32
+	lists       int // calls of Holders
+	views       int // calls of View
+	statuses    int // calls of Statuses
+	asked       int // most ids in one of them
+	limit       func(buyerID string) (admission.LimitResult, error)
 }
 
 func newWorld() *world {
@@ -143,8 +146,10 @@ func (w *world) Accepted(_ context.Context, id string) (int64, error) {
 	if _, ok := w.sales[id]; !ok && w.redisErr == nil {
 		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
 	}
-	return w.accepted, w.redisErr
+	return w.accepted, cmp.Or(w.redisErr, w.acceptedErr)
 }
+
+func (w *world) Spread(context.Context, string) (int, error) { return w.spread, w.redisErr }
 
 func (w *world) BypassList(_ context.Context, id string, most int) (admission.BypassList, error) {
 	w.mu.Lock()

@@ -1,8 +1,10 @@
 // Package audit checks, while a sale runs, that every unit of the sale is in exactly one place:
 //
-//	stock = left + ready + delayed + leased + ordered + dead
+//	stock = left + in transfer + ready + delayed + leased + ordered + dead
 //
-// The terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order
+// A sale with several segments is audited segment by segment. The stock of a segment is its allocation in SQL. In
+// transfer are the units on their way out, and what a newer allocation adds or takes and Redis has not applied. The
+// terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order
 // that is a row counts as ordered even if its message or letter still exists. A cancelled row counts as ordered until
 // its unit is back in Redis.
 //
@@ -23,22 +25,26 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
-// Report holds the units of one sale.
+// Report holds the units of one sale, or of one segment of it.
 type Report struct {
-	SaleID    string `json:"sale_id"`
-	Stock     int64  `json:"stock"`
-	Left      int64  `json:"left"`
-	Ready     int64  `json:"ready"`
-	Delayed   int64  `json:"delayed"`
-	Leased    int64  `json:"leased"`
-	Ordered   int64  `json:"ordered"`
-	Dead      int64  `json:"dead"`
-	Returning int64  `json:"returning"` // part of Ordered: cancelled orders; their unit is not back in Redis yet
-	Unbacked  int64  `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
-	Balanced  bool   `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
+	SaleID     string `json:"sale_id"`
+	Stock      int64  `json:"stock"`
+	Left       int64  `json:"left"`
+	InTransfer int64  `json:"in_transfer,omitempty"` // between segments; 0 for a sale in one shard
+	Ready      int64  `json:"ready"`
+	Delayed    int64  `json:"delayed"`
+	Leased     int64  `json:"leased"`
+	Ordered    int64  `json:"ordered"`
+	Dead       int64  `json:"dead"`
+	Returning  int64  `json:"returning"` // part of Ordered: cancelled orders; their unit is not back in Redis yet
+	Unbacked   int64  `json:"unbacked"`  // dead letters that hold no unit; not part of the sum
+	Balanced   bool   `json:"balanced"`  // Stock equals the sum of Left to Dead, and there are no Differences
+	// Segments are the reports of the segments of a sale, by index; none for a sale in one shard.
+	Segments []Report `json:"segments,omitempty"`
 	// Archived reports that the orders are in files (package archive). Ordered is then their number, and Balanced compares
 	// it with the number of units sold.
 	Archived    bool     `json:"archived,omitempty"`
@@ -49,11 +55,12 @@ type Report struct {
 
 // stock is the part of Redis that a Checker reads (admission.Stock).
 type stock interface {
-	CountUnits(ctx context.Context, saleID string) (admission.UnitCount, error)
+	ShardOf(of spread.Part) keyspace.Shard
+	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
 	CountShardUnits(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*admission.UnitCount, error)
-	ReindexDead(ctx context.Context, saleID string) (changed int64, err error)
-	LastSerial(ctx context.Context, saleID string) (int64, error)
-	Slots(ctx context.Context, saleID string, yield func(buyer string, slot int, id sale.OrderID)) error
+	ReindexDead(ctx context.Context, of spread.Part) (changed int64, err error)
+	LastSerial(ctx context.Context, of spread.Part) (int64, error)
+	Slots(ctx context.Context, of spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 }
 
@@ -62,8 +69,8 @@ type rows interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
-	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
-	Count(ctx context.Context, saleID string, at store.Instant, among []sale.OrderID) (store.Count, error)
+	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
 }
 
 // Checker audits sales. It is safe for concurrent use.
@@ -75,46 +82,96 @@ type Checker struct {
 // New returns a Checker over Redis and SQL.
 func New(stock stock, rows rows) *Checker { return &Checker{stock, rows} }
 
-// Audit audits one sale. If it does not balance, Audit repairs the index of dead letters, counts again, and names the
-// orders in the wrong place. Errors wrap sale.ErrNotFound or sale.ErrUnavailable.
+// Audit audits one sale, each segment at its own instant. If a part does not balance, Audit repairs the index of dead
+// letters, counts the part again, and names the orders in the wrong place. Errors wrap sale.ErrNotFound or
+// sale.ErrUnavailable.
 func (c *Checker) Audit(ctx context.Context, saleID string) (Report, error) {
-	r, loaded, err := c.auditOne(ctx, saleID)
+	def, _, err := c.rows.Sale(ctx, saleID)
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: sale %s: %w", saleID, err)
+	}
+	parts := spread.PartsOf(def)
+	reports := make([]Report, len(parts))
+	for i, part := range parts {
+		if reports[i], err = c.auditPart(ctx, part); err != nil {
+			return Report{}, err
+		}
+	}
+	if len(parts) == 1 {
+		return reports[0], nil
+	}
+	return sum(saleID, reports), nil
+}
+
+// sum returns the report of a sale from those of its segments.
+func sum(saleID string, segments []Report) Report {
+	total := Report{SaleID: saleID, Balanced: true, Segments: segments}
+	for i, r := range segments {
+		total.Stock += r.Stock
+		total.Left += r.Left
+		total.InTransfer += r.InTransfer
+		total.Ready += r.Ready
+		total.Delayed += r.Delayed
+		total.Leased += r.Leased
+		total.Ordered += r.Ordered
+		total.Dead += r.Dead
+		total.Returning += r.Returning
+		total.Unbacked += r.Unbacked
+		total.Balanced = total.Balanced && r.Balanced
+		for _, d := range r.Differences {
+			total.Differences = append(total.Differences, fmt.Sprintf("segment %d: %s", i, d))
+		}
+		total.Orders = append(total.Orders, r.Orders...)
+	}
+	return total
+}
+
+// auditPart audits one part of a sale.
+func (c *Checker) auditPart(ctx context.Context, of spread.Part) (Report, error) {
+	r, loaded, err := c.auditOne(ctx, of)
 	if err != nil || r.Balanced || !loaded {
 		return r, err
 	}
-	changed, err := c.stock.ReindexDead(ctx, saleID) // a process of an older version may have changed a dead letter
+	changed, err := c.stock.ReindexDead(ctx, of) // a process of an older version may have changed a dead letter
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}
 	if changed > 0 {
-		if r, loaded, err = c.auditOne(ctx, saleID); err != nil || r.Balanced || !loaded {
+		if r, loaded, err = c.auditOne(ctx, of); err != nil || r.Balanced || !loaded {
 			return r, err
 		}
 	}
-	if r.Orders, err = c.Explain(ctx, saleID); err != nil {
+	if r.Orders, err = c.Explain(ctx, of); err != nil {
 		r.Differences = append(r.Differences, "the orders in the wrong place could not be determined: "+err.Error())
 	}
 	return r, nil
 }
 
-func (c *Checker) auditOne(ctx context.Context, saleID string) (r Report, loaded bool, err error) {
-	count, err := c.stock.CountUnits(ctx, saleID)
+func (c *Checker) auditOne(ctx context.Context, of spread.Part) (r Report, loaded bool, err error) {
+	count, err := c.stock.CountUnits(ctx, of)
 	if err != nil {
 		return Report{}, false, fmt.Errorf("audit: %w", err)
 	}
-	r, err = c.report(ctx, saleID, &count)
+	r, err = c.report(ctx, of, &count)
 	return r, count.Loaded, err
 }
 
-// AuditShard audits several sales of one shard with one copy of its queue. It does not name orders; see Explain.
-func (c *Checker) AuditShard(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]Report, error) {
+// AuditShard audits parts of several sales in one shard with one copy of its queue. The reports are by id of the sale. It
+// does not name orders; see Explain.
+func (c *Checker) AuditShard(
+	ctx context.Context, shard keyspace.Shard, parts []spread.Part,
+) (map[string]Report, error) {
+	ids := make([]string, len(parts))
+	for i, part := range parts {
+		ids[i] = part.SaleID
+	}
 	counts, err := c.stock.CountShardUnits(ctx, shard, ids)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	reports := make(map[string]Report, len(ids))
-	for id, count := range counts {
-		if reports[id], err = c.report(ctx, id, count); err != nil {
+	reports := make(map[string]Report, len(parts))
+	for _, part := range parts {
+		if reports[part.SaleID], err = c.report(ctx, part, counts[part.SaleID]); err != nil {
 			return nil, err
 		}
 	}
@@ -122,9 +179,10 @@ func (c *Checker) AuditShard(ctx context.Context, shard keyspace.Shard, ids []st
 }
 
 // report adds the rows in SQL to a count of Redis.
-func (c *Checker) report(ctx context.Context, saleID string, count *admission.UnitCount) (Report, error) {
+func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.UnitCount) (Report, error) {
+	saleID := of.SaleID
 	if !count.Loaded {
-		return c.unloaded(ctx, saleID)
+		return c.unloaded(ctx, of)
 	}
 
 	r := Report{SaleID: saleID, Stock: count.Stock, Left: count.Left, Unbacked: count.Unbacked}
@@ -151,14 +209,17 @@ func (c *Checker) report(ctx context.Context, saleID string, count *admission.Un
 		}
 	}
 
-	instant := store.Instant{Accepted: count.Accepted, Returned: count.LastReturn, Unrecorded: count.Returned}
-	rows, err := c.rows.Count(ctx, saleID, instant, ids)
+	instant := store.Instant{
+		Accepted: of.Base() + count.Accepted, Returned: count.LastReturn, Unrecorded: count.Returned,
+	}
+	rows, err := c.rows.Count(ctx, of, instant, ids)
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}
-	last, err := c.stock.LastSerial(ctx, saleID)
+	r.compareAllocation(of, count, rows)
+	last, err := c.stock.LastSerial(ctx, of)
 	if errors.Is(err, sale.ErrNotFound) {
-		return c.unloaded(ctx, saleID)
+		return c.unloaded(ctx, of)
 	}
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
@@ -181,7 +242,7 @@ func (c *Checker) report(ctx context.Context, saleID string, count *admission.Un
 		}
 	}
 
-	if sum := r.Left + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
+	if sum := r.Left + r.InTransfer + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
 		r.Differences = append(r.Differences, fmt.Sprintf("stock is %d, and the parts add up to %d", r.Stock, sum))
 	}
 	if r.Left < 0 {
@@ -191,17 +252,44 @@ func (c *Checker) report(ctx context.Context, saleID string, count *admission.Un
 	return r, nil
 }
 
-// unloaded returns the report of a sale that SQL has and Redis does not hold.
-func (c *Checker) unloaded(ctx context.Context, saleID string) (Report, error) {
-	def, sold, err := c.rows.Sale(ctx, saleID)
-	if errors.Is(err, sale.ErrNotFound) {
-		return Report{}, fmt.Errorf("audit: sale %s: %w", saleID, err)
+// compareAllocation sets the stock and the units in transfer of a segment.
+func (r *Report) compareAllocation(of spread.Part, count *admission.UnitCount, rows store.Count) {
+	if of.Spread < 2 {
+		return
 	}
+	r.Stock = rows.Stock
+	r.InTransfer = count.Out + rows.Stock - count.Stock
+	switch {
+	case count.Allocation > rows.Version:
+		r.Differences = append(r.Differences, fmt.Sprintf(
+			"Redis has version %d of the allocation, and SQL has %d: SQL has lost changes", count.Allocation, rows.Version))
+	case count.Allocation == rows.Version && count.Stock != rows.Stock:
+		r.Differences = append(r.Differences, fmt.Sprintf(
+			"version %d of the allocation is %d units in Redis and %d in SQL", rows.Version, count.Stock, rows.Stock))
+	}
+	if rows.Allocated != rows.Total {
+		r.Differences = append(r.Differences, fmt.Sprintf(
+			"the stock of the sale is %d, and the allocations of its segments add up to %d", rows.Total, rows.Allocated))
+	}
+}
+
+// unloaded returns the report of a part of a sale that SQL has and Redis does not hold.
+func (c *Checker) unloaded(ctx context.Context, of spread.Part) (Report, error) {
+	def, sold, err := c.rows.Sale(ctx, of.SaleID)
 	if err != nil {
-		return Report{}, fmt.Errorf("audit: %w", err)
+		return Report{}, fmt.Errorf("audit: sale %s: %w", of.SaleID, err)
 	}
-	return Report{
-		SaleID: saleID, Stock: def.Stock, Ordered: sold,
+	r := Report{
+		SaleID: of.SaleID, Stock: def.Stock, Ordered: sold,
 		Differences: []string{"Redis does not hold this sale; a backend loads it when both stores are available"},
-	}, nil
+	}
+	if of.Spread > 1 {
+		rows, err := c.rows.Count(ctx, of, store.Always, nil)
+		if err != nil {
+			return Report{}, fmt.Errorf("audit: %w", err)
+		}
+		r.Stock, r.Ordered = rows.Stock, rows.Rows
+		r.Differences[0] = "Redis does not hold this segment; a backend loads it when both stores are available"
+	}
+	return r, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
@@ -56,7 +57,7 @@ func open(t *testing.T, stock int64) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.stock.Load(ctx, def, func(func(sale.Order) error) error { return nil }); err != nil {
+	if err := s.stock.Load(ctx, def, func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return s

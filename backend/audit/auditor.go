@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // AuditorConfig configures an Auditor.
@@ -93,16 +95,20 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 	var failures []error
 	for _, shard := range a.cfg.Space.All() {
 		switches := map[string]sale.Switch{}
-		var ids []string
+		var parts []spread.Part
 		for _, s := range summaries {
-			if s.Switch != sale.Closed && a.cfg.Space.ShardOf(s.ID) == shard {
-				ids, switches[s.ID] = append(ids, s.ID), s.Switch
+			if s.Switch == sale.Closed {
+				continue
+			}
+			if segment, ok := a.cfg.Space.SegmentIn(s.ID, s.Spread, shard); ok {
+				parts = append(parts, admission.SalePart{Sale: s.Sale, Segment: segment}.Part())
+				switches[s.ID] = s.Switch
 			}
 		}
-		if len(ids) == 0 || !a.cfg.Acquire(ctx, shard) {
+		if len(parts) == 0 || !a.cfg.Acquire(ctx, shard) {
 			continue
 		}
-		if err := a.auditShard(ctx, shard, ids, switches); err != nil {
+		if err := a.auditShard(ctx, shard, parts, switches); err != nil {
 			a.cfg.Metrics.audits.WithLabelValues("failed").Inc()
 			failures = append(failures, err)
 		}
@@ -113,20 +119,20 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)
 
 func (a *Auditor) auditShard(
-	ctx context.Context, shard keyspace.Shard, ids []string, switches map[string]sale.Switch,
+	ctx context.Context, shard keyspace.Shard, parts []spread.Part, switches map[string]sale.Switch,
 ) error {
 	began := time.Now()
-	reports, err := a.cfg.Checker.AuditShard(ctx, shard, ids)
+	reports, err := a.cfg.Checker.AuditShard(ctx, shard, parts)
 	if err != nil {
 		return err
 	}
 	a.cfg.Metrics.seconds.Observe(time.Since(began).Seconds())
-	var unbalanced []string
-	for id, r := range reports {
-		if r.Balanced {
+	var unbalanced []spread.Part
+	for _, part := range parts {
+		if r := reports[part.SaleID]; r.Balanced {
 			a.cfg.Metrics.audited(r)
 		} else {
-			unbalanced = append(unbalanced, id)
+			unbalanced = append(unbalanced, part)
 		}
 	}
 	if len(unbalanced) == 0 {
@@ -147,20 +153,23 @@ func (a *Auditor) auditShard(
 	if after, still := a.cfg.Generation(ctx, shard); !verified || !still || before != after {
 		return errDataChanged
 	}
-	for _, id := range unbalanced {
-		r := reports[id]
+	for _, part := range unbalanced {
+		r := reports[part.SaleID]
 		a.cfg.Metrics.audited(r)
 		if !r.Balanced {
-			a.reportUnbalanced(ctx, r, switches[id])
+			a.reportUnbalanced(ctx, part, r, switches[part.SaleID])
 		}
 	}
 	return nil
 }
 
 // reportUnbalanced logs a sale that does not balance, and pauses it if it is on.
-func (a *Auditor) reportUnbalanced(ctx context.Context, r Report, current sale.Switch) {
+func (a *Auditor) reportUnbalanced(ctx context.Context, of spread.Part, r Report, current sale.Switch) {
 	log := a.cfg.Log.With("sale", r.SaleID)
-	orders, err := a.cfg.Checker.Explain(ctx, r.SaleID)
+	if of.Spread > 1 {
+		log = log.With("segment", of.Segment)
+	}
+	orders, err := a.cfg.Checker.Explain(ctx, of)
 	if err != nil {
 		log.Warn("audit: the orders in the wrong place could not be determined", "err", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // Difference is one order in the wrong place.
@@ -24,13 +25,13 @@ func (d Difference) String() string {
 // MaxExplained bounds the orders that Explain returns.
 const MaxExplained = 20
 
-// Explain finds the orders that prevent a sale from balancing, while it runs. It compares twice, with a new count each
+// Explain finds the orders that prevent a part of a sale from balancing, while it runs. It compares twice, with a new count each
 // time: an order in transit differs only once, and Explain returns orders that differ both times. It reads all orders
 // in small pieces, which takes seconds per million orders and blocks no purchase. Errors wrap sale.ErrUnavailable.
-func (c *Checker) Explain(ctx context.Context, saleID string) ([]Difference, error) {
+func (c *Checker) Explain(ctx context.Context, of spread.Part) ([]Difference, error) {
 	var suspects map[sale.OrderID]Difference
 	for round := range 2 {
-		found, err := c.findSuspects(ctx, saleID)
+		found, err := c.findSuspects(ctx, of)
 		if err != nil {
 			return nil, fmt.Errorf("audit: explain: %w", err)
 		}
@@ -58,13 +59,13 @@ const maxSuspects = 10_000
 
 // findSuspects compares the slots of buyers with the orders in the queue and in SQL. It reads the slots before the
 // queue, and SQL last: an order gets its slot together with its message, and leaves the queue only as a row.
-func (c *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.OrderID]Difference, error) {
+func (c *Checker) findSuspects(ctx context.Context, of spread.Part) (map[sale.OrderID]Difference, error) {
 	buyers := map[sale.OrderID]string{} // by the order in a slot
-	err := c.stock.Slots(ctx, saleID, func(buyer string, _ int, id sale.OrderID) { buyers[id] = buyer })
+	err := c.stock.Slots(ctx, of, func(buyer string, _ int, id sale.OrderID) { buyers[id] = buyer })
 	if err != nil {
 		return nil, err
 	}
-	count, err := c.stock.CountUnits(ctx, saleID)
+	count, err := c.stock.CountUnits(ctx, of)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (c *Checker) findSuspects(ctx context.Context, saleID string) (map[sale.Ord
 		page = page[:0]
 		return nil
 	}
-	err = c.rows.OrdersOf(ctx, saleID, func(o sale.Order) error {
+	err = c.rows.OrdersOf(ctx, of, func(o sale.Order) error {
 		if o.Status == sale.StatusCancelled {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -17,7 +18,7 @@ type slotRounds struct {
 	rounds [][]sale.OrderID
 }
 
-func (p *slotRounds) Slots(_ context.Context, _ string, yield func(buyer string, slot int, id sale.OrderID)) error {
+func (p *slotRounds) Slots(_ context.Context, _ spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error {
 	for _, id := range p.rounds[0] {
 		yield("b"+id.String(), 1, id)
 	}
@@ -25,7 +26,7 @@ func (p *slotRounds) Slots(_ context.Context, _ string, yield func(buyer string,
 	return nil
 }
 
-func (p *slotRounds) CountUnits(context.Context, string) (admission.UnitCount, error) {
+func (p *slotRounds) CountUnits(context.Context, spread.Part) (admission.UnitCount, error) {
 	return admission.UnitCount{Loaded: true}, nil
 }
 
@@ -39,7 +40,7 @@ func (s statuses) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sa
 	return s.of, nil
 }
 
-func (s statuses) OrdersOf(context.Context, string, func(sale.Order) error) error { return nil }
+func (s statuses) OrdersOf(context.Context, spread.Part, func(sale.Order) error) error { return nil }
 
 func TestExplainReturnsOrdersThatDifferTwice(t *testing.T) {
 	var many, first []sale.OrderID
@@ -67,7 +68,7 @@ func TestExplainReturnsOrdersThatDifferTwice(t *testing.T) {
 		{"more than MaxExplained", [][]sale.OrderID{many, many}, nil, named},
 		{"MaxExplained in the second round", [][]sale.OrderID{many, first}, nil, named},
 	} {
-		found, err := audit.New(&slotRounds{rounds: c.rounds}, statuses{of: c.of}).Explain(t.Context(), "s")
+		found, err := audit.New(&slotRounds{rounds: c.rounds}, statuses{of: c.of}).Explain(t.Context(), spread.Part{SaleID: "s"})
 		got := ""
 		for _, d := range found {
 			got += fmt.Sprintf("%s: %s; ", d.OrderID, d.Missing)

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -203,7 +204,7 @@ func TestExplainReturnsTheOrders(t *testing.T) {
 	if _, err := s.queue.Ack(ctx, rows.ID); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := s.checker.Explain(ctx, "s"); err != nil || len(found) > 0 {
+	if found, err := s.checker.Explain(ctx, spread.Part{SaleID: "s"}); err != nil || len(found) > 0 {
 		t.Fatalf("Explain of a balanced sale: %v, %v", found, err)
 	}
 	ready := keyspace.Shard(0).Ready()

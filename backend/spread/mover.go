@@ -34,7 +34,8 @@ type Ledger interface {
 	Allocations(ctx context.Context, saleID string) ([]Allocation, error)
 	// Commit moves the units of a transfer from the allocation of From to that of To, if the allocation of From still has
 	// the version of the transfer. Otherwise it changes nothing: the transfer is committed already, or it never will be.
-	Commit(ctx context.Context, saleID string, t Transfer) error
+	// It returns the allocations after that, as of the same instant.
+	Commit(ctx context.Context, saleID string, t Transfer) ([]Allocation, error)
 }
 
 // Mover moves units between the segments of sales. Any number of processes may move units of the same sale concurrently,
@@ -67,13 +68,11 @@ func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) error {
 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
 func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
-	if err := m.ledger.Commit(ctx, of.ID, t); err != nil {
+	allocations, err := m.ledger.Commit(ctx, of.ID, t)
+	if err != nil {
 		return fmt.Errorf("spread: commit: %w", err)
 	}
-	allocations, err := m.allocations(ctx, of)
-	if err != nil {
-		return err
-	}
+	m.known.Store(of.ID, allocations)
 	if max(t.From, t.To) >= len(allocations) {
 		return fmt.Errorf("spread: transfer from segment %d to %d of a sale with %d", t.From, t.To, len(allocations))
 	}

@@ -30,10 +30,10 @@ type Refiller struct {
 	of    Sale
 	mover *Mover
 
-	round sync.Mutex // held during a round
-	rates []float64  // units per second, by segment
-	sold  []int64    // by segment, at the last round
-	last  time.Time  // of the last round
+	round chan struct{} // holds one value during a round
+	rates []float64     // units per second, by segment
+	sold  []int64       // by segment, at the last round
+	last  time.Time     // of the last round
 	// settled is the last time at which SQL was read.
 	settled time.Time
 
@@ -50,7 +50,10 @@ type waiter struct {
 
 // NewRefiller returns a Refiller of a sale.
 func NewRefiller(of Sale, mover *Mover) *Refiller {
-	return &Refiller{of: of, mover: mover, rates: make([]float64, of.Spread), sold: make([]int64, of.Spread)}
+	return &Refiller{
+		of: of, mover: mover, round: make(chan struct{}, 1),
+		rates: make([]float64, of.Spread), sold: make([]int64, of.Spread),
+	}
 }
 
 // Refillers are the Refillers of a process. It is safe for concurrent use.
@@ -138,8 +141,8 @@ func (r *Refiller) serve(ctx context.Context) {
 // RunOnce runs one round: it completes unfinished transfers, moves the units that the policy moves, and answers the
 // purchases that began to wait before it. It returns the errors of single segments, joined.
 func (r *Refiller) RunOnce(ctx context.Context) error {
-	r.round.Lock()
-	defer r.round.Unlock()
+	r.round <- struct{}{}
+	defer func() { <-r.round }()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	r.mu.Lock()

@@ -17,10 +17,9 @@ import (
 func ValidateSpread(k, shards int) error {
 	switch {
 	case k < 1 || k > sale.MaxSpread:
-		return fmt.Errorf("spread %d must be from 1 to %d", k, sale.MaxSpread)
+		return fmt.Errorf("must be between 1 and %d", sale.MaxSpread)
 	case k > max(shards, 1):
-		return fmt.Errorf("spread %d exceeds the number of shards, %d; set --shards %d in every process, or a smaller spread",
-			k, max(shards, 1), k)
+		return fmt.Errorf("must be at most the number of shards, which is %d (--shards)", max(shards, 1))
 	}
 	return nil
 }

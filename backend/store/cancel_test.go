@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -256,7 +257,7 @@ func TestReturningUntilMarked(t *testing.T) {
 			{store.Instant{Accepted: math.MaxInt64, Returned: 1, Unrecorded: []sale.OrderID{orders[3].ID, orders[0].ID}}, 3},
 			{store.Instant{Accepted: orders[3].Serial, Returned: 1}, 3},
 		} {
-			got, err := e.Count(e.ctx, "s", c.at, append(idsOf(orders), dead.ID))
+			got, err := e.Count(e.ctx, spread.Part{SaleID: "s"}, c.at, append(idsOf(orders), dead.ID))
 			if err != nil || got.Returning != c.want || got.Sold != 2 || len(got.Among) != 7 ||
 				slices.Contains(got.Among, dead.ID) {
 				t.Errorf("at %+v: %+v, %v; want %d returning", c.at, got, err, c.want)
@@ -265,7 +266,7 @@ func TestReturningUntilMarked(t *testing.T) {
 
 		// OrdersOf includes the cancelled orders whose return is not recorded.
 		statuses := map[sale.Status][]sale.Order{}
-		if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
+		if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(o sale.Order) error {
 			statuses[o.Status] = append(statuses[o.Status], o)
 			return nil
 		}); err != nil {
@@ -276,7 +277,7 @@ func TestReturningUntilMarked(t *testing.T) {
 			t.Errorf("orders by status %v, want 2 created and %v cancelled", statuses, want)
 		}
 		stop := errors.New("enough")
-		if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
+		if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(o sale.Order) error {
 			if o.Status == sale.StatusCancelled {
 				return stop
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -44,9 +45,12 @@ func everyCall(s *env) map[string]func(context.Context) error {
 		"Order":     func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
 		"Statuses":  func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
 		"OrdersOf": func(ctx context.Context) error {
-			return s.OrdersOf(ctx, "s", func(sale.Order) error { return nil })
+			return s.OrdersOf(ctx, spread.Part{SaleID: "s"}, func(sale.Order) error { return nil })
 		},
-		"Count":         func(ctx context.Context) error { _, err := s.Count(ctx, "s", store.Always, nil); return err },
+		"Count": func(ctx context.Context) error {
+			_, err := s.Count(ctx, spread.Part{SaleID: "s"}, store.Always, nil)
+			return err
+		},
 		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "", ""); return err },
 		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
 		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
 
@@ -90,7 +91,7 @@ func batchOf(from, n int) []sale.Order {
 
 func wantSold(t *testing.T, s *Orders, n int64) {
 	t.Helper()
-	c, err := s.Count(context.Background(), "s", Always, nil)
+	c, err := s.Count(context.Background(), spread.Part{SaleID: "s"}, Always, nil)
 	if err != nil || c.Rows != n || c.Sold != n {
 		t.Fatalf("%+v, %v; want %d rows", c, err, n)
 	}

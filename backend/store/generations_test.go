@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -154,12 +155,12 @@ func TestBeginGenerationEndsOlderWrites(t *testing.T) {
 				<-writing
 			}
 			e.begin(t)
-			before, err := e.Count(e.ctx, "s", store.Always, nil)
+			before, err := e.Count(e.ctx, spread.Part{SaleID: "s"}, store.Always, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			wg.Wait()
-			after, err := e.Count(e.ctx, "s", store.Always, nil)
+			after, err := e.Count(e.ctx, spread.Part{SaleID: "s"}, store.Always, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

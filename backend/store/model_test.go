@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -271,7 +272,7 @@ func (w *world) check(r *rapid.T, e *env) {
 		}
 	}
 	for id, s := range w.sales {
-		c, err := e.Count(e.ctx, id, store.Instant{Accepted: 12, Returned: math.MaxInt64}, ids)
+		c, err := e.Count(e.ctx, spread.Part{SaleID: id}, store.Instant{Accepted: 12, Returned: math.MaxInt64}, ids)
 		rows, among, returning := int64(0), 0, int64(0)
 		for _, o := range w.rows {
 			back, asRow := w.returns[o.ID]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // Orders keeps the orders that are rows.
@@ -82,16 +83,17 @@ func (s *Orders) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.Ord
 // orderPage is how many orders OrdersOf reads at a time.
 const orderPage = 5000
 
-// OrdersOf calls yield for every order of a sale that holds a unit, by serial, and then for each cancelled order whose
-// unit is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so
+// OrdersOf calls yield for every order of a part of a sale that holds a unit, by serial, and then for each cancelled
+// order whose unit is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so
 // a sale of millions of orders needs little memory. Orders written meanwhile may be missing, and an order cancelled
 // meanwhile may appear twice. An error of yield ends the iteration and is returned unchanged. An unknown sale has no
 // orders.
-func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error {
-	op := "store: orders of sale " + saleID
+func (s *Orders) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+	op := "store: orders of sale " + of.SaleID
+	first, end := of.Serials()
 	read := func(condition string, args ...any) ([]sale.Order, error) {
-		page, err := ViewRows(ctx, s.db, op, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE sale_id = $1 AND "+
-			condition, append([]any{saleID}, args...)...)
+		page, err := ViewRows(ctx, s.db, op, scanOrder, "SELECT "+orderColumns+
+			" FROM orders WHERE sale_id = $1 AND serial <= $2 AND "+condition, append([]any{of.SaleID, end}, args...)...)
 		for _, o := range page {
 			if err == nil {
 				err = yield(o)
@@ -99,9 +101,9 @@ func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Or
 		}
 		return page, err
 	}
-	var last sale.Order
+	last := sale.Order{Serial: first}
 	for {
-		page, err := read("status <> 'cancelled' AND serial >= $2 AND (serial, id) > ($2, $3) ORDER BY serial, id LIMIT $4",
+		page, err := read("status <> 'cancelled' AND serial >= $3 AND (serial, id) > ($3, $4) ORDER BY serial, id LIMIT $5",
 			last.Serial, int64(last.ID), orderPage)
 		if err != nil {
 			return err
@@ -111,7 +113,7 @@ func (s *Orders) OrdersOf(ctx context.Context, saleID string, yield func(sale.Or
 		}
 		last = page[len(page)-1]
 	}
-	_, err := read(isReturning) // last, so that an order cancelled during the iteration is not missed
+	_, err := read("serial >= $3 AND "+isReturning, first) // last, so that an order cancelled during the iteration is not missed
 	return err
 }
 
@@ -196,7 +198,7 @@ func idsOfBuyer(f *Filter, buyer, saleID string) string {
 		" AND orders.status <> 'cancelled' UNION ALL SELECT id FROM orders WHERE buyer = " + b + " AND status = 'cancelled'"
 }
 
-// Instant is the progress of a sale in Redis at the moment at which its units were counted there.
+// Instant is the progress of a part of a sale in Redis at the moment at which its units were counted there.
 type Instant struct {
 	Accepted   int64          // highest serial of an accepted order
 	Returned   int64          // number of the last unit that Redis took back
@@ -208,7 +210,10 @@ var Always = Instant{Accepted: math.MaxInt64, Returned: math.MaxInt64}
 
 // Count is what the audit of a sale reads from SQL, as of one instant.
 type Count struct {
-	Stock     int64          // units in total
+	Stock     int64          // units in total; of a segment: of its allocation
+	Version   int64          // of the allocation of a segment
+	Total     int64          // units of the sale
+	Allocated int64          // sum of the allocations of all segments; Total if the sale lives in one shard
 	Sold      int64          // the sale's column sold; equal to the number of orders that are not cancelled
 	Rows      int64          // orders that are not cancelled and were accepted up to the Instant
 	Returning int64          // cancelled orders accepted up to the Instant whose unit was not back in Redis then
@@ -216,32 +221,52 @@ type Count struct {
 	Among     []sale.OrderID // those of the orders passed to Count that are rows, without cancelled dead orders; unordered
 }
 
-// Count counts the rows of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an unknown
-// sale.
-func (s *Orders) Count(ctx context.Context, saleID string, at Instant, among []sale.OrderID) (n Count, err error) {
-	err = s.db.Snapshot(ctx, "store: count sale "+saleID, func(ctx context.Context, c Conn) error {
+// Count counts the rows of a part of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an
+// unknown sale or segment.
+func (s *Orders) Count(ctx context.Context, of spread.Part, at Instant, among []sale.OrderID) (n Count, err error) {
+	err = s.db.Snapshot(ctx, "store: count sale "+of.SaleID, func(ctx context.Context, c Conn) error {
 		n = Count{}
-		if err := Get(ctx, c, []any{&n.Stock, &n.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", saleID); err != nil {
+		if err := n.readStock(ctx, c, of); err != nil {
 			return err
 		}
-		const rows = "SELECT count(*) FROM orders WHERE sale_id = $1 AND serial <= $2 AND status <> 'cancelled'"
-		if err := Get(ctx, c, []any{&n.Rows}, rows, saleID, at.Accepted); err != nil {
+		first, end := of.Serials()
+		until := min(at.Accepted, end)
+		const rows = `SELECT count(*) FROM orders WHERE sale_id = $1 AND serial BETWEEN $2 AND $3
+			AND status <> 'cancelled'`
+		if err := Get(ctx, c, []any{&n.Rows}, rows, of.SaleID, first, until); err != nil {
 			return err
 		}
 		in := c.Dialect().In
-		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled' AND serial <= $2
-			AND (return_number > $3 OR return_number IS NULL AND NOT id ` + in("$4") + ")"
-		err := Get(ctx, c, []any{&n.Returning}, returning, saleID, at.Accepted, at.Returned, int64s(at.Unrecorded))
+		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled'
+			AND serial BETWEEN $2 AND $3 AND (return_number > $4 OR return_number IS NULL AND NOT id ` + in("$5") + ")"
+		err := Get(ctx, c, []any{&n.Returning}, returning, of.SaleID, first, until, at.Returned,
+			int64s(at.Unrecorded))
 		if err != nil {
 			return err
 		}
-		const last = "SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'"
-		if err := Get(ctx, c, []any{&n.Last}, last, saleID); err != nil || len(among) == 0 {
+		const last = `SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND serial BETWEEN $2 AND $3
+			AND status <> 'cancelled'`
+		if err := Get(ctx, c, []any{&n.Last}, last, of.SaleID, first, end); err != nil || len(among) == 0 {
 			return err
 		}
 		n.Among, err = Select(ctx, c, Column[sale.OrderID], `SELECT id FROM orders WHERE sale_id = $1
-			AND (status <> 'cancelled' OR return_number IS NULL OR return_number >= 0) AND id `+in("$2"), saleID, int64s(among))
+			AND (status <> 'cancelled' OR return_number IS NULL OR return_number >= 0) AND id `+in("$2"), of.SaleID, int64s(among))
 		return err
 	})
 	return n, err
+}
+
+// readStock reads the units of a part and of its sale.
+func (n *Count) readStock(ctx context.Context, c Conn, of spread.Part) error {
+	err := Get(ctx, c, []any{&n.Total, &n.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", of.SaleID)
+	if err != nil || of.Spread < 2 {
+		n.Stock, n.Allocated = n.Total, n.Total
+		return err
+	}
+	const allocation = "SELECT units, version FROM segments WHERE sale_id = $1 AND segment = $2"
+	if err := Get(ctx, c, []any{&n.Stock, &n.Version}, allocation, of.SaleID, of.Segment); err != nil {
+		return err
+	}
+	const all = "SELECT CAST(coalesce(sum(units), 0) AS bigint) FROM segments WHERE sale_id = $1"
+	return Get(ctx, c, []any{&n.Allocated}, all, of.SaleID)
 }

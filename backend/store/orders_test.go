@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -146,7 +147,7 @@ func TestOrdersOfReadsEveryPage(t *testing.T) {
 		dead := storetest.Order("s", "dead")
 		e.cancelDead(t, dead, false)
 		var got []sale.Order
-		if err := e.OrdersOf(e.ctx, "s", func(o sale.Order) error {
+		if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(o sale.Order) error {
 			got = append(got, o)
 			return nil
 		}); err != nil {
@@ -160,7 +161,7 @@ func TestOrdersOfReadsEveryPage(t *testing.T) {
 		}
 
 		stop, seen := errors.New("stop"), 0
-		err := e.OrdersOf(e.ctx, "s", func(sale.Order) error {
+		err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(sale.Order) error {
 			if seen++; seen == 5 {
 				return stop
 			}
@@ -169,7 +170,7 @@ func TestOrdersOfReadsEveryPage(t *testing.T) {
 		if !errors.Is(err, stop) || seen != 5 {
 			t.Fatalf("stopped after %d with %v", seen, err)
 		}
-		if err := e.OrdersOf(e.ctx, "unknown", func(sale.Order) error { return stop }); err != nil {
+		if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "unknown"}, func(sale.Order) error { return stop }); err != nil {
 			t.Fatalf("unknown sale: %v", err)
 		}
 	})
@@ -189,7 +190,7 @@ func TestCountReadsOneInstant(t *testing.T) {
 		dead := storetest.Order("s", "dead")
 		dead.Serial = 2
 		e.cancelDead(t, dead, false)
-		c, err := e.Count(e.ctx, "s", store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID,
+		c, err := e.Count(e.ctx, spread.Part{SaleID: "s"}, store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID,
 			batch[0].ID, 77})
 		if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
 			t.Fatalf("%+v, %v", c, err)
@@ -198,7 +199,7 @@ func TestCountReadsOneInstant(t *testing.T) {
 		if !slices.Equal(c.Among, []sale.OrderID{batch[0].ID, batch[4].ID}) {
 			t.Fatalf("among %v", c.Among)
 		}
-		if _, err := e.Count(e.ctx, "unknown", store.Always, nil); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := e.Count(e.ctx, spread.Part{SaleID: "unknown"}, store.Always, nil); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("unknown sale: %v", err)
 		}
 
@@ -218,7 +219,7 @@ func TestCountReadsOneInstant(t *testing.T) {
 			done <- nil
 		}()
 		for {
-			if c, err := e.Count(e.ctx, "other", store.Always, nil); err != nil || c.Rows != c.Sold {
+			if c, err := e.Count(e.ctx, spread.Part{SaleID: "other"}, store.Always, nil); err != nil || c.Rows != c.Sold {
 				t.Fatalf("%d rows, %d sold, %v", c.Rows, c.Sold, err)
 			}
 			select {

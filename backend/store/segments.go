@@ -15,8 +15,7 @@ type Segments struct{ db *DB }
 // Allocations returns the allocations of a sale by segment, as of one instant; none for a sale in one shard. It returns
 // sale.ErrNotFound for an unknown sale.
 func (s *Segments) Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error) {
-	all, err := ViewRows(ctx, s.db, "store: allocations of sale "+saleID, scanAllocation,
-		"SELECT units, version FROM segments WHERE sale_id = $1 ORDER BY segment", saleID)
+	all, err := ViewRows(ctx, s.db, "store: allocations of sale "+saleID, scanAllocation, allocations, saleID)
 	if err != nil || len(all) > 0 {
 		return all, err
 	}
@@ -26,19 +25,21 @@ func (s *Segments) Allocations(ctx context.Context, saleID string) ([]spread.All
 	})
 }
 
+const allocations = "SELECT units, version FROM segments WHERE sale_id = $1 ORDER BY segment"
+
 func scanAllocation(row Scanner) (a spread.Allocation, err error) {
 	err = row.Scan(&a.Units, &a.Version)
 	return a, err
 }
 
 // Commit moves the units of a transfer between two allocations if that of From still has the version of the transfer.
-// Otherwise it changes nothing and returns nil: see spread.Ledger.
-func (s *Segments) Commit(ctx context.Context, saleID string, t spread.Transfer) error {
+// Otherwise it changes nothing. It returns the allocations after that: see spread.Ledger.
+func (s *Segments) Commit(ctx context.Context, saleID string, t spread.Transfer) (all []spread.Allocation, err error) {
 	op := fmt.Sprintf("store: move %d units of sale %s", t.Units, saleID)
 	if t.Units < 1 || t.From == t.To {
-		return fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
+		return nil, fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
 	}
-	return s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		// Both rows are locked in the order of their segments, so that concurrent transfers cannot block each other forever.
 		const lock = "SELECT segment, version FROM segments WHERE sale_id = $1 AND segment IN ($2, $3) ORDER BY segment"
 		versions := map[int]int64{}
@@ -55,15 +56,18 @@ func (s *Segments) Commit(ctx context.Context, saleID string, t spread.Transfer)
 		if len(versions) != 2 {
 			return fmt.Errorf("segment %d or %d: %w", t.From, t.To, sale.ErrNotFound)
 		}
-		if versions[t.From] != t.Version {
-			return nil
+		if versions[t.From] == t.Version {
+			if _, err := c.Exec(ctx, addUnits, saleID, t.From, -t.Units); err != nil {
+				return err
+			}
+			if _, err := c.Exec(ctx, addUnits, saleID, t.To, t.Units); err != nil {
+				return err
+			}
 		}
-		if _, err := c.Exec(ctx, addUnits, saleID, t.From, -t.Units); err != nil {
-			return err
-		}
-		_, err = c.Exec(ctx, addUnits, saleID, t.To, t.Units)
+		all, err = Select(ctx, c, scanAllocation, allocations, saleID)
 		return err
 	})
+	return all, err
 }
 
 const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 WHERE sale_id = $1 AND segment = $2"

@@ -74,23 +74,23 @@ func TestCommitMovesUnitsOnce(t *testing.T) {
 		e.createSpread(t, "s", 10, 2)
 		transfer := spread.Transfer{From: 1, To: 0, Units: 4, Version: 1}
 		for range 2 {
-			if err := e.Commit(e.ctx, "s", transfer); err != nil {
+			if _, err := e.Commit(e.ctx, "s", transfer); err != nil {
 				t.Fatal(err)
 			}
 		}
 		e.wantAllocations(t, "s", spread.Allocation{Units: 9, Version: 2}, spread.Allocation{Units: 1, Version: 2})
 		transfer.Version = 2
-		if err := e.Commit(e.ctx, "s", transfer); !errors.Is(err, store.ErrRejected) {
+		if _, err := e.Commit(e.ctx, "s", transfer); !errors.Is(err, store.ErrRejected) {
 			t.Fatalf("a transfer of more units than the segment owns: %v", err)
 		}
 		e.wantAllocations(t, "s", spread.Allocation{Units: 9, Version: 2}, spread.Allocation{Units: 1, Version: 2})
-		if err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 2, Units: 1, Version: 2}); !errors.Is(
+		if _, err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 2, Units: 1, Version: 2}); !errors.Is(
 			err, sale.ErrNotFound,
 		) {
 			t.Fatalf("a segment that does not exist: %v", err)
 		}
 		for _, bad := range []spread.Transfer{{From: 0, To: 0, Units: 1, Version: 2}, {From: 0, To: 1, Version: 2}} {
-			if err := e.Commit(e.ctx, "s", bad); err == nil {
+			if _, err := e.Commit(e.ctx, "s", bad); err == nil {
 				t.Errorf("%+v was committed", bad)
 			}
 		}
@@ -104,7 +104,7 @@ func TestClaimEndsTransfers(t *testing.T) {
 		if err != nil || claimed != (spread.Allocation{Units: 5, Version: 2}) {
 			t.Fatalf("claimed %+v, %v", claimed, err)
 		}
-		if err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 1, Units: 5, Version: 1}); err != nil {
+		if _, err := e.Commit(e.ctx, "s", spread.Transfer{From: 0, To: 1, Units: 5, Version: 1}); err != nil {
 			t.Fatal(err)
 		}
 		e.wantAllocations(t, "s", claimed, spread.Allocation{Units: 5, Version: 1})
@@ -126,7 +126,7 @@ func TestConcurrentTransfersKeepTheStock(t *testing.T) {
 					now, err := e.Allocations(e.ctx, "s")
 					if err == nil {
 						to := (from + 1 + round%(segments-1)) % segments
-						err = e.Commit(e.ctx, "s", spread.Transfer{From: from, To: to, Units: 1, Version: now[from].Version})
+						_, err = e.Commit(e.ctx, "s", spread.Transfer{From: from, To: to, Units: 1, Version: now[from].Version})
 					}
 					if err == nil && round%10 == 0 {
 						_, err = e.Restock(e.ctx, "s", 3, "")
@@ -153,6 +153,50 @@ func TestConcurrentTransfersKeepTheStock(t *testing.T) {
 		}
 		if err != nil || sum != stored.Stock || stored.Stock != 400+4*3*3 {
 			t.Fatalf("allocations %v of stock %d, %v", now, stored.Stock, err)
+		}
+	})
+}
+
+// Rows are selected by the serials of a segment.
+func TestRowsOfOneSegment(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "s", 10, 2)
+		parts := spread.PartsOf(sale.Sale{ID: "s", Spread: 2})
+		orders := storetest.Orders("s", 3)
+		orders[1].Serial, orders[2].Serial = parts[1].Base()+1, parts[1].Base()+2
+		if err := e.Write(e.ctx, orders); err != nil {
+			t.Fatal(err)
+		}
+		for i, part := range append(parts, spread.Part{SaleID: "s"}) {
+			var found []sale.OrderID
+			if err := e.OrdersOf(e.ctx, part, func(o sale.Order) error {
+				found = append(found, o.ID)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want := [][]sale.OrderID{
+				{orders[0].ID}, {orders[1].ID, orders[2].ID}, {orders[0].ID, orders[1].ID, orders[2].ID},
+			}[i]
+			if !slices.Equal(found, want) {
+				t.Errorf("%+v: %v, want %v", part, found, want)
+			}
+			n, err := e.Count(e.ctx, part, store.Always, []sale.OrderID{orders[0].ID})
+			if err != nil || n.Rows != int64(len(want)) || n.Total != 10 || n.Allocated != 10 || n.Sold != 3 {
+				t.Errorf("%+v: %+v, %v", part, n, err)
+			}
+			if part.Spread > 1 && (n.Stock != 5 || n.Version != 1) || part.Spread == 0 && n.Stock != 10 {
+				t.Errorf("%+v: %+v", part, n)
+			}
+		}
+		at := store.Instant{Accepted: parts[1].Base() + 1, Returned: 0}
+		if n, err := e.Count(e.ctx, parts[1], at, nil); err != nil || n.Rows != 1 || n.Last != parts[1].Base()+2 {
+			t.Errorf("as of the first order of the segment: %+v, %v", n, err)
+		}
+		if _, err := e.Count(e.ctx, spread.Part{SaleID: "s", Segment: 2, Spread: 3}, store.Always, nil); !errors.Is(
+			err, sale.ErrNotFound,
+		) {
+			t.Errorf("an unknown segment: %v", err)
 		}
 	})
 }

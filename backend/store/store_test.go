@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -82,7 +83,7 @@ func (e *env) wantRejected(t *testing.T, what string, orders ...sale.Order) {
 // wantRows checks that the sale has n orders and counts n units as sold.
 func (e *env) wantRows(t *testing.T, saleID string, n int64) {
 	t.Helper()
-	c, err := e.Count(e.ctx, saleID, store.Always, nil)
+	c, err := e.Count(e.ctx, spread.Part{SaleID: saleID}, store.Always, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

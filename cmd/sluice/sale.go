@@ -38,7 +38,8 @@ func (o *adminClient) saleCreate() *cobra.Command {
 		Short: "Create a sale and load it into Redis",
 		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
-  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes`,
+  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes
+  sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    sold by 8 shards (docs/scale.md)`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
 			if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusConflict && s.ID != "" {
@@ -52,6 +53,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.StringVar(&s.Title, "title", "", "title that buyers see")
 	f.Int64Var(&s.Stock, "stock", 0, "units on sale")
 	f.number(&s.PerBuyer, "per-buyer", "", 1, 1, 0, "units that one buyer may hold") // the API takes 0 for 1
+	f.number(&s.Spread, "spread", "", 1, 1, 1000, "number of shards that sell this sale together; it never changes")
 	f.StringVar(&price, "price", "", "amount and currency, such as 19.99EUR")
 	f.StringVar(&opens, "opens", "0s", "opening time: RFC 3339, or a duration from now")
 	f.DurationVar(&s.Hold, "hold", 0,
@@ -230,7 +232,11 @@ func (o *adminClient) saleAudit() *cobra.Command {
 
 func printAudit(w io.Writer, r client.Audit) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "left\t%d\t\nready\t%d\t\ndelayed\t%d\t\nleased\t%d\t\n", r.Left, r.Ready, r.Delayed, r.Leased)
+	fmt.Fprintf(t, "left\t%d\t\n", r.Left)
+	if len(r.Segments) > 0 {
+		fmt.Fprintf(t, "in transfer\t%d\t\n", r.InTransfer)
+	}
+	fmt.Fprintf(t, "ready\t%d\t\ndelayed\t%d\t\nleased\t%d\t\n", r.Ready, r.Delayed, r.Leased)
 	fmt.Fprintf(t, "ordered\t%d\t\ndead\t%d\t\nstock\t%d\t\n", r.Ordered, r.Dead, r.Stock)
 	t.Flush()
 	if r.Returning > 0 {
@@ -262,9 +268,20 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 		if s.DrainSeconds != nil {
 			drain = cell(seconds(*s.DrainSeconds))
 		}
+		segments := ""
+		if s.Spread > 1 {
+			segments = fmt.Sprintf("%d, of which Redis holds %d", s.Spread, len(s.Segments))
+		}
 		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", s.State, "stock", s.Stock, "left", s.Left,
 			"sold", s.Sold, "per buyer", s.PerBuyer, "opens", s.OpensAt, "hold", s.Hold, "closes", s.ClosesAt,
-			"picture", s.Picture, "description", firstLine(s.Description), "paused by", s.PausedBy, "in SQL within", drain)
+			"picture", s.Picture, "description", firstLine(s.Description), "paused by", s.PausedBy, "in SQL within", drain,
+			"segments", segments)
+		if len(s.Segments) > 0 {
+			fmt.Fprintln(w)
+			table(w, "SEGMENT\tSHARD\tUNITS\tLEFT\tOUT\tACCEPTED", s.Segments, func(g client.Segment) []any {
+				return []any{g.Segment, g.Shard, g.Units, g.Left, g.Out, g.Accepted}
+			})
+		}
 		if a := s.Archive; a != nil {
 			fields(w, "archived", a.EndedAt, "orders", a.Orders, "paid", a.Paid, "cancelled", a.Cancelled, "revenue", a.Revenue,
 				"files", strings.Join(a.Files, ", "))

@@ -17,7 +17,14 @@ func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive
 	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
-		Store: s.archives, Dir: dir, Log: s.log, Remove: stock.Remove, Audit: audit.New(stock, all).Audit,
+		Store: s.archives, Dir: dir, Log: s.log, Audit: audit.New(stock, all).Audit,
+		Remove: func(ctx context.Context, saleID string) error {
+			def, _, err := all.Sale(ctx, saleID)
+			if err != nil {
+				return err
+			}
+			return stock.Remove(ctx, def)
+		},
 		Undelivered: func(ctx context.Context, saleID string) (bool, error) {
 			waiting, err := deliveries.HasWaiting(ctx, saleID)
 			if err != nil || waiting {

@@ -29,6 +29,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
@@ -75,6 +76,7 @@ type Backend struct {
 	loops   []func(context.Context) error
 
 	meters    queue.Meters // by shard
+	refillers *spread.Refillers
 	rebuilder *rebuild.Rebuilder
 	journals  rebuild.JournalWriters // by shard; nil: no journal
 	checker   *audit.Checker
@@ -130,9 +132,12 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 // buildQueue builds the sales in Redis and the metrics of the queue.
 func (b *Backend) buildQueue() error {
 	s := b.stores
+	mover := s.newMover()
 	b.Stock = admission.NewStock(admission.StockConfig{
-		Client: s.redis, Server: s.guardedClient, Space: s.space, RequireVerified: true,
+		Client: s.redis, Server: s.guardedClient, Space: s.space, RequireVerified: true, Claimer: s.segments, Mover: mover,
 	})
+	b.refillers = spread.NewRefillers(mover)
+	b.loops = append(b.loops, b.refill)
 	b.meters = make(queue.Meters, len(s.queues))
 	b.sales = api.NewSaleGauges()
 	s.registerVerified(b.cfg.Registry)
@@ -285,6 +290,7 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 		Client: s.scripts, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
 		MaxReady: int64(b.cfg.MaxReady), Stream: s.driver == DriverStream,
 		Replicas: b.cfg.Replicas, ReplicaClient: s.guardedClient,
+		Refill: func(of spread.Sale) admission.Refiller { return b.refillers.Of(of) },
 	}
 	if b.journals != nil {
 		c.Recorder = b.journals
@@ -420,7 +426,12 @@ func (b *Backend) measure(ctx context.Context) error {
 		}
 		accepted := make([]int64, len(shards))
 		for _, v := range views {
-			accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
+			if len(v.Segments) == 0 {
+				accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
+			}
+			for _, segment := range v.Segments {
+				accepted[segment.Shard] += segment.Accepted
+			}
 		}
 		for i, one := range shards {
 			if one != nil {

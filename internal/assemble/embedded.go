@@ -12,6 +12,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // StartEmbeddedRedis runs a Redis in this process, on a loopback port, until stop is called.
@@ -34,11 +35,13 @@ func (b *Backend) Undelivered(ctx context.Context) ([]byte, error) {
 	}
 	var text []byte
 	for _, s := range all {
-		units, err := b.Stock.CountUnits(ctx, s.ID)
-		if err != nil {
-			return nil, err
+		for _, part := range spread.PartsOf(s.Sale) {
+			units, err := b.Stock.CountUnits(ctx, part)
+			if err != nil {
+				return nil, err
+			}
+			units.InFlight(func(m keyspace.Message) { text = append(text, keyspace.EncodeMessage(m)+"\n"...) })
 		}
-		units.InFlight(func(m keyspace.Message) { text = append(text, keyspace.EncodeMessage(m)+"\n"...) })
 	}
 	return text, nil
 }
@@ -66,7 +69,7 @@ func (s *Stores) RestoreUndelivered(ctx context.Context, text []byte) error {
 		if _, isRow := rows[m.ID]; isRow {
 			continue
 		}
-		shard := s.space.ShardOf(m.SaleID)
+		shard := s.space.ShardOfSegment(m.SaleID, spread.SegmentOf(m.Serial))
 		q := queue.NewList(s.guards.Of(shard).Raw(), shard, queue.Config{})
 		if err := q.Push(ctx, m); err != nil {
 			return err

@@ -26,8 +26,9 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 			*store.Sales
 			*store.Orders
 			*store.Generations
+			*store.Segments
 			*journal.Registry
-		}{s.sales, s.orders, s.generations, s.journals},
+		}{s.sales, s.orders, s.generations, s.segments, s.journals},
 		// unblocks earlier than the heartbeat
 		Rebuilt: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.generations) },
 		Pause: func(ctx context.Context, saleID, reason string) error {

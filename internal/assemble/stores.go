@@ -65,6 +65,7 @@ type Stores struct {
 	reports     *store.RehearsalReports
 	generations *store.Generations
 	archives    *store.Archives
+	segments    *store.Segments
 	journals    *journal.Registry
 	events      *events.Store
 }
@@ -152,6 +153,7 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	s.sales, s.orders, s.payments = all.Sales, all.Orders, all.Payments
 	s.adminLog, s.reports, s.generations = all.AdminLog, all.RehearsalReports, all.Generations
 	s.archives = all.Archives
+	s.segments = all.Segments
 	s.journals, s.events = journal.NewRegistry(s.db), events.NewStore(s.db)
 	return nil
 }

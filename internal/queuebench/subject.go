@@ -12,6 +12,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // line is a queue under test.
@@ -81,7 +82,7 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 	return admission.NewStock(admission.StockConfig{Client: s.server.client, Space: space}).Load(ctx, sale.Sale{
 		ID: saleID, Title: "Bench", Price: sale.Price{Amount: 1, Currency: "EUR"}, Stock: int64(stock), PerBuyer: 1,
 		OpensAt: time.Now().Add(-time.Hour), Switch: sale.On, Version: 1,
-	}, func(func(sale.Order) error) error { return nil })
+	}, func(context.Context, spread.Part, func(sale.Order) error) error { return nil })
 }
 
 func (s *redisSubject) reopen(lease time.Duration) {

@@ -156,7 +156,7 @@ if n > 0 then
     end
   end
   if left == 0 or ARGV[4 * size + 3] == '1' then
-    notify(sale, left == 0 and 'sold_out' or 'left', left, version)
+    notify(sale, left == 0 and home == '' and 'sold_out' or 'left', left, version) -- other segments may have units
   end
 end
 return concat(answers, '\n')

@@ -18,8 +18,9 @@
 -- ARGV 1 prefix of the key of a batch   2 lifetime of the copies, ms   3 number of batches
 --      then the ids of the sales
 -- Returns "stale" alone if a leased batch is not among KEYS, or "unlisted" alone if letters and lines differ in
---      number, and nothing changed. Else seven per sale: number of lines copied, number of its other lines, number of
---      its returns, number of the last return, stock, units left, orders accepted; the last three are empty if Redis
+--      number, and nothing changed. Else nine per sale: number of lines copied, number of its other lines, number of
+--      its returns, number of the last return, stock, units left, orders accepted, version of the allocation and units
+--      of the outgoing transfer of a segment ('0' otherwise); stock, units left and orders accepted are empty if Redis
 --      does not hold the sale. Then the id up to which entries of the stream are leased, or ''.
 
 -- include stream
@@ -79,14 +80,15 @@ end
 
 local answer, n = {}, 0
 for i = first_sale, #KEYS, 5 do
-  local f = redis.call('HMGET', KEYS[i], 'stock', 'accepted', 'returned')
-  local sale = ARGV[4 + n / 7]
+  local f = redis.call('HMGET', KEYS[i], 'stock', 'accepted', 'returned', 'allocation', 'out')
+  local sale = ARGV[4 + n / 9]
   answer[n + 1] = copy_lines(sale, KEYS[i + 4])
   answer[n + 2] = tostring(redis.call('ZLEXCOUNT', index, lines_of(sale, ' 0 ')))
   answer[n + 3], answer[n + 4] = tostring(redis.call('HLEN', KEYS[i + 2])), f[3] or '0'
   answer[n + 5], answer[n + 6], answer[n + 7] = f[1] or '', redis.call('GET', KEYS[i + 1]) or '', f[2] or ''
+  answer[n + 8], answer[n + 9] = f[4] or '0', string.match(f[5] or '', '^%d+') or '0'
   copy(KEYS[i + 2], KEYS[i + 3])
-  n = n + 7
+  n = n + 9
 end
 copy(ready, ready_copy)
 copy(delayed, delayed_copy)

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
 	"sluice/backend/worker"
 )
 
@@ -25,7 +26,9 @@ type backend struct {
 }
 
 func (w *world) stock(p *process) *admission.Stock {
-	cfg := admission.StockConfig{Client: p.client, Space: w.space, RequireVerified: w.Guarded}
+	cfg := admission.StockConfig{
+		Client: p.client, Space: w.space, RequireVerified: w.Guarded, Claimer: faultyStore{w.store, p},
+	}
 	if p.guards != nil {
 		cfg.Server = func(shard keyspace.Shard) *redis.Client { return p.guards.Of(shard).Client() }
 	}
@@ -73,12 +76,20 @@ func (w *world) runBackend(b *backend) func(*process) {
 				p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
 			}
 		}
+		mover := spread.NewMover(admission.NewSegments(p.client, w.space), faultyStore{w.store, p})
+		refillers := spread.NewRefillers(mover)
+		cfg.Refill = func(of spread.Sale) admission.Refiller { return refillers.Of(of) }
 		admit, err := admission.NewAdmitter(cfg)
 		if err != nil { // the configuration is valid
 			panic(err)
 		}
 		b.admit.Store(admit)
 		d, expirer := admin.New(w.adminConfig(p)), admin.NewHoldExpirer(w.adminConfig(p))
+		p.every(400*time.Millisecond, func() {
+			for _, of := range d.SpreadSales(time.Now()) {
+				_ = refillers.Of(of).RunOnce(p.ctx)
+			}
+		})
 		for p.alive() {
 			_ = d.RunOnce(p.ctx) // what fails is for the next turn
 			p.sleep(p.ctx, 500*time.Millisecond)
@@ -138,10 +149,10 @@ func (w *world) runAuditor(p *process) {
 	l := audit.New(w.stock(p), faultyStore{w.store, p})
 	for p.alive() {
 		p.sleep(p.ctx, 2*time.Second+p.within(2*time.Second))
-		id := w.Shops[p.rnd.IntN(len(w.Shops))].ID
-		sound := w.auditable(id) // read before: a sale may be loaded during the audit
-		report, err := l.Audit(p.ctx, id)
-		if err != nil || sound == "" || sound != w.auditable(id) {
+		s := w.Shops[p.rnd.IntN(len(w.Shops))]
+		sound := w.auditable(s) // read before: a sale may be loaded during the audit
+		report, err := l.Audit(p.ctx, s.ID)
+		if err != nil || sound == "" || sound != w.auditable(s) {
 			continue
 		}
 		w.checkAudit(report)
@@ -149,11 +160,16 @@ func (w *world) runAuditor(p *process) {
 }
 
 // auditable names the Redis that can be audited; empty: it holds no such sale, or is not verified.
-func (w *world) auditable(saleID string) string {
-	if !w.verified() || !w.mini.Exists(w.space.ShardOf(saleID).Stock(saleID)) {
-		return ""
+func (w *world) auditable(s shop) string {
+	name := w.server()
+	for _, part := range s.parts() {
+		shard := w.space.ShardOfSegment(s.ID, part.Segment)
+		if !w.verified() || !w.mini.Exists(shard.Stock(s.ID)) {
+			return ""
+		}
+		name += w.hash(shard.Guard())["fence"] + "."
 	}
-	return w.server() + w.hash(w.space.ShardOf(saleID).Guard())["fence"] + "."
+	return name
 }
 
 func (w *world) cast() {

@@ -10,6 +10,7 @@ import (
 	_ "modernc.org/sqlite" // the driver of the observer's own connection
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -50,7 +51,8 @@ func openBooks(path string) (*books, error) {
 // empty makes the database that of a new run.
 func (b *books) empty() error {
 	for _, statement := range []string{
-		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM sales",
+		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM segments",
+		"DELETE FROM sales",
 		"DELETE FROM journals", "UPDATE counters SET n = 0",
 	} {
 		if _, err := b.db.ExecContext(context.Background(), statement); err != nil {
@@ -100,6 +102,18 @@ func (b *books) units() (map[string]units, error) {
 	})
 }
 
+// allocations returns the allocations of all sales with several segments, by sale and segment.
+func (b *books) allocations() (map[string][]spread.Allocation, error) {
+	all := map[string][]spread.Allocation{}
+	return all, b.each("SELECT sale_id, units, version FROM segments ORDER BY sale_id, segment", func(found *sql.Rows) error {
+		var id string
+		var a spread.Allocation
+		err := found.Scan(&id, &a.Units, &a.Version)
+		all[id] = append(all[id], a)
+		return err
+	})
+}
+
 func (b *books) callbacks() (all []callback, err error) {
 	err = b.each(
 		"SELECT order_id, event, reference, outcome, refund FROM payments ORDER BY id",
@@ -137,7 +151,21 @@ func (w *world) checkRows() {
 			w.violate("row %s is gone", short(id))
 		}
 	}
+	allocations, err := w.books.allocations()
+	if err != nil {
+		w.violate("the observer cannot read the allocations: %v", err)
+		return
+	}
 	for _, s := range w.Shops {
+		if a := allocations[s.ID]; s.Spread > 1 && all[s.ID].stock > 0 {
+			sum := int64(0)
+			for _, one := range a {
+				sum += one.Units
+			}
+			if sum != all[s.ID].stock || len(a) != s.Spread {
+				w.violate("the stock of %s is %d, and its allocations are %+v", s.ID, all[s.ID].stock, a)
+			}
+		}
 		if u := all[s.ID]; count[s.ID] > u.stock || count[s.ID] != u.sold {
 			w.violate("SQL has %d units of %s, counts %d as sold, and has %d orders", u.stock, s.ID, u.sold, count[s.ID])
 		}
@@ -149,7 +177,7 @@ func (w *world) checkRows() {
 	}
 	w.checkPayments(rows)
 	w.mu.Lock()
-	w.rows = rows
+	w.rows, w.units, w.allocations = rows, all, allocations
 	w.mu.Unlock()
 }
 

@@ -16,7 +16,7 @@ func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 			shop := w.Shops[p.rnd.IntN(len(w.Shops))]
 			key := fmt.Sprintf("%s%d", shop.ID, request)
 			for range 1 + p.rnd.IntN(3) { // an impatient buyer repeats the request even after an answer
-				w.buy(p, shop.ID, name, key, backends)
+				w.buy(p, shop, name, key, backends)
 				if w.isCalm() {
 					return
 				}
@@ -26,16 +26,19 @@ func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 	}
 }
 
-func (w *world) buy(p *process, saleID, name, key string, backends []*backend) {
+func (w *world) buy(p *process, s shop, name, key string, backends []*backend) {
 	for range 8 {
+		asked := w.steps()
 		if admit := backends[p.rnd.IntN(len(backends))].admit.Load(); admit != nil {
 			d, err := admit.Admit(
 				p.ctx,
-				admission.Request{SaleID: saleID, Buyer: name, Key: key, KeyTTL: 24 * time.Hour, Fingerprint: "f"},
+				admission.Request{
+					SaleID: s.ID, Buyer: name, Key: key, KeyTTL: 24 * time.Hour, Fingerprint: "f", Spread: s.Spread,
+				},
 			)
 			if err == nil {
 				w.mu.Lock()
-				w.answers = append(w.answers, answer{name, key, d})
+				w.answers = append(w.answers, answer{name, key, d, s, asked})
 				w.notes = append(w.notes, fmt.Sprintf("%s  gets %s: %s %s", name, key, d.Outcome, short(d.OrderID)))
 				w.mu.Unlock()
 				if w.isCalm() || d.Outcome == sale.Accepted || d.Outcome == sale.Replayed || d.Outcome == sale.AlreadyBought {

@@ -9,6 +9,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // number reads a count of Redis; what is not there is 0.
@@ -21,14 +22,21 @@ func number(text string) int64 {
 func (w *world) check() {
 	w.listen()
 	if !w.dirty.Load() {
+		w.stayEmpty()
+		w.checkRefusals()
 		return
 	}
+	w.stayEmpty() // until the last step
 	w.dirty.Store(false)
 	if w.touched.Load() {
 		w.touched.Store(false)
 		w.checkRows()
 	}
 	if !w.verified() {
+		for _, s := range w.Shops { // units of a lost segment are not on sale
+			w.empty[s.ID], w.isEmpty[s.ID] = w.result.Steps, true
+		}
+		w.refused = nil
 		return // no process reads from this Redis
 	}
 	at := map[sale.OrderID]spot{}
@@ -37,15 +45,55 @@ func (w *world) check() {
 	}
 	held := map[sale.OrderID]string{}
 	for _, s := range w.Shops {
-		w.checkSale(s, at, held)
+		w.checkSale(s, held)
 	}
 	w.checkOrders(at, held)
+	w.checkRefusals()
+}
+
+// checkRefusals: a sale with several segments was sold out at some instant of a purchase that was refused for it.
+func (w *world) checkRefusals() {
+	for _, a := range w.refused {
+		if w.empty[a.shop.ID] < a.asked {
+			w.violate("buyer %s was refused at step %d or later, and %s was last sold out at step %d", a.buyer, a.asked, a.shop.ID,
+				w.empty[a.shop.ID])
+		}
+	}
+	w.refused = nil
 }
 
 // checkSale: nothing is oversold, and no buyer holds more than allowed. It adds the orders of buyers to held.
-func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderID]string) {
-	shard := w.space.ShardOf(s.ID)
-	out := int64(0)
+func (w *world) checkSale(s shop, held map[sale.OrderID]string) {
+	before := len(held)
+	loaded, current := true, true
+	for _, part := range s.parts() {
+		l, c := w.checkPart(s, part, held)
+		loaded, current = loaded && l, current && c
+	}
+	if s.Spread < 2 {
+		return
+	}
+	// A restock counts from the instant at which all segments have applied it.
+	if stock := w.units[s.ID].stock; current {
+		w.offered[s.ID] = stock
+	}
+	w.isEmpty[s.ID] = !loaded || int64(len(held)-before) >= w.offered[s.ID]
+	w.stayEmpty()
+}
+
+// stayEmpty records that the sales without units have none at this step.
+func (w *world) stayEmpty() {
+	for id, is := range w.isEmpty {
+		if is {
+			w.empty[id] = w.result.Steps
+		}
+	}
+}
+
+// checkPart is checkSale for one part of a sale. loaded: Redis holds the part. current: it has applied its allocation.
+func (w *world) checkPart(s shop, part spread.Part, held map[sale.OrderID]string) (loaded, current bool) {
+	shard := w.space.ShardOfSegment(s.ID, part.Segment)
+	taken := int64(0)
 	for buyer, places := range w.hash(shard.Buyers(s.ID)) {
 		n := 0
 		for place := range strings.SplitSeq(places, ",") {
@@ -59,7 +107,10 @@ func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderI
 			held[id] = buyer
 			n++
 		}
-		out += int64(n)
+		taken += int64(n)
+		if n > 0 && spread.Home(buyer, s.Spread) != part.Segment {
+			w.violate("buyer %s holds %q in segment %d of %s", buyer, places, part.Segment, s.ID)
+		}
 		if n > s.PerBuyer {
 			w.violate("buyer %s holds %d orders of %s, and may hold %d", buyer, n, s.ID, s.PerBuyer)
 		}
@@ -67,15 +118,24 @@ func (w *world) checkSale(s shop, at map[sale.OrderID]spot, held map[sale.OrderI
 	def := w.hash(shard.Sale(s.ID))
 	text, err := w.mini.Get(shard.Stock(s.ID))
 	if err != nil || def["stock"] == "" {
-		return // it is not loaded yet
+		return false, false // it is not loaded yet
 	}
 	left, stock := number(text), number(def["stock"])
+	apart, _, _ := strings.Cut(def["out"], " ")
 	if left < 0 {
 		w.violate("oversold: %d units of %s are left", left, s.ID)
 	}
-	if left+out != stock {
-		w.violate("the stock of %s is %d, but %d are left and %d are held", s.ID, stock, left, out)
+	if left+number(apart)+taken != stock {
+		w.violate("segment %d of %s has %d units, but %d are left, %d are in transfer and %d are held", part.Segment, s.ID,
+			stock, left, number(apart), taken)
 	}
+	if part.Spread < 2 {
+		return true, true
+	}
+	if def["version"] == "" || len(w.allocations[s.ID]) <= part.Segment {
+		return false, false // a rebuild holds it
+	}
+	return true, number(def["allocation"]) == w.allocations[s.ID][part.Segment].Version
 }
 
 // checkOrders: every order is somewhere, and holds what it should.
@@ -111,6 +171,8 @@ func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]stri
 type answer struct {
 	buyer, key string
 	d          admission.Decision
+	shop       shop
+	asked      int // the step at which the purchase began
 }
 
 // listen takes note of the answers that came in.
@@ -121,6 +183,9 @@ func (w *world) listen() {
 	w.mu.Unlock()
 	slices.SortFunc(answers, func(a, b answer) int { return strings.Compare(a.buyer+a.key, b.buyer+b.key) })
 	for _, a := range answers {
+		if a.d.Outcome == sale.SoldOut && a.shop.Spread > 1 {
+			w.refused = append(w.refused, a)
+		}
 		if a.d.OrderID == 0 {
 			continue
 		}

@@ -370,8 +370,8 @@ var mutants = []mutant{
 	{
 		"spread: a transfer is committed twice",
 		"test/spread/model.go",
-		"if m.ledger[t.From].Version != t.Version {",
-		"if false {",
+		"if m.ledger[t.From].Version == t.Version {",
+		"if true {",
 		transfers,
 	},
 	{
@@ -433,8 +433,8 @@ var mutants = []mutant{
 	{
 		"segments: a transfer is committed twice",
 		"backend/store/segments.go",
-		"if versions[t.From] != t.Version {",
-		"if versions[t.From] != t.Version && false {",
+		"if versions[t.From] == t.Version {",
+		"if versions[t.From] != 0 {",
 		transfersOverStores,
 	},
 	{
@@ -485,5 +485,40 @@ var mutants = []mutant{
 		"local units = have[4] and have[2] or ARGV[6]",
 		"local units = ARGV[6]",
 		admissionTest("TestUpdateKeepsTheUnitsOfASegment/miniredis"),
+	},
+	{
+		"rebuild: a segment gets the whole stock",
+		"backend/recovery/rebuild/job.go",
+		"c.def.Stock, c.left, c.allocation = a.Units, a.Units, a.Version",
+		"c.allocation = a.Version",
+		simulation,
+	},
+	{
+		"load: a segment reads the orders of all segments",
+		"backend/spread/part.go",
+		"return p.Base() + 1, p.Base() + serialsPerSegment - 1",
+		"return p.Base() * 0, math.MaxInt64",
+		simulation,
+	},
+	{
+		"returns: a unit returns to the first segment",
+		"backend/admission/returns.go",
+		"shard, id := s.ShardOf(home), home.SaleID",
+		"shard, id := s.space.ShardOf(home.SaleID), home.SaleID",
+		simulation,
+	},
+	{
+		"audit: units on their way out are not counted",
+		"backend/audit/audit.go",
+		"r.InTransfer = count.Out + rows.Stock - count.Stock",
+		"r.InTransfer = rows.Stock - count.Stock",
+		simulation,
+	},
+	{
+		"admit: a purchase that finds its segment empty is refused",
+		"backend/admission/admit.go",
+		"if d.Outcome != sale.SoldOut {",
+		"if d.Outcome != sale.UnknownSale {",
+		simulation,
 	},
 }

@@ -3,6 +3,9 @@ package sim
 import (
 	"math/rand/v2"
 	"time"
+
+	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // plan is what a seed makes of a run.
@@ -28,6 +31,7 @@ type shop struct {
 	ID              string
 	Stock, PerBuyer int
 	Hold            time.Duration // 0: orders need no payment
+	Spread          int           // number of segments; 0: the sale lives in one shard
 }
 
 const (
@@ -76,5 +80,16 @@ func planOf(rnd *rand.Rand) plan {
 			p.Disasters = append(p.Disasters, disaster{At: at, Kind: calamity(rnd.IntN(int(calamities))), Back: pick(5, 60)})
 		}
 	}
+	if rnd.IntN(3) == 0 {
+		p.Shards = max(p.Shards, pick(2, 4))
+		for i := range p.Shops {
+			if i == 0 || rnd.IntN(2) == 0 {
+				p.Shops[i].Spread = pick(2, p.Shards)
+			}
+		}
+	}
 	return p
 }
+
+// parts returns the parts of the sale.
+func (s shop) parts() []spread.Part { return spread.PartsOf(sale.Sale{ID: s.ID, Spread: s.Spread}) }

@@ -161,3 +161,6 @@ func (p *process) batchIDs(shard keyspace.Shard) func() string {
 		return fmt.Sprintf("%s-%d-%d", p.name, shard, n)
 	}
 }
+
+// steps returns the number of the current step.
+func (w *world) steps() int { return int(w.at.Load()) }

@@ -32,8 +32,20 @@ func (w *world) rests() bool {
 	if err != nil {
 		return false
 	}
+	allocations, err := w.books.allocations()
+	if err != nil {
+		return false
+	}
 	for id, u := range all {
-		if number(w.hash(w.space.ShardOf(id).Sale(id))["stock"]) != u.stock {
+		stock := int64(0)
+		for _, part := range w.shop(id).parts() {
+			def := w.hash(w.space.ShardOfSegment(id, part.Segment).Sale(id))
+			stock += number(def["stock"])
+			if part.Spread > 1 && (def["out"] != "" || number(def["allocation"]) != allocations[id][part.Segment].Version) {
+				return false
+			}
+		}
+		if stock != u.stock {
 			return false
 		}
 	}
@@ -68,7 +80,17 @@ func (w *world) checkRest() {
 		if report.Ready+report.Delayed+report.Leased+report.Returning != 0 {
 			w.violate("not at rest: %+v", report)
 		}
-		dead[w.space.ShardOf(s.ID)] += report.Dead + report.Unbacked
+		if report.InTransfer != 0 {
+			w.violate("units in transfer at rest: %+v", report)
+		}
+		for i, part := range append([]audit.Report{report}, report.Segments...) {
+			switch {
+			case s.Spread < 2:
+				dead[w.space.ShardOf(s.ID)] += part.Dead + part.Unbacked
+			case i > 0:
+				dead[w.space.ShardOfSegment(s.ID, i-1)] += part.Dead + part.Unbacked
+			}
+		}
 		w.result.Dead += int(report.Dead + report.Unbacked)
 	}
 	for _, shard := range w.space.All() {

@@ -14,6 +14,7 @@ type Result struct {
 	Freezes, Stops              int
 	Starts, Groups              int
 	Payments                    int
+	SoldOut                     int           // sales with several segments that were sold out at the end
 	Took                        time.Duration // by the fake clock
 	Violation                   string        // empty: all is well
 	Trace                       []string      // every step, one line each
@@ -30,6 +31,7 @@ func (r *Result) Add(o Result) {
 	}
 	r.Freezes, r.Starts, r.Took = r.Freezes+o.Freezes, r.Starts+o.Starts, r.Took+o.Took
 	r.Stops, r.Groups, r.Payments = r.Stops+o.Stops, r.Groups+o.Groups, r.Payments+o.Payments
+	r.SoldOut += o.SoldOut
 }
 
 // Describe writes the numbers of one or many runs.
@@ -52,5 +54,6 @@ func (r *Result) Describe(to io.Writer) {
 	for c := range calamities {
 		fmt.Fprintf(to, "%9d Redis starts again %s\n", r.Calamities[c], calamityNames[c])
 	}
+	fmt.Fprintf(to, "%9d sales over several shards sold out at the end\n", r.SoldOut)
 	fmt.Fprintf(to, "%9d process freezes\n%9d graceful shutdowns\n%9d processes started\n", r.Freezes, r.Stops, r.Starts)
 }

@@ -87,6 +87,9 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 		seen:     map[string]sale.OrderID{},
 		promised: map[sale.OrderID]string{},
 		rows:     map[sale.OrderID]row{},
+		offered:  map[string]int64{},
+		empty:    map[string]int{},
+		isEmpty:  map[string]bool{},
 	}
 	defer w.redis.Close()
 	w.touched.Store(true)
@@ -154,6 +157,9 @@ func (w *world) play() {
 		return
 	}
 	w.checkRest()
+	if w.first == "" {
+		w.sellOut()
+	}
 }
 
 // end stops everything, so that no goroutine outlives the run.
@@ -246,6 +252,7 @@ func (w *world) step() {
 		return
 	}
 	w.result.Steps++
+	w.at.Store(int64(w.result.Steps))
 	if !w.calm && w.rnd.Float64() < w.Freezes {
 		d := lease/2 + time.Duration(w.rnd.Int64N(int64(2*lease)))
 		c.p.frozen = time.Now().Add(d)

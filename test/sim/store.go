@@ -9,6 +9,7 @@ import (
 
 	"sluice/backend/recovery/journal"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -98,9 +99,9 @@ func (s faultyStore) Order(c context.Context, id sale.OrderID) (sale.Order, erro
 	return read(s, c, "order "+short(id), func(ctx context.Context) (sale.Order, error) { return s.tables.Order(ctx, id) })
 }
 
-func (s faultyStore) OrdersOf(c context.Context, id string, yield func(sale.Order) error) error {
+func (s faultyStore) OrdersOf(c context.Context, of spread.Part, yield func(sale.Order) error) error {
 	all, err := read(s, c, "orders of", func(ctx context.Context) (all []sale.Order, err error) {
-		err = s.tables.OrdersOf(ctx, id, func(o sale.Order) error { all = append(all, o); return nil })
+		err = s.tables.OrdersOf(ctx, of, func(o sale.Order) error { all = append(all, o); return nil })
 		return all, err
 	})
 	if err != nil {
@@ -180,12 +181,31 @@ func (s faultyStore) Returned(c context.Context, among []sale.OrderID) ([]sale.O
 	)
 }
 
-func (s faultyStore) Count(c context.Context, id string, at store.Instant, among []sale.OrderID) (store.Count, error) {
+func (s faultyStore) Allocations(c context.Context, id string) ([]spread.Allocation, error) {
+	return read(s, c, "allocations", func(ctx context.Context) ([]spread.Allocation, error) {
+		return s.tables.Allocations(ctx, id)
+	})
+}
+
+func (s faultyStore) Commit(c context.Context, id string, t spread.Transfer) ([]spread.Allocation, error) {
+	what := fmt.Sprintf("commit %s %d>%d %d", id, t.From, t.To, t.Units)
+	return change(s, c, what, func(ctx context.Context) ([]spread.Allocation, error) {
+		return s.tables.Commit(ctx, id, t)
+	})
+}
+
+func (s faultyStore) Claim(c context.Context, id string, segment int) (spread.Allocation, error) {
+	return change(s, c, fmt.Sprintf("claim %s %d", id, segment), func(ctx context.Context) (spread.Allocation, error) {
+		return s.tables.Claim(ctx, id, segment)
+	})
+}
+
+func (s faultyStore) Count(c context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error) {
 	return read(
 		s,
 		c,
 		"count",
-		func(ctx context.Context) (store.Count, error) { return s.tables.Count(ctx, id, at, among) },
+		func(ctx context.Context) (store.Count, error) { return s.tables.Count(ctx, of, at, among) },
 	)
 }
 

@@ -19,6 +19,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -49,6 +50,7 @@ type world struct {
 	delayed       []lateCall
 	notes         []string
 	answers       []answer
+	refused       []answer    // of sales with several segments that were sold out
 	first         string      // the first violation
 	dirty         atomic.Bool // a store may have changed since it was last looked at
 	touched       atomic.Bool // SQL may have
@@ -64,7 +66,13 @@ type world struct {
 	memory        memory                  // what an older Redis will come back with
 	promised      map[sale.OrderID]string // every confirmed order -> buyer
 	rows          map[sale.OrderID]row
-	groups        atomic.Int64 // purchases that were decided together with others
+	units         map[string]units               // by sale, as of the last look at SQL
+	allocations   map[string][]spread.Allocation // by sale with several segments
+	offered       map[string]int64               // by sale with several segments: the stock that all segments had applied
+	isEmpty       map[string]bool                // by such a sale: no unit of it is left
+	empty         map[string]int                 // by such a sale: the last step at which no unit of it was left
+	at            atomic.Int64                   // result.Steps, for goroutines
+	groups        atomic.Int64                   // purchases that were decided together with others
 }
 
 type lateCall struct {

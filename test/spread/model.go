@@ -142,15 +142,14 @@ func (m *model) Allocations(context.Context, string) ([]spread.Allocation, error
 	return append([]spread.Allocation(nil), m.ledger...), nil
 }
 
-func (m *model) Commit(_ context.Context, _ string, t spread.Transfer) error {
-	if m.ledger[t.From].Version != t.Version {
-		return nil
+func (m *model) Commit(ctx context.Context, id string, t spread.Transfer) ([]spread.Allocation, error) {
+	if m.ledger[t.From].Version == t.Version {
+		m.ledger[t.From].Units -= t.Units
+		m.ledger[t.From].Version++
+		m.ledger[t.To].Units += t.Units
+		m.ledger[t.To].Version++
 	}
-	m.ledger[t.From].Units -= t.Units
-	m.ledger[t.From].Version++
-	m.ledger[t.To].Units += t.Units
-	m.ledger[t.To].Version++
-	return nil
+	return m.Allocations(ctx, id)
 }
 
 func (m *model) Buy(segment int, buyer string, order int64) (verdict, error) {

@@ -133,7 +133,10 @@ func (p *process) Allocations(ctx context.Context, saleID string) (all []spread.
 	return all, err
 }
 
-func (p *process) Commit(ctx context.Context, saleID string, t spread.Transfer) error {
+func (p *process) Commit(
+	ctx context.Context, saleID string, t spread.Transfer,
+) (all []spread.Allocation, err error) {
 	p.w.result.Commits++
-	return p.call(fmt.Sprintf("commit %+v", t), func() error { return p.w.stores.Commit(ctx, saleID, t) })
+	err = p.call(fmt.Sprintf("commit %+v", t), func() error { all, err = p.w.stores.Commit(ctx, saleID, t); return err })
+	return all, err
 }

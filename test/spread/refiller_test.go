@@ -55,7 +55,7 @@ func (s *slow) Allocations(ctx context.Context, id string) ([]spread.Allocation,
 	return s.model.Allocations(ctx, id)
 }
 
-func (s *slow) Commit(ctx context.Context, id string, t spread.Transfer) error {
+func (s *slow) Commit(ctx context.Context, id string, t spread.Transfer) ([]spread.Allocation, error) {
 	defer s.lock()()
 	return s.model.Commit(ctx, id, t)
 }

@@ -150,10 +150,11 @@ func (r *real) Allocations(ctx context.Context, _ string) ([]spread.Allocation, 
 	return r.db.Allocations(ctx, r.of.ID)
 }
 
-func (r *real) Commit(ctx context.Context, saleID string, t spread.Transfer) error {
-	err := r.db.Commit(ctx, r.of.ID, t)
-	r.compare(fmt.Sprintf("commit %+v", t), nil, nil, err, r.model.Commit(ctx, saleID, t))
-	return err
+func (r *real) Commit(ctx context.Context, saleID string, t spread.Transfer) ([]spread.Allocation, error) {
+	all, err := r.db.Commit(ctx, r.of.ID, t)
+	modelled, modelErr := r.model.Commit(ctx, saleID, t)
+	r.compare(fmt.Sprintf("commit %+v", t), all, modelled, err, modelErr)
+	return all, err
 }
 
 func (r *real) Buy(segment int, buyer string, order int64) (verdict, error) {

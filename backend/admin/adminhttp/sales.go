@@ -54,10 +54,16 @@ func saleJSON(v admin.View) client.AdminSale {
 		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, PerBuyer: v.PerBuyer,
 		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: optionalTime(v.ClosesAt),
 		Hold: httpserver.DurationText(v.Hold), Switch: string(v.Switch), Sold: v.Sold, Version: v.Version,
-		PausedBy: v.Paused, Details: client.Details(v.Details),
+		Spread: max(v.Spread, 1), PausedBy: v.Paused, Details: client.Details(v.Details),
 	}
 	if v.Live != nil {
-		b.Left, b.Accepted, b.Applied = &v.Live.Left, &v.Live.Accepted, v.Live.Version >= v.Version
+		b.Left, b.Accepted = &v.Live.Left, &v.Live.Accepted
+		b.Applied = v.Live.Version >= v.Version && len(v.Live.Segments) >= v.Spread
+		for _, s := range v.Live.Segments {
+			b.Segments = append(b.Segments, client.Segment{
+				Segment: s.Index, Shard: int(s.Shard), Units: s.Units, Left: s.Left, Out: s.Out, Accepted: s.Accepted,
+			})
+		}
 	}
 	if a := v.Archive; a != nil {
 		b.Archive = &client.SaleArchive{
@@ -96,6 +102,12 @@ func readSale(r *request) (sale.Sale, error) {
 	s.Stock, _ = body.Integer("stock")
 	if n, ok := body.Integer("per_buyer"); ok {
 		s.PerBuyer = int(min(max(n, 0), sale.MaxPerBuyer+1)) // out of range stays out of range
+	}
+	if n, ok := body.Integer("spread"); ok {
+		s.Spread = int(min(max(n, -1), sale.MaxSpread+1)) // out of range stays out of range
+		if n == 0 {
+			s.Spread = -1
+		}
 	}
 	price := body.Child("price")
 	amount, hasAmount := price.Integer("amount")

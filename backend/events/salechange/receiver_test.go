@@ -17,6 +17,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
 
@@ -121,7 +122,7 @@ func definition(id string, stock, version int64, to sale.Switch) sale.Sale {
 	}
 }
 
-func nobody(func(sale.Order) error) error { return nil }
+func noOrders(context.Context, spread.Part, func(sale.Order) error) error { return nil }
 
 func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
@@ -149,7 +150,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					return func() error { return h.stock.Update(t.Context(), definition(id, stock, version, to)) }
 				}
 				buys := func(buyer string) func() error { return func() error { h.buy(id, buyer); return nil } }
-				step(salechange.Opened, 2, func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), nobody) })
+				step(salechange.Opened, 2, func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) })
 				step(salechange.Left, 1, buys("ann"))
 				step(salechange.SoldOut, 0, buys("bob"))
 				for i := range 100 { // nothing is heard of these
@@ -189,7 +190,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 func TestWhatIsLeftIsToldFourTimesASecondAtMost(t *testing.T) {
 	at := "redis://" + miniredis.RunT(t).Addr()
 	h := newHouse(t, open(t, at), open(t, at))
-	if err := h.stock.Load(t.Context(), definition("s", 5000, 1, sale.On), nobody); err != nil {
+	if err := h.stock.Load(t.Context(), definition("s", 5000, 1, sale.On), noOrders); err != nil {
 		t.Fatal(err)
 	}
 	h.awaitUp("1")
@@ -257,7 +258,7 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	deaf := newHouse(t, r.Client(), mute)
 	h.awaitUp("1")
 	deaf.awaitUp("0")
-	if err := h.stock.Load(t.Context(), definition("s", 1, 1, sale.On), nobody); err != nil {
+	if err := h.stock.Load(t.Context(), definition("s", 1, 1, sale.On), noOrders); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := h.buy("s", "ann"), h.buy("s", "bob"); a != sale.Accepted || b != sale.SoldOut {

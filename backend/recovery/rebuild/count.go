@@ -62,7 +62,7 @@ func (j *job) countRows(ctx context.Context, c *saleCount) error {
 				return ctx.Err()
 			}
 		}
-		err := j.cfg.Store.OrdersOf(ctx, c.def.ID, func(o sale.Order) error {
+		err := j.cfg.Store.OrdersOf(ctx, c.part, func(o sale.Order) error {
 			if part = append(part, o); len(part) < readChunk {
 				return nil
 			}
@@ -222,7 +222,8 @@ func (j *job) writeSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		id := c.def.ID
 		keys := []string{c.shard.Guard(), c.shard.Sale(id), c.shard.Stock(id), c.shard.Sales(), c.shard.Returns(id)}
-		args := admission.SaleArgs(c.def, c.left, c.accepted, admission.Segment{}, c.returned)
+		segment := admission.Segment{Index: c.part.Segment, Spread: c.part.Spread, Version: c.allocation}
+		args := admission.SaleArgs(c.def, c.left, c.accepted, segment, c.returned)
 		if err := j.call(ctx, "sale", keys, args...); err != nil {
 			return err
 		}

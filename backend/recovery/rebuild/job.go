@@ -16,6 +16,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
@@ -114,17 +115,39 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	}
 	j.byID = map[string]*saleCount{}
 	for _, s := range summaries {
-		if j.cfg.Space.ShardOf(s.ID) != j.shard || len(only) > 0 && !slices.Contains(only, s.ID) {
+		segment, ok := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
+		if !ok || len(only) > 0 && !slices.Contains(only, s.ID) {
 			continue
 		}
-		c := newSaleCount(s.Sale, s.Sold, j.shard)
+		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
+		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), j.shard, part)
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
 	keys := []string{j.shard.Guard()}
 	for _, c := range j.sales {
 		keys = append(keys, j.shard.Sale(c.def.ID))
 	}
-	return j.call(ctx, "suspend_sales", keys)
+	if err := j.call(ctx, "suspend_sales", keys); err != nil {
+		return err
+	}
+	return j.claimSegments(ctx)
+}
+
+// claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no transfer
+// and applies no allocation, so the units that the claim returns change only by transfers to the segment, which are
+// applied when the segment is resumed.
+func (j *job) claimSegments(ctx context.Context) error {
+	for _, c := range j.sales {
+		if c.part.Spread < 2 {
+			continue
+		}
+		a, err := j.cfg.Store.Claim(ctx, c.def.ID, c.part.Segment)
+		if err != nil {
+			return err
+		}
+		c.def.Stock, c.left, c.allocation = a.Units, a.Units, a.Version
+	}
+	return nil
 }
 
 // skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not
@@ -166,11 +189,11 @@ func (j *job) awaitJournals(ctx context.Context) error {
 func (j *job) auditSales(ctx context.Context) error {
 	checker := audit.New(j.stock, j.cfg.Store)
 	j.status.total(len(j.sales))
-	ids := make([]string, len(j.sales))
+	parts := make([]spread.Part, len(j.sales))
 	for i, c := range j.sales {
-		ids[i] = c.def.ID
+		parts[i] = c.part
 	}
-	reports, err := checker.AuditShard(ctx, j.shard, ids)
+	reports, err := checker.AuditShard(ctx, j.shard, parts)
 	if err != nil {
 		return err
 	}

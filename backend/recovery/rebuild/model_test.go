@@ -8,6 +8,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -121,7 +122,8 @@ func (l *life) check() {
 		l.t.Fatalf("report %+v", r)
 	}
 	where := map[sale.OrderID]string{}
-	count, err := admission.NewStock(admission.StockConfig{Client: l.raw(), Space: space}).CountUnits(l.ctx, "s")
+	stock := admission.NewStock(admission.StockConfig{Client: l.raw(), Space: space})
+	count, err := stock.CountUnits(l.ctx, spread.Part{SaleID: "s"})
 	if err != nil {
 		l.t.Fatal(err)
 	}

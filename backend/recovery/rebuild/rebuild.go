@@ -30,19 +30,22 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
 // ErrBusy reports that another process runs a rebuild.
 var ErrBusy = errors.New("a rebuild is in progress")
 
-// Store is the part of SQL that a rebuild needs (store.Orders and journal.Registry).
+// Store is the part of SQL that a rebuild needs (store.Orders, store.Segments and journal.Registry).
 type Store interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
-	OrdersOf(ctx context.Context, saleID string, yield func(sale.Order) error) error
+	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	// Claim claims the allocation of a segment: transfers that the segment began before can no longer be committed.
+	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
-	Count(ctx context.Context, saleID string, at store.Instant, among []sale.OrderID) (store.Count, error)
+	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
 	// NextFence allocates a fence that is higher than above.
 	NextFence(ctx context.Context, above int64) (int64, error)
 	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
@@ -103,14 +106,20 @@ func New(cfg Config) (*Rebuilder, error) {
 	return &Rebuilder{cfg: cfg}, nil
 }
 
-// Run rebuilds these sales; or all sales, if none are given. If a shard is not verified, all its sales are rebuilt. The
+// Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all its sales are rebuilt. The
 // shards are rebuilt one after the other; an error of one does not prevent the others. Run returns ErrBusy, or an error
 // that wraps sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range only {
-		shard := r.cfg.Space.ShardOf(id)
-		byShard[shard] = append(byShard[shard], id)
+		def, _, err := r.cfg.Store.Sale(ctx, id)
+		if err != nil && !errors.Is(err, sale.ErrNotFound) {
+			return fmt.Errorf("rebuild: %w", err)
+		}
+		for segment := range max(def.Spread, 1) {
+			shard := r.cfg.Space.ShardOfSegment(id, segment)
+			byShard[shard] = append(byShard[shard], id)
+		}
 	}
 	shards := slices.Sorted(maps.Keys(byShard))
 	if len(only) == 0 {

@@ -26,6 +26,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -191,7 +192,7 @@ func (w *world) create(id string, stock int64, perBuyer int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stock.Load(w.ctx, s, func(func(sale.Order) error) error { return nil }); err != nil {
+	if err := w.stock.Load(w.ctx, s, func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -4,18 +4,21 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
-// saleCount counts the units of one sale during a rebuild. It decides which order holds a unit and does no I/O. Orders
+// saleCount counts the units of one sale, or of its segment in the shard, during a rebuild. It decides which order holds a unit and does no I/O. Orders
 // are added in this order: rows, dead letters, queue, slots.
 type saleCount struct {
-	def   sale.Sale
-	sold  int64
+	def   sale.Sale // Stock of a segment: the units of its allocation
+	sold  int64     // estimate of the number of rows
 	shard keyspace.Shard
+	part  spread.Part
 
-	left     int64
-	accepted int64 // highest serial
-	buyers   map[string]*holding
+	left       int64
+	allocation int64 // version of the allocation of a segment
+	accepted   int64 // number of the last order within the part
+	buyers     map[string]*holding
 
 	queue     []sale.Order // messages that Redis held, the oldest first
 	letters   []letter     // dead letters that Redis held
@@ -45,9 +48,9 @@ type unbacked struct {
 	reason string
 }
 
-func newSaleCount(def sale.Sale, sold int64, shard keyspace.Shard) *saleCount {
+func newSaleCount(def sale.Sale, sold int64, shard keyspace.Shard, part spread.Part) *saleCount {
 	return &saleCount{
-		def: def, sold: sold, shard: shard, left: def.Stock,
+		def: def, sold: sold, shard: shard, part: part, left: def.Stock,
 		buyers: map[string]*holding{}, dead: map[sale.OrderID]bool{},
 	}
 }
@@ -56,7 +59,7 @@ func (c *saleCount) changed() bool {
 	return len(c.requeued) > 0 || len(c.unbacked) > 0 || c.corrected > 0
 }
 
-func (c *saleCount) seen(o sale.Order) { c.accepted = max(c.accepted, o.Serial) }
+func (c *saleCount) seen(o sale.Order) { c.accepted = max(c.accepted, o.Serial-c.part.Base()) }
 
 // holds reports whether the buyer has a slot with the order.
 func (c *saleCount) holds(o sale.Order) bool {
@@ -118,7 +121,7 @@ func (c *saleCount) fail(o sale.Order, reason string) {
 // addOrphan adds an order of which Redis has only the slot.
 func (c *saleCount) addOrphan(o sale.Order) {
 	c.accepted++
-	o.Serial = c.accepted
+	o.Serial = c.part.Base() + c.accepted
 	if o, ok := c.claim(o); ok {
 		c.requeued = append(c.requeued, o)
 	}

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -66,7 +67,7 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := stock.Load(ctx, s, func(func(sale.Order) error) error { return nil }); err != nil {
+		if err := stock.Load(ctx, s, func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

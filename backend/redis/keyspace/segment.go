@@ -5,3 +5,11 @@ package keyspace
 func (s Space) ShardOfSegment(saleID string, segment int) Shard {
 	return Shard((int(s.ShardOf(saleID)) + segment) % max(s.Shards, 1))
 }
+
+// SegmentIn returns the segment of a sale with k segments that a shard holds, and whether it holds one. k below 2 is a
+// sale that lives in one shard.
+func (s Space) SegmentIn(saleID string, k int, shard Shard) (segment int, ok bool) {
+	n := max(s.Shards, 1)
+	segment = (int(shard) - int(s.ShardOf(saleID)) + n) % n
+	return segment, segment < max(k, 1)
+}

@@ -11,6 +11,7 @@ async function newSale() {
       { name: 'price', label: 'Price', required: true, inputmode: 'decimal', maxlength: 20, placeholder: '19.99', help: '0: free.' },
       { name: 'currency', label: 'Currency', required: true, value: 'EUR', maxlength: 3 },
       { name: 'per_buyer', label: 'Limit per buyer', type: 'number', required: true, value: '1', min: 1 },
+      { name: 'spread', label: 'Segments', type: 'number', required: true, value: '1', min: 1, max: 1000, help: 'Number of shards that sell this sale together. It cannot be changed later.' },
       { name: 'opens', label: 'Opens', type: 'datetime-local', max: lastDay, note: (v) => (v ? meaning(v) : 'Empty: now. Times are in ' + zone.name + '.') },
       { name: 'closes', label: 'Closes', type: 'datetime-local', max: lastDay, note: (v) => (v ? meaning(v) : 'Empty: never.') },
       { name: 'hold', label: 'Payment deadline', placeholder: 'none', maxlength: 20, help: 'Such as 15m or 1h30m. Unpaid orders are then cancelled, and their units go back on sale.' },
@@ -18,7 +19,7 @@ async function newSale() {
     ],
     run: (v) => {
       const currency = v.currency.trim().toUpperCase();
-      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), opens_at: (v.opens ? instant(v.opens) : live.now()).toISOString(), ...pageValues(v) };
+      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), spread: Number(v.spread), opens_at: (v.opens ? instant(v.opens) : live.now()).toISOString(), ...pageValues(v) };
       if (v.closes) sale.closes_at = instant(v.closes).toISOString();
       if (v.hold) sale.hold = v.hold;
       return post('/sales', sale);

@@ -1,6 +1,7 @@
 // One sale: its audit, its actions and its history.
 function auditView(a) {
-  const parts = [['left', 'Left'], ['ready', 'Ready'], ['delayed', 'Delayed'], ['leased', 'Leased'], ['ordered', 'Ordered'], ['dead', 'Dead']];
+  const parts = [['left', 'Left'], ...(a.segments ? [['in_transfer', 'In transfer']] : []), ['ready', 'Ready'], ['delayed', 'Delayed'], ['leased', 'Leased'], ['ordered', 'Ordered'], ['dead', 'Dead']];
+  a.in_transfer ??= 0;
   const total = parts.reduce((all, [key]) => all + a[key], 0);
   const bar = h('div', { class: 'stack', role: 'img', 'aria-label': parts.map(([key, name]) => name + ' ' + count(a[key])).join(', ') }, parts.map(([key]) => {
     const piece = h('span', { class: 'piece ' + key });
@@ -53,7 +54,8 @@ function saleView(id) {
     const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
     fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Stored orders', count(s.sold)), fact('Accepted orders', count(s.accepted)), fact('Price', price(s.price)),
       fact('Limit per buyer', count(s.per_buyer)), fact('Opens', longStamp(s.opens_at)), fact('Closes', s.closes_at ? longStamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
-      fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)));
+      fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)), s.spread > 1 && fact('Segments', count(s.spread)),
+      (s.segments || []).map((g) => fact('Segment ' + count(g.segment) + ', shard ' + count(g.shard), count(g.left) + ' left', g.out > 0 ? ', ' + count(g.out) + ' in transfer' : '', ', ' + count(g.accepted) + ' accepted')));
     const closed = s.switch === 'closed';
     fill(acts, [
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again immediately.', 'Sale resumed.'), 'main') : button('Pause', turn('pause', 'Buyers cannot buy until you resume the sale. Accepted orders are processed.', 'Sale paused.')),

@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/sale"
+	"sluice/backend/spread"
+)
+
+// newParts loads a sale with two segments and a sale in one shard, and returns a Stock that knows neither.
+func newParts(t *testing.T, c *redis.Client) (*Admitter, *Stock, sale.Sale) {
+	t.Helper()
+	ctx := context.Background()
+	a, h, rows := newSpread(t, c, 6)
+	def, _, err := rows.Sale(ctx, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Del(ctx, h.shard(0).Sale("s"), h.shard(1).Sale("s"), h.shard(1).Stock("s")).Result(); err != nil {
+		t.Fatal(err)
+	}
+	mover := spread.NewMover(h.Segments, rows)
+	stock := NewStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover})
+	if err := stock.Load(ctx, def, rows.OrdersOf); err != nil {
+		t.Fatal(err)
+	}
+	if err := stock.Load(ctx, onSale("whole", 3, 1), rows.OrdersOf); err != nil {
+		t.Fatal(err)
+	}
+	return a, NewStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover}), def
+}
+
+// A sale with two segments is one sale for its readers.
+func TestSegmentsAreReadAsOneSale(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		ctx := context.Background()
+		a, stock, def := newParts(t, c)
+		var orders []sale.Order
+		for n := range 6 {
+			buyer := buyerOf(n%2, n)
+			d, err := a.Admit(ctx, Request{
+				SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+			})
+			if err != nil || d.Outcome != sale.Accepted {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			orders = append(orders, sale.Order{ID: d.OrderID, SaleID: "s", Buyer: buyer})
+			v, err := stock.View(ctx, "s")
+			left := int64(5 - n)
+			if err != nil || v.Left != left || v.Accepted != int64(n+1) || v.Stock != 6 || v.Spread != 2 ||
+				len(v.Segments) != 2 || (v.State == sale.StateSoldOut) != (left == 0) {
+				t.Fatalf("%+v, %v; want %d left", v, err, left)
+			}
+		}
+		if k, err := stock.Spread(ctx, "whole"); err != nil || k != 0 {
+			t.Errorf("a sale in one shard: %d, %v", k, err)
+		}
+		if _, err := stock.Spread(ctx, "unknown"); !errors.Is(err, ErrNotLoaded) {
+			t.Errorf("an unknown sale: %v", err)
+		}
+		if all, err := stock.List(ctx); err != nil || len(all) != 2 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if list, err := stock.BypassList(ctx, "s", 6); err != nil || list.Accepted != 6 || len(list.Sums) != 6 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if _, err := stock.BypassList(ctx, "s", 5); !errors.Is(err, ErrBypassListTooLong) {
+			t.Errorf("more holders than the limit: %v", err)
+		}
+		if have, err := stock.HaveSlots(ctx, orders); err != nil || !have[0] || !have[1] {
+			t.Errorf("%v, %v", have, err)
+		}
+		for _, o := range orders[:2] {
+			found, err := stock.FindOrder(ctx, o.Buyer, o.ID)
+			held, heldErr := stock.OrdersHeld(ctx, o.Buyer, "s")
+			if err != nil || found.SaleID != "s" || heldErr != nil || len(held) != 1 || held[0].ID != o.ID {
+				t.Errorf("%+v, %v; %+v, %v", found, err, held, heldErr)
+			}
+		}
+		numbers, err := stock.ReturnUnits(ctx, "s", append(orders[:2:2], sale.Order{ID: 5, Buyer: "none"}))
+		if err != nil || numbers[0] == 0 || numbers[1] == 0 || numbers[2] != 0 {
+			t.Fatalf("%v, %v", numbers, err)
+		}
+		if pending, err := stock.PendingReturns(ctx, "s"); err != nil || len(pending) != 2 {
+			t.Errorf("%v, %v", pending, err)
+		}
+		if err := stock.ConfirmReturns(ctx, "s", []sale.OrderID{orders[0].ID, orders[1].ID}); err != nil {
+			t.Error(err)
+		}
+		if pending, err := stock.PendingReturns(ctx, "s"); err != nil || len(pending) != 0 {
+			t.Errorf("%v, %v", pending, err)
+		}
+		if v, err := stock.View(ctx, "s"); err != nil || v.Left != 2 || v.State != sale.StateOpen {
+			t.Errorf("%+v, %v", v, err)
+		}
+		def.Version, def.Switch = def.Version+1, sale.Paused
+		if err := stock.UpdatePart(ctx, SalePart{def, 0}); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := stock.View(ctx, "s"); err != nil || v.State != sale.StateOpen || v.Version != def.Version-1 {
+			t.Errorf("one segment has applied a pause: %+v, %v", v, err)
+		}
+		if err := stock.Update(ctx, def); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := stock.View(ctx, "s"); err != nil || v.State != sale.StatePaused || v.Version != def.Version {
+			t.Errorf("both have: %+v, %v", v, err)
+		}
+		if err := stock.Remove(ctx, def); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stock.View(ctx, "s"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("a removed sale: %v", err)
+		}
+	})
+}
+
+// A segment that cannot be read hides its units, and neither a list for edges nor "sold out" is derived without it.
+func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		ctx := context.Background()
+		_, stock, def := newParts(t, c)
+		shard := stock.ShardOf(SalePart{def, 1}.Part())
+		c.HDel(ctx, shard.Sale("s"), "version") // as a rebuild does
+		c.Set(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Stock("s"), 0, 0)
+		v, err := stock.View(ctx, "s")
+		if err != nil || v.Left != 0 || len(v.Segments) != 1 || v.State != sale.StateOpen {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if _, err := stock.Accepted(ctx, "s"); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("accepted orders: %v", err)
+		}
+		if _, err := stock.BypassList(ctx, "s", 10); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("bypass list: %v", err)
+		}
+	})
+}
+
+func TestParseSegment(t *testing.T) {
+	for text, want := range map[string][2]int{"": {0, 0}, "0/2": {0, 2}, "999/1000": {999, 1000}} {
+		if index, k, err := parseSegment(text); err != nil || index != want[0] || k != want[1] {
+			t.Errorf("%q: %d, %d, %v", text, index, k, err)
+		}
+	}
+	for _, text := range []string{"1", "2/2", "-1/2", "a/2", "0/b", "0/1", "/", "1/2/3"} {
+		if _, _, err := parseSegment(text); err == nil {
+			t.Errorf("%q was parsed", text)
+		}
+	}
+}
