@@ -59,7 +59,11 @@ func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 		return err
 	}
 	loader := admission.NewStock(admission.StockConfig{Client: client})
-	return loader.Load(ctx, benchSale(stock), func(context.Context, spread.Part, func(sale.Order) error) error { return nil })
+	return loader.Load(
+		ctx,
+		benchSale(stock),
+		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
+	)
 }
 
 // buyerName is the name of buyer i: 24 characters in no order, as accounts have them.

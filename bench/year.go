@@ -232,7 +232,11 @@ func (y *yearRun) rebuild(ctx context.Context) error {
 		return err
 	}
 	for _, summary := range summaries {
-		if err := y.store.OrdersOf(ctx, spread.Part{SaleID: summary.ID}, func(sale.Order) error { n++; return nil }); err != nil {
+		if err := y.store.OrdersOf(
+			ctx,
+			spread.Part{SaleID: summary.ID},
+			func(sale.Order) error { n++; return nil },
+		); err != nil {
 			return err
 		}
 	}

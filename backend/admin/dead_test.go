@@ -133,10 +133,14 @@ func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
 		t.Fatal(err)
 	}
-	err := w.stock.Load(w.ctx, s, func(context.Context, spread.Part, func(sale.Order) error) error { // reads rows after the queue was counted
-		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
-		return err
-	})
+	err := w.stock.Load(
+		w.ctx,
+		s,
+		func(context.Context, spread.Part, func(sale.Order) error) error { // reads rows after the queue was counted
+			_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+			return err
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

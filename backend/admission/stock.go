@@ -273,7 +273,17 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 
 // viewFields lists the fields of keyspace.Shard.Sale that a View needs. A sale without version is not loaded.
 var viewFields = []string{
-	"version", "switch", "opens_at", "closes_at", "per_buyer", "stock", "title", "amount", "currency", "accepted", "segment",
+	"version",
+	"switch",
+	"opens_at",
+	"closes_at",
+	"per_buyer",
+	"stock",
+	"title",
+	"amount",
+	"currency",
+	"accepted",
+	"segment",
 	"out",
 }
 
@@ -386,7 +396,13 @@ func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
 		shard := s.ShardOf(p.Part())
 		_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			pipe.SRem(ctx, shard.Sales(), p.ID)
-			pipe.Unlink(ctx, shard.Sale(p.ID), shard.Stock(p.ID), shard.Buyers(p.ID), shard.Returns(p.ID)) // large: in background
+			pipe.Unlink(
+				ctx,
+				shard.Sale(p.ID),
+				shard.Stock(p.ID),
+				shard.Buyers(p.ID),
+				shard.Returns(p.ID),
+			) // large: in background
 			return nil
 		})
 		return err

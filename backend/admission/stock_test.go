@@ -64,14 +64,18 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 			{ID: both + 7, SaleID: "s", Buyer: "bob", Slot: 2, Serial: 9},
 		}
 		load := func() {
-			if err := h.Load(ctx, onSale("s", 10, 2), func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
-				for _, o := range rows {
-					if err := yield(o); err != nil {
-						return err
+			if err := h.Load(
+				ctx,
+				onSale("s", 10, 2),
+				func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
+					for _, o := range rows {
+						if err := yield(o); err != nil {
+							return err
+						}
 					}
-				}
-				return nil
-			}); err != nil {
+					return nil
+				},
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -169,7 +169,10 @@ func TestRefusalOfASpreadSaleCountsAllHolders(t *testing.T) {
 	s := w.serve(t)
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 409, "sold-out")
-	if hint := a.Header.Get("Sluice-Sale"); hint != "drop;state=sold_out;version=7;ttl=1000;holders=58" || asked.Spread != 4 {
+	if hint := a.Header.Get(
+		"Sluice-Sale",
+	); hint != "drop;state=sold_out;version=7;ttl=1000;holders=58" ||
+		asked.Spread != 4 {
 		t.Errorf("hint %q, spread %d", hint, asked.Spread)
 	}
 	w.do(func() { w.acceptedErr = sale.ErrUnavailable })

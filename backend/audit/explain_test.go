@@ -18,7 +18,11 @@ type slotRounds struct {
 	rounds [][]sale.OrderID
 }
 
-func (p *slotRounds) Slots(_ context.Context, _ spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error {
+func (p *slotRounds) Slots(
+	_ context.Context,
+	_ spread.Part,
+	yield func(buyer string, slot int, id sale.OrderID),
+) error {
 	for _, id := range p.rounds[0] {
 		yield("b"+id.String(), 1, id)
 	}
@@ -68,7 +72,8 @@ func TestExplainReturnsOrdersThatDifferTwice(t *testing.T) {
 		{"more than MaxExplained", [][]sale.OrderID{many, many}, nil, named},
 		{"MaxExplained in the second round", [][]sale.OrderID{many, first}, nil, named},
 	} {
-		found, err := audit.New(&slotRounds{rounds: c.rounds}, statuses{of: c.of}).Explain(t.Context(), spread.Part{SaleID: "s"})
+		found, err := audit.New(&slotRounds{rounds: c.rounds}, statuses{of: c.of}).
+			Explain(t.Context(), spread.Part{SaleID: "s"})
 		got := ""
 		for _, d := range found {
 			got += fmt.Sprintf("%s: %s; ", d.OrderID, d.Missing)

@@ -113,7 +113,10 @@ func (s *Orders) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.O
 		}
 		last = page[len(page)-1]
 	}
-	_, err := read("serial >= $3 AND "+isReturning, first) // last, so that an order cancelled during the iteration is not missed
+	_, err := read(
+		"serial >= $3 AND "+isReturning,
+		first,
+	) // last, so that an order cancelled during the iteration is not missed
 	return err
 }
 

@@ -190,8 +190,13 @@ func TestCountReadsOneInstant(t *testing.T) {
 		dead := storetest.Order("s", "dead")
 		dead.Serial = 2
 		e.cancelDead(t, dead, false)
-		c, err := e.Count(e.ctx, spread.Part{SaleID: "s"}, store.Instant{Accepted: 3}, []sale.OrderID{batch[4].ID, dead.ID, foreign.ID,
-			batch[0].ID, 77})
+		c, err := e.Count(
+			e.ctx,
+			spread.Part{SaleID: "s"},
+			store.Instant{Accepted: 3},
+			[]sale.OrderID{batch[4].ID, dead.ID, foreign.ID,
+				batch[0].ID, 77},
+		)
 		if err != nil || c.Rows != 3 || c.Sold != 5 || c.Stock != 10 {
 			t.Fatalf("%+v, %v", c, err)
 		}

@@ -40,8 +40,13 @@ func TestSpreadSale(t *testing.T) {
 	t.Parallel()
 	const segments, stock = 4, 200
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true, env: []string{"SLUICE_SHARDS=6"}})
-	if a := s.adminAPI("POST", "/admin/v1/sales", `{"id":"wide","title":"Thing","stock":9,"price":{"amount":1,"currency":"EUR"},`+
-		`"spread":7,"opens_at":"2026-01-01T00:00:00Z"}`); a.Status != 422 && a.Status != 400 ||
+	if a := s.adminAPI(
+		"POST",
+		"/admin/v1/sales",
+		`{"id":"wide","title":"Thing","stock":9,"price":{"amount":1,"currency":"EUR"},`+
+			`"spread":7,"opens_at":"2026-01-01T00:00:00Z"}`,
+	); a.Status != 422 &&
+		a.Status != 400 ||
 		!strings.Contains(string(a.Body), "at most the number of shards, which is 6") {
 		t.Errorf("more segments than shards: %d %s", a.Status, a.Body)
 	}
@@ -72,7 +77,8 @@ func TestSpreadSale(t *testing.T) {
 	}
 	testenv.Eventually(t, time.Minute, "the page shows that the sale is sold out", func() bool {
 		a, err := try("GET", s.bases[0]+"/v1/sales/s", "", "")
-		return err == nil && strings.Contains(string(a.Body), `"left":0`) && strings.Contains(string(a.Body), `"state":"sold_out"`)
+		return err == nil && strings.Contains(string(a.Body), `"left":0`) &&
+			strings.Contains(string(a.Body), `"state":"sold_out"`)
 	})
 	s.awaitBalanced("s", stock)
 

@@ -105,13 +105,16 @@ func (b *books) units() (map[string]units, error) {
 // allocations returns the allocations of all sales with several segments, by sale and segment.
 func (b *books) allocations() (map[string][]spread.Allocation, error) {
 	all := map[string][]spread.Allocation{}
-	return all, b.each("SELECT sale_id, units, version FROM segments ORDER BY sale_id, segment", func(found *sql.Rows) error {
-		var id string
-		var a spread.Allocation
-		err := found.Scan(&id, &a.Units, &a.Version)
-		all[id] = append(all[id], a)
-		return err
-	})
+	return all, b.each(
+		"SELECT sale_id, units, version FROM segments ORDER BY sale_id, segment",
+		func(found *sql.Rows) error {
+			var id string
+			var a spread.Allocation
+			err := found.Scan(&id, &a.Units, &a.Version)
+			all[id] = append(all[id], a)
+			return err
+		},
+	)
 }
 
 func (b *books) callbacks() (all []callback, err error) {

@@ -55,8 +55,13 @@ func (w *world) check() {
 func (w *world) checkRefusals() {
 	for _, a := range w.refused {
 		if w.empty[a.shop.ID] < a.asked {
-			w.violate("buyer %s was refused at step %d or later, and %s was last sold out at step %d", a.buyer, a.asked, a.shop.ID,
-				w.empty[a.shop.ID])
+			w.violate(
+				"buyer %s was refused at step %d or later, and %s was last sold out at step %d",
+				a.buyer,
+				a.asked,
+				a.shop.ID,
+				w.empty[a.shop.ID],
+			)
 		}
 	}
 	w.refused = nil

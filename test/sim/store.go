@@ -200,7 +200,12 @@ func (s faultyStore) Claim(c context.Context, id string, segment int) (spread.Al
 	})
 }
 
-func (s faultyStore) Count(c context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error) {
+func (s faultyStore) Count(
+	c context.Context,
+	of spread.Part,
+	at store.Instant,
+	among []sale.OrderID,
+) (store.Count, error) {
 	return read(
 		s,
 		c,

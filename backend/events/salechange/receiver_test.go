@@ -150,7 +150,11 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					return func() error { return h.stock.Update(t.Context(), definition(id, stock, version, to)) }
 				}
 				buys := func(buyer string) func() error { return func() error { h.buy(id, buyer); return nil } }
-				step(salechange.Opened, 2, func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) })
+				step(
+					salechange.Opened,
+					2,
+					func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) },
+				)
 				step(salechange.Left, 1, buys("ann"))
 				step(salechange.SoldOut, 0, buys("bob"))
 				for i := range 100 { // nothing is heard of these

@@ -192,7 +192,11 @@ func (w *world) create(id string, stock int64, perBuyer int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stock.Load(w.ctx, s, func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
+	if err := w.stock.Load(
+		w.ctx,
+		s,
+		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
+	); err != nil {
 		w.t.Fatal(err)
 	}
 }
