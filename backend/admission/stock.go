@@ -341,14 +341,56 @@ func newView(
 	return v, nil
 }
 
-// Accepted returns the number of orders that a sale has ever accepted. It returns sale.ErrNotFound also while a rebuild
-// holds a part of the sale; other errors wrap sale.ErrUnavailable.
-func (s *Stock) Accepted(ctx context.Context, id string) (int64, error) {
-	v, err := s.View(ctx, id)
-	if err == nil && len(v.Segments) < v.Spread {
-		err = unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
+// Accepted returns the number of orders that a sale has ever accepted. All parts are read during the call. It returns
+// sale.ErrNotFound if Redis holds no part of the sale, or a rebuild holds them all; other errors wrap
+// sale.ErrUnavailable.
+func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error) {
+	k, err := s.Spread(ctx, id)
+	if errors.Is(err, ErrNotLoaded) {
+		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
 	}
-	return v.Accepted, err
+	if err != nil {
+		return 0, err
+	}
+	parts := PartsOf(sale.Sale{ID: id, Spread: k})
+	accepted := make([]int64, len(parts))
+	err = eachPart(parts, func(p SalePart) (err error) {
+		accepted[p.Segment], err = s.acceptedBy(ctx, p.Part())
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	held := 0
+	for _, n := range accepted {
+		if n >= 0 {
+			held++
+			total += n
+		}
+	}
+	switch held {
+	case 0:
+		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	case len(parts):
+		return total, nil
+	}
+	return 0, unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
+}
+
+// acceptedBy returns the number of orders that a part of a sale has ever accepted, or -1 if Redis does not hold the part.
+func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
+	var f struct {
+		Version  int64 `redis:"version"`
+		Accepted int64 `redis:"accepted"`
+	}
+	err := s.client.HMGet(ctx, s.ShardOf(of).Sale(of.SaleID), "version", "accepted").Scan(&f)
+	if err != nil {
+		return 0, unavailable("orders accepted of sale "+of.SaleID, err)
+	}
+	if f.Version == 0 {
+		return -1, nil
+	}
+	return f.Accepted, nil
 }
 
 // LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds it.
