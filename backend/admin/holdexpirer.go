@@ -151,17 +151,20 @@ func returnUnitsOf(
 	ctx context.Context, db returnMarker, stock Stock, saleID string, orders []sale.Order,
 ) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
-	if err != nil {
+	var returns []store.Return
+	var ids []sale.OrderID
+	for i, number := range numbers {
+		if number >= 0 { // also after an error, which is that of other shards
+			returns, ids = append(returns, store.Return{ID: orders[i].ID, Number: number}), append(ids, orders[i].ID)
+		}
+	}
+	if len(returns) == 0 {
 		return 0, err
 	}
-	returns, ids := make([]store.Return, len(orders)), make([]sale.OrderID, len(orders))
-	for i, o := range orders {
-		returns[i], ids[i] = store.Return{ID: o.ID, Number: numbers[i]}, o.ID
+	if markErr := db.MarkReturned(ctx, returns); markErr != nil {
+		return 0, errors.Join(err, markErr)
 	}
-	if err := db.MarkReturned(ctx, returns); err != nil {
-		return 0, err
-	}
-	return len(orders), stock.ConfirmReturns(ctx, saleID, ids)
+	return len(returns), errors.Join(err, stock.ConfirmReturns(ctx, saleID, ids))
 }
 
 type returnMarker interface {
@@ -169,27 +172,24 @@ type returnMarker interface {
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so
-// that Redis forgets them.
+// that Redis deletes their numbers. A shard that is unavailable does not stop the others.
 func (h *HoldExpirer) confirmReturns(ctx context.Context) error {
 	sales, err := h.stock.List(ctx)
 	if err != nil {
 		return err
 	}
+	var failures []error
 	for _, s := range sales {
 		ids, err := h.stock.PendingReturns(ctx, s.ID)
-		if err != nil {
-			return err
-		}
+		failures = append(failures, err)
 		if len(ids) == 0 {
 			continue
 		}
 		marked, err := h.store.Returned(ctx, ids)
 		if err != nil {
-			return err
+			return errors.Join(append(failures, err)...)
 		}
-		if err := h.stock.ConfirmReturns(ctx, s.ID, marked); err != nil {
-			return err
-		}
+		failures = append(failures, h.stock.ConfirmReturns(ctx, s.ID, marked))
 	}
-	return nil
+	return errors.Join(failures...)
 }

@@ -82,6 +82,12 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 				t.Errorf("%+v, %v; %+v, %v", found, err, held, heldErr)
 			}
 		}
+		if n, err := stock.Accepted(ctx, "s"); err != nil || n != 6 {
+			t.Errorf("%d orders accepted, %v", n, err)
+		}
+		if n, err := stock.Accepted(ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("an unknown sale has accepted %d, %v", n, err)
+		}
 		numbers, err := stock.ReturnUnits(ctx, "s", append(orders[:2:2], sale.Order{ID: 5, Buyer: "none"}))
 		if err != nil || numbers[0] == 0 || numbers[1] == 0 || numbers[2] != 0 {
 			t.Fatalf("%v, %v", numbers, err)
@@ -137,6 +143,39 @@ func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
 		}
 		if _, err := stock.BypassList(ctx, "s", 10); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("bypass list: %v", err)
+		}
+	})
+}
+
+// A segment that a rebuild holds does not delay the return of units to the other one.
+func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *redis.Client) {
+		ctx := context.Background()
+		a, stock, def := newParts(t, c)
+		var orders []sale.Order
+		for n := range 2 {
+			buyer := buyerOf(n, n)
+			d, err := a.Admit(ctx, Request{
+				SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+			})
+			if err != nil || d.Outcome != sale.Accepted {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			orders = append(orders, sale.Order{ID: d.OrderID, SaleID: "s", Buyer: buyer})
+		}
+		held := stock.ShardOf(SalePart{def, 0}.Part()).Sale("s")
+		c.HDel(ctx, held, "version")
+		numbers, err := stock.ReturnUnits(ctx, "s", orders)
+		if !errors.Is(err, ErrNotLoaded) || numbers[0] != -1 || numbers[1] < 1 {
+			t.Fatalf("%v, %v", numbers, err)
+		}
+		c.HSet(ctx, held, "version", def.Version)
+		again, err := stock.ReturnUnits(ctx, "s", orders)
+		if err != nil || again[0] < 1 || again[1] != numbers[1] {
+			t.Fatalf("%v, %v; want %d again", again, err, numbers[1])
+		}
+		if v, err := stock.View(ctx, "s"); err != nil || v.Left != 6 {
+			t.Errorf("%+v, %v", v, err)
 		}
 	})
 }

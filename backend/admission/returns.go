@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,22 +16,28 @@ const maxReturns = 500
 
 // ReturnUnits returns the units of orders of one sale that were cancelled in SQL, and releases their slots. It is
 // idempotent by order. It returns the number of each return within the sale, in the order of orders; 0 for an order
-// that held no unit. Redis keeps the numbers until ConfirmReturns. It returns ErrNotLoaded, and no unit was returned;
-// or an error that wraps sale.ErrUnavailable, and some units may have been returned.
+// that held no unit, and -1 for an order whose unit may be missing because of the error. An error of one home does not
+// delay the units of the others. Redis keeps the numbers until ConfirmReturns. The error is ErrNotLoaded, or wraps
+// sale.ErrUnavailable.
 func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
+	numbers = make([]int64, len(orders))
+	for i := range numbers {
+		numbers[i] = -1
+	}
 	groups, err := s.byHome(ctx, saleID, orders)
 	if err != nil {
-		return nil, err
+		return numbers, err
 	}
-	numbers = make([]int64, len(orders))
+	var failures []error
 	for _, g := range groups {
 		for some := range slices.Chunk(g.at, maxReturns) {
 			if err := s.returnUnits(ctx, g.home, orders, some, numbers); err != nil {
-				return nil, err
+				failures = append(failures, err)
+				break
 			}
 		}
 	}
-	return numbers, nil
+	return numbers, errors.Join(failures...)
 }
 
 // returnUnits returns the units of the orders at these positions to their home and stores the numbers of the returns.
@@ -63,7 +70,8 @@ func (s *Stock) returnUnits(
 	return nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. Errors are those of Spread.
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. Errors are those of Spread;
+// the other parts are confirmed then.
 func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
 	if len(ids) == 0 {
 		return nil
@@ -76,29 +84,31 @@ func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.Or
 	if err != nil {
 		return err
 	}
+	var failures []error
 	for _, part := range parts { // an id is in one part only
 		if err := s.client.HDel(ctx, s.ShardOf(part).Returns(saleID), fields...).Err(); err != nil {
-			return unavailable("confirm returns", err)
+			failures = append(failures, unavailable("confirm returns", err))
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // PendingReturns returns orders of a sale whose unit was returned and whose return is not confirmed: all of them, or
-// some if there are many. Errors are those of Spread.
+// some if there are many. Errors are those of Spread; the orders of the other parts are returned then.
 func (s *Stock) PendingReturns(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
 	parts, err := s.parts(ctx, saleID)
 	if err != nil {
 		return nil, err
 	}
+	var failures []error
 	for _, part := range parts {
 		fields, _, err := s.client.HScan(ctx, s.ShardOf(part).Returns(saleID), 0, "", 2*maxReturns).Result()
 		if err != nil {
-			return nil, unavailable("pending returns", err)
+			failures = append(failures, unavailable("pending returns", err))
 		}
 		ids = append(ids, orderIDs(fields)...)
 	}
-	return ids, nil
+	return ids, errors.Join(failures...)
 }
 
 // orderIDs returns the ids in a list of alternating order ids and values. It skips fields that are not ids.
