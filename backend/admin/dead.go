@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -59,8 +60,10 @@ const defaultDeadPage = 100
 func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
 	first, last := 0, len(s.shards)-1
 	if q.SaleID != "" {
-		first = int(s.space.ShardOf(q.SaleID))
-		last = first
+		if k, err := s.stock.Spread(ctx, q.SaleID); err == nil && k < 2 { // otherwise any shard may have its letters
+			first = int(s.space.ShardOf(q.SaleID))
+			last = first
+		}
 	}
 	if q.Limit <= 0 {
 		q.Limit = defaultDeadPage
@@ -186,7 +189,7 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 	}
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := s.load(ctx, letter.Message.SaleID); err != nil {
+	if err := s.load(ctx, letter.Message); err != nil {
 		return Cancelled{}, err
 	}
 	hasSlot, err := s.stock.HaveSlots(ctx, []sale.Order{letter.Message})
@@ -242,17 +245,26 @@ func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notF
 	return Cancelled{Order: rows[0].Order, UnitReturned: !rows[0].Unbacked}, nil
 }
 
-// load makes sure that Redis holds the sale before a unit is returned to it. A concurrent load may have counted the
-// dead order's unit as taken; the unit would then be lost.
-func (s *DeadLetters) load(ctx context.Context, saleID string) error {
-	found, _, err := s.store.Sale(ctx, saleID)
+// load makes sure that Redis holds the home of an order before a unit is returned to it. A concurrent load may have
+// counted the dead order's unit as taken; the unit would then be lost. Other segments of the sale are not needed.
+func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
+	found, _, err := s.store.Sale(ctx, o.SaleID)
 	if errors.Is(err, sale.ErrNotFound) {
 		return nil // an order of a sale that never existed has no unit
 	}
 	if err != nil {
 		return err
 	}
-	return apply(ctx, s.store, s.stock, found)
+	s.stock.LearnSpread(found)
+	home := admission.SalePart{Sale: found, Segment: spread.Home(o.Buyer, found.Spread)}
+	err = s.stock.UpdatePart(ctx, home)
+	if !errors.Is(err, admission.ErrNotLoaded) {
+		return err
+	}
+	if err := s.stock.LoadAll(ctx, []admission.SalePart{home}, s.store.OrdersOf); err != nil {
+		return err
+	}
+	return s.stock.UpdatePart(ctx, home)
 }
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends

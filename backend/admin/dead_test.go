@@ -13,6 +13,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 )
 
 func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
@@ -66,6 +67,58 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 		}
 		w.drain()
 	})
+}
+
+// The dead orders of a sale with several segments are listed whatever their segment, and are cancelled while a rebuild
+// holds another segment.
+func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
+	w := newWorld(t)
+	wanted := storetest.Sale("s", 6)
+	wanted.Spread = shards
+	if _, err := w.Create(w.ctx, "test", wanted); err != nil {
+		t.Fatal(err)
+	}
+	w.create("other", 1)
+	w.die("other", "ann")
+	var dead [shards]sale.Order
+	for segment := range dead {
+		buyer := ""
+		for i := 0; buyer == "" || spread.Home(buyer, shards) != segment; i++ {
+			buyer = fmt.Sprint("buyer", i)
+		}
+		dead[segment] = w.die("s", buyer)
+	}
+	letters := map[sale.OrderID]bool{}
+	for q := (queue.DeadQuery{SaleID: "s", Limit: 1}); ; {
+		page, next, err := w.dead.List(w.ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range page {
+			letters[l.Message.ID] = true
+		}
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	if len(letters) != shards || !letters[dead[0].ID] || !letters[dead[1].ID] {
+		t.Errorf("letters of orders %v, want %v", letters, dead)
+	}
+
+	held := w.stock.ShardOf(spread.Part{SaleID: "s", Spread: shards}).Sale("s")
+	version := w.redis.Client().HGet(w.ctx, held, "version").Val()
+	w.redis.Client().HDel(w.ctx, held, "version")
+	if got, err := w.dead.Cancel(w.ctx, "ann", dead[1].ID, "stolen"); err != nil || !got.UnitReturned {
+		t.Errorf("with another segment held: %+v, %v", got, err)
+	}
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead[0].ID, "stolen"); err == nil {
+		t.Error("an order of the held segment was cancelled")
+	}
+	w.redis.Client().HSet(w.ctx, held, "version", version)
+	if got, err := w.dead.Cancel(w.ctx, "ann", dead[0].ID, "stolen"); err != nil || !got.UnitReturned {
+		t.Errorf("afterwards: %+v, %v", got, err)
+	}
+	w.wantBooks("s", 6, 0)
 }
 
 func (w *world) drain() {

@@ -55,6 +55,9 @@ type Stock interface {
 	// ShardOf returns the shard of a part of a sale, and LearnSpread stores how many parts a sale has.
 	ShardOf(of spread.Part) keyspace.Shard
 	LearnSpread(s sale.Sale)
+	// Spread returns the number of segments of a sale, 0 for one in one shard; admission.ErrNotLoaded if Redis does not
+	// hold it.
+	Spread(ctx context.Context, id string) (int, error)
 	Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error)
 	Update(ctx context.Context, s sale.Sale) error
 	UpdatePart(ctx context.Context, p admission.SalePart) error

@@ -49,11 +49,14 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: shards}
 	databaseURL := storetest.SQLite(t)
+	rows := storetest.Open(t, databaseURL)
+	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space), rows))
 	w := &world{
-		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL,
-		store: storetest.Open(t, databaseURL),
-		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}),
-		admit: admissiontest.NewAdmitter(t, client, space),
+		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL, store: rows,
+		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: rows}),
+		admit: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) {
+			c.Refill = func(of spread.Sale) admission.Refiller { return refillers.Of(of) }
+		}),
 	}
 	var all []Shard
 	for _, shard := range space.All() {
@@ -80,10 +83,15 @@ func (w *world) create(id string, stock int64) View {
 
 func (w *world) buy(saleID, buyer string) admission.Decision {
 	w.t.Helper()
+	k, err := w.stock.Spread(w.ctx, saleID)
+	if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
+		w.t.Fatal(err)
+	}
 	d, err := w.admit.Admit(
 		w.ctx,
 		admission.Request{
 			SaleID: saleID,
+			Spread: k,
 			Buyer:  buyer,
 			Key:    strconv.FormatInt(time.Now().UnixNano(), 36),
 			KeyTTL: time.Minute,
@@ -99,7 +107,11 @@ func (w *world) buy(saleID, buyer string) admission.Decision {
 func (w *world) die(saleID, buyer string) sale.Order {
 	w.t.Helper()
 	d := w.buy(saleID, buyer)
-	q := w.queues[keyspace.Space{Shards: shards}.ShardOf(saleID)]
+	k, err := w.stock.Spread(w.ctx, saleID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	q := w.queues[w.stock.ShardOf(spread.HomePart(saleID, buyer, k))]
 	b, _, err := q.Take(w.ctx, 10, "")
 	if err != nil || len(b.Messages) != 1 || b.Messages[0].ID != d.OrderID {
 		w.t.Fatalf("took %+v, %v; want order %s (%s)", b, err, d.OrderID, d.Outcome)
