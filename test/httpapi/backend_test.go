@@ -53,7 +53,8 @@ const (
 	tokenSecret = "a secret for tests, of more than thirty-two bytes"
 )
 
-func startBackend(t *testing.T) *backend {
+// startBackend starts a backend whose limit by buyer is rate, for example "5-M".
+func startBackend(t *testing.T, rate string) *backend {
 	t.Helper()
 	server := testenv.StartRedis(t)
 	client, err := redisconn.Open(server.URL)
@@ -76,7 +77,7 @@ func startBackend(t *testing.T) *backend {
 	)
 	adminConfig := admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()}
 	service := admin.New(adminConfig)
-	limiter, err := admission.NewUserLimiter("5-M", nil)
+	limiter, err := admission.NewUserLimiter(rate, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func (b *backend) audit(t *testing.T, id string) (r audit.Report) {
 }
 
 func TestSaleFromCreationToClose(t *testing.T) {
-	b := startBackend(t)
+	b := startBackend(t, "5-M")
 	b.create(t, "drop", 2)
 	if a := b.public.Do("GET", "/v1/sales/drop", ""); a.Field(t, "state") != "open" || a.Field(t, "left") != "2" {
 		t.Fatalf("%d %s", a.Status, a.Body)
@@ -324,10 +325,10 @@ func TestSaleFromCreationToClose(t *testing.T) {
 }
 
 // Many buyers purchase concurrently, each over several connections. A slow machine rejects some requests with 503; buyers
-// repeat them with their idempotency key.
+// repeat them with their idempotency key, and the limit by buyer does not end that.
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	const buyers, stock = 60, 25
-	b := startBackend(t)
+	b := startBackend(t, "1000-M")
 	b.create(t, "rush", stock)
 	b.work(t)
 	var mu sync.Mutex
@@ -364,7 +365,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 }
 
 func TestPausedRedisIsAnsweredInTime(t *testing.T) {
-	b := startBackend(t)
+	b := startBackend(t, "5-M")
 	b.create(t, "drop", 5)
 	b.redis.Pause()
 	start := time.Now()
@@ -391,7 +392,7 @@ func TestPausedRedisIsAnsweredInTime(t *testing.T) {
 }
 
 func TestBypassListHoldsAllBuyersOfASale(t *testing.T) {
-	b := startBackend(t)
+	b := startBackend(t, "5-M")
 	body := fmt.Sprintf(
 		`{"id":"drop","title":"x","stock":2,"price":{"amount":1,"currency":"EUR"},"per_buyer":1,"opens_at":%q}`,
 		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),

@@ -13,7 +13,7 @@ import (
 )
 
 func TestDocumentationListsExactlyTheRoutes(t *testing.T) {
-	b := startBackend(t)
+	b := startBackend(t, "5-M")
 	served := map[string]bool{}
 	for _, r := range append(b.public.Server.Routes(), b.admin.Server.Routes()...) {
 		served[r.Method+" "+r.Documented()] = true

@@ -14,7 +14,7 @@ import (
 
 // Each listener shows the documentation of what it answers, and of nothing else, to machines and to people.
 func TestEachListenerDocumentsItself(t *testing.T) {
-	b := startBackend(t)
+	b := startBackend(t, "5-M")
 	for name, s := range map[string]*servertest.Site{"public": b.public, "admin": b.admin} {
 		a := s.Do("GET", "/openapi.yaml", "")
 		if a.Status != 200 || a.Header.Get("Content-Type") != "application/yaml; charset=utf-8" ||
