@@ -3,6 +3,9 @@ package events
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"sluice/backend/sale"
@@ -11,10 +14,49 @@ import (
 
 // Store keeps the consumer groups and their dead letters, and reads the outbox. The outbox is filled by package store,
 // in the transactions that change orders. Store is safe for concurrent use.
-type Store struct{ db *store.DB }
+type Store struct {
+	db *store.DB
+
+	mu       sync.Mutex
+	assigned bound // the seq of the newest change with a position that this process assigned, less lateChanges
+	deleted  bound // the position up to which this process has deleted
+}
 
 // NewStore returns the Store in db.
-func NewStore(db *store.DB) *Store { return &Store{db} }
+func NewStore(db *store.DB) *Store { return &Store{db: db} }
+
+// A bound is where the next scan of the outbox begins. PostgreSQL keeps rows that were updated or deleted, and their
+// index entries, for as long as any transaction in the database is older. A scan from the beginning of the outbox would
+// read all of them each time, so only one scan in wholeScan begins there. The zero value is ready to use.
+type bound struct {
+	at    int64
+	whole time.Time // the last scan from the beginning
+}
+
+const (
+	// wholeScan is how long a change may wait that became visible only after lateChanges newer ones got positions.
+	wholeScan = 5 * time.Second
+	// lateChanges is how many changes of concurrent transactions may get positions before an older one is visible. More
+	// delay it by up to wholeScan.
+	lateChanges = 200
+)
+
+// next returns the key above which the next scan begins.
+func (s *Store) next(b *bound) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(b.whole) >= wholeScan {
+		b.whole = now
+		return -1
+	}
+	return b.at
+}
+
+func (s *Store) advance(b *bound, to int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.at = to
+}
 
 // Group is a group of consumers. It receives every event.
 type Group struct {
@@ -87,8 +129,7 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 	var kind int
 	var diedInQueue bool
 	var at store.Timestamp
-	err = row.Scan(&e.Position, &kind, &at, &e.OrderID, &e.SaleID, &e.Buyer, &e.Slot, &diedInQueue,
-		&e.Price.Amount, &e.Price.Currency)
+	err = row.Scan(&e.Position, &kind, &at, &e.OrderID, &e.SaleID, &e.Buyer, &e.Slot, &diedInQueue)
 	e.Type, e.Was, e.At = typeOfKind[kind], sale.StatusCreated, at.Truncate(time.Millisecond)
 	e.ID = ID(e.OrderID, e.Status())
 	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
@@ -122,18 +163,41 @@ func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]
 	d := c.Dialect()
 	// A row of the outbox holds all orders that one transaction changed alike; its position is that of its last order.
 	// next: the first rows above after; part: those of them that begin within the limit; change: a line for each order.
-	// The joins are LEFT so that an order which was deleted by hand does not stop the relay.
-	return store.Select(ctx, c, scanEvent, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
-			coalesce(buyer, ''), coalesce(slot, 0), coalesce(return_number, 0) = -1,
-			coalesce(price_amount, 0), coalesce(currency, '')
+	// The join is LEFT so that an order which was deleted by hand does not stop the relay.
+	changes, err := store.Select(ctx, c, scanEvent, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
+			coalesce(buyer, ''), coalesce(slot, 0), coalesce(return_number, 0) = -1
 		FROM (SELECT part.position - `+d.Length("part.orders")+` + item.key + 1 AS change_position, part.kind, part.at,
 				item.value AS order_id
 			FROM (SELECT * FROM (SELECT *,
 					sum(`+d.Length("orders")+`) OVER (ORDER BY position) - `+d.Length("orders")+` AS ahead
 				FROM (SELECT * FROM outbox WHERE position > $1 ORDER BY position LIMIT $2) AS next) AS counted
 				WHERE ahead < $2) AS part, `+d.Elements("part.orders", "item")+`) AS change
-		LEFT JOIN orders ON orders.id = change.order_id LEFT JOIN sales ON sales.id = orders.sale_id
+		`+d.Lookup("orders", "id", "change.order_id")+`
 		WHERE change_position > $1 ORDER BY change_position LIMIT $2`, after, limit)
+	if err != nil || len(changes) == 0 {
+		return nil, err
+	}
+	return changes, addPrices(ctx, c, changes)
+}
+
+// addPrices sets the prices of the changes' sales. Each sale is read once: its row changes with every batch of orders, and
+// an old transaction makes PostgreSQL keep all its versions, which a join would read for every order.
+func addPrices(ctx context.Context, c store.Conn, changes []Event) error {
+	prices := map[string]sale.Price{}
+	for _, e := range changes {
+		prices[e.SaleID] = sale.Price{}
+	}
+	err := c.Query(ctx, func(row store.Scanner) error {
+		var id string
+		var price sale.Price
+		err := row.Scan(&id, &price.Amount, &price.Currency)
+		prices[id] = price
+		return err
+	}, "SELECT id, price_amount, currency FROM sales WHERE id "+c.Dialect().In("$1"), slices.Sorted(maps.Keys(prices)))
+	for i := range changes {
+		changes[i].Price = prices[changes[i].SaleID]
+	}
+	return err
 }
 
 // A transaction that assigns positions waits for the disk, so it assigns positionsAhead times as many as requested, and
@@ -145,25 +209,24 @@ const (
 
 // assignPositions assigns positions above after to the oldest changes without one, and reports whether there were any.
 func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (assigned bool, err error) {
-	const unassigned = " FROM outbox WHERE position IS NULL ORDER BY seq LIMIT $1"
+	const unassigned = " FROM outbox WHERE position IS NULL AND seq > $1 ORDER BY seq LIMIT $2"
 	type record struct {
 		Seq      int64 `json:"entry"`
 		Position int64 `json:"last_position"`
 	}
-	return s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT seq"+unassigned, 1)
+	var records []record
+	from := s.next(&s.assigned)
+	assigned, err = s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
+		return store.Exists(ctx, c, "SELECT seq"+unassigned, from, 1)
 	}, func(ctx context.Context, c store.Conn) error {
-		// The update locks out other transactions that assign positions. Redis may hold higher positions than a database
-		// that was restored from a backup.
-		const raise = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END WHERE name = 'event_position'"
-		if _, err := c.Exec(ctx, raise, after); err != nil {
-			return err
-		}
+		// The lock excludes other transactions that assign positions.
 		var last int64
-		if err := store.Get(ctx, c, []any{&last}, "SELECT n FROM counters WHERE name = 'event_position'"); err != nil {
+		if err := store.Get(ctx, c, []any{&last}, "SELECT n FROM counters WHERE name = 'event_position'"+
+			c.Dialect().ForUpdate); err != nil {
 			return err
 		}
-		var records []record
+		last = max(last, after) // Redis may hold higher positions than a database that was restored from a backup
+		records = nil
 		d, end := c.Dialect(), last+positionsAhead*int64(limit)
 		if err := c.Query(ctx, func(row store.Scanner) error {
 			var seq, n int64
@@ -173,31 +236,34 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 				records = append(records, record{seq, last})
 			}
 			return err
-		}, "SELECT seq, "+d.Length("orders")+unassigned, rowsAhead*limit); err != nil || len(records) == 0 {
+		}, "SELECT seq, "+d.Length("orders")+unassigned, from, rowsAhead*limit); err != nil || len(records) == 0 {
 			return err
 		}
+		// The range of seq is for the planner: without it, PostgreSQL may read the whole outbox.
 		if _, err := c.Exec(ctx, "UPDATE outbox SET position = list.last_position FROM ("+
-			d.Records("$1", "entry bigint, last_position bigint")+") AS list WHERE outbox.seq = list.entry",
-			store.JSON(records)); err != nil {
+			d.Records("$1", "entry bigint, last_position bigint")+") AS list WHERE outbox.seq = list.entry "+
+			"AND outbox.seq BETWEEN $2 AND $3",
+			store.JSON(records), records[0].Seq, records[len(records)-1].Seq); err != nil {
 			return err
 		}
 		_, err = c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'event_position'", last)
 		return err
 	})
+	if err == nil && len(records) > 0 {
+		s.advance(&s.assigned, records[len(records)-1].Seq-lateChanges)
+	}
+	return assigned, err
 }
 
 // DeleteChanges deletes the changes up to a position, which every group has handled. Changes that were made in one
 // transaction are deleted together, with the last of them.
 func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
-	const outbox = " FROM outbox WHERE position <= $1"
-	_, err := store.UpdateRowsIf(
-		ctx,
-		s.db,
-		"events: delete changes",
-		"SELECT seq"+outbox+" LIMIT 1",
-		"DELETE"+outbox,
-		upTo,
-	)
+	const outbox = " FROM outbox WHERE position > $1 AND position <= $2"
+	_, err := store.UpdateRowsIf(ctx, s.db, "events: delete changes", "SELECT seq"+outbox+" LIMIT 1", "DELETE"+outbox,
+		s.next(&s.deleted), upTo)
+	if err == nil {
+		s.advance(&s.deleted, upTo)
+	}
 	return err
 }
 

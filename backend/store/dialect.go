@@ -65,3 +65,14 @@ func (d Dialect) Elements(column, alias string) string {
 	}
 	return "json_each(" + column + ") AS " + alias
 }
+
+// Lookup joins the row of a table with a value in a unique column, or a row of NULLs. PostgreSQL finds each row by the
+// index of the column, even if its statistics are of a time when the table was small: a plain join may then read the
+// whole table.
+func (d Dialect) Lookup(table, column, value string) string {
+	if d.postgres {
+		return "LEFT JOIN LATERAL (SELECT * FROM " + table + " WHERE " + table + "." + column + " = " + value +
+			" LIMIT 1) AS " + table + " ON true"
+	}
+	return "LEFT JOIN " + table + " ON " + table + "." + column + " = " + value
+}

@@ -1,0 +1,111 @@
+package events_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/events"
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows as
+// before. The tables have no statistics, as when a first sale opens, and the plans are of a time when they were empty.
+func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
+	t.Parallel()
+	const batches, perBatch, read = 2000, 2, 1000 // read: maximum of rows and index entries per batch
+	ctx, url := t.Context(), storetest.Postgres(t)
+	db, err := store.Open(ctx, url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{store.New(db), events.NewStore(db), url, ctx}
+	e.create(t, "s", batches*perBatch)
+	conns := make([]*pgx.Conn, 2)
+	for i := range conns {
+		if conns[i], err = pgx.Connect(ctx, url); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conns[i].Close(t.Context()) })
+	}
+	old, sql := conns[0], conns[1]
+	for _, table := range []string{"orders", "outbox"} {
+		if _, err := sql.Exec(ctx, "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 { // statements get their plans
+		e.allChanges(t, 0, 100)
+	}
+	if _, err := old.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM admin_log"); err != nil {
+		t.Fatal(err)
+	}
+	position := int64(0)
+	for i := range batches {
+		e.write(t, storetest.Orders("s", perBatch)...)
+		position += int64(len(e.allChanges(t, position, 100)))
+		if position != int64(i+1)*perBatch {
+			t.Fatalf("%d changes after %d orders", position, (i+1)*perBatch)
+		}
+		if err := e.DeleteChanges(ctx, position); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil { // the statistics of a session are reported when it ends
+		t.Fatal(err)
+	}
+	const orders = batches * perBatch
+	var written, fetched int64
+	testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+		err := sql.QueryRow(ctx, `SELECT sum(n_tup_ins), sum(coalesce(seq_tup_read, 0) +
+				(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid))
+			FROM pg_stat_user_tables AS t WHERE relname IN ('orders', 'outbox')`).Scan(&written, &fetched)
+		return err == nil && written == orders+batches
+	})
+	if fetched > batches*read {
+		t.Errorf("%d batches read %d rows and index entries: more than %d per batch", batches, fetched, read)
+	}
+	t.Logf("%d rows and index entries read for %d batches", fetched, batches)
+}
+
+// A change of a transaction that commits after newer changes have positions gets the next position.
+func TestLateCommitGetsAPosition(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), storetest.Postgres(t)
+	db := storetest.Open(t, url)
+	e := &env{db, events.NewStore(db.DB), url, ctx}
+	e.create(t, "s", 100)
+	sql, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	e.write(t, storetest.Orders("s", 1)...)
+	if n := len(e.allChanges(t, 0, 100)); n != 1 {
+		t.Fatalf("%d changes", n)
+	}
+	late := storetest.Order("s", "late")
+	tx, err := sql.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const insert = "INSERT INTO outbox (kind, orders) VALUES (1, ARRAY[$1::bigint])"
+	if _, err := tx.Exec(ctx, insert, int64(late.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		e.write(t, storetest.Orders("s", 1)...)
+	}
+	if n := len(e.allChanges(t, 1, 100)); n != 10 {
+		t.Fatalf("%d changes", n)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.allChanges(t, 11, 100); len(got) != 1 || got[0].OrderID != late.ID || got[0].Position != 12 {
+		t.Fatalf("changes after the late commit: %+v", got)
+	}
+}
