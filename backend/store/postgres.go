@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,48 +108,45 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 
 const unknownSale = "an order names an unknown sale"
 
-// insertNew inserts orders none of which is a row yet. It is one statement and therefore one transaction, so the row of
-// the sale, which all batches update, is locked for the server's own work only and never during a round trip.
+// insertNew inserts orders of one sale, none of which is a row yet. The statements of a batch, one for each of its sales,
+// are sent together and are one transaction, so the row of a sale, which all batches update, is locked for the server's
+// own work only and never during a round trip.
 //
-// Every batch takes its locks in the same order, so batches cannot deadlock: first the order ids, ascending (unnest
-// keeps the order of the arrays), then the sales, ascending, because the step locked needs all rows of units. A sale
-// without enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
+// Every batch takes its locks in the same order, so batches cannot deadlock: the sales ascending, and of each sale first
+// the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows of
+// inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock with
+// the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
 //
-// The generation of the shard is locked for sharing first, so it does not change before the batch has committed. A batch of another
-// generation inserts nothing.
+// The generation of the shard is locked for sharing first, so it does not change before the batch has committed. Orders
+// of another generation are not inserted.
 //
 // Orders of a rehearsal are not appended to the outbox; see appendOutbox.
 const insertNew = `
 WITH current AS (
     SELECT n FROM counters WHERE name = $7 FOR SHARE -- no row before the first rebuild of the shard
-), holds AS MATERIALIZED (
-    SELECT id, now() + hold_ms * interval '1 millisecond' AS due_at FROM sales WHERE id = ANY ($2) AND hold_ms > 0
 ), inserted AS (
     INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
-    SELECT o.*, (SELECT due_at FROM holds WHERE holds.id = o.sale_id)
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::bigint[])
-        AS o (id, sale_id, buyer, slot, serial)
+    SELECT o.id, $2, o.buyer, o.slot, o.serial,
+        (SELECT now() + hold_ms * interval '1 millisecond' FROM sales WHERE id = $2 AND hold_ms > 0)
+    FROM unnest($1::bigint[], $3::text[], $4::integer[], $5::bigint[]) AS o (id, buyer, slot, serial)
     WHERE $6::bigint = 0 OR $6::bigint = coalesce((SELECT n FROM current), 0)
-    RETURNING id, sale_id
+    RETURNING id
+), written AS (
+    SELECT array_agg(id ORDER BY id) AS ids, count(*) AS n FROM inserted
 ), appended AS (
-    INSERT INTO outbox (kind, orders) SELECT 1, array_agg(id ORDER BY id) FROM inserted
-    WHERE NOT starts_with(sale_id, '` + sale.RehearsalPrefix + `') HAVING count(*) > 0
-), units AS (
-    SELECT sale_id, count(*) AS n FROM inserted GROUP BY sale_id
-), locked AS (
-    SELECT sales.id, units.n FROM sales JOIN units ON units.sale_id = sales.id ORDER BY sales.id FOR UPDATE OF sales
+    INSERT INTO outbox (kind, orders) SELECT 1, ids FROM written
+    WHERE n > 0 AND NOT starts_with($2, '` + sale.RehearsalPrefix + `')
 ), updated AS (
-    UPDATE sales SET sold = sales.sold + locked.n FROM locked WHERE locked.id = sales.id RETURNING sales.id
+    UPDATE sales SET sold = sold + written.n FROM written WHERE sales.id = $2 AND written.n > 0 RETURNING 1
 )
 SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> coalesce((SELECT n FROM current), 0)
     THEN -1
-    WHEN (SELECT count(*) FROM updated) < (SELECT count(*) FROM units)
+    WHEN written.n > 0 AND NOT EXISTS (SELECT FROM updated)
     THEN sluice_reject('` + unknownSale + `')
-    ELSE (SELECT coalesce(sum(n), 0)::bigint FROM units) END`
+    ELSE written.n END FROM written`
 
 // insertMissing is insertNew that skips orders which are rows already.
-var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id",
-	"ON CONFLICT (id) DO NOTHING RETURNING id, sale_id", 1)
+var insertMissing = strings.Replace(insertNew, "RETURNING id", "ON CONFLICT (id) DO NOTHING RETURNING id", 1)
 
 // insertRetries bounds the tries of insertMissing. ON CONFLICT checks the primary key only. If another transaction
 // inserts the same order at the same time, PostgreSQL may reach the index orders_slot and report that the slot is
@@ -156,19 +155,12 @@ var insertMissing = strings.Replace(insertNew, "RETURNING id, sale_id",
 const insertRetries = 5
 
 func (p *postgres) insert(ctx context.Context, from generation, orders []sale.Order) (inserted int, err error) {
-	n := len(orders)
-	ids, serials := make([]int64, n), make([]int64, n)
-	sales, buyers := make([]string, n), make([]string, n)
-	slots := make([]int32, n)
-	for i, o := range orders {
-		ids[i], sales[i], buyers[i], slots[i], serials[i] = int64(o.ID), o.SaleID, o.Buyer, int32(o.Slot), o.Serial
-	}
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
 	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then
 	// logs a duplicate key.
-	err = p.pool.QueryRow(ctx, insertNew, ids, sales, buyers, slots, serials, from.number, from.name).Scan(&inserted)
+	inserted, err = p.insertBy(ctx, insertNew, from, orders)
 	for try := 0; try < insertRetries && violatesUnique(err); try++ {
-		err = p.pool.QueryRow(ctx, insertMissing, ids, sales, buyers, slots, serials, from.number, from.name).Scan(&inserted)
+		inserted, err = p.insertBy(ctx, insertMissing, from, orders)
 	}
 	if err != nil {
 		return 0, classifyPostgres(err)
@@ -177,6 +169,34 @@ func (p *postgres) insert(ctx context.Context, from generation, orders []sale.Or
 		return 0, ErrStale
 	}
 	return inserted, nil
+}
+
+// insertBy runs a statement for each sale, in one transaction. It returns a number below 0 if the generation is not
+// current.
+func (p *postgres) insertBy(
+	ctx context.Context, statement string, from generation, orders []sale.Order,
+) (inserted int, err error) {
+	bySale := map[string][]sale.Order{}
+	for _, o := range orders {
+		bySale[o.SaleID] = append(bySale[o.SaleID], o)
+	}
+	var batch pgx.Batch
+	for _, id := range slices.Sorted(maps.Keys(bySale)) {
+		part := bySale[id]
+		n := len(part)
+		ids, serials := make([]int64, n), make([]int64, n)
+		buyers, slots := make([]string, n), make([]int32, n)
+		for i, o := range part {
+			ids[i], buyers[i], slots[i], serials[i] = int64(o.ID), o.Buyer, int32(o.Slot), o.Serial
+		}
+		batch.Queue(statement, ids, id, buyers, slots, serials, from.number, from.name).QueryRow(func(row pgx.Row) error {
+			var n int
+			err := row.Scan(&n)
+			inserted += n
+			return err
+		})
+	}
+	return inserted, p.pool.SendBatch(ctx, &batch).Close()
 }
 
 func violatesUnique(err error) bool {

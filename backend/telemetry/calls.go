@@ -50,29 +50,53 @@ type queries struct{ tracer *Tracer }
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (q queries) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return q.start(ctx, conn, data.SQL)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (q queries) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	q.end(ctx, data.Err)
+}
+
+// TraceBatchStart implements pgx.BatchTracer. Statements that are sent together are one span, named after the first.
+func (q queries) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	if data.Batch.Len() == 0 {
+		return ctx
+	}
+	return q.start(ctx, conn, data.Batch.QueuedQueries[0].SQL)
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (q queries) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (q queries) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	q.end(ctx, data.Err)
+}
+
+func (q queries) start(ctx context.Context, conn *pgx.Conn, statement string) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx
 	}
 	c := conn.Config()
-	ctx, span := q.tracer.call(ctx, "postgresql", firstWord(data.SQL), attribute.String("db.namespace", c.Database),
+	ctx, span := q.tracer.call(ctx, "postgresql", firstWord(statement), attribute.String("db.namespace", c.Database),
 		attribute.String("server.address", c.Host), attribute.Int("server.port", int(c.Port)))
 	return context.WithValue(ctx, querySpan{}, span)
 }
 
-// querySpan is the key of the span that TraceQueryStart began.
+// querySpan is the key of the span that start began.
 type querySpan struct{}
 
-// TraceQueryEnd implements pgx.QueryTracer.
-func (q queries) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+func (q queries) end(ctx context.Context, err error) {
 	span, _ := ctx.Value(querySpan{}).(trace.Span)
 	if span == nil {
 		return
 	}
-	if answer, ok := errors.AsType[*pgconn.PgError](data.Err); ok {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
 		span.SetAttributes(attribute.String("db.response.status_code", answer.Code))
 		tracing.Fail(span, answer.Code, answer.Message)
-	} else if data.Err != nil {
-		tracing.Fail(span, errorType(data.Err), data.Err.Error())
+	} else if err != nil {
+		tracing.Fail(span, errorType(err), err.Error())
 	}
 	span.End()
 }
