@@ -36,6 +36,7 @@ func (l *loop) run() {
 		case len(batch.Messages) > 0:
 			pause.reset()
 			l.process(batch)
+			l.gather(len(batch.Messages))
 		default:
 			if _, err := l.queue.Wait(l.calls, l.cfg.Idle); err != nil {
 				l.queueFailed("wait", err)
@@ -44,6 +45,23 @@ func (l *loop) run() {
 		}
 	}
 	l.finish()
+}
+
+// busyBatch is the number of orders from which a batch is a sign of load.
+const busyBatch = 8
+
+// gather waits after a batch of n orders, so that the next one is larger: a transaction costs as much as 40 orders.
+// Neither few orders nor a backlog, which fills every batch, wait.
+func (l *loop) gather(n int) {
+	if n < busyBatch || n >= l.cfg.Batch {
+		return
+	}
+	pause := time.NewTimer(l.cfg.Gather)
+	defer pause.Stop()
+	select {
+	case <-l.stopping.Done():
+	case <-pause.C:
+	}
 }
 
 // take acknowledges the written batch and leases the next one. After an error it repeats the call with the same id:

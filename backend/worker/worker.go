@@ -56,6 +56,7 @@ type Config struct {
 	Concurrency  int            // batches written concurrently; 2
 	Batch        int            // maximum orders in a batch; 500
 	Idle         time.Duration  // duration of one wait for the wake-up token of an empty queue; 1 s
+	Gather       time.Duration  // pause after a batch of 8 orders or more that is not full; 10 ms
 	WriteTimeout time.Duration  // timeout of one write, in addition to the store's own; 30 s
 	MaxBackoff   time.Duration  // longest pause between attempts during an outage; 2 s
 	DrainTimeout time.Duration  // maximum duration of a write in progress after ctx of Run is cancelled; 10 s
@@ -72,6 +73,7 @@ func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(max(c.Concurrency, 0), 2)
 	c.Batch = cmp.Or(max(c.Batch, 0), 500)
 	c.Idle = cmp.Or(max(c.Idle, 0), time.Second)
+	c.Gather = cmp.Or(max(c.Gather, 0), 10*time.Millisecond)
 	c.WriteTimeout = cmp.Or(max(c.WriteTimeout, 0), 30*time.Second)
 	c.MaxBackoff = cmp.Or(max(c.MaxBackoff, 0), 2*time.Second)
 	c.DrainTimeout = cmp.Or(max(c.DrainTimeout, 0), 10*time.Second)
