@@ -27,6 +27,7 @@ type Config struct {
 	Dead     DeadLetters
 	Tokens   Verifier
 
+	Rows        Rows                     // reads the status of an order; nil: Orders
 	Limiter     UserLimiter              // nil: no per-user limit
 	Archived    func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
 	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
@@ -66,6 +67,9 @@ func (cfg *Config) setDefaults() {
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, defaultReadTimeout)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, MaxStreams)
 	cfg.SaleChanges = cmp.Or(cfg.SaleChanges, &salechange.Hub{})
+	if cfg.Rows == nil {
+		cfg.Rows = cfg.Orders
+	}
 	if cfg.QueueFull == nil {
 		cfg.QueueFull = func(string) time.Duration { return 5 * time.Second }
 	}

@@ -34,9 +34,14 @@ type Stock interface {
 	BypassList(ctx context.Context, saleID string, most int) (admission.BypassList, error)
 }
 
+// Rows reads the row of an order (store.Orders, store.Replica).
+type Rows interface {
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+}
+
 // Orders reads order rows and applies payments (store.Store).
 type Orders interface {
-	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+	Rows
 	// Statuses omits ids that are not rows.
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 	// OrdersOfBuyer returns the buyer's newest orders, oldest first.

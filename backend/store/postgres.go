@@ -33,14 +33,14 @@ func openPostgres(
 		return nil, err
 	}
 	config.ConnConfig.Tracer = queries
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	p, err := connectPostgres(ctx, config)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := pool.Ping(first); err != nil { // the migrations below have no timeout
-		pool.Close()
+	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
+		p.pool.Close()
 		return nil, classifyPostgres(err)
 	}
 	slow := config.ConnConfig.Copy()
@@ -48,8 +48,17 @@ func openPostgres(
 	db := stdlib.OpenDB(*slow)
 	defer db.Close()
 	if err := migratePostgres(ctx, db); err != nil {
-		pool.Close()
+		p.pool.Close()
 		return nil, fmt.Errorf("migrate: %w", unavailable(err))
+	}
+	return p, nil
+}
+
+// connectPostgres returns an engine. The tables of the database must exist. It does not connect yet.
+func connectPostgres(ctx context.Context, config *pgxpool.Config) (*postgres, error) {
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, unavailable(err)
 	}
 	shared := stdlib.OpenDBFromPool(pool)
 	return &postgres{pool: pool, driver: driver{

@@ -75,6 +75,8 @@ it, each backend has its own.`,
 	f.redis(&b.stores.Redis)
 	f.database(&b.stores.Database)
 	f.backend(c, &b)
+	f.str(&b.cfg.OrdersReplica, "orders-replica", envOrdersReplica, "", "streaming replica of the database for status "+
+		"queries of orders, postgres://...; answers are at most one second old (default: the database)")
 	f.str(&b.cfg.Journal.Dir, "journal", envJournal, "", "directory for the journal of accepted orders that are not rows "+
 		"yet; not shared with another backend (default: no journal)")
 	f.allowPrivate(&b.private)

@@ -35,6 +35,7 @@ const (
 	envLimitRedis          = "SLUICE_LIMIT_REDIS_URL"
 	envWait                = "SLUICE_REDIS_WAIT"
 	envDatabase            = "SLUICE_DATABASE_URL"
+	envOrdersReplica       = "SLUICE_ORDERS_REPLICA_URL"
 	envShards              = "SLUICE_SHARDS"
 	envMaxReady            = "SLUICE_MAX_READY"
 	envQueue               = "SLUICE_QUEUE"

@@ -11,7 +11,7 @@ import (
 // secretVariables are the variables whose value may be in a file, which NAME_FILE names: URLs are among them because
 // they contain passwords.
 var secretVariables = []string{
-	envAdminToken, envSecret, envPayment, envVAPID, envRedis, envLimitRedis, envDatabase,
+	envAdminToken, envSecret, envPayment, envVAPID, envRedis, envLimitRedis, envDatabase, envOrdersReplica,
 }
 
 // maxSecret bounds the files of secrets, in bytes.

@@ -44,6 +44,7 @@ type BackendConfig struct {
 	AdminToken     string
 	UserRate       string            // limit per buyer, such as 10-S; empty: admission.DefaultUserRate
 	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts for itself
+	OrdersReplica  string            // URL of a streaming replica of the database for status queries; empty: none
 	Callbacks      *payment.Verifier // nil: callbacks of the payment provider are rejected
 	Site           *buyer.Pages      // the pages of buyers
 	EdgeMetrics    []string          // URLs of the /metrics of edges and other backends
@@ -276,11 +277,40 @@ func (b *Backend) buildPublicAPI() error {
 		Server:      b.server,
 	}
 	c.Server.Tracer = s.tracer
+	if c.Rows, err = b.newRows(); err != nil {
+		return err
+	}
 	if cfg.PushKey.Private != "" {
 		c.Subscriptions, c.PushKey, c.CheckPushURL = notify.NewStore(s.db), cfg.PushKey.Public, cfg.PushURLs.CheckURL
 	}
 	b.public, err = api.New(c)
 	return err
+}
+
+// newRows returns what reads the status of orders: the replica if there is one.
+func (b *Backend) newRows() (api.Rows, error) {
+	current := func() float64 { return 0 }
+	var rows api.Rows = b.stores.orders
+	if b.cfg.OrdersReplica != "" {
+		replica, err := store.NewReplica(b.stores.db, b.cfg.OrdersReplica, b.log)
+		if err != nil {
+			return nil, usage("--orders-replica: %w", err)
+		}
+		b.loops = append(b.loops, replica.Run)
+		b.closers = append(b.closers, func() { _ = replica.Close() })
+		rows = replica
+		current = func() float64 {
+			if replica.Current() {
+				return 1
+			}
+			return 0
+		}
+	}
+	b.cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_orders_replica_current",
+		Help: "1: status queries of orders are answered by the replica of --orders-replica.",
+	}, current))
+	return rows, nil
 }
 
 // newAdmitter returns the Admitter, which records accepted orders in the journal if there is one.

@@ -89,6 +89,48 @@ func StartPostgres(t TB, args ...string) *Postgres {
 	return p
 }
 
+// Replica starts a streaming replica of a server of StartPostgres, on a port of its own. It is stopped when the test ends.
+func (p *Postgres) Replica() *Postgres {
+	p.t.Helper()
+	r, err := p.startReplica()
+	if err != nil {
+		p.t.Fatalf("testenv: replica: %v", err)
+	}
+	p.t.Cleanup(r.destroy)
+	r.URL = r.url("sluice")
+	return r
+}
+
+func (p *Postgres) startReplica() (_ *Postgres, err error) {
+	r := &Postgres{t: p.t, bin: p.bin, cred: p.cred, args: p.args}
+	if r.dir, err = os.MkdirTemp("", "sluice-pg-"); err != nil {
+		return nil, err
+	}
+	if r.cred != nil {
+		if err := os.Chown(r.dir, int(r.cred.Uid), int(r.cred.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	basebackup, err := find("pg_basebackup", postgresBin+"pg_basebackup")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(basebackup, "-D", r.data(), "-R", "-X", "stream",
+		"-c", "fast", "--no-sync", "-d", p.url("postgres"))
+	cmd.Dir, cmd.SysProcAttr = r.dir, &syscall.SysProcAttr{Credential: r.cred}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("pg_basebackup: %w\n%s", err, out)
+	}
+	if r.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	if err := r.start(); err != nil {
+		r.destroy()
+		return nil, err
+	}
+	return r, nil
+}
+
 // Start starts the server again after Stop or Kill.
 func (p *Postgres) Start() {
 	p.t.Helper()
@@ -117,9 +159,10 @@ func (p *Postgres) Crash() {
 	<-p.proc.done
 }
 
+const postgresBin = "/usr/lib/postgresql/*/bin/"
+
 func newPostgres(args ...string) (*Postgres, error) {
-	const where = "/usr/lib/postgresql/*/bin/"
-	initdb, err := find("initdb", where+"initdb")
+	initdb, err := find("initdb", postgresBin+"initdb")
 	if err != nil {
 		return nil, errors.New("PostgreSQL is not installed: apt-get install postgresql")
 	}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"sluice/backend/sale"
+	"sluice/internal/loop"
+)
+
+const (
+	// maxReplicaAge bounds how old an answer of a replica may be.
+	maxReplicaAge = time.Second
+	// replicaCheck is the interval between comparisons of a replica with the primary.
+	replicaCheck = maxReplicaAge / 4
+	// replicaTimeout bounds an operation on the replica, after which the primary is queried.
+	replicaTimeout = maxReplicaAge / 2
+)
+
+// Replica reads orders from a streaming replica of the database, and from the database itself whenever the replica may
+// not know the answer. Run must run. Replica is safe for concurrent use.
+type Replica struct {
+	primary *DB
+	replica *DB
+	log     *slog.Logger
+	asOf    atomic.Pointer[time.Time] // the replica has all that was committed before; nil: not known
+}
+
+// NewReplica returns the Replica at a PostgreSQL URL. It does not connect yet. The primary must be PostgreSQL. The error
+// is a *URLError.
+func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, error) {
+	if _, ok := primary.engine.(*postgres); !ok {
+		return nil, &URLError{"a replica requires --database to be PostgreSQL"}
+	}
+	if scheme, _, _ := strings.Cut(databaseURL, ":"); scheme != "postgres" && scheme != "postgresql" {
+		return nil, &URLError{"must begin with postgres://"}
+	}
+	config, err := postgresConfig(databaseURL, replicaTimeout)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := connectPostgres(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	return &Replica{
+		primary: primary, log: log,
+		replica: &DB{engine: engine, timeout: replicaTimeout, onChange: func() {}},
+	}, nil
+}
+
+// Close closes the connections to the replica.
+func (r *Replica) Close() error { return r.replica.Close() }
+
+// Order is Orders.Order. A row of the replica may be up to maxReplicaAge old: a created order may have been paid or
+// cancelled since. An order that the replica does not have is read from the primary.
+func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
+	if asOf := r.asOf.Load(); current(asOf) {
+		o, err := (&Orders{r.replica}).Order(ctx, id)
+		if err == nil {
+			return o, nil
+		}
+		if !errors.Is(err, sale.ErrNotFound) {
+			r.asOf.CompareAndSwap(asOf, nil) // until the next check succeeds
+		}
+	}
+	return (&Orders{r.primary}).Order(ctx, id)
+}
+
+// Current reports whether the replica answers: whether it had all orders within the last second.
+func (r *Replica) Current() bool { return current(r.asOf.Load()) }
+
+func current(asOf *time.Time) bool { return asOf != nil && time.Since(*asOf) <= maxReplicaAge }
+
+// Run compares the replica with the primary until ctx ends; it returns nil.
+func (r *Replica) Run(ctx context.Context) error {
+	retry := loop.Backoff{Log: r.log, What: "reading orders from the replica"}
+	for ctx.Err() == nil {
+		if err := r.Check(ctx); err != nil {
+			retry.Failed(ctx, err)
+			continue
+		}
+		retry.Succeeded()
+		loop.Sleep(ctx, replicaCheck)
+	}
+	return nil
+}
+
+var errReplicaLags = errors.New("it lags behind the primary")
+
+// Check reads the position of the primary's log and then whether the replica has replayed the log up to there. If so,
+// later queries of the replica return what was committed before the first of the two. Only this process's clock is used.
+func (r *Replica) Check(ctx context.Context) error {
+	began := time.Now()
+	var position, system string
+	err := r.primary.View(ctx, "store: position of the primary", func(ctx context.Context, c Conn) error {
+		return Get(ctx, c, []any{&position, &system}, "SELECT CAST(pg_current_wal_flush_lsn() AS text), "+systemIdentifier)
+	})
+	if err != nil {
+		return err
+	}
+	err = r.replica.View(ctx, "store: position of the replica", func(ctx context.Context, c Conn) error {
+		var caughtUp, recovering bool
+		var other string
+		err := Get(ctx, c, []any{&recovering, &caughtUp, &other}, "SELECT pg_is_in_recovery(), "+
+			"coalesce(pg_last_wal_replay_lsn() >= CAST(CAST($1 AS text) AS pg_lsn), false), "+systemIdentifier, position)
+		switch {
+		case err != nil:
+			return err
+		case other != system || !recovering:
+			return fmt.Errorf("%w: it is not a streaming replica of --database", sale.ErrUnavailable)
+		case !caughtUp:
+			return errReplicaLags
+		}
+		return nil
+	})
+	if err == nil {
+		r.asOf.Store(&began)
+	}
+	return err
+}
+
+const systemIdentifier = "(SELECT CAST(system_identifier AS text) FROM pg_control_system())"
