@@ -22,6 +22,9 @@ bench-queue: install ## the queue beside raw streams, rmq and asynq, with each a
 bench-events: install ## order events from committed rows to three groups, beside Watermill (two minutes)
 	cd bench && $(GO) run . events
 
+bench-held: install ## orders, events and webhooks while another transaction is open in PostgreSQL (three minutes)
+	cd bench && $(GO) run . held
+
 bench-webhooks: install ## webhooks from SQL with one instance and with two, beside a plain http.Client (five minutes)
 	cd bench && $(GO) run . webhooks
 
@@ -49,4 +52,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-webhooks bench-year bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held bench-webhooks bench-year bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

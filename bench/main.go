@@ -22,6 +22,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s]
        bench events [--rounds n] [--seconds s]
        bench webhooks [--deliveries n] [--rounds n]
+       bench held   [--orders n] [--rounds n]
        bench open   [--buyers n] [--rounds n]
        bench memory [--buyers n]
        bench replay [--lines n] [--rounds n]
@@ -34,6 +35,7 @@ var commands = map[string]func(ctx context.Context, s *stage, args []string) err
 	"queue":    queues,
 	"events":   measureEvents,
 	"webhooks": webhooks,
+	"held":     held,
 	"open":     openPages,
 	"memory":   memory,
 	"replay":   replays,

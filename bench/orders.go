@@ -45,6 +45,7 @@ func orders(s *stage, cfg settings) contest {
 type writers struct {
 	*store.Store
 
+	url  string    // of the database
 	sql  *pgx.Conn // beside the store
 	ids  ids
 	cfg  settings
@@ -59,7 +60,7 @@ func newWriters(s *stage, url string, cfg settings, onChange func()) *writers {
 	s.check(err)
 	_, err = sql.Exec(ctx, "CREATE TABLE copied (LIKE orders INCLUDING ALL)")
 	s.check(err)
-	return &writers{Store: store.New(db), sql: sql, cfg: cfg}
+	return &writers{Store: store.New(db), url: url, sql: sql, cfg: cfg}
 }
 
 // openDatabase opens a store, and a connection beside it.

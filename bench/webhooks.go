@@ -109,7 +109,9 @@ func receive(ctx context.Context, ln net.Listener) error {
 
 // written refills the tables with n deliveries of different orders, spread over the endpoints.
 func (r *webhookRun) written(ctx context.Context, endpoints int) error {
-	for _, sql := range []string{"TRUNCATE webhook_deliveries, webhook_attempts, webhook_endpoints", "CHECKPOINT"} {
+	for _, sql := range []string{
+		"TRUNCATE webhook_deliveries, webhook_attempts, webhook_endpoints, webhook_old_secrets", "CHECKPOINT",
+	} {
 		if _, err := r.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
