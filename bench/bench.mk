@@ -31,6 +31,9 @@ bench-webhooks: install ## webhooks from SQL with one instance and with two, bes
 bench-year: install ## a year of sales in PostgreSQL: what purchases, status queries, the console and a rebuild take (ROWS=n)
 	cd bench && $(GO) run . year --rows $(or $(ROWS),1000000)
 
+scale: install ## one sale over 1, 2, 4 and 8 Redis masters, each limited to 4% of a core (root; three minutes)
+	cd bench && $(GO) run . scale --rounds 5 --seconds 6
+
 bench-replay: ## sluice policy replay on a million log lines: time and memory (LINES=n)
 	cd bench && $(GO) run . replay --lines $(or $(LINES),1000000)
 
@@ -52,4 +55,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held bench-webhooks bench-year bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

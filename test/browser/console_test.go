@@ -155,7 +155,7 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
 	s.settled(
-		func() bool { return s.buy("dead", "cursed-again") == http.StatusAccepted },
+		func() bool { return s.buy("dead", "blessed") == http.StatusAccepted },
 		"the cancelled unit to be on sale again",
 	)
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {

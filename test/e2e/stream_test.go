@@ -74,12 +74,10 @@ func TestOrdersThroughAStream(t *testing.T) {
 	awaitOK(t, "http://"+list+"/readyz")
 	s.base = "http://" + list
 	buy(40, 50)
-	if n, m := redis.XLen(t.Context(), orders).
-		Val(),
-		redis.LLen(t.Context(), keyspace.Shard(0).Ready()).
-			Val(); n != 10 ||
-		m != 10 {
-		t.Errorf("%d wait in the stream and %d in the list, want 10 and 10", n, m)
+	inStream := redis.XLen(t.Context(), orders).Val()
+	inList := redis.LLen(t.Context(), keyspace.Shard(0).Ready()).Val()
+	if inStream != 10 || inList != 10 {
+		t.Errorf("%d wait in the stream and %d in the list, want 10 and 10", inStream, inList)
 	}
 	other.End(syscall.SIGTERM)
 	s.base = s.bases[0]
@@ -97,17 +95,11 @@ func TestOrdersThroughAStream(t *testing.T) {
 	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {
 		t.Errorf("the end: %+v", r)
 	}
-	if n := redis.XLen(t.Context(), orders).Val(); n != 0 {
-		t.Errorf("%d entries are left in the stream", n)
-	}
-	if _, errOut, code := sluiceRun(
-		t,
-		s.env,
-		"worker",
-		"--queue",
-		"kafka",
-	); code != 2 ||
-		!strings.Contains(errOut, "--queue") {
+	testenv.Eventually(t, 30*time.Second, "the worker to acknowledge what it has written", func() bool {
+		return redis.XLen(t.Context(), orders).Val() == 0
+	})
+	_, errOut, code := sluiceRun(t, s.env, "worker", "--queue", "kafka")
+	if code != 2 || !strings.Contains(errOut, "--queue") {
 		t.Errorf("a queue that there is not: exit %d, %s", code, errOut)
 	}
 }
