@@ -25,6 +25,9 @@ bench-events: install ## order events from committed rows to three groups, besid
 bench-held: install ## orders, events and webhooks while another transaction is open in PostgreSQL (three minutes)
 	cd bench && $(GO) run . held
 
+cost: install install-bench ## processor time of each part per accepted order, both edges, 1, 64 and 1000 connections (AGAINST=tree; eight minutes)
+	cd bench && $(GO) run . cost --edge nginx,gateway --connections 1,64,1000 $(if $(AGAINST),--against $(abspath $(AGAINST)))
+
 bench-webhooks: install ## webhooks from SQL with one instance and with two, beside a plain http.Client (five minutes)
 	cd bench && $(GO) run . webhooks
 
@@ -55,4 +58,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held cost bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

@@ -31,42 +31,55 @@ func newMeter(processes ...any) *meter {
 // ticksPerSecond is the unit of /proc/*/stat on Linux.
 const ticksPerSecond = 100
 
-// read returns the time used so far, by name as they were added; a process that is gone counts as 0.
-func (m *meter) read() []time.Duration {
-	used := make([]time.Duration, len(m.pids))
+// spent is processor time.
+type spent struct{ user, kernel time.Duration }
+
+func (u spent) sum() time.Duration { return u.user + u.kernel }
+
+// read returns the time used so far, by name as they were added, with that of children that have ended; a process that
+// is gone counts as 0.
+func (m *meter) read() []spent {
+	used := make([]spent, len(m.pids))
 	for i, top := range m.pids {
 		for _, pid := range tree(top) {
-			used[i] += cpuOf(pid)
+			u := cpuOf(pid)
+			used[i].user += u.user
+			used[i].kernel += u.kernel
 		}
 	}
 	return used
 }
 
-func cpuOf(pid int) time.Duration {
+func cpuOf(pid int) spent {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return spent{}
 	}
-	// The second field is the name in parentheses, which may hold spaces; utime and stime are the 14th and 15th.
+	// The second field is the name in parentheses, which may hold spaces; utime, stime, cutime and cstime are the 14th to
+	// 17th.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(fields) < 13 {
-		return 0
+	if len(fields) < 15 {
+		return spent{}
 	}
-	var ticks int64
-	for _, f := range fields[11:13] {
-		n, _ := strconv.ParseInt(f, 10, 64)
-		ticks += n
+	ticks := func(field string) time.Duration {
+		n, _ := strconv.ParseInt(field, 10, 64)
+		return time.Duration(n) * time.Second / ticksPerSecond
 	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond
+	return spent{ticks(fields[11]) + ticks(fields[13]), ticks(fields[12]) + ticks(fields[14])}
 }
 
 // each returns the cost of one of n answers since before.
-func (m *meter) each(before []time.Duration, n int64) string {
+func (m *meter) each(before []spent, n int64) string {
 	var b strings.Builder
 	for i, now := range m.read() {
-		fmt.Fprintf(&b, "%s %.1f us  ", m.names[i], float64((now-before[i]).Nanoseconds())/1e3/float64(max(n, 1)))
+		fmt.Fprintf(&b, "%s %.1f us  ", m.names[i], micros(now.sum()-before[i].sum(), n))
 	}
 	return strings.TrimSpace(b.String())
+}
+
+// micros returns a time in microseconds for each of n answers.
+func micros(d time.Duration, n int64) float64 {
+	return float64(d.Nanoseconds()) / 1e3 / float64(max(n, 1))
 }
 
 // redisPID returns the process id of a Redis server.

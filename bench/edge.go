@@ -55,16 +55,20 @@ type backend struct {
 	admin string
 }
 
-func newShop(s *stage) shop {
-	h := shop{stage: s, bin: s.build(), redis: testenv.StartRedis(s), sql: testenv.StartPostgres(s)}
+func newShop(s *stage) shop { return newShopOf(s, s.build()) }
+
+// newShopOf is newShop with a built program, and options for Redis.
+func newShopOf(s *stage, bin string, redisArgs ...string) shop {
+	h := shop{stage: s, bin: bin, redis: testenv.StartRedis(s, redisArgs...), sql: testenv.StartPostgres(s)}
 	h.env = sluiceEnv(h.redis.URL, h.sql.URL)
 	return h
 }
 
 // backend starts one more, and returns when it has verified Redis.
-func (h shop) backend() backend {
+func (h shop) backend(more ...string) backend {
 	listen, admin := h.stage.address(), h.stage.address()
-	at := h.stage.serve(listen, h.env, h.bin, "backend", "--listen", listen, "--admin", admin)
+	args := append([]string{"backend", "--listen", listen, "--admin", admin}, more...)
+	at := h.stage.serve(listen, h.env, h.bin, args...)
 	testenv.Eventually(h.stage, 30*time.Second, "a backend is ready", func() bool {
 		_, err := fetch(context.Background(), "http://"+admin+"/readyz", secret)
 		return err == nil
@@ -306,11 +310,17 @@ http {
 }
 `
 
-// proxied starts the plain proxy and its backend, and returns their measurement with the requests that sluice gets.
+// plainHello starts the plain proxy and its backend.
+func (s *stage) plainHello() (proxy, hello server) {
+	hello = s.child(childConfig{what: "hello"})
+	front := s.address()
+	return s.nginx(front, s.TempDir(), fmt.Sprintf(plainProxy, edgeWorkers, hello.addr, front)), hello
+}
+
+// proxied returns the measurement of the plain proxy with the requests that sluice gets.
 func (h *house) proxied() measurement {
-	hello, front := h.stage.child(childConfig{what: "hello"}), h.stage.address()
-	proxy := h.stage.nginx(front, h.stage.TempDir(), fmt.Sprintf(plainProxy, edgeWorkers, hello.addr, front))
+	proxy, hello := h.stage.plainHello()
 	requests := filepath.Join(h.wrk.dir, "hello")
 	h.stage.check(writeRequests(requests, 50_000, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", i) }))
-	return h.wrk.steady(front, requests, h.cfg, newMeter("nginx", proxy.pid, "backend", hello.pid))
+	return h.wrk.steady(proxy.addr, requests, h.cfg, newMeter("nginx", proxy.pid, "backend", hello.pid))
 }

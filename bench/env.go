@@ -127,9 +127,12 @@ func (s *stage) root() string {
 }
 
 // build makes the sluice program, as `make build` does, and returns its path.
-func (s *stage) build() string {
+func (s *stage) build() string { return s.buildOf(s.root()) }
+
+// buildOf makes the sluice program of another working tree.
+func (s *stage) buildOf(root string) string {
 	bin := filepath.Join(s.TempDir(), "sluice")
-	s.tool(s.root(), "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice")
+	s.tool(root, "build", "-trimpath", "-pgo=cmd/sluice/release.pgo", "-o", bin, "./cmd/sluice")
 	return bin
 }
 

@@ -15,17 +15,20 @@ import (
 	"sluice/test/testenv"
 )
 
-// connections that wrk keeps busy, with one thread: as many buyers wait for an answer at any time.
+// connections that wrk keeps busy, with one thread, by default: as many buyers wait for an answer at any time.
 const connections = 128
 
 //go:embed replay.lua
 var replayScript string
 
 // wrk is the load generator.
-type wrk struct{ bin, script, dir string }
+type wrk struct {
+	bin, script, dir string
+	connections      int
+}
 
 func (s *stage) wrk() *wrk {
-	w := &wrk{bin: testenv.Find(s, "wrk", "wrk"), dir: s.TempDir()}
+	w := &wrk{bin: testenv.Find(s, "wrk", "wrk"), dir: s.TempDir(), connections: connections}
 	w.script = filepath.Join(w.dir, "replay.lua")
 	s.check(os.WriteFile(w.script, []byte(replayScript), 0o644))
 	return w
@@ -47,7 +50,7 @@ func (w *wrk) load(
 ) (outcome, error) {
 	seconds := max(1, int(length.Round(time.Second)/time.Second)) // wrk knows whole seconds only
 	spent := parts.read()
-	cmd := exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", seconds),
+	cmd := exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", w.connections), fmt.Sprintf("-d%ds", seconds),
 		"--timeout", "10s", "-s", w.script, "http://"+addr+"/", "--", requests)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -84,7 +87,7 @@ func (w *wrk) fresh(
 ) measurement {
 	return func(ctx context.Context) (float64, error) {
 		for {
-			n := int(rate*cfg.seconds.Seconds()*3/2) + 10*connections
+			n := int(rate*cfg.seconds.Seconds()*3/2) + 10*w.connections
 			path := filepath.Join(w.dir, "requests")
 			if err := write(path, n); err != nil {
 				return 0, err

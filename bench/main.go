@@ -23,6 +23,8 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench events [--rounds n] [--seconds s]
        bench webhooks [--deliveries n] [--rounds n]
        bench held   [--orders n] [--rounds n]
+       bench cost   [--of order,status,page,refusal] [--edge nginx,gateway] [--connections 1,64,1000] [--fsync everysec]
+                    [--tokens new,repeated] [--against directory] [--rounds n] [--seconds s] [--profile file]
        bench open   [--buyers n] [--rounds n]
        bench memory [--buyers n]
        bench replay [--lines n] [--rounds n]
@@ -37,6 +39,7 @@ var commands = map[string]func(ctx context.Context, s *stage, args []string) err
 	"events":   measureEvents,
 	"webhooks": webhooks,
 	"held":     held,
+	"cost":     cost,
 	"open":     openPages,
 	"memory":   memory,
 	"replay":   replays,

@@ -263,7 +263,7 @@ func (b *scaleBench) counters(ctx context.Context, n int) (c scaleCounters, err 
 		if err != nil {
 			return c, err
 		}
-		c.calls, c.cpu = append(c.calls, calls), append(c.cpu, cpuOf(b.pids[i]))
+		c.calls, c.cpu = append(c.calls, calls), append(c.cpu, cpuOf(b.pids[i]).sum())
 		c.periods, c.throttled = append(c.periods, periods), append(c.throttled, throttled)
 	}
 	var own syscall.Rusage

@@ -131,6 +131,9 @@ func (p *Postgres) startReplica() (_ *Postgres, err error) {
 	return r, nil
 }
 
+// Pid returns the process id of a server of StartPostgres; its processes are below it.
+func (p *Postgres) Pid() int { return p.proc.cmd.Process.Pid }
+
 // Start starts the server again after Stop or Kill.
 func (p *Postgres) Start() {
 	p.t.Helper()
