@@ -131,12 +131,12 @@ func (a *afternoon) buy(buyer, saleID string) *tab {
 	a.t.Helper()
 	b := open(a.t, newPerson(a.t), a.sales+"/s/"+saleID)
 	b.ready("Sign in to buy")
-	b.eval(`document.getElementById("buy").click()`)
+	b.click(`document.getElementById("buy")`)
 	b.await("the sign-in of the shop", `document.querySelector("input[name=name]")`)
 	b.enter("name", buyer)
 	b.text("Sign in")
 	b.ready("Buy now")
-	b.eval(`document.getElementById("buy").click()`)
+	b.click(`document.getElementById("buy")`)
 	b.orderIs("confirmed")
 	return b
 }
@@ -145,7 +145,7 @@ func (a *afternoon) buy(buyer, saleID string) *tab {
 func (b *tab) checkOut() {
 	b.t.Helper()
 	b.await("the way to the checkout", `document.querySelector("a.pay:not([hidden])")`)
-	b.eval(`document.querySelector("a.pay").click()`)
+	b.click(`document.querySelector("a.pay")`)
 	b.await("the checkout", `document.querySelector("h1")?.textContent === "Checkout"`)
 }
 
@@ -201,7 +201,7 @@ func TestAfternoon(t *testing.T) {
 	}
 	b.text("Pay")
 	b.await("the receipt", `document.querySelector("h1")?.textContent === "Thank you"`)
-	b.eval(`document.querySelector("a").click()`)
+	b.click(`document.querySelector("a")`)
 	b.orderIs("paid")
 	b.clean()
 	a.awaitWebhooks("ann", "order.created", "order.paid")

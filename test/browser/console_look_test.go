@@ -71,9 +71,9 @@ func TestPicturesOfTheAdminConsole(t *testing.T) {
 		}
 		b.visit(s.admin + "/admin/dead")
 		b.await("letters", `document.querySelector("tbody tr[data-key]")`)
-		b.eval(`document.querySelector("tbody button.link").click()`)
-		b.eval(`document.querySelector("thead input").click()`)
-		b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+		b.click(`document.querySelector("tbody button.link")`)
+		b.click(`document.querySelector("thead input")`)
+		b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
 		b.await("the dialog", `document.querySelector("dialog[open]")`)
 		b.draw("admin-confirm-" + l.name)
 	}

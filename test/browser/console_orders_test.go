@@ -69,7 +69,7 @@ func consoleOrdersAndRefunds(t *testing.T, s *shop) {
 	b.enter("reason", "wrong size")
 	b.text("Cancel order")
 	b.shows("cancelled")
-	b.eval(`document.querySelector("tbody a").click()`)
+	b.click(`document.querySelector("tbody a")`)
 	b.shows("wrong size")
 	b.shows("order.cancel")
 	b.shows("No payments yet.")
@@ -172,9 +172,9 @@ func consoleDescribes(t *testing.T, s *shop) {
 	s.createSale("shown", "Shown", 5, time.Now().Add(-time.Second))
 	b := s.atConsole(t, newPerson(t), "ann", "sales/shown")
 	b.text("Picture and description")
-	b.eval(
-		`document.querySelector("dialog input[name=picture]").type = "text"`,
-	) // a browser rejects some of these values itself
+	b.await("the dialog", `!!document.querySelector("dialog input[name=picture]")`)
+	// A browser rejects some of these values itself.
+	b.eval(`document.querySelector("dialog input[name=picture]").type = "text"`)
 	b.enter("picture", "javascript:alert(1)")
 	b.enter("description", "Runs **small**.")
 	b.text("Save")
@@ -187,7 +187,7 @@ func consoleDescribes(t *testing.T, s *shop) {
 		"the description",
 	)
 	b.text("Picture and description")
-	b.await("the current text", `document.querySelector("dialog textarea").value === "Runs **small**."`)
+	b.await("the current text", `document.querySelector("dialog textarea")?.value === "Runs **small**."`)
 	b.text("Back")
 	b.clean()
 }

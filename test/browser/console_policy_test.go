@@ -22,7 +22,7 @@ func consolePolicy(t *testing.T, s *shop) {
 	}
 	const rule = `return { rules = { { name = "all", key = "ip", rate = "%", burst = 5 } } }`
 	b := s.atConsole(t, newPerson(t), "ann", "edge")
-	b.eval(`document.querySelector('a[href="/admin/edge/policy"]').click()`)
+	b.click(`document.querySelector('a[href="/admin/edge/policy"]')`)
 	b.await("the page", `document.querySelector("textarea[name=policy]")`)
 	b.enter("policy", "return {\n rules = { { name = 7 } } }")
 	b.text("Check")

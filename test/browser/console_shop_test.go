@@ -92,11 +92,8 @@ func (b *tab) keys(keys string) { b.t.Helper(); b.do(chromedp.KeyEvent(keys)) }
 // text presses a button with this text: in the dialog, if one is open, or else on the page.
 func (b *tab) text(words string) {
 	b.t.Helper()
-	find := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button")].find((b) => !b.disabled && b.textContent.trim() === ` + quote(
-		words,
-	) + `)`
-	b.await("a button "+words, find)
-	b.eval(find + `.click()`)
+	buttons := `[...(document.querySelector("dialog[open]") || document).querySelectorAll("button")]`
+	b.click(buttons + `.find((b) => !b.disabled && b.textContent.trim() === ` + quote(words) + `)`)
 }
 
 // shows waits until the page's content has these words.

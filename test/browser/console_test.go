@@ -75,7 +75,7 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 	s.settled(func() bool { return s.ordered("drop") == 1 }, "a row")
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.await("the sale in the list", `[...document.querySelectorAll("tbody a")].some((a) => a.textContent === "The drop")`)
-	b.eval(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "The drop").click()`)
+	b.click(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "The drop")`)
 	b.shows("Balanced")
 	b.says("audit-left", "2")
 	b.says("audit-ordered", "1")
@@ -146,12 +146,12 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 
 	s.sql(`ALTER TABLE orders DISABLE TRIGGER cursed`) // remove the cause
 	defer s.sql(`ALTER TABLE orders ENABLE TRIGGER cursed`)
-	b.eval(`document.querySelector('[aria-label="Retry order ` + keys[0] + `"]').click()`)
+	b.click(`document.querySelector('[aria-label="Retry order ` + keys[0] + `"]')`)
 	b.do(chromedp.SendKeys(`dialog input[name=reason]`, "the table is fixed", chromedp.ByQuery))
 	b.text("Retry")
 	b.await("one letter", `document.querySelectorAll("tbody tr[data-key]").length === 1`)
 	s.settled(func() bool { return s.ordered("dead") == 1 }, "the retried order to be a row")
-	b.eval(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]').click()`)
+	b.click(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]')`)
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
 	s.settled(
@@ -177,10 +177,10 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	}
 	b := s.atConsole(t, newPerson(t), "ann", "dead")
 	b.await("the text that is no order", `document.querySelectorAll('[aria-label^="Select raw:"]').length === 1`)
-	b.eval(`document.querySelector('[aria-label^="Select raw:"]').click()`)
+	b.click(`document.querySelector('[aria-label^="Select raw:"]')`)
 	b.text("Retry")
 	b.says("toast", "Only orders can be retried.")
-	b.eval(`document.querySelector("thead input").click()`)
+	b.click(`document.querySelector("thead input")`)
 	b.shows("2 selected")
 	b.text("Retry")
 	b.await(
@@ -195,9 +195,9 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	s.settled(func() bool { return len(s.dead("mixed")) == 1 }, "the order to be dead again")
 	b.reload()
 	b.await("both", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
-	b.eval(`document.querySelector("thead input").click()`)
+	b.click(`document.querySelector("thead input")`)
 	b.shows("2 selected")
-	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+	b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
 	b.clean()
@@ -210,9 +210,9 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	b.text("Next")
 	b.await("the rest", `document.querySelectorAll("tbody tr[data-key]").length === 10`)
-	b.eval(`document.querySelector("thead input").click()`)
+	b.click(`document.querySelector("thead input")`)
 	b.shows("10 selected")
-	b.eval(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel").click()`)
+	b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
 	b.text("Cancel orders")
 	b.await(
 		"the page before, for nothing is left on this one",

@@ -230,6 +230,13 @@ func (b *tab) eval(script string) string {
 	return out
 }
 
+// click clicks the element that the script returns, once it exists. It is one script, because the page may be rendered
+// again at any time.
+func (b *tab) click(element string) {
+	b.t.Helper()
+	b.await(element, `((e) => e && (e.click(), true))(`+element+`)`)
+}
+
 // await waits until the script returns true in the page. It polls from the test, because the page's own policy
 // forbids what chromedp.Poll does.
 func (b *tab) await(what, script string) {
@@ -279,7 +286,19 @@ func (b *tab) ready(words string) {
 
 func (b *tab) press(id string) { b.t.Helper(); b.do(chromedp.Click("#"+id, chromedp.ByID)) }
 
-func (b *tab) reload() { b.t.Helper(); b.do(chromedp.Reload()) }
+// reload loads the page again. A page that leaves for another one at this moment aborts that, so it is tried again.
+func (b *tab) reload() {
+	b.t.Helper()
+	testenv.Eventually(b.t, patience, "the page is loaded again", func() bool {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		defer cancel()
+		err := chromedp.Run(ctx, chromedp.Reload())
+		if err != nil && !strings.Contains(err.Error(), "Not attached to an active page") {
+			b.t.Fatalf("browser: %v\n%s", err, b.seen())
+		}
+		return err == nil
+	})
+}
 
 func (b *tab) fill(id, words string) {
 	b.t.Helper()

@@ -35,6 +35,7 @@ function saleView(id) {
   };
 
   const describe = async () => {
+    await reload(); // the dialog replaces the whole description, so it begins with the newest one
     const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(current), run: (v) => post(at + '/describe', pageValues(v)) });
     if (got) { toast('Saved.'); reload(); }
   };
