@@ -48,8 +48,9 @@ compose: install ## docker-compose.yml on a separate Docker engine: build, sell,
 edge-bound: install install-bench ## one hot key, 2 and 4 workers, a reload half-way: admitted requests beside the bound (ten minutes)
 	SLUICE_BOUND_SECONDS=10 $(GO) test -count=1 -v -timeout 30m -run 'TestBoundSideBySide' ./nginx
 
-fleet: install ## a limit of the fleet over two nginx edges and two gateways at 1.6 times the rate: use and round trips (five minutes)
-	@$(GO) test -count=1 -v -timeout 30m -run 'TestFleetUse' ./test/edges -fleet-use $(or $(FOR),30s) | grep -E '^(\||--- FAIL|FAIL|ok)|_test.go'
+fleet: install ## a limit of the fleet at 1.6 times the rate, over four edges and over four limiters alone: use and round trips (half an hour; FOR=duration of a row)
+	@$(GO) test -count=1 -v -timeout 30m -run 'TestMeasureLimiters' ./internal/fleetlimit -measure $(or $(FOR),30s) | grep -E '^(\||--- FAIL|FAIL|ok)|_test.go'
+	@$(GO) test -count=1 -v -timeout 60m -run 'TestFleetUse' ./test/edges -fleet-use $(or $(FOR),30s) | grep -E '^(\||--- FAIL|FAIL|ok)|_test.go'
 
 edge-corpus: install ## a million generated decisions by both edges and the model, without a difference
 	SLUICE_CORPUS=1000000 $(GO) test -count=1 -v -timeout 20m -run 'Corpus' ./gateway ./nginx

@@ -97,9 +97,16 @@ func (c *crowd) checkBound(rate, burst float64) {
 // TestFleetKeepsTheBound floods two nginx edges and two gateways with requests of one client.
 func TestFleetKeepsTheBound(t *testing.T) {
 	t.Parallel()
-	for _, r := range []struct{ rate, burst, requests int }{{10, 50, 2000}, {1000, 200, 3000}, {20000, 1000, 6000}} {
+	for _, r := range []struct {
+		rate, burst, requests int
+		redis                 []string
+	}{
+		{10, 50, 2000, nil}, // Redis is empty after a restart
+		{1000, 200, 3000, []string{"--appendonly", "yes", "--appendfsync", "always"}},
+		{20000, 1000, 6000, []string{"--appendonly", "yes", "--appendfsync", "no"}},
+	} {
 		t.Run(fmt.Sprintf("%d a second", r.rate), func(t *testing.T) {
-			server := testenv.StartRedis(t)
+			server := testenv.StartRedis(t, r.redis...)
 			server.TrustForLimits()
 			o := options{redis: server, policy: fmt.Sprintf(`return { repeat_refusals = false, rules = {
 				{ name = "all", key = "ip", rate = "%dr/s", burst = %d, scope = "fleet" } } }`, r.rate, r.burst)}
@@ -139,9 +146,9 @@ func TestFleetKeepsTheBound(t *testing.T) {
 	}
 }
 
-// faults kills and restarts Redis, and stops an edge, while requests arrive.
+// faults kills and restarts Redis, kills the first edge, which holds a lease, and stops two others, while requests arrive.
 func (c *crowd) faults(server *testenv.Redis, edges []*edge, requests int) {
-	for _, fault := range []func(){server.Kill, server.Start, edges[0].stop, edges[1].stop} {
+	for _, fault := range []func(){edges[0].kill, server.Kill, server.Start, edges[1].stop, edges[2].stop} {
 		var running sync.WaitGroup
 		for _, e := range edges {
 			running.Go(func() { c.flood(e, "/", requests) })

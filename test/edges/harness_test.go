@@ -15,8 +15,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,6 +100,7 @@ type edge struct {
 	log           func() string // the access log so far
 	metrics       func() string // as Prometheus gets them
 	stop          func()        // begins to stop the edge
+	kill          func()        // ends all processes of an nginx edge with SIGKILL
 }
 
 // options are the same for both edges.
@@ -172,9 +175,14 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	done := make(chan error, 1)
 	go func() { done <- cfg.Run(ctx) }()
 	e.stop = cancel
+	killed := false
+	e.kill = func() {
+		killed = true
+		killNginx(t, filepath.Join(cfg.Prefix, "logs/nginx.pid"))
+	}
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !killed {
 			t.Errorf("nginx ended with: %v", err)
 		}
 		if t.Failed() {
@@ -183,6 +191,28 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	})
 	e.wait(t, done, o)
 	return e
+}
+
+// killNginx kills the master first, so that it does not replace the workers.
+func killNginx(t *testing.T, pidFile string) {
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master := strings.TrimSpace(string(text))
+	children, err := os.ReadFile("/proc/" + master + "/task/" + master + "/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range append([]string{master}, strings.Fields(string(children))...) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("kill %d: %v", pid, err)
+		}
+	}
 }
 
 func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
