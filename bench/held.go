@@ -6,7 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,33 +25,68 @@ const (
 func held(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("held", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
+	only := flags.String("only", "", "measures only what matches this regular expression")
 	n := flags.Int("orders", 300_000, "orders that are written in a run")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("--only: %w", err)
+	}
 	relay := newEventRun(s)
 	hooks := newWebhookRun(s, webhookCount)
-	c := contest{name: "held", unit: "orders"}
+	spent := 0.0
+	c := contest{name: "held", unit: "orders", cost: func() float64 { return spent }, costOf: "PostgreSQL"}
 	for _, part := range []struct {
 		name string
 		url  string
+		n    int
 		run  measurement
 	}{
-		{"orders written", relay.url, relay.smallBatches(*n)},
-		{"events to three groups", relay.url, relay.rate(relay.ours(), eventCount)},
-		{"webhooks", hooks.url, hooks.instances(1, 1)},
+		{"orders written", relay.url, *n, relay.smallBatches(*n)},
+		{"events to three groups", relay.url, eventCount, relay.rate(relay.ours(), eventCount)},
+		{"webhooks", hooks.url, webhookCount, hooks.instances(1, 1)},
 	} {
 		beside := part.name + ", a transaction is open"
-		c.contestants = append(c.contestants, contestant{part.name, part.run},
-			contestant{beside, besideTransaction(part.url, part.run)})
+		c.contestants = append(c.contestants,
+			contestant{part.name, metered(part.url, part.n, &spent, part.run)},
+			contestant{beside, metered(part.url, part.n, &spent, besideTransaction(part.url, part.run))})
 		c.ratios = append(c.ratios, ratio{part.name, beside, part.name, heldTarget, 0})
 	}
-	results, err := c.hold(ctx, *rounds)
+	results, err := c.only(match).hold(ctx, *rounds)
 	if err != nil {
 		return err
 	}
 	printTable(os.Stdout, results)
 	return nil
+}
+
+// metered sets spent to the processor time of the PostgreSQL server for one of n, in microseconds, what prepares the run
+// included.
+func metered(url string, n int, spent *float64, run measurement) measurement {
+	return func(ctx context.Context) (perSecond float64, err error) {
+		sql, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, sql.Close(context.WithoutCancel(ctx))) }()
+		var file string
+		const pidFile = "SELECT pg_read_file('postmaster.pid')"
+		if err := sql.QueryRow(ctx, pidFile).Scan(&file); err != nil {
+			return 0, err
+		}
+		line, _, _ := strings.Cut(file, "\n")
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			return 0, err
+		}
+		server := newMeter("PostgreSQL", pid)
+		before := server.read()[0].sum()
+		perSecond, err = run(ctx)
+		*spent = micros(server.read()[0].sum()-before, int64(n))
+		return perSecond, err
+	}
 }
 
 // besideTransaction runs a measurement while a transaction that has read a table is open in the database.

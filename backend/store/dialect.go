@@ -27,6 +27,14 @@ func (d Dialect) Ago(milliseconds string) string {
 	return d.Now + " - " + milliseconds
 }
 
+// Millis returns the instant that is a number of milliseconds after the beginning of 1970.
+func (d Dialect) Millis(milliseconds string) string {
+	if d.postgres {
+		return "timestamptz 'epoch' + " + milliseconds + " * interval '1 millisecond'"
+	}
+	return milliseconds
+}
+
 // In returns the comparison of a column with a list, whose argument is a []int64 or a []string.
 func (d Dialect) In(placeholder string) string {
 	if d.postgres {

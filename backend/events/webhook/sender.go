@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +23,7 @@ import (
 
 // senderStore is the part of Store that a Sender uses; tests replace it to inject faults.
 type senderStore interface {
-	DueEndpoints(ctx context.Context) ([]string, error)
+	DueEndpoints(ctx context.Context, served []string) ([]string, error)
 	LeaseDeliveries(
 		ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 	) (Endpoint, []Delivery, error)
@@ -128,7 +130,10 @@ func (s *Sender) Run(ctx context.Context) error {
 
 // look starts to serve the endpoints that have something due.
 func (s *Sender) look(ctx, work context.Context) error {
-	ids, err := s.store.DueEndpoints(ctx)
+	s.mu.Lock()
+	served := slices.Collect(maps.Keys(s.served))
+	s.mu.Unlock()
+	ids, err := s.store.DueEndpoints(ctx, served)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,10 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
@@ -78,29 +80,51 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 			(id, endpoint_id, position, sequence, type, body, created_at, due_at)
 		SELECT added.id, added.endpoint_id, added.position, added.sequence, added.type, added.body, `+d.Now+`,
 			coalesce(CASE WHEN added.sequence > 0 THEN (SELECT max(ahead.due_at) FROM webhook_deliveries AS ahead
-				WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`) END, `+d.Now+`)
+				WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`
+					AND ahead.due_at > `+d.Now+`) END, `+d.Now+`)
 		FROM (`+d.Records("$1", deliveryRecord)+`) AS added
 		WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
 }
 
-// DueEndpoints returns the ids of the endpoints that may have a due delivery.
-func (s *Store) DueEndpoints(ctx context.Context) ([]string, error) {
-	now := s.db.Dialect().Now
-	return store.ViewRows(ctx, s.db, "webhook: due endpoints", store.Column[string], `SELECT id FROM webhook_endpoints AS e
-		WHERE state <> 'disabled' AND (
-			(SELECT number FROM webhook_deliveries AS d
-				WHERE d.endpoint_id = e.id AND d.state = 1 AND d.sequence < 0 LIMIT 1) IS NOT NULL
-			OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+now+`)
-				AND (SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1
-					AND d.due_at <= `+now+` ORDER BY d.due_at LIMIT 1) IS NOT NULL)
-		ORDER BY id`)
+// DueEndpoints returns the ids of the endpoints that may have a due delivery, except those in served.
+func (s *Store) DueEndpoints(ctx context.Context, served []string) (ids []string, err error) {
+	bounds, ended := s.dueFrom()
+	defer ended()
+	d := s.db.Dialect()
+	const due = "SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND "
+	err = s.db.View(ctx, "webhook: due endpoints", func(ctx context.Context, c store.Conn) error {
+		ids, err = store.Select(ctx, c, store.Column[string], `SELECT id FROM webhook_endpoints AS e
+			WHERE state <> 'disabled' AND NOT id `+d.In("$1")+` AND (
+				(`+due+`d.sequence < 0 LIMIT 1) IS NOT NULL
+				OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+d.Now+`)
+					AND (`+due+`d.due_at <= `+d.Now+` AND d.due_at >= `+d.Millis(`coalesce((SELECT bound.due_ms
+						FROM (`+d.Records("$2", "endpoint text, due_ms bigint")+`) AS bound WHERE bound.endpoint = e.id), 0)`)+`
+						ORDER BY d.due_at LIMIT 1) IS NOT NULL)
+			ORDER BY id`, append([]string{}, served...), store.JSON(bounds))
+		return err
+	})
+	return ids, err
 }
 
 // LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting
 // one of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a
-// delivery available again. Error: sale.ErrNotFound.
+// delivery available again; see leaseBound for how long it may wait then. Error: sale.ErrNotFound.
 func (s *Store) LeaseDeliveries(
 	ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
+) (e Endpoint, leased []Delivery, err error) {
+	b, began := s.bound(endpointID), s.now()
+	from := b.next(began)
+	e, leased, err = s.leaseAbove(ctx, endpointID, from, upTo, lease, limit)
+	if errors.Is(err, sale.ErrNotFound) {
+		s.forget(endpointID)
+	}
+	b.leased(from, leased, began, s.now())
+	return e, leased, err
+}
+
+// leaseAbove leases deliveries whose keys are above from; see LeaseDeliveries.
+func (s *Store) leaseAbove(
+	ctx context.Context, endpointID string, from leaseKey, upTo int64, lease time.Duration, limit int,
 ) (e Endpoint, leased []Delivery, err error) {
 	op := "webhook: lease deliveries of endpoint " + endpointID
 	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
@@ -114,24 +138,31 @@ func (s *Store) LeaseDeliveries(
 		if probe {
 			limit = 1
 		}
-		which := "endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
+		which := "state = 1 AND endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
 			inOrderSequence("ahead", "d.sequence", "d.endpoint_id") + " AND ahead.position < d.position)"
 		args := []any{endpointID, -lease.Milliseconds(), upTo, limit}
-		if unordered || e.Strict {
-			numbers, err := sendableNow(ctx, c, endpointID, !unordered)
+		switch {
+		case unordered || e.Strict:
+			numbers, err := sendableNow(ctx, c, endpointID, !unordered, from.position)
 			if err != nil || len(numbers) == 0 {
 				return err
 			}
-			which, args = "endpoint_id || '' = $1 AND number "+d.In("$5"), append(args, numbers)
+			// With state + 0, as with the expression of inOrderSequence, no index but that by number matches.
+			which, args = "state + 0 = 1 AND endpoint_id || '' = $1 AND number "+d.In("$5"), append(args, numbers)
+		case from != (leaseKey{}):
+			which += " AND (due_at, position) > ($5, $6)"
+			args = append(args, from.due, from.position)
 		}
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe}
-			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence)
+			var due store.Timestamp
+			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence, &due)
+			v.DueAt = due.Time
 			return v, err
-		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.Ago("$2")+` WHERE state = 1 AND number IN (
-				SELECT number FROM webhook_deliveries AS d WHERE state = 1 AND due_at <= `+d.Now+` AND position <= $3
+		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.Ago("$2")+` WHERE number IN (
+				SELECT number FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $3
 					AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $4)
-			RETURNING number, id, position, sequence, type, body, attempts, fence`, args...)
+			RETURNING number, id, position, sequence, type, body, attempts, fence, due_at`, args...)
 		if err != nil {
 			return err
 		}
@@ -154,14 +185,16 @@ func holdEndpoint(ctx context.Context, c store.Conn, id string, hold time.Durati
 }
 
 // sendableNow returns the numbers of an endpoint's waiting deliveries in SequenceUnordered and, with strict, of the
-// first in SequenceStrict.
-func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bool) ([]int64, error) {
-	query := "SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND sequence < 0"
+// first in SequenceStrict with a position of at least from.
+func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bool, from int64) ([]int64, error) {
+	query, args := "SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1 AND sequence < 0",
+		[]any{endpointID}
 	if strict {
 		query = `SELECT number FROM (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1
-			AND sequence = 0 ORDER BY position, number LIMIT 1) AS first UNION ALL ` + query
+			AND sequence = 0 AND position >= $2 ORDER BY position, number LIMIT 1) AS first UNION ALL ` + query
+		args = append(args, from)
 	}
-	return store.Select(ctx, c, store.Column[int64], query, endpointID)
+	return store.Select(ctx, c, store.Column[int64], query, args...)
 }
 
 // PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, or

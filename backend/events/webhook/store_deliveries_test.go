@@ -110,11 +110,11 @@ func webhookPaused(t *testing.T, e *env) {
 		set(EndpointPaused)
 		e.results(t, delivered(first[0]))
 		e.wantLeased(t, id)
-		if due, err := e.DueEndpoints(e.ctx); err != nil || slices.Contains(due, id) {
+		if due, err := e.DueEndpoints(e.ctx, nil); err != nil || slices.Contains(due, id) {
 			t.Errorf("a paused endpoint is due: %v, %v", due, err)
 		}
 		e.add(t, id, "-1:0")
-		if due, err := e.DueEndpoints(e.ctx); err != nil || !slices.Contains(due, id) {
+		if due, err := e.DueEndpoints(e.ctx, nil); err != nil || !slices.Contains(due, id) {
 			t.Errorf("due endpoints with a waiting ping: %v, %v", due, err)
 		}
 		e.results(t, delivered(e.wantLeased(t, id, "-1:0")[0]))

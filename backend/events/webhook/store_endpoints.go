@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/backend/sale"
@@ -11,10 +12,19 @@ import (
 )
 
 // Store keeps endpoints and their deliveries. It is safe for concurrent use.
-type Store struct{ db *store.DB }
+type Store struct {
+	db  *store.DB
+	now func() time.Time // tests replace it
+
+	mu     sync.Mutex
+	bounds map[string]*leaseBound // by endpoint
+	due    rescan                 // of DueEndpoints
+}
 
 // NewStore returns the Store in db.
-func NewStore(db *store.DB) *Store { return &Store{db} }
+func NewStore(db *store.DB) *Store {
+	return &Store{db: db, now: time.Now, bounds: map[string]*leaseBound{}}
+}
 
 // MaxEndpoints is the maximum number of webhook endpoints.
 const MaxEndpoints = 100

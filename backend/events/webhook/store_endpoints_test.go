@@ -122,7 +122,7 @@ func webhookFailing(t *testing.T, e *env) {
 		bad = append(bad, failed(d, time.Hour))
 	}
 	e.results(t, bad[1:]...)
-	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 1 {
+	if due, err := e.DueEndpoints(e.ctx, nil); err != nil || len(due) != 1 {
 		t.Fatalf("one failure below BreakAfter: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
@@ -133,11 +133,11 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")
-	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 0 {
+	if due, err := e.DueEndpoints(e.ctx, nil); err != nil || len(due) != 0 {
 		t.Errorf("due endpoints during a hold: %v, %v", due, err)
 	}
 	e.add(t, "a", "-1:0") // sent during a hold too
-	if due, err := e.DueEndpoints(e.ctx); err != nil || len(due) != 1 {
+	if due, err := e.DueEndpoints(e.ctx, nil); err != nil || len(due) != 1 {
 		t.Errorf("due endpoints with a ping: %v, %v", due, err)
 	}
 	e.results(t, delivered(e.wantLeased(t, "a", "-1:0")[0]))

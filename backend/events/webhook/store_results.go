@@ -76,7 +76,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			SET state = outcome, attempts = attempts + counted, leased_until = NULL,
 				due_at = CASE WHEN outcome = 1 THEN `+d.Ago("(0 - wait_ms)")+` ELSE due_at END,
 				ended_at = CASE WHEN outcome = 1 THEN ended_at ELSE `+d.Now+` END
-			FROM `+result+` WHERE number = delivery AND fence = lease AND state = 1 AND `+inList+`
+			FROM `+result+` WHERE number = delivery AND fence = lease AND state + 0 = 1 AND `+inList+`
 			RETURNING number`, list, leased)
 		if err != nil {
 			return err
@@ -88,15 +88,15 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			ON CONFLICT (delivery_id, number) DO NOTHING`, list, leased); err != nil {
 			return err
 		}
-		// The deliveries behind them in their sequences become due when these are, so that no lease looks at them before.
+		// The deliveries behind them in their sequences become due when these are, so that no lease looks at them before; or
+		// now, which is above the keys that were leased (see leaseBound).
 		if _, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
 				SELECT d.sequence AS sequence, d.position AS position, d.state AS state,
 					CASE WHEN d.state = 1 THEN d.due_at ELSE `+d.Now+` END AS due
 				FROM `+result+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE d.sequence > 0 AND d.`+inList+`) AS head
 			WHERE `+inOrderSequence("webhook_deliveries", "head.sequence", "$3")+`
 				AND webhook_deliveries.position > head.position
-				AND (webhook_deliveries.due_at < head.due AND head.state = 1
-					OR webhook_deliveries.due_at > head.due AND head.state <> 1)`, list, leased, endpointID); err != nil {
+				AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, list, leased, endpointID); err != nil {
 			return err
 		}
 		lost = len(results) - len(recorded)

@@ -96,7 +96,7 @@ func TestBurstIntoTablesWithoutStatisticsReadsLinearly(t *testing.T) {
 // sendSome leases deliveries and records them as delivered.
 func sendSome(t *testing.T, db *Store, endpoint string, limit int) {
 	t.Helper()
-	if due, err := db.DueEndpoints(t.Context()); err != nil || !slices.Contains(due, endpoint) {
+	if due, err := db.DueEndpoints(t.Context(), nil); err != nil || !slices.Contains(due, endpoint) {
 		t.Fatalf("due endpoints: %v, %v", due, err)
 	}
 	_, leased, err := db.LeaseDeliveries(t.Context(), endpoint, math.MaxInt64, time.Minute, limit)

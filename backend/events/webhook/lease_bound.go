@@ -1,0 +1,120 @@
+package webhook
+
+import (
+	"sync"
+	"time"
+)
+
+// leaseKey is the place of a waiting delivery among those of its endpoint, which are leased by due_at and position. The
+// zero value is before all of them.
+type leaseKey struct {
+	due      time.Time // by the database's clock
+	position int64
+}
+
+func (k leaseKey) before(other leaseKey) bool {
+	return k.due.Before(other.due) || k.due.Equal(other.due) && k.position < other.position
+}
+
+const (
+	// lateDelivery is how much later than deliveries that were leased another one may become visible without a delay: its
+	// transaction began before theirs and committed after them.
+	lateDelivery = 250 * time.Millisecond
+	// rescanShare is the reciprocal of the share of time that scans from the beginning may take.
+	rescanShare = 20
+)
+
+// A rescan limits scans from the beginning. The zero value is ready to use.
+type rescan struct {
+	ended time.Time
+	took  time.Duration
+}
+
+func finished(began, ended time.Time) rescan { return rescan{ended, ended.Sub(began)} }
+
+func (r rescan) allowed(now time.Time) bool { return now.Sub(r.ended) >= rescanShare*r.took }
+
+// A leaseBound is where the next lease of an endpoint begins: behind what this process leased a while ago. PostgreSQL
+// keeps the versions of deliveries that were leased or delivered for as long as any transaction in the database is
+// older, and a lease from the beginning reads all of them. Only a twentieth of the time is spent on such leases. They
+// find deliveries whose lease expired, and those that became visible late. The bound is a hint: if it is wrong, or other
+// processes have others, no delivery is lost or sent out of order. It is safe for concurrent use.
+type leaseBound struct {
+	mu                   sync.Mutex
+	from, later, highest leaseKey  // later: highest at the time turned
+	turned               time.Time // when from was set to later
+	whole                rescan
+}
+
+// next returns the key above which the next lease looks.
+func (b *leaseBound) next(now time.Time) leaseKey {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Sub(b.turned) >= lateDelivery {
+		b.from, b.later, b.turned = b.later, b.highest, now
+	}
+	if b.whole.allowed(now) {
+		return leaseKey{}
+	}
+	return b.from
+}
+
+// leased records a lease from a key.
+func (b *leaseBound) leased(from leaseKey, all []Delivery, began, ended time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if from == (leaseKey{}) {
+		b.whole = finished(began, ended)
+	}
+	for _, d := range all {
+		if k := (leaseKey{d.DueAt, d.Position}); b.highest.before(k) {
+			b.highest = k
+		}
+	}
+}
+
+func (s *Store) bound(endpointID string) *leaseBound {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bounds[endpointID]
+	if b == nil {
+		b = &leaseBound{}
+		s.bounds[endpointID] = b
+	}
+	return b
+}
+
+func (s *Store) forget(endpointID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.bounds, endpointID)
+}
+
+// dueBound is a record of DueEndpoints: the milliseconds of a bound's due_at, rounded down.
+type dueBound struct {
+	Endpoint string `json:"endpoint"`
+	DueMS    int64  `json:"due_ms"`
+}
+
+// dueFrom returns where DueEndpoints begins at each endpoint that has a bound, and what it calls at its end.
+func (s *Store) dueFrom() (bounds []dueBound, ended func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := s.now()
+	if s.due.allowed(began) {
+		return []dueBound{}, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.due = finished(began, s.now())
+		}
+	}
+	bounds = []dueBound{}
+	for id, b := range s.bounds {
+		b.mu.Lock()
+		if from := b.from; from != (leaseKey{}) {
+			bounds = append(bounds, dueBound{id, from.due.UnixMilli()})
+		}
+		b.mu.Unlock()
+	}
+	return bounds, func() {}
+}

@@ -1,0 +1,150 @@
+package webhook
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// stepClock moves on by step whenever it is read.
+type stepClock struct {
+	mu   sync.Mutex
+	at   time.Time
+	step time.Duration
+}
+
+func (c *stepClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(c.step)
+	return c.at
+}
+
+// While an old transaction is open, PostgreSQL removes no version of a delivery. Most leases must not read the versions of
+// deliveries that were leased before.
+func TestLeasesBesideAnOldTransactionReadLinearly(t *testing.T) {
+	t.Parallel()
+	for name, strict := range map[string]bool{"in the order of each order": false, "in strict order": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n, leases = 4800, 600
+			limit, read := n/leases, 400 // read: maximum of rows and index entries per lease, and for its results
+			if strict {
+				limit, read = 1, 100
+			}
+			url := storetest.Postgres(t)
+			conns := make([]*pgx.Conn, 2)
+			for i := range conns {
+				var err error
+				if conns[i], err = pgx.Connect(t.Context(), url); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conns[i].Close(t.Context()) })
+			}
+			old, sql := conns[0], conns[1]
+			tables, err := store.Open(t.Context(), url, store.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			db := NewStore(tables)
+			clock := &stepClock{at: time.Now(), step: time.Hour}
+			db.now = clock.now
+			for _, table := range []string{"webhook_deliveries", "webhook_attempts"} {
+				if _, err := sql.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := db.AddEndpoint(t.Context(),
+				Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := old.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM admin_log"); err != nil {
+				t.Fatal(err)
+			}
+			all := make([]Delivery, n)
+			for i := range all {
+				all[i] = Delivery{
+					ID: fmt.Sprint("d", i), EndpointID: e.ID, Position: int64(i + 1), Sequence: int64(1000 + i),
+					Type: "order.created", Body: "{}",
+				}
+				if strict {
+					all[i].Sequence = SequenceStrict
+				}
+			}
+			for batch := range slices.Chunk(all, 48) { // each has its due_at
+				if _, err := db.AddDeliveries(t.Context(), batch); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range leases {
+				sendSome(t, db, e.ID, limit)
+				if i == 3 { // there is a bound, and scans from the beginning take an hour: no other one is due
+					clock.step = lateDelivery
+				}
+			}
+			if err := tables.Close(); err != nil { // the statistics of a session are reported when it ends
+				t.Fatal(err)
+			}
+			var written, fetched int
+			testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+				err := sql.QueryRow(t.Context(), `SELECT n_tup_ins, coalesce(seq_tup_read, 0) +
+						(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
+					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`).Scan(&written, &fetched)
+				return err == nil && written == n
+			})
+			t.Logf("%d rows and index entries read by %d leases of %d deliveries", fetched, leases, limit)
+			if fetched > leases*read {
+				t.Errorf("%d leases read %d rows and index entries: more than %d per lease", leases, fetched, read)
+			}
+		})
+	}
+}
+
+// A delivery below the bound, whose lease expired or which became visible late, waits for a scan from the beginning.
+func TestDeliveryBelowTheBoundIsLeasedLater(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		clock := &stepClock{at: time.Now(), step: time.Second} // a scan takes a second
+		e.now = clock.now
+		e.endpoint(t, "a", false)
+		for i := range 4 {
+			e.add(t, "a", fmt.Sprintf("%d:%d", i+1, i+1))
+			e.results(t, delivered(e.wantLeased(t, "a", fmt.Sprintf("%d:%d", i+1, i+1))[0]))
+		}
+		e.add(t, "a", "5:5")
+		storetest.Exec(t, e.url, "UPDATE webhook_deliveries SET due_at = (SELECT min(due_at) FROM webhook_deliveries)")
+		e.wantLeased(t, "a")
+		e.add(t, "a", "6:6")
+		e.wantLeased(t, "a", "6:6")
+		clock.at = clock.at.Add(rescanShare * clock.step)
+		if due, err := e.DueEndpoints(e.ctx, nil); err != nil || !slices.Equal(due, []string{"a"}) {
+			t.Errorf("due endpoints %v, %v", due, err)
+		}
+		e.wantLeased(t, "a", "5:5")
+	})
+}
+
+// Deliveries behind a delivered one of their order are above the bound, however long it took.
+func TestDeliveryBehindALateOneIsAboveTheBound(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		clock := &stepClock{at: time.Now(), step: time.Second}
+		e.now = clock.now
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "1:2")
+		first := e.wantLeased(t, "a", "1:1")[0]
+		for i := range 4 {
+			e.add(t, "a", fmt.Sprintf("%d:%d", i+3, i+3))
+			e.results(t, delivered(e.wantLeased(t, "a", fmt.Sprintf("%d:%d", i+3, i+3))[0]))
+		}
+		e.results(t, delivered(first))
+		e.wantLeased(t, "a", "1:2")
+	})
+}
