@@ -114,6 +114,9 @@ type deepQueue struct {
 	shard keyspace.Shard
 	list  *queue.List
 	ack   string
+
+	consumer queue.Consumer // registered before the first turn
+	batches  int
 }
 
 func newDeepQueue(d *drains, shard keyspace.Shard) *deepQueue {
@@ -151,8 +154,15 @@ func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
+	if q.consumer == "" {
+		var err error
+		if q.consumer, err = q.list.Register(ctx, queue.NewConsumerName()); err != nil {
+			return 0, err
+		}
+	}
+	q.batches++
 	begin := time.Now()
-	b, lost, err := q.list.Take(ctx, shallow, q.ack)
+	b, lost, err := q.list.TakeAs(ctx, q.consumer.BatchID(q.batches), shallow, q.ack)
 	took := time.Since(begin)
 	if err != nil || lost || len(b.Messages) != shallow {
 		return 0, fmt.Errorf("took %d messages, lost %v: %w", len(b.Messages), lost, err)

@@ -59,8 +59,13 @@ func (d *drains) list(c listSetting) measurement {
 		}
 		q := queue.NewList(d.client, shard, queue.Config{})
 		return d.empty(ctx, c.takers, func(ctx context.Context, handle func(n int)) error {
-			for ack := ""; ; {
-				b, lost, err := q.Take(ctx, c.batch, ack)
+			consumer, err := q.Register(ctx, queue.NewConsumerName())
+			if err != nil {
+				return err
+			}
+			ack := ""
+			for n := 1; ; n++ {
+				b, lost, err := q.TakeAs(ctx, consumer.BatchID(n), c.batch, ack)
 				if err != nil {
 					return err
 				}

@@ -144,7 +144,7 @@ func drainStream(client *redis.Client, n int) error {
 	ctx := context.Background()
 	return atOnce(n, func() (int, error) {
 		total := 0
-		consumer := queue.NewBatchID()
+		consumer := queue.NewConsumerName()
 		for {
 			read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
 				Group: "group", Consumer: consumer, Streams: []string{"stream", ">"}, Count: 100, Block: -1,

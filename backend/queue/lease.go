@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/base64"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,20 +11,34 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Take is TakeAs with a new batch id. A loop should call TakeAs instead, which can be repeated after an error.
+// Register returns a new consumer. name must be unique over all calls of all processes, because a Redis that has lost
+// data may assign a number again. A name consists of characters that are safe in a Redis key (NewConsumerName).
+func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
+	number, err := l.run(ctx, "register_consumer", []string{l.shard.Consumers()}, name, maxConsumers).Int64()
+	return Consumer(name + "-" + strconv.FormatInt(number, 10)), wrap("register", err)
+}
+
+// Take is TakeAs with the first batch of a new consumer. A loop should call TakeAs instead, which can be repeated after
+// an error.
 func (l *List) Take(ctx context.Context, limit int, ack string) (b Batch, lost bool, err error) {
-	return l.TakeAs(ctx, NewBatchID(), limit, ack)
+	consumer, err := l.Register(ctx, NewConsumerName())
+	if err != nil {
+		return Batch{}, false, err
+	}
+	return l.TakeAs(ctx, consumer.BatchID(1), limit, ack)
 }
 
 // TakeAs acknowledges batch ack and leases up to limit of the next messages as batch id, in one atomic step. An empty
-// ack acknowledges nothing. The returned batch is empty if no message is ready.
+// ack acknowledges nothing. id is a BatchID of a consumer, larger than those of its earlier batches. The returned batch
+// is empty if no message is ready.
 //
 // After an error the call may have been executed. Repeat it with the same id: an executed call returns the same
-// messages. lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost reply
-// acknowledged it.
+// messages. An id is leased once: after its batch has ended, the call returns no messages, so that one which arrives
+// late leases nothing. lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost
+// reply acknowledged it. Errors: ErrUnregistered; nothing has changed then.
 //
 // If no message is ready, TakeAs requeues expired leases and tries again. Texts that are not messages become dead
-// letters.
+// letters; the batch is empty if it held nothing else, although messages may be ready.
 func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b Batch, lost bool, err error) {
 	limit = min(max(limit, 1), MaxBatch)
 	reclaimed := false
@@ -38,10 +53,10 @@ func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b 
 			if err != nil {
 				return Batch{}, false, wrap("take", err)
 			}
-			if len(messages) > 0 {
-				return Batch{ID: id, Messages: messages}, lost, nil
+			if len(messages) == 0 { // all texts were invalid: they are dead letters now, and the batch has ended
+				return Batch{}, lost, nil
 			}
-			continue // all texts were invalid: they are dead letters now, and the batch has ended
+			return Batch{ID: id, Messages: messages}, lost, nil
 		}
 		if reclaimed {
 			return Batch{}, lost, nil
@@ -67,7 +82,7 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 	}
 	keys := []string{
 		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
-		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(), l.shard.Consumers(),
 	}
 	args := []any{limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, into}
 	answer, err := l.run(ctx, "take", keys, args...).StringSlice()
@@ -75,6 +90,9 @@ func (l *List) lease(ctx context.Context, id string, limit int, ack string) (tex
 		return nil, false, err
 	}
 	last := len(answer) - 1
+	if answer[last] == "unregistered" {
+		return nil, false, ErrUnregistered
+	}
 	return answer[:last], answer[last] == "lost", nil
 }
 

@@ -52,6 +52,15 @@ func take(t testing.TB, l *queue.List, limit int, ack string) queue.Batch {
 	return b
 }
 
+func registered(t testing.TB, l *queue.List) queue.Consumer {
+	t.Helper()
+	consumer, err := l.Register(t.Context(), queue.NewConsumerName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return consumer
+}
+
 func bury(t testing.TB, l *queue.List, m ...queue.Message) {
 	t.Helper()
 	if err := l.Push(t.Context(), m...); err != nil {
@@ -231,9 +240,10 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{})
 	want := push(t, l, 1)
-	client.Set(t.Context(), keyspace.Shard(0).Batch("text"), "no list", 0)
-	client.RPush(t.Context(), keyspace.Shard(0).Batch("list"), keyspace.EncodeMessage(message(2)))
-	for _, id := range []string{"text", "list"} {
+	text, list := registered(t, l).BatchID(1), registered(t, l).BatchID(1)
+	client.Set(t.Context(), keyspace.Shard(0).Batch(text), "no list", 0)
+	client.RPush(t.Context(), keyspace.Shard(0).Batch(list), keyspace.EncodeMessage(message(2)))
+	for _, id := range []string{text, list} {
 		if b, _, err := l.TakeAs(t.Context(), id, 1, ""); err == nil {
 			t.Errorf("took %v as batch %s, which exists", b, id)
 		}
@@ -303,7 +313,7 @@ func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
 	if err := l.FinishCancel(t.Context(), m.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	client.Del(t.Context(), keyspace.Shard(0).Wake())
+	client.Del(t.Context(), keyspace.Shard(0).Wake(), keyspace.Shard(0).Consumers())
 	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("these keys are left: %v", keys)
 	}
@@ -339,7 +349,7 @@ func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 		s, statsErr := l.Stats(t.Context())
 		return err == nil && statsErr == nil && s == queue.Stats{}
 	})
-	client.Del(t.Context(), keyspace.Shard(0).Wake())
+	client.Del(t.Context(), keyspace.Shard(0).Wake(), keyspace.Shard(0).Consumers())
 	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("these keys are left: %v", keys)
 	}

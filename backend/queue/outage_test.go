@@ -37,7 +37,7 @@ func TestEveryCallReturnsErrUnavailableWithoutRedis(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{CallTimeout: 100 * time.Millisecond})
 	push(t, l, 1)
 
-	all := operations(l, "held")
+	all := operations(l, held)
 	for name, call := range reads(l) {
 		all[name] = call
 	}
@@ -139,7 +139,7 @@ func TestFullRedisStillDrains(t *testing.T) {
 				client.ConfigSet(t.Context(), "maxmemory", "1")
 			}
 			before := client.HLen(t.Context(), shard.DeadLetters()).Val()
-			err := operations(l, "held")[name](t)
+			err := operations(l, held)[name](t)
 			if n := client.HLen(t.Context(), shard.DeadLetters()).Val(); name == "take" && n != before+1 {
 				t.Errorf("%d dead letters, want the rubbish beside the %d from before", n, before)
 			}
@@ -162,6 +162,7 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	)
 	defer client.Close()
 	want := push(t, queue.NewList(server.Client(), 0, queue.Config{}), 2000)
+	direct := queue.NewList(server.Client(), 0, queue.Config{})
 	var reclaimed atomic.Int64
 	l := queue.NewList(
 		client,
@@ -174,13 +175,15 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range 3 {
 		wg.Go(func() {
-			id, ack := queue.NewBatchID(), ""
+			consumer, ack := registered(t, direct), ""
+			n := 1
 			for idle, batches := 0, 0; idle < 20; {
-				b, _, err := l.TakeAs(t.Context(), id, 7, ack)
+				b, _, err := l.TakeAs(t.Context(), consumer.BatchID(n), 7, ack)
 				if err != nil {
 					continue // the same id again
 				}
-				id, ack = queue.NewBatchID(), ""
+				n++
+				ack = ""
 				if len(b.Messages) == 0 {
 					idle++
 					_, _ = l.Wait(t.Context(), time.Millisecond)

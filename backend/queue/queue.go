@@ -9,6 +9,8 @@ package queue
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,12 +30,26 @@ type Batch struct {
 	Messages []Message
 }
 
-// NewBatchID returns a unique id of 72 random bits. It contains only characters that are safe in a Redis key.
-func NewBatchID() string {
+// Consumer is a registered consumer, which leases batches one after the other (List.Register).
+type Consumer string
+
+// BatchID returns the id of batch n, which is at least 1. Of two batches, the later one has the larger number.
+func (c Consumer) BatchID(n int) string { return string(c) + "-" + strconv.Itoa(n) }
+
+// NewConsumerName returns a unique name of 72 random bits. It contains only characters that are safe in a Redis key.
+func NewConsumerName() string {
 	var b [9]byte
 	_, _ = rand.Read(b[:]) // never returns an error
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
+
+// ErrUnregistered reports that Redis does not hold a consumer: Redis has lost data, or many consumers were registered
+// since. Nothing has changed.
+var ErrUnregistered = errors.New("the consumer is not registered")
+
+// maxConsumers is the number of consumers that a shard keeps. A consumer that is removed although it is alive registers
+// again.
+const maxConsumers = 4096
 
 // Failure reports that one message of a batch could not be stored.
 type Failure struct {

@@ -17,13 +17,17 @@ import (
 	"sluice/test/testenv"
 )
 
+// A batch that prepare leases, and the next one of its consumer.
+const held, next = "w-901-1", "w-901-2"
+
 // operations is every call that writes, by name; each takes care of what it needs in a shard that prepare has filled.
 func operations(l *queue.List, batch string) map[string]func(t *testing.T) error {
 	fail := []queue.Failure{{ID: message(1).ID, Reason: "no"}, {ID: message(2).ID, Reason: "no", Permanent: true}}
 	return map[string]func(t *testing.T) error{
 		"push":     func(t *testing.T) error { return l.Push(t.Context(), message(90)) },
-		"take":     func(t *testing.T) error { _, _, err := l.Take(t.Context(), 1, ""); return err },
-		"take+ack": func(t *testing.T) error { _, _, err := l.Take(t.Context(), 5, batch); return err },
+		"register": func(t *testing.T) error { _, err := l.Register(t.Context(), "w"); return err },
+		"take":     func(t *testing.T) error { _, _, err := l.TakeAs(t.Context(), next, 1, ""); return err },
+		"take+ack": func(t *testing.T) error { _, _, err := l.TakeAs(t.Context(), next, 5, batch); return err },
 		"replay":   func(t *testing.T) error { _, _, err := l.TakeAs(t.Context(), batch, 5, ""); return err },
 		"ack":      func(t *testing.T) error { _, err := l.Ack(t.Context(), batch); return err },
 		"fail":     func(t *testing.T) error { _, err := l.Ack(t.Context(), batch, fail...); return err },
@@ -97,8 +101,9 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 		shard.Stock("drop"),
 		shard.Buyers("drop"),
 		shard.Sale("drop"),
-		shard.Batch("held"),
+		shard.Batch(held),
 		shard.Orders(),
+		shard.Consumers(),
 	}
 	failed := 0
 	l := listOf(driver, client, shard, cfg)
@@ -112,7 +117,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 			switch name { // one step of the two
 			case "reclaim", "die":
 				if name == "die" {
-					client.RPop(ctx, shard.Batch("held"))
+					client.RPop(ctx, shard.Batch(held))
 				}
 				soon := float64(time.Now().Add(time.Minute).UnixMilli())
 				client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: soon, Member: keyspace.EncodeMessage(message(60))})
@@ -123,7 +128,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 				t.Fatal(err)
 			}
 			before := e.dump()
-			err := operations(l, "held")[name](t)
+			err := operations(l, held)[name](t)
 			if err == nil {
 				continue // it does not look at this key
 			}
@@ -169,7 +174,7 @@ func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := e.dump()
-			if err := operations(l, "held")[name](t); err != nil {
+			if err := operations(l, held)[name](t); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if maps.Equal(before, e.dump()) {
@@ -236,9 +241,10 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 		t.Fatal(err)
 	}
 	client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: 1, Member: keyspace.EncodeMessage(message(60))})
-	client.LPush(ctx, shard.Batch("held"), keyspace.EncodeMessage(message(1)))
-	client.RPush(ctx, shard.Batch("held"), keyspace.EncodeMessage(message(2)))
-	client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: "held"})
+	client.HSet(ctx, shard.Consumers(), "901", held)
+	client.LPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(1)))
+	client.RPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(2)))
+	client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: held})
 	client.HSet(ctx, shard.Crashes(), message(1).ID.String(), "1")
 	client.ZAdd(ctx, shard.Dead(), redis.Z{Score: 1, Member: "raw:ab"})
 	client.HSet(ctx, shard.DeadLetters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)

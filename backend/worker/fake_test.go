@@ -41,20 +41,22 @@ func orders(n int) []sale.Order {
 
 // fakeQueue hands out batches that the test has made, and keeps a diary of what the worker does.
 type fakeQueue struct {
-	mu       sync.Mutex
-	batches  [][]sale.Order
-	diary    []string
-	failures []queue.Failure
-	released []string
-	ids      []string
-	acks     []string
-	extended int
-	waits    int
+	mu        sync.Mutex
+	batches   [][]sale.Order
+	diary     []string
+	failures  []queue.Failure
+	released  []string
+	ids       []string
+	consumers []string // names that were registered
+	acks      []string
+	extended  int
+	waits     int
 
-	takeErrs []error                          // for one call each
-	ackErrs  []error                          // for one call with failures each
-	extend   func(n int) (lost bool, e error) // by its count; nil: never lost
-	emptied  chan struct{}                    // receives when a take finds nothing
+	registerErrs []error                          // for one call each
+	takeErrs     []error                          // for one call each
+	ackErrs      []error                          // for one call with failures each
+	extend       func(n int) (lost bool, e error) // by its count; nil: never lost
+	emptied      chan struct{}                    // receives when a take finds nothing
 }
 
 func newQueue(batches ...[]sale.Order) *fakeQueue {
@@ -65,6 +67,18 @@ func (q *fakeQueue) note(format string, args ...any) {
 	q.diary = append(q.diary, fmt.Sprintf(format, args...))
 }
 
+func (q *fakeQueue) Register(_ context.Context, name string) (queue.Consumer, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.consumers = append(q.consumers, name)
+	if len(q.registerErrs) > 0 {
+		err := q.registerErrs[0]
+		q.registerErrs = q.registerErrs[1:]
+		return "", err
+	}
+	return queue.Consumer(name + "-1"), nil
+}
+
 func (q *fakeQueue) TakeAs(_ context.Context, id string, _ int, ack string) (queue.Batch, bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,8 +86,10 @@ func (q *fakeQueue) TakeAs(_ context.Context, id string, _ int, ack string) (que
 	if len(q.takeErrs) > 0 {
 		err := q.takeErrs[0]
 		q.takeErrs = q.takeErrs[1:]
-		q.note("take fails")
-		return queue.Batch{}, false, err
+		if err != nil {
+			q.note("take fails")
+			return queue.Batch{}, false, err
+		}
 	}
 	if ack != "" {
 		q.note("ack")

@@ -17,15 +17,16 @@ type loop struct {
 	hard     context.Context // done: cancel the write in progress
 	calls    context.Context // for calls to the queue; never done, because a cancelled take may leave an unknown lease
 
-	next      string // id of the next batch; kept until a take with it has returned
-	uncertain bool   // a take with id next returned an error and may have been executed
-	ack       string // a batch that is committed and not acknowledged
+	consumer  queue.Consumer // empty: not registered
+	batches   int            // number of the consumer's last batch
+	next      string         // id of the next batch; kept until a take with it has returned
+	uncertain bool           // a take with id next returned an error and may have been executed
+	ack       string         // a batch that is committed and not acknowledged
 
 	generation int64 // of the Redis data that the current batch was taken from; 0: any
 }
 
 func (l *loop) run() {
-	l.next = l.cfg.BatchID()
 	var pause backoff
 	for l.stopping.Err() == nil {
 		batch, err := l.take()
@@ -70,16 +71,42 @@ func (l *loop) take() (queue.Batch, error) {
 	if l.cfg.Source != nil {
 		l.generation = l.cfg.Source.Generation() // read before the call: writes with an older generation are rejected
 	}
+	if l.next == "" {
+		if err := l.nameBatch(); err != nil {
+			return queue.Batch{}, err
+		}
+	}
 	batch, lost, err := l.queue.TakeAs(l.calls, l.next, l.cfg.Batch, l.ack)
-	if err != nil {
+	switch {
+	case errors.Is(err, queue.ErrUnregistered):
+		if l.uncertain {
+			l.release(l.next)
+		}
+		l.consumer, l.next = "", ""
+		return queue.Batch{}, err
+	case err != nil:
 		l.uncertain = true
 		return queue.Batch{}, err
 	}
 	if lost && !l.uncertain { // otherwise the first call acknowledged it
 		l.leaseLost(l.ack)
 	}
-	l.next, l.uncertain, l.ack = l.cfg.BatchID(), false, ""
+	l.next, l.uncertain, l.ack = "", false, ""
 	return batch, nil
+}
+
+// nameBatch sets the id of the next batch. A loop without a consumer registers one first.
+func (l *loop) nameBatch() error {
+	if l.consumer == "" {
+		consumer, err := l.queue.Register(l.calls, l.cfg.ConsumerName())
+		if err != nil {
+			return err
+		}
+		l.consumer, l.batches = consumer, 0
+	}
+	l.batches++
+	l.next = l.consumer.BatchID(l.batches)
+	return nil
 }
 
 // finish acknowledges or releases what the loop holds.
@@ -89,7 +116,7 @@ func (l *loop) finish() {
 			l.queueFailed("ack", err) // its lease expires, and writing it again changes nothing
 		}
 	}
-	if l.uncertain {
+	if l.uncertain && l.next != "" {
 		l.release(l.next)
 	}
 }

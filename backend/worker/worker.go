@@ -21,6 +21,7 @@ import (
 
 // Queue is the part of queue.List that a worker calls.
 type Queue interface {
+	Register(ctx context.Context, name string) (queue.Consumer, error)
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Ack(ctx context.Context, batchID string, failures ...queue.Failure) (lost bool, err error)
 	Release(ctx context.Context, batchID string) (lost bool, err error)
@@ -61,7 +62,7 @@ type Config struct {
 	MaxBackoff   time.Duration  // longest pause between attempts during an outage; 2 s
 	DrainTimeout time.Duration  // maximum duration of a write in progress after ctx of Run is cancelled; 10 s
 	Jitter       func() float64 // fraction of the longest pause, in [0,1); default uniformly random ("full jitter")
-	BatchID      func() string  // returns ids of batches, unique over all processes; queue.NewBatchID
+	ConsumerName func() string  // returns names of consumers, unique over all processes; queue.NewConsumerName
 	Metrics      Metrics        // nil: no metrics
 	Tracer       Tracer         // nil: no spans
 	Source       Source         // nil: Redis is never rebuilt
@@ -80,8 +81,8 @@ func (c Config) withDefaults() Config {
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
-	if c.BatchID == nil {
-		c.BatchID = queue.NewBatchID
+	if c.ConsumerName == nil {
+		c.ConsumerName = queue.NewConsumerName
 	}
 	if c.Metrics == nil {
 		c.Metrics = NewCounters(prometheus.NewRegistry())

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/backend/queue"
 	"sluice/backend/sale"
 	orderstore "sluice/backend/store"
 	"sluice/backend/worker"
@@ -238,6 +239,28 @@ func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
 		}
 		if m.kinds[worker.KindQueue] != 2 || m.lost != 0 {
 			t.Errorf("counted %+v", m)
+		}
+	})
+}
+
+// A Redis that has lost the consumers answers ErrUnregistered. The batch that is written stays to be acknowledged.
+func TestRemovedConsumerRegistersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(orders(1))
+		q.registerErrs = []error{errDown}
+		q.takeErrs = []error{queue.ErrUnregistered, nil, errDown, queue.ErrUnregistered}
+		stop := start(t, q, &ledger{}, worker.Config{})
+		<-q.emptied
+		stop()
+		q.wantDiary(t, "take fails", "take 1", "take fails", "take fails", "release", "ack")
+		if len(q.consumers) != 4 || len(slices.Compact(slices.Sorted(slices.Values(q.consumers)))) != 4 {
+			t.Errorf("it registered as %q, want 4 names: one call failed, and two consumers were removed", q.consumers)
+		}
+		if last := len(q.acks) - 1; q.acks[last] != q.ids[1] || q.ids[last] == q.ids[last-1] {
+			t.Errorf("takes %q acknowledge %q", q.ids, q.acks)
+		}
+		if len(q.released) != 1 || q.released[0] != q.ids[2] {
+			t.Errorf("released %q, want the batch of the take without a reply, of %q", q.released, q.ids)
 		}
 	})
 }

@@ -66,11 +66,11 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	}
 }
 
-func TestBatchIDNamesHostAndProcess(t *testing.T) {
-	ids := batchIDs()
-	a, b := ids(), ids()
+func TestConsumerNameHasHostAndProcess(t *testing.T) {
+	names := consumerNames()
+	a, b := names(), names()
 	if owner := fmt.Sprintf("-%d-", os.Getpid()); a == b || !strings.Contains(a, owner) || !strings.Contains(b, owner) {
-		t.Errorf("%q and %q: want two ids with %q", a, b, owner)
+		t.Errorf("%q and %q: want two names with %q", a, b, owner)
 	}
 	if strings.ContainsAny(a, "{} ") {
 		t.Errorf("%q does not fit into a Redis key", a)

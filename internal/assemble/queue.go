@@ -49,7 +49,7 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for shard, q := range s.queues {
 		config := worker.Config{
-			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, BatchID: batchIDs(),
+			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, ConsumerName: consumerNames(),
 			Source: s.restorer(keyspace.Shard(shard)), Shard: shard,
 		}
 		if s.tracer != nil {
@@ -64,9 +64,9 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	return g.Wait()
 }
 
-// batchIDs returns a function for ids that begin with the host and the process id, so that a lease in Redis names its
-// owner.
-func batchIDs() func() string {
+// consumerNames returns a function for names that begin with the host and the process id, so that a lease in Redis
+// names its owner.
+func consumerNames() func() string {
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {
 		if r == '{' || r == '}' || r <= ' ' || r > '~' { // braces are hash tags of keys
@@ -74,7 +74,7 @@ func batchIDs() func() string {
 		}
 		return r
 	}, host), os.Getpid())
-	return func() string { return owner + queue.NewBatchID() }
+	return func() string { return owner + queue.NewConsumerName() }
 }
 
 // RunWatcher requeues expired leases until ctx ends. It uses no database: Redis holds whether its data was verified

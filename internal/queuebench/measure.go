@@ -95,6 +95,23 @@ func fill(ctx context.Context, s subject, n int, lease time.Duration) error {
 	return s.queue().Push(ctx, messages...)
 }
 
+// taker is one consumer of a queue.
+type taker struct {
+	line     line
+	consumer queue.Consumer // empty: not registered
+	batches  int
+}
+
+func (t *taker) take(ctx context.Context, limit int, ack string) (b queue.Batch, lost bool, err error) {
+	if t.consumer == "" {
+		if t.consumer, err = t.line.Register(ctx, queue.NewConsumerName()); err != nil {
+			return queue.Batch{}, false, err
+		}
+	}
+	t.batches++
+	return t.line.TakeAs(ctx, t.consumer.BatchID(t.batches), limit, ack)
+}
+
 // drain takes n messages and returns their serials in the order in which they were taken.
 func drain(ctx context.Context, q line, n, takers int) (serials []int64, took time.Duration, err error) {
 	var mu sync.Mutex
@@ -102,8 +119,9 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 	start := time.Now()
 	for range takers {
 		g.Go(func() error {
+			t := taker{line: q}
 			for ack := ""; ; {
-				b, lost, err := q.TakeAs(ctx, queue.NewBatchID(), Batch, ack)
+				b, lost, err := t.take(ctx, Batch, ack)
 				switch {
 				case err != nil:
 					return err
@@ -174,8 +192,9 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 	})
 	waits := make([]time.Duration, 0, n)
 	g.Go(func() error {
+		t := taker{line: s.queue()}
 		for ack := ""; len(waits) < n; {
-			b, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), Batch, ack)
+			b, _, err := t.take(ctx, Batch, ack)
 			if err != nil {
 				return err
 			}
@@ -229,16 +248,17 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return r, err
 	}
-	first, _, err := s.queue().TakeAs(ctx, "again", takenBatch, "")
+	t := taker{line: s.queue()}
+	first, _, err := t.take(ctx, takenBatch, "")
 	if err != nil {
 		return r, err
 	}
-	second, _, err := s.queue().TakeAs(ctx, "again", takenBatch, "")
+	second, _, err := s.queue().TakeAs(ctx, first.ID, takenBatch, "")
 	if err != nil {
 		return r, err
 	}
 	r.Replayed = len(first.Messages) == takenBatch && slices.Equal(first.Messages, second.Messages)
-	if _, err := s.queue().Release(ctx, "again"); err != nil {
+	if _, err := s.queue().Release(ctx, first.ID); err != nil {
 		return r, err
 	}
 	serials, _, err := drain(ctx, s.queue(), queued, 1)
@@ -255,7 +275,8 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err
 	}
-	gone, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), takenBatch, "")
+	t := taker{line: s.queue()}
+	gone, _, err := t.take(ctx, takenBatch, "")
 	if err != nil {
 		return Loss{}, err
 	}
@@ -267,7 +288,7 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for ack := ""; rest < queued && ctx.Err() == nil; {
-		b, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), Batch, ack)
+		b, _, err := t.take(ctx, Batch, ack)
 		if err != nil {
 			return Loss{}, err
 		}
@@ -295,7 +316,8 @@ func killServer(ctx context.Context, s subject) (*Loss, error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return nil, err
 	}
-	if _, _, err := s.queue().TakeAs(ctx, queue.NewBatchID(), takenBatch, ""); err != nil {
+	t := taker{line: s.queue()}
+	if _, _, err := t.take(ctx, takenBatch, ""); err != nil {
 		return nil, err
 	}
 	ours, err := s.kill(ctx)

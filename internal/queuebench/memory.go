@@ -44,6 +44,10 @@ func (q *memoryQueue) Push(_ context.Context, messages ...queue.Message) error {
 	return nil
 }
 
+func (q *memoryQueue) Register(_ context.Context, name string) (queue.Consumer, error) {
+	return queue.Consumer(name), nil
+}
+
 func (q *memoryQueue) TakeAs(_ context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 // line is a queue under test.
 type line interface {
 	Push(ctx context.Context, messages ...queue.Message) error
+	Register(ctx context.Context, name string) (queue.Consumer, error)
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Release(ctx context.Context, batchID string) (lost bool, err error)
 	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)

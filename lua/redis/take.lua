@@ -4,7 +4,8 @@
 -- A batch can hold both.
 --
 -- The script is replay-safe: while the new batch is leased, the same call returns the same messages and restarts the
--- lease. Delayed messages that are due come first. A message that has crashed its workers too often is leased alone.
+-- lease. A batch id is leased once: a repetition that arrives after the batch has ended, however late, returns no
+-- messages, because calls of the first lease may still arrive and would acknowledge the second (ADR 53). Delayed messages that are due come first. A message that has crashed its workers too often is leased alone.
 -- If messages remain, the next worker is woken, so one push wakes as many workers as there is work for.
 --
 -- KEYS 1 ready     list    newest left
@@ -17,13 +18,15 @@
 --      8 crashes   hash    order id -> number of expired leases
 --      9 guard     hash    rebuilding: a rebuild holds the shard
 --     10 orders    stream
+--     11 consumers hash    number of a consumer -> id of its last batch (register_consumer)
 -- ARGV 1 largest number of messages to take: 1 to 1000
 --      2 duration of the lease, ms
---      3 id of the new batch
+--      3 id of the new batch: <consumer>-<n>, where n is larger than in the consumer's earlier batches
 --      4 id of the batch to acknowledge, or ''
 --      5 number of crashes from which on a message is leased alone
 --      6 "list" if new orders arrive in the list, and entries of the stream are older; or "stream"
--- Returns the messages, oldest first, then "ok"; or "lost" if the batch to acknowledge was not leased.
+-- Returns the messages, oldest first, then "ok"; or "lost" if the batch to acknowledge was not leased. Or
+--      "unregistered" alone if the consumer is not registered, and nothing changed.
 
 -- include clock
 -- include stream
@@ -32,18 +35,28 @@
 
 local ready, delayed, leases, wake, batch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local previous, attempts, crashes, guard, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local consumers = KEYS[11]
 local max, lease_ms, max_crashes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
 local id, previous_id = ARGV[3], ARGV[4]
 
 -- include check_shard
 local now = now_ms()
 
-if redis.call('ZSCORE', leases, id) then
-  local again = batch_messages(batch, orders, leased_entries(orders, id))
-  redis.call('ZREM', leases, id) -- first, see extend_lease
-  redis.call('ZADD', leases, now + lease_ms, id)
-  again[#again + 1] = 'ok'
-  return again
+local consumer, number, batch_n = string.match(id, '^(.+%-(%d+))%-(%d+)$')
+local last = number and redis.call('HGET', consumers, number) or ''
+local owner, last_n = string.match(last, '^(.+)%-(%d+)$')
+if not consumer or owner ~= consumer then
+  return { 'unregistered' }
+end
+if tonumber(batch_n) <= tonumber(last_n) then
+  if redis.call('ZSCORE', leases, id) then
+    local again = batch_messages(batch, orders, leased_entries(orders, id))
+    redis.call('ZREM', leases, id) -- first, see extend_lease
+    redis.call('ZADD', leases, now + lease_ms, id)
+    again[#again + 1] = 'ok'
+    return again
+  end
+  return { previous_id ~= '' and 'lost' or 'ok' } -- the batch has ended
 end
 if redis.call('EXISTS', batch) == 1 then
   return redis.error_reply('ERR the new batch exists without a lease')
@@ -56,7 +69,7 @@ end
 -- While attempts and crashes are empty, an acknowledgement does not read its messages.
 local failed, crashed = redis.call('HLEN', attempts), redis.call('HLEN', crashes)
 local token = redis.call('LLEN', wake)
-local acks = previous_id ~= '' and redis.call('ZSCORE', leases, previous_id)
+local acks = redis.call('ZSCORE', leases, previous_id)
 local entries, done = acks and leased_entries(orders, previous_id), {}
 if acks and failed + crashed > 0 then
   for i, message in ipairs(batch_messages(previous, orders, entries)) do
@@ -121,6 +134,7 @@ for i = 1, #new do
 end
 if #taken > 0 then
   redis.call('ZADD', leases, now + lease_ms, id)
+  redis.call('HSET', consumers, number, id)
 end
 if (waiting > n or more) and token == 0 then
   redis.call('LPUSH', wake, '1')

@@ -117,7 +117,7 @@ func (w *world) runWorker(p *process) {
 		rnd := p.fork()
 		cfg := worker.Config{
 			Concurrency: 1, Batch: w.Batch, Idle: 300 * time.Millisecond, WriteTimeout: 2 * time.Second, MaxBackoff: time.Second,
-			DrainTimeout: time.Second, Jitter: rnd.Float64, BatchID: p.batchIDs(shard), Log: w.log,
+			DrainTimeout: time.Second, Jitter: rnd.Float64, ConsumerName: p.consumerNames(shard), Log: w.log,
 		}
 		if w.Guarded {
 			cfg.Source, cfg.Shard = w.restorer(p, shard), int(shard)

@@ -12,6 +12,11 @@ type mutant struct {
 // streamed is the same over the stream.
 var streamed = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "stream"}}
 
+// lateCalls is the simulation with calls that arrive late in every run.
+func lateCalls(queue string) proof {
+	return proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-tardy", "-queue", queue}}
+}
+
 // transfers is the simulation of units that move between the segments of a sale.
 var transfers = proof{"./test/spread", "TestTransfersOverModel", []string{"-seeds", "30000"}}
 
@@ -87,9 +92,30 @@ var mutants = []mutant{
 	{
 		"take: a replay is not recognised",
 		"lua/redis/take.lua",
-		"if redis.call('ZSCORE', leases, id) then\n  local again",
-		"if false then\n  local again",
+		"if redis.call('ZSCORE', leases, id) then\n    local again",
+		"if false then\n    local again",
 		simulation,
+	},
+	{
+		"take: a batch that has ended is leased again",
+		"lua/redis/take.lua",
+		"if tonumber(batch_n) <= tonumber(last_n) then",
+		"if redis.call('ZSCORE', leases, id) then",
+		lateCalls("list"),
+	},
+	{
+		"take: a batch that has ended is leased again, over the stream",
+		"lua/redis/take.lua",
+		"if tonumber(batch_n) <= tonumber(last_n) then",
+		"if redis.call('ZSCORE', leases, id) then",
+		lateCalls("stream"),
+	},
+	{
+		"take: any consumer leases",
+		"lua/redis/take.lua",
+		"if not consumer or owner ~= consumer then",
+		"if not consumer then",
+		proof{"./backend/queue", "TestRemovedConsumerLeasesNothing", nil},
 	},
 	{
 		"take: leases out of a shard that is rebuilt",

@@ -21,6 +21,9 @@ type plan struct {
 	Steps                   int // with faults; then the system is left to come to rest
 	// Gentle: replies are lost and calls are executed twice, and no other fault occurs. No lease may expire then.
 	Gentle bool
+	// Tardy: only takes and acknowledgements meet a fault, and it is always the same: they are executed late, after the
+	// worker gave up and repeated them. One worker takes orders one by one, so that orders wait when a late call arrives.
+	Tardy bool
 	// Guarded: the data of Redis is verified, kept in journals, and rebuilt after each of the disasters.
 	Guarded   bool
 	Disasters []disaster
@@ -80,6 +83,9 @@ func planOf(rnd *rand.Rand) plan {
 			p.Disasters = append(p.Disasters, disaster{At: at, Kind: calamity(rnd.IntN(int(calamities))), Back: pick(5, 60)})
 		}
 	}
+	if !p.Gentle && !p.Guarded && rnd.IntN(5) == 0 {
+		p.delayCalls()
+	}
 	if rnd.IntN(3) == 0 {
 		p.Shards = max(p.Shards, pick(2, 4))
 		for i := range p.Shops {
@@ -89,6 +95,12 @@ func planOf(rnd *rand.Rand) plan {
 		}
 	}
 	return p
+}
+
+// delayCalls makes the run Tardy.
+func (p *plan) delayCalls() {
+	p.Tardy, p.Faults, p.Deaths, p.Workers, p.Batch = true, 0.5, 0, 1, 1
+	p.Gentle, p.Guarded, p.Disasters = false, false, nil
 }
 
 // parts returns the parts of the sale.

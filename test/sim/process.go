@@ -153,12 +153,12 @@ func (p *process) within(d time.Duration) time.Duration { return time.Duration(p
 
 func (p *process) alive() bool { return p.ctx.Err() == nil }
 
-// batchIDs names batches after their process, so that a trace can be read.
-func (p *process) batchIDs(shard keyspace.Shard) func() string {
+// consumerNames names consumers, and with them batches, after their process, so that a trace can be read.
+func (p *process) consumerNames(shard keyspace.Shard) func() string {
 	n := 0
 	return func() string {
 		n++
-		return fmt.Sprintf("%s-%d-%d", p.name, shard, n)
+		return fmt.Sprintf("%s-shard%d-%d", p.name, shard, n)
 	}
 }
 

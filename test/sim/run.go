@@ -31,6 +31,8 @@ type Bench struct {
 
 	// Stream lets orders go through the stream and not through the list.
 	Stream bool
+	// Tardy makes every run one in which calls arrive late.
+	Tardy bool
 }
 
 // NewBench creates the stores in a directory.
@@ -92,6 +94,9 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 		isEmpty:  map[string]bool{},
 	}
 	defer w.redis.Close()
+	if b.Tardy {
+		w.delayCalls()
+	}
 	w.touched.Store(true)
 	w.dirty.Store(true)
 	if limit > 0 {
@@ -263,7 +268,7 @@ func (w *world) step() {
 	if !w.calm && w.rnd.Float64() < w.Stops && w.stop(c.p) {
 		return
 	}
-	f := w.choose()
+	f := w.choose(c.what)
 	w.result.Faults[f]++
 	w.tell(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
 	w.letOn(c, f)
@@ -293,7 +298,8 @@ func (w *world) letOn(c *call, f fate) {
 	c.fate <- f
 }
 
-func (w *world) choose() fate {
+// choose returns the fate of a call, by its name in the trace.
+func (w *world) choose(what string) fate {
 	switch x := w.rnd.Float64(); {
 	case w.calm:
 		return fine
@@ -301,6 +307,10 @@ func (w *world) choose() fate {
 		return dieBefore + fate(w.rnd.IntN(2))
 	case x < w.Deaths+w.Faults && w.Gentle:
 		return after + fate(w.rnd.IntN(2))
+	case w.Tardy && x < w.Deaths+w.Faults && (strings.HasPrefix(what, "take ") || strings.HasPrefix(what, "ack ")):
+		return late
+	case w.Tardy:
+		return fine
 	case x < w.Deaths+w.Faults:
 		return before + fate(w.rnd.IntN(4))
 	}

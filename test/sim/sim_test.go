@@ -19,6 +19,7 @@ var (
 	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a hundred of each queue, or fewer with -short")
 	shrinkFlag = flag.Bool("shrink", true, "look for a shorter run that breaks too")
 	fromFlag   = flag.Uint64("from", 1, "the first seed")
+	tardyFlag  = flag.Bool("tardy", false, "let calls arrive late in the run of every seed")
 	queueFlag  = flag.String("queue", "", "where orders wait: list or stream; both, if it is empty")
 )
 
@@ -35,7 +36,7 @@ func newBench(t *testing.T, queue string) *Bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	b.Stream = queue == "stream"
+	b.Stream, b.Tardy = queue == "stream", *tardyFlag
 	return b
 }
 

@@ -3,6 +3,7 @@ package queuetest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ var modelTests = []test{
 				"push":    m.push,
 				"take":    m.take,
 				"replay":  m.replay,
+				"late":    m.late,
 				"ack":     m.ack,
 				"release": m.release,
 				"extend":  m.extend,
@@ -52,6 +54,7 @@ type model struct {
 	q        Fixture
 	cfg      queue.Config
 	now      time.Duration
+	takers   []queue.Consumer
 	messages map[sale.OrderID]*modelMessage
 	batches  map[string]*modelBatch // the live ones
 	taken    int                    // ids given out
@@ -78,7 +81,15 @@ func newModel(rt *rapid.T, t testing.TB, f Factory) *model {
 		Lease: lease, BackoffBase: 10 * time.Minute, BackoffCap: 40 * time.Minute, Jitter: func() float64 { return 1 },
 		MaxAttempts: rapid.IntRange(1, 4).Draw(rt, "max attempts"), MaxCrashes: rapid.IntRange(1, 3).Draw(rt, "max crashes"),
 	}
-	return &model{q: f(t, cfg), cfg: cfg, messages: map[sale.OrderID]*modelMessage{}, batches: map[string]*modelBatch{}}
+	m := &model{q: f(t, cfg), cfg: cfg, messages: map[sale.OrderID]*modelMessage{}, batches: map[string]*modelBatch{}}
+	for i := range 3 {
+		consumer, err := m.q.Queue.Register(context.Background(), "taker"+strconv.Itoa(i))
+		if err != nil {
+			rt.Fatalf("register: %v", err)
+		}
+		m.takers = append(m.takers, consumer)
+	}
+	return m
 }
 
 func (m *model) push(rt *rapid.T) {
@@ -136,6 +147,22 @@ func (m *model) replay(rt *rapid.T) {
 		rt.Fatalf("replayed take gave %v, want %v", got, m.batches[id].ids)
 	}
 	m.batches[id].deadline = m.now + m.cfg.Lease
+}
+
+// late repeats a take of a batch that has ended.
+func (m *model) late(rt *rapid.T) {
+	id, ack := m.anyBatch(rt), ""
+	if m.batches[id] != nil {
+		rt.Skip("it is leased")
+	}
+	if rapid.Bool().Draw(rt, "with ack") {
+		ack = m.anyBatch(rt)
+	}
+	b, _, err := m.q.Queue.TakeAs(context.Background(), id, rapid.IntRange(1, 5).Draw(rt, "limit"), ack)
+	if err != nil || len(b.Messages) > 0 {
+		rt.Fatalf("late take of %s: %v, %v", id, b, err)
+	}
+	m.expire() // like each take that returns nothing
 }
 
 func (m *model) ack(rt *rapid.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 
 	"pgregory.net/rapid"
 
@@ -151,7 +150,7 @@ func (m *model) sorted() []*modelMessage {
 // nextID is not random, so that a failing sequence can be replayed.
 func (m *model) nextID() string {
 	m.taken++
-	return "batch" + strconv.Itoa(m.taken)
+	return m.takers[m.taken%len(m.takers)].BatchID(m.taken)
 }
 
 func (m *model) liveBatch(rt *rapid.T) string {

@@ -17,6 +17,7 @@ import (
 // Queue is the part of a driver that the suite calls. Package worker uses the leases, the watcher Reclaim, and the
 // admin service the dead letters.
 type Queue interface {
+	Register(ctx context.Context, name string) (queue.Consumer, error)
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Ack(ctx context.Context, batchID string, failures ...queue.Failure) (lost bool, err error)
 	Release(ctx context.Context, batchID string) (lost bool, err error)
@@ -52,7 +53,7 @@ func Run(t *testing.T, factory Factory) {
 		name  string
 		tests []test
 	}{
-		{"lease", leaseTests}, {"reclaim", reclaimTests}, {"failure", failureTests}, {"dead", deadTests}, {"wake", wakeTests},
+		{"lease", leaseTests}, {"late", lateTests}, {"reclaim", reclaimTests}, {"failure", failureTests}, {"dead", deadTests}, {"wake", wakeTests},
 		{"model", modelTests},
 	} {
 		for _, c := range group.tests {
@@ -114,10 +115,25 @@ func (h h) push(m ...queue.Message) {
 	}
 }
 
+func (h h) newConsumer() queue.Consumer {
+	h.t.Helper()
+	consumer, err := h.Queue.Register(h.t.Context(), queue.NewConsumerName())
+	if err != nil {
+		h.t.Fatalf("register: %v", err)
+	}
+	return consumer
+}
+
+// newBatch returns the first batch id of a new consumer.
+func (h h) newBatch() string {
+	h.t.Helper()
+	return h.newConsumer().BatchID(1)
+}
+
 // take leases up to limit messages and fails the test if the lease of batch ack had expired.
 func (h h) take(limit int, ack string) queue.Batch {
 	h.t.Helper()
-	b, lost, err := h.Queue.TakeAs(h.t.Context(), queue.NewBatchID(), limit, ack)
+	b, lost, err := h.Queue.TakeAs(h.t.Context(), h.newBatch(), limit, ack)
 	if err != nil || lost {
 		h.t.Fatalf("take: lost=%v, %v", lost, err)
 	}

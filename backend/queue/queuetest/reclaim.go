@@ -67,7 +67,7 @@ var reclaimTests = []test{
 			}
 			h.wantStats(queue.Stats{Ready: 1, Leased: 2, Leases: 1})
 		}
-		b, lost, err := h.Queue.TakeAs(ctx, queue.NewBatchID(), 5, zombie.ID)
+		b, lost, err := h.Queue.TakeAs(ctx, h.newBatch(), 5, zombie.ID)
 		if !lost || err != nil || !slices.Equal(b.Messages, orders(3, 3)) {
 			t.Errorf("take that acknowledges a lost batch: %v, lost=%v, %v", b, lost, err)
 		}

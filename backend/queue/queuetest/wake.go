@@ -81,7 +81,7 @@ var wakeTests = []test{
 		for range workers {
 			wg.Go(func() { // each takes one message, and holds it for ever
 				for ctx.Err() == nil {
-					b, _, err := h.Queue.TakeAs(ctx, queue.NewBatchID(), 1, "")
+					b, _, err := h.Queue.TakeAs(ctx, h.newBatch(), 1, "")
 					if err == nil && len(b.Messages) == 1 {
 						taken <- 1
 						return

@@ -80,6 +80,10 @@ func (s Shard) Batch(id string) string { return s.key("batch:" + id) }
 // Leases (sorted set) holds batch ids by deadline, in milliseconds of Redis TIME.
 func (s Shard) Leases() string { return s.key("leases") }
 
+// Consumers (hash) maps the number of a registered consumer to the id of the last batch that it leased; last is the
+// last number.
+func (s Shard) Consumers() string { return s.key("consumers") }
+
 // Delayed (sorted set) holds messages that wait for a retry, by due time in milliseconds of Redis TIME.
 func (s Shard) Delayed() string { return s.key("delayed") }
 
