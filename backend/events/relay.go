@@ -22,13 +22,14 @@ import (
 type relayStore interface {
 	Changes(ctx context.Context, after int64, limit int) ([]Event, error)
 	DeleteChanges(ctx context.Context, upTo int64) error
+	DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error
 	Groups(ctx context.Context) ([]Group, error)
 }
 
 // RelayConfig tunes a Relay. Zero fields take the defaults named here.
 type RelayConfig struct {
 	Bound   int           // most entries that the stream may have; above it, events wait in SQL; 100,000
-	Keep    int           // entries that are kept for later groups while there is no group; 10,000, at most half of Bound
+	Keep    int           // entries that are kept for later groups while there is no group; 1,000, at most half of Bound
 	Batch   int           // events moved in one step; 500
 	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
@@ -40,7 +41,7 @@ type RelayConfig struct {
 
 func (c RelayConfig) withDefaults() RelayConfig {
 	c.Bound = cmp.Or(c.Bound, 100_000)
-	c.Keep = min(cmp.Or(c.Keep, 10_000), c.Bound/2)
+	c.Keep = min(cmp.Or(c.Keep, 1_000), c.Bound/2)
 	c.Batch = cmp.Or(c.Batch, 500)
 	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Turn = cmp.Or(c.Turn, 3*time.Second)
@@ -52,6 +53,8 @@ func (c RelayConfig) withDefaults() RelayConfig {
 // what every group has acknowledged. Any number of processes may run one; they take turns. Two that run concurrently
 // do no harm, because an event's id in the stream is its position in SQL, and a step does nothing unless the stream
 // ends at the expected position. For the same reason a relay may crash anywhere: no event is lost or added twice.
+//
+// While there is no group, a relay moves the newest events once in a Poll and drops the older ones: nothing reads them.
 type Relay struct {
 	client redisconn.Client
 	space  keyspace.Space
@@ -62,6 +65,8 @@ type Relay struct {
 	entries int64
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
 	trimmed time.Time
+	unread  bool // there was no group at that time
+	moved   int  // events since then
 }
 
 // NewRelay makes a Relay. It does not connect yet.
@@ -110,6 +115,11 @@ func (r *Relay) rest(ctx context.Context) {
 		loop.Sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
 	}
+	if r.unread {
+		loop.Sleep(ctx, r.cfg.Poll)
+		r.ends = -1
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
 	defer cancel()
 	var err error
@@ -139,9 +149,14 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 		if err := r.Trim(ctx); err != nil {
 			return 0, err
 		}
-		r.trimmed = time.Now()
+		r.trimmed, r.moved = time.Now(), 0
+		if r.unread {
+			if err := r.store.DropChanges(ctx, r.cfg.Keep, r.hasGroup); err != nil {
+				return 0, err
+			}
+		}
 	}
-	if r.full() {
+	if r.full() || r.unread && r.moved >= r.cfg.Keep {
 		return 0, nil
 	}
 	events, err := r.store.Changes(ctx, r.ends, r.cfg.Batch)
@@ -159,6 +174,7 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 			moved++
 		}
 	}
+	r.moved += moved
 	r.trace(ctx, began, events[:moved])
 	r.cfg.Metrics.relay(moved)
 	return moved, nil
@@ -196,7 +212,9 @@ func (r *Relay) Trim(ctx context.Context) error {
 	}
 	done, _ := answer[0].(int64)
 	r.entries, _ = answer[1].(int64)
-	if missing := answer[2:]; len(missing) > 0 {
+	n, _ := answer[2].(int64)
+	r.unread = n == 0
+	if missing := answer[3:]; len(missing) > 0 {
 		return r.checkUnknown(ctx, missing)
 	}
 	if err := r.store.DeleteChanges(ctx, done); err != nil {
@@ -204,6 +222,15 @@ func (r *Relay) Trim(ctx context.Context) error {
 	}
 	r.done = done
 	return nil
+}
+
+// hasGroup reports whether the stream has a group, such as one of a program that is not registered in SQL.
+func (r *Relay) hasGroup(ctx context.Context) (bool, error) {
+	groups, err := r.client.XInfoGroups(ctx, r.space.Events()).Result()
+	if noGroup(err) { // nor a stream
+		return false, nil
+	}
+	return len(groups) > 0, err
 }
 
 // checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the

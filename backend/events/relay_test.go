@@ -258,8 +258,68 @@ func TestWithoutGroupsTheNewestEventsAreKept(t *testing.T) {
 	})
 }
 
+// Without a group, a relay does not move what it would delete again. A group of another program, which is in Redis only,
+// counts, also if it is created at the last moment.
+func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
+	inRedis := func(w *world) error {
+		return w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "other", "0").Err()
+	}
+	for name, add := range map[string]func(w *world) error{
+		"none":     func(*world) error { return nil },
+		"in Redis": inRedis,
+		"in SQL":   func(w *world) error { _, err := w.store.AddGroup(w.Context(), "a", true); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(w *world) {
+				if err := add(w); err != nil {
+					w.Fatal(err)
+				}
+				var orders []sale.Order
+				for range 10 {
+					orders = append(orders, w.buy(7)...)
+				}
+				w.drain(w.relay(events.RelayConfig{Bound: 100, Keep: 10}))
+				want := created(orders)
+				if name == "none" {
+					want = want[56:] // the newest 10 and the rest of their transaction
+				}
+				w.wantStream(want)
+			})
+		})
+	}
+	t.Run("while orders arrive", func(t *testing.T) {
+		on(t, func(w *world) {
+			r := w.relay(events.RelayConfig{Keep: 10, Poll: time.Hour})
+			for range 10 {
+				w.buy(7)
+				if _, err := r.RunOnce(w.Context()); err != nil {
+					w.Fatal(err)
+				}
+			}
+			if n := len(w.stream()); n != 14 { // 10 and the rest of their transaction
+				w.Errorf("%d events were moved within a poll, want 14", n)
+			}
+		})
+	})
+	t.Run("at the last moment", func(t *testing.T) {
+		on(t, func(w *world) {
+			orders := w.buy(7)
+			orders = append(orders, w.buy(7)...)
+			err := w.store.DropChanges(w.Context(), 1, func(context.Context) (bool, error) { return true, inRedis(w) })
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.drain(w.relay(events.RelayConfig{Keep: 1}))
+			w.wantStream(created(orders))
+		})
+	})
+}
+
 func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 	on(t, func(w *world) {
+		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, no relay hurries
+			w.Fatal(err)
+		}
 		wake := events.NewWaker(w.raw, space)
 		w.start(wake.Run)
 		w.sql = storetest.OpenConfig(w, w.url, store.Config{OnChange: wake.Wake})

@@ -20,6 +20,7 @@ type Store struct {
 	mu       sync.Mutex
 	assigned bound // the seq of the newest change with a position that this process assigned, less lateChanges
 	deleted  bound // the position up to which this process has deleted
+	dropped  bound // the seq up to which this process has dropped changes, less lateChanges
 }
 
 // NewStore returns the Store in db.
@@ -78,12 +79,15 @@ func scanGroup(row store.Scanner) (g Group, err error) {
 // events that get a position from now on. A registered group is left unchanged.
 func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
 	err = s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
-		start := "0"
+		var start int64
 		if fromNow {
-			start = "(SELECT n FROM counters WHERE name = 'event_position')"
+			// The lock excludes DropChanges, which checks that there is no group.
+			if err := lockPosition(ctx, c, &start); err != nil {
+				return err
+			}
 		}
-		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, "+start+
-			") ON CONFLICT (name) DO NOTHING", name)
+		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
+			"ON CONFLICT (name) DO NOTHING", name, start)
 		if err == nil {
 			g, err = store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
 		}
@@ -221,8 +225,7 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 	}, func(ctx context.Context, c store.Conn) error {
 		// The lock excludes other transactions that assign positions.
 		var last int64
-		if err := store.Get(ctx, c, []any{&last}, "SELECT n FROM counters WHERE name = 'event_position'"+
-			c.Dialect().ForUpdate); err != nil {
+		if err := lockPosition(ctx, c, &last); err != nil {
 			return err
 		}
 		last = max(last, after) // Redis may hold higher positions than a database that was restored from a backup
@@ -253,6 +256,45 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		s.advance(&s.assigned, records[len(records)-1].Seq-lateChanges)
 	}
 	return assigned, err
+}
+
+// lockPosition reads the last position that was assigned, and locks it until the end of the transaction.
+func lockPosition(ctx context.Context, c store.Conn, last *int64) error {
+	return store.Get(ctx, c, []any{last}, "SELECT n FROM counters WHERE name = 'event_position'"+c.Dialect().ForUpdate)
+}
+
+// DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
+// no group. inUse reports whether there is a group that only Redis has. It is called after the changes were chosen, so
+// a group that is created later begins after them.
+func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
+	from := s.next(&s.dropped)
+	var upTo int64
+	older := func(ctx context.Context, c store.Conn) (found bool, err error) {
+		length := c.Dialect().Length("orders")
+		err = store.Get(ctx, c, []any{&upTo}, `SELECT coalesce(max(seq), 0) FROM (
+				SELECT seq, sum(`+length+`) OVER (ORDER BY seq DESC) - `+length+` AS newer FROM outbox
+				WHERE position IS NULL AND seq > $1) AS unassigned WHERE newer >= $2`, from, keep)
+		return upTo > 0, err
+	}
+	_, err := s.db.UpdateIf(ctx, "events: drop changes", older, func(ctx context.Context, c store.Conn) error {
+		var last int64
+		if err := lockPosition(ctx, c, &last); err != nil {
+			return err
+		}
+		grouped, err := store.Exists(ctx, c, "SELECT name FROM event_groups LIMIT 1")
+		if err == nil && !grouped {
+			grouped, err = inUse(ctx)
+		}
+		if err != nil || grouped {
+			return err
+		}
+		_, err = c.Exec(ctx, "DELETE FROM outbox WHERE position IS NULL AND seq > $1 AND seq <= $2", from, upTo)
+		return err
+	})
+	if err == nil && upTo > 0 {
+		s.advance(&s.dropped, upTo-lateChanges)
+	}
+	return err
 }
 
 // DeleteChanges deletes the changes up to a position, which every group has handled. Changes that were made in one

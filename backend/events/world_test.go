@@ -401,6 +401,10 @@ func (s mortalStore) DeleteChanges(ctx context.Context, upTo int64) error {
 	return s.m.boundary(func() error { return s.Store.DeleteChanges(ctx, upTo) })
 }
 
+func (s mortalStore) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
+	return s.m.boundary(func() error { return s.Store.DropChanges(ctx, keep, inUse) })
+}
+
 func (s mortalStore) Groups(ctx context.Context) (g []events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Groups(ctx); return err })
 	return g, err

@@ -4,7 +4,8 @@
 -- KEYS 1 stream  stream  events
 -- ARGV 1 last position that may be deleted   2 number of entries to keep while there is no group
 --      then two per group: name, start; a missing group begins after its start
--- Returns {position up to which every group has acknowledged every event, entries, the groups created...}.
+-- Returns {position up to which every group has acknowledged every event, entries, number of groups, the groups
+--      created...}.
 
 local stream, allowed, keep = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -37,9 +38,9 @@ end
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local last = newest and position(newest[1]) or 0
 local entries = redis.call('XLEN', stream)
-local done = nil
+local done, groups = nil, 0
 for _, at in pairs(acknowledged) do
-  done = math.min(done or at, at)
+  done, groups = math.min(done or at, at), groups + 1
 end
 done = done or math.max(last - keep, 0)
 
@@ -50,7 +51,7 @@ local upto = math.min(allowed, done, last - 1)
 if upto > 0 then
   entries = entries - redis.call('XTRIM', stream, 'MINID', string.format('%.0f-0', upto + 1))
 end
-local answer = { done, entries }
+local answer = { done, entries, groups }
 for _, group in ipairs(missing) do
   answer[#answer + 1] = group.name
 end
