@@ -28,10 +28,23 @@ const (
 	clusterStock  = 1000
 )
 
+// newClusterShop starts the stack and three buyers for each sale.
 func newClusterShop(t *testing.T, stock int, env ...string) *clusterShop {
+	c := startClusterShop(t, stock, true, env...)
+	for _, id := range c.sales {
+		c.crowds = append(c.crowds, hammer(c.stack, id, 3))
+	}
+	for _, one := range c.crowds {
+		one.await(100)
+	}
+	return c
+}
+
+// startClusterShop starts the stack and creates the sales.
+func startClusterShop(t *testing.T, stock int, journal bool, env ...string) *clusterShop {
 	c := &clusterShop{cluster: testenv.StartRedisCluster(t, 3, "--appendonly", "yes", "--appendfsync", "everysec")}
 	c.stack = startStack(t, shape{
-		backends: 2, workers: 2, journal: true, redisURL: c.cluster.URL,
+		backends: 2, workers: 2, journal: journal, redisURL: c.cluster.URL,
 		env: append(env, fmt.Sprint("SLUICE_SHARDS=", clusterShards)),
 	})
 	c.sales, c.shards = make([]string, 3), make([]keyspace.Shard, 3)
@@ -43,12 +56,6 @@ func newClusterShop(t *testing.T, stock int, env ...string) *clusterShop {
 	}
 	for _, id := range c.sales {
 		c.createSale(id, stock)
-	}
-	for _, id := range c.sales {
-		c.crowds = append(c.crowds, hammer(c.stack, id, 3))
-	}
-	for _, one := range c.crowds {
-		one.await(100)
 	}
 	return c
 }

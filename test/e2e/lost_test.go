@@ -27,6 +27,9 @@ type crowd struct {
 	accepted atomic.Int64
 	busy     atomic.Int64 // answers with 503, or 408 of a backend that was paused
 	stop     atomic.Bool
+	pause    time.Duration                  // of a buyer before the next purchase
+	answered func(began time.Time, ok bool) // called after each request, if not nil
+	buyer    func(hand, i int) string       // the names of buyers; nil: "b<hand>-<i>"
 
 	mu     sync.Mutex
 	orders map[string]string // buyer -> the order of the last answer
@@ -34,22 +37,33 @@ type crowd struct {
 }
 
 func hammer(s *stack, saleID string, hands int) *crowd {
-	c := &crowd{s: s, orders: map[string]string{}}
+	c := &crowd{s: s}
+	c.start(saleID, hands)
+	return c
+}
+
+// start starts the buyers. The fields must be set before.
+func (c *crowd) start(saleID string, hands int) {
+	c.orders = map[string]string{}
+	if c.buyer == nil {
+		c.buyer = func(hand, i int) string { return fmt.Sprintf("b%d-%d", hand, i) }
+	}
 	for hand := range hands {
 		c.wg.Go(func() {
 			for i := 0; !c.stop.Load(); i++ {
-				if !c.buy(saleID, fmt.Sprintf("b%d-%d", hand, i), (hand+i)%len(s.bases)) {
+				if !c.buy(saleID, c.buyer(hand, i), (hand+i)%len(c.s.bases)) {
 					return
 				}
+				time.Sleep(c.pause) //nolint:forbidigo // the rate of a buyer, not a wait for something
 			}
 		})
 	}
-	return c
 }
 
 // buy answers false when the sale is sold out.
 func (c *crowd) buy(saleID, buyer string, at int) bool {
 	for try_ := 0; !c.stop.Load(); try_++ {
+		began := time.Now()
 		a, err := try(
 			"POST",
 			c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders",
@@ -58,6 +72,9 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 			"Idempotency-Key",
 			`"`+saleID+`"`,
 		)
+		if c.answered != nil {
+			c.answered(began, err == nil && a.Status < 400)
+		}
 		switch {
 		case err != nil:
 			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // a buyer's patience, not a wait for something
@@ -112,6 +129,13 @@ func (c *crowd) check(saleID string, stock int64) {
 	if !r.Balanced || r.Left != 0 || r.Dead != 0 || r.Unbacked != 0 {
 		t.Errorf("audit: %+v", r)
 	}
+	c.compare(saleID)
+}
+
+// compare verifies that every confirmed order is a row, and that no buyer has two.
+func (c *crowd) compare(saleID string) {
+	t := c.s.t
+	t.Helper()
 	db, err := pgx.Connect(t.Context(), c.s.pg.URL)
 	if err != nil {
 		t.Fatal(err)

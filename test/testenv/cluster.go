@@ -15,7 +15,8 @@ import (
 // RedisCluster is a Redis Cluster of the test's own, in which each master has one replica. Its methods are not safe for
 // concurrent use.
 //
-// No node replaces another one automatically: on a slow machine a node could be considered down. Promote replaces a master.
+// No node replaces another one automatically, unless FailOver allows it: on a slow machine a node could be considered
+// down. Promote replaces a master.
 type RedisCluster struct {
 	URL   string   // redis+cluster://127.0.0.1:port,...
 	Nodes []*Redis // the masters, then the replica of each
@@ -166,10 +167,35 @@ func (c *RedisCluster) Promote(replica *Redis) {
 	})
 }
 
-// Rejoin starts a killed node again and waits until it is a replica with the data of its partner.
+// FailOver makes the nodes replace a master that has not answered for a time; 0 ends that. Nodes that do not run or are
+// paused are omitted.
+func (c *RedisCluster) FailOver(timeout time.Duration) {
+	c.t.Helper()
+	never := "no"
+	if timeout == 0 {
+		timeout, never = time.Minute, "yes"
+	}
+	for _, n := range c.Nodes {
+		if n.Paused() || !n.Running() {
+			continue
+		}
+		c.do(n, "CONFIG", "SET", "cluster-node-timeout", timeout.Milliseconds(), "cluster-replica-no-failover", never)
+	}
+}
+
+// IsMaster reports whether a node considers itself a master.
+func (c *RedisCluster) IsMaster(n *Redis) bool {
+	return strings.HasPrefix(c.text(n, "ROLE"), "[master")
+}
+
+// Rejoin starts a killed node, or continues a paused one, and waits until it is a replica with the data of its partner.
 func (c *RedisCluster) Rejoin(n *Redis) {
 	c.t.Helper()
-	n.Start()
+	if n.Paused() {
+		n.Resume()
+	} else {
+		n.Start()
+	}
 	Eventually(c.t, time.Minute, "the node is a replica", func() bool {
 		role := c.text(n, "INFO", "replication")
 		return strings.Contains(role, "role:slave") && strings.Contains(role, "master_link_status:up")
@@ -180,32 +206,70 @@ func (c *RedisCluster) Rejoin(n *Redis) {
 // nil, is called when the first keys have moved.
 func (c *RedisCluster) MoveSlot(key string, source, target *Redis, halfway func()) {
 	c.t.Helper()
+	c.BeginMove(key, source, target)
+	if halfway != nil {
+		halfway()
+	}
 	slot := c.Slot(key)
-	c.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[source.Addr])
-	c.do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[target.Addr])
-	host, port, _ := net.SplitHostPort(target.Addr)
-	client := redis.NewClient(&redis.Options{Addr: source.Addr, ReadTimeout: 20 * time.Second})
-	defer client.Close()
-	for first := true; ; first = false {
-		keys, err := client.ClusterGetKeysInSlot(context.Background(), slot, 3).Result()
-		if err != nil {
-			c.t.Fatalf("testenv: move slot %d: %v", slot, err)
-		}
-		if len(keys) == 0 {
-			break
-		}
-		args := []any{"MIGRATE", host, port, "", 0, 10_000, "KEYS"}
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		if err := client.Do(context.Background(), args...).Err(); err != nil {
-			c.t.Fatalf("testenv: move slot %d: %v", slot, err)
-		}
-		if first && halfway != nil {
-			halfway()
-		}
+	for c.moveKeys(slot, source, target) {
 	}
 	for _, n := range []*Redis{target, source} {
 		c.do(n, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[target.Addr])
 	}
+}
+
+// BeginMove begins MoveSlot and moves the first keys.
+func (c *RedisCluster) BeginMove(key string, source, target *Redis) {
+	c.t.Helper()
+	slot := c.Slot(key)
+	c.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[source.Addr])
+	c.do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[target.Addr])
+	c.moveKeys(slot, source, target)
+}
+
+// AbandonMove ends a move after owner replaced the source: it deletes the keys that have moved to the target.
+func (c *RedisCluster) AbandonMove(key string, owner, target *Redis) {
+	c.t.Helper()
+	slot := c.Slot(key)
+	c.do(target, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[owner.Addr]) // during an import nodes ignore a new owner
+	c.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[owner.Addr])
+	ctx, client := context.Background(), redis.NewClient(&redis.Options{Addr: target.Addr, PoolSize: 1})
+	defer client.Close()
+	keys, err := client.ClusterGetKeysInSlot(ctx, slot, 1_000_000).Result()
+	if err != nil {
+		c.t.Fatalf("testenv: abandon the move of slot %d: %v", slot, err)
+	}
+	if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, k := range keys {
+			p.Do(ctx, "ASKING")
+			p.Del(ctx, k)
+		}
+		return nil
+	}); err != nil {
+		c.t.Fatalf("testenv: abandon the move of slot %d: %v", slot, err)
+	}
+	c.do(target, "CLUSTER", "SETSLOT", slot, "STABLE")
+}
+
+// moveKeys moves up to three keys of a slot. It returns false if there is none.
+func (c *RedisCluster) moveKeys(slot int, source, target *Redis) bool {
+	c.t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: source.Addr, ReadTimeout: 20 * time.Second})
+	defer client.Close()
+	keys, err := client.ClusterGetKeysInSlot(context.Background(), slot, 3).Result()
+	if err != nil {
+		c.t.Fatalf("testenv: move slot %d: %v", slot, err)
+	}
+	if len(keys) == 0 {
+		return false
+	}
+	host, port, _ := net.SplitHostPort(target.Addr)
+	args := []any{"MIGRATE", host, port, "", 0, 10_000, "KEYS"}
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	if err := client.Do(context.Background(), args...).Err(); err != nil {
+		c.t.Fatalf("testenv: move slot %d: %v", slot, err)
+	}
+	return true
 }

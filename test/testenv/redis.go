@@ -25,6 +25,8 @@ type Redis struct {
 	bin  string
 	args []string
 	proc *process
+
+	paused, running bool
 }
 
 // StartRedis starts a redis-server without persistence, unless args enable it ("--appendonly", "yes"), and stops it
@@ -124,19 +126,35 @@ func (r *Redis) Start() {
 	if err != nil {
 		r.t.Fatalf("testenv: redis-server: %v\n%s", err, tail(log))
 	}
+	r.running = true
 }
 
 // Stop ends the server gracefully; it saves what it is configured to save.
 func (r *Redis) Stop() { r.proc.end(syscall.SIGTERM) }
 
 // Kill ends the server with SIGKILL.
-func (r *Redis) Kill() { r.proc.end(syscall.SIGKILL) }
+func (r *Redis) Kill() {
+	r.proc.end(syscall.SIGKILL)
+	r.running, r.paused = false, false
+}
+
+// Running reports whether the server was started and not killed since.
+func (r *Redis) Running() bool { return r.running }
+
+// Paused reports whether the server is paused.
+func (r *Redis) Paused() bool { return r.paused }
 
 // Pause stops the server's clock: connections stay open and nothing answers, until Resume.
-func (r *Redis) Pause() { _ = r.proc.cmd.Process.Signal(syscall.SIGSTOP) }
+func (r *Redis) Pause() {
+	_ = r.proc.cmd.Process.Signal(syscall.SIGSTOP)
+	r.paused = true
+}
 
 // Resume ends Pause.
-func (r *Redis) Resume() { _ = r.proc.cmd.Process.Signal(syscall.SIGCONT) }
+func (r *Redis) Resume() {
+	_ = r.proc.cmd.Process.Signal(syscall.SIGCONT)
+	r.paused = false
+}
 
 // TrustForLimits makes edges trust the server for limits of the fleet, as if it had run for long.
 func (r *Redis) TrustForLimits() {

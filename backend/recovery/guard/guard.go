@@ -34,7 +34,8 @@ var ErrUnverified = fmt.Errorf("the data in Redis is not verified: %w", sale.Err
 // Heartbeat is the interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond
 
-// unverifiedInterval is the interval at which Run checks unverified data, because another process may verify it.
+// unverifiedInterval is the interval at which Run checks unverified data, because another process may verify it, and a
+// Redis that is not available, because it may have been replaced.
 const unverifiedInterval = Heartbeat / 4
 
 // checkTimeout bounds one check.
@@ -187,6 +188,7 @@ func (g *Guard) block(reason string) {
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	defer g.server.Watch()()                                     // a server that does not answer may have been replaced
 	if n, err := sql.Generation(ctx, int(g.shard)); err == nil { // without SQL, purchases depend on Redis alone
 		raise(&g.minGeneration, n)
 	}
@@ -243,7 +245,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		case <-g.changed:
 		default:
 		}
-		if g.blocked.Load() {
+		if g.blocked.Load() || err != nil {
 			next.Reset(unverifiedInterval)
 		} else {
 			next.Reset(Heartbeat)

@@ -20,9 +20,11 @@ import (
 
 const (
 	// restoreInterval is how often a JournalWriter checks whether Redis was rebuilt, and rebuildingInterval how often
-	// while it has something to restore: a rebuild waits for all journals.
-	restoreInterval    = 400 * time.Millisecond
-	rebuildingInterval = 20 * time.Millisecond
+	// while it has something to restore: a rebuild waits for all journals. Redis may be rebuilt when it is available
+	// again, so a JournalWriter checks every unavailableInterval until then.
+	restoreInterval     = 400 * time.Millisecond
+	rebuildingInterval  = 20 * time.Millisecond
+	unavailableInterval = 100 * time.Millisecond
 	// heartbeatInterval is how often a JournalWriter updates the heartbeat of its journal in SQL; see alive.
 	heartbeatInterval = 2 * time.Second
 	// trimInterval is how often orders that are rows are removed from the journal.
@@ -52,10 +54,10 @@ type JournalWriter struct {
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
 	// late reports that an order was recorded after the journal was restored in a Redis that may not have the order.
-	late       atomic.Bool
-	rebuilding bool      // Redis responded to the last check, and orders could not be restored in it yet
-	beat       time.Time // last heartbeat
-	trimmed    time.Time // last trim
+	late    atomic.Bool
+	next    time.Duration // until the next check
+	beat    time.Time     // last heartbeat
+	trimmed time.Time     // last trim
 }
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
@@ -121,11 +123,10 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 	defer func() { <-done }()
 	for ctx.Err() == nil {
 		w.RunOnce(ctx)
-		if w.rebuilding || w.late.Load() {
-			loop.Sleep(ctx, rebuildingInterval)
-		} else {
-			loop.Sleep(ctx, restoreInterval)
+		if w.late.Load() {
+			w.next = rebuildingInterval
 		}
+		loop.Sleep(ctx, w.next)
 	}
 	return nil
 }
@@ -159,7 +160,14 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
 	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
-	w.rebuilding = err == nil && fence == 0
+	switch {
+	case err != nil:
+		w.next = unavailableInterval
+	case fence == 0:
+		w.next = rebuildingInterval
+	default:
+		w.next = restoreInterval
+	}
 	if err != nil || fence == 0 {
 		return false, err
 	}

@@ -48,6 +48,7 @@ type master struct {
 	latestAt  time.Time // time of the last answer that confirmed latest
 	queriedAt time.Time // time of the last answer
 	open      map[*trackedConn]struct{}
+	failure   failure // of the last connection; zero if it was opened
 }
 
 // trackedConn is a connection to the master.
@@ -57,11 +58,28 @@ type trackedConn struct {
 	master *master
 }
 
+// failure is why a server could not be connected to.
+type failure struct {
+	err  error
+	addr string
+	at   time.Time
+}
+
 // errMasterChanged reports that another server is the master now.
 var errMasterChanged = errors.New("the master of Redis has changed")
 
-// dial connects to the master. It keeps querying for the master until a connection is open.
-func (m *master) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+// dial is connectAny, but a failure is that of the first command on the connection. After some failed dials, the pool of
+// the library would dial once a second only, also after another server became the master.
+func (m *master) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := m.connectAny(ctx, network, addr)
+	if err != nil {
+		return failedConn{err: err}, nil //nolint:nilerr // the first command returns it
+	}
+	return conn, nil
+}
+
+// connectAny connects to the master. It keeps querying for the master until a connection is open or fails.
+func (m *master) connectAny(ctx context.Context, network, _ string) (net.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded { // a subscription has no deadline
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.finder.limit()+DialTimeout)
@@ -125,7 +143,29 @@ func (m *master) update(a answer) string {
 }
 
 // connect connects to addr. It returns errMasterChanged if another master is reported before the connection is open.
+// After a failure it returns the same error for a queryInterval.
 func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	m.mu.Lock()
+	last := m.failure
+	m.mu.Unlock()
+	if last.addr == addr && time.Since(last.at) < queryInterval {
+		return nil, last.err
+	}
+	conn, err := m.connectNow(ctx, network, addr)
+	if errors.Is(err, errMasterChanged) || ctx.Err() != nil {
+		return conn, err
+	}
+	m.mu.Lock()
+	m.failure = failure{}
+	if err != nil {
+		m.failure = failure{err, addr, time.Now()}
+	}
+	m.mu.Unlock()
+	return conn, err
+}
+
+// connectNow is connect without the memory of failures.
+func (m *master) connectNow(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go m.watch(ctx, addr, cancel)
@@ -172,6 +212,19 @@ func (m *master) lookAgain() {
 	_, _ = m.find(ctx) // an error occurs again at the next dial
 }
 
+// follow queries for the master until ctx ends.
+func (m *master) follow(ctx context.Context) {
+	tick := time.NewTicker(queryInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		_, _ = m.find(ctx) // an error occurs again at the next dial
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
 // watch queries for the master until ctx ends, and cancels if it is not addr.
 func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(queryInterval)
@@ -196,3 +249,15 @@ func (c *trackedConn) Close() error {
 	c.master.mu.Unlock()
 	return c.TCPConn.Close()
 }
+
+// failedConn is a connection that could not be opened. Its operations return the error.
+type failedConn struct{ err error }
+
+func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
+func (c failedConn) Write([]byte) (int, error)      { return 0, c.err }
+func (failedConn) Close() error                     { return nil }
+func (failedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (failedConn) SetDeadline(time.Time) error      { return nil }
+func (failedConn) SetReadDeadline(time.Time) error  { return nil }
+func (failedConn) SetWriteDeadline(time.Time) error { return nil }

@@ -279,3 +279,33 @@ func newHole(t *testing.T) string {
 	t.Fatal("the backlog does not fill up")
 	return ""
 }
+
+// A connection that is refused fails with its first command instead of the dial: after some failed dials the pool of the
+// library would dial once a second only. Failures are remembered for a moment, so that a busy process does not dial a
+// dead server all the time.
+func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	client := open(t, at(t, newSentinel(t, closed.Addr().String())))
+	dial := func() error {
+		conn, err := client.Options().Dialer(t.Context(), "tcp", "")
+		if err != nil {
+			t.Fatalf("the dial failed: %v", err)
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("PING\r\n"))
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("a write to a server that does not run returns %v", err)
+		}
+		return err
+	}
+	testenv.Eventually(t, 20*time.Second, "two calls share a failure", func() bool {
+		return dial() == dial() //nolint:errorlint // the same value
+	})
+	if err := client.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) || !redisconn.Unavailable(err) {
+		t.Errorf("a command returns %v", err)
+	}
+}

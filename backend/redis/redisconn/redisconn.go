@@ -98,6 +98,21 @@ func (s *Server) For(key string) *Server {
 	return s.cluster.server(s.options, slotOf(key))
 }
 
+// Watch queries for the master repeatedly until stop is called, from one queryInterval on. If another server is the
+// master, the connections to the old one are closed, so that a command that it does not answer fails early. For one
+// address it does nothing.
+func (s *Server) Watch() (stop func()) {
+	if s.master == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	start := time.AfterFunc(queryInterval, func() { s.master.follow(ctx) })
+	return func() {
+		start.Stop()
+		cancel()
+	}
+}
+
 // Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client repeats a command if the reply is lost, so commands must be
 // replay-safe.
 func (s *Server) Open(options ...Option) *redis.Client {
