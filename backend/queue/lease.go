@@ -14,7 +14,8 @@ import (
 // Register returns a new consumer. name must be unique over all calls of all processes, because a Redis that has lost
 // data may assign a number again. A name consists of characters that are safe in a Redis key (NewConsumerName).
 func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
-	number, err := l.run(ctx, "register_consumer", []string{l.shard.Consumers()}, name, maxConsumers).Int64()
+	keys := []string{l.shard.Consumers(), l.shard.Guard()}
+	number, err := l.run(ctx, "register_consumer", keys, name, maxConsumers).Int64()
 	return Consumer(name + "-" + strconv.FormatInt(number, 10)), wrap("register", err)
 }
 
