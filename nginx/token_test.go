@@ -109,6 +109,32 @@ func TestCachedTokenExpires(t *testing.T) {
 	}
 }
 
+// Only a token that comes again is cached: the cache keeps those of buyers that wait although many come once.
+func TestTokensThatComeOnceAreNotCached(t *testing.T) {
+	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
+	other := hs256(plainHeader, `{"sub":"bob","exp":2000000000}`)
+	got := requireLua(t).run(t, `
+		local token, cache = require "sluice.token", require "sluice.token.cache"
+		cache.clear()
+		local raw, other = `+luaString(good)+`, `+luaString(other)+`
+		local header, out = "Bearer " .. raw, {}
+		for _ = 1, 3 do
+			out[#out + 1] = token.verify(raw, 1999999999, header)
+			out[#out + 1] = tostring((token.cached(header, 1999999999)))
+		end
+		out[#out + 1] = token.verify(other, 1999999999, "Bearer " .. other)
+		out[#out + 1] = tostring((token.cached("Bearer " .. other, 1999999999)))
+		local again = 0
+		for i = 1, 5000 do cache.is_new(("%08d"):format(i * 7919)) end
+		for i = 1, 5000 do again = again + (cache.is_new(("%08d"):format(i * 7919)) and 0 or 1) end
+		out[#out + 1] = tostring(again > 3000)
+		return table.concat(out, "; ")
+	`)
+	if want := "ann; nil; ann; ann; ann; ann; bob; nil; true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // The verified cache is bounded, and does not keep texts that are longer than usual.
 func TestVerifiedCacheIsBounded(t *testing.T) {
 	got := requireLua(t).run(t, `

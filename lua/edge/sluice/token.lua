@@ -156,7 +156,9 @@ function _M.verify(raw, now, authorization)
   if not subject then
     return nil, expiry
   end
-  cache.set(text, subject, expiry)
+  if not cache.is_new(raw) then
+    cache.set(text, subject, expiry)
+  end
   return subject
 end
 
