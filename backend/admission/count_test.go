@@ -26,13 +26,18 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 	)
 	t.Cleanup(func() { _ = c.Close() })
 	var script sync.Once
+	resumed := make(chan struct{})
 	c.AddHook(afterRange{func() { // the next command is the script; it takes longer than two attempts of another command
-		script.Do(func() { r.Pause(); time.AfterFunc(800*time.Millisecond, r.Resume) })
+		script.Do(func() {
+			r.Pause()
+			time.AfterFunc(800*time.Millisecond, func() { r.Resume(); close(resumed) })
+		})
 	}})
 	count, err := newShop(c).CountUnits(ctx, spread.Part{SaleID: "s"})
 	if err != nil || len(count.Ready) != 1 {
 		t.Errorf("count %+v, %v", count, err)
 	}
+	<-resumed
 }
 
 // Fast workers lease a batch between the list of batches and the copy. The count retries until the list is current.

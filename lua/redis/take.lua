@@ -5,8 +5,10 @@
 --
 -- The script is replay-safe: while the new batch is leased, the same call returns the same messages and restarts the
 -- lease. A batch id is leased once: a repetition that arrives after the batch has ended, however late, returns no
--- messages, because calls of the first lease may still arrive and would acknowledge the second (ADR 52). Delayed messages that are due come first. A message that has crashed its workers too often is leased alone.
--- If messages remain, the next worker is woken, so one push wakes as many workers as there is work for.
+-- messages, because calls of the first lease may still arrive and would acknowledge the second (ADR 52).
+--
+-- Delayed messages that are due come first. A message that has crashed its workers too often is leased alone. If
+-- messages remain, the next worker is woken, so one push wakes as many workers as there is work for.
 --
 -- KEYS 1 ready     list    newest left
 --      2 delayed   zset    messages by due time, ms
