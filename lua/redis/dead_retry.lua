@@ -8,7 +8,7 @@
 --      5 attempts  hash    order id -> failures
 --      6 crashes   hash    order id -> number of expired leases
 --      7 guard     hash    rebuilding: a rebuild holds the shard
---      8 sale      hash    per_buyer, accepted of the order's sale
+--      8 sale      hash    per_buyer, accepted, segment of the order's sale
 --      9 stock     string  units left
 --     10 buyers    hash    buyer -> order ids by slot (include/slots)
 --     11 index     zset    dead letters by sale (include/dead_letters)
@@ -19,6 +19,7 @@
 -- include slots
 -- include requeue
 -- include dead_letters
+-- include segment
 
 local dead, letters, ready, wake, attempts, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local guard, sale, stock, buyers, index = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -37,10 +38,10 @@ local token = redis.call('LLEN', wake)
 
 local message = letter.message
 local sale_id, was, number, buyer = string.match(message, '^%d+ (%S+) (%d+) (%d+) (.+)$')
-local def = redis.call('HMGET', sale, 'per_buyer', 'accepted')
+local def = redis.call('HMGET', sale, 'per_buyer', 'accepted', 'segment')
 local per_buyer = tonumber(def[1] or '') or 0
 local held = redis.call('HGET', buyers, buyer or '')
-local serial, slots
+local accepted, slots
 if letter.unit == 'none' then
   local left = tonumber(redis.call('GET', stock) or '') or 0
   if not def[1] or not def[2] or left < 1 then
@@ -51,7 +52,8 @@ if letter.unit == 'none' then
   if not slot or slot == 0 then
     return -3
   end
-  serial = string.format('%d', tonumber(def[2]) + 1)
+  accepted = tonumber(def[2]) + 1
+  local serial = string.format('%d', first_serial(def[3]) + accepted)
   message = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. serial .. ' ' .. buyer
 else
   local slot = slot_of(held, id)
@@ -63,8 +65,8 @@ end
 drop_letter(dead, letters, index, id)
 redis.call('HDEL', attempts, id)
 redis.call('HDEL', crashes, id)
-if serial then
-  redis.call('HSET', sale, 'accepted', serial)
+if accepted then
+  redis.call('HSET', sale, 'accepted', string.format('%d', accepted))
   redis.call('DECR', stock)
   redis.call('HSET', buyers, buyer, slots)
 end

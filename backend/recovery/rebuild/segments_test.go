@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
+	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -35,99 +38,160 @@ func (s *suspendedClaims) Claim(ctx context.Context, saleID string, segment int)
 	return s.Store.Claim(ctx, saleID, segment)
 }
 
+// halves is a sale "s" with two segments, each in its own shard of one Redis, and the rebuilder of the shards.
+type halves struct {
+	*testing.T
+	ctx      context.Context
+	space    keyspace.Space
+	server   *testenv.Redis
+	db       *database
+	guards   *guard.Shards
+	claims   *suspendedClaims
+	rebuild  *rebuild.Rebuilder
+	stock    *admission.Stock
+	segments *admission.Segments
+	mover    *spread.Mover
+	of       spread.Sale
+	units    int64
+}
+
+func newHalves(t *testing.T, units int64) *halves {
+	t.Helper()
+	h := &halves{
+		T: t, ctx: t.Context(), space: keyspace.Space{Shards: 2}, server: testenv.StartRedis(t),
+		db: openDatabase(t, storetest.SQLite(t)), of: spread.Sale{ID: "s", Spread: 2}, units: units,
+	}
+	h.guards = openGuards(t, h.server.URL, h.space)
+	h.claims = &suspendedClaims{Store: h.db, t: t, client: h.server.Client(), space: h.space}
+	h.rebuild = newRebuilder(t, rebuild.Config{Pinner: h.guards, Store: h.claims, Space: h.space})
+	h.run()
+	def := storetest.Sale("s", units)
+	def.Spread = 2
+	def, err := h.db.CreateSale(h.ctx, def)
+	h.check(err)
+	h.stock = admission.NewStock(admission.StockConfig{
+		Client: h.guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return h.guards.Of(shard).Client() },
+		Space: h.space, RequireVerified: true, Claimer: h.db,
+	})
+	h.check(h.stock.Load(h.ctx, def, h.db.OrdersOf))
+	h.segments = admission.NewSegments(h.guards.Client(), h.space)
+	h.mover = spread.NewMover(h.segments, h.db)
+	return h
+}
+
+func (h *halves) check(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *halves) run(only ...string) {
+	h.Helper()
+	h.check(h.rebuild.Run(h.ctx, only...))
+	h.check(h.guards.Check(h.ctx, h.db))
+}
+
+func (h *halves) setApart(m spread.Move) spread.Transfer {
+	h.Helper()
+	transfer, err := h.segments.SetApart(h.ctx, h.of, m)
+	if err != nil || transfer == nil {
+		h.Fatalf("%+v, %v", transfer, err)
+	}
+	return *transfer
+}
+
+// lose empties the shard of a segment and rebuilds it.
+func (h *halves) lose(segment int) {
+	h.Helper()
+	shard := h.space.ShardOfSegment("s", segment)
+	for _, key := range h.server.Client().Keys(h.ctx, fmt.Sprintf("sluice:{%d}:*", shard)).Val() {
+		h.server.Client().Del(h.ctx, key)
+	}
+	h.run()
+}
+
+// want settles the sale, and compares the units left. The sale must balance.
+func (h *halves) want(left ...int64) {
+	h.Helper()
+	_, err := h.mover.Settle(h.ctx, h.of)
+	h.check(err)
+	v, err := h.stock.View(h.ctx, "s")
+	if err != nil || len(v.Segments) != 2 || v.Segments[0].Left != left[0] || v.Segments[1].Left != left[1] {
+		h.Fatalf("%+v, %v; want %v left", v, err, left)
+	}
+	report, err := audit.New(h.stock, h.db).Audit(h.ctx, "s")
+	if err != nil || !report.Balanced || report.Stock != h.units {
+		h.Fatalf("%+v, %v", report, err)
+	}
+}
+
+// buyer returns the n-th name of a buyer with this home.
+func (h *halves) buyer(segment, n int) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("buyer%d-%d", n, i); spread.Home(name, 2) == segment {
+			return name
+		}
+	}
+}
+
 // Each segment of a sale is rebuilt from its allocation: a transfer that is committed counts as moved, and one that is
 // not stays in its source. An order that had only its slot is queued again, with a serial of its segment.
 func TestSegmentsAreRebuiltSeparately(t *testing.T) {
-	ctx, two := t.Context(), keyspace.Space{Shards: 2}
-	server := testenv.StartRedis(t)
-	db := openDatabase(t, storetest.SQLite(t))
-	guards := openGuards(t, server.URL, two)
-	claims := &suspendedClaims{Store: db, t: t, client: server.Client(), space: two}
-	r := newRebuilder(t, rebuild.Config{Pinner: guards, Store: claims, Space: two})
-	run := func(only ...string) {
-		t.Helper()
-		if err := r.Run(ctx, only...); err != nil {
-			t.Fatal(err)
-		}
-		if err := guards.Check(ctx, db); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run()
-	def := storetest.Sale("s", 6)
-	def.Spread = 2
-	def, err := db.CreateSale(ctx, def)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stock := admission.NewStock(admission.StockConfig{
-		Client: guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return guards.Of(shard).Client() },
-		Space: two, RequireVerified: true, Claimer: db,
-	})
-	if err := stock.Load(ctx, def, db.OrdersOf); err != nil {
-		t.Fatal(err)
-	}
-	segments, of := admission.NewSegments(guards.Client(), two), spread.Sale{ID: "s", Spread: 2}
-	mover := spread.NewMover(segments, db)
-	setApart := func(m spread.Move) spread.Transfer {
-		t.Helper()
-		transfer, err := segments.SetApart(ctx, of, m)
-		if err != nil || transfer == nil {
-			t.Fatalf("%+v, %v", transfer, err)
-		}
-		return *transfer
-	}
-	lose := func(segment int) {
-		t.Helper()
-		shard := two.ShardOfSegment("s", segment)
-		for _, key := range server.Client().Keys(ctx, fmt.Sprintf("sluice:{%d}:*", shard)).Val() {
-			server.Client().Del(ctx, key)
-		}
-		run()
-	}
-	want := func(left ...int64) {
-		t.Helper()
-		if _, err := mover.Settle(ctx, of); err != nil {
-			t.Fatal(err)
-		}
-		v, err := stock.View(ctx, "s")
-		if err != nil || len(v.Segments) != 2 || v.Segments[0].Left != left[0] || v.Segments[1].Left != left[1] {
-			t.Fatalf("%+v, %v; want %v left", v, err, left)
-		}
-		if report, err := audit.New(stock, db).Audit(ctx, "s"); err != nil || !report.Balanced || report.Stock != 6 {
-			t.Fatalf("%+v, %v", report, err)
-		}
-	}
-	want(3, 3)
+	h := newHalves(t, 6)
+	h.want(3, 3)
 
-	if _, err := db.Commit(ctx, "s", setApart(spread.Move{From: 0, To: 1, Units: 2})); err != nil {
-		t.Fatal(err)
-	}
-	lose(0)
-	want(1, 5)
+	_, err := h.db.Commit(h.ctx, "s", h.setApart(spread.Move{From: 0, To: 1, Units: 2}))
+	h.check(err)
+	h.lose(0)
+	h.want(1, 5)
 
-	lost := setApart(spread.Move{From: 1, To: 0, Units: 4})
-	lose(1)
-	if _, err := db.Commit(ctx, "s", lost); err != nil {
-		t.Fatal(err)
-	}
-	want(1, 5)
+	lost := h.setApart(spread.Move{From: 1, To: 0, Units: 4})
+	h.lose(1)
+	_, err = h.db.Commit(h.ctx, "s", lost)
+	h.check(err)
+	h.want(1, 5)
 
-	buyer := ""
-	for i := 0; buyer == ""; i++ {
-		if name := fmt.Sprint("buyer", i); spread.Home(name, 2) == 1 {
-			buyer = name
-		}
-	}
-	shard := two.ShardOfSegment("s", 1)
-	server.Client().HSet(ctx, shard.Buyers("s"), buyer, "77")
-	run("s")
-	m, err := keyspace.DecodeMessage(server.Client().LIndex(ctx, shard.Ready(), 0).Val())
+	shard := h.space.ShardOfSegment("s", 1)
+	h.server.Client().HSet(h.ctx, shard.Buyers("s"), h.buyer(1, 0), "77")
+	h.run("s")
+	m, err := keyspace.DecodeMessage(h.server.Client().LIndex(h.ctx, shard.Ready(), 0).Val())
 	if err != nil || m.ID != sale.OrderID(77) || spread.SegmentOf(m.Serial) != 1 {
 		t.Fatalf("the order that had only its slot: %+v, %v", m, err)
 	}
-	want(1, 4)
-	if claims.claims != 6 { // two segments, in each of three rebuilds after the first
-		t.Errorf("%d claims, want 6", claims.claims)
+	h.want(1, 4)
+	if h.claims.claims != 6 { // two segments, in each of three rebuilds after the first
+		t.Errorf("%d claims, want 6", h.claims.claims)
+	}
+}
+
+// An order that lost its unit to another one is retried when its segment has a unit. Its row belongs to the segment: the
+// audit counts it there, and a rebuild keeps the slot of its buyer.
+func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
+	h := newHalves(t, 2)
+	shard := h.space.ShardOfSegment("s", 1)
+	orders := []sale.Order{
+		{ID: sale.NewOrderID(time.Now(), 1), SaleID: "s", Buyer: h.buyer(1, 1)},
+		{ID: sale.NewOrderID(time.Now(), 2), SaleID: "s", Buyer: h.buyer(1, 2)},
+	}
+	restorer := rebuild.NewRestorer(h.guards.Of(shard), h.guards.Client(), shard, h.db)
+	h.check(restorer.RestoreOrders(h.ctx, orders)) // the segment has one unit
+	list := queue.NewList(h.guards.Client(), shard, queue.Config{})
+	if letter, err := list.DeadLetter(h.ctx, orders[1].ID); err != nil || !letter.Unbacked {
+		t.Fatalf("%+v, %v", letter, err)
+	}
+	h.check(h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 1}))
+	h.check(list.RetryDead(h.ctx, orders[1].ID))
+	h.want(0, 0)
+	batch, _, err := list.Take(h.ctx, 10, "")
+	h.check(err)
+	h.check(h.db.Write(h.ctx, batch.Messages))
+	_, err = list.Ack(h.ctx, batch.ID)
+	h.check(err)
+	h.want(0, 0)
+	h.lose(1)
+	h.want(0, 0)
+	if have, err := h.stock.HaveSlots(h.ctx, orders); err != nil || !have[0] || !have[1] {
+		t.Errorf("slots %v, %v", have, err)
 	}
 }
