@@ -56,18 +56,21 @@ func NewMover(segments Segments, ledger Ledger) *Mover {
 // outgoing transfer, Move completes that one instead. After an error the move may be complete, or the next Settle
 // completes or reverts it.
 func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) error {
-	t, err := m.segments.SetApart(ctx, of, wanted)
+	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	t, err := m.segments.SetApart(bounded, of, wanted)
+	cancel()
 	if err != nil {
 		return fmt.Errorf("spread: set apart: %w", err)
 	}
 	if t == nil {
 		return nil
 	}
-	return m.complete(ctx, of, *t)
+	return m.complete(ctx, of, *t, true)
 }
 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
-func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
+// If To cannot be read, it is left out; a later Settle applies its allocation.
+func (m *Mover) complete(ctx context.Context, of Sale, t Transfer, readable bool) error {
 	allocations, err := m.ledger.Commit(ctx, of.ID, t)
 	if err != nil {
 		return fmt.Errorf("spread: commit: %w", err)
@@ -78,11 +81,21 @@ func (m *Mover) complete(ctx context.Context, of Sale, t Transfer) error {
 	}
 	var failures []error
 	for _, i := range []int{t.To, t.From} {
-		if err := m.segments.Apply(ctx, of, i, allocations[i]); err != nil {
-			failures = append(failures, fmt.Errorf("spread: apply to segment %d: %w", i, err))
+		if i == t.From || readable {
+			failures = append(failures, m.apply(ctx, of, i, allocations[i]))
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// apply applies an allocation to a segment. A server that hangs delays the other calls by callTimeout.
+func (m *Mover) apply(ctx context.Context, of Sale, segment int, to Allocation) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := m.segments.Apply(ctx, of, segment, to); err != nil {
+		return fmt.Errorf("spread: apply to segment %d: %w", segment, err)
+	}
+	return nil
 }
 
 // Settle completes the transfers that other processes left unfinished, and applies the allocations in SQL to all
@@ -95,7 +108,8 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 	var failures []error
 	for _, s := range states {
 		if s.Out != nil {
-			failures = append(failures, m.complete(ctx, of, *s.Out))
+			readable := s.Out.To >= 0 && s.Out.To < len(states) && states[s.Out.To].Loaded
+			failures = append(failures, m.complete(ctx, of, *s.Out, readable))
 		}
 	}
 	allocations, err := m.allocations(ctx, of)
@@ -104,7 +118,7 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 	}
 	for i, s := range states {
 		if i < len(allocations) && s.Loaded && s.Version < allocations[i].Version {
-			failures = append(failures, m.segments.Apply(ctx, of, i, allocations[i]))
+			failures = append(failures, m.apply(ctx, of, i, allocations[i]))
 		}
 	}
 	return states, errors.Join(failures...)
@@ -133,12 +147,12 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 	return err == nil && SoldOut(allocations, readings[0], readings[1]), err
 }
 
-// readTimeout bounds a reading of all segments: a server that hangs must not delay the refill of the other segments
-// beyond the patience of a purchase.
-const readTimeout = 200 * time.Millisecond
+// callTimeout bounds a reading of all segments, and a change of one: a server that hangs must not delay the refill of
+// the other segments beyond the patience of a purchase.
+const callTimeout = 200 * time.Millisecond
 
 func (m *Mover) states(ctx context.Context, of Sale) ([]State, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	states, err := m.segments.States(ctx, of)
 	if err != nil {

@@ -431,8 +431,8 @@ var mutants = []mutant{
 	{
 		"spread: unfinished moves are not completed",
 		"backend/spread/mover.go",
-		"\t\t\tfailures = append(failures, m.complete(ctx, of, *s.Out))",
-		"\t\t\tfailures = append(failures, error(nil))",
+		"\t\t\tfailures = append(failures, m.complete(ctx, of, *s.Out, readable))",
+		"\t\t\t_ = readable",
 		transfers,
 	},
 	{

@@ -46,6 +46,12 @@ func (s *slow) SetApart(ctx context.Context, of spread.Sale, m spread.Move) (*sp
 
 func (s *slow) Apply(ctx context.Context, of spread.Sale, segment int, to spread.Allocation) error {
 	defer s.lock()()
+	if s.hangs > 0 && segment == s.hangs {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		return ctx.Err()
+	}
 	return s.model.Apply(ctx, of, segment, to)
 }
 
@@ -173,6 +179,38 @@ func TestAwaitBesideASegmentThatHangs(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
+}
+
+// A transfer to a server that hangs is committed, and ends in its source: neither it nor the server keeps the units of the
+// source from a purchase.
+func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("committed %v", committed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, mover, of := newSlow(t, 3, 9)
+				s.hangs = 2
+				out, err := s.SetApart(t.Context(), of, spread.Move{From: 0, To: 2, Units: 1})
+				if err == nil && committed {
+					_, err = s.Commit(t.Context(), of.ID, *out)
+				}
+				for i := 0; err == nil && s.model.segments[1].Left > 0; i++ {
+					s.buy(1, fmt.Sprintf("buyer%d", i)) // those with another home are refused
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := spread.NewRefiller(of, mover)
+				for range 2 { // the first purchase may be too early
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					err = r.Await(ctx, 1)
+					cancel()
+				}
+				if err != nil || s.model.segments[0].Out != nil || s.model.segments[1].Left == 0 {
+					t.Fatalf("error %v, segments %+v", err, s.model.segments)
+				}
+			})
+		})
+	}
 }
 
 // A round without waiting purchases refills a segment before it is empty, and moves nothing while all have enough.
