@@ -373,6 +373,28 @@ func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	t.Logf("%d admitted, %d not", spent, refused)
 }
 
+// A clock of Redis that is set back, however far, stops leases for as long as a restart of Redis does. All limits of its tag
+// are concerned, also those that are used later.
+func TestLeasesContinueAfterTheClockWasSetBack(t *testing.T) {
+	for _, back := range []float64{10e3, 1e6, 60e6, 24 * 3600e6} {
+		s := newSim(t, 1, 100, 1e6, 50, 2, unchanged)
+		s.after(0, s.sweep)
+		s.clients(2 * s.rate)
+		s.run(30e6)
+		s.clock -= back
+		r := s.edges[0].rule
+		s.run(s.now + r.window + r.ahead + 1e6)
+		before := s.admitted
+		s.run(s.now + 10e6)
+		if s.fatal != "" {
+			t.Errorf("set back by %.0f us: %s", back, s.fatal)
+		}
+		if got, most := s.admitted-before, 10e6*s.rate; float64(got) < 0.8*most {
+			t.Errorf("set back by %.0f us: %d requests admitted, of %.0f at most", back, got, most)
+		}
+	}
+}
+
 func unchanged(source string) string { return source }
 
 func seeds() uint64 {
@@ -389,8 +411,9 @@ func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 		name, from, to string
 		first          uint64 // a seed that finds it, or one shortly before
 	}{
-		{"a lease of slots that are leased", "math.max(stored[lane] or 0, first)", "first", 0},
+		{"a lease of slots that are leased", "math.max(next, first)", "first", 0},
 		{"a server that restarted is trusted", "math.max(now, since + window + ahead)", "now", 0},
+		{"a clock that was set back is not detected", "tonumber(start[3] or '') or 0", "0", 170},
 		{"a restart with old data is not detected", "start[1] == run and ", "", 330},
 		{
 			"a return that is repeated",
@@ -452,6 +475,7 @@ func faulty(t testing.TB, seed uint64, mutate func(source string) string) *sim {
 			s.after(old, func() { data = s.server.copied() })
 			s.after(at, func() { s.server.restart(data) })
 		case 5:
+			length *= []float64{1, 1, 10, 1000}[seed%4]
 			s.after(at, func() { s.clock -= length })
 		default:
 			s.after(at, func() { e.weight = weight })

@@ -2,12 +2,13 @@
 -- k * interval; slots of one lane have the same k modulo the number of lanes. Each slot is leased once.
 --
 -- KEYS 1 lanes  hash     lane -> "first slot that is not leased, id of the lease before it"
---      2 start  hash     run: run_id of the server that wrote it, since: its time then, us
+--      2 start  hash     run: run_id of the server that wrote it; since: its time then, us; latest: time of the last lease
 -- ARGV 1 interval, us   2 window, us: a slot may be spent from its instant less this   3 ahead, us: no lease reaches
 --      beyond now + window + ahead   4 lanes of the rule   5 lanes wanted   6 slots wanted of each lane
 --      7 id of the lease
 -- Returns now, us; microseconds until a further slot can be leased, from 0; 1 if it is refused because slots may have
--- been leased before this server started, else 0; then for each leased lane: its number, its first slot, slots.
+-- been leased before this server started or its clock was set back, else 0; then for each leased lane: its number, its
+-- first slot, slots.
 
 local interval, window, ahead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local count, wanted, each, id = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
@@ -15,9 +16,9 @@ local count, wanted, each, id = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(A
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local start = redis.call('HMGET', KEYS[2], 'run', 'since')
+local start = redis.call('HMGET', KEYS[2], 'run', 'since', 'latest')
 local since = start[1] == run and tonumber(start[2])
-local is_new = not since or since > now
+local is_new = not since or math.max(since, tonumber(start[3] or '') or 0) > now -- else the clock was set back
 if is_new then
   since = now
 end
@@ -27,14 +28,18 @@ for i = 1, #fields, 2 do
   stored[tonumber(fields[i])] = tonumber(string.match(fields[i + 1], '^%d+'))
 end
 
--- Slots before `least` are over, or may have been leased before this server started. Slots after `most` were leased
--- before the clock was set back.
+-- Slots before `least` are over, or may have been leased before `since`. A lane of which slots after `most` were leased
+-- is of the time before the clock was set back; those slots end before `least`.
 local least = math.ceil(math.max(now, since + window + ahead) / interval)
 local most = math.floor((now + window + ahead) / interval) + count
 local lanes = {}
 for lane = 0, count - 1 do
   local first = least + (lane - least) % count
-  lanes[#lanes + 1] = { lane = lane, next = math.min(math.max(stored[lane] or 0, first), most + (lane - most) % count) }
+  local next = stored[lane] or 0
+  if next > most + (lane - most) % count then
+    next = 0
+  end
+  lanes[#lanes + 1] = { lane = lane, next = math.max(next, first) }
 end
 table.sort(lanes, function(a, b) return a.next < b.next end)
 
@@ -64,9 +69,10 @@ if #writes == 0 and now < since + ahead then
 end
 
 if is_new then
-  redis.call('HSET', KEYS[2], 'run', run, 'since', ('%.0f'):format(since))
+  redis.call('HSET', KEYS[2], 'run', run, 'since', ('%.0f'):format(since), 'latest', ('%.0f'):format(now))
 end
 if #writes > 0 then
+  redis.call('HSET', KEYS[2], 'latest', ('%.0f'):format(now))
   redis.call('HSET', KEYS[1], unpack(writes))
   redis.call('PEXPIRE', KEYS[1], math.ceil((last * interval - now) / 1000) + 1000)
 end
