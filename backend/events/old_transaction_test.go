@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -107,5 +108,79 @@ func TestLateCommitGetsAPosition(t *testing.T) {
 	}
 	if got := e.allChanges(t, 11, 100); len(got) != 1 || got[0].OrderID != late.ID || got[0].Position != 12 {
 		t.Fatalf("changes after the late commit: %+v", got)
+	}
+}
+
+// A change that becomes visible after DropChanges has found no reader is not dropped: the reader may have begun since.
+func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), storetest.Postgres(t)
+	db := storetest.Open(t, url)
+	e := &env{db, events.NewStore(db.DB), url, ctx}
+	e.create(t, "s", 100)
+	sql, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	tx, err := sql.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := storetest.Order("s", "late")
+	const insert = "INSERT INTO outbox (kind, orders) VALUES (1, ARRAY[$1::bigint])"
+	if _, err := tx.Exec(ctx, insert, int64(late.ID)); err != nil {
+		t.Fatal(err)
+	}
+	orders := storetest.Orders("s", 3)
+	for _, o := range orders {
+		e.write(t, o)
+	}
+	check := func(ctx context.Context) (bool, error) { return false, tx.Commit(ctx) }
+	if err := e.DropChanges(ctx, 1, check); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := e.Changes(ctx, 0, 100)
+	if err != nil || len(changes) != 2 || changes[0].OrderID != late.ID || changes[1].OrderID != orders[2].ID {
+		t.Errorf("changes %+v, %v; want the late one and the last", changes, err)
+	}
+}
+
+// A group that is added while changes are dropped waits, so it does not miss changes that were stored when it was added.
+func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
+	t.Parallel()
+	for _, fromNow := range []bool{false, true} {
+		ctx, url := t.Context(), storetest.Postgres(t)
+		db := storetest.Open(t, url)
+		e := &env{db, events.NewStore(db.DB), url, ctx}
+		e.create(t, "s", 100)
+		for _, o := range storetest.Orders("s", 3) {
+			e.write(t, o)
+		}
+		sql, err := pgx.Connect(ctx, url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added, early := make(chan error, 1), false
+		check := func(ctx context.Context) (bool, error) {
+			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
+			testenv.Eventually(t, 20*time.Second, "the group is added or waits", func() bool {
+				const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+				var n int
+				err := sql.QueryRow(ctx, waits).Scan(&n)
+				early = len(added) > 0
+				return err == nil && (n > 0 || early)
+			})
+			return false, nil
+		}
+		if err := e.DropChanges(ctx, 1, check); err != nil || early {
+			t.Errorf("from now %v: the group was added while changes were dropped: %v, %v", fromNow, early, err)
+		}
+		if err := <-added; err != nil {
+			t.Error(err)
+		}
+		if err := sql.Close(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -54,7 +54,8 @@ func (c RelayConfig) withDefaults() RelayConfig {
 // do no harm, because an event's id in the stream is its position in SQL, and a step does nothing unless the stream
 // ends at the expected position. For the same reason a relay may crash anywhere: no event is lost or added twice.
 //
-// While there is no group, a relay moves the newest events once in a Poll and drops the older ones: nothing reads them.
+// While there is no group and no page is open, a relay moves the newest events once in a Poll and drops the older ones:
+// nothing reads them.
 type Relay struct {
 	client redisconn.Client
 	space  keyspace.Space
@@ -65,7 +66,7 @@ type Relay struct {
 	entries int64
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
 	trimmed time.Time
-	unread  bool // there was no group at that time
+	unread  bool // there was no reader at that time: neither a group nor an open page
 	moved   int  // events since then
 }
 
@@ -149,9 +150,16 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 		if err := r.Trim(ctx); err != nil {
 			return 0, err
 		}
+		if r.unread {
+			open, err := r.pagesOpen(ctx)
+			if err != nil {
+				return 0, err
+			}
+			r.unread = !open
+		}
 		r.trimmed, r.moved = time.Now(), 0
 		if r.unread {
-			if err := r.store.DropChanges(ctx, r.cfg.Keep, r.hasGroup); err != nil {
+			if err := r.store.DropChanges(ctx, r.cfg.Keep, r.isRead); err != nil {
 				return 0, err
 			}
 		}
@@ -224,13 +232,23 @@ func (r *Relay) Trim(ctx context.Context) error {
 	return nil
 }
 
-// hasGroup reports whether the stream has a group, such as one of a program that is not registered in SQL.
-func (r *Relay) hasGroup(ctx context.Context) (bool, error) {
+// isRead reports whether the stream has a group, such as one of a program that is not registered in SQL, or is read for
+// open pages.
+func (r *Relay) isRead(ctx context.Context) (bool, error) {
 	groups, err := r.client.XInfoGroups(ctx, r.space.Events()).Result()
-	if noGroup(err) { // nor a stream
-		return false, nil
+	if err != nil && !noGroup(err) { // else there is no stream
+		return false, wrap("look for groups", err)
 	}
-	return len(groups) > 0, err
+	if err == nil && len(groups) > 0 {
+		return true, nil
+	}
+	return r.pagesOpen(ctx)
+}
+
+// pagesOpen reports whether a backend reads the stream for open pages (package notify).
+func (r *Relay) pagesOpen(ctx context.Context) (bool, error) {
+	n, err := r.client.Exists(ctx, r.space.EventPages()).Result()
+	return n > 0, wrap("look for open pages", err)
 }
 
 // checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the

@@ -258,8 +258,8 @@ func TestWithoutGroupsTheNewestEventsAreKept(t *testing.T) {
 	})
 }
 
-// Without a group, a relay does not move what it would delete again. A group of another program, which is in Redis only,
-// counts, also if it is created at the last moment.
+// Without a group and open pages, a relay does not move what it would delete again. A group of another program, which is in
+// Redis only, counts, also if it is created at the last moment.
 func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	inRedis := func(w *world) error {
 		return w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "other", "0").Err()
@@ -268,6 +268,9 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 		"none":     func(*world) error { return nil },
 		"in Redis": inRedis,
 		"in SQL":   func(w *world) error { _, err := w.store.AddGroup(w.Context(), "a", true); return err },
+		"an open page": func(w *world) error {
+			return w.raw.Set(w.Context(), space.EventPages(), "1", time.Hour).Err()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			on(t, func(w *world) {
@@ -284,6 +287,10 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 					want = want[56:] // the newest 10 and the rest of their transaction
 				}
 				w.wantStream(want)
+				first, err := w.raw.XRangeN(w.Context(), space.Events(), "-", "+", 1).Result()
+				if err != nil || (events.PositionOf(first[0].ID) > 1) != (name == "none") {
+					w.Errorf("the first event in the stream is %+v, %v: only dropped events must leave a gap", first, err)
+				}
 			})
 		})
 	}

@@ -76,15 +76,17 @@ func scanGroup(row store.Scanner) (g Group, err error) {
 }
 
 // AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
-// events that get a position from now on. A registered group is left unchanged.
+// events that get a position from now on. A registered group is left unchanged. No change that is stored when AddGroup
+// returns, or made later, is dropped.
 func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
 	err = s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
-		var start int64
+		// The lock excludes DropChanges, which checks that there is no group.
+		var last, start int64
+		if err := lockPosition(ctx, c, &last); err != nil {
+			return err
+		}
 		if fromNow {
-			// The lock excludes DropChanges, which checks that there is no group.
-			if err := lockPosition(ctx, c, &start); err != nil {
-				return err
-			}
+			start = last
 		}
 		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
 			"ON CONFLICT (name) DO NOTHING", name, start)
@@ -143,7 +145,7 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 }
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
-// assigns positions to changes that have none yet. Positions have no gaps and never change, and two changes of one
+// assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change, and two changes of one
 // order have theirs in the order in which they were made.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
@@ -263,9 +265,13 @@ func lockPosition(ctx context.Context, c store.Conn, last *int64) error {
 	return store.Get(ctx, c, []any{last}, "SELECT n FROM counters WHERE name = 'event_position'"+c.Dialect().ForUpdate)
 }
 
+// dropAtOnce is the largest number of rows of the outbox that one DropChanges deletes.
+const dropAtOnce = 20_000
+
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
-// no group. inUse reports whether there is a group that only Redis has. It is called after the changes were chosen, so
-// a group that is created later begins after them.
+// no group. inUse reports whether the stream is read by others: a group that only Redis has, or open pages. The changes
+// are chosen before both checks, so a change that becomes visible after them, for a reader that began after them, stays.
+// The positions have a gap in the place of changes that were dropped, so that a reader notices them.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
 	from := s.next(&s.dropped)
 	var upTo int64
@@ -281,6 +287,12 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 		if err := lockPosition(ctx, c, &last); err != nil {
 			return err
 		}
+		const unassigned = " FROM outbox WHERE position IS NULL AND seq > $1 AND seq <= $2"
+		chosen, err := store.Select(ctx, c, store.Column[int64], "SELECT seq"+unassigned+" ORDER BY seq LIMIT $3",
+			from, upTo, dropAtOnce)
+		if err != nil || len(chosen) == 0 {
+			return err
+		}
 		grouped, err := store.Exists(ctx, c, "SELECT name FROM event_groups LIMIT 1")
 		if err == nil && !grouped {
 			grouped, err = inUse(ctx)
@@ -288,7 +300,11 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 		if err != nil || grouped {
 			return err
 		}
-		_, err = c.Exec(ctx, "DELETE FROM outbox WHERE position IS NULL AND seq > $1 AND seq <= $2", from, upTo)
+		upTo = chosen[len(chosen)-1]
+		if _, err := c.Exec(ctx, "DELETE"+unassigned+" AND seq "+c.Dialect().In("$3"), from, upTo, chosen); err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'event_position'", last+1)
 		return err
 	})
 	if err == nil && upTo > 0 {

@@ -54,6 +54,7 @@ type Live struct {
 	ended  *prometheus.CounterVec
 
 	wanted loop.Wake // a page waits while the stream is not read
+	marked time.Time // of the last mark; used by Run only
 
 	mu      sync.Mutex
 	pages   map[string]map[*Page]struct{} // by buyer

@@ -231,6 +231,24 @@ func TestSlowPageIsDisconnectedAndDelaysNoOther(t *testing.T) {
 	}
 }
 
+// While pages are open, the relay must not drop events, although there may be no group. The mark precedes the first read
+// of the page, and ends with the process.
+func TestOpenPagesAreMarked(t *testing.T) {
+	s := newStage(t)
+	p, _, _ := s.open(s.process(notify.LiveConfig{}), "ann", "")
+	defer p.Close()
+	life := s.redis.TTL(space.EventPages())
+	if life <= 0 {
+		t.Fatalf("the mark of open pages has a lifetime of %v", life)
+	}
+	for range 3 { // the process marks again
+		s.redis.Del(space.EventPages())
+		testenv.Eventually(t, patience, "the pages are marked again", func() bool {
+			return s.redis.Exists(space.EventPages())
+		})
+	}
+}
+
 // Events that were trimmed before they were read, or lost with Redis, leave a gap in the positions.
 func TestGapDisconnectsPagesAndDropsRecentEvents(t *testing.T) {
 	s := newStage(t)

@@ -117,8 +117,32 @@ func (l *Live) cutAll(reason string) {
 // blocking is how long a read blocks in Redis, and the longest delay of a stop.
 const blocking = 500 * time.Millisecond
 
+const (
+	// markLife is how long a relay moves all events after a mark, and markInterval how often this process marks.
+	markLife     = 10 * time.Second
+	markInterval = markLife / 10
+)
+
+// mark lets the relay move all events although there may be no group. It precedes the first read, so a page that reads
+// SQL after that misses no event. If a mark expires while this process cannot reach Redis, the positions have a gap in the
+// place of the events that the relay has dropped.
+func (l *Live) mark(ctx context.Context) error {
+	now := time.Now()
+	if l.isReading() && now.Sub(l.marked) < markInterval {
+		return nil
+	}
+	if err := l.client.Set(ctx, l.space.EventPages(), "1", markLife).Err(); err != nil {
+		return err
+	}
+	l.marked = now
+	return nil
+}
+
 // read waits for events and passes them to the pages. The first time, it begins to read.
 func (l *Live) read(ctx context.Context) error {
+	if err := l.mark(ctx); err != nil {
+		return err
+	}
 	if !l.isReading() {
 		return l.begin(ctx)
 	}

@@ -49,6 +49,9 @@ func (Space) EventWake() string { return "sluice:{events}:wake" }
 // EventRelay (string) is the lock of the process that relays events.
 func (Space) EventRelay() string { return "sluice:{events}:relay" }
 
+// EventPages (string) exists while a backend reads the stream for open pages; it expires.
+func (Space) EventPages() string { return "sluice:{events}:pages" }
+
 // EndedSession (string, SET PX) exists while an admin session that ended early has not expired. Its value is empty.
 func (Space) EndedSession(id string) string { return "sluice:{admin}:ended:" + id }
 
