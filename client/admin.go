@@ -229,6 +229,28 @@ type QueueCounts struct {
 	DrainSeconds *float64 `json:"drain_seconds"`
 }
 
+// Shard is one shard: where it is stored, whether its data is verified, and what it holds.
+type Shard struct {
+	Shard      int    `json:"shard"`
+	Slot       *int   `json:"slot"`             // of a Redis Cluster; nil without one
+	Master     string `json:"master"`           // address of its Redis server; "" if it is not known
+	Verified   bool   `json:"verified"`         // otherwise its sales return 503
+	Reason     string `json:"reason,omitempty"` // why it is not verified
+	Generation int64  `json:"generation"`       // fence of the rebuild that verified the data; 0 if it is not verified
+	Sales      *int64 `json:"sales"`            // sales and segments of sales; nil if unknown
+	Ready      *int64 `json:"ready"`            // orders; nil if unknown
+	Leased     *int64 `json:"leased"`
+	Dead       *int64 `json:"dead"`
+}
+
+// Shards returns the state of every shard, by number.
+func (a *Admin) Shards(ctx context.Context) ([]Shard, error) {
+	all, err := get[struct {
+		Shards []Shard `json:"shards"`
+	}](ctx, &a.conn, "/admin/v1/shards")
+	return all.Shards, err
+}
+
 // Queue returns the state of the order queue.
 func (a *Admin) Queue(ctx context.Context) (Queue, error) {
 	return get[Queue](ctx, &a.conn, "/admin/v1/queue")

@@ -127,8 +127,8 @@ a dead letter.`,
 	root.AddCommand(
 		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
 		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(),
-		p.queueCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(), p.policyCommand(),
-		p.healthCommand(), p.manualCommand(), p.versionCommand())
+		p.queueCommand(), p.shardCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(),
+		p.policyCommand(), p.healthCommand(), p.manualCommand(), p.versionCommand())
 	root.SetHelpCommand(helpCommand())
 	addCompletion(root)
 	addAliases(root)

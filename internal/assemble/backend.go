@@ -378,6 +378,7 @@ func (b *Backend) buildAdminAPI() (err error) {
 		Dead:          b.dead,
 		Auditor:       b.checker,
 		Rebuilder:     b.rebuilder,
+		Shards:        shardStatus{s},
 		Pace:          b.meters,
 		MaxReady:      int64(cfg.MaxReady),
 		Queue:         s.shards,

@@ -109,6 +109,13 @@ func (b *Backend) runGuard(ctx context.Context) error {
 	})
 }
 
+// shardStatus implements adminhttp.Shards.
+type shardStatus struct{ stores *Stores }
+
+func (s shardStatus) Status(ctx context.Context) []guard.Status {
+	return s.stores.guards.Status(ctx, s.stores.generations)
+}
+
 // verified checks whether the data in Redis is verified.
 func (b *Backend) verified(ctx context.Context) (bool, error) {
 	err := b.stores.CheckRedis(ctx)

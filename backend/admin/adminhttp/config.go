@@ -31,6 +31,7 @@ type Config struct {
 	Queue         livestats.Queue
 	Pace          livestats.Pace
 	Rebuilder     Rebuilder
+	Shards        Shards
 	Events        Events
 	Webhooks      Webhooks
 	Policies      PolicyTrial
@@ -75,6 +76,7 @@ func New(cfg Config) (*httpserver.Server, error) {
 		httpserver.Required("adminhttp: Config.Queue", cfg.Queue != nil),
 		httpserver.Required("adminhttp: Config.Pace", cfg.Pace != nil),
 		httpserver.Required("adminhttp: Config.Rebuilder", cfg.Rebuilder != nil),
+		httpserver.Required("adminhttp: Config.Shards", cfg.Shards != nil),
 		httpserver.Required("adminhttp: Config.Events", cfg.Events != nil),
 		httpserver.Required("adminhttp: Config.Webhooks", cfg.Webhooks != nil),
 		httpserver.Required("adminhttp: Config.Policies", cfg.Policies != nil),
@@ -104,6 +106,7 @@ func New(cfg Config) (*httpserver.Server, error) {
 	h.addPolicy()
 	h.addProfiles()
 	h.get("/admin/v1/queue", h.queue)
+	h.get("/admin/v1/shards", h.listShards)
 	h.post("/admin/v1/rebuild", h.startRebuild)
 	h.get("/admin/v1/rebuild", h.showRebuild)
 	h.get("/admin/v1/log", h.listLog)

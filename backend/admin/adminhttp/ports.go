@@ -10,6 +10,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -70,6 +71,11 @@ type Auditor interface {
 type Rebuilder interface {
 	Run(ctx context.Context, only ...string) error
 	Status() rebuild.Status
+}
+
+// Shards shows the shards (guard.Shards).
+type Shards interface {
+	Status(ctx context.Context) []guard.Status
 }
 
 // Events shows the consumer groups of order events and settles their dead letters (events.Admin).

@@ -208,6 +208,7 @@ func (d *fakeService) config() Config {
 		Auditor:   d,
 		Queue:     d,
 		Rebuilder: &fakeRebuild{},
+		Shards:    fakeShards{},
 		Pace:      fakePace{},
 		Events:    &fakeEvents{},
 		Webhooks:  &fakeWebhooks{},

@@ -363,3 +363,25 @@ func TestNumberOfShardsMustMatch(t *testing.T) {
 		t.Errorf("stopped Redis: %v", err)
 	}
 }
+
+func TestStatusShowsPlaceAndContent(t *testing.T) {
+	r := testenv.StartRedis(t)
+	g := openShards(t, r.URL, keyspace.Space{}, nil)
+	status := func() guard.Status { return g.Status(t.Context(), &sql{})[0] }
+	want := guard.Status{Slot: -1, Master: r.Addr, Reason: "Redis is new or was emptied"}
+	if got := status(); got != want {
+		t.Errorf("empty: %+v, want %+v", got, want)
+	}
+	verify(t, g.Of(0), 3)
+	if err := g.Of(0).Raw().SAdd(t.Context(), keyspace.Shard(0).Sales(), "a", "b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	want = guard.Status{Slot: -1, Master: r.Addr, Verified: true, Generation: 3, Sales: 2}
+	if got := status(); got != want {
+		t.Errorf("verified: %+v, want %+v", got, want)
+	}
+	r.Stop()
+	if got := status(); got.Verified || got.Reason == "" || got.Sales != -1 {
+		t.Errorf("stopped: %+v", got)
+	}
+}

@@ -91,6 +91,49 @@ func (s *Shards) Check(ctx context.Context, sql Generations) error {
 	return errors.Join(errs...)
 }
 
+// Status is the state of one shard.
+type Status struct {
+	Shard      keyspace.Shard
+	Slot       int    // of a Redis Cluster; -1 without one
+	Master     string // address; "" if it is not known
+	Verified   bool   // the data of the shard is verified
+	Reason     string // why it is not
+	Generation int64  // of the verified data
+	Sales      int64  // sales, and segments of sales, that the shard holds; -1 if unknown
+}
+
+// Status checks all shards concurrently and returns their state by number.
+func (s *Shards) Status(ctx context.Context, sql Generations) []Status {
+	all := make([]Status, len(s.guards))
+	var wg sync.WaitGroup
+	for i, g := range s.guards {
+		wg.Go(func() { all[i] = g.status(ctx, sql) })
+	}
+	wg.Wait()
+	return all
+}
+
+func (g *Guard) status(ctx context.Context, sql Generations) Status {
+	now := Status{Shard: g.shard, Slot: -1, Sales: -1}
+	if slot, ok := g.server.Slot(); ok {
+		now.Slot = slot
+	}
+	finding, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	now.Master, _ = g.server.Master(finding) // the check returns the error
+	if err := g.Check(ctx, sql); err != nil {
+		now.Reason = err.Error()
+		return now
+	}
+	if now.Reason, now.Verified = g.Verified(); now.Verified {
+		now.Generation = g.Generation()
+	}
+	if n, err := g.raw.SCard(ctx, g.shard.Sales()).Result(); err == nil {
+		now.Sales = n
+	}
+	return now
+}
+
 // Run runs the guards of all shards until ctx ends; see Guard.Run. It returns nil.
 func (s *Shards) Run(ctx context.Context, sql Generations, unverified func(context.Context, keyspace.Shard)) error {
 	var all errgroup.Group

@@ -98,6 +98,23 @@ func (s *Server) For(key string) *Server {
 	return s.cluster.server(s.options, slotOf(key))
 }
 
+// Slot returns the slot of a Redis Cluster that s serves; ok is false without a cluster.
+func (s *Server) Slot() (slot int, ok bool) {
+	if s.cluster == nil {
+		return 0, false
+	}
+	of, ok := s.master.finder.(slotMaster)
+	return of.slot, ok
+}
+
+// Master returns the address of the server: with Sentinels or a Redis Cluster, that of the current master.
+func (s *Server) Master(ctx context.Context) (addr string, err error) {
+	if s.master == nil {
+		return s.options.Addr, nil
+	}
+	return s.master.find(ctx)
+}
+
 // Watch queries for the master repeatedly until stop is called, from one queryInterval on. If another server is the
 // master, the connections to the old one are closed, so that a command that it does not answer fails early. For one
 // address it does nothing.
