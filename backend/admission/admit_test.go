@@ -21,14 +21,23 @@ import (
 
 var shard = keyspace.Shard(0)
 
-// onBoth runs test on the embedded Redis and on a Redis server.
-func onBoth(t *testing.T, test func(t *testing.T, c *redis.Client)) {
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// onEachRedis runs test on the embedded Redis, on a Redis server, and on a Redis Cluster.
+func onEachRedis(t *testing.T, test func(t *testing.T, c *redis.Client)) {
 	t.Run("miniredis", func(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 		t.Cleanup(func() { _ = c.Close() })
 		test(t, c)
 	})
 	t.Run("redis", func(t *testing.T) { test(t, testenv.StartRedis(t).Client()) })
+	t.Run("cluster", func(t *testing.T) {
+		c := clusterClient(t)
+		if err := flushAll(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c)
+	})
 }
 
 // shop is an Admitter and a Stock over one Redis.
@@ -39,7 +48,7 @@ type shop struct {
 }
 
 func newShop(c *redis.Client) *shop {
-	return &shop{Admitter: newAdmitter(c, c), Stock: NewStock(StockConfig{Client: c}), c: c}
+	return &shop{Admitter: newAdmitter(c, c), Stock: newStock(StockConfig{Client: c}, c), c: c}
 }
 
 // newAdmitter returns an Admitter that runs the script by client and leases order numbers by c.
@@ -88,7 +97,7 @@ func (h *shop) want(t *testing.T, saleID, buyer, key string, outcome sale.Outcom
 }
 
 func TestAdmitOutcomes(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 2, 1))
 		first := h.want(t, "s", "ann", "k1", sale.Accepted)
@@ -115,7 +124,7 @@ func TestAdmitOutcomes(t *testing.T) {
 }
 
 func TestAdmitWindowAndSwitch(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		early := onSale("early", 1, 1)
@@ -156,7 +165,7 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 }
 
 func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		keys := []string{
@@ -179,7 +188,7 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 }
 
 func TestAdmitRejectsReusedKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		h.want(t, "s", "ann", "k", sale.Accepted)
@@ -193,7 +202,7 @@ func TestAdmitRejectsReusedKey(t *testing.T) {
 }
 
 func TestAdmitUsesEmptySlots(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 10, 3))
 		ids := []sale.OrderID{}
@@ -251,7 +260,7 @@ func size(t *testing.T, path string) int64 {
 }
 
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		const stock, buyers, tries = 50, 100, 3
 		h.put(t, onSale("s", stock, 1))
@@ -300,7 +309,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 
 // If the queue key has the wrong type, the script fails before it takes a unit.
 func TestAdmitWritesNothingWhenTheQueueKeyHasTheWrongType(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		c.Set(ctx, shard.Ready(), "junk", 0)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestBypassListHasTheBuyers(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		if _, err := h.BypassList(ctx, "s", 10); !errors.Is(err, sale.ErrNotFound) {
@@ -46,7 +46,7 @@ func TestBypassListHasTheBuyers(t *testing.T) {
 
 // A list that is read during purchases has the buyer of every order that it counts.
 func TestBypassListIsCompleteUpToItsCount(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 1_000_000, 1))
 		var accepted atomic.Int64

@@ -42,16 +42,15 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 
 // Fast workers lease a batch between the list of batches and the copy. The count retries until the list is current.
 func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 100, 1))
 		for i := range 100 {
 			h.buy(t, "s", "b"+strconv.Itoa(i), "k")
 		}
 		shard, left := keyspace.Shard(0), 50
-		counting := redis.NewClient(c.Options())
-		t.Cleanup(func() { _ = counting.Close() })
-		counting.AddHook(afterRange{func() {
+		counting := clone(t, c)
+		addHook(counting, afterRange{func() {
 			if left--; left >= 0 {
 				id := "batch" + strconv.Itoa(left)
 				c.LMove(ctx, shard.Ready(), shard.Batch(id), "RIGHT", "LEFT")
@@ -85,19 +84,19 @@ func (h afterRange) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		const n = 2*readChunk + 1
 		ctx := context.Background()
 		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := range n {
-				p.XAdd(ctx, &redis.XAddArgs{Stream: "orders", ID: fmt.Sprintf("1-%d", i+1), Values: []any{"m", i}})
+				p.XAdd(ctx, &redis.XAddArgs{Stream: shard.Orders(), ID: fmt.Sprintf("1-%d", i+1), Values: []any{"m", i}})
 			}
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		next := 0
-		if err := ScanOrders(ctx, c, "orders", func(_, text string) {
+		if err := ScanOrders(ctx, c, shard.Orders(), func(_, text string) {
 			if text != strconv.Itoa(next) {
 				t.Fatalf("entry %d is %q", next, text)
 			}

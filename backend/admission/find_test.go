@@ -32,7 +32,7 @@ func (w *countReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 // With many sales, FindOrder reads one sale for an order with a cached sale.
 func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		const many = 2*salesPerRead + 10
 		var sales []sale.Sale
@@ -45,7 +45,7 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 		known := h.want(t, "s7", "ann", "k", sale.Accepted).OrderID
 		found := h.want(t, "s8", "ann", "k2", sale.Accepted).OrderID
 		w := &countReads{}
-		c.AddHook(w)
+		addHook(c, w)
 		find := func(buyer string, id sale.OrderID, saleID string, least, most int) {
 			t.Helper()
 			w.n = 0
@@ -69,7 +69,7 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 
 // One search runs at a time. A call that waits for it ends with its context.
 func TestFindOrderRunsOneSearchAtATime(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 10, 1))
 		id := h.want(t, "s", "ann", "k", sale.Accepted).OrderID

@@ -71,13 +71,13 @@ func (m *modelSale) decide(r Request, id sale.OrderID) Decision {
 // A group decides like single requests in the same order. A group that runs twice, after a lost reply, gets the same
 // decisions and takes no further unit.
 func TestGroupDecidesLikeSingleRequests(t *testing.T) {
-	onBoth(t, groupAgainstModel)
+	onEachRedis(t, groupAgainstModel)
 }
 
 func groupAgainstModel(t *testing.T, c *redis.Client) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
-		c.FlushAll(ctx)
+		flushAll(ctx, c)
 		m := &modelSale{
 			left: rapid.Int64Range(0, 8).Draw(t, "stock"), perBuyer: rapid.IntRange(1, 3).Draw(t, "per buyer"),
 			room:  rapid.SampledFrom([]int{100, 100, 6, 2, 1}).Draw(t, "room"),

@@ -16,7 +16,7 @@ import (
 
 // LoadAll reads the queue of a shard once, and loads each sale with its rows and its queued orders.
 func TestLoadAllReadsTheQueueOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		const n = 30
 		h, ctx := newShop(c), context.Background()
 		var defs []sale.Sale
@@ -37,7 +37,7 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 		h.put(t, defs[0]) // loaded before, with a purchase
 		h.want(t, "s0", "ann", "k", sale.Accepted)
 		reads := &countQueueReads{}
-		c.AddHook(reads)
+		addHook(c, reads)
 		load := func(orders OrdersOf) error {
 			return h.LoadAll(ctx, wholes(defs), orders)
 		}
@@ -95,7 +95,7 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 }
 
 func TestVersionsOmitIncompleteSales(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, id := range []string{"whole", "no stock", "no definition"} {
 			h.put(t, onSale(id, 1, 1))
@@ -135,7 +135,7 @@ func (w *countQueueReads) ProcessHook(next redis.ProcessHook) redis.ProcessHook 
 }
 
 func TestCountReadsTheReturnsOfEverySale(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		ids, want := []string{}, map[string]int{}
 		for i := range salesPerRead + 3 {

@@ -21,23 +21,25 @@ func newParts(t *testing.T, c *redis.Client) (*Admitter, *Stock, sale.Sale) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Del(ctx, h.shard(0).Sale("s"), h.shard(1).Sale("s"), h.shard(1).Stock("s")).Result(); err != nil {
-		t.Fatal(err)
+	for _, key := range []string{h.shard(0).Sale("s"), h.shard(1).Sale("s"), h.shard(1).Stock("s")} {
+		if err := c.Del(ctx, key).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	mover := spread.NewMover(h.Segments, rows)
-	stock := NewStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover})
+	stock := newStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover}, c)
 	if err := stock.Load(ctx, def, rows.OrdersOf); err != nil {
 		t.Fatal(err)
 	}
 	if err := stock.Load(ctx, onSale("whole", 3, 1), rows.OrdersOf); err != nil {
 		t.Fatal(err)
 	}
-	return a, NewStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover}), def
+	return a, newStock(StockConfig{Client: c, Space: h.space, Claimer: rows, Mover: mover}, c), def
 }
 
 // A sale with two segments is one sale for its readers.
 func TestSegmentsAreReadAsOneSale(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		var orders []sale.Order
@@ -128,7 +130,7 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 
 // A segment that cannot be read hides its units, and neither a list for edges nor "sold out" is derived without it.
 func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()
 		_, stock, def := newParts(t, c)
 		shard := stock.ShardOf(SalePart{def, 1}.Part())
@@ -149,7 +151,7 @@ func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
 
 // A segment that a rebuild holds does not delay the return of units to the other one.
 func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		var orders []sale.Order

@@ -35,7 +35,7 @@ func (h *shop) wantLeft(t *testing.T, saleID string, left int64) {
 }
 
 func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 2, 2))
 		first := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
@@ -89,7 +89,7 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 }
 
 func TestReturnUnitsNumbersManyOrdersInOrder(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		const n = 2*maxReturns + 7
 		h := newShop(c)
 		h.put(t, onSale("s", n, 1))
@@ -109,7 +109,7 @@ func TestReturnUnitsNumbersManyOrdersInOrder(t *testing.T) {
 }
 
 func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		h.put(t, s)
@@ -122,7 +122,7 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 			Status: sale.StatusCancelled,
 		}
 		before := h.returnUnits(t, "s", sale.Order{ID: h.want(t, "s", "cid", "1", sale.Accepted).OrderID, Buyer: "cid"})[0]
-		if err := c.FlushAll(ctx).Err(); err != nil {
+		if err := flushAll(ctx, c); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{cancelled}); !errors.Is(err, ErrNotLoaded) {
@@ -157,7 +157,7 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 // Two processes load the same sale. The slower one read an order before its cancellation, the faster one after it: the
 // slot exists, and is released without a second unit.
 func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
@@ -191,7 +191,7 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 }
 
 func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
@@ -209,10 +209,10 @@ func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
 // Random purchases, returns in any grouping and repetition, and confirmations: after each step the units left and the
 // slots equal those of a model that returns each order once.
 func TestReturnUnitsAgreesWithModel(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		ctx := context.Background()
 		rapid.Check(t, func(r *rapid.T) {
-			if err := c.FlushAll(ctx).Err(); err != nil {
+			if err := flushAll(ctx, c); err != nil {
 				r.Fatal(err)
 			}
 			const stock, perBuyer = 6, 2

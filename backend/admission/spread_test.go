@@ -66,7 +66,7 @@ func buyerOf(segment, n int) string {
 // All buyers have the same home. Every unit of both segments is sold once, in that home, and the other buyers get sold
 // out. Client repetitions of a 503 have the same key.
 func TestWholeStockIsSoldInOneHome(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		const stock, buyers = 40, 50
 		a, h, rows := newSpread(t, c, stock)
 		var all sync.WaitGroup
@@ -111,7 +111,7 @@ func TestWholeStockIsSoldInOneHome(t *testing.T) {
 
 // While the other segment is held by a rebuild, a purchase in an empty home is not answered with sold out.
 func TestHeldSegmentIsNotSoldOut(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		a, h, _ := newSpread(t, c, 2)
 		buy := func(segment, n int) (Decision, error) {
 			return a.Admit(context.Background(), Request{

@@ -24,7 +24,7 @@ import (
 )
 
 func TestUpdateChangesLeftByTheDifference(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		s := onSale("s", 3, 1)
@@ -51,7 +51,7 @@ func TestUpdateChangesLeftByTheDifference(t *testing.T) {
 }
 
 func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		h.put(t, onSale("s", 10, 2))
@@ -145,7 +145,7 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 }
 
 func TestSequencersAllocateUniqueIDs(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var mu sync.Mutex
 		seen := map[sale.OrderID]bool{}
@@ -177,7 +177,7 @@ func TestSequencersAllocateUniqueIDs(t *testing.T) {
 // Redis loses its counter, or returns with an older one, repeatedly, while each backend holds a block. Within one
 // second, no number is allocated twice.
 func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		ctx := t.Context()
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		now := func() time.Time { clock = clock.Add(time.Microsecond); return clock }
@@ -204,13 +204,13 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 			join()
 			older := c.Get(ctx, key).Val()
 			join()
-			c.FlushAll(ctx) // not noticed yet
+			flushAll(ctx, c) // not noticed yet
 			join()
 			if generation%2 == 0 {
 				c.Set(ctx, key, older, 0)
 			}
 			if generation%3 == 0 {
-				c.FlushAll(ctx)
+				flushAll(ctx, c)
 			}
 			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(ctx, shard, generation); err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 // With the most shards, a block that a process keeps does not repeat ids: the process discards it in time, and a rebuild
 // starts at other numbers.
 func TestOldBlocksAreDiscarded(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		space := keyspace.Space{Shards: 64}
 		now := func() time.Time { return clock }
@@ -256,7 +256,7 @@ func TestOldBlocksAreDiscarded(t *testing.T) {
 }
 
 func TestSequencerIgnoresAClockSetBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 		s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
 		a, _ := s.Next(context.Background(), shard)
@@ -274,7 +274,7 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 	c := r.Client()
 	ctx := context.Background()
 	rapid.Check(t, func(rt *rapid.T) {
-		c.FlushAll(ctx)
+		flushAll(ctx, c)
 		h := newShop(c)
 		perBuyer := rapid.IntRange(1, 3).Draw(rt, "per buyer")
 		def := onSale("s", int64(rapid.IntRange(3, 6).Draw(rt, "stock")), perBuyer)
@@ -441,7 +441,7 @@ func TestUserLimiterOpensTheSharedRedisOnce(t *testing.T) {
 // If a row has the slot of a queued order, the queued order gets another slot: it holds a unit, which is returned with
 // its slot only.
 func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2})
 		c.LPush(ctx, shard.Ready(), rival)
@@ -462,9 +462,9 @@ func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 
 // Redis is emptied while Load stores the buyers: the sale remains unknown.
 func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
-		c.AddHook(emptyBeforeLoad{h, shard.Buyers("s")})
+		addHook(c, emptyBeforeLoad{h, shard.Buyers("s")})
 		row := func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		}
@@ -501,7 +501,7 @@ func (e emptyBeforeLoad) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func TestViewHasTheWholeSale(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		at := time.Now().UTC().Truncate(time.Millisecond)
 		def := sale.Sale{
@@ -527,7 +527,7 @@ func TestViewHasTheWholeSale(t *testing.T) {
 
 // The transaction returns the first error only: here the missing units of sale a, before the wrong type of a key of b.
 func TestViewsReportKeyOfTheWrongType(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, key := range []string{shard.Sale("b"), shard.Stock("b")} {
 			for _, id := range []string{"a", "b"} {
@@ -545,7 +545,7 @@ func TestViewsReportKeyOfTheWrongType(t *testing.T) {
 
 // A pipeline returns the first error only: here the buyer without slots in sale a, before the wrong type of a key of b.
 func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, id := range []string{"a", "b"} {
 			h.put(t, onSale(id, 5, 1))

@@ -32,7 +32,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		name := map[bool]string{false: "list", true: "stream"}[stream]
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, c *redis.Client) {
+			onEachRedis(t, func(t *testing.T, c *redis.Client) {
 				h := newShop(c)
 				h.cfg.Stream = stream
 				h.put(t, onSale("s", 3, 1))
@@ -55,7 +55,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 					}
 				}
 				bob := group[1]
-				keys := c.Keys(t.Context(), shard.Trace("*")).Val()
+				keys := keysLike(t.Context(), c, shard.Trace("*"))
 				if len(keys) != 1 || keys[0] != shard.Trace(bob.id.String()) {
 					t.Errorf("trace keys %v", keys)
 				}
@@ -92,7 +92,7 @@ func queued(t *testing.T, c *redis.Client, stream bool) []string {
 
 // An order is accepted although its trace cannot be stored, here because of a lifetime of 0.
 func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
-	onBoth(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
@@ -48,12 +49,34 @@ func TestStreamOnRedis(t *testing.T)     { onRedis(t, "Stream") }
 func TestListOnMiniredis(t *testing.T)   { onMiniredis(t, "List") }
 func TestStreamOnMiniredis(t *testing.T) { onMiniredis(t, "Stream") }
 
-// onRedis makes time pass by moving every deadline into the past, which is the same thing to a queue that only
-// compares them with the server's clock.
+// On a Redis Cluster, as processes connect to it: the keys of a shard are on the master of its slot.
+func TestOnCluster(t *testing.T) {
+	server, err := redisconn.NewServer(testenv.StartRedisMasters(t, 3).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			onServer(t, driver, func(t testing.TB, shard keyspace.Shard) *redis.Client {
+				client := server.For(shard.Ready()).Open(redisconn.Blocking(2))
+				t.Cleanup(func() { _ = client.Close() })
+				return client
+			})
+		})
+	}
+}
+
 func onRedis(t *testing.T, driver string) {
 	client := testenv.StartRedis(t).Client()
+	onServer(t, driver, func(testing.TB, keyspace.Shard) *redis.Client { return client })
+}
+
+// onServer makes time pass by moving every deadline into the past, which is the same thing to a queue that only
+// compares them with the server's clock.
+func onServer(t *testing.T, driver string, open func(testing.TB, keyspace.Shard) *redis.Client) {
 	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
 		shard := keyspace.Shard(shards.Add(1))
+		client := open(t, shard)
 		return fixture(t, driver, client, shard, cfg, func(d time.Duration) {
 			for _, key := range []string{shard.Leases(), shard.Delayed()} {
 				members, err := client.ZRange(context.Background(), key, 0, -1).Result()

@@ -4,8 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -74,33 +72,21 @@ func (c *clusterShop) check(changed int) {
 // A master is lost, and its replica is promoted: complete, with the data of some seconds ago, or empty. The other
 // masters continue to sell meanwhile.
 func TestClusterLosesAMaster(t *testing.T) {
-	for name, replica := range map[string]struct {
-		before, after func(*testenv.Redis) // the loss of the master
-	}{
-		"complete replica": {func(*testenv.Redis) {}, func(*testenv.Redis) {}},
-		"older replica":    {(*testenv.Redis).Pause, (*testenv.Redis).Resume},
-		"empty replica": {(*testenv.Redis).Kill, func(r *testenv.Redis) {
-			if err := os.RemoveAll(filepath.Join(r.Dir, "appendonlydir")); err != nil {
-				t.Error(err)
-			}
-			r.Start()
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, data := range []testenv.ReplicaData{testenv.Complete, testenv.Old, testenv.Empty} {
+		t.Run(string(data)+" replica", func(t *testing.T) {
 			t.Parallel()
 			c := newClusterShop(t, clusterStock)
 			// the master of the events: their loss must not stop purchases from the others
 			lost := c.cluster.MasterOf(keyspace.Space{}.Events())
 			partner := c.cluster.Partner(c.cluster.Nodes[lost])
-			replica.before(partner)
-			c.crowds[lost].await(c.crowds[lost].accepted.Load() + 100)
-			c.cluster.Nodes[lost].Kill()
+			c.cluster.Lose(c.cluster.Nodes[lost], data, func() {
+				c.crowds[lost].await(c.crowds[lost].accepted.Load() + 100)
+			})
 			for i, one := range c.crowds {
 				if i != lost {
 					one.await(one.accepted.Load() + 100)
 				}
 			}
-			replica.after(partner)
 			began, at := time.Now(), c.crowds[lost].accepted.Load()
 			c.cluster.Promote(partner)
 			c.crowds[lost].await(at + 100)
@@ -135,30 +121,20 @@ func TestClusterFaults(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // any sequence will do
 	stock := 500 + 300*rounds
 	c := newClusterShop(t, stock, "SLUICE_REDIS_WAIT=1")
-	replace := func(before, after func(*testenv.Redis)) func(at int) {
+	replace := func(data testenv.ReplicaData) func(at int) {
 		return func(at int) {
 			master := c.cluster.Owner(c.shards[at].Guard())
-			replica := c.cluster.Partner(master)
-			before(replica)
-			master.Kill()
-			after(replica)
-			c.cluster.Promote(replica)
+			c.cluster.Replace(master, data, nil)
 			c.cluster.Rejoin(master)
 		}
 	}
-	nothing := func(*testenv.Redis) {}
 	faults := []struct {
 		name string
 		do   func(at int)
 	}{
-		{"master replaced by a complete replica", replace(nothing, nothing)},
-		{"master replaced by an old replica", replace((*testenv.Redis).Pause, (*testenv.Redis).Resume)},
-		{"master replaced by an empty replica", replace((*testenv.Redis).Kill, func(r *testenv.Redis) {
-			if err := os.RemoveAll(filepath.Join(r.Dir, "appendonlydir")); err != nil {
-				t.Error(err)
-			}
-			r.Start()
-		})},
+		{"master replaced by a complete replica", replace(testenv.Complete)},
+		{"master replaced by an old replica", replace(testenv.Old)},
+		{"master replaced by an empty replica", replace(testenv.Empty)},
 		{"slot moved", func(at int) {
 			key := c.shards[at].Guard()
 			from := c.cluster.Owner(key)

@@ -149,9 +149,7 @@ func TestSpreadSaleLosesAMaster(t *testing.T) {
 	c := hammer(s, "s", 6)
 	c.await(200)
 	master := cluster.Owner(keyspace.Space{Shards: 12}.ShardOfSegment("s", 5).Guard())
-	replica := cluster.Partner(master)
-	master.Kill()
-	cluster.Promote(replica)
+	cluster.Replace(master, testenv.Complete, nil)
 	c.await(c.accepted.Load() + 200)
 	c.check("s", stock)
 }

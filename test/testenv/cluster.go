@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisCluster is a Redis Cluster of the test's own, in which each master has one replica. Its methods are not safe for
-// concurrent use.
+// RedisCluster is a Redis Cluster of the test's own, in which each master has one replica, or none has. Its methods are
+// not safe for concurrent use, except for different pairs of a master and its replica.
 //
 // No node replaces another one automatically, unless FailOver allows it: on a slow machine a node could be considered
 // down. Promote replaces a master.
@@ -26,12 +29,97 @@ type RedisCluster struct {
 	ids     map[string]string // of the nodes, by address
 }
 
+// clusterSlots is the number of slots of every Redis Cluster.
+const clusterSlots = 16384
+
 // StartRedisCluster starts a cluster and waits until every node has the map of slots and every replica follows.
 func StartRedisCluster(t TB, masters int, args ...string) *RedisCluster {
 	t.Helper()
+	c := startCluster(t, masters, 2*masters, args...)
+	for i, n := range c.Nodes[masters:] {
+		c.do(n, "CLUSTER", "REPLICATE", c.ids[c.Nodes[i].Addr])
+	}
+	c.await("the cluster has replicas", func(n *Redis) bool {
+		nodes := c.text(n, "CLUSTER", "NODES")
+		return strings.Count(nodes, "slave") == masters && strings.Count(nodes, "master") == masters
+	})
+	for _, n := range c.Nodes[masters:] {
+		Eventually(t, time.Minute, "the replica follows", func() bool {
+			return strings.Contains(c.text(n, "INFO", "replication"), "master_link_status:up")
+		})
+	}
+	return c
+}
+
+// StartRedisMasters starts a cluster without replicas and waits until every node has the map of slots.
+func StartRedisMasters(t TB, masters int, args ...string) *RedisCluster {
+	t.Helper()
+	return startCluster(t, masters, masters, args...)
+}
+
+// sharedMasters is the cluster of SharedRedisMasters.
+var sharedMasters struct {
+	sync.Mutex
+	cluster *RedisCluster
+	life    untilMain
+}
+
+// SharedRedisMasters returns a cluster of three masters without replicas that all tests of this process share. The
+// package needs TestMain, see Main.
+func SharedRedisMasters(t TB) *RedisCluster {
+	t.Helper()
+	s := &sharedMasters
+	s.Lock()
+	defer s.Unlock()
+	if s.cluster == nil {
+		s.life.TB = t // which fails if a node does not start
+		s.cluster = StartRedisMasters(&s.life, 3)
+	}
+	return s.cluster
+}
+
+// stopRedisMasters stops the cluster of SharedRedisMasters.
+func stopRedisMasters() {
+	s := &sharedMasters
+	s.Lock()
+	defer s.Unlock()
+	s.life.end()
+	s.cluster = nil
+}
+
+// untilMain is a TB whose cleanups and directories last until the end of Main.
+type untilMain struct {
+	TB
+
+	cleanups []func()
+}
+
+// Cleanup postpones f until end.
+func (u *untilMain) Cleanup(f func()) { u.cleanups = append(u.cleanups, f) }
+
+// TempDir returns a directory that exists until end.
+func (u *untilMain) TempDir() string {
+	dir, err := os.MkdirTemp("", "sluice-test-")
+	if err != nil {
+		u.Fatalf("testenv: %v", err)
+	}
+	u.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (u *untilMain) end() {
+	for _, f := range slices.Backward(u.cleanups) {
+		f()
+	}
+	u.cleanups = nil
+}
+
+// startCluster starts the nodes and divides the slots among the first of them.
+func startCluster(t TB, masters, nodes int, args ...string) *RedisCluster {
+	t.Helper()
 	c := &RedisCluster{t: t, masters: masters, ids: map[string]string{}}
 	var addrs []string
-	for range 2 * masters {
+	for range nodes {
 		n := StartRedis(t, append([]string{
 			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(FreePort(t)), "--cluster-node-timeout", "60000",
 			"--cluster-replica-no-failover", "yes", "--cluster-require-full-coverage", "no",
@@ -43,7 +131,7 @@ func StartRedisCluster(t TB, masters int, args ...string) *RedisCluster {
 		c.do(n, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		c.ids[n.Addr] = c.text(n, "CLUSTER", "MYID")
 		if i < masters {
-			c.do(n, "CLUSTER", "ADDSLOTSRANGE", i*16384/masters, (i+1)*16384/masters-1)
+			c.do(n, "CLUSTER", "ADDSLOTSRANGE", i*clusterSlots/masters, (i+1)*clusterSlots/masters-1)
 		}
 		host, port, _ := net.SplitHostPort(c.Nodes[0].Addr)
 		c.do(n, "CLUSTER", "MEET", host, port, c.Nodes[0].busPort())
@@ -52,19 +140,9 @@ func StartRedisCluster(t TB, masters int, args ...string) *RedisCluster {
 		return strings.Count(c.text(n, "CLUSTER", "NODES"), "connected") == len(c.Nodes) &&
 			!strings.Contains(c.text(n, "CLUSTER", "NODES"), "handshake")
 	})
-	for i, n := range c.Nodes[masters:] {
-		c.do(n, "CLUSTER", "REPLICATE", c.ids[addrs[i]])
-	}
 	c.await("the cluster is complete", func(n *Redis) bool {
-		nodes := c.text(n, "CLUSTER", "NODES")
-		return strings.Contains(c.text(n, "CLUSTER", "INFO"), "cluster_state:ok") &&
-			strings.Count(nodes, "slave") == masters && strings.Count(nodes, "master") == masters
+		return strings.Contains(c.text(n, "CLUSTER", "INFO"), "cluster_state:ok")
 	})
-	for _, n := range c.Nodes[masters:] {
-		Eventually(t, time.Minute, "the replica follows", func() bool {
-			return strings.Contains(c.text(n, "INFO", "replication"), "master_link_status:up")
-		})
-	}
 	return c
 }
 
@@ -124,7 +202,7 @@ func (c *RedisCluster) MasterOf(key string) int {
 	c.t.Helper()
 	slot := c.Slot(key)
 	for i := range c.masters {
-		if slot < (i+1)*16384/c.masters {
+		if slot < (i+1)*clusterSlots/c.masters {
 			return i
 		}
 	}
@@ -163,8 +241,65 @@ func (c *RedisCluster) Promote(replica *Redis) {
 	Eventually(c.t, time.Minute, "the replica is the master", func() bool {
 		_, err := c.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
 		return err != nil && strings.Contains(err.Error(), "replica") || // it is one no longer
-			strings.Contains(c.text(replica, "ROLE"), "master")
+			c.IsMaster(replica)
 	})
+}
+
+// HandOver makes the replica of a master the master, without a loss: the master stops its clients until the replica has
+// all data.
+func (c *RedisCluster) HandOver(master *Redis) {
+	c.t.Helper()
+	replica := c.Partner(master)
+	var asked time.Time
+	Eventually(c.t, time.Minute, "the replica takes over", func() bool {
+		if time.Since(asked) > handOverTimeout { // an earlier request would start again
+			_, _ = c.call(replica, "CLUSTER", "FAILOVER") // fails until the replica follows
+			asked = time.Now()
+		}
+		return c.IsMaster(replica)
+	})
+	c.awaitReplica(master)
+}
+
+// handOverTimeout is the time after which Redis abandons a manual failover (CLUSTER_MF_TIMEOUT), and some more.
+const handOverTimeout = 6 * time.Second
+
+// ReplicaData is what a replica has when its master is lost.
+type ReplicaData string
+
+// Data of a replica.
+const (
+	Complete ReplicaData = "complete" // everything that it has received
+	Old      ReplicaData = "old"      // as of an earlier time
+	Empty    ReplicaData = "empty"    // nothing
+)
+
+// Replace kills a master and promotes its replica, which then has the given data; until Rejoin the cluster has one node
+// less. Between, if not nil, is called before the loss; what is written meanwhile is missing in an Old replica.
+func (c *RedisCluster) Replace(master *Redis, data ReplicaData, between func()) {
+	c.t.Helper()
+	c.Lose(master, data, between)
+	c.Promote(c.Partner(master))
+}
+
+// Lose is Replace without the promotion.
+func (c *RedisCluster) Lose(master *Redis, data ReplicaData, between func()) {
+	c.t.Helper()
+	replica := c.Partner(master)
+	if data != Complete {
+		// A paused replica would read from its socket what was sent meanwhile.
+		replica.Kill()
+	}
+	if between != nil {
+		between()
+	}
+	master.Kill()
+	if data == Empty {
+		replica.Erase()
+	}
+	if data != Complete {
+		replica.Start()
+	}
 }
 
 // FailOver makes the nodes replace a master that has not answered for a time; 0 ends that. Nodes that do not run or are
@@ -196,6 +331,11 @@ func (c *RedisCluster) Rejoin(n *Redis) {
 	} else {
 		n.Start()
 	}
+	c.awaitReplica(n)
+}
+
+func (c *RedisCluster) awaitReplica(n *Redis) {
+	c.t.Helper()
 	Eventually(c.t, time.Minute, "the node is a replica", func() bool {
 		role := c.text(n, "INFO", "replication")
 		return strings.Contains(role, "role:slave") && strings.Contains(role, "master_link_status:up")
@@ -211,7 +351,7 @@ func (c *RedisCluster) MoveSlot(key string, source, target *Redis, halfway func(
 		halfway()
 	}
 	slot := c.Slot(key)
-	for c.moveKeys(slot, source, target) {
+	for c.moveKeys(slot, source, target, 100) {
 	}
 	for _, n := range []*Redis{target, source} {
 		c.do(n, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[target.Addr])
@@ -224,7 +364,7 @@ func (c *RedisCluster) BeginMove(key string, source, target *Redis) {
 	slot := c.Slot(key)
 	c.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[source.Addr])
 	c.do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[target.Addr])
-	c.moveKeys(slot, source, target)
+	c.moveKeys(slot, source, target, 3)
 }
 
 // AbandonMove ends a move after owner replaced the source: it deletes the keys that have moved to the target.
@@ -251,12 +391,12 @@ func (c *RedisCluster) AbandonMove(key string, owner, target *Redis) {
 	c.do(target, "CLUSTER", "SETSLOT", slot, "STABLE")
 }
 
-// moveKeys moves up to three keys of a slot. It returns false if there is none.
-func (c *RedisCluster) moveKeys(slot int, source, target *Redis) bool {
+// moveKeys moves up to n keys of a slot. It returns false if there is none.
+func (c *RedisCluster) moveKeys(slot int, source, target *Redis, n int) bool {
 	c.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: source.Addr, ReadTimeout: 20 * time.Second})
 	defer client.Close()
-	keys, err := client.ClusterGetKeysInSlot(context.Background(), slot, 3).Result()
+	keys, err := client.ClusterGetKeysInSlot(context.Background(), slot, n).Result()
 	if err != nil {
 		c.t.Fatalf("testenv: move slot %d: %v", slot, err)
 	}

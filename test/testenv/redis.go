@@ -138,6 +138,16 @@ func (r *Redis) Kill() {
 	r.running, r.paused = false, false
 }
 
+// Erase deletes the data of a server that does not run. A node of a cluster remains one.
+func (r *Redis) Erase() {
+	r.t.Helper()
+	for _, name := range []string{"appendonlydir", "dump.rdb"} {
+		if err := os.RemoveAll(filepath.Join(r.Dir, name)); err != nil {
+			r.t.Fatalf("testenv: %v", err)
+		}
+	}
+}
+
 // Running reports whether the server was started and not killed since.
 func (r *Redis) Running() bool { return r.running }
 
