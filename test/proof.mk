@@ -19,17 +19,17 @@ spread-sim: ## 10,000 simulated sales whose units move between segments, with fa
 mutants: ## break the scripts, the worker and the tables in known ways: a test must fail for each
 	$(GO) test -count=1 -v -timeout 60m -run 'TestMutants' ./test/sim -mutants
 
-chaos: install ## 220 faults on real servers in five minutes, then an audit; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream)
-	cd test/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(QUEUE),-queue $(QUEUE),-svg $(CURDIR)/docs/chaos.svg)
+chaos: install ## 220 faults on real servers in five minutes, then an audit; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream REDIS=single|cluster)
+	cd test/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(REDIS),-redis $(REDIS)) $(if $(QUEUE),-queue $(QUEUE)) $(if $(QUEUE)$(REDIS),,-svg $(CURDIR)/docs/chaos.svg)
 
 cluster: install ## a Redis Cluster of three masters and three replicas during purchases: 40 faults, 20 masters cut off (FAULTS=n SEED=n CUTS=n)
 	$(GO) test -count=1 -v -timeout 60m -run 'TestClusterFaults' ./test/e2e -cluster-faults $(or $(FAULTS),40) $(if $(SEED),-cluster-seed $(SEED))
 	$(GO) test -count=1 -v -timeout 60m -parallel 1 -run 'TestClusterCutsAMaster' ./test/e2e -cluster-cuts $(or $(CUTS),20)
 
-several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes)
+several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes; REDIS=cluster: fifteen, each master of a Redis Cluster is cut off)
 	@[ "$$(id -u)" -eq 0 ] || { echo "several: network namespaces need root: run it with sudo" >&2; exit 1; }
 	@sh .ci/install iproute2 haproxy
-	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several
+	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several $(if $(REDIS),-redis $(REDIS))
 
 failovers: install ## disconnect the Redis master repeatedly and print a timeline of each failover (FAILOVERS=n; root; two minutes)
 	@[ "$$(id -u)" -eq 0 ] || { echo "failovers: network namespaces need root: run it with sudo" >&2; exit 1; }

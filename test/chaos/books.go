@@ -23,13 +23,16 @@ type Books struct {
 	Holders map[Place][]string // the buyers hash: the orders that a buyer holds
 	Journal map[string]Place   // order id -> buyer and sale
 	Paused  []string           // what the audit or a rebuild has paused, and why
+	Moving  []string           // segments that have units in transfer, or have not applied their allocation in SQL
+	Divided []string           // buyers with orders in two segments of a sale
 	Audits  map[string]bool    // whether the program's own audit balances
 }
 
 // Shelf is one sale.
 type Shelf struct {
 	Stock, Sold int64 // in SQL
-	Left        int64 // in Redis
+	Spread      int   // in SQL
+	Left        int64 // in Redis, with the units that are between two segments
 }
 
 // Row is an order in SQL.
@@ -47,8 +50,9 @@ type Letter struct {
 	Unbacked bool // it holds no unit
 }
 
-// readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime.
-func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
+// readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime. The keys of
+// all Redis servers together are one store.
+func readBooks(ctx context.Context, servers []*redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
 	b := &Books{
 		Sales:   map[string]Shelf{},
 		Holders: map[Place][]string{},
@@ -57,8 +61,8 @@ func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []
 	}
 	for _, read := range []func() error{
 		func() error { return b.readSQL(ctx, db) },
-		func() error { return b.readSales(ctx, rdb) },
-		func() error { return b.readQueue(ctx, rdb) },
+		func() error { return b.readSales(ctx, db, servers) },
+		func() error { return b.readQueue(ctx, servers) },
 		func() error { return b.readJournals(journals) },
 	} {
 		if err := read(); err != nil {
@@ -71,8 +75,8 @@ func readBooks(ctx context.Context, rdb *redis.Client, db *pgx.Conn, journals []
 func (b *Books) readSQL(ctx context.Context, db *pgx.Conn) error {
 	var id string
 	var shelf Shelf
-	if err := eachRow(ctx, db, "SELECT id, stock, sold FROM sales",
-		func() { b.Sales[id] = shelf }, &id, &shelf.Stock, &shelf.Sold); err != nil {
+	if err := eachRow(ctx, db, "SELECT id, stock, sold, spread FROM sales",
+		func() { b.Sales[id] = shelf }, &id, &shelf.Stock, &shelf.Sold, &shelf.Spread); err != nil {
 		return err
 	}
 	var r Row
@@ -99,46 +103,40 @@ func eachRow(ctx context.Context, db *pgx.Conn, sql string, note func(), into ..
 }
 
 // Keys carry a shard's hash tag, sluice:{0}:..., and are found whatever the shard.
-func scan(ctx context.Context, rdb *redis.Client, pattern string, each func(key string) error) error {
-	found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
-	for found.Next(ctx) {
-		if err := each(found.Val()); err != nil {
+func scan(ctx context.Context, servers []*redis.Client, pattern string, each func(*redis.Client, string) error) error {
+	for _, rdb := range servers {
+		found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
+		for found.Next(ctx) {
+			if err := each(rdb, found.Val()); err != nil {
+				return err
+			}
+		}
+		if err := found.Err(); err != nil {
 			return err
 		}
 	}
-	return found.Err()
+	return nil
 }
 
-func (b *Books) readSales(ctx context.Context, rdb *redis.Client) error {
-	for id, shelf := range b.Sales {
+func (b *Books) readSales(ctx context.Context, db *pgx.Conn, servers []*redis.Client) error {
+	versions, err := readVersions(ctx, db)
+	if err != nil {
+		return err
+	}
+	for id := range b.Sales {
 		found := 0
-		if err := scan(ctx, rdb, "sluice:{*}:sale:"+id+":stock", func(key string) (err error) {
+		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":stock", func(rdb *redis.Client, key string) error {
 			found++
-			shelf.Left, err = rdb.Get(ctx, key).Int64()
-			return err
+			return b.readStock(ctx, rdb, id, key, versions)
 		}); err != nil {
 			return err
 		}
-		if found != 1 {
-			return fmt.Errorf("sale %s is in Redis %d times", id, found)
+		if want := b.Sales[id].Spread; found != want {
+			return fmt.Errorf("sale %s is in Redis %d times, want %d", id, found, want)
 		}
-		b.Sales[id] = shelf
-		if err := scan(ctx, rdb, "sluice:{*}:sale:"+id+":buyers", func(key string) error {
-			held := rdb.HScan(ctx, key, 0, "", 5000).Iterator()
-			for held.Next(ctx) {
-				buyer := held.Val()
-				if !held.Next(ctx) {
-					break
-				}
-				p := Place{id, buyer}
-				b.Holders[p] = nil // a hash that grows may show a field twice
-				for order := range strings.SplitSeq(held.Val(), ",") {
-					if order != "" {
-						b.Holders[p] = append(b.Holders[p], order)
-					}
-				}
-			}
-			return held.Err()
+		segmentOf := map[Place]string{}
+		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":buyers", func(rdb *redis.Client, key string) error {
+			return b.readHolders(ctx, rdb, id, key, segmentOf)
 		}); err != nil {
 			return err
 		}
@@ -146,25 +144,82 @@ func (b *Books) readSales(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-func (b *Books) readQueue(ctx context.Context, rdb *redis.Client) error {
-	list := func(key string) error {
+// readVersions reads the versions of the allocations of all segments, by "<sale> <segment>".
+func readVersions(ctx context.Context, db *pgx.Conn) (map[string]string, error) {
+	versions := map[string]string{}
+	var segment, version string
+	err := eachRow(ctx, db, "SELECT sale_id || ' ' || segment, version::text FROM segments",
+		func() { versions[segment] = version }, &segment, &version)
+	return versions, err
+}
+
+// readStock reads what one shard has left of a sale; key is that of its stock.
+func (b *Books) readStock(
+	ctx context.Context, rdb *redis.Client, id, key string, versions map[string]string,
+) error {
+	left, err := rdb.Get(ctx, key).Int64()
+	if err != nil {
+		return err
+	}
+	shelf := b.Sales[id]
+	shelf.Left += left
+	if shelf.Spread > 1 {
+		f, err := rdb.HGetAll(ctx, strings.TrimSuffix(key, ":stock")).Result()
+		if err != nil {
+			return err
+		}
+		index, _, _ := strings.Cut(f["segment"], "/")
+		if f["out"] != "" || f["allocation"] != versions[id+" "+index] {
+			b.Moving = append(b.Moving, fmt.Sprintf("segment %s of %s: in transfer %q, version %q, in SQL %q",
+				index, id, f["out"], f["allocation"], versions[id+" "+index]))
+		}
+	}
+	b.Sales[id] = shelf
+	return nil
+}
+
+func (b *Books) readHolders(
+	ctx context.Context, rdb *redis.Client, id, key string, segmentOf map[Place]string,
+) error {
+	held := rdb.HScan(ctx, key, 0, "", 5000).Iterator()
+	for held.Next(ctx) {
+		p := Place{id, held.Val()}
+		if !held.Next(ctx) {
+			break
+		}
+		if before, ok := segmentOf[p]; ok && before != key {
+			b.Divided = append(b.Divided, fmt.Sprintf("%s has orders in %s and %s", p.Buyer, before, key))
+		}
+		segmentOf[p] = key
+		b.Holders[p] = nil // a hash that grows may show a field twice
+		for order := range strings.SplitSeq(held.Val(), ",") {
+			if order != "" {
+				b.Holders[p] = append(b.Holders[p], order)
+			}
+		}
+	}
+	return held.Err()
+}
+
+func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {
+	list := func(rdb *redis.Client, key string) error {
 		texts, err := rdb.LRange(ctx, key, 0, -1).Result()
 		b.Queue = append(b.Queue, texts...)
 		return err
 	}
 	for _, pattern := range []string{"sluice:{*}:ready", "sluice:{*}:batch:*"} {
-		if err := scan(ctx, rdb, pattern, list); err != nil {
+		if err := scan(ctx, servers, pattern, list); err != nil {
 			return err
 		}
 	}
-	if err := scan(ctx, rdb, "sluice:{*}:delayed", func(key string) error {
+	if err := scan(ctx, servers, "sluice:{*}:delayed", func(rdb *redis.Client, key string) error {
 		texts, err := rdb.ZRange(ctx, key, 0, -1).Result()
 		b.Queue = append(b.Queue, texts...)
 		return err
 	}); err != nil {
 		return err
 	}
-	return scan(ctx, rdb, "sluice:{*}:dead:letters", func(key string) error {
+	return scan(ctx, servers, "sluice:{*}:dead:letters", func(rdb *redis.Client, key string) error {
 		letters, err := rdb.HGetAll(ctx, key).Result()
 		for id, text := range letters {
 			var letter struct{ Message, Unit string }

@@ -134,9 +134,9 @@ func (b *buyer) insist(ctx context.Context, key string) {
 
 func (b *buyer) ask(ctx context.Context, key string) answer {
 	backends := b.crowd.stage.backends
-	b.crowd.history.asks(b.place)
+	sent := b.crowd.history.sends(b.place)
 	a := call(ctx, "POST", backends[b.at%len(backends)].base+"/v1/sales/"+b.place.Sale+"/orders", b.token, "", key)
-	b.crowd.history.answered(Request{b.place, key}, a)
+	b.crowd.history.answered(Request{b.place, key}, a, sent)
 	return a
 }
 

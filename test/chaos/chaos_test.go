@@ -23,6 +23,7 @@ var (
 		time.Minute,
 		"bound from the end of the last fault until both stores are idle; generous, for busy machines",
 	)
+	stock = flag.String("redis", "single", "what the stock is in: single, a Redis; or cluster, a Redis Cluster")
 	queue = flag.String("queue", "list", "where orders wait in Redis: list or stream")
 	svg   = flag.String("svg", "", "file to draw the run to")
 	span  = flag.Duration("span", 20*time.Second, "over which they are spread")
@@ -53,11 +54,19 @@ func TestChaos(t *testing.T) {
 		*seed = uint64(rand.Uint32())
 	}
 	t.Logf("seed %d", *seed)
-	r := Run(t, Plan{
+	plan := Plan{
 		Binary: binary, Queue: *queue, Seed: *seed, Faults: *faults, Span: *span, Lease: 2 * time.Second,
-		Cast: Cast{Backends: 2, Workers: 3, Watchers: 2},
+		Cast: Cast{Backends: 2, Workers: 3, Watchers: 2, Shards: 2},
 		Rate: 250, Sales: max(2, int(*span/(50*time.Second))), Stock: 20_000, Idle: *idle,
-	}, t.Logf)
+	}
+	switch *stock {
+	case "single":
+	case "cluster":
+		plan.Cast.Masters, plan.Cast.Shards, plan.Spread = 3, 8, 4
+	default:
+		t.Fatalf("-redis %q: want single or cluster", *stock)
+	}
+	r := Run(t, plan, t.Logf)
 	t.Logf("\n%s", r)
 	if *svg != "" {
 		if err := r.Draw(*svg); err != nil {

@@ -14,14 +14,14 @@ func honest() (*History, *Books) {
 	h.restocked("s", 2)
 	in := func(buyer string) Place { return Place{"s", buyer} }
 	for _, buyer := range []string{"ann", "bob", "cid", "dot", "eve"} {
-		h.asks(in(buyer))
+		h.sends(in(buyer))
 	}
 	for id, buyer := range map[string]string{"1": "ann", "3": "cid", "4": "dot"} {
-		h.answered(Request{in(buyer), "first"}, answer{status: 202, OrderID: id})
+		h.answered(Request{in(buyer), "first"}, answer{status: 202, OrderID: id}, 0)
 	}
 	h.cancels("3")
 	return h, &Books{
-		Sales: map[string]Shelf{"s": {Stock: 10, Sold: 2, Left: 7}},
+		Sales: map[string]Shelf{"s": {Stock: 10, Sold: 2, Left: 7, Spread: 1}},
 		Rows: []Row{
 			{ID: "1", Place: in("ann")},
 			{ID: "2", Place: in("bob")},
@@ -105,13 +105,13 @@ func TestCheckFindsEachViolation(t *testing.T) {
 			func(_ *History, b *Books) { b.Paused = []string{"audit pause s"} }, func(v Verdict) []string { return v.Contrary },
 		},
 		"one key, two orders": {func(h *History, _ *Books) {
-			h.answered(Request{Place{"s", "ann"}, "first"}, answer{status: 202, OrderID: "2"})
+			h.answered(Request{Place{"s", "ann"}, "first"}, answer{status: 202, OrderID: "2"}, 0)
 		}, func(v Verdict) []string { return v.Contrary }},
 		"one order confirmed to two buyers": {func(h *History, _ *Books) {
-			h.answered(Request{Place{"s", "eve"}, "first"}, answer{status: 202, OrderID: "1"})
+			h.answered(Request{Place{"s", "eve"}, "first"}, answer{status: 202, OrderID: "1"}, 0)
 		}, func(v Verdict) []string { return v.Contrary }},
 		"already bought, and no row": {func(h *History, _ *Books) {
-			h.answered(Request{Place{"s", "eve"}, "x"}, answer{status: 409, OrderID: "8", Code: "already-bought"})
+			h.answered(Request{Place{"s", "eve"}, "x"}, answer{status: 409, OrderID: "8", Code: "already-bought"}, 0)
 		}, func(v Verdict) []string { return v.Lost }},
 		"a sale that SQL knows not of": {
 			func(_ *History, b *Books) { delete(b.Sales, "s") }, func(v Verdict) []string { return v.Units },
@@ -128,7 +128,15 @@ func TestCheckFindsEachViolation(t *testing.T) {
 }
 
 func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
-	cast := Cast{Workers: 3, Backends: 2, Watchers: 2, Links: 12}
+	for name, cast := range map[string]Cast{
+		"single":  {Workers: 3, Backends: 2, Watchers: 2, Links: 12, Shards: 2},
+		"cluster": {Workers: 3, Backends: 2, Watchers: 2, Links: 12, Shards: 8, Masters: 3},
+	} {
+		t.Run(name, func(t *testing.T) { checkSchedule(t, cast) })
+	}
+}
+
+func checkSchedule(t *testing.T, cast Cast) {
 	draw := func(seed uint64, n int) []Fault { return Draw(seed, n, time.Minute, 2*time.Second, cast) }
 	if !slices.Equal(draw(1, 220), draw(1, 220)) || slices.Equal(draw(1, 220), draw(2, 220)) {
 		t.Error("one seed must give one schedule, and another another")
@@ -136,7 +144,7 @@ func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
 	for _, n := range []int{1, 20, 220} {
 		faults := draw(3, n)
 		kinds, _ := ByKind(faults)
-		if len(faults) < n || len(kinds) != len(deck) {
+		if len(faults) < n || len(kinds) != len(cast.deck()) {
 			t.Errorf("%d requested: %d faults of %d kinds", n, len(faults), len(kinds))
 		}
 		for _, f := range faults {
@@ -146,6 +154,49 @@ func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
 			if f.Kind == WorkerFrozen && f.For <= 2*time.Second {
 				t.Errorf("%s: not past its lease", f)
 			}
+			if f.Node < 0 || f.Node > 2*cast.Masters || f.Kind == SlotMoved && (f.Node < 1 || f.Node >= cast.Masters) {
+				t.Errorf("%s: no such node", f)
+			}
+		}
+	}
+}
+
+// A request key may get another order only after a loss of data between its requests, and if the buyer may have two.
+func TestKeysAreForgottenByLossesOnly(t *testing.T) {
+	for _, c := range []struct {
+		perBuyer             int
+		lostBefore, lostThen int64 // before the first request, and before the second answer
+		wrong                bool
+	}{
+		{2, 0, 0, true}, {2, 0, 1, false}, {2, 1, 1, true}, {1, 0, 1, true},
+	} {
+		losses := c.lostBefore
+		h := NewHistory()
+		h.Losses = func() int64 { return losses }
+		h.offer("s", Offer{Stock: 5, PerBuyer: c.perBuyer})
+		r := Request{Place{"s", "ann"}, "first"}
+		h.answered(r, answer{status: 202, OrderID: "1"}, h.sends(r.Place))
+		sent := h.sends(r.Place)
+		losses = c.lostThen
+		h.answered(r, answer{status: 202, OrderID: "2"}, sent)
+		if (len(h.Wrong) > 0) != c.wrong || (h.Forgotten > 0) == c.wrong {
+			t.Errorf("%+v: wrong %v, forgotten %d", c, h.Wrong, h.Forgotten)
+		}
+	}
+}
+
+// An address is renamed wherever a connection cuts its reply in two, and nothing else changes.
+func TestAddressesAreRenamedInAnyPart(t *testing.T) {
+	a := &addresses{Addresses: map[string]string{
+		"127.0.0.1:11111": "127.0.0.1:33333", "127.0.0.1:22222": "127.0.0.1:44444",
+	}}
+	const reply = "$99\r\nabc 127.0.0.1:11111@21111 myself\ndef 127.0.0.1:22222@22223 1\n 127.0.0.1:11111 127.0.0.1:9\r\n"
+	const want = "$99\r\nabc 127.0.0.1:33333@21111 myself\ndef 127.0.0.1:44444@22223 1\n 127.0.0.1:11111 127.0.0.1:9\r\n"
+	for cut := range len(reply) + 1 {
+		first, kept := a.rename([]byte(reply[:cut]))
+		second, end := a.rename(append(kept, reply[cut:]...))
+		if got := string(first) + string(second); got != want || len(end) > 0 {
+			t.Fatalf("cut at %d: %q, and %q is kept", cut, got, end)
 		}
 	}
 }

@@ -144,7 +144,8 @@ func (s swimlanes) Plot(c draw.Canvas, p *plot.Plot) {
 
 func laneColour(k Kind) color.Color {
 	switch k {
-	case RedisKilled, RedisFrozen, PostgresKilled, DiskFull:
+	case RedisKilled, RedisFrozen, PostgresKilled, DiskFull,
+		MasterReplaced, OldPromoted, EmptyPromoted, MasterHandedOver, SlotMoved, MoveEndedHalfway:
 		return red
 	case LinkCut, RepliesLost, RequestsLost, LinkSlow, LinkTorn:
 		return orange

@@ -18,8 +18,9 @@ import (
 type farm struct {
 	*lan
 
-	t   *testing.T
-	env []string // of every sluice
+	t      *testing.T
+	env    []string // of every sluice
+	shards int      // how many queues the sales are spread over
 
 	backends, workers []*testenv.Program
 	edges, sentinels  []*testenv.Program
@@ -47,27 +48,39 @@ var (
 	workerHosts  = []string{"worker-1", "worker-2"}
 )
 
+// newFarm starts a farm over a Redis with two replicas and Sentinels.
 func newFarm(t *testing.T) *farm {
 	t.Helper()
-	f := &farm{t: t}
+	return startFarm(t, 2, redisHosts, func(f *farm) []string {
+		f.startSentinels()
+		return []string{
+			"SLUICE_REDIS_WAIT=1",
+			fmt.Sprintf("SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s", f.sentinel(0),
+				f.sentinel(1), f.sentinel(2)),
+		}
+	})
+}
+
+// startFarm starts a farm. startRedis starts Redis on its hosts, and returns the settings by which processes find it.
+func startFarm(t *testing.T, shards int, hosts []string, startRedis func(*farm) []string) *farm {
+	t.Helper()
+	f := &farm{t: t, shards: shards}
 	var err error
 	if f.key, err = token.NewKey(tokenSecret); err != nil {
 		t.Fatal(err)
 	}
-	f.lan = newLAN(t, "balancer", "edge-1", "edge-2", "backend-1", "backend-2", "worker-1", "worker-2",
-		"redis-1", "redis-2", "redis-3", "limits", "sql")
+	f.lan = newLAN(t, append([]string{
+		"balancer", "edge-1", "edge-2", "backend-1", "backend-2", "worker-1", "worker-2", "limits", "sql",
+	}, hosts...)...)
 	f.startPostgres()
-	f.startRedis()
-	f.env = []string{
-		"SLUICE_TOKEN_SECRET=" + tokenSecret,
-		"SLUICE_ADMIN_TOKEN=" + adminToken,
+	f.startServer("limits")
+	f.env = append(startRedis(f),
+		"SLUICE_TOKEN_SECRET="+tokenSecret,
+		"SLUICE_ADMIN_TOKEN="+adminToken,
 		"SLUICE_USER_RATE=1000-S",
-		"SLUICE_REDIS_WAIT=1",
 		fmt.Sprint("SLUICE_SHARDS=", shards),
-		fmt.Sprintf("SLUICE_REDIS_URL=redis://%s/0?master_name=shop&addr=%s&addr=%s", f.sentinel(0),
-			f.sentinel(1), f.sentinel(2)),
-		"SLUICE_LIMIT_REDIS_URL=redis://" + f.host("limits").at(redisPort) + "/0",
-	}
+		"SLUICE_LIMIT_REDIS_URL=redis://"+f.host("limits").at(redisPort)+"/0",
+	)
 	f.useDatabase("sluice")
 	f.startBackends()
 	f.startWorkers()

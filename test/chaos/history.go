@@ -7,19 +7,29 @@ type History struct {
 	mu sync.Mutex
 
 	Sales     map[string]*Offer
-	Asked     map[Place]int      // purchases that were sent
-	Confirmed map[string]Place   // order id of a 202 or an "already bought" -> buyer and sale
-	Keys      map[Request]string // 202 -> order id
-	Cancel    map[string]bool    // order ids of cancel requests, with or without an answer
-	Wrong     []string           // answers that contradict earlier ones
+	Asked     map[Place]int     // purchases that were sent
+	Confirmed map[string]Place  // order id of a 202 or an "already bought" -> buyer and sale
+	Keys      map[Request]keyed // 202 -> order id
+	Cancel    map[string]bool   // order ids of cancel requests, with or without an answer
+	Wrong     []string          // answers that contradict earlier ones
 
 	Accepted, Replayed, Refused, Unavailable, Unanswered int // answers
+
+	Losses    func() int64 // counts the times that Redis may have lost data; nil: it never does
+	Forgotten int          // request keys that got another order after such a loss, which per_buyer allowed
+}
+
+// keyed is the order that a request key got.
+type keyed struct {
+	order string
+	sent  int64 // losses before the request was sent
 }
 
 // Offer is a sale as the admin made it.
 type Offer struct {
 	Stock    int64 // with what was added
 	PerBuyer int
+	Spread   int // number of segments; 0 and 1: it lives in one shard
 }
 
 // Place is one buyer in one sale.
@@ -38,7 +48,7 @@ func NewHistory() *History {
 		Sales:     map[string]*Offer{},
 		Asked:     map[Place]int{},
 		Confirmed: map[string]Place{},
-		Keys:      map[Request]string{},
+		Keys:      map[Request]keyed{},
 		Cancel:    map[string]bool{},
 	}
 }
@@ -55,10 +65,19 @@ func (h *History) restocked(saleID string, n int64) {
 	h.Sales[saleID].Stock += n
 }
 
-func (h *History) asks(p Place) {
+// sends notes a purchase that is about to be sent. It returns the number of losses before.
+func (h *History) sends(p Place) (sent int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Asked[p]++
+	return h.losses()
+}
+
+func (h *History) losses() int64 {
+	if h.Losses == nil {
+		return 0
+	}
+	return h.Losses()
 }
 
 func (h *History) cancels(orderID string) {
@@ -67,8 +86,8 @@ func (h *History) cancels(orderID string) {
 	h.Cancel[orderID] = true
 }
 
-// answered notes an answer to a purchase.
-func (h *History) answered(r Request, a answer) {
+// answered notes an answer to a purchase; sent is what sends returned.
+func (h *History) answered(r Request, a answer, sent int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -77,10 +96,18 @@ func (h *History) answered(r Request, a answer) {
 		if a.replayed {
 			h.Replayed++
 		}
-		if before, ok := h.Keys[r]; ok && before != a.OrderID {
-			h.Wrong = append(h.Wrong, r.Sale+": "+r.Buyer+" repeated a request key and got the orders "+before+" and "+a.OrderID)
+		switch before, ok := h.Keys[r]; {
+		case !ok:
+			h.Keys[r] = keyed{a.OrderID, sent}
+		case before.order == a.OrderID:
+			// the same answer
+		case before.sent < h.losses() && h.Sales[r.Sale].PerBuyer > 1:
+			h.Forgotten++
+			h.Keys[r] = keyed{a.OrderID, sent}
+		default:
+			h.Wrong = append(
+				h.Wrong, r.Sale+": "+r.Buyer+" repeated a request key and got the orders "+before.order+" and "+a.OrderID)
 		}
-		h.Keys[r] = a.OrderID
 		h.tell(a.OrderID, r.Place)
 	case a.Code == "already-bought":
 		h.Refused++

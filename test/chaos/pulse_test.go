@@ -21,6 +21,7 @@ type pulse struct {
 // entrance is a way into the shop, by several addresses in turn.
 type entrance struct {
 	name  string
+	sale  string
 	bases []string
 }
 
@@ -51,26 +52,26 @@ func (p *pulse) run(ctx context.Context, s *stage, h *History) {
 		case <-tick.C:
 		}
 		for i, e := range p.entrances {
-			all.Go(func() { p.beat(n*len(p.entrances)+i, e.name, e.bases[n%len(e.bases)], s, h) })
+			all.Go(func() { p.beat(n*len(p.entrances)+i, e, e.bases[n%len(e.bases)], s, h) })
 		}
 	}
 }
 
-func (p *pulse) beat(n int, by, base string, s *stage, h *History) {
-	place := Place{pulseSale, fmt.Sprint("pulse-", n)}
+func (p *pulse) beat(n int, at entrance, base string, s *stage, h *History) {
+	place := Place{at.sale, fmt.Sprint("pulse-", n)}
 	bearer, err := s.key.Sign(place.Buyer, time.Hour)
 	if err != nil {
 		return
 	}
-	b := beat{at: time.Now(), by: by}
+	b := beat{at: time.Now(), by: at.name}
 	p.mu.Lock()
 	p.under[n] = b.at
 	p.mu.Unlock()
-	h.asks(place)
+	sent := h.sends(place)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	a := callBy(ctx, fromStreet(""), "POST", base+"/v1/sales/"+pulseSale+"/orders", bearer, "", "first")
-	h.answered(Request{place, "first"}, a)
+	a := callBy(ctx, fromStreet(""), "POST", base+"/v1/sales/"+at.sale+"/orders", bearer, "", "first")
+	h.answered(Request{place, "first"}, a, sent)
 	b.took, b.status = time.Since(b.at), a.status
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,6 +145,23 @@ func (p *pulse) felt(by string, from, to time.Time) (f felt) {
 		last = at
 	}
 	return f
+}
+
+// p99 returns the 99th percentile of the time until an answer.
+func (p *pulse) p99(by string, from, to time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var took []time.Duration
+	for _, b := range p.beats {
+		if b.by == by && !b.at.Before(from) && !b.at.After(to) {
+			took = append(took, b.took)
+		}
+	}
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(len(took)*99/100, len(took)-1)].Round(time.Millisecond)
 }
 
 func (f felt) String() string {

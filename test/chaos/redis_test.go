@@ -12,36 +12,19 @@ import (
 	"sluice/test/testenv"
 )
 
-// startRedis starts one with two replicas and a Sentinel beside each, as docs/operations.md has it, and another one
-// for the limits of buyers.
-func (f *farm) startRedis() {
+// startServer starts a Redis on a host.
+func (f *farm) startServer(name string, args ...string) {
+	h := f.host(name)
+	h.launch(silent{f.t}, nil, append([]string{
+		"redis-server", "--bind", h.ip, "--port", fmt.Sprint(redisPort), "--protected-mode", "no", "--dir", h.dir,
+		"--save", "", "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0",
+	}, args...)...)
+}
+
+// startSentinels starts a Redis with two replicas and a Sentinel beside each, as docs/operations.md has it.
+func (f *farm) startSentinels() {
 	t := f.t
 	first := f.host(redisHosts[0])
-	start := func(h *host, args ...string) {
-		h.launch(
-			silent{t},
-			nil,
-			append(
-				[]string{
-					"redis-server",
-					"--bind",
-					h.ip,
-					"--port",
-					fmt.Sprint(redisPort),
-					"--protected-mode",
-					"no",
-					"--dir",
-					h.dir,
-					"--save",
-					"",
-					"--maxmemory-policy",
-					"noeviction",
-					"--repl-diskless-sync-delay",
-					"0",
-				},
-				args...)...)
-	}
-	start(f.host("limits"))
 	for i, name := range redisHosts {
 		h := f.host(name)
 		args := []string{
@@ -57,7 +40,7 @@ func (f *farm) startRedis() {
 		if i > 0 {
 			args = append(args, "--replicaof", fmt.Sprint(first.ip, " ", redisPort))
 		}
-		start(h, args...)
+		f.startServer(name, args...)
 		config := filepath.Join(h.dir, "sentinel.conf")
 		text := fmt.Sprintf(
 			"bind %s\nport %d\nprotected-mode no\nsentinel monitor shop %s %d 2\nsentinel down-after-milliseconds shop "+

@@ -60,6 +60,10 @@ func (r *Result) String() string {
 		len(h.Confirmed), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
 	fmt.Fprintf(&b, "lost %d, twice %d, without an accept %d, units wrong in %d places, left over %d, contradictions %d\n",
 		len(v.Lost), len(v.Twice), len(v.Uncalled), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
+	if h.Losses != nil && h.Losses() > 0 {
+		fmt.Fprintf(&b, "Redis may have lost data %d times; %d request keys got a second order that per_buyer allowed\n",
+			h.Losses(), h.Forgotten)
+	}
 	fmt.Fprintf(&b, "idle %.1f s after the last fault (bound %s)\n", r.Idle.Seconds(), p.Idle)
 	if n := len(r.Recovery); n > 0 {
 		sorted := slices.Sorted(slices.Values(r.Recovery))

@@ -23,6 +23,7 @@ type Plan struct {
 	Rate   int  // new buyers a second
 	Sales  int  // one after the other, each beginning before the one before it ends
 	Stock  int64
+	Spread int           // segments of every other sale; 0: each sale lives in one shard
 	Idle   time.Duration // bound from the end of the last fault until both stores are idle
 }
 
@@ -63,6 +64,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		t.Fatalf("chaos: %v", err)
 	}
 	r := &Result{Plan: p, Disk: s.disk.String(), History: NewHistory()}
+	r.History.Losses = s.redis.lost.Load
 	boss := newAdmin(s, r.History, p.Seed)
 	buyers := newCrowd(s, r.History, p.Seed, p.Rate)
 	var open struct {
@@ -78,6 +80,9 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		case 3:
 			offer.PerBuyer = 2
 		}
+		if n%2 == 0 || n%8 == 3 {
+			offer.Spread = p.Spread
+		}
 		boss.create(id, offer)
 		open.Lock()
 		defer open.Unlock()
@@ -86,7 +91,6 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	}
 	offer(0)
 	w := newWatch(s)
-	defer w.redis.Close()
 
 	selling, closeShop := context.WithCancel(ctx)
 	var crowd, rest sync.WaitGroup
@@ -123,7 +127,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	w.idle(ctx, time.Now(), 4*p.Idle)
 	time.AfterFunc(5*time.Second, giveUp) // the stores are idle: an order that is not a row now never will be
 	w.open.Wait()
-	r.Wrong = append(r.Wrong, w.stuck...)
+	r.Wrong = append(r.Wrong, w.neverWritten(r.History)...)
 	stopSampling()
 	sampler.Wait()
 	r.Wrong = append(append(r.Wrong, boss.wrong...), s.ended()...)
@@ -134,7 +138,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		t.Fatalf("chaos: %v", err)
 	}
 	defer db.Close(ctx)
-	if r.Books, err = readBooks(ctx, w.redis, db, s.journals); err != nil {
+	if r.Books, err = readBooks(ctx, s.redis.masters(), db, s.journals); err != nil {
 		t.Fatalf("chaos: %v", err)
 	}
 	for id := range r.History.Sales {

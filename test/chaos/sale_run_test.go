@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"sluice/test/testenv"
 )
@@ -28,7 +29,8 @@ type saleRun struct {
 	boss    *adminActor
 	crowd   *crowd
 	pulse   pulse
-	closing func() // the shop: returns when the last buyer has gone
+	sales   []string // ids
+	closing func()   // the shop: returns when the last buyer has gone
 }
 
 const (
@@ -38,19 +40,31 @@ const (
 
 func newNight(t *testing.T) *saleRun {
 	t.Helper()
-	n := &saleRun{farm: newFarm(t), t: t, history: NewHistory()}
+	n := openShop(t, newFarm(t))
+	n.pulse.entrances = []entrance{
+		{"both", pulseSale, []string{n.shop(overTCP), n.shop(overHTTP)}},
+		{"nginx", pulseSale, []string{n.shop(nginxTCP), n.shop(nginxHTTP)}},
+		{"gateway", pulseSale, []string{n.shop(gatewayTCP), n.shop(gatewayHTTP)}},
+	}
+	n.offer(mainSale, 1)
+	n.offer(pulseSale, 1)
+	return n
+}
+
+// openShop returns a saleRun without sales and entrances.
+func openShop(t *testing.T, f *farm) *saleRun {
+	t.Helper()
+	n := &saleRun{farm: f, t: t, history: NewHistory()}
 	n.stage = n.farm.stage()
 	n.boss = newAdmin(n.stage, n.history, 1)
 	n.crowd = newCrowd(n.stage, n.history, 1, comers)
-	n.pulse.entrances = []entrance{
-		{"both", []string{n.shop(overTCP), n.shop(overHTTP)}},
-		{"nginx", []string{n.shop(nginxTCP), n.shop(nginxHTTP)}},
-		{"gateway", []string{n.shop(gatewayTCP), n.shop(gatewayHTTP)}},
-	}
-	for _, id := range []string{mainSale, pulseSale} {
-		n.boss.create(id, Offer{Stock: 100_000, PerBuyer: 1})
-	}
 	return n
+}
+
+// offer makes a sale that does not sell out.
+func (n *saleRun) offer(id string, spread int) {
+	n.boss.create(id, Offer{Stock: 100_000, PerBuyer: 1, Spread: spread})
+	n.sales = append(n.sales, id)
 }
 
 // begin lets buyers come.
@@ -191,7 +205,7 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 // audit is what the admin does after each trouble.
 func (n *saleRun) audit(t *testing.T) {
 	t.Helper()
-	for _, id := range []string{mainSale, pulseSale} {
+	for _, id := range n.sales {
 		out, err := n.sluice("backend-1", "sale", "audit", id)
 		if err != nil {
 			t.Error(err)
@@ -232,11 +246,16 @@ func (n *saleRun) load(t *testing.T, dump, name string) {
 
 // end closes the sales and compares both stores with the answers that buyers received.
 func (n *saleRun) end(t *testing.T) {
-	n.closing()
-	ctx := t.Context()
 	master := n.redis(n.master())
 	defer master.Close()
-	w := &watch{began: time.Now(), redis: master, url: n.database}
+	n.compare(t, master, master)
+}
+
+// compare is end with a client for the keys of all shards, and those of all servers.
+func (n *saleRun) compare(t *testing.T, all *redis.Client, servers ...*redis.Client) {
+	n.closing()
+	ctx := t.Context()
+	w := &watch{began: time.Now(), redis: all, shards: n.shards, url: n.database}
 	if idle := w.idle(ctx, time.Now(), time.Minute); idle >= time.Minute {
 		t.Error("the stores are not idle after a minute")
 	}
@@ -245,7 +264,7 @@ func (n *saleRun) end(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close(ctx)
-	books, err := readBooks(ctx, master, db, n.journals)
+	books, err := readBooks(ctx, servers, db, n.journals)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type actor struct {
 
 // stage is everything that runs.
 type stage struct {
-	redis *testenv.Redis
+	redis *redisServers
 	pg    *testenv.Postgres
 	disk  *disk
 	key   *token.Key
@@ -35,7 +35,7 @@ type stage struct {
 	workers, backends, watchers []*actor
 	links                       []*link
 	linkLocks                   []sync.Mutex
-	redisLock, pgLock           sync.Mutex
+	pgLock                      sync.Mutex
 	journals                    []string // directories
 }
 
@@ -43,7 +43,7 @@ type stage struct {
 func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration) *stage {
 	t.Helper()
 	s := &stage{
-		redis: testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"),
+		redis: startRedis(t, cast.Masters, cast.Shards),
 		pg:    testenv.StartPostgres(t), // fsync is on by default
 	}
 	s.disk = newDisk(t, s.pg)
@@ -57,17 +57,17 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 	}
 	postgres := fmt.Sprintf("%s:%d", config.Host, config.Port)
 	launch := func(name string, sql bool, args ...string) *actor {
-		toRedis := newLink(t, name+" - Redis", s.redis.Addr)
+		toRedis := s.redis.link(t, name)
 		s.links = append(s.links, toRedis)
 		env := []string{
 			"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",
-			fmt.Sprint("SLUICE_SHARDS=", shards), "SLUICE_QUEUE=" + queue,
-			"SLUICE_REDIS_URL=redis://" + toRedis.addr() + "/0",
+			fmt.Sprint("SLUICE_SHARDS=", cast.Shards), "SLUICE_QUEUE=" + queue,
+			"SLUICE_REDIS_URL=" + s.redis.url(toRedis),
 		}
 		if sql {
 			toSQL := newLink(t, name+" - PostgreSQL", postgres)
 			s.links = append(s.links, toSQL)
-			env = append(env, "SLUICE_DATABASE_URL="+strings.Replace(s.disk.url, postgres, toSQL.addr(), 1))
+			env = append(env, "SLUICE_DATABASE_URL="+strings.Replace(s.disk.url, postgres, toSQL.addrs()[0], 1))
 		}
 		return &actor{Program: testenv.Launch(t, binary, env, args...)}
 	}

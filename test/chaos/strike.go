@@ -26,10 +26,9 @@ func (s *stage) strike(ctx context.Context, f Fault, busy func(pid int) bool, st
 		return freeze(s.backends[f.Target], f.For, struck)
 	case WatcherFrozen:
 		return freeze(s.watchers[f.Target], f.For, struck)
-	case RedisKilled:
-		return during(&s.redisLock, f.For, struck, s.redis.Kill, s.redis.Start)
-	case RedisFrozen:
-		return during(&s.redisLock, f.For, struck, s.redis.Pause, s.redis.Resume)
+	case RedisKilled, RedisFrozen, MasterReplaced, OldPromoted, EmptyPromoted, MasterHandedOver, SlotMoved, MoveEndedHalfway:
+		s.redis.strike(f, func() { struck(0) })
+		return nil
 	case PostgresKilled:
 		return during(&s.pgLock, f.For, struck, s.pg.Crash, s.pg.Start)
 	case DiskFull:

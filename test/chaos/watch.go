@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
 )
 
 // Sample is what the stores held at one moment. NaN: the store did not answer.
@@ -26,33 +27,30 @@ type Sample struct {
 
 // watch looks at both stores directly, past all links.
 type watch struct {
-	began time.Time
-	redis *redis.Client
-	url   string // of PostgreSQL
+	began  time.Time
+	redis  *redis.Client
+	shards int    // how many queues the sales of the run are spread over
+	url    string // of PostgreSQL
 
 	mu       sync.Mutex
 	samples  []Sample
 	recovery []time.Duration // from the kill of a worker until all it held were rows or dead letters
-	stuck    []string        // orders of killed workers that became neither
+	stuck    []int64         // orders of killed workers that became neither
 	open     sync.WaitGroup
 }
 
 func newWatch(s *stage) *watch {
 	return &watch{
-		began: time.Now(),
-		url:   s.disk.url,
-		redis: redis.NewClient(
-			&redis.Options{Addr: s.redis.Addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second},
-		),
+		began:  time.Now(),
+		url:    s.disk.url,
+		redis:  s.redis.client(),
+		shards: s.redis.shards,
 	}
 }
 
-// shards is how many queues the sales of a run are spread over.
-const shards = 2
-
 // inShards are the keys of one name in every shard.
-func inShards(name string) []string {
-	keys := make([]string, shards)
+func (w *watch) inShards(name string) []string {
+	keys := make([]string, w.shards)
 	for i := range keys {
 		keys[i] = "sluice:{" + strconv.Itoa(i) + "}:" + name
 	}
@@ -93,16 +91,16 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	s := Sample{At: time.Since(w.began), Waiting: none, Leases: none, Dead: none, Accepted: none, Rows: none}
 	var waiting, leases, dead []*redis.IntCmd
 	var accepted []*redis.StringCmd
-	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		waiting = counted(ctx, p, "ready", "orders", "delayed")
-		leases, dead = counted(ctx, p, "leases"), counted(ctx, p, "dead")
+	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		waiting = w.counted(ctx, p, "ready", "orders", "delayed")
+		leases, dead = w.counted(ctx, p, "leases"), w.counted(ctx, p, "dead")
 		for _, id := range sales {
-			for _, key := range inShards("sale:" + id) { // in all but its own there is nothing
+			for _, key := range w.inShards("sale:" + id) { // in those without a segment of it there is nothing
 				accepted = append(accepted, p.HGet(ctx, key, "accepted"))
 			}
 		}
 		return nil
-	}); err == nil || errors.Is(err, redis.Nil) {
+	})); err == nil {
 		s.Waiting, s.Leases, s.Dead = float64(sum(waiting)), float64(sum(leases)), float64(sum(dead))
 		s.Accepted = 0
 		for _, a := range accepted {
@@ -117,10 +115,23 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 	return s
 }
 
+// all returns the error of a pipeline: that of any of its commands, unless a key is missing.
+func all(cmds []redis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		if one := cmd.Err(); one != nil && !errors.Is(one, redis.Nil) {
+			return one
+		}
+	}
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
 // counted queues commands for the lengths of lists, streams and sorted sets in every shard.
-func counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []*redis.IntCmd) {
+func (w *watch) counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []*redis.IntCmd) {
 	for _, name := range names {
-		for _, key := range inShards(name) {
+		for _, key := range w.inShards(name) {
 			switch name {
 			case "ready":
 				counts = append(counts, p.LLen(ctx, key))
@@ -137,10 +148,10 @@ func counted(ctx context.Context, p redis.Pipeliner, names ...string) (counts []
 // busy counts work in progress: messages that wait or are leased, and units not yet returned.
 func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	var counts []*redis.IntCmd
-	if _, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		counts = counted(ctx, p, "ready", "orders", "delayed", "leases")
+	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		counts = w.counted(ctx, p, "ready", "orders", "delayed", "leases")
 		return nil
-	}); err != nil {
+	})); err != nil {
 		return 0, err
 	}
 	if err := db.one(
@@ -150,7 +161,34 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	); err != nil {
 		return 0, err
 	}
-	return n + sum(counts), nil
+	moves, err := w.moves(ctx, db)
+	return n + sum(counts) + moves, err
+}
+
+// moves counts the segments of sales that have units in transfer, or that have not applied their allocation in SQL.
+func (w *watch) moves(ctx context.Context, db *sqlConn) (n int64, err error) {
+	var sales []string
+	var segments, versions []int64
+	if err := db.row(ctx, "SELECT coalesce(array_agg(sale_id), '{}'), coalesce(array_agg(segment), '{}'), "+
+		"coalesce(array_agg(version), '{}') FROM segments", &sales, &segments, &versions); err != nil {
+		return 0, err
+	}
+	states := make([]*redis.SliceCmd, len(sales))
+	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range sales {
+			shard := keyspace.Space{Shards: w.shards}.ShardOfSegment(id, int(segments[i]))
+			states[i] = p.HMGet(ctx, shard.Sale(id), "allocation", "out")
+		}
+		return nil
+	})); err != nil {
+		return 0, err
+	}
+	for i, s := range states {
+		if v := s.Val(); v[0] != strconv.FormatInt(versions[i], 10) || v[1] != nil {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // killed follows what a worker held when it was killed, until all of it has become rows or dead letters.
@@ -168,7 +206,7 @@ func (w *watch) killed(ctx context.Context, pid int) {
 			if len(missing) > 0 {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				w.stuck = append(w.stuck, fmt.Sprintf("orders %v of a worker that was killed are neither rows nor dead", missing))
+				w.stuck = append(w.stuck, missing...)
 			}
 		}()
 		for first := true; ctx.Err() == nil; {
@@ -178,7 +216,7 @@ func (w *watch) killed(ctx context.Context, pid int) {
 				continue
 			}
 			missing = slices.DeleteFunc(missing, func(id int64) bool {
-				return slices.ContainsFunc(inShards("dead:letters"), func(key string) bool {
+				return slices.ContainsFunc(w.inShards("dead:letters"), func(key string) bool {
 					return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val()
 				})
 			})
@@ -196,6 +234,22 @@ func (w *watch) killed(ctx context.Context, pid int) {
 	})
 }
 
+// neverWritten lists the orders of killed workers that became neither rows nor dead letters. If Redis has lost data, it
+// omits orders that were never confirmed to a buyer.
+func (w *watch) neverWritten(h *History) (wrong []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, order := range w.stuck {
+		id := strconv.FormatInt(order, 10)
+		if _, confirmed := h.Confirmed[id]; confirmed || h.losses() == 0 {
+			wrong = append(wrong, "order "+id+" of a worker that was killed is neither a row nor dead")
+		}
+	}
+	return wrong
+}
+
 // holds reports whether a process holds a lease.
 func (w *watch) holds(ctx context.Context, pid int) bool {
 	batches, err := w.batchesOf(ctx, pid)
@@ -207,12 +261,17 @@ type leased struct{ shard, batch string }
 
 // batchesOf lists the batches that a process has leased: their names begin with its host and process id.
 func (w *watch) batchesOf(ctx context.Context, pid int) (batches []leased, err error) {
-	for _, shard := range inShards("") {
-		leases, err := w.redis.ZRange(ctx, shard+"leases", 0, -1).Result()
-		if err != nil {
-			return nil, err
+	leases := make([]*redis.StringSliceCmd, w.shards)
+	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range w.inShards("leases") {
+			leases[i] = p.ZRange(ctx, key, 0, -1)
 		}
-		for _, batch := range leases {
+		return nil
+	})); err != nil {
+		return nil, err
+	}
+	for i, shard := range w.inShards("") {
+		for _, batch := range leases[i].Val() {
 			if strings.Contains(batch, "-"+strconv.Itoa(pid)+"-") {
 				batches = append(batches, leased{shard, batch})
 			}
@@ -279,6 +338,15 @@ type sqlConn struct {
 }
 
 func (c *sqlConn) one(ctx context.Context, sql string, into any, args ...any) error {
+	return c.query(ctx, sql, args, into)
+}
+
+// row reads the columns of one row.
+func (c *sqlConn) row(ctx context.Context, sql string, into ...any) error {
+	return c.query(ctx, sql, nil, into...)
+}
+
+func (c *sqlConn) query(ctx context.Context, sql string, args []any, into ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if c.conn == nil || c.conn.IsClosed() {
@@ -288,7 +356,7 @@ func (c *sqlConn) one(ctx context.Context, sql string, into any, args ...any) er
 		}
 		c.conn = conn
 	}
-	err := c.conn.QueryRow(ctx, sql, args...).Scan(into)
+	err := c.conn.QueryRow(ctx, sql, args...).Scan(into...)
 	if err != nil {
 		c.close()
 	}
