@@ -88,6 +88,7 @@ type handlers struct {
 	admit deadlines // of decisions
 	reads deadlines // of queries
 
+	rows    *rowReads // of status queries
 	bypass  *bypassLists
 	waiters *orderWaiters
 	details *detailsCache
@@ -130,6 +131,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 		details: newDetailsCache(cfg.Details, s.Now),
 		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Stopping()),
 	}
+	h.rows = newRowReads(cfg.Rows, &h.reads)
 	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))
 	h.addRoutes()
 	s.Finish()

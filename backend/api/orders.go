@@ -56,12 +56,16 @@ func (h *handlers) showOrder(c *fiber.Ctx) error {
 		return err
 	}
 	span := httpserver.Span(c.Context())
-	o, err := h.findOrder(span, h.cfg.Rows, buyer, id)
+	var rows orderReader = h.rows
+	if span != nil { // its trace has the query
+		rows = h.cfg.Rows
+	}
+	o, err := h.findOrder(span, rows, buyer, id)
 	if err == nil && wait > 0 && !o.Status.Final() {
 		h.metrics.waiting.Inc()
 		h.waiters.wait(id, wait)
 		h.metrics.waiting.Dec()
-		o, err = h.findOrder(span, h.cfg.Rows, buyer, id)
+		o, err = h.findOrder(span, rows, buyer, id)
 	}
 	if err != nil {
 		return err
@@ -148,11 +152,16 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 	return wait, nil
 }
 
+// orderReader reads one row.
+type orderReader interface {
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+}
+
 // findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis. The
 // slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
 // another buyer is reported as missing. span is the span of the request, or nil.
 func (h *handlers) findOrder(
-	span *telemetry.Request, rows Rows, buyer string, id sale.OrderID,
+	span *telemetry.Request, rows orderReader, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
 	row, sqlErr := rows.Order(span.In(h.reads.next()), id)
 	if sqlErr == nil {

@@ -34,9 +34,11 @@ type Stock interface {
 	BypassList(ctx context.Context, saleID string, most int) (admission.BypassList, error)
 }
 
-// Rows reads the row of an order (store.Orders, store.Replica).
+// Rows reads the rows of orders (store.Orders, store.Replica).
 type Rows interface {
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
+	// OrdersByID omits ids that are not rows. An id may occur twice.
+	OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error)
 }
 
 // Orders reads order rows and applies payments (store.Store).

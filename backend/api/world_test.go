@@ -173,6 +173,18 @@ func (w *world) Order(_ context.Context, id sale.OrderID) (sale.Order, error) {
 	return sale.Order{}, fmt.Errorf("order: %w", sale.ErrNotFound)
 }
 
+func (w *world) OrdersByID(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := map[sale.OrderID]sale.Order{}
+	for _, id := range ids {
+		if o, ok := w.rows[id]; ok {
+			found[id] = o
+		}
+	}
+	return found, w.sqlErr
+}
+
 func (w *world) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

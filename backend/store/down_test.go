@@ -43,7 +43,11 @@ func everyCall(s *env) map[string]func(context.Context) error {
 		"SetSwitch": func(ctx context.Context) error { _, err := s.SetSwitch(ctx, "s", sale.On); return err },
 		"Restock":   func(ctx context.Context) error { _, err := s.Restock(ctx, "s", 1, "key"); return err },
 		"Order":     func(ctx context.Context) error { _, err := s.Order(ctx, dead.ID); return err },
-		"Statuses":  func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"OrdersByID": func(ctx context.Context) error {
+			_, err := s.OrdersByID(ctx, []sale.OrderID{1})
+			return err
+		},
+		"Statuses": func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
 		"OrdersOf": func(ctx context.Context) error {
 			return s.OrdersOf(ctx, spread.Part{SaleID: "s"}, func(sale.Order) error { return nil })
 		},

@@ -52,6 +52,19 @@ func (s *Orders) Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 		"SELECT "+buyerColumns+" FROM orders WHERE id = $1", int64(id))
 }
 
+// OrdersByID returns those orders that are rows.
+func (s *Orders) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+	orders := make(map[sale.OrderID]sale.Order, len(ids))
+	err := s.db.View(ctx, "store: orders by id", func(ctx context.Context, c Conn) error {
+		return c.Query(ctx, func(row Scanner) error {
+			o, err := scanBuyerOrder(row)
+			orders[o.ID] = o
+			return err
+		}, "SELECT "+buyerColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
+	})
+	return orders, err
+}
+
 // OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the newest
 // cancelled ones.
 func (s *Orders) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {

@@ -116,6 +116,16 @@ func TestOrderAndStatusesReadRows(t *testing.T) {
 		if err != nil || len(got) != 2 || got[row.ID] != sale.StatusCreated || got[dead.ID] != sale.StatusCancelled {
 			t.Fatalf("%v, %v", got, err)
 		}
+		orders, err := e.OrdersByID(e.ctx, []sale.OrderID{row.ID, dead.ID, absent.ID, row.ID})
+		if err != nil || len(orders) != 2 || orders[dead.ID].Status != sale.StatusCancelled {
+			t.Fatalf("%+v, %v", orders, err)
+		}
+		if one, err := e.Order(e.ctx, row.ID); err != nil || orders[row.ID] != one {
+			t.Fatalf("by id %+v, alone %+v, %v", orders[row.ID], one, err)
+		}
+		if got, err := e.OrdersByID(e.ctx, nil); err != nil || len(got) != 0 {
+			t.Fatalf("no ids: %v, %v", got, err)
+		}
 		if got, err := e.Statuses(e.ctx, nil); err != nil || len(got) != 0 {
 			t.Fatalf("no ids: %v, %v", got, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,34 @@ func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error
 		}
 	}
 	return (&Orders{r.primary}).Order(ctx, id)
+}
+
+// OrdersByID is Orders.OrdersByID, as Order is Orders.Order.
+func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+	found := map[sale.OrderID]sale.Order{}
+	if asOf := r.asOf.Load(); current(asOf) {
+		rows, err := (&Orders{r.replica}).OrdersByID(ctx, ids)
+		if err == nil {
+			found = rows
+		} else {
+			r.asOf.CompareAndSwap(asOf, nil) // until the next check succeeds
+		}
+	}
+	var missing []sale.OrderID
+	for _, id := range ids {
+		if _, isRow := found[id]; !isRow {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	rows, err := (&Orders{r.primary}).OrdersByID(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(found, rows)
+	return found, nil
 }
 
 // Current reports whether the replica answers: whether it had all orders within the last second.

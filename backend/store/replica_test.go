@@ -140,8 +140,13 @@ func TestReplicaNeverMissesAnOrder(t *testing.T) {
 		if i == 100 {
 			w.pause()
 		}
-		if got := w.status(w.write().ID); got != sale.StatusCreated {
+		one, other := w.write().ID, w.write().ID
+		if got := w.status(one); got != sale.StatusCreated {
 			t.Fatalf("status %q", got)
+		}
+		found, err := w.orders.OrdersByID(t.Context(), []sale.OrderID{one, 7, other, one})
+		if err != nil || len(found) != 2 || found[one].ID != one || found[other].ID != other {
+			t.Fatalf("orders %+v, %v", found, err)
 		}
 	}
 	if _, err := w.orders.Order(t.Context(), storetest.Order("s", "missing").ID); !errors.Is(err, sale.ErrNotFound) {
