@@ -305,10 +305,19 @@ func (b *tab) fill(id, words string) {
 	b.do(chromedp.SendKeys("#"+id, words, chromedp.ByID))
 }
 
-// offline cuts the browser's connection.
+// offline cuts the browser's connection, or restores it. The browser applies it some time after the call returns, so
+// offline waits until requests fail.
 func (b *tab) offline(on bool) {
 	b.t.Helper()
 	b.do(network.EmulateNetworkConditions(on, 0, -1, -1))
+	if !on {
+		return
+	}
+	testenv.Eventually(b.t, patience, "the browser is offline", func() bool {
+		var failed bool
+		b.do(chromedp.Evaluate(`fetch("/favicon.ico", {cache: "no-store"}).then(() => false, () => true)`, &failed, awaited))
+		return failed
+	})
 }
 
 // lose lets purchases reach the shop and their answers go astray.
