@@ -372,14 +372,14 @@ func TestRetryAfter(t *testing.T) {
 		want   int64
 	}{
 		{0, 0, 1}, {time.Millisecond, 0, 1}, {time.Second, 0, 1}, {time.Second, 1, 2}, {time.Second + 1, 0, 2},
-		{9500 * time.Millisecond, 1, 11}, {100 * time.Second, 10, 110},
+		{9500 * time.Millisecond, 1, 11}, {100 * time.Second, 10, 110}, {100 * time.Hour, 3600, 363600},
 	} {
 		most := 0
 		got := retryAfter(c.wait, func(n int) int { most = n - 1; return c.random })
 		if got != c.want {
 			t.Errorf("wait %v, random %d: %d, want %d", c.wait, c.random, got, c.want)
 		}
-		if limit := max(1, int(wholeSeconds(c.wait)/10)); most != limit {
+		if limit := max(1, min(int(wholeSeconds(c.wait)/10), 3600)); most != limit {
 			t.Errorf("wait %v: jitter of up to %d s, want %d", c.wait, most, limit)
 		}
 	}

@@ -5,7 +5,7 @@
 local gcra = require "sluice.limit.gcra"
 
 local remaining = gcra.remaining
-local ceil, floor, max, random = math.ceil, math.floor, math.max, math.random
+local ceil, floor, max, min, random = math.ceil, math.floor, math.max, math.min, math.random
 
 local SECOND = 1000000 -- us
 
@@ -71,10 +71,10 @@ function _M.exceeded(rule, wait)
 end
 
 -- retry_after(wait) -> whole seconds, as a text, and whether the text is kept: at least the wait, and a random part of
--- up to a tenth (at least one second) more, so that clients which were refused together do not all return in one second
+-- up to a tenth (at least one second, at most an hour) more, so that clients which were refused together do not all return in one second
 function _M.retry_after(wait)
   local least = seconds(wait)
-  return number(least + random(0, max(1, floor(least / 10))))
+  return number(least + random(0, max(1, min(floor(least / 10), 3600))))
 end
 
 return _M
