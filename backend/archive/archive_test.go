@@ -22,6 +22,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -46,7 +47,7 @@ func newWorld(t *testing.T, db *store.Store) *world {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	w := &world{T: t, ctx: t.Context(), db: db}
-	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: keyspace.Space{}})
+	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: keyspace.Space{Shards: 2}, Claimer: db})
 	w.cfg = archive.Config{
 		Store: db.Archives, Audit: audit.New(w.stock, db).Audit, Remove: w.remove, Dir: t.TempDir(),
 		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
@@ -56,16 +57,30 @@ func newWorld(t *testing.T, db *store.Store) *world {
 }
 
 func (w *world) remove(ctx context.Context, saleID string) error {
-	return w.stock.Remove(ctx, sale.Sale{ID: saleID})
+	def, _, err := w.db.Sale(ctx, saleID)
+	if err != nil {
+		return err
+	}
+	return w.stock.Remove(ctx, def)
 }
 
 // sale makes a closed sale with n orders, of which one is paid, one cancelled, and the others are created.
 func (w *world) sale(id string, n int) []sale.Order {
 	w.Helper()
-	def, err := w.db.CreateSale(w.ctx, storetest.Sale(id, int64(n)+10))
+	return w.sell(storetest.Sale(id, int64(n)+10), n)
+}
+
+// sell makes a closed sale as sale does.
+func (w *world) sell(def sale.Sale, n int) []sale.Order {
+	w.Helper()
+	id := def.ID
+	def, err := w.db.CreateSale(w.ctx, def)
 	w.check(err)
 	orders := storetest.Orders(id, n)
 	orders[0].Buyer = "<b>&\u2028" // is escaped in JSON
+	for i := range orders {
+		orders[i].Serial = spread.HomePart(id, orders[i].Buyer, def.Spread).Base() + int64(i) + 1
+	}
 	w.check(w.db.Write(w.ctx, orders))
 	w.check(w.stock.Load(w.ctx, def, w.db.OrdersOf))
 	_, _, err = w.db.Pay(w.ctx, storetest.Payment(orders[0], "pay_1"))
@@ -176,6 +191,30 @@ func TestArchiveMovesAllRows(t *testing.T) {
 		ids, err := db.EndedSales(w.ctx, time.Now().Add(time.Hour))
 		if err != nil || len(ids) != 1 || ids[0] != "other" {
 			t.Errorf("ended sales %v, %v", ids, err)
+		}
+	})
+}
+
+// A sale that several shards sold together is archived like another: its audit adds the segments up, and all of them
+// leave Redis.
+func TestArchiveOfASpreadSale(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		w := newWorld(t, db)
+		def := storetest.Sale("wide", 310)
+		def.Spread = 2
+		orders := w.sell(def, 300)
+		report, err := w.cfg.Audit(w.ctx, "wide")
+		if err != nil || !report.Balanced || len(report.Segments) != 2 || report.Segments[0].Ordered == 0 ||
+			report.Segments[1].Ordered == 0 {
+			t.Fatalf("the sale is not as it should be: %+v, %v", report, err)
+		}
+		a, err := archive.New(w.cfg).Archive(w.ctx, "wide")
+		w.check(err)
+		if files := w.inFiles("wide"); a.Orders != 300 || a.Paid != 1 || len(files) != len(orders) || len(w.rows("wide")) != 0 {
+			t.Errorf("%+v, %d orders in the files, %d rows are left", a, len(files), len(w.rows("wide")))
+		}
+		if _, err := w.stock.View(w.ctx, "wide"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("Redis has the sale: %v", err)
 		}
 	})
 }

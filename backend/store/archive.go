@@ -190,7 +190,6 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 		reasons = append(reasons, "it is not closed")
 	}
 	for _, condition := range []struct{ reason, query string }{
-		{"it is spread over segments, which cannot be archived yet", "SELECT 1 FROM sales WHERE id = $1 AND spread > 1"},
 		{"it has unpaid orders whose hold has not ended",
 			"SELECT 1 FROM orders WHERE sale_id = $1 AND status = 'created' AND due_at IS NOT NULL LIMIT 1"},
 		{"units of its cancelled orders are not back in Redis", "SELECT 1 FROM orders WHERE sale_id = $1 AND " + isReturning +
