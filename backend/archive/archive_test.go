@@ -210,7 +210,10 @@ func TestArchiveOfASpreadSale(t *testing.T) {
 		}
 		a, err := archive.New(w.cfg).Archive(w.ctx, "wide")
 		w.check(err)
-		if files := w.inFiles("wide"); a.Orders != 300 || a.Paid != 1 || len(files) != len(orders) || len(w.rows("wide")) != 0 {
+		if files := w.inFiles(
+			"wide",
+		); a.Orders != 300 || a.Paid != 1 || len(files) != len(orders) ||
+			len(w.rows("wide")) != 0 {
 			t.Errorf("%+v, %d orders in the files, %d rows are left", a, len(files), len(w.rows("wide")))
 		}
 		if _, err := w.stock.View(w.ctx, "wide"); !errors.Is(err, sale.ErrNotFound) {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"sync"
 
 	"github.com/Shopify/toxiproxy/v2/stream"
 	"github.com/Shopify/toxiproxy/v2/toxics"
@@ -13,7 +14,8 @@ type addresses struct {
 	Addresses map[string]string `json:"addresses"` // of a proxy, by that of its node
 }
 
-func init() { toxics.Register("addresses", new(addresses)) }
+// registerAddresses makes the toxic known to toxiproxy, once in a process.
+var registerAddresses = sync.OnceFunc(func() { toxics.Register("addresses", new(addresses)) })
 
 // rest is the end of the last chunk of a connection, if it may be the beginning of an address.
 type rest struct{ text []byte }

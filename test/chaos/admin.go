@@ -50,7 +50,12 @@ func (o *adminActor) create(id string, offer Offer) {
 	o.history.offer(id, offer)
 	a := o.persist("POST", "/admin/v1/sales", fmt.Sprintf(
 		`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"per_buyer":%d,"spread":%d,"opens_at":%q}`,
-		id, offer.Stock, offer.PerBuyer, max(offer.Spread, 1), time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)), "")
+		id,
+		offer.Stock,
+		offer.PerBuyer,
+		max(offer.Spread, 1),
+		time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),
+	), "")
 	if a.status != 201 && a.status != 409 { // 409: created by a call with a lost answer
 		o.wrong = append(o.wrong, fmt.Sprintf("create sale: %d %s", a.status, a.body))
 	}

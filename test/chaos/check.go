@@ -101,7 +101,8 @@ func Check(h *History, b *Books) Verdict {
 
 	for id, o := range h.Sales {
 		s, ok := b.Sales[id]
-		if sold := live[id]; !ok || s.Spread != max(o.Spread, 1) || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 || s.Stock != s.Left+sold+dead[id] {
+		if sold := live[id]; !ok || s.Spread != max(o.Spread, 1) || s.Stock != o.Stock || s.Sold != sold || s.Left < 0 ||
+			s.Stock != s.Left+sold+dead[id] {
 			note(&v.Units, "%s: stock by the admin %d; in SQL stock %d, sold %d; in Redis left %d; %d rows, %d dead letters",
 				id, o.Stock, s.Stock, s.Sold, s.Left, sold, dead[id])
 		}

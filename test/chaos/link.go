@@ -49,6 +49,7 @@ func newClusterLink(t testenv.TB, name string, nodes ...string) *link {
 			t.Fatalf("chaos: link %s: %s and %s do not have the form %s", name, node, renamed[node], addressForm)
 		}
 	}
+	registerAddresses()
 	attributes, err := json.Marshal(map[string]any{"addresses": renamed})
 	if err != nil {
 		t.Fatalf("chaos: link %s: %v", name, err)

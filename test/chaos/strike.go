@@ -26,7 +26,14 @@ func (s *stage) strike(ctx context.Context, f Fault, busy func(pid int) bool, st
 		return freeze(s.backends[f.Target], f.For, struck)
 	case WatcherFrozen:
 		return freeze(s.watchers[f.Target], f.For, struck)
-	case RedisKilled, RedisFrozen, MasterReplaced, OldPromoted, EmptyPromoted, MasterHandedOver, SlotMoved, MoveEndedHalfway:
+	case RedisKilled,
+		RedisFrozen,
+		MasterReplaced,
+		OldPromoted,
+		EmptyPromoted,
+		MasterHandedOver,
+		SlotMoved,
+		MoveEndedHalfway:
 		s.redis.strike(f, func() { struck(0) })
 		return nil
 	case PostgresKilled:
