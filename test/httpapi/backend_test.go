@@ -25,6 +25,7 @@ import (
 	"sluice/backend/events/points"
 	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -114,6 +115,7 @@ func startBackend(t *testing.T, rate string) *backend {
 		Queue:     queue.Shards{list},
 		Pace:      make(queue.Meters, 1),
 		Rebuilder: noRebuilder{},
+		Shards:    oneShard{},
 		Events: events.NewAdmin(
 			client,
 			space,
@@ -134,6 +136,13 @@ func startBackend(t *testing.T, rate string) *backend {
 	return &backend{
 		redis: server, store: db, list: list, public: servertest.Serve(t, public), admin: servertest.Serve(t, adminServer),
 	}
+}
+
+// oneShard is a single Redis without a guard.
+type oneShard struct{}
+
+func (oneShard) Status(context.Context) []guard.Status {
+	return []guard.Status{{Slot: -1, Master: "127.0.0.1:6379", Verified: true, Generation: 1, Sales: 1}}
 }
 
 // noRebuilder is a rebuilder that is never started.
