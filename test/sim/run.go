@@ -120,7 +120,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 }
 
 func (w *world) play() {
-	for w.result.Steps < w.Steps && w.look() {
+	for w.look() && w.result.Steps < w.Steps { // look first: no process may be in the middle of a step when calm begins
 		w.strike()
 		w.chores()
 		w.step()
