@@ -200,7 +200,7 @@ func TestArchiveMovesAllRows(t *testing.T) {
 func TestArchiveOfASpreadSale(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		w := newWorld(t, db)
-		def := storetest.Sale("wide", 310)
+		def := storetest.Sale("wide", 600) // each half has enough for all buyers
 		def.Spread = 2
 		orders := w.sell(def, 300)
 		report, err := w.cfg.Audit(w.ctx, "wide")
