@@ -183,10 +183,11 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	s.createSale("limited", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("limited", "fay"))
 	b.ready("Buy now")
-	s.exhaust("fay")
+	release := s.keepExhausted("fay")
 	b.press("buy")
 	b.says("message", "Too many requests")
 	b.await("a countdown on the button", `/^Retrying in \d+ s$/.test(document.getElementById("buy").textContent)`)
+	release()
 	b.orderIs("confirmed")
 	b.clean()
 }

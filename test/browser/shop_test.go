@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -241,28 +243,44 @@ func (s *shop) callback(orderID string) (code int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// exhaust requests another sale until a limit rejects the buyer.
-func (s *shop) exhaust(buyer string) {
+// keepExhausted requests another sale until a limit rejects the buyer, and then again and again until release is called, so
+// that the limit still rejects the buyer when a slow browser sends its request.
+func (s *shop) keepExhausted(buyer string) (release func()) {
 	s.t.Helper()
 	bearer := s.token(buyer, time.Hour)
-	for range 100 {
-		if s.ask(http.MethodPost, "/v1/sales/another/orders", bearer) == http.StatusTooManyRequests {
-			return
+	request := func() int { return s.ask(http.MethodPost, "/v1/sales/another/orders", bearer) }
+	for n := 0; request() != http.StatusTooManyRequests; n++ {
+		if n == 1000 {
+			s.t.Fatal("1000 requests, and no limit")
 		}
 	}
-	s.t.Fatal("100 requests, and no limit")
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var requests sync.WaitGroup
+	requests.Go(func() {
+		for ctx.Err() == nil && request() != 0 {
+		}
+	})
+	release = sync.OnceFunc(func() {
+		cancel()
+		requests.Wait()
+	})
+	s.t.Cleanup(release)
+	return release
 }
 
+// ask returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the test.
 func (s *shop) ask(method, path, bearer string) int {
 	s.t.Helper()
 	req, err := http.NewRequest(method, s.base+path, nil)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Error(err)
+		return 0
 	}
 	req.Header.Set("Authorization", "Bearer "+bearer)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Error(err)
+		return 0
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode
