@@ -79,7 +79,7 @@ var mutants = []mutant{
 		"admit: another connection waits for the replicas",
 		"backend/admission/replicas.go",
 		"conn.Wait(",
-		"a.cfg.ReplicaClient.Wait(",
+		"a.cfg.ReplicaClient(k.shard).Wait(",
 		admissionTest("TestOnlyTheServerThatDecidedConfirms"),
 	},
 	{
