@@ -45,13 +45,11 @@ func (s *Orders) MarkReturned(ctx context.Context, returns []Return) error {
 	if len(returns) == 0 {
 		return nil
 	}
-	return s.db.Update(ctx, "store: mark returned", func(ctx context.Context, c Conn) error {
-		d := c.Dialect()
-		_, err := c.Exec(ctx, "UPDATE orders SET return_number = returned.number, updated_at = "+d.Now+
-			" FROM ("+d.Records("$1", "order_id bigint, number bigint")+
-			") AS returned WHERE id = returned.order_id AND "+isReturning, JSON(returns))
-		return err
-	})
+	d := s.db.Dialect()
+	_, err := UpdateRows(ctx, s.db, "store: mark returned", "UPDATE orders SET return_number = returned.number, "+
+		"updated_at = "+d.Now+" FROM ("+d.Records("$1", "order_id bigint, number bigint")+
+		") AS returned WHERE id = returned.order_id AND "+isReturning, JSON(returns))
+	return err
 }
 
 // Returned returns those of the orders that are cancelled rows and whose unit is back in Redis, or was never held.

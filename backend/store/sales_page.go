@@ -62,10 +62,9 @@ type Totals struct {
 }
 
 // Totals returns the totals of all sales, as of one instant.
-func (s *Sales) Totals(ctx context.Context) (t Totals, err error) {
-	err = s.db.View(ctx, "store: totals", func(ctx context.Context, c Conn) error {
-		return Get(ctx, c, []any{&t.Sales, &t.Stock, &t.Sold}, `SELECT count(*),
+func (s *Sales) Totals(ctx context.Context) (Totals, error) {
+	return ViewRow(ctx, s.db, "store: totals", func(row Scanner) (t Totals, err error) {
+		return t, row.Scan(&t.Sales, &t.Stock, &t.Sold)
+	}, `SELECT count(*),
 			CAST(COALESCE(sum(stock), 0) AS bigint), CAST(COALESCE(sum(sold), 0) AS bigint) FROM sales`)
-	})
-	return t, err
 }

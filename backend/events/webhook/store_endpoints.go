@@ -73,18 +73,20 @@ const endpointColumns = "id, url, title, secret, " +
 	"types, sales, strict, state, reason, created_by, failures, " +
 	"failing_since, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
 
-func selectEndpoints(ctx context.Context, c store.Conn, rest string, args ...any) ([]Endpoint, error) {
-	return store.Select(ctx, c, func(row store.Scanner) (e Endpoint, err error) {
-		var strict int64
-		var oldSecrets, types, sales string
-		var oldUntil, failing, hold, created store.Timestamp
-		err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, &oldUntil, &types, &sales, &strict, &e.State,
-			&e.Reason, &e.CreatedBy, &e.Failures, &failing, &hold, &created)
-		e.OldSecrets = strings.Fields(oldSecrets)
-		e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
-		e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
-		return e, err
-	}, "SELECT "+fmt.Sprintf(endpointColumns, c.Dialect().Now)+" FROM webhook_endpoints"+rest, args...)
+func selectEndpoints(d store.Dialect) string {
+	return "SELECT " + fmt.Sprintf(endpointColumns, d.Now) + " FROM webhook_endpoints"
+}
+
+func scanEndpoint(row store.Scanner) (e Endpoint, err error) {
+	var strict int64
+	var oldSecrets, types, sales string
+	var oldUntil, failing, hold, created store.Timestamp
+	err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, &oldUntil, &types, &sales, &strict, &e.State,
+		&e.Reason, &e.CreatedBy, &e.Failures, &failing, &hold, &created)
+	e.OldSecrets = strings.Fields(oldSecrets)
+	e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
+	e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
+	return e, err
 }
 
 // checkID returns sale.ErrNotFound for an id that no row can have: PostgreSQL rejects a query with such a text.
@@ -99,14 +101,7 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 	if err := checkID(id); err != nil {
 		return Endpoint{}, err
 	}
-	found, err := selectEndpoints(ctx, c, " WHERE id = $1"+lock, id)
-	if err == nil && len(found) == 0 {
-		err = sale.ErrNotFound
-	}
-	if err != nil {
-		return Endpoint{}, err
-	}
-	return found[0], nil
+	return store.GetRow(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" WHERE id = $1"+lock, id)
 }
 
 // AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
@@ -176,7 +171,7 @@ func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
 // Endpoints returns all endpoints, oldest first; with counts, including the counts of their deliveries.
 func (s *Store) Endpoints(ctx context.Context, counts bool) (all []Endpoint, err error) {
 	err = s.db.View(ctx, "webhook: endpoints", func(ctx context.Context, c store.Conn) error {
-		all, err = selectEndpoints(ctx, c, " ORDER BY created_at, id")
+		all, err = store.Select(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" ORDER BY created_at, id")
 		for i := range all {
 			if err == nil && counts {
 				err = countDeliveries(ctx, c, &all[i])
@@ -229,9 +224,6 @@ func resetFailures(ctx context.Context, c store.Conn, id string) error {
 // ErrManySecrets.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
-		if err := checkID(id); err != nil {
-			return err
-		}
 		e, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
 			return err

@@ -21,19 +21,21 @@ type DeliveryQuery struct {
 const deliveryColumns = "number, id, endpoint_id, position, sequence, type, body, state, attempts, fence, due_at, " +
 	"created_at, ended_at, CASE WHEN state = 1 AND leased_until > %s THEN 1 ELSE 0 END"
 
-func selectDeliveries(ctx context.Context, c store.Conn, rest string, args ...any) ([]Delivery, error) {
-	return store.Select(ctx, c, func(row store.Scanner) (v Delivery, err error) {
-		var due, created, ended store.Timestamp
-		var leased int64
-		err = row.Scan(&v.Number, &v.ID, &v.EndpointID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.State,
-			&v.Attempts, &v.Fence, &due, &created, &ended, &leased)
-		v.DueAt, v.CreatedAt, v.EndedAt, v.Leased = due.Time, created.Time, ended.Time, leased == 1
-		return v, err
-	}, "SELECT "+fmt.Sprintf(deliveryColumns, c.Dialect().Now)+" FROM webhook_deliveries"+rest, args...)
+func selectDeliveries(d store.Dialect) string {
+	return "SELECT " + fmt.Sprintf(deliveryColumns, d.Now) + " FROM webhook_deliveries"
+}
+
+func scanDelivery(row store.Scanner) (v Delivery, err error) {
+	var due, created, ended store.Timestamp
+	var leased int64
+	err = row.Scan(&v.Number, &v.ID, &v.EndpointID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.State,
+		&v.Attempts, &v.Fence, &due, &created, &ended, &leased)
+	v.DueAt, v.CreatedAt, v.EndedAt, v.Leased = due.Time, created.Time, ended.Time, leased == 1
+	return v, err
 }
 
 // Deliveries returns one page of an endpoint's deliveries, newest first.
-func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) (page []Delivery, err error) {
+func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
 	if q.Before <= 0 {
 		q.Before = math.MaxInt64
 	}
@@ -43,11 +45,9 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) (page []Deliver
 	if q.State != 0 { // a constant, so that the partial index of the state is used
 		f.AddConstant(fmt.Sprintf("state = %d", q.State))
 	}
-	err = s.db.View(ctx, "webhook: deliveries of endpoint "+q.EndpointID, func(ctx context.Context, c store.Conn) error {
-		page, err = selectDeliveries(ctx, c, f.Page("number DESC", q.Limit), f.Args...)
-		return err
-	})
-	return page, err
+	page := f.Page("number DESC", q.Limit)
+	return store.ViewRows(ctx, s.db, "webhook: deliveries of endpoint "+q.EndpointID, scanDelivery,
+		selectDeliveries(s.db.Dialect())+page, f.Args...)
 }
 
 // DeliveryAttempt is one completed attempt of a delivery.
@@ -66,14 +66,9 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 		if err := checkID(id); err != nil {
 			return err
 		}
-		found, err := selectDeliveries(ctx, c, " WHERE id = $1", id)
-		if err != nil {
+		if d, err = store.GetRow(ctx, c, scanDelivery, selectDeliveries(c.Dialect())+" WHERE id = $1", id); err != nil {
 			return err
 		}
-		if len(found) == 0 {
-			return sale.ErrNotFound
-		}
-		d = found[0]
 		attempts, err = store.Select(ctx, c, func(row store.Scanner) (a DeliveryAttempt, err error) {
 			var at store.Timestamp
 			var ms int64
