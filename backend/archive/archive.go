@@ -23,21 +23,9 @@ import (
 	"sluice/backend/store"
 )
 
-// Store is the part of SQL that this package uses (store.Archives).
-type Store interface {
-	Archive(ctx context.Context, saleID string) (store.Archive, error)
-	Unsettled(ctx context.Context, saleID string) ([]string, error)
-	OrdersToArchive(ctx context.Context, saleID string, after sale.OrderID, limit int) ([]store.ArchivedOrder, error)
-	PaymentsToArchive(ctx context.Context, saleID string, after int64, limit int) ([]store.ArchivedPayment, error)
-	BeginPart(ctx context.Context, saleID string, p store.ArchivePart) error
-	RemoveOrders(ctx context.Context, saleID string, rows []store.Archived) (int64, error)
-	RemovePayments(ctx context.Context, saleID string, rows []store.Archived) (int64, error)
-	EndArchive(ctx context.Context, saleID string) error
-}
-
 // Config configures New. All fields but Log and Step are required.
 type Config struct {
-	Store Store
+	Store *store.Archives
 	// Audit counts the units of a sale in both stores.
 	Audit func(ctx context.Context, saleID string) (audit.Report, error)
 	// Undelivered reports whether webhooks or dead events of the sale wait.
