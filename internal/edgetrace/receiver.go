@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"sluice/internal/loop"
+	"sluice/internal/unixsocket"
 )
 
 // Receiver makes spans of the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends them
@@ -30,9 +29,8 @@ type Receiver struct {
 	log     *slog.Logger
 	metrics prometheus.Gatherer
 	tag     string
-	dir     string // of the socket for metrics
 	lines   *net.UDPConn
-	scrapes net.Listener
+	scrapes *unixsocket.Socket // of metrics
 
 	invalid, lost prometheus.Counter
 	overflow      uint32 // lost lines, as counted by the kernel
@@ -41,14 +39,10 @@ type Receiver struct {
 // Listen returns a Receiver with a port and a Unix socket of its own, which Close removes. It serves the metrics of
 // registry, to which it adds its own.
 func Listen(spans *Recorder, registry *prometheus.Registry, log *slog.Logger) (*Receiver, error) {
-	dir, err := os.MkdirTemp("", "sluice-spans-")
-	if err != nil {
-		return nil, fmt.Errorf("spans: %w", err)
-	}
 	dropped := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "sluice_span_lines_dropped_total",
 		Help: "Lines of nginx about sampled requests that are no spans: lost (too many waited), invalid."},
 		[]string{"reason"})
-	r := &Receiver{spans: spans, log: log, metrics: registry, dir: dir, tag: strings.ToLower(rand.Text()),
+	r := &Receiver{spans: spans, log: log, metrics: registry, tag: strings.ToLower(rand.Text()),
 		invalid: dropped.WithLabelValues("invalid"), lost: dropped.WithLabelValues("lost")}
 	if err := r.listen(); err != nil {
 		r.Close()
@@ -57,21 +51,15 @@ func Listen(spans *Recorder, registry *prometheus.Registry, log *slog.Logger) (*
 	return r, nil
 }
 
-func (r *Receiver) listen() error {
-	err := os.Chmod(r.dir, 0o711) //nolint:gosec // workers may run as another user
-	if err == nil {
-		r.lines, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+func (r *Receiver) listen() (err error) {
+	if r.lines, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+		return err
 	}
-	if err == nil {
-		_ = r.lines.SetReadBuffer(lineBuffer) // the kernel permits less without a privilege
-		err = reportOverflow(r.lines)
+	_ = r.lines.SetReadBuffer(lineBuffer) // the kernel permits less without a privilege
+	if err := reportOverflow(r.lines); err != nil {
+		return err
 	}
-	if err == nil {
-		r.scrapes, err = net.Listen("unix", r.Metrics())
-	}
-	if err == nil {
-		err = os.Chmod(r.Metrics(), 0o666) //nolint:gosec // see above
-	}
+	r.scrapes, err = unixsocket.Listen("sluice-spans-", "metrics.sock")
 	return err
 }
 
@@ -82,7 +70,7 @@ func (r *Receiver) Address() string { return r.lines.LocalAddr().String() }
 func (r *Receiver) Tag() string { return r.tag }
 
 // Metrics is the path of a socket that sends the metrics, in the text format of Prometheus, to each connection.
-func (r *Receiver) Metrics() string { return filepath.Join(r.dir, "metrics.sock") }
+func (r *Receiver) Metrics() string { return r.scrapes.Path() }
 
 // Close removes the sockets. Call it after Run has returned.
 func (r *Receiver) Close() {
@@ -92,7 +80,6 @@ func (r *Receiver) Close() {
 	if r.scrapes != nil {
 		r.scrapes.Close()
 	}
-	_ = os.RemoveAll(r.dir)
 }
 
 const (
@@ -107,11 +94,8 @@ const (
 func (r *Receiver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { r.serveMetrics(ctx) })
-	defer context.AfterFunc(ctx, func() {
-		r.scrapes.Close()
-		_ = r.lines.SetReadDeadline(time.Now().Add(drainTimeout))
-	})()
+	running.Go(func() { r.scrapes.Serve(ctx, r.log, "accepting a connection for metrics", 1, r.writeMetrics) })
+	defer context.AfterFunc(ctx, func() { _ = r.lines.SetReadDeadline(time.Now().Add(drainTimeout)) })()
 	reading := loop.Backoff{Log: r.log, What: "reading the lines of sampled requests"}
 	buffer, control := make([]byte, maxLine), make([]byte, controlSize)
 	for {
@@ -172,23 +156,13 @@ func (r *Receiver) receive(datagram []byte) {
 	})
 }
 
-// serveMetrics writes the metrics to each connection until ctx ends.
-func (r *Receiver) serveMetrics(ctx context.Context) {
-	accepting := loop.Backoff{Log: r.log, What: "accepting a connection for metrics"}
-	for ctx.Err() == nil {
-		conn, err := r.scrapes.Accept()
-		if err != nil {
-			accepting.Failed(ctx, err)
-			continue
+// writeMetrics writes the metrics to a connection.
+func (r *Receiver) writeMetrics(conn net.Conn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(scrapeTimeout))
+	families, _ := r.metrics.Gather() // what could be gathered
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(conn, f); err != nil {
+			return
 		}
-		accepting.Succeeded()
-		_ = conn.SetWriteDeadline(time.Now().Add(scrapeTimeout))
-		families, _ := r.metrics.Gather() // what could be gathered
-		for _, f := range families {
-			if _, err := expfmt.MetricFamilyToText(conn, f); err != nil {
-				break
-			}
-		}
-		conn.Close()
 	}
 }

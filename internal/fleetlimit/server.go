@@ -8,14 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"sluice/internal/loop"
+	"sluice/internal/unixsocket"
 )
 
 // Server leases for the workers of one nginx, over a Unix socket. lua/edge/sluice/fleet.lua is the other side. A worker
@@ -27,74 +24,38 @@ import (
 // The server answers a lease with Redis, the time from which Redis may have a further slot, 0 or 1 for Starting, and the
 // fields of each segment in the order of the type; a return with "ok"; each with "error" if Redis cannot be used.
 type Server struct {
-	client   *Client
-	log      *slog.Logger
-	dir      string
-	listener net.Listener
-	conns    chan struct{} // has an element for each open connection
+	client *Client
+	log    *slog.Logger
+	socket *unixsocket.Socket
 }
 
 const (
-	maxConns    = 512
+	maxConns    = 512 // at a time
 	idleTimeout = time.Minute
 )
 
 // Serve opens the socket of a server. The client's clock is Now.
 func Serve(client *Client, log *slog.Logger) (*Server, error) {
-	dir, err := os.MkdirTemp("", "sluice-fleet-")
+	socket, err := unixsocket.Listen("sluice-fleet-", "lease.sock")
 	if err != nil {
 		return nil, fmt.Errorf("fleet limit: %w", err)
 	}
-	s := &Server{client: client, log: log, dir: dir, conns: make(chan struct{}, maxConns)}
-	// Workers may run as another user.
-	if err = os.Chmod(dir, 0o711); err == nil { //nolint:gosec // see above
-		s.listener, err = net.Listen("unix", s.Socket())
-	}
-	if err == nil {
-		err = os.Chmod(s.Socket(), 0o666) //nolint:gosec // see above
-	}
-	if err != nil {
-		s.Close()
-		return nil, fmt.Errorf("fleet limit: %w", err)
-	}
-	return s, nil
+	return &Server{client, log, socket}, nil
 }
 
 // Socket is the path of the socket.
-func (s *Server) Socket() string { return filepath.Join(s.dir, "lease.sock") }
+func (s *Server) Socket() string { return s.socket.Path() }
 
 // Close removes the socket. Call it after Run has returned.
-func (s *Server) Close() {
-	if s.listener != nil {
-		s.listener.Close()
-	}
-	_ = os.RemoveAll(s.dir)
-}
+func (s *Server) Close() { s.socket.Close() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
-	accepting := loop.Backoff{Log: s.log, What: "accepting a worker that leases"}
-	for ctx.Err() == nil {
-		conn, err := s.listener.Accept()
-		if err != nil {
-			accepting.Failed(ctx, err)
-			continue
-		}
-		accepting.Succeeded()
-		s.conns <- struct{}{}
-		running.Go(func() {
-			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			s.serve(ctx, conn)
-			<-s.conns
-		})
-	}
+	s.socket.Serve(ctx, s.log, "accepting a worker that leases", maxConns, func(conn net.Conn) { s.serve(ctx, conn) })
 }
 
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
-	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, 64<<10)
 	for {

@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/loop"
 	"sluice/internal/token"
+	"sluice/internal/unixsocket"
 )
 
 // maxConns is how many connections are open at a time. The socket is open to all users of the machine, and a worker
@@ -25,32 +26,19 @@ const maxConns = 128
 
 // Mirror follows keys for the workers of one nginx. Create it with New.
 type Mirror struct {
-	keys     *token.File
-	log      *slog.Logger
-	dir      string
-	listener net.Listener
-	conns    chan struct{} // has an element for each open connection
+	keys   *token.File
+	log    *slog.Logger
+	socket *unixsocket.Socket
 }
 
 // New writes the current keys to a directory of its own, which Close removes. keys has been awaited.
 func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
-	dir, err := os.MkdirTemp("", "sluice-keys-")
+	socket, err := unixsocket.Listen("sluice-keys-", "refresh.sock")
 	if err != nil {
 		return nil, fmt.Errorf("token keys: %w", err)
 	}
-	m := &Mirror{keys: keys, log: log, dir: dir, conns: make(chan struct{}, maxConns)}
-	// Workers may run as another user. The keys are public, and a fetch is all that a connection can cause.
-	err = os.Chmod(dir, 0o711) //nolint:gosec // see above
-	if err == nil {
-		err = m.write()
-	}
-	if err == nil {
-		m.listener, err = net.Listen("unix", m.Socket())
-	}
-	if err == nil {
-		err = os.Chmod(m.Socket(), 0o666) //nolint:gosec // see above
-	}
-	if err != nil {
+	m := &Mirror{keys, log, socket}
+	if err := m.write(); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("token keys: %w", err)
 	}
@@ -58,47 +46,27 @@ func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
 }
 
 // File is the path of the JWK Set. It is replaced atomically.
-func (m *Mirror) File() string { return filepath.Join(m.dir, "keys.json") }
+func (m *Mirror) File() string { return filepath.Join(m.socket.Dir(), "keys.json") }
 
 // Socket is the path of the Unix socket. A connection causes a fetch, if one is permitted, and is answered after its
 // end with the number of seconds, in a line, until another fetch is permitted.
-func (m *Mirror) Socket() string { return filepath.Join(m.dir, "refresh.sock") }
+func (m *Mirror) Socket() string { return m.socket.Path() }
 
 // Close removes the files. Call it after Run has returned.
-func (m *Mirror) Close() {
-	if m.listener != nil {
-		m.listener.Close()
-	}
-	_ = os.RemoveAll(m.dir)
-}
+func (m *Mirror) Close() { m.socket.Close() }
 
 // Run follows the keys and serves the socket until ctx ends.
 func (m *Mirror) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { m.keys.Follow(ctx, func(err error) { m.changed(ctx, err) }) })
-	defer context.AfterFunc(ctx, func() { m.listener.Close() })()
-	accepting := loop.Backoff{Log: m.log, What: "accepting a worker that requests token keys"}
-	for ctx.Err() == nil {
-		conn, err := m.listener.Accept()
-		if err != nil { // such as too many open files: nginx serves meanwhile with the keys that it has
-			accepting.Failed(ctx, err)
-			continue
-		}
-		accepting.Succeeded()
-		m.conns <- struct{}{}
-		running.Go(func() {
-			m.refresh(conn)
-			<-m.conns
-		})
-	}
+	m.socket.Serve(ctx, m.log, "accepting a worker that requests token keys", maxConns, m.refresh)
 }
 
 // answerTimeout is for writing one line to a worker.
 const answerTimeout = time.Second
 
 func (m *Mirror) refresh(conn net.Conn) {
-	defer conn.Close()
 	next := m.keys.Refresh()
 	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	_, _ = fmt.Fprintf(conn, "%.0f\n", math.Ceil(next.Seconds()))
@@ -118,17 +86,18 @@ func (m *Mirror) changed(ctx context.Context, err error) {
 	m.keys.Set().Warn(m.log)
 }
 
-// write replaces the file. After an error the previous file is complete.
+// write replaces the file. After an error the previous file is complete. Workers may run as another user, and the keys
+// are public.
 func (m *Mirror) write() error {
 	text, err := m.keys.Set().Public()
 	if err != nil {
 		return err
 	}
 	next := m.File() + ".new"
-	if err := os.WriteFile(next, text, 0o644); err != nil { //nolint:gosec // see New
+	if err := os.WriteFile(next, text, 0o644); err != nil { //nolint:gosec // see above
 		return err
 	}
-	if err := os.Chmod(next, 0o644); err != nil { //nolint:gosec // see New
+	if err := os.Chmod(next, 0o644); err != nil { //nolint:gosec // see above
 		return err
 	}
 	return os.Rename(next, m.File())
