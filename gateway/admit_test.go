@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 func mustHave(t *testing.T, got response, status int, headers ...string) {
@@ -119,11 +120,7 @@ func TestRequestsWithoutValidTokenAreRefused(t *testing.T) {
 	e := serve(t, strings.Replace(shop, "burst = 5", "burst = 1000", 1), []string{b.address()})
 	good := sign(t, "ann", time.Hour)
 	parts := strings.Split(good, ".")
-	other, err := token.NewKey(strings.Repeat("x", 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	forged, _ := other.Sign("ann", time.Hour)
+	forged := tokentest.Sign(t, strings.Repeat("x", 32), "ann", time.Hour)
 	encode := func(v string) string { return base64.RawURLEncoding.EncodeToString([]byte(v)) }
 	claims := encode(fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Add(time.Hour).Unix()))
 	for name, lines := range map[string][]string{
@@ -419,7 +416,7 @@ func TestInternalPathsAreHidden(t *testing.T) {
 
 func TestAccessLogContainsDecisions(t *testing.T) {
 	b := newBackend(t, nil)
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.AccessLog = log })
 	e.send(t, "GET", "/healthz", "")
 	e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann"), `User-Agent: "quoted"\`+"\t\xff")

@@ -438,7 +438,7 @@ func TestClientsCanNeitherForgeNorReadInternalData(t *testing.T) {
 func TestLogContainsCachedRefusals(t *testing.T) {
 	s := newSaleBackend(t)
 	s.set(func(s *saleBackend) { s.state = "paused" })
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, open, []string{s.address()}, func(c *Config) { c.AccessLog = log })
 	e.buy(t, "ann")
 	e.buy(t, "dan")

@@ -25,7 +25,7 @@ const trustingLoopback = `return { trusted_proxies = { "127.0.0.1" }, rules = {}
 func TestConcurrentRequestsOfOneClientAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, trustingLoopback, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 2, log })
 	free := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(free) // also if the test fails
@@ -65,7 +65,7 @@ func TestBuyerIsLoggedOnlyForLimitsByBuyer(t *testing.T) {
 			<-release
 		}
 	})
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, `return { rules = {
 		{ name = "address", key = "ip", rate = "1r/h", burst = 0, match = { path = "/a" } },
 		{ name = "plenty", key = "token", rate = "1r/h", burst = 9, match = { path = "/a" } },
@@ -107,7 +107,7 @@ func TestStreamIsInProgressUntilItEnds(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-release
 	})
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.PerClient, c.AccessLog = 1, log })
 	free := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(free) // also if the test fails
@@ -259,7 +259,7 @@ func TestMissingProxyHeaderClosesTheConnection(t *testing.T) {
 
 func TestLoggedBytesAreThoseSent(t *testing.T) {
 	b := newBackend(t, nil)
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(t, shop, []string{b.address()}, func(c *Config) { c.AccessLog = log })
 	for _, raw := range []string{
 		"GET /x HTTP/1.1", "HEAD /x HTTP/1.1", "GET /admin HTTP/1.1", "GET /x HTTP/1.0", "nonsense",

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/proxy"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -39,7 +39,7 @@ type edge struct {
 	*Gateway
 	address  string
 	registry *prometheus.Registry
-	log      *syncBuffer
+	log      *testenv.Buffer
 	ms       atomic.Int64
 	stop     func() error // drains; returns what Serve returned
 }
@@ -47,7 +47,7 @@ type edge struct {
 // serve starts a gateway in front of the backends.
 func serve(t testing.TB, source string, backends []string, change ...func(*Config)) *edge {
 	t.Helper()
-	e := &edge{registry: prometheus.NewRegistry(), log: &syncBuffer{}}
+	e := &edge{registry: prometheus.NewRegistry(), log: &testenv.Buffer{}}
 	e.ms.Store(1_000_000)
 	config := Config{
 		Upstreams:    backends,
@@ -242,37 +242,11 @@ func readOne(t testing.TB, r *bufio.Reader, method string) response {
 
 func sign(t testing.TB, subject string, ttl time.Duration) string {
 	t.Helper()
-	k, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := k.Sign(subject, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return tokentest.Sign(t, secret, subject, ttl)
 }
 
 func bearerOf(t testing.TB, subject string) string {
 	return "Authorization: Bearer " + sign(t, subject, time.Hour)
-}
-
-// syncBuffer is a buffer for concurrent use.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // upstreamFailures returns the failed attempts to reach a backend.

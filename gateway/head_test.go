@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/test/edgetest"
+	"sluice/test/testenv"
 )
 
 // Limits of package proxy.
@@ -252,7 +253,7 @@ func TestNoContinueForATooLargeBody(t *testing.T) {
 
 func TestSlowClientsAreDisconnectedWithoutResponse(t *testing.T) {
 	b := newBackend(t, nil)
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	e := serve(
 		t,
 		open,

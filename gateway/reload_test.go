@@ -200,9 +200,9 @@ func TestEmptyPolicyFileIsRejected(t *testing.T) {
 }
 
 // reloading returns a gateway that does not serve, for calls of runOnce.
-func reloading(t *testing.T, path string) (*Gateway, *syncBuffer) {
+func reloading(t *testing.T, path string) (*Gateway, *testenv.Buffer) {
 	t.Helper()
-	log := &syncBuffer{}
+	log := &testenv.Buffer{}
 	g, err := New(
 		Config{
 			Upstreams:  []string{"127.0.0.1:1"},

@@ -13,7 +13,6 @@ import (
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
-	"sluice/internal/token"
 	"sluice/test/edgetest"
 )
 
@@ -89,13 +88,7 @@ func (r *tracer) decide(s *snapshot, q *edgetest.Request) (d edgetest.Decision) 
 
 func (r *tracer) sign(buyer string) string {
 	if r.tokens[buyer] == "" {
-		key, err := token.NewKey(secret)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if r.tokens[buyer], err = key.Sign(buyer, 24*time.Hour); err != nil {
-			r.t.Fatal(err)
-		}
+		r.tokens[buyer] = sign(r.t, buyer, 24*time.Hour)
 	}
 	return r.tokens[buyer]
 }

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -280,10 +280,7 @@ func TestUnverifiedSubjectOfHostileTokens(t *testing.T) {
 // The unverified subject is either unknown, or the one that a verifier finds.
 func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 	server := requireLua(t)
-	key, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := tokentest.Key(t, secret)
 	spaces := rapid.StringMatching(`[ \t\r\n]{0,2}`)
 	name := rapid.OneOf(
 		rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`),

@@ -41,7 +41,7 @@ func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 	rewrite(t, dir+"/nginx/runtime/http.conf", "/tmp/", scratch+"/")
 	rewrite(t, dir+"/nginx/runtime/http.conf", "/dev/stdout", scratch+"/access.log")
 	rewrite(t, dir+"/nginx/runtime/main.conf", "/tmp/", scratch+"/")
-	log := &logBuffer{}
+	log := &testenv.Buffer{}
 	cmd := exec.Command(bin.path, bin.args(dir, "nginx.conf", "daemon off")...)
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = environment(secret), log, log, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{}

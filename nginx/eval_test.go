@@ -122,7 +122,7 @@ func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaS
 		}
 	}
 	f.trim(t, dir)
-	log := &logBuffer{}
+	log := &testenv.Buffer{}
 	cmd := exec.Command(bin.path, bin.args(dir, name, "daemon off")...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{}

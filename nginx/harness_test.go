@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -37,29 +37,11 @@ func requireBinary(t testing.TB) binary {
 	return bin
 }
 
-// logBuffer holds the error log of nginx; tests read it while nginx writes.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // edge is a running edge with its policy file.
 type edge struct {
 	t      *testing.T
 	cfg    Config
-	log    *logBuffer
+	log    *testenv.Buffer
 	policy string // path
 	stop   func() error
 
@@ -92,7 +74,7 @@ func startEdgeThat(
 	requireBinary(t)
 	dir := t.TempDir()
 	e := &edge{
-		t: t, log: &logBuffer{}, policy: filepath.Join(dir, "policy.lua"),
+		t: t, log: &testenv.Buffer{}, policy: filepath.Join(dir, "policy.lua"),
 		transport: http.DefaultTransport.(*http.Transport).Clone(),
 	}
 	t.Cleanup(e.transport.CloseIdleConnections)
@@ -276,13 +258,5 @@ func startBackend(t *testing.T, answer http.HandlerFunc) *backendServer {
 // signed is an Authorization header for the buyer sub.
 func signed(t *testing.T, sub string) string {
 	t.Helper()
-	key, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := key.Sign(sub, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "Bearer " + raw
+	return "Bearer " + tokentest.Sign(t, secret, sub, time.Hour)
 }

@@ -13,28 +13,11 @@ import (
 	"sluice/test/testenv"
 )
 
-func generated(t *testing.T, alg, kid string) (private []byte, authorization string) {
-	t.Helper()
-	private, err := token.Generate(alg, kid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := token.NewSigner(private, kid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := signer.Sign("ann", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return private, "Bearer " + raw
-}
-
 // An edge that holds public keys alone: it takes a key that was added, and after a reload without it a token of the old
 // one is worth nothing, even though the edge has just seen it. A bad file changes nothing.
 func TestReloadTakesChangedKeys(t *testing.T) {
-	first, old := generated(t, token.EdDSA, "first")
-	second, next := generated(t, token.RS256, "second")
+	first, old := tokentest.Generate(t, token.EdDSA, "first")
+	second, next := tokentest.Generate(t, token.RS256, "second")
 	path := filepath.Join(t.TempDir(), "keys.json")
 	write := func(sets ...[]byte) {
 		t.Helper()

@@ -29,7 +29,7 @@ import (
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
 	"sluice/backend/web/httpserver"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -90,10 +90,6 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { client.Close() })
 	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
-	tokens, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	space := keyspace.Space{}
 	s := &realShop{stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}), def: def}
 	app, err := api.New(api.Config{
@@ -103,7 +99,7 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 		Dead: queue.Shards{
 			queue.NewList(client, 0, queue.Config{}),
 		},
-		Tokens: tokens,
+		Tokens: tokentest.Key(t, secret),
 		Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

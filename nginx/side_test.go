@@ -97,7 +97,7 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 	rewrite(t, s.dir+"/lua/edge/sluice/clock.lua", "\nreturn _M\n", logTimes)
 	// bound.conf has a log of its own.
 	rewrite(t, s.dir+"/nginx/runtime/http.conf", "access_log off;", "")
-	log := &logBuffer{}
+	log := &testenv.Buffer{}
 	cmd := exec.Command(bin.path, bin.args(s.dir, "bound.conf", "daemon off")...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -403,7 +402,7 @@ func (s lateStock) Load(ctx context.Context, n sale.Sale, orders admission.Order
 
 func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	w := newWorld(t)
-	var out lockedBuffer
+	var out testenv.Buffer
 	d := New(Config{Store: w.store, Stock: w.stock, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	if _, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil {
 		t.Fatal(err)
@@ -438,21 +437,4 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	if lines := slices.Collect(strings.Lines(out.String())); len(lines) != 2 {
 		t.Fatalf("logged\n%s", out.String())
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

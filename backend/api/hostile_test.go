@@ -12,7 +12,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/web/httpserver/servertest"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 )
 
 func TestSaleIDsOfWrongFormAre400(t *testing.T) {
@@ -175,18 +175,8 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	good := strings.TrimPrefix(bearerOf(t, "ann"), "Bearer ")
-	expired, err := key(t).Sign("ann", -time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	otherKey, err := token.NewKey("another secret of more than thirty-two bytes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrongKey, err := otherKey.Sign("ann", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expired := tokentest.Sign(t, secret, "ann", -time.Minute)
+	wrongKey := tokentest.Sign(t, "another secret of more than thirty-two bytes", "ann", time.Hour)
 	exp := fmt.Sprintf(`"exp":%d`, time.Now().Add(time.Hour).Unix())
 	const hs256 = `{"alg":"HS256","typ":"JWT"}`
 	rows := map[string][]string{

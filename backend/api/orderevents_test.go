@@ -23,6 +23,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -226,11 +227,7 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 
 func TestPageEndsWithItsToken(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{})
-	raw, err := key(t).Sign("ann", 2*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, _ := l.page("/v1/me/events", "Bearer "+raw, "")
+	next, _ := l.page("/v1/me/events", "Bearer "+tokentest.Sign(t, secret, "ann", 2*time.Second), "")
 	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
 	if got := next(); got != "end" {
 		t.Errorf("told %s", got)

@@ -15,7 +15,7 @@ import (
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver/servertest"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 )
 
 const secret = "a secret for tests, of more than thirty-two bytes"
@@ -229,23 +229,10 @@ func (w *world) Allow(_ context.Context, buyerID string) (admission.LimitResult,
 	return limit(buyerID)
 }
 
-func key(t testing.TB) *token.Key {
-	t.Helper()
-	k, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // bearerOf is an Authorization header for the buyer.
 func bearerOf(t testing.TB, buyerID string) string {
 	t.Helper()
-	raw, err := key(t).Sign(buyerID, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "Bearer " + raw
+	return "Bearer " + tokentest.Sign(t, secret, buyerID, time.Hour)
 }
 
 func (w *world) Pay(context.Context, store.Payment) (store.Settlement, bool, error) {
@@ -254,8 +241,15 @@ func (w *world) Pay(context.Context, store.Payment) (store.Settlement, bool, err
 
 func (w *world) config(t testing.TB) Config {
 	return Config{
-		Admitter: w, Stock: w, Orders: w, Dead: w, Tokens: key(t), Points: fakePoints{}, Limiter: w, Pages: buyerPages(t),
-		Server: servertest.Config(),
+		Admitter: w,
+		Stock:    w,
+		Orders:   w,
+		Dead:     w,
+		Tokens:   tokentest.Key(t, secret),
+		Points:   fakePoints{},
+		Limiter:  w,
+		Pages:    buyerPages(t),
+		Server:   servertest.Config(),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 )
 
 const testSecret = "a secret of the test, of 32 bytes at least"
@@ -69,10 +70,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 	}
 	// A secret signs as it always has, also beside a file of keys, unless a kid is named.
 	_, hs, _ := call(t, "keys new --kid k2 --alg HS256")
-	key, err := token.NewKey(testSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := tokentest.Key(t, testSecret)
 	_, raw, _ := call(t, "token --user ann", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
 	if sub, err := key.Verify(strings.TrimSpace(raw)); sub != "ann" {
 		t.Errorf("beside a file: %q, %v", sub, err)

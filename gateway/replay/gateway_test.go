@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,14 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"sluice/gateway"
 	"sluice/gateway/policy"
 	"sluice/gateway/replay"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 const secret = "a gateway secret for tests, 32 bytes or more"
@@ -32,7 +31,7 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }),
 	)
 	defer backend.Close()
-	var log safeBuffer
+	var log testenv.Buffer
 	g, err := gateway.New(
 		gateway.Config{
 			Upstreams:    []string{backend.Listener.Addr().String()},
@@ -51,10 +50,6 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(ctx, ln) }()
-	key, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	did := map[int]int64{}
 	for i := range 60 {
 		method, path := "GET", "/v1/sales?x=%31"
@@ -63,10 +58,7 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 		}
 		request, _ := http.NewRequest(method, "http://"+ln.Addr().String()+path, nil)
 		if i%3 == 1 {
-			raw, err := key.Sign(fmt.Sprint("buyer \"", i%4, "\" ü"), time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := tokentest.Sign(t, secret, fmt.Sprint("buyer \"", i%4, "\" ü"), time.Hour)
 			request.Header.Set("Authorization", "Bearer "+raw)
 		}
 		response, err := http.DefaultTransport.RoundTrip(request)
@@ -105,21 +97,4 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 			did,
 		)
 	}
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

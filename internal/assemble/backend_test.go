@@ -13,27 +13,13 @@ import (
 	"time"
 
 	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
 func TestBackendReloadsChangedKeys(t *testing.T) {
-	generate := func(kid string) (file []byte, signed string) {
-		t.Helper()
-		file, err := token.Generate("HS256", kid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		signer, err := token.NewSigner(file, kid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if signed, err = signer.Sign("ann", time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		return file, signed
-	}
-	first, old := generate("k1")
-	second, next := generate("second")
+	first, old := tokentest.Generate(t, token.HS256, "k1")
+	second, next := tokentest.Generate(t, token.HS256, "second")
 	path := filepath.Join(t.TempDir(), "keys.json")
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)

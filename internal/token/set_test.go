@@ -179,8 +179,8 @@ func replace(t testing.TB, path, text string) {
 // The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
 // rejected after the last one.
 func TestRotation(t *testing.T) {
-	before, after := generate(t, token.HS256, "before"), generate(t, token.EdDSA, "after")
-	old, next := sign(t, before), sign(t, after)
+	before, old := tokentest.Generate(t, token.HS256, "before")
+	after, next := tokentest.Generate(t, token.EdDSA, "after")
 	public, err := token.Public(after)
 	if err != nil {
 		t.Fatal(err)
@@ -248,19 +248,6 @@ func generate(t testing.TB, alg, kid string) []byte {
 	return text
 }
 
-func sign(t testing.TB, private []byte) string {
-	t.Helper()
-	signer, err := token.NewSigner(private, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := signer.Sign("ann", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
 func TestPublicContainsNoPrivateKeys(t *testing.T) {
 	ed, rs, hs := generate(t, token.EdDSA, "ed"), generate(t, token.RS256, "rs"), generate(t, token.HS256, "hs")
 	es, ps := generate(t, token.ES256, "es"), generate(t, token.PS256, "ps")
@@ -280,7 +267,7 @@ func TestPublicContainsNoPrivateKeys(t *testing.T) {
 		t.Errorf("%v, private %v", got, keys.Set().Private())
 	}
 	for _, private := range [][]byte{ed, rs, es, ps} {
-		if sub, err := keys.Verify(sign(t, private)); sub != "ann" {
+		if sub, err := keys.Verify(tokentest.SignBy(t, private)); sub != "ann" {
 			t.Errorf("%q, %v", sub, err)
 		}
 		if got := open(t, fileOf(t, string(private)), "").Set().Private(); len(got) != 1 {
@@ -429,10 +416,7 @@ func TestIssuerAndAudience(t *testing.T) {
 			}
 		}
 	}
-	key, err := token.NewKey(w.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := tokentest.Key(t, w.Secret)
 	for claims, want := range map[token.Expect]string{
 		tokentest.Expected: "ann", {}: "", {Issuer: tokentest.Expected.Issuer}: "", {Audience: "sluice"}: "",
 	} {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 )
 
 // scenarios are what buyers live through, on either edge. Each has a sale and buyers of its own.
@@ -253,14 +253,7 @@ func wrongClock(t *testing.T, s *shop) {
 // A token that is rejected is explained to the buyer. In this test its key was changed.
 func tokenIsRejected(t *testing.T, s *shop) {
 	s.createSale("token", "The shoe", 10, time.Now().Add(-time.Second))
-	old, err := token.NewKey("a key of before, of at least thirty-two bytes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale, err := old.Sign("hal", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stale := tokentest.Sign(t, "a key of before, of at least thirty-two bytes", "hal", time.Hour)
 	b := open(t, newPerson(t), s.base+"/s/token#token="+stale)
 	b.says("message", "Your session has expired")
 	b.ready("Sign in again")

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -56,19 +56,14 @@ type shop struct {
 	database    string         // of openConsoleShop
 	redis       *testenv.Redis // of openConsoleShop
 	edge        *testenv.Program
-	key         *token.Key
 }
 
 // edges are the ways in which a page reaches a browser.
 var edges = map[string]func(t testing.TB, env ...string) *shop{"gateway": openUp, "nginx": openNginx}
 
 func newShop(t testing.TB) (*shop, []string) {
-	key, err := token.NewKey(tokenSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	listen, admin := address(t), address(t)
-	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin, key: key}, []string{
+	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin}, []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret,
 		"SLUICE_ADMIN_TOKEN=" + adminToken,
 		"SLUICE_PAYMENT_SECRET=whsec_" + base64.StdEncoding.EncodeToString([]byte(paymentKey)),
@@ -115,11 +110,7 @@ func address(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.F
 
 func (s *shop) token(buyer string, ttl time.Duration) string {
 	s.t.Helper()
-	signed, err := s.key.Sign(buyer, ttl)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return signed
+	return tokentest.Sign(s.t, tokenSecret, buyer, ttl)
 }
 
 // page returns the address of a sale's page for a buyer that comes from the shop.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/client"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -68,13 +68,7 @@ func openShop(t *testing.T) shop {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	key, err := token.NewKey(tokenSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.buyer, err = key.Sign(buyerName, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	s.buyer = tokentest.Sign(t, tokenSecret, buyerName, time.Hour)
 	return s
 }
 

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -94,7 +94,6 @@ type stack struct {
 	admin    string // of the first backend's admin API
 	admins   []string
 	bases    []string // of the backends
-	key      *token.Key
 	env      []string // of its processes
 }
 
@@ -113,11 +112,7 @@ type shape struct {
 
 func startStack(t testing.TB, s shape) *stack {
 	t.Helper()
-	key, err := token.NewKey(tokenSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := &stack{t: t, key: key, redis: s.redis, pg: s.pg}
+	st := &stack{t: t, redis: s.redis, pg: s.pg}
 	if st.pg == nil {
 		st.pg = testenv.SharedPostgres(t)
 	}
@@ -198,11 +193,7 @@ func awaitOK(t testing.TB, url string) {
 
 func (s *stack) token(buyer string) string {
 	s.t.Helper()
-	signed, err := s.key.Sign(buyer, time.Hour)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return signed
+	return tokentest.Sign(s.t, tokenSecret, buyer, time.Hour)
 }
 
 // answer is any answer, with the fields that tests look at.

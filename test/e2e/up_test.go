@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -139,10 +139,7 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := token.NewKey(strings.TrimSpace(string(secret)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := tokentest.Key(t, strings.TrimSpace(string(secret)))
 	confirmed := map[string]string{} // order -> buyer's token
 	var mu sync.Mutex
 	var hands sync.WaitGroup

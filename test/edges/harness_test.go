@@ -28,7 +28,7 @@ import (
 	"sluice/gateway"
 	"sluice/gateway/proxy"
 	"sluice/internal/fleetlimit"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/nginx"
 	"sluice/test/testenv"
 )
@@ -411,13 +411,5 @@ func soon(t *testing.T, after, quota string) string {
 
 func bearer(t *testing.T, sub string) string {
 	t.Helper()
-	key, err := token.NewKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := key.Sign(sub, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "Authorization: Bearer " + raw
+	return "Authorization: Bearer " + tokentest.Sign(t, secret, sub, time.Hour)
 }

@@ -37,7 +37,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/backend/worker"
 	"sluice/gateway/replay"
-	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -97,7 +97,7 @@ func startBackend(t *testing.T, rate string) *backend {
 		Orders:  db,
 		Points:  points.NewStore(db.DB),
 		Dead:    queue.Shards{list},
-		Tokens:  key(t),
+		Tokens:  tokentest.Key(t, tokenSecret),
 		Limiter: limiter,
 		Known:   service.Known,
 		Pages:   buyerPages(t),
@@ -160,23 +160,10 @@ func buyerPages(t *testing.T) *buyer.Pages {
 	return p
 }
 
-func key(t *testing.T) *token.Key {
-	t.Helper()
-	k, err := token.NewKey(tokenSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // authorization returns the header of a buyer.
 func authorization(t *testing.T, buyer string) string {
 	t.Helper()
-	raw, err := key(t).Sign(buyer, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "Authorization: Bearer " + raw
+	return "Authorization: Bearer " + tokentest.Sign(t, tokenSecret, buyer, time.Hour)
 }
 
 // buy requests one unit of the sale "drop".

@@ -1,11 +1,9 @@
 package testenv
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -16,9 +14,7 @@ type Program struct {
 	binary, dir string
 	env, args   []string
 	proc        *process
-
-	mu  sync.Mutex
-	out bytes.Buffer
+	out         Buffer
 }
 
 // Launch starts `binary args...` in its own directory with only PATH, HOME, TMPDIR and env in its environment, and kills
@@ -66,7 +62,7 @@ func (p *Program) Start() {
 	p.t.Helper()
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Env, cmd.Dir = p.env, p.dir
-	cmd.Stdout, cmd.Stderr = (*collector)(p), (*collector)(p)
+	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	// one signal for nginx and its workers
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var err error
@@ -75,21 +71,8 @@ func (p *Program) Start() {
 	}
 }
 
-// collector keeps what a Program prints.
-type collector Program
-
-func (c *collector) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.out.Write(b)
-}
-
 // Output is what it has printed so far, on both streams.
-func (p *Program) Output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
-}
+func (p *Program) Output() string { return p.out.String() }
 
 // Pid is the id of the process that was started last.
 func (p *Program) Pid() int { return p.proc.cmd.Process.Pid }

@@ -21,13 +21,13 @@ import (
 )
 
 // run starts a mirror of the keys of a provider. stop ends it, and waits for its end.
-func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *syncBuffer, stop func()) {
+func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *testenv.Buffer, stop func()) {
 	t.Helper()
 	keys, err := token.Open(p.Serve(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = new(syncBuffer)
+	log = new(testenv.Buffer)
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	if err := keys.Await(t.Context(), logger); err != nil {
 		t.Fatal(err)
@@ -42,18 +42,6 @@ func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *syncBuffer
 	t.Cleanup(stop)
 	return m, log, stop
 }
-
-type syncBuffer struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-func (b *syncBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.all.String() }
 
 // kids returns the names of the keys in the file.
 func kids(t *testing.T, m *mirror.Mirror) string {

@@ -1,0 +1,52 @@
+package tokentest
+
+import (
+	"testing"
+	"time"
+
+	"sluice/internal/token"
+)
+
+// Key returns the key of a shared secret.
+func Key(t testing.TB, secret string) *token.Key {
+	t.Helper()
+	key, err := token.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// Sign returns a token of a buyer that is signed with a shared secret and expires after ttl.
+func Sign(t testing.TB, secret, buyer string, ttl time.Duration) string {
+	t.Helper()
+	raw, err := Key(t, secret).Sign(buyer, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// Generate returns a new private key, as a JWK Set, and a token of the buyer ann that it has signed for an hour.
+func Generate(t testing.TB, alg, kid string) (private []byte, ann string) {
+	t.Helper()
+	private, err := token.Generate(alg, kid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return private, SignBy(t, private)
+}
+
+// SignBy returns a token of the buyer ann for an hour that is signed with a private key.
+func SignBy(t testing.TB, private []byte) string {
+	t.Helper()
+	signer, err := token.NewSigner(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := signer.Sign("ann", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
