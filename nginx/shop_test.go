@@ -95,6 +95,7 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	app, err := api.New(api.Config{
 		Admitter: admissiontest.NewAdmitter(t, client, space),
 		Stock:    s.stock,
+		Finder:   admission.NewFinder(s.stock),
 		Orders:   db,
 		Dead: queue.Shards{
 			queue.NewList(client, 0, queue.Config{}),

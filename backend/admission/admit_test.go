@@ -44,11 +44,13 @@ func onEachRedis(t *testing.T, test func(t *testing.T, c *redis.Client)) {
 type shop struct {
 	*Admitter
 	*Stock
+	*Finder
 	c *redis.Client
 }
 
 func newShop(c *redis.Client) *shop {
-	return &shop{Admitter: newAdmitter(c, c), Stock: newStock(StockConfig{Client: c}, c), c: c}
+	stock := newStock(StockConfig{Client: c}, c)
+	return &shop{newAdmitter(c, c), stock, NewFinder(stock), c}
 }
 
 // newAdmitter returns an Admitter that runs the script by client and leases order numbers by c.

@@ -14,32 +14,44 @@ import (
 	"sluice/backend/spread"
 )
 
+// Finder finds the orders that buyers hold in a Stock. It is safe for concurrent use.
+type Finder struct {
+	stock  *Stock
+	sales  *OrderCache[string]
+	search chan struct{} // held by the search in progress
+}
+
+// NewFinder returns a Finder.
+func NewFinder(stock *Stock) *Finder {
+	return &Finder{stock: stock, sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1)}
+}
+
 // FindOrder finds an order that the buyer holds and that may not be a row in SQL yet. It reads Redis only. It returns
 // sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 //
 // If the process knows the sale of the order (see Remember), FindOrder reads one key. Otherwise it reads the buyer's
 // slots in every loaded sale, a few hundred per round trip: 50 ms with 10,000 sales. One search runs at a time, so that
 // requests for unknown orders cannot overload Redis.
-func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
-	if saleID, known := s.sales.Get(id); known {
-		home, err := s.home(ctx, saleID, buyer)
+func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
+	if saleID, known := f.sales.Get(id); known {
+		home, err := f.home(ctx, saleID, buyer)
 		if err != nil {
 			return sale.Order{}, err
 		}
-		return s.findIn(ctx, s.ShardOf(home), []string{saleID}, buyer, id)
+		return f.findIn(ctx, f.stock.ShardOf(home), []string{saleID}, buyer, id)
 	}
 	select {
-	case s.search <- struct{}{}:
-		defer func() { <-s.search }()
+	case f.search <- struct{}{}:
+		defer func() { <-f.search }()
 	case <-ctx.Done():
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}
 	missing := notHeld(id)
-	for _, shard := range s.space.All() {
-		o, err := s.findInShard(ctx, shard, buyer, id)
+	for _, shard := range f.stock.space.All() {
+		o, err := f.findInShard(ctx, shard, buyer, id)
 		switch {
 		case err == nil:
-			s.Remember(id, o.SaleID)
+			f.Remember(id, o.SaleID)
 			return o, nil
 		case !errors.Is(err, sale.ErrNotFound): // another shard may have it
 			missing = err
@@ -49,15 +61,15 @@ func (s *Stock) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (s
 }
 
 // findInShard reads the buyer's slots in all sales of a shard.
-func (s *Stock) findInShard(
+func (f *Finder) findInShard(
 	ctx context.Context, shard keyspace.Shard, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
-	ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+	ids, err := f.stock.client.SMembers(ctx, shard.Sales()).Result()
 	if err != nil {
 		return sale.Order{}, unavailable("find order", err)
 	}
 	for some := range slices.Chunk(ids, salesPerRead) {
-		o, err := s.findIn(ctx, shard, some, buyer, id)
+		o, err := f.findIn(ctx, shard, some, buyer, id)
 		if err == nil || !errors.Is(err, sale.ErrNotFound) {
 			return o, err
 		}
@@ -66,14 +78,14 @@ func (s *Stock) findInShard(
 }
 
 // Remember caches the sale of an order for FindOrder. The cache can evict it.
-func (s *Stock) Remember(id sale.OrderID, saleID string) { s.sales.Put(id, saleID) }
+func (f *Finder) Remember(id sale.OrderID, saleID string) { f.sales.Put(id, saleID) }
 
 // findIn reads the buyer's slots in some sales of a shard, in one round trip.
-func (s *Stock) findIn(
+func (f *Finder) findIn(
 	ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
 	slots := make([]*redis.StringCmd, len(ids))
-	cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, _ := f.stock.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, saleID := range ids {
 			slots[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
 		}
@@ -93,12 +105,12 @@ func (s *Stock) findIn(
 // OrdersHeld returns the orders that the buyer holds in a sale, by slot, with the status queued: Redis does not know
 // whether they are rows. A cancelled order is held until its unit is back. An unknown sale has none. An error wraps
 // sale.ErrUnavailable.
-func (s *Stock) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
-	home, err := s.home(ctx, saleID, buyer)
+func (f *Finder) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
+	home, err := f.home(ctx, saleID, buyer)
 	if err != nil {
 		return nil, err
 	}
-	text, err := s.client.HGet(ctx, s.ShardOf(home).Buyers(saleID), buyer).Result()
+	text, err := f.stock.client.HGet(ctx, f.stock.ShardOf(home).Buyers(saleID), buyer).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, unavailable("orders held in sale "+saleID, err)
 	}
@@ -111,8 +123,8 @@ func (s *Stock) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Or
 
 // home returns the part of a sale that holds the orders of a buyer. A sale that Redis does not hold has one part: no
 // order of it can be found.
-func (s *Stock) home(ctx context.Context, saleID, buyer string) (spread.Part, error) {
-	k, err := s.Spread(ctx, saleID)
+func (f *Finder) home(ctx context.Context, saleID, buyer string) (spread.Part, error) {
+	k, err := f.stock.Spread(ctx, saleID)
 	if errors.Is(err, ErrNotLoaded) {
 		k, err = 0, nil
 	}

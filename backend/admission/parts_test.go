@@ -78,8 +78,8 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 			t.Errorf("%v, %v", have, err)
 		}
 		for _, o := range orders[:2] {
-			found, err := stock.FindOrder(ctx, o.Buyer, o.ID)
-			held, heldErr := stock.OrdersHeld(ctx, o.Buyer, "s")
+			found, err := NewFinder(stock).FindOrder(ctx, o.Buyer, o.ID)
+			held, heldErr := NewFinder(stock).OrdersHeld(ctx, o.Buyer, "s")
 			if err != nil || found.SaleID != "s" || heldErr != nil || len(held) != 1 || held[0].ID != o.ID {
 				t.Errorf("%+v, %v; %+v, %v", found, err, held, heldErr)
 			}

@@ -73,8 +73,6 @@ type Stock struct {
 	mover           *spread.Mover
 	requireVerified bool
 	spreads         sync.Map // number of segments by id of a sale; it never changes
-	sales           *OrderCache[string]
-	search          chan struct{} // held by the search in progress, see FindOrder
 }
 
 // NewStock returns a Stock. It does not connect.
@@ -84,7 +82,7 @@ func NewStock(cfg StockConfig) *Stock {
 	}
 	return &Stock{
 		client: cfg.Client, server: cfg.Server, space: cfg.Space, claimer: cfg.Claimer, mover: cfg.Mover,
-		requireVerified: cfg.RequireVerified, sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1),
+		requireVerified: cfg.RequireVerified,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 type Config struct {
 	Admitter Admitter
 	Stock    Stock
+	Finder   Finder
 	Orders   Orders
 	Dead     DeadLetters
 	Tokens   Verifier
@@ -110,6 +111,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 	missing := errors.Join(
 		httpserver.Required("api: Config.Admitter", cfg.Admitter != nil),
 		httpserver.Required("api: Config.Stock", cfg.Stock != nil),
+		httpserver.Required("api: Config.Finder", cfg.Finder != nil),
 		httpserver.Required("api: Config.Orders", cfg.Orders != nil),
 		httpserver.Required("api: Config.Dead", cfg.Dead != nil),
 		httpserver.Required("api: Config.Tokens", cfg.Tokens != nil),

@@ -115,7 +115,7 @@ func (h *handlers) listOrders(c *fiber.Ctx) error {
 // ordersInSale returns the buyer's orders in a sale, oldest first. Redis is read before SQL, so that an order that
 // becomes a row meanwhile is not missed.
 func (h *handlers) ordersInSale(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
-	held, err := h.cfg.Stock.OrdersHeld(ctx, buyer, saleID)
+	held, err := h.cfg.Finder.OrdersHeld(ctx, buyer, saleID)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (h *handlers) findOrder(
 	case !errors.Is(err, sale.ErrNotFound):
 		return sale.Order{}, err
 	}
-	queued, err := h.cfg.Stock.FindOrder(ctx, buyer, id)
+	queued, err := h.cfg.Finder.FindOrder(ctx, buyer, id)
 	switch {
 	case err == nil:
 		queued.Status = sale.StatusQueued

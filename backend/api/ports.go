@@ -18,20 +18,24 @@ type Admitter interface {
 	Admit(ctx context.Context, r admission.Request) (admission.Decision, error)
 }
 
-// Stock reads the sales that Redis holds, and orders that are not rows yet (admission.Stock).
+// Stock reads the sales that Redis holds (admission.Stock).
 type Stock interface {
 	View(ctx context.Context, saleID string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
-	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
-	// OrdersHeld returns the orders that the buyer holds in a sale, rows among them, as queued.
-	OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error)
-	// Remember stores the sale of an order, so that FindOrder reads one sale instead of all.
-	Remember(id sale.OrderID, saleID string)
 	// Spread returns the number of segments of a sale; 0: it lives in one shard. It returns admission.ErrNotLoaded for a
 	// sale that Redis does not hold.
 	Spread(ctx context.Context, saleID string) (int, error)
 	Accepted(ctx context.Context, saleID string) (int64, error)
 	BypassList(ctx context.Context, saleID string, most int) (admission.BypassList, error)
+}
+
+// Finder reads orders that may not be rows yet (admission.Finder).
+type Finder interface {
+	FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error)
+	// OrdersHeld returns the orders that the buyer holds in a sale, rows among them, as queued.
+	OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error)
+	// Remember stores the sale of an order, so that FindOrder reads one sale instead of all.
+	Remember(id sale.OrderID, saleID string)
 }
 
 // Rows reads the rows of orders (store.Orders, store.Replica).

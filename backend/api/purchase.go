@@ -66,7 +66,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 		h.countHolders(&d, saleID)
 	}
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
-		h.cfg.Stock.Remember(d.OrderID, saleID) // its buyer requests it next
+		h.cfg.Finder.Remember(d.OrderID, saleID) // its buyer requests it next
 	}
 	return d.Outcome.String(), h.answer(c, saleID, d)
 }

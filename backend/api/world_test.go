@@ -243,6 +243,7 @@ func (w *world) config(t testing.TB) Config {
 	return Config{
 		Admitter: w,
 		Stock:    w,
+		Finder:   w,
 		Orders:   w,
 		Dead:     w,
 		Tokens:   tokentest.Key(t, secret),

@@ -256,6 +256,7 @@ func (b *Backend) buildPublicAPI() error {
 	c := api.Config{
 		Admitter: admitter,
 		Stock:    b.Stock,
+		Finder:   admission.NewFinder(b.Stock),
 		Dead:     s.shards,
 		Tokens:   cfg.Tokens,
 		Points:   points.NewStore(s.db),

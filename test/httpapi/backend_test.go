@@ -94,6 +94,7 @@ func startBackend(t *testing.T, rate string) *backend {
 			func(c *admission.Config) { c.Client = pipe },
 		),
 		Stock:   stock,
+		Finder:  admission.NewFinder(stock),
 		Orders:  db,
 		Points:  points.NewStore(db.DB),
 		Dead:    queue.Shards{list},

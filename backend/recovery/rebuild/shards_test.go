@@ -101,10 +101,10 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 	if views, err := stock.List(ctx); err != nil || len(views) != 1 || views[0].ID != ids[1] {
 		t.Errorf("sales %+v, %v", views, err)
 	}
-	if o, err := stock.FindOrder(ctx, "ann", bought[1]); err != nil || o.SaleID != ids[1] {
+	if o, err := admission.NewFinder(stock).FindOrder(ctx, "ann", bought[1]); err != nil || o.SaleID != ids[1] {
 		t.Errorf("order of the other shard: %+v, %v", o, err)
 	}
-	if _, err := stock.FindOrder(ctx, "ann", bought[0]); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := admission.NewFinder(stock).FindOrder(ctx, "ann", bought[0]); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("order of the lost shard: %v", err)
 	}
 	unverified := func(context.Context) bool {
