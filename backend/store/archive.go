@@ -14,7 +14,6 @@ type Archives struct{ db *DB }
 
 // Archive is an archived sale. Its numbers count the rows that were removed.
 type Archive struct {
-	SaleID    string
 	Orders    int64
 	Paid      int64 // of Orders
 	Cancelled int64 // of Orders
@@ -115,7 +114,7 @@ func optional(t Timestamp) *time.Time {
 func (s *Archives) Archive(ctx context.Context, saleID string) (a Archive, err error) {
 	err = s.db.View(ctx, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) error {
 		var begun, ended Timestamp
-		a = Archive{SaleID: saleID}
+		a = Archive{}
 		err := Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
 			"SELECT orders, paid, cancelled, payments, begun_at, ended_at FROM archives WHERE sale_id = $1", saleID)
 		if err != nil {
