@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/internal/htmltemplate"
+	"sluice/internal/plot"
 )
 
 //go:embed report.html
@@ -70,9 +71,9 @@ func (r *Report) most() int64 {
 }
 
 func (r *Report) figures() []figure {
-	marks := []mark{{0, "opening"}}
+	marks := []plot.Mark{{At: 0, Name: "opening"}}
 	if r.SellOut != nil {
-		marks = append(marks, mark{*r.SellOut, "sold out"})
+		marks = append(marks, plot.Mark{At: *r.SellOut, Name: "sold out"})
 	}
 	var at, p50, p99, answered []float64
 	layers := [groups][]float64{}
@@ -86,33 +87,39 @@ func (r *Report) figures() []figure {
 			p50, p99 = append(p50, 1000*s.P50), append(p99, 1000*s.P99)
 		}
 	}
-	requests := plot{label: "Purchase requests per second, by outcome", stacked: true, marks: marks}
+	requests := plot.Plot{Label: "Purchase requests per second, by outcome", Stacked: true, Marks: marks}
 	for g := range groups {
-		requests.series = append(requests.series, series{g.String(), g.String(), at, layers[g]})
+		requests.Series = append(requests.Series, plot.Series{Name: g.String(), Class: g.String(), X: at, Y: layers[g]})
 	}
-	latency := plot{
-		label: "Response times of shoppers, per second", unit: " ms", marks: marks,
-		series: []series{{"p50", "p50", answered, p50}, {"p99", "p99", answered, p99}},
+	latency := plot.Plot{
+		Label: "Response times of shoppers, per second", Unit: " ms", Marks: marks,
+		Series: []plot.Series{
+			{Name: "p50", Class: "p50", X: answered, Y: p50},
+			{Name: "p99", Class: "p99", X: answered, Y: p99},
+		},
 	}
 	var when, left, queued []float64
 	for _, p := range r.Points {
 		when, left, queued = append(when, p.At), append(left, float64(p.Left)), append(queued, float64(p.Queued))
 	}
-	count := plot{
-		label: "Units left, and orders not yet stored", marks: marks,
-		series: []series{{"left", "left", when, left}, {"queued", "queued", when, queued}},
+	count := plot.Plot{
+		Label: "Units left, and orders not yet stored", Marks: marks,
+		Series: []plot.Series{
+			{Name: "left", Class: "left", X: when, Y: left},
+			{Name: "queued", Class: "queued", X: when, Y: queued},
+		},
 	}
 	return []figure{
-		{"Purchase requests per second", legends(requests), requests.svg()},
-		{"Response times of shoppers", legends(latency), latency.svg()},
-		{"Units left, and queued orders", legends(count), count.svg()},
+		{"Purchase requests per second", legends(requests), htmltemplate.HTML(requests.SVG())},
+		{"Response times of shoppers", legends(latency), htmltemplate.HTML(latency.SVG())},
+		{"Units left, and queued orders", legends(count), htmltemplate.HTML(count.SVG())},
 	}
 }
 
-func legends(p plot) []legend {
-	list := make([]legend, len(p.series))
-	for i, s := range p.series {
-		list[i] = legend{s.name, s.class}
+func legends(p plot.Plot) []legend {
+	list := make([]legend, len(p.Series))
+	for i, s := range p.Series {
+		list[i] = legend{s.Name, s.Class}
 	}
 	return list
 }

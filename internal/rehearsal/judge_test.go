@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,29 +148,6 @@ func TestDrainedIsAfterTheLastOrder(t *testing.T) {
 	}
 	if at, ok := drained(points, 3); ok {
 		t.Errorf("there is no later point: %g", at)
-	}
-}
-
-// Labels must not extend beyond the plot, where they would be cut off.
-func TestLabelsStayWithinThePlot(t *testing.T) {
-	label := regexp.MustCompile(`<text x="([0-9.]+)" y="[0-9.]+" text-anchor="(start|middle|end)">([^<]*)</text>`)
-	for _, to := range []float64{16, 40, 1600, 40_000} {
-		svg := string(plot{series: []series{{"n", "n", []float64{0, to}, []float64{0, to}}}, unit: " ms"}.svg())
-		found := label.FindAllStringSubmatch(svg, -1)
-		if last := number(to) + " s"; len(found) < 8 || found[len(found)-1][3] != last {
-			t.Fatalf("to %g s: %d labels, the last is not %s", to, len(found), last)
-		}
-		for _, l := range found {
-			at, err := strconv.ParseFloat(l[1], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			long := 6.2 * float64(len(l[3])) // a digit of 11 pixels
-			from := map[string]float64{"start": at, "middle": at - long/2, "end": at - long}[l[2]]
-			if from < 0 || from+long > plotWidth {
-				t.Errorf("to %g s: %q is drawn from %.1f to %.1f", to, l[3], from, from+long)
-			}
-		}
 	}
 }
 

@@ -8,7 +8,7 @@
 //	probe.go       how buyers get different source addresses
 //	tally.go       responses, response times and their distribution
 //	judge.go       go, no-go or unclear, and the reasons
-//	report.go      the report as JSON and text; html.go and plot.go as a page
+//	report.go      the report as JSON and text; html.go as a page, with the diagrams of package plot
 //
 // It is an open model: a request is sent at its planned time even if earlier responses are slow, and response times
 // count from the planned time. The package accesses neither Redis nor SQL, and no real sale: its caller implements
