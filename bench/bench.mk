@@ -28,6 +28,12 @@ bench-held: install ## orders, events and webhooks while another transaction is 
 cost: install install-bench ## processor time of each part per accepted order, both edges, 1, 64 and 1000 connections (AGAINST=tree; eight minutes)
 	cd bench && $(GO) run . cost --edge nginx,gateway --connections 1,64,1000 $(if $(AGAINST),--against $(abspath $(AGAINST)))
 
+million: install install-bench ## one sale of a million units to a million buyers: processor time per tenth, memory, SQL (UNITS=n; five minutes)
+	cd bench && $(GO) run . million --units $(or $(UNITS),1000000) --out $(abspath docs/million.svg)
+
+machines: ## the table of docs/scale.md: what 1 to 100 machines accept, extrapolated from measured processor times
+	@cd bench && $(GO) run . machines
+
 bench-webhooks: install ## webhooks from SQL with one instance and with two, beside a plain http.Client (five minutes)
 	cd bench && $(GO) run . webhooks
 
@@ -58,4 +64,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held cost bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held cost million machines bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

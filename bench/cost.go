@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
 )
 
 // costCase is one table of `bench cost`.
@@ -66,11 +68,11 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
 	for _, c := range cases {
 		var sides []*costSide
-		sides = append(sides, newCostHouse(scene, cfg, c, bins["sluice"]).side("sluice"))
+		sides = append(sides, newCostHouse(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice"))
 		if bin := bins["against"]; bin != "" {
 			other := cfg
 			other.profile = ""
-			sides = append(sides, newCostHouse(scene, other, c, bin).side("against"))
+			sides = append(sides, newCostHouse(scene, other, c, bin, noRewrites...).side("against"))
 		}
 		sides = append(sides, helloSide(scene, cfg, c))
 		err := interleave(ctx, cfg.rounds, len(sides), func(round, i int) error {
@@ -193,12 +195,17 @@ type costHouse struct {
 
 	of     costCase
 	sql    *pgx.Conn
+	worker *testenv.Program
 	buyers int // so far; each has a token of its own
 }
 
-// newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge.
-func newCostHouse(s *stage, cfg settings, c costCase, bin string) *costHouse {
-	shop := newShopOf(s, bin, "--appendonly", "yes", "--appendfsync", c.fsync, "--auto-aof-rewrite-percentage", "0")
+// noRewrites are arguments of a redis-server that only appends to its log, so that its growth can be measured.
+var noRewrites = []string{"--auto-aof-rewrite-percentage", "0"}
+
+// newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge. redisArgs are
+// further arguments of Redis.
+func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costHouse {
+	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
 	h := &house{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
 	h.at = h.backend("--journal", s.TempDir())
@@ -213,7 +220,7 @@ func newCostHouse(s *stage, cfg settings, c costCase, bin string) *costHouse {
 	sql, err := pgx.Connect(context.Background(), shop.sql.URL)
 	s.check(err)
 	s.Cleanup(func() { _ = sql.Close(context.Background()) })
-	return &costHouse{house: h, of: c, sql: sql}
+	return &costHouse{house: h, of: c, sql: sql, worker: worker}
 }
 
 func (h *costHouse) side(name string) *costSide {

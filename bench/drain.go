@@ -22,12 +22,16 @@ type drains struct {
 	client   *redis.Client // as sluice opens it
 	plain    *redis.Client // as the library's defaults have it
 	messages []string
+	batch    int     // messages that streams and rmq handle together
 	spent    float64 // microseconds of Redis's processor time for one message of the last run
 }
 
 func newDrains(s *stage, n int, redisArgs ...string) *drains {
 	server := testenv.StartRedis(s, redisArgs...)
-	d := &drains{addr: server.Addr, client: openRedis(s, server.URL), plain: server.Client(), messages: make([]string, n)}
+	d := &drains{
+		addr: server.Addr, client: openRedis(s, server.URL), plain: server.Client(), messages: make([]string, n),
+		batch: perStream,
+	}
 	for i, o := range new(ids).orders(n) {
 		d.messages[i] = keyspace.EncodeMessage(o)
 	}

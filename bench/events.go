@@ -43,12 +43,18 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("events", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load in each round of the lag")
+	batch := flags.Int("batch", perBatch, "orders in a transaction, and events that a step of each side handles together")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	r := newEventRun(s)
+	r.batch = *batch
+	count, target := eventCount, float64(eventTarget)
+	if *batch != perBatch {
+		count, target = eventCount/10, 0 // for orientation
+	}
 	best, err := fastest(ctx, watermillSettings, func(c watermillSetting) measurement {
-		return r.rate(r.watermill(c), eventCount/20)
+		return r.rate(r.watermill(c), count/20)
 	})
 	if err != nil {
 		return err
@@ -56,8 +62,8 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 	ours, theirs := r.ours(), r.watermill(best)
 	c := contest{
 		name: "events", unit: "events", cost: func() float64 { return r.spent }, costOf: "Redis",
-		contestants: []contestant{{ours.name, r.rate(ours, eventCount)}, {theirs.name, r.rate(theirs, eventCount/4)}},
-		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, eventTarget, 0}},
+		contestants: []contestant{{ours.name, r.rate(ours, count)}, {theirs.name, r.rate(theirs, count/4)}},
+		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, target, 0}},
 	}
 	speed, err := c.hold(ctx, *rounds)
 	if err != nil {
@@ -94,11 +100,12 @@ type eventRun struct {
 	server *testenv.Redis
 	plain  *redis.Client
 	wake   chan struct{} // has a value when something was committed
+	batch  int           // orders in a transaction, events in a step
 	spent  float64       // microseconds of Redis's processor time for one event of the last run
 }
 
 func newEventRun(s *stage) *eventRun {
-	r := &eventRun{server: testenv.StartRedis(s), wake: make(chan struct{}, 1)}
+	r := &eventRun{server: testenv.StartRedis(s), wake: make(chan struct{}, 1), batch: perBatch}
 	r.plain = r.server.Client()
 	r.writers = newWriters(s, testenv.StartPostgres(s).URL, settings{}, func() {
 		select {
@@ -111,7 +118,7 @@ func newEventRun(s *stage) *eventRun {
 
 // ours is the relay and a consumer for each group, as the program runs them.
 func (r *eventRun) ours() eventSide {
-	return eventSide{"relay and groups, as they are", func(ctx context.Context, heard func(int, ...string)) error {
+	return eventSide{"relay and groups", func(ctx context.Context, heard func(int, ...string)) error {
 		client, err := redisconn.Open(r.server.URL, redisconn.Blocking(4*len(eventGroups)))
 		if err != nil {
 			return err
@@ -134,7 +141,8 @@ func (r *eventRun) ours() eventSide {
 				}
 			}
 		})
-		running.Go(func() { _ = events.NewRelay(client, space, events.NewStore(r.DB), events.RelayConfig{}).Run(ctx) })
+		relay := events.NewRelay(client, space, events.NewStore(r.DB), events.RelayConfig{Batch: r.batch})
+		running.Go(func() { _ = relay.Run(ctx) })
 		for i, group := range eventGroups {
 			c, err := events.New(
 				client,
@@ -149,7 +157,7 @@ func (r *eventRun) ours() eventSide {
 					heard(i, ids...)
 					return nil
 				}),
-				events.Config{Batch: 500},
+				events.Config{Batch: r.batch},
 			)
 			if err != nil {
 				return err
@@ -167,7 +175,7 @@ func (r *eventRun) rate(side eventSide, n int) measurement {
 		if err := r.empty(ctx); err != nil {
 			return 0, err
 		}
-		for batch := range slices.Chunk(r.ids.orders(n), perBatch) {
+		for batch := range slices.Chunk(r.ids.orders(n), r.batch) {
 			if err := r.Write(ctx, batch); err != nil {
 				return 0, err
 			}
@@ -234,7 +242,7 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 		for i, tick := 0, 0; i < n; tick++ {
 			time.Sleep(time.Until(start.Add(time.Duration(tick) * every)))
 			due := min(n, int(rate*(every.Seconds()*float64(tick+1))))
-			for batch := range slices.Chunk(all[i:due], perBatch) {
+			for batch := range slices.Chunk(all[i:due], r.batch) {
 				if err := r.Write(ctx, batch); err != nil {
 					return err
 				}

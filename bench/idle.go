@@ -44,7 +44,7 @@ func idle(ctx context.Context, s *stage) error {
 		pushes int // as many as take ten seconds
 	}{
 		{route{"list, worker and watcher, as they are", watched(openRedis(s, server.URL))}, 500},
-		{route{"raw streams, 2 consumers, BLOCK 1000", streams(plain)}, 500},
+		{route{"raw streams, 2 consumers, BLOCK 1000", streams(plain, perStream)}, 500},
 		{route{"asynq, as it is", throughAsynq(server.Addr, 0)}, 20},
 	} {
 		r, err := idleOf(ctx, plain, c.route, c.pushes)
@@ -60,7 +60,7 @@ func idle(ctx context.Context, s *stage) error {
 // watched is ours with a watcher beside the worker.
 func watched(client *redis.Client) starter {
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
-		push, done, err := ours(client)(ctx, store)
+		push, done, err := ours(client, perTake)(ctx, store)
 		watching := make(chan struct{})
 		go func() {
 			defer close(watching)

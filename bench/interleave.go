@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type contest struct {
 	ratios      []ratio
 	cost        func() float64 // of one thing in the last run, in microseconds of costOf; nil: not known
 	costOf      string
+	waits       func() []float64 // ms that each thing of the last run took; nil: not measured
 }
 
 // result is a ratio as measured. Its slices have a value for each round.
@@ -47,6 +49,7 @@ type result struct {
 	ratios                 []float64
 	costOf                 string
 	oursCost, baselineCost float64 // median, of one thing, in microseconds of costOf
+	oursWait, baselineWait string  // p50 and p99 of one thing; empty: not measured
 }
 
 // only returns the contest reduced to the ratios with a matching name and the contestants that they compare.
@@ -79,7 +82,7 @@ func interleave(ctx context.Context, rounds, n int, measure func(round, side int
 
 // hold runs one round that does not count and then the given number that do.
 func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
-	measured, costs := map[string][]float64{}, map[string][]float64{}
+	measured, costs, waits := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	err := interleave(ctx, rounds, len(c.contestants), func(round, side int) error {
 		who := c.contestants[side]
 		perSecond, err := who.run(ctx)
@@ -94,6 +97,9 @@ func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 		if round > 0 {
 			measured[who.name] = append(measured[who.name], perSecond)
 			costs[who.name] = append(costs[who.name], cost)
+			if c.waits != nil {
+				waits[who.name] = append(waits[who.name], c.waits()...)
+			}
 		}
 		fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s %12s %s/s%s\n",
 			c.name, round, who.name, number(perSecond), c.unit, spent)
@@ -108,6 +114,7 @@ func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 			ratio: r, unit: c.unit, oursEach: measured[r.ours], baselineEach: measured[r.baseline],
 			ratios: divided(measured[r.ours], measured[r.baseline]),
 			costOf: c.costOf, oursCost: median(costs[r.ours]), baselineCost: median(costs[r.baseline]),
+			oursWait: quantiles(waits[r.ours]), baselineWait: quantiles(waits[r.baseline]),
 		})
 	}
 	return results, nil
@@ -157,6 +164,9 @@ func printTable(w io.Writer, results []result) {
 		if r.costOf != "" {
 			cost = fmt.Sprintf("%s: %.2f us and %.2f us", r.costOf, r.oursCost, r.baselineCost)
 		}
+		if r.oursWait != "" {
+			cost = fmt.Sprintf("p50, p99: %s; baseline %s", r.oursWait, cmp.Or(r.baselineWait, "not measured"))
+		}
 		fmt.Fprintf(t, "%s\t%s %s/s\t%s %s/s\t%.2f\t%.2f..%.2f\t%s\t%s\t%s\n", r.name,
 			number(median(r.oursEach)), r.unit, number(median(r.baselineEach)), r.unit,
 			median(r.ratios), slices.Min(r.ratios), slices.Max(r.ratios), target, r.verdict(), cost)
@@ -170,6 +180,15 @@ func middle(of []float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.3g (%.3g..%.3g)", median(of), slices.Min(of), slices.Max(of))
+}
+
+// quantiles returns p50 and p99 of values in ms, in any order, as text; of no values the empty text.
+func quantiles(of []float64) string {
+	if len(of) == 0 {
+		return ""
+	}
+	sorted := slices.Sorted(slices.Values(of))
+	return fmt.Sprintf("%.2f ms, %.2f ms", quantile(sorted, 0.5), quantile(sorted, 0.99))
 }
 
 // quantile of sorted values.

@@ -18,13 +18,17 @@ import (
 )
 
 const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s]
-                    [--profile directory]
-       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--rounds n] [--seconds s]
-       bench events [--rounds n] [--seconds s]
+                    [--batch n] [--profile directory]
+       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--batch n]
+                    [--rounds n] [--seconds s]
+       bench events [--batch n] [--rounds n] [--seconds s]
        bench webhooks [--deliveries n] [--rounds n]
        bench held   [--orders n] [--rounds n]
        bench cost   [--of order,status,page,refusal] [--edge nginx,gateway] [--connections 1,64,1000] [--fsync everysec]
                     [--tokens new,repeated] [--against directory] [--rounds n] [--seconds s] [--profile file]
+       bench million [--units n] [--connections n] [--out FILE.svg]
+       bench machines [--machines 1,3,10,30,100] [--cores n] [--edge us] [--backend us] [--redis us] [--worker us]
+                    [--rows n] [--measured n] [--scaling ratio]
        bench open   [--buyers n] [--rounds n]
        bench memory [--buyers n]
        bench replay [--lines n] [--rounds n]
@@ -40,6 +44,8 @@ var commands = map[string]func(ctx context.Context, s *stage, args []string) err
 	"webhooks": webhooks,
 	"held":     held,
 	"cost":     cost,
+	"million":  million,
+	"machines": machines,
 	"open":     openPages,
 	"memory":   memory,
 	"replay":   replays,
@@ -68,6 +74,7 @@ type settings struct {
 	seconds time.Duration  // of load, for each contestant of a round
 	profile string         // directory for CPU profiles; empty: none
 	match   *regexp.Regexp // of the ratios' names; nil: all
+	batch   int            // orders in a batch of orders; 0: perBatch
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -170,6 +177,7 @@ func speed(ctx context.Context, s *stage, args []string) error {
 	rounds := flags.Int("rounds", 5, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each contestant of a round")
 	match := flags.String("match", "", "regular expression: only ratios with a matching name")
+	batch := flags.Int("batch", perBatch, "orders in a batch of orders; with 1, p50 and p99 of a batch are printed")
 	profile := flags.String("profile", "",
 		"directory for CPU profiles of sluice; the results are then those of a profiled program")
 	if err := parse(flags, args); err != nil {
@@ -188,7 +196,7 @@ func speed(ctx context.Context, s *stage, args []string) error {
 			return err
 		}
 	}
-	cfg := settings{*rounds, time.Duration(*seconds * float64(time.Second)), *profile, matching}
+	cfg := settings{*rounds, time.Duration(*seconds * float64(time.Second)), *profile, matching, *batch}
 	var results []result
 	for _, c := range contests {
 		if !slices.Contains(wanted, c.name) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,11 @@ const (
 // them, one transaction per order on the sale's row, and COPY, which checks nothing, into an equal table. Each has
 // one connection.
 func orders(s *stage, cfg settings) contest {
+	cfg.batch = cmp.Or(cfg.batch, perBatch)
 	w := newWriters(s, testenv.StartPostgres(s).URL, cfg, nil)
+	if cfg.batch != perBatch {
+		return w.smallOrders(newRiver(s, w.url))
+	}
 	const (
 		batches = "store.Orders.Write, batches of 500"
 		singles = "one transaction per order"
@@ -41,6 +46,24 @@ func orders(s *stage, cfg settings) contest {
 	}
 }
 
+// smallOrders is orders with batches of another size, for orientation, and beside River, whose workers write the order
+// of one job at a time with the same function.
+func (w *writers) smallOrders(r *riverQueue) contest {
+	batches := fmt.Sprintf("store.Orders.Write, batches of %d", w.cfg.batch)
+	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
+	const singles = "one transaction per order"
+	return contest{
+		name: "orders", unit: "orders", waits: func() []float64 { return w.waits },
+		contestants: []contestant{
+			{batches, w.batches}, {singles, w.singles}, {copies, w.copies}, {riverBacklog, w.jobs(r)},
+		},
+		ratios: []ratio{
+			{"orders", batches, singles, 0, 0}, {"orders, of COPY", batches, copies, 0, 0},
+			{"orders, of River", batches, riverBacklog, 0, 0},
+		},
+	}
+}
+
 // writers write orders into a database that has their sale.
 type writers struct {
 	*store.Store
@@ -50,6 +73,8 @@ type writers struct {
 	ids  ids
 	cfg  settings
 	runs int // of batches; the first is the warm-up
+
+	waits []float64 // ms that each transaction of the last run took
 }
 
 // newWriters opens a database. onChange is called after each commit.
@@ -60,6 +85,7 @@ func newWriters(s *stage, url string, cfg settings, onChange func()) *writers {
 	s.check(err)
 	_, err = sql.Exec(ctx, "CREATE TABLE copied (LIKE orders INCLUDING ALL)")
 	s.check(err)
+	cfg.batch = cmp.Or(cfg.batch, perBatch)
 	return &writers{Store: store.New(db), url: url, sql: sql, cfg: cfg}
 }
 
@@ -112,14 +138,29 @@ func (w *writers) batches(ctx context.Context) (float64, error) {
 		}
 		defer stop()
 	}
-	begin := time.Now()
-	for batch := range slices.Chunk(all, perBatch) {
-		if err := w.Write(ctx, batch); err != nil {
+	return w.each(ctx, "orders", all, w.cfg.batch, w.Write)
+}
+
+// each writes orders into an empty table, some in a transaction, and returns how many a second. Batches that are smaller
+// than the worker's stop when their time is over.
+func (w *writers) each(
+	ctx context.Context, table string, all []sale.Order, size int, write func(context.Context, []sale.Order) error,
+) (float64, error) {
+	w.waits = w.waits[:0]
+	n, begin := 0, time.Now()
+	for batch := range slices.Chunk(all, size) {
+		from := time.Now()
+		if size < perBatch && from.Sub(begin) > w.cfg.seconds {
+			break
+		}
+		if err := write(ctx, batch); err != nil {
 			return 0, err
 		}
+		n += len(batch)
+		w.waits = append(w.waits, time.Since(from).Seconds()*1e3)
 	}
 	took := time.Since(begin)
-	return written / took.Seconds(), w.count(ctx, "orders", written)
+	return float64(n) / took.Seconds(), w.count(ctx, table, n)
 }
 
 func (w *writers) singles(ctx context.Context) (float64, error) {
@@ -127,16 +168,9 @@ func (w *writers) singles(ctx context.Context) (float64, error) {
 	if err := w.fresh(ctx); err != nil {
 		return 0, err
 	}
-	begin := time.Now()
-	n := 0
-	for n < singles && time.Since(begin) < w.cfg.seconds {
-		if err := w.single(ctx, all[n]); err != nil {
-			return 0, err
-		}
-		n++
-	}
-	took := time.Since(begin)
-	return float64(n) / took.Seconds(), w.count(ctx, "orders", n)
+	return w.each(ctx, "orders", all, 1, func(ctx context.Context, one []sale.Order) error {
+		return w.single(ctx, one[0])
+	})
 }
 
 // single is what a store without batches does for an order.
@@ -166,16 +200,12 @@ func (w *writers) copies(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	columns := []string{"id", "sale_id", "buyer", "slot", "serial"}
-	begin := time.Now()
-	for batch := range slices.Chunk(all, perBatch) {
+	return w.each(ctx, "copied", all, w.cfg.batch, func(ctx context.Context, batch []sale.Order) error {
 		rows := pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 			o := batch[i]
 			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
 		})
-		if _, err := w.sql.CopyFrom(ctx, pgx.Identifier{"copied"}, columns, rows); err != nil {
-			return 0, err
-		}
-	}
-	took := time.Since(begin)
-	return written / took.Seconds(), w.count(ctx, "copied", written)
+		_, err := w.sql.CopyFrom(ctx, pgx.Identifier{"copied"}, columns, rows)
+		return err
+	})
 }

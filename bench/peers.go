@@ -23,7 +23,7 @@ const (
 const drainLimit = time.Minute
 
 // rmqSetting is how many connections share the work, and how many messages each of them fetches ahead of its four
-// consumers of batches of 100.
+// consumers of batches.
 type rmqSetting struct {
 	connections int
 	prefetch    int64
@@ -70,7 +70,7 @@ func (d *drains) rmq(c rmqSetting, n int) measurement {
 					return err
 				}
 				for range takers {
-					if _, err := q.AddBatchConsumerFunc("bench", 100, time.Millisecond, func(batch rmq.Deliveries) {
+					if _, err := q.AddBatchConsumerFunc("bench", int64(d.batch), time.Millisecond, func(batch rmq.Deliveries) {
 						if failed := batch.Ack(); len(failed) > 0 {
 							t.fail(fmt.Errorf("ack: %v", failed))
 							return

@@ -86,7 +86,7 @@ func (d *drains) list(c listSetting) measurement {
 type streamSetting int
 
 func (c streamSetting) String() string {
-	return fmt.Sprintf("raw streams, %d consumers, COUNT 100", int(c))
+	return fmt.Sprintf("raw streams, %d consumers", int(c))
 }
 
 // stream empties a stream of the same messages.
@@ -107,10 +107,10 @@ func (d *drains) emptyStream(ctx context.Context, takers int) (float64, error) {
 	var consumers atomic.Int64
 	return d.empty(ctx, takers, func(ctx context.Context, handle func(n int)) error {
 		name := fmt.Sprint("consumer", consumers.Add(1))
-		done := make([]string, 0, perStream)
+		done := make([]string, 0, d.batch)
 		for {
 			got, err := d.plain.XReadGroup(ctx, &redis.XReadGroupArgs{
-				Group: group, Consumer: name, Streams: []string{key, ">"}, Count: perStream, Block: -1,
+				Group: group, Consumer: name, Streams: []string{key, ">"}, Count: int64(d.batch), Block: -1,
 			}).Result()
 			if errors.Is(err, redis.Nil) {
 				return nil

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -22,6 +23,8 @@ func queues(ctx context.Context, s *stage, args []string) error {
 		"comma-separated: "+strings.Join(fsyncs, ", ")+" (default: all); for drain and rows")
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load for each contestant of a round of rows")
+	batch := flags.Int("batch", perTake, "messages that every side with batches takes together, for drain and rows; "+
+		strconv.Itoa(perTake)+": what is best or the default of each")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -36,9 +39,21 @@ func queues(ctx context.Context, s *stage, args []string) error {
 	for _, part := range parts {
 		switch part {
 		case "drain":
-			err = each(s, modes, func(mode string) error { return drainPeers(ctx, s, *rounds, mode) })
+			err = each(s, modes, func(mode string) error {
+				if *batch == perTake {
+					return drainPeers(ctx, s, *rounds, mode)
+				}
+				err := drainInBatches(ctx, s, *rounds, mode, *batch)
+				if err != nil {
+					return err
+				}
+				s.clear()
+				return acceptedToHandler(ctx, s, *rounds, *seconds, mode, *batch)
+			})
 		case "rows":
-			err = each(s, modes, func(mode string) error { return acceptedToRow(ctx, s, *rounds, *seconds, mode) })
+			err = each(s, modes, func(mode string) error {
+				return acceptedToRow(ctx, s, *rounds, *seconds, mode, *batch)
+			})
 		case "depth":
 			err = depth(ctx, s, *rounds)
 		case "idle":
@@ -113,6 +128,47 @@ func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) error {
 		return err
 	}
 	fmt.Printf("\ndrained by a handler that does nothing, appendfsync %s\n", fsync)
+	printTable(os.Stdout, results)
+	return nil
+}
+
+// drainInBatches is drainPeers with one batch size on all sides that have batches; asynq has none. It is for
+// orientation.
+func drainInBatches(ctx context.Context, s *stage, rounds int, fsync string, batch int) error {
+	d := newDrains(s, queued/10, fsyncArgs(fsync)...)
+	d.batch = batch
+	byList, err := fastest(ctx, []listSetting{{4, batch}, {16, batch}}, d.list)
+	if err != nil {
+		return err
+	}
+	byStream, err := fastest(ctx, streamSettings, d.stream)
+	if err != nil {
+		return err
+	}
+	byRMQ, err := fastest(ctx, rmqSettings, func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) })
+	if err != nil {
+		return err
+	}
+	byAsynq, err := fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
+	if err != nil {
+		return err
+	}
+	list, stream, rmq, asynq := byList.String(), byStream.String(), byRMQ.String(), byAsynq.String()
+	c := contest{
+		name: "drain", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
+		contestants: []contestant{
+			{list, d.list(byList)}, {stream, d.stream(byStream)}, {rmq, d.rmq(byRMQ, queuedRMQ)},
+			{asynq, d.asynq(byAsynq, queuedAsynq)},
+		},
+		ratios: []ratio{
+			{"to streams", list, stream, 0, 0}, {"to rmq", list, rmq, 0, 0}, {"to asynq", list, asynq, 0, 0},
+		},
+	}
+	results, err := c.hold(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\ndrained by a handler that does nothing, batches of %d, appendfsync %s\n", batch, fsync)
 	printTable(os.Stdout, results)
 	return nil
 }

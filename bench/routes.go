@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/adjust/rmq/v5"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -15,9 +16,9 @@ import (
 	"sluice/backend/worker"
 )
 
-// streams is a consumer group with as many consumers as our worker has: they read 100 messages, write them,
+// streams is a consumer group with as many consumers as our worker has: they read count messages, write them,
 // acknowledge and delete them.
-func streams(client *redis.Client) starter {
+func streams(client *redis.Client, count int) starter {
 	const key, group, consumers = "orders", "workers", 2
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		if err := client.XGroupCreateMkStream(ctx, key, group, "0").Err(); err != nil {
@@ -31,7 +32,7 @@ func streams(client *redis.Client) starter {
 						Group:    group,
 						Consumer: fmt.Sprint("consumer", c),
 						Streams:  []string{key, ">"},
-						Count:    perStream,
+						Count:    int64(count),
 						Block:    time.Second,
 					}).Result()
 					if err != nil || write(ctx, store, got[0].Messages) != nil {
@@ -67,6 +68,42 @@ func write(ctx context.Context, store worker.Store, messages []redis.XMessage) e
 		orders = append(orders, o)
 	}
 	return store.Write(ctx, orders)
+}
+
+// throughRMQ is a queue of rmq with as many consumers as our worker has.
+func throughRMQ(client *redis.Client, batch int) starter {
+	const prefetch, consumers = 200, 2
+	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
+		conn, err := rmq.OpenConnectionWithRedisClient("bench", client, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		q, err := conn.OpenQueue("orders")
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := q.StartConsuming(prefetch, time.Millisecond); err != nil {
+			return nil, nil, err
+		}
+		ctx = context.WithoutCancel(ctx)
+		for range consumers {
+			if _, err := q.AddBatchConsumerFunc("bench", int64(batch), time.Millisecond, func(all rmq.Deliveries) {
+				orders := make([]sale.Order, 0, len(all))
+				for _, text := range all.Payloads() {
+					if o, err := keyspace.DecodeMessage(text); err == nil {
+						orders = append(orders, o)
+					}
+				}
+				if store.Write(ctx, orders) == nil {
+					_ = all.Ack() // what is not acknowledged stays with rmq; the handler has had it
+				}
+			}); err != nil {
+				return nil, nil, err
+			}
+		}
+		push := func(_ context.Context, o sale.Order) error { return q.Publish(keyspace.EncodeMessage(o)) }
+		return push, func() { <-q.StopConsuming() }, nil
+	}
 }
 
 // throughAsynq looks for tasks again so long after it has found none; 0 is its default, a second.

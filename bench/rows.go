@@ -16,7 +16,6 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
 )
@@ -41,18 +40,64 @@ const (
 
 // acceptedToRow compares how long orders take from the instant at which they are due to be pushed until their row is
 // committed. They arrive at half the rate that the slowest side writes, independent of the outcome of earlier ones.
-// Our queue and worker, raw streams, and asynq all have the same handler, which writes into the same PostgreSQL (fsync
-// on) what it is given: our worker and the streams in batches, asynq, which knows no batches below a second, one by
-// one.
-func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string) error {
+// Our queue and worker, raw streams, asynq and River all have the same handler, which writes into the same PostgreSQL
+// (fsync on) what it is given: our worker and the streams in batches, asynq, which knows no batches below a second, and
+// River one by one. A batch other than perTake is the batch of our worker and of the streams.
+func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
 	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
-	r := &rowsRun{newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil), server.Client()}
-	routes := []route{
-		{"list and worker, as they are", ours(openRedis(s, server.URL))},
-		{"raw streams, COUNT 100", streams(r.redis)},
+	w := newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil)
+	r := &rowsRun{
+		ids: &w.ids, redis: server.Client(), store: w.Store, reset: w.fresh,
+		check: func(ctx context.Context, n int) error { return w.count(ctx, "orders", n) },
+	}
+	jobs := newRiver(s, w.url)
+	title := fmt.Sprintf("accepted to row, %s, appendfsync %s", batches(batch), fsync)
+	return r.compare(ctx, title, rounds, seconds, []route{
+		{"list and worker", ours(openRedis(s, server.URL), batch)},
+		{"raw streams", streams(r.redis, streamBatch(batch))},
 		{asynqAsItIs, throughAsynq(server.Addr, 0)},
 		{"asynq, looking every millisecond", throughAsynq(server.Addr, time.Millisecond)},
+		{riverAsItIs, jobs.through(riverCooldown)},
+		{"River, looking every millisecond", jobs.through(time.Millisecond)},
+	})
+}
+
+// acceptedToHandler is acceptedToRow with a handler that does nothing, and with rmq: the queue alone.
+func acceptedToHandler(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
+	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
+	r := &rowsRun{
+		ids: &ids{}, redis: server.Client(),
+		store: writeFunc(func(context.Context, []sale.Order) error { return nil }),
+		reset: func(context.Context) error { return nil },
+		check: func(context.Context, int) error { return nil },
 	}
+	title := fmt.Sprintf("accepted to handler, %s, appendfsync %s", batches(batch), fsync)
+	return r.compare(ctx, title, rounds, seconds, []route{
+		{"list and worker", ours(openRedis(s, server.URL), batch)},
+		{"raw streams", streams(r.redis, streamBatch(batch))},
+		{"rmq", throughRMQ(r.redis, streamBatch(batch))},
+		{"asynq, looking every millisecond", throughAsynq(server.Addr, time.Millisecond)},
+	})
+}
+
+// batches describes the batch size of a run.
+func batches(n int) string {
+	if n == perTake {
+		return "default batches"
+	}
+	return fmt.Sprintf("batches of %d", n)
+}
+
+// streamBatch returns the batch of streams and rmq in a run.
+func streamBatch(batch int) int {
+	if batch == perTake {
+		return perStream
+	}
+	return batch
+}
+
+// compare measures the routes in rounds and prints their latencies; the first one is ours.
+func (r *rowsRun) compare(ctx context.Context, title string, rounds int, seconds float64, routes []route) error {
 	capacity, err := r.capacity(ctx, routes)
 	if err != nil {
 		return err
@@ -67,8 +112,7 @@ func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, f
 	}); err != nil {
 		return err
 	}
-	fmt.Printf("\naccepted to row, ms: median of the rounds (lowest..highest); appendfsync %s, %s arrivals/s\n", fsync,
-		number(rate))
+	fmt.Printf("\n%s, %s arrivals/s; ms, median of the rounds (lowest..highest)\n", title, number(rate))
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "name\tp50\tp99\tours to it, p50\tp99\t")
 	fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\n", sides[0].name, middle(sides[0].p50), middle(sides[0].p99))
@@ -91,18 +135,21 @@ func rowsVerdict(name string, share50, share99 []float64) string {
 	return fmt.Sprintf("missed (at most %g)", rowsTarget)
 }
 
+// rowsRun sends orders on their way through one Redis or PostgreSQL into a store.
 type rowsRun struct {
-	*writers
-
+	ids   *ids
 	redis *redis.Client
+	store worker.Store
+	reset func(context.Context) error      // empties the store
+	check func(context.Context, int) error // that the store has so many orders
 }
 
-// capacity is how many orders a second the slowest route writes when they wait for it. That asynq which sleeps a
-// second before it begins is left out: the other one shows what it can do.
+// capacity is how many orders a second the slowest route writes when they wait for it. asynq and River as they are sleep
+// before they look again and are left out: the others show what they can do.
 func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error) {
 	least := math.Inf(1)
 	for _, way := range routes {
-		if way.name == asynqAsItIs {
+		if way.name == asynqAsItIs || way.name == riverAsItIs {
 			continue
 		}
 		const n = 3000
@@ -119,11 +166,11 @@ func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error)
 
 // run sends n orders on their way and returns what each of them waited, in milliseconds.
 func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]float64, error) {
-	if err := errors.Join(r.fresh(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
+	if err := errors.Join(r.reset(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
 		return nil, err
 	}
 	orders := r.ids.orders(n)
-	watch := &watch{store: r.Store, committed: make([]atomic.Int64, n), tally: newTally(n)}
+	watch := &watch{store: r.store, committed: make([]atomic.Int64, n), tally: newTally(n)}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	push, done, err := way.start(serving, watch)
@@ -144,7 +191,7 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 	for i := range waits {
 		waits[i] = time.Unix(0, watch.committed[i].Load()).Sub(due(i)).Seconds() * 1e3
 	}
-	return waits, r.count(ctx, "orders", n)
+	return waits, r.check(ctx, n)
 }
 
 // arrive pushes each order when it is due. Enough hands push that a slow push delays no other.
@@ -166,7 +213,7 @@ func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, p
 
 // watch notes when an order has been committed first.
 type watch struct {
-	store     *store.Store
+	store     worker.Store
 	committed []atomic.Int64 // ns since 1970, by serial
 	tally     *tally
 }
@@ -185,11 +232,13 @@ func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
 	return nil
 }
 
-func ours(client *redis.Client) starter {
+func ours(client *redis.Client, batch int) starter {
 	return func(ctx context.Context, db worker.Store) (pusher, func(), error) {
 		q := queue.NewList(client, 0, queue.Config{})
 		var all sync.WaitGroup
-		all.Go(func() { _ = worker.New(q, db, worker.Config{Log: slog.New(slog.DiscardHandler)}).Run(ctx) })
+		all.Go(func() {
+			_ = worker.New(q, db, worker.Config{Batch: batch, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		})
 		push := func(ctx context.Context, o sale.Order) error { return q.Push(ctx, o) }
 		return push, all.Wait, nil
 	}

@@ -26,7 +26,7 @@ func (w watermillSetting) String() string {
 
 var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 
-// watermill reads the same outbox as the relay, 500 changes at a time, and publishes them through Watermill's Redis
+// watermill reads the same outbox as the relay, a batch of changes at a time, and publishes them through Watermill's Redis
 // streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so that
 // only the driver is measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
@@ -73,7 +73,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 			}
 		}
 		for after := int64(0); ctx.Err() == nil; {
-			changes, err := events.NewStore(r.DB).Changes(ctx, after, perBatch)
+			changes, err := events.NewStore(r.DB).Changes(ctx, after, r.batch)
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
