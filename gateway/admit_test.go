@@ -52,21 +52,8 @@ func TestAddressOverItsLimitIsRefused(t *testing.T) {
 		mustHave(t, e.send(t, "GET", "/v1/sales", ""), 200)
 	}
 	got := e.send(t, "GET", "/v1/sales", "")
-	mustHave(
-		t,
-		got,
-		429,
-		"RateLimit",
-		`"ip";r=0;t=1`,
-		"RateLimit-Policy",
-		`"ip";q=6;w=6`,
-		"Retry-After",
-		"1",
-		"Cache-Control",
-		"no-store",
-		"Content-Type",
-		"application/problem+json",
-	)
+	mustHave(t, got, 429, "RateLimit", `"ip";r=0;t=1`, "RateLimit-Policy", `"ip";q=6;w=6`, "Retry-After", "1",
+		"Cache-Control", "no-store", "Content-Type", "application/problem+json")
 	const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many ` +
 		`requests","status":429,` +
 		`"detail":"Too many requests: the policy \"ip\" allows no more right now.","code":"quota-exceeded",` +
@@ -153,17 +140,8 @@ func TestRequestsWithoutValidTokenAreRefused(t *testing.T) {
 			t.Errorf("%s: status %d, want 401", name, got.status)
 			continue
 		}
-		mustHave(
-			t,
-			got,
-			401,
-			"WWW-Authenticate",
-			`Bearer error="invalid_token"`,
-			"Cache-Control",
-			"no-store",
-			"Content-Type",
-			"application/problem+json",
-		)
+		mustHave(t, got, 401, "WWW-Authenticate", `Bearer error="invalid_token"`, "Cache-Control", "no-store", "Content-Type",
+			"application/problem+json")
 		if want := `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"A valid token is required.",` +
 			`"code":"unauthorized"}`; got.body != want {
 			t.Errorf("%s: the body is %s, want %s", name, got.body, want)
@@ -196,13 +174,8 @@ func TestAddressOverItsLimitIsRefusedForAllBuyers(t *testing.T) {
 		[]string{b.address()},
 		func(c *Config) { c.AccessLog = &lines },
 	)
-	mustHave(
-		t,
-		e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")),
-		200,
-		"RateLimit",
-		`"ip";r=0;t=3600, "token";r=9;t=3600`,
-	)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 200, "RateLimit",
+		`"ip";r=0;t=3600, "token";r=9;t=3600`)
 	for _, name := range []string{"ann", "bob"} {
 		got := e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, name))
 		mustHave(t, got, 429, "RateLimit-Policy", `"ip";q=1;w=3600`)
@@ -225,13 +198,8 @@ func TestInvalidTokensUseTheQuotaOfTheAddress(t *testing.T) {
 		mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 401)
 	}
 	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", "token: a.b.c"), 429, "RateLimit-Policy", `"ip";q=6;w=6`)
-	mustHave(
-		t,
-		e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")),
-		429,
-		"RateLimit-Policy",
-		`"ip";q=6;w=6`,
-	)
+	mustHave(t, e.send(t, "POST", "/v1/sales/42/orders", "{}", bearerOf(t, "ann")), 429, "RateLimit-Policy",
+		`"ip";q=6;w=6`)
 	if n := e.count(t, "sluice_edge_unauthorized_total"); n != 6 {
 		t.Errorf("counted %v unauthorized, want 6", n)
 	}
@@ -304,11 +272,8 @@ func TestShadowRulesDoNotRefuse(t *testing.T) {
 
 func TestDelay(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(
-		t,
-		`return { rules = { { name = "slow", key = "ip", rate = "10r/s", burst = 3, delay = true } } }`,
-		[]string{b.address()},
-	)
+	e := serve(t, `return { rules = { { name = "slow", key = "ip", rate = "10r/s", burst = 3, delay = true } } }`,
+		[]string{b.address()})
 	start := time.Now()
 	mustHave(t, e.send(t, "GET", "/", ""), 200)
 	if d := time.Since(start); d > 80*time.Millisecond {
@@ -346,9 +311,7 @@ func TestClientsBehindATrustedProxyHaveSeparateBuckets(t *testing.T) {
 	trusting := serve(t, fmt.Sprintf(source, `"127.0.0.1"`), []string{b.address()})
 	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
 	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.5", "X-Forwarded-For: 198.51.100.2"), 200)
-	if r := b.last(
-		t,
-	); r.header.Get("X-Real-Ip") != "198.51.100.2" ||
+	if r := b.last(t); r.header.Get("X-Real-Ip") != "198.51.100.2" ||
 		strings.Join(r.header.Values("X-Forwarded-For"), ",") != "198.51.100.2" {
 		t.Errorf("the backend received %q and %q", r.header.Get("X-Real-Ip"), r.header.Values("X-Forwarded-For"))
 	}

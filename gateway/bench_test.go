@@ -132,12 +132,8 @@ func BenchmarkProxiedGet(b *testing.B) {
 }
 
 func BenchmarkProxiedPurchase(b *testing.B) {
-	benchmark(
-		b,
-		generous,
-		"POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}",
-		200,
-	)
+	benchmark(b, generous,
+		"POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}", 200)
 }
 
 // Every request comes from a different buyer and address, as when a sale opens. All tokens are cached.
@@ -145,14 +141,9 @@ func BenchmarkProxiedManyBuyers(b *testing.B) {
 	const buyers = 20_000
 	requests := make([][]byte, buyers)
 	for i := range requests {
-		requests[i] = fmt.Appendf(
-			nil,
-			"POST /v1/sales/42/orders HTTP/1.1\r\n%sX-Forwarded-For: 10.0.%d.%d\r\n%s\r\nContent-Length: 2\r\n\r\n{}",
-			browser,
-			i/256,
-			i%256,
-			bearerOf(b, fmt.Sprint("buyer-", i)),
-		)
+		requests[i] = fmt.Appendf(nil,
+			"POST /v1/sales/42/orders HTTP/1.1\r\n%sX-Forwarded-For: 10.0.%d.%d\r\n%s\r\nContent-Length: 2\r\n\r\n{}", browser,
+			i/256, i%256, bearerOf(b, fmt.Sprint("buyer-", i)))
 	}
 	const trusting = `return { trusted_proxies = { "0.0.0.0/32" }, rules = {
 		{ name = "ip", key = "ip", rate = "20r/s", burst = 40 },
@@ -187,13 +178,8 @@ func BenchmarkCachedRefusal(b *testing.B) {
 	}}
 	go func() { _ = server.Serve(behind) }()
 	b.Cleanup(func() { _ = behind.Close() })
-	benchmarkOn(
-		b,
-		generous,
-		behind,
-		"POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}",
-		409,
-	)
+	benchmarkOn(b, generous, behind,
+		"POST /v1/sales/42/orders HTTP/1.1\r\n"+browser+bearerOf(b, "ann")+"\r\nContent-Length: 2\r\n\r\n{}", 409)
 	if received > 3+b.N/100 {
 		b.Errorf("the backend received %d of %d requests", received, b.N)
 	}

@@ -20,10 +20,8 @@ func TestCachedRefusalIsIdenticalToTheFirst(t *testing.T) {
 			s := newSaleBackend(t)
 			s.set(func(s *saleBackend) { s.state = state })
 			e := serve(t, open, []string{s.address()})
-			request := "POST " + buying + " HTTP/1.1\r\nHost: shop\r\n" + bearerOf(
-				t,
-				"ann",
-			) + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+			request := "POST " + buying + " HTTP/1.1\r\nHost: shop\r\n" + bearerOf(t,
+				"ann") + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 			first := e.exact(t, request)
 			second := e.exact(t, request)
 			if n := s.purchases(); n != 1 {
@@ -95,12 +93,7 @@ func TestCachedRefusalUsesNoQuota(t *testing.T) {
 			t.Fatalf("got %d with headers %v", got.status, got.header)
 		}
 	}
-	if got := e.send(
-		t,
-		"GET",
-		"/v1/sales/drop",
-		"",
-	); got.status != 200 ||
+	if got := e.send(t, "GET", "/v1/sales/drop", ""); got.status != 200 ||
 		!strings.Contains(got.header.Get("RateLimit"), `"ip";r=4`) {
 		t.Errorf("after that %d, RateLimit %q, want 4 of 6 remaining", got.status, got.header.Get("RateLimit"))
 	}
@@ -352,14 +345,8 @@ func TestOnlyPurchasesAreAnsweredFromTheCache(t *testing.T) {
 		}
 	}
 	before := s.purchases()
-	if got := e.send(
-		t,
-		"POST",
-		buying+"?from=page",
-		"{}",
-		bearerOf(t, "dan"),
-		"Content-Type: application/json",
-	); got.status != 409 ||
+	if got := e.send(t, "POST", buying+"?from=page", "{}", bearerOf(t, "dan"),
+		"Content-Type: application/json"); got.status != 409 ||
 		s.purchases() != before {
 		t.Errorf("a purchase with a query got %d, and %d requests reached the backend", got.status, s.purchases()-before)
 	}
@@ -399,16 +386,8 @@ func TestClientsCanNeitherForgeNorReadInternalData(t *testing.T) {
 	e := serve(t, open, []string{s.address()})
 	hint := "drop;state=sold_out;version=9;ttl=1000;holders=0"
 	for i := range 3 {
-		got := e.send(
-			t,
-			"POST",
-			buying,
-			"",
-			bearerOf(t, fmt.Sprint("ann-", i)),
-			"Sluice-Sale: "+hint,
-			"sluice-sale: "+hint,
-			"Sluice-Holders: drop;accepted=9;count=0",
-		)
+		got := e.send(t, "POST", buying, "", bearerOf(t, fmt.Sprint("ann-", i)), "Sluice-Sale: "+hint, "sluice-sale: "+hint,
+			"Sluice-Holders: drop;accepted=9;count=0")
 		if got.status != 202 {
 			t.Fatalf("a request with a forged hint got %d", got.status)
 		}

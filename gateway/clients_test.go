@@ -127,12 +127,8 @@ func TestStreamIsInProgressUntilItEnds(t *testing.T) {
 	}
 	free()
 	_, _ = io.Copy(io.Discard, resp.Body)
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"another request is admitted",
-		func() bool { return e.concurrency.enter(limit.Address(proxy.AddrOf(c.LocalAddr()))) },
-	)
+	testenv.Eventually(t, 5*time.Second, "another request is admitted",
+		func() bool { return e.concurrency.enter(limit.Address(proxy.AddrOf(c.LocalAddr()))) })
 	testenv.Eventually(t, 5*time.Second, "the stream is logged", func() bool {
 		e.access.flush()
 		return strings.Contains(log.String(), "/events")
@@ -231,12 +227,8 @@ func TestIncompleteCertificateIsRejected(t *testing.T) {
 // Connections without a PROXY header, or with nothing after it, are closed without a response.
 func TestMissingProxyHeaderClosesTheConnection(t *testing.T) {
 	b := newBackend(t, nil)
-	e := serve(
-		t,
-		trustingLoopback,
-		[]string{b.address()},
-		func(c *Config) { c.ProxyProtocol, c.RequestTimeout = true, 200*time.Millisecond },
-	)
+	e := serve(t, trustingLoopback, []string{b.address()},
+		func(c *Config) { c.ProxyProtocol, c.RequestTimeout = true, 200*time.Millisecond })
 	for _, raw := range []string{
 		"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY TCP4 192.0.2.1",
 		"PROXY NONSENSE\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -15,22 +15,9 @@ var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 func TestBackendReceivesClientAddressAndRequestID(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
-	e.send(
-		t,
-		"GET",
-		"/x",
-		"",
-		"X-Request-Id: mine",
-		"x-real-ip: 1.2.3.4",
-		"X-Forwarded-For: 1.2.3.4",
-		"X-FORWARDED-FOR: 5.6.7.8",
-		"X-Forwarded-Host: evil",
-		"X-Forwarded-Proto: https",
-		"Forwarded: for=1.2.3.4",
-		"Sluice-Sale: 42;state=open",
-		"sluice-admin: 1",
-		"SLUICE-X: 1",
-	)
+	e.send(t, "GET", "/x", "", "X-Request-Id: mine", "x-real-ip: 1.2.3.4", "X-Forwarded-For: 1.2.3.4",
+		"X-FORWARDED-FOR: 5.6.7.8", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "Forwarded: for=1.2.3.4",
+		"Sluice-Sale: 42;state=open", "sluice-admin: 1", "SLUICE-X: 1")
 	e.send(t, "GET", "/x", "")
 	got := e.send(t, "GET", "/x", "")
 	if id := b.last(t).header.Get("X-Request-Id"); got.header.Get("X-Request-Id") != id {
@@ -151,13 +138,8 @@ func TestOnlyValidTraceHeadersPass(t *testing.T) {
 		r := b.last(t)
 		if (r.header.Get("Traceparent") == parent && r.header.Get("Tracestate") == "a=b") != passes ||
 			!passes && (len(r.header["Traceparent"]) > 0 || len(r.header["Tracestate"]) > 0) {
-			t.Errorf(
-				"%q: the backend got %q and %q, want it to pass: %v",
-				parent,
-				r.header["Traceparent"],
-				r.header["Tracestate"],
-				passes,
-			)
+			t.Errorf("%q: the backend got %q and %q, want it to pass: %v", parent, r.header["Traceparent"],
+				r.header["Tracestate"], passes)
 		}
 	}
 }

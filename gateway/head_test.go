@@ -88,10 +88,8 @@ func TestHeadOfMoreThan16KiBIsRejected(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})
 	head := func(size int) string {
-		start, end := "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: "+strings.Repeat(
-			"b",
-			8000,
-		)+"\r\nA: "+strings.Repeat(
+		start, end := "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: "+strings.Repeat("b",
+			8000)+"\r\nA: "+strings.Repeat(
 			"c",
 			8000,
 		)+"\r\nA: ", "\r\n\r\n"
@@ -171,10 +169,8 @@ func TestInvalidChunksAreRejected(t *testing.T) {
 	for _, chunks := range []string{
 		"x\r\n", "3\r\nabcd\r\n0\r\n\r\n", "-1\r\n\r\n", "3 3\r\nabc\r\n0\r\n\r\n", "\r\n\r\n",
 	} {
-		answers := e.raw(
-			t,
-			"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks+"GET /next HTTP/1.1\r\nHost: x\r\n\r\n",
-		)
+		answers := e.raw(t,
+			"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks+"GET /next HTTP/1.1\r\nHost: x\r\n\r\n")
 		if len(answers) != 1 || answers[0].status != 400 {
 			t.Errorf("%q: %+v, want one 400", chunks, answers)
 		}
@@ -242,10 +238,8 @@ func TestNoContinueForATooLargeBody(t *testing.T) {
 	e := serve(t, open, []string{"127.0.0.1:1"})
 	c := e.connect(t)
 	defer c.Close()
-	_, _ = io.WriteString(
-		c,
-		"POST /x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "+strconv.Itoa(maxBody+1)+"\r\n\r\n",
-	)
+	_, _ = io.WriteString(c,
+		"POST /x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "+strconv.Itoa(maxBody+1)+"\r\n\r\n")
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 413 ") {
 		t.Fatalf("the edge sent %q, %v", line, err)
 	}
@@ -254,12 +248,8 @@ func TestNoContinueForATooLargeBody(t *testing.T) {
 func TestSlowClientsAreDisconnectedWithoutResponse(t *testing.T) {
 	b := newBackend(t, nil)
 	log := &testenv.Buffer{}
-	e := serve(
-		t,
-		open,
-		[]string{b.address()},
-		func(c *Config) { c.RequestTimeout, c.AccessLog = 100*time.Millisecond, log },
-	)
+	e := serve(t, open, []string{b.address()},
+		func(c *Config) { c.RequestTimeout, c.AccessLog = 100*time.Millisecond, log })
 	for name, raw := range map[string]string{
 		"in the head":    "GET /x HTTP/1.1\r\nHos",
 		"in the body":    "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na",

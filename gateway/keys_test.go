@@ -80,37 +80,22 @@ func TestKeyReload(t *testing.T) {
 	await := func(what, want string) {
 		t.Helper()
 		testenv.Eventually(t, 5*time.Second, what, func() bool {
-			return fmt.Sprint(
+			return fmt.Sprint(e.send(t, "GET", "/", "", "Authorization: Bearer "+old).status,
 				e.send(t, "GET", "/", "", "Authorization: Bearer "+old).status,
-				e.send(t, "GET", "/", "", "Authorization: Bearer "+old).status,
-				e.send(t, "GET", "/", "", "Authorization: Bearer "+next).status,
-			) == want
+				e.send(t, "GET", "/", "", "Authorization: Bearer "+next).status) == want
 		})
 	}
 	await("the first key is accepted", "200 200 401")
 	put(first, second)
 	await("both keys are accepted", "200 200 200")
 	replace([]byte(`{"keys":[]}`))
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the invalid file is rejected",
-		func() bool { return strings.Contains(e.log.String(), `\"keys\" must be a list of one key at least`) },
-	)
+	testenv.Eventually(t, 5*time.Second, "the invalid file is rejected",
+		func() bool { return strings.Contains(e.log.String(), `\"keys\" must be a list of one key at least`) })
 	await("both keys are accepted after an invalid file", "200 200 200")
 	put(second)
 	await("the second key is accepted", "401 401 200")
-	if ok, bad := e.count(
-		t,
-		"sluice_edge_token_key_reloads_total",
-		"result",
-		"ok",
-	), e.count(
-		t,
-		"sluice_edge_token_key_reloads_total",
-		"result",
-		"error",
-	); ok != 2 ||
+	if ok, bad := e.count(t, "sluice_edge_token_key_reloads_total", "result", "ok"), e.count(t,
+		"sluice_edge_token_key_reloads_total", "result", "error"); ok != 2 ||
 		bad != 1 {
 		t.Errorf("%v successful and %v failed reloads, want 2 and 1", ok, bad)
 	}

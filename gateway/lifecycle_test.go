@@ -183,12 +183,9 @@ func TestPanicIsA500(t *testing.T) {
 func TestBoundHolds(t *testing.T) {
 	const perSecond, burst, workers = 200, 10, 8
 	b := newBackend(t, nil)
-	e := serve(
-		t,
+	e := serve(t,
 		fmt.Sprintf(`return { rules = { { name = "ip", key = "ip", rate = "%dr/s", burst = %d } } }`, perSecond, burst),
-		[]string{b.address()},
-		func(c *Config) { c.Now = nil },
-	)
+		[]string{b.address()}, func(c *Config) { c.Now = nil })
 	var admitted, refused atomic.Int64
 	start := time.Now()
 	var wg sync.WaitGroup

@@ -50,24 +50,16 @@ func newNotifier(t testing.TB) *notifier {
 
 func (e *edge) awaitConnected(t testing.TB, up float64) {
 	t.Helper()
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"the edge is connected, or disconnected",
-		func() bool { return e.count(t, "sluice_edge_sale_notifications_up") == up },
-	)
+	testenv.Eventually(t, 20*time.Second, "the edge is connected, or disconnected",
+		func() bool { return e.count(t, "sluice_edge_sale_notifications_up") == up })
 }
 
 // publish sends text to the edge, and waits until it has counted the given number of notifications.
 func (e *edge) publish(t testing.TB, h *notifier, text string, total float64) {
 	t.Helper()
 	h.send <- text
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"the notification is received",
-		func() bool { return e.count(t, "sluice_edge_sale_notifications_total") == total },
-	)
+	testenv.Eventually(t, 20*time.Second, "the notification is received",
+		func() bool { return e.count(t, "sluice_edge_sale_notifications_total") == total })
 }
 
 // The clock of the edge does not move, so that nothing expires.

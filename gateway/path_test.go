@@ -110,11 +110,9 @@ func TestPolicyCheckKnowsReservedPaths(t *testing.T) {
 		"/.sluicex", "/v1/admin", "/", "/v1/sales",
 	} {
 		file := filepath.Join(t.TempDir(), "policy.lua")
-		if err := os.WriteFile(
-			file,
+		if err := os.WriteFile(file,
 			[]byte(`return { rules = { { name = "x", key = "ip", rate = "1r/s", match = { path = "`+path+`" } } } }`),
-			0o600,
-		); err != nil {
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, warnings, err := policy.Inspect(file, policy.Sizing{})

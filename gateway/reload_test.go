@@ -52,12 +52,8 @@ func TestReloadKeepsBucketsOfUnchangedRules(t *testing.T) {
 	testenv.Eventually(t, 5*time.Second, "the policy is reloaded", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the buckets of the other rules are removed",
-		func() bool { return e.count(t, "sluice_edge_buckets") == 2 },
-	)
+	testenv.Eventually(t, 5*time.Second, "the buckets of the other rules are removed",
+		func() bool { return e.count(t, "sluice_edge_buckets") == 2 })
 	mustHave(t, e.send(t, "GET", "/kept", ""), 200, "RateLimit", `"kept";r=0;t=3600`)
 	mustHave(t, e.send(t, "GET", "/wider", ""), 200, "RateLimit", `"wider";r=1;t=3600`)
 	mustHave(t, e.send(t, "GET", "/changed", ""), 200, "RateLimit", `"changed";r=1;t=1800`)
@@ -191,9 +187,7 @@ func TestReloadDoesNotBlockOnOtherFiles(t *testing.T) {
 func TestEmptyPolicyFileIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, "", 0)
-	if _, err := New(
-		Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret},
-	); err == nil ||
+	if _, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret}); err == nil ||
 		!strings.Contains(err.Error(), "this returns nothing") {
 		t.Errorf("New returned %v", err)
 	}

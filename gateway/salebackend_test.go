@@ -117,10 +117,8 @@ func (s *saleBackend) refuse(w http.ResponseWriter) {
 		"closed":    problem.New(problem.SaleClosed, "The sale is closed."),
 	}[s.state]
 	h := w.Header()
-	h.Set(
-		"Sluice-Sale",
-		fmt.Sprintf("drop;state=%s;version=%d;ttl=%d;holders=%d%s", s.state, s.version, s.ttl, s.serial, s.fields),
-	)
+	h.Set("Sluice-Sale",
+		fmt.Sprintf("drop;state=%s;version=%d;ttl=%d;holders=%d%s", s.state, s.version, s.ttl, s.serial, s.fields))
 	h.Set("Content-Type", problem.ContentType)
 	h.Set("Cache-Control", "no-store")
 	if s.state == "scheduled" {

@@ -30,13 +30,8 @@ func TestShadowRuleHasItsOwnBuckets(t *testing.T) {
 		}
 	}
 	mustHave(t, e.send(t, "GET", "/", "", ann), 200, "RateLimit", `"live";r=1;t=60`)
-	mustHave(
-		t,
-		e.send(t, "GET", "/", "", ann),
-		200,
-		"RateLimit",
-		`"live";r=0;t=60`,
-	) // both shadows are over, and use no quota of live
+	mustHave(t, e.send(t, "GET", "/", "", ann), 200, "RateLimit",
+		`"live";r=0;t=60`) // both shadows are over, and use no quota of live
 	counts(map[string]float64{"live allow": 2, "trial allow": 1, "trial shadow": 1, "buyer allow": 1, "buyer shadow": 1})
 	mustHave(t, e.send(t, "GET", "/", "", ann), 429, "RateLimit-Policy", `"live";q=2;w=120`) // not counted by the shadows
 	counts(map[string]float64{"live deny": 1, "trial allow": 1, "trial shadow": 1, "buyer allow": 1, "buyer shadow": 1})

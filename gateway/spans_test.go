@@ -64,13 +64,8 @@ func TestBackendReceivesOneTraceParent(t *testing.T) {
 		}
 		if begins != !all[1].Parent().IsValid() || !begins && all[1].Parent().SpanID().String() != callersSpan ||
 			begins != (server.TraceID().String() != callersTrace) || begins != (len(r.header["Tracestate"]) == 0) {
-			t.Errorf(
-				"%q: the edge's span is %v below %v, tracestate %q",
-				parent,
-				server,
-				all[1].Parent(),
-				r.header["Tracestate"],
-			)
+			t.Errorf("%q: the edge's span is %v below %v, tracestate %q", parent, server, all[1].Parent(),
+				r.header["Tracestate"])
 		}
 	}
 }

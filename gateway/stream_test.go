@@ -44,10 +44,8 @@ func newEventSource(t *testing.T) *eventSource {
 func (e *edge) events(t *testing.T) (*http.Response, *bufio.Reader, io.Closer) {
 	t.Helper()
 	c := e.connect(t)
-	if _, err := io.WriteString(
-		c,
-		"GET /v1/sales/42/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n",
-	); err != nil {
+	if _, err := io.WriteString(c,
+		"GET /v1/sales/42/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -79,12 +77,8 @@ func TestEventsArePassedOnImmediately(t *testing.T) {
 	if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
 		t.Errorf("the stream ends in %q, %v, want a proper end", rest, err)
 	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"no stream is counted",
-		func() bool { return e.count(t, "sluice_edge_event_streams") == 0 },
-	)
+	testenv.Eventually(t, 5*time.Second, "no stream is counted",
+		func() bool { return e.count(t, "sluice_edge_event_streams") == 0 })
 }
 
 // Without events, the backend connection must be closed when the client disconnects.

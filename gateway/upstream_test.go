@@ -214,10 +214,8 @@ func TestTimeoutIsRetriedForPurchases(t *testing.T) {
 	}
 	attempted, retried := b.requests(), other.requests()
 	if len(attempted) != 1 || len(retried) != 2 || attempted[0].header.Get("X-Request-Id") == "" ||
-		!slices.ContainsFunc(
-			retried,
-			func(r request) bool { return r.header.Get("X-Request-Id") == attempted[0].header.Get("X-Request-Id") },
-		) {
+		!slices.ContainsFunc(retried,
+			func(r request) bool { return r.header.Get("X-Request-Id") == attempted[0].header.Get("X-Request-Id") }) {
 		t.Errorf("first attempts %v, retries %v", attempted, retried)
 	}
 	statuses := map[int]int{}

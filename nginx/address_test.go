@@ -22,19 +22,12 @@ func TestUntrustedPeerIsTheClient(t *testing.T) {
 		"X-Forwarded-Host",
 		"evil",
 	}
-	if got := statuses(
-		e.do("GET", "/", spoofed...),
-		e.do("GET", "/"),
-		e.do("GET", "/", from("192.0.2.9")...),
-	); got != "200 200 429" {
+	if got := statuses(e.do("GET", "/", spoofed...), e.do("GET", "/"),
+		e.do("GET", "/", from("192.0.2.9")...)); got != "200 200 429" {
 		t.Errorf("one peer under three names: %s, want 200 200 429", got)
 	}
 	r := backend.requests()[0]
-	if ip, chain := r.header.Get(
-		"X-Real-IP",
-	), r.header.Values(
-		"X-Forwarded-For",
-	); ip != "127.0.0.1" || len(chain) != 1 ||
+	if ip, chain := r.header.Get("X-Real-IP"), r.header.Values("X-Forwarded-For"); ip != "127.0.0.1" || len(chain) != 1 ||
 		chain[0] != "127.0.0.1" {
 		t.Errorf("the backend got X-Real-IP %q, X-Forwarded-For %q", ip, chain)
 	}

@@ -314,11 +314,7 @@ func TestKilledWorkersNeverShareLock(t *testing.T) {
 		wait.Wait()
 		var counted, total int
 		out := server.run(t, `return ("%d %d"):format(ngx.shared.test:get("count"), ngx.shared.test:get("total"))`)
-		if _, err := fmt.Sscan(
-			out,
-			&counted,
-			&total,
-		); err != nil || counted < total || counted > total+kills ||
+		if _, err := fmt.Sscan(out, &counted, &total); err != nil || counted < total || counted > total+kills ||
 			total < 1000 {
 			t.Errorf("%d counts in %d turns, %v", counted, total, err)
 		}

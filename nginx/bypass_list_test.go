@@ -95,14 +95,10 @@ func TestIncompleteListIsNotUsed(t *testing.T) {
 		"too short a body": func(s *madeShop, good []byte) { s.listBody = good[:8] },
 		"too long a body":  func(s *madeShop, good []byte) { s.listBody = append(append([]byte{}, good...), 0) },
 		"not in order": func(s *madeShop, good []byte) {
-			s.listBody = append(
-				append([]byte{}, good[4:]...), good[:4]...,
-			)
+			s.listBody = append(append([]byte{}, good[4:]...), good[:4]...)
 		},
 		"one twice": func(s *madeShop, good []byte) {
-			s.listBody = append(
-				append([]byte{}, good[:8]...), good[4:8]...,
-			)
+			s.listBody = append(append([]byte{}, good[:8]...), good[4:8]...)
 		},
 		"of an earlier time": func(s *madeShop, _ []byte) { s.accepted = 2 },
 	} {
@@ -156,12 +152,8 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 	})
 	s.learned(t)
 	s.set(func() { s.hold("ann", "bob"); s.header = "drop;state=sold_out;version=8;ttl=1000;holders=2" })
-	testenv.Eventually(
-		t,
-		3*time.Second,
-		"the edge has seen the second order",
-		func() bool { s.buy(t, "dan"); return s.lists() == 2 },
-	)
+	testenv.Eventually(t, 3*time.Second, "the edge has seen the second order",
+		func() bool { s.buy(t, "dan"); return s.lists() == 2 })
 	s.learned(t)
 	for range 20 {
 		if _, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); cached {
@@ -212,12 +204,8 @@ func TestDisconnectDoesNotStopFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(
-		c,
-		"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n",
-		dropOrders,
-		signed(t, "dan"),
-	)
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n", dropOrders,
+		signed(t, "dan"))
 	testenv.Eventually(t, 20*time.Second, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
 	c.Close()
 	s.learned(t)
@@ -269,10 +257,8 @@ func TestUnverifiedSubjectOfHostileTokens(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		claims := rapid.OneOf(
-			rapid.StringMatching(`\{"sub":"[a-c"\\,:{}]{0,12}"[a-cSUBsub"\\,:{}]{0,12}\}?`),
-			rapid.String(),
-		).Draw(t, "claims")
+		claims := rapid.OneOf(rapid.StringMatching(`\{"sub":"[a-c"\\,:{}]{0,12}"[a-cSUBsub"\\,:{}]{0,12}\}?`),
+			rapid.String()).Draw(t, "claims")
 		sumOf(t, server, rapid.SampledFrom([]string{"", "a."}).Draw(t, "header")+part([]byte(claims))+".s")
 	})
 }
@@ -282,10 +268,8 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 	server := requireLua(t)
 	key := tokentest.Key(t, secret)
 	spaces := rapid.StringMatching(`[ \t\r\n]{0,2}`)
-	name := rapid.OneOf(
-		rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`),
-		rapid.SampledFrom([]string{"sub", "Zoë", "ann", "s", "日本", "a b"}),
-	)
+	name := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9._@-]{1,20}`),
+		rapid.SampledFrom([]string{"sub", "Zoë", "ann", "s", "日本", "a b"}))
 	plainOnes := 0
 	rapid.Check(t, func(t *rapid.T) {
 		text := func(s string) string {
@@ -302,11 +286,8 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 					"s",
 				)+":"+spaces.Draw(t, "s")+rapid.SampledFrom([]string{`"sub"`, `5`, `{"sub":"eve"}`, `["sub"]`, `"x"`}).Draw(t, "value"))
 		}
-		members = append(
-			members,
-			text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")),
-			text("exp")+":"+year2100,
-		)
+		members = append(members, text("sub")+spaces.Draw(t, "s")+":"+spaces.Draw(t, "s")+text(name.Draw(t, "sub")),
+			text("exp")+":"+year2100)
 		members = rapid.Permutation(members).Draw(t, "order")
 		raw := hs256(plainHeader, "{"+strings.Join(members, spaces.Draw(t, "s")+",")+"}")
 		got := sumOf(t, server, raw)

@@ -36,12 +36,8 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	hold("2001:db8::1")
 	hold("2001:db8::2")
 	hold("192.0.2.1")
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"three requests wait at the backend",
-		func() bool { return len(backend.requests()) == 3 },
-	)
+	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend",
+		func() bool { return len(backend.requests()) == 3 })
 
 	got := e.do("POST", "/v1/sales/1/orders", "X-Forwarded-For", "2001:db8::3")
 	want := strings.Replace(problemBody(429, "concurrency"), "more right now", "more concurrent requests", 1)
@@ -73,10 +69,7 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 // The file for containers has the default of sluice edge.
 func TestTheContainersBoundIsTheDefault(t *testing.T) {
 	text, err := os.ReadFile("runtime/http.conf")
-	if want := fmt.Sprintf(
-		"\nlimit_conn sluice_clients %d;",
-		DefaultPerClient,
-	); err != nil ||
+	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", DefaultPerClient); err != nil ||
 		!strings.Contains(string(text), want) {
 		t.Errorf("runtime/http.conf does not have %q, %v", want, err)
 	}
@@ -153,9 +146,7 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 	if n := connections(t, client, "https://"+e.cfg.Listen+"/healthz", 1100); n != 2 {
 		t.Errorf("1100 requests took %d connections, want 2: one is good for 1000", n)
 	}
-	if got := e.raw(
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-	); !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
+	if got := e.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
 		!strings.HasSuffix(got, problemBody(400, "")) {
 		t.Errorf("plain HTTP got %q", got)
 	}
@@ -173,10 +164,8 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 func connections(t *testing.T, client *http.Client, url string, n int) int {
 	t.Helper()
 	used := map[net.Conn]bool{}
-	ctx := httptrace.WithClientTrace(
-		t.Context(),
-		&httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used[got.Conn] = true }},
-	)
+	ctx := httptrace.WithClientTrace(t.Context(),
+		&httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used[got.Conn] = true }})
 	for range n {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -386,48 +386,16 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 		"9007199254740992",
 	}
 	claims := []string{
-		member(
-			`"sub"`,
-			`"ann"`,
-			`"ann"`,
-			`"ann"`,
-			`"bob b"`,
-			`"cy\u00e9"`,
-			`"cyé"`,
-			`"\ud83d\ude00"`,
-			`"\ud83d"`,
-			`"\ufffd"`,
-			`"a\u0000"`,
-			`"a\u0085"`,
-			"\"a\u0085\"",
-			"\"a\x7f\"",
-			"\"\xff\"",
-			`""`,
-			`5`,
-			`null`,
-			`"\/"`,
-			`"`+strings.Repeat("a", 255)+`"`,
-			`"`+strings.Repeat("a", 256)+`"`,
-		),
+		member(`"sub"`, `"ann"`, `"ann"`, `"ann"`, `"bob b"`, `"cy\u00e9"`, `"cyé"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ufffd"`,
+			`"a\u0000"`, `"a\u0085"`, "\"a\u0085\"", "\"a\x7f\"", "\"\xff\"", `""`, `5`, `null`, `"\/"`,
+			`"`+strings.Repeat("a", 255)+`"`, `"`+strings.Repeat("a", 256)+`"`),
 		member(`"exp"`, times...),
 	}
 	more := rapid.SampledFrom([]string{`"nbf"`, `"iat"`, `"sub"`, `"exp"`, `"Sub"`, `"\u0073ub"`, `"jti"`, `"aud"`, `""`})
 	for range rapid.IntRange(0, 4).Draw(r, "more") {
 		name := more.Draw(r, "name")
-		values := append(
-			early,
-			`"x"`,
-			`["x",1]`,
-			`{"a":1,"a":2}`,
-			`{"a":{"b":[]}}`,
-			`[[[[[[[[]]]]]]]]`,
-			`"\ud800"`,
-			"true",
-			"7",
-			"7",
-			"1e5",
-			`"a\"b"`,
-		)
+		values := append(early, `"x"`, `["x",1]`, `{"a":1,"a":2}`, `{"a":{"b":[]}}`, `[[[[[[[[]]]]]]]]`, `"\ud800"`, "true",
+			"7", "7", "1e5", `"a\"b"`)
 		if name == `"nbf"` || name == `"iat"` {
 			values = early
 		}
@@ -437,10 +405,8 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 		claims = rapid.Permutation(claims).Draw(r, "order")
 	}
 	comma := odd(",", rapid.SampledFrom([]string{" , ", ",\n", ",,", ";", "\v,"}).Draw(r, "comma"))
-	text := tokentest.Segments(
-		"{"+strings.Join(header, comma)+"}",
-		odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"),
-	)
+	text := tokentest.Segments("{"+strings.Join(header, comma)+"}",
+		odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"))
 	if rapid.IntRange(0, 9).Draw(r, "bend") == 0 { // and sign what is bent
 		i := rapid.IntRange(0, len(text)-1).Draw(r, "at")
 		text = text[:i] + rapid.SampledFrom([]string{"", "A", "=", "-", "_", "+", ".", " ", "\n", "\x00", "é"}).

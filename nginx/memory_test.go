@@ -24,12 +24,8 @@ func bucketsTakeTheStatedMemory(t *testing.T, f *floor) {
 		{"sluice.limit.req, an IPv4 address", `limit:incoming(four(i), true)`, 130},
 		{"sluice.limit.req, an IPv6 address", `limit:incoming("0123456789ab" .. four(i), true)`, 130},
 	} {
-		server, stop := f.startLuaWith(
-			t,
-			"eval.conf",
-			"sluice_buckets 1m;\n    lua_shared_dict test           256k",
-			"sluice_buckets "+size+";\n    lua_shared_dict test           "+size,
-		)
+		server, stop := f.startLuaWith(t, "eval.conf", "sluice_buckets 1m;\n    lua_shared_dict test           256k",
+			"sluice_buckets "+size+";\n    lua_shared_dict test           "+size)
 		got := server.run(t, `
 			local rules = require "sluice.limit.rules"
 			local rule = { count = 1, period = 3600e6, tolerance = 0, failed = "error test", prefix = "ip:20r/s:" }
@@ -56,12 +52,8 @@ func bucketsTakeTheStatedMemory(t *testing.T, f *floor) {
 		}
 		t.Logf("%-36s %8.0f in %s, %.0f bytes each", c.name, n, size, capacity/n)
 		if capacity/n > c.most {
-			t.Errorf(
-				"%s: a bucket takes %.0f bytes, more than the %.0f that the documentation states",
-				c.name,
-				capacity/n,
-				c.most,
-			)
+			t.Errorf("%s: a bucket takes %.0f bytes, more than the %.0f that the documentation states", c.name, capacity/n,
+				c.most)
 		}
 	}
 }

@@ -26,14 +26,7 @@ func TestPagesAreKept(t *testing.T) {
 	e := startEdge(t, open, nil, shop.addr)
 	look := func(path, accept, want string) {
 		t.Helper()
-		if a := e.do(
-			"GET",
-			path,
-			"Accept-Language",
-			accept,
-			"Accept-Encoding",
-			"br",
-		); a.status != 200 ||
+		if a := e.do("GET", path, "Accept-Language", accept, "Accept-Encoding", "br"); a.status != 200 ||
 			a.body != "the page, "+want {
 			t.Fatalf("%s for %q: %d %q, want it in %s", path, accept, a.status, a.body, want)
 		}

@@ -79,13 +79,7 @@ func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if theirs, ours := meaning(
-			source,
-		), dump(
-			t,
-			server,
-			string(source),
-		); theirs != ours ||
+		if theirs, ours := meaning(source), dump(t, server, string(source)); theirs != ours ||
 			strings.HasPrefix(ours, "bad") {
 			t.Errorf("%s means\n%s to nginx, and to the gateway\n%s", file, ours, theirs)
 		}
@@ -283,19 +277,8 @@ func meaning(source []byte) string {
 		fmt.Fprintf(&b, "%x/%d\n", n.Addr().AsSlice(), n.Bits())
 	}
 	for _, r := range p.Rules {
-		fmt.Fprintf(
-			&b,
-			"%s %s %.9g %d %s %s %v %v %v\n",
-			r.Name,
-			r.Key,
-			r.Rate.PerSecond(),
-			r.Burst,
-			r.Match.Method,
-			r.Match.Path,
-			r.Delay,
-			r.Mode == policy.Shadow,
-			r.OnError == policy.Allow || r.Mode == policy.Shadow,
-		)
+		fmt.Fprintf(&b, "%s %s %.9g %d %s %s %v %v %v\n", r.Name, r.Key, r.Rate.PerSecond(), r.Burst, r.Match.Method,
+			r.Match.Path, r.Delay, r.Mode == policy.Shadow, r.OnError == policy.Allow || r.Mode == policy.Shadow)
 	}
 	return b.String()
 }

@@ -330,12 +330,8 @@ func TestChangeOfSaleTakesEffectWithinASecond(t *testing.T) {
 			close(stop)
 			flood.Wait()
 			late, early := time.Unix(0, lastStale.Load()).Sub(changed), time.Unix(0, first.Load()).Sub(changed)
-			t.Logf(
-				"%d refusals; the last stale one was requested %s after the change, the first purchase done %s after it",
-				refusals.Load(),
-				late,
-				early,
-			)
+			t.Logf("%d refusals; the last stale one was requested %s after the change, the first purchase done %s after it",
+				refusals.Load(), late, early)
 			// counted from the request: a response may be late
 			if late > time.Second+50*time.Millisecond || early < -5*time.Millisecond {
 				t.Errorf("stale refusal %s after the change, want within a second; purchase %s after it", late, early)
@@ -373,12 +369,8 @@ func TestRefusalExpires(t *testing.T) {
 					early = time.Since(begun)
 				}
 			}
-			t.Logf(
-				"%d refusals from memory, the last requested %s after the backend's, the first other response %s after it",
-				cached,
-				last,
-				early,
-			)
+			t.Logf("%d refusals from memory, the last requested %s after the backend's, the first other response %s after it",
+				cached, last, early)
 			if last > c.most {
 				t.Errorf("the last refusal from memory was requested %s after the backend's, want none after %s", last, c.most)
 			}
@@ -415,11 +407,8 @@ func TestWithoutBackendRefusalExpiresThen503(t *testing.T) {
 		return a.status == 503 && asked > time.Second
 	})
 	if early < 700*time.Millisecond || last > time.Second {
-		t.Errorf(
-			"the last refusal was requested %s after the backend's, the first 503 came after %s, want a second",
-			last,
-			early,
-		)
+		t.Errorf("the last refusal was requested %s after the backend's, the first 503 came after %s, want a second", last,
+			early)
 	}
 }
 
@@ -457,24 +446,16 @@ func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 		s.learned(t)
 		s.set(func() { s.status = 503 })
 		sent := s.arrived[len(s.arrived)-1]
-		testenv.Eventually(
-			t,
-			5*time.Second,
-			"bob's request revalidates",
-			func() bool { return s.buy(t, "bob").status == 503 },
-		)
+		testenv.Eventually(t, 5*time.Second, "bob's request revalidates",
+			func() bool { return s.buy(t, "bob").status == 503 })
 		dan, danCached := s.fromMemory(func() answer { return s.buy(t, "dan") })
 		_, bobCached := s.fromMemory(func() answer { return s.buy(t, "bob") })
 		if time.Since(sent) > 990*time.Millisecond {
 			continue
 		}
 		if dan.status != 409 || !danCached || bobCached {
-			t.Errorf(
-				"after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone",
-				dan.status,
-				danCached,
-				bobCached,
-			)
+			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone",
+				dan.status, danCached, bobCached)
 		}
 		return
 	}
@@ -486,10 +467,8 @@ func TestRefusedRequestReturnsItsTurn(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
 	s.learned(t)
 	begun, before := time.Now(), s.purchases()
-	forged := "Bearer " + tokentest.HS(
-		tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`),
-		[]byte("not the edge's secret, but as long as one"),
-	)
+	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`),
+		[]byte("not the edge's secret, but as long as one"))
 	good := signed(t, "ann")
 	statuses := map[int]int{}
 	// a slow machine sends few requests
@@ -668,12 +647,8 @@ func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 	before := s.purchases()
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", dropOrders, len(inner), inner)
-	chunked := fmt.Sprintf(
-		"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
-		dropOrders,
-		len(inner),
-		inner,
-	)
+	chunked := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+		dropOrders, len(inner), inner)
 	got := s.edge.raw(post + post + chunked + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	reader := bufio.NewReader(strings.NewReader(got))
 	for i, want := range []int{409, 409, 409} { // chunks go to a backend, and end the connection

@@ -43,23 +43,12 @@ func TestReplayOfEdgeLogAgreesWithEdge(t *testing.T) {
 	got := replayed(t, source, filepath.Join(e.cfg.Prefix, "logs/access.log"))
 	if got.BadLines != 0 || got.Requests != 60 || got.NotEvaluated != 1 || got.RefusedBefore != int64(did[429]) ||
 		got.Unauthorized != int64(did[401]) {
-		t.Errorf(
-			"the log has %d requests, %d bad lines, %d refused, %d unauthorized; the edge answered %v",
-			got.Requests,
-			got.BadLines,
-			got.RefusedBefore,
-			got.Unauthorized,
-			did,
-		)
+		t.Errorf("the log has %d requests, %d bad lines, %d refused, %d unauthorized; the edge answered %v", got.Requests,
+			got.BadLines, got.RefusedBefore, got.Unauthorized, did)
 	}
 	if s := got.Policy; s.Passed != int64(did[200]) || s.Refused != int64(did[429]) || s.Unauthorized != int64(did[401]) {
-		t.Errorf(
-			"the replay lets %d pass, refuses %d and %d for their token; the edge answered %v",
-			s.Passed,
-			s.Refused,
-			s.Unauthorized,
-			did,
-		)
+		t.Errorf("the replay lets %d pass, refuses %d and %d for their token; the edge answered %v", s.Passed, s.Refused,
+			s.Unauthorized, did)
 	}
 	over := int64(0)
 	for _, entry := range e.logged(1, 200) {
@@ -104,11 +93,8 @@ func TestZoneHoldsWhatPolicyCheckReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(
-		path,
-		[]byte(`return { rules = { { name = "ip", key = "ip", rate = "20r/s" } } }`),
-		0o600,
-	); err != nil {
+	if err := os.WriteFile(path, []byte(`return { rules = { { name = "ip", key = "ip", rate = "20r/s" } } }`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for keys, enough := range map[int]bool{holds * 85 / 100: true, holds * 105 / 100: false} {

@@ -25,15 +25,8 @@ func startAlone(t *testing.T) *luaServer {
 // What users of resty.limit.req have in their access phase, with nothing changed but the name of the module.
 func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
-	tries, length := flood(
-		t,
-		"http://"+server.address+"/limited",
-		http.StatusServiceUnavailable,
-		8,
-		time.Second,
-		false,
-		func() {},
-	)
+	tries, length := flood(t, "http://"+server.address+"/limited", http.StatusServiceUnavailable, 8, time.Second, false,
+		func() {})
 	allowed, denied, bound := count(tries, admitted), count(tries, refused), 200*length.Seconds()+101
 	t.Logf("%d admitted, %d refused; the bound is %.0f", allowed, denied, bound)
 	if float64(allowed) > bound || denied == 0 {
@@ -277,10 +270,8 @@ func TestRatesAsNumbersAreExactFractions(t *testing.T) {
 		"1/86400": "1 86400000000", "100/60": "1 600000", "7/3": "7 3000000", "1e6/3": "1 3", "2.5e6": "5 2",
 		"1e-9": "1 1000000000000000", "1e300": "1000000 1", "0.00001": "1 100000000000",
 	} {
-		got := server.run(
-			t,
-			`local count, period = require("sluice.limit.fraction").of(`+rate+`) return ("%.0f %.0f"):format(count, period)`,
-		)
+		got := server.run(t,
+			`local count, period = require("sluice.limit.fraction").of(`+rate+`) return ("%.0f %.0f"):format(count, period)`)
 		if got != want {
 			t.Errorf("%s: %s, want %s", rate, got, want)
 		}
@@ -338,13 +329,8 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 			first, last, admitted = min(first, from), max(last, to), admitted+n
 		}
 		bound := math.Floor(c.rate*(last-first)/1e6) + c.burst + 1
-		t.Logf(
-			"%v/s burst %v: %.0f admitted, the bound is %.0f",
-			strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"),
-			c.burst,
-			admitted,
-			bound,
-		)
+		t.Logf("%v/s burst %v: %.0f admitted, the bound is %.0f", strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"),
+			c.burst, admitted, bound)
 		// Only where the bucket keeps what a stalled machine does not use.
 		if admitted > bound || c.burst >= 0.3*c.rate && admitted < 0.9*bound {
 			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of that", admitted, bound)

@@ -77,11 +77,8 @@ func TestEveryByteOfTheKeyChangesRequestIDs(t *testing.T) {
 
 // Each response of Lua and of nginx, in each worker, has a unique id, which is in the access log.
 func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
-	e := startEdge(
-		t,
-		`return { rules = { { name = "ip", key = "ip", rate = "1r/m", burst = 9, match = { path = "/v1/sales/*" } } } }`,
-		nil,
-	)
+	e := startEdge(t,
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/m", burst = 9, match = { path = "/v1/sales/*" } } } }`, nil)
 	requests := map[int]string{
 		200: "GET /healthz HTTP/1.1\r\nHost: a",
 		429: "GET /v1/sales/1 HTTP/1.1\r\nHost: a",
@@ -116,12 +113,8 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"the new workers answer",
-		func() bool { e.transport.CloseIdleConnections(); return nginxOf() != before },
-	)
+	testenv.Eventually(t, 10*time.Second, "the new workers answer",
+		func() bool { e.transport.CloseIdleConnections(); return nginxOf() != before })
 	send()
 	if err := e.stop(); err != nil { // what workers have still to log, they do now
 		t.Fatal(err)

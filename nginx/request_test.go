@@ -137,18 +137,12 @@ func TestEdgeAnswersItsOwnPaths(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 0 } } }`, nil, backend.addr)
 	for range 3 {
-		if got := e.do(
-			"GET",
-			"/healthz",
-		); got.status != 200 || got.body != `{"status":"ok"}` ||
+		if got := e.do("GET", "/healthz"); got.status != 200 || got.body != `{"status":"ok"}` ||
 			got.header.Get("Content-Type") != "application/json" {
 			t.Errorf("/healthz: %d %s", got.status, got.body)
 		}
 	}
-	if got := e.do(
-		"POST",
-		"/healthz",
-	); got.status != 405 || got.body != problemBody(405, "") ||
+	if got := e.do("POST", "/healthz"); got.status != 405 || got.body != problemBody(405, "") ||
 		got.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST /healthz: %d %v %s", got.status, got.header, got.body)
 	}
@@ -240,9 +234,7 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 		t.Errorf("%d of them reached the backend: %+v", len(got), got)
 	}
 	// HTTP/1.0 needs no host, and HTTP/1.1, which the backend is spoken to, does.
-	if got := e.raw(
-		"GET /readyz HTTP/1.0\r\n\r\n",
-	); !strings.HasPrefix(got, "HTTP/1.1 200 OK") ||
+	if got := e.raw("GET /readyz HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK") ||
 		backend.requests()[0].host != "localhost" {
 		t.Errorf("HTTP/1.0 without a host: %q", got)
 	}
@@ -255,12 +247,9 @@ func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
 
 func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(
-		t,
+	e := startEdge(t,
 		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`,
-		f.on(t),
-		backend.addr,
-	)
+		f.on(t), backend.addr)
 	inner := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
 	got := e.raw(post + post + "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -277,13 +266,8 @@ func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 }
 
 func TestNoBackendAnswers503(t *testing.T) {
-	e := startEdge(
-		t,
-		open,
-		nil,
-		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
-		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
-	)
+	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
+		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
 	quickest := time.Hour // of all: a machine may stand still meanwhile
 	for range 6 {
 		start := time.Now()
@@ -353,12 +337,8 @@ func TestProblemsOfTheBackendPassThrough(t *testing.T) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"status":%d}`, status)
 	})
-	e := startEdge(
-		t,
-		`return { rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`,
-		nil,
-		backend.addr,
-	)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1000r/s", burst = 100 } } }`, nil,
+		backend.addr)
 	for _, status := range []int{400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504} {
 		got := e.do("GET", fmt.Sprintf("/%d", status))
 		if got.status != status || got.body != fmt.Sprintf(`{"status":%d}`, status) {

@@ -75,12 +75,8 @@ func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 		{ name = "wide",   key = "ip", rate = "1r/h", burst = 3 },
 		{ name = "narrow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/narrow" } },
 	} }`, nil)
-	if got := statuses(
-		e.do("GET", "/narrow"),
-		e.do("GET", "/narrow"),
-		e.do("GET", "/narrow"),
-		e.do("GET", "/narrow"),
-	); got != "200 429 429 429" {
+	if got := statuses(e.do("GET", "/narrow"), e.do("GET", "/narrow"), e.do("GET", "/narrow"),
+		e.do("GET", "/narrow")); got != "200 429 429 429" {
 		t.Fatalf("narrow: %s", got)
 	}
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 200 429" {
@@ -138,11 +134,8 @@ func TestShadowRuleIsCountedNotEnforced(t *testing.T) {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "buyer", key = "token", rate = "1r/h", mode = "shadow" },
 	} }`, nil)
-	if got := statuses(
-		e.do("GET", "/"),
-		e.do("GET", "/"),
-		e.do("GET", "/", "Authorization", "Bearer nonsense"),
-	); got != "200 200 200" {
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/"),
+		e.do("GET", "/", "Authorization", "Bearer nonsense")); got != "200 200 200" {
 		t.Errorf("shadow rules: %s", got)
 	}
 	var over int
@@ -160,11 +153,8 @@ func TestShadowRuleIsCountedNotEnforced(t *testing.T) {
 }
 
 func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
-	e := startEdge(
-		t,
-		`return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`,
-		nil,
-	)
+	e := startEdge(t, `return { rules = { { name = "smooth", key = "ip", rate = "10r/s", burst = 4, delay = true } } }`,
+		nil)
 	done := make(chan time.Duration, 5)
 	start := time.Now()
 	for range 5 {
@@ -231,10 +221,8 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 		{ name = "strict",  key = "ip", rate = "1r/h", burst = 1, match = { path = "/strict" } },
 		{ name = "lenient", key = "ip", rate = "1r/h", burst = 1, match = { path = "/lenient" }, on_error = "allow" },
 	} }`, func(c *Config) { c.Root, c.Status = root, status })
-	if got := statuses(
-		e.do("GET", "/strict", from("192.0.2.1")...),
-		e.do("GET", "/strict", from("192.0.2.1")...),
-	); got != "200 200" {
+	if got := statuses(e.do("GET", "/strict", from("192.0.2.1")...),
+		e.do("GET", "/strict", from("192.0.2.1")...)); got != "200 200" {
 		t.Fatalf("the first client: %s", got)
 	}
 	var full answer
@@ -271,9 +259,7 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 }
 
 var roomless = struct{ strict, lenient *regexp.Regexp }{
-	regexp.MustCompile(
-		`requests_total\{rule="strict",verdict="error"\} 1\n`,
-	),
+	regexp.MustCompile(`requests_total\{rule="strict",verdict="error"\} 1\n`),
 	regexp.MustCompile(`requests_total\{rule="lenient",verdict="error"\} [1-9]`),
 }
 
@@ -298,12 +284,8 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 		t.Fatal(err)
 	}
 	// Burst 1: one more than before is let through, and not two, as there would be with a new bucket.
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the new policy lets one more through",
-		func() bool { return e.do("GET", "/").status == 200 },
-	)
+	testenv.Eventually(t, 5*time.Second, "the new policy lets one more through",
+		func() bool { return e.do("GET", "/").status == 200 })
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after the reload the bucket was empty: %d, want 429", got)
 	}
@@ -311,10 +293,8 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t, 5*time.Second, "a rule that counts other networks starts with empty buckets",
-		func() bool { return e.do("GET", "/").status == 200 },
-	)
+	testenv.Eventually(t, 5*time.Second, "a rule that counts other networks starts with empty buckets",
+		func() bool { return e.do("GET", "/").status == 200 })
 }
 
 // workingCopy is a copy of nginx/ beside a link to lua/, for tests that change a file.
@@ -351,13 +331,8 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "token", key = "token", rate = "1r/h", match = { path = "/paid" } },
 	} }`, func(c *Config) { c.Status = status })
-	if got := statuses(
-		e.do("GET", "/"),
-		e.do("GET", "/"),
-		e.do("GET", "/paid"),
-		e.do("GET", "/"),
-		e.do("GET", "/"),
-	); got != "200 200 401 429 429" {
+	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/paid"), e.do("GET", "/"),
+		e.do("GET", "/")); got != "200 200 401 429 429" {
 		t.Fatal(got)
 	}
 	want := []string{
@@ -397,11 +372,8 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	t.Parallel()
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	e := startEdge(
-		t,
-		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
-		func(c *Config) { c.Status, c.Workers = status, 1 },
-	)
+	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
+		func(c *Config) { c.Status, c.Workers = status, 1 })
 	conn, err := net.Dial("tcp", e.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)

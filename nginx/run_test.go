@@ -20,20 +20,13 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 	requireBinary(t)
 	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
 	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(
-		policy,
-		[]byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"),
-		0o644,
-	); err != nil {
+	if err := os.WriteFile(policy,
+		[]byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	broken := workingCopy(t)
-	rewrite(
-		t,
-		broken+"/nginx/conf.d/50-upstream.conf",
-		"proxy_http_version 1.1;",
-		"proxy_http_version 1.1;\nproxy_htp_version 1.1;",
-	)
+	rewrite(t, broken+"/nginx/conf.d/50-upstream.conf", "proxy_http_version 1.1;",
+		"proxy_http_version 1.1;\nproxy_htp_version 1.1;")
 	misspelled := workingCopy(t)
 	rewrite(t, misspelled+"/lua/edge/sluice/quota.lua", "--", "this is not Lua")
 	for _, c := range []struct {
@@ -116,13 +109,9 @@ func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
 	}
 	bad := cfg
 	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
-	if err := bad.Run(
-		t.Context(),
-	); !errors.Is(err, ErrConfig) ||
-		!strings.HasSuffix(
-			err.Error(),
-			`rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`,
-		) {
+	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) ||
+		!strings.HasSuffix(err.Error(),
+			`rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`) {
 		t.Errorf("a bad policy: %v", err)
 	}
 	taken := cfg
@@ -144,10 +133,8 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	e.do("GET", "/")
 	e.writePolicy("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '1r/h', brust = 5 },\n  },\n}\n")
 	err := e.cfg.Reload(t.Context())
-	if want := fmt.Sprintf(
-		`edge: %s:3: a rule has no field "brust": did you mean "burst"?`,
-		e.policy,
-	); !errors.Is(err, ErrConfig) ||
+	if want := fmt.Sprintf(`edge: %s:3: a rule has no field "brust": did you mean "burst"?`,
+		e.policy); !errors.Is(err, ErrConfig) ||
 		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("reload: %v, want %s", err, want)
 	}
@@ -159,12 +146,8 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"nginx reports the error of the policy",
-		func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) },
-	)
+	testenv.Eventually(t, 5*time.Second, "nginx reports the error of the policy",
+		func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 		t.Errorf("after two failed reloads: %s, want 200 429", got)
 	}
@@ -238,12 +221,8 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"nginx itself has refused the last of them",
-		func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") },
-	)
+	testenv.Eventually(t, 10*time.Second, "nginx itself has refused the last of them",
+		func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") })
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after all that: %d, want 429", got)
 	}
@@ -251,12 +230,8 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"a good policy is taken over",
-		func() bool { return e.do("GET", "/").status == 200 },
-	)
+	testenv.Eventually(t, 5*time.Second, "a good policy is taken over",
+		func() bool { return e.do("GET", "/").status == 200 })
 }
 
 // writeOver puts a policy in the place of whatever is there.
@@ -275,18 +250,12 @@ func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	if err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the change is served",
-		func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` },
-	)
+	testenv.Eventually(t, 5*time.Second, "the change is served",
+		func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` })
 	rewrite(t, root+"/nginx/snippets/server.conf", "return 200", "retrun 200")
 	err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context())
-	if want := fmt.Sprintf(
-		`unknown directive "retrun" in %s/nginx/snippets/server.conf:`,
-		root,
-	); !errors.Is(err, ErrConfig) ||
+	if want := fmt.Sprintf(`unknown directive "retrun" in %s/nginx/snippets/server.conf:`,
+		root); !errors.Is(err, ErrConfig) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a syntax error: %v, want %s", err, want)
 	}
@@ -350,9 +319,7 @@ func TestOneEdgeAtATimeInAFolder(t *testing.T) {
 	e := startEdge(t, open, nil)
 	second := e.cfg
 	second.Listen = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	if err := second.Run(
-		t.Context(),
-	); !errors.Is(err, ErrConfig) ||
+	if err := second.Run(t.Context()); !errors.Is(err, ErrConfig) ||
 		!strings.Contains(err.Error(), "another edge runs in") {
 		t.Errorf("the second edge: %v", err)
 	}

@@ -37,14 +37,8 @@ func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 	logged := append(e.logged(3, 200), e.logged(1, 429)...)
 	for i, s := range steps {
 		if logged[i]["verdict"] != s.verdict || logged[i]["shadow"] != s.overRule {
-			t.Errorf(
-				"request %d is logged as %v and shadow %v, want %s and %q",
-				i,
-				logged[i]["verdict"],
-				logged[i]["shadow"],
-				s.verdict,
-				s.overRule,
-			)
+			t.Errorf("request %d is logged as %v and shadow %v, want %s and %q", i, logged[i]["verdict"], logged[i]["shadow"],
+				s.verdict, s.overRule)
 		}
 	}
 }

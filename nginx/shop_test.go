@@ -116,11 +116,8 @@ func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
 	recorder := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listener.Addr().String()})
 	backend := startBackend(t, recorder.ServeHTTP)
 	s.shop = &shop{backend, startEdge(t, policy, nil, backend.addr)}
-	if err := s.stock.Load(
-		t.Context(),
-		def,
-		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
-	); err != nil {
+	if err := s.stock.Load(t.Context(), def,
+		func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -240,14 +240,8 @@ func asModelled(all []decision, rate int64, burst int) error {
 	for i, d := range all {
 		e, passes := b.Excess(perMicro, int64(burst), d.at)
 		if passes != d.allowed {
-			return fmt.Errorf(
-				"decision %d of %d, at %d us: the edge admits %v, and the model %v",
-				i+1,
-				len(all),
-				d.at,
-				d.allowed,
-				passes,
-			)
+			return fmt.Errorf("decision %d of %d, at %d us: the edge admits %v, and the model %v", i+1, len(all), d.at,
+				d.allowed, passes)
 		}
 		if passes {
 			b.Store(e, d.at)
@@ -278,10 +272,8 @@ func boundSideBySide(t *testing.T, f *floor) {
 				if quick := workers == 2 && (rate == 1000 && burst == 10 || rate == 20000); length < time.Second && !quick {
 					continue
 				}
-				t.Run(
-					fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst),
-					func(t *testing.T) { sideBySide(t, f, workers, rate, burst, length) },
-				)
+				t.Run(fmt.Sprintf("%d workers %d per s burst %d", workers, rate, burst),
+					func(t *testing.T) { sideBySide(t, f, workers, rate, burst, length) })
 			}
 		}
 	}
@@ -316,14 +308,8 @@ func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, leng
 				}
 			}
 			bound := float64(rate)*took.Seconds() + float64(burst) + 1
-			t.Logf(
-				"%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f requests per s",
-				path,
-				admitted,
-				bound,
-				float64(admitted)/bound,
-				float64(len(all))/took.Seconds(),
-			)
+			t.Logf("%-6s %8d admitted, bound %8.0f, %6.3f of it; %.0f requests per s", path, admitted, bound,
+				float64(admitted)/bound, float64(len(all))/took.Seconds())
 			continue
 		}
 		j := judge(all, float64(rate), burst)
@@ -340,18 +326,11 @@ func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, leng
 			j.workers,
 		)
 		if float64(j.admitted) > j.bound || j.fullest > 1+1e-9 {
-			t.Errorf(
-				"%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)",
-				path,
-				j.admitted,
-				j.bound,
-				j.fullest,
-			)
+			t.Errorf("%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)", path, j.admitted, j.bound,
+				j.fullest)
 		}
 		// With no burst, the share of the rate that no request uses in time is lost.
-		if left := j.bound - float64(
-			rate,
-		)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound &&
+		if left := j.bound - float64(rate)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound &&
 			float64(j.admitted) < 0.98*left {
 			t.Errorf("%s: %d admitted, less than 0.98 of the %.0f that the requests left room for", path, j.admitted, left)
 		}

@@ -25,12 +25,8 @@ func TestEdgeAcceptsTokensFromBothHeaders(t *testing.T) {
 
 func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 	backend := echo(t)
-	e := startEdge(
-		t,
-		`return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`,
-		f.on(t),
-		backend.addr,
-	)
+	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, f.on(t),
+		backend.addr)
 	raw := strings.TrimPrefix(signed(t, "ann"), "Bearer ")
 	for i, c := range []struct {
 		name   string
@@ -162,12 +158,8 @@ func TestVerifiedCacheIsBounded(t *testing.T) {
 // Where both headers are there, the backend must see the one that the edge has judged.
 func TestBackendGetsTheVerifiedToken(t *testing.T) {
 	backend := echo(t)
-	e := startEdge(
-		t,
-		`return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`,
-		nil,
-		backend.addr,
-	)
+	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`, nil,
+		backend.addr)
 	bob := strings.TrimPrefix(signed(t, "bob"), "Bearer ")
 	if got := e.do("GET", "/", "Authorization", signed(t, "ann"), "Token", bob).status; got != 200 {
 		t.Fatalf("status %d", got)
@@ -192,11 +184,8 @@ func badTokensUseTheQuotaOfTheirAddress(t *testing.T, f *floor) {
 		{ name = "token", key = "token", rate = "1r/h", burst = 5 },
 	} }`, f.on(t))
 	bad := []string{"Authorization", "Bearer a.b.c"}
-	if got := statuses(
-		e.do("GET", "/", bad...),
-		e.do("GET", "/", bad...),
-		e.do("GET", "/", bad...),
-	); got != "401 401 429" {
+	if got := statuses(e.do("GET", "/", bad...), e.do("GET", "/", bad...),
+		e.do("GET", "/", bad...)); got != "401 401 429" {
 		t.Errorf("bad tokens: %s, want 401 401 429", got)
 	}
 	if got := e.do("GET", "/", "Authorization", signed(t, "ann")).status; got != 429 {

@@ -62,24 +62,11 @@ func (r *luaTracer) code(trace *edgetest.Trace) string {
 			}
 			return q.Header(name, r.sign)
 		}
-		fmt.Fprintf(
-			&lines,
-			"%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			q.At,
-			hex.EncodeToString(netip.MustParseAddr(q.Peer).AsSlice()),
-			q.Method,
-			q.Path,
-			header("X-Forwarded-For"),
-			strings.TrimSuffix(header("Authorization"), " "),
-			header("token"),
-		)
+		fmt.Fprintf(&lines, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.At, hex.EncodeToString(netip.MustParseAddr(q.Peer).AsSlice()),
+			q.Method, q.Path, header("X-Forwarded-For"), strings.TrimSuffix(header("Authorization"), " "), header("token"))
 	}
-	return fmt.Sprintf(
-		"return require('replay').run(%s, { '%s' }, [==[\n%s]==])",
-		luaString(trace.Policy()),
-		strings.Join(r.tokens, "', '"),
-		lines.String(),
-	)
+	return fmt.Sprintf("return require('replay').run(%s, { '%s' }, [==[\n%s]==])", luaString(trace.Policy()),
+		strings.Join(r.tokens, "', '"), lines.String())
 }
 
 var statusOf = map[string]string{"": "200", "allow": "200", "deny": "429", "unauthorized": "401"}

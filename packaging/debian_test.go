@@ -24,11 +24,8 @@ import (
 )
 
 var (
-	debianDir = flag.String(
-		"debian",
-		"",
-		"directory of a Debian system, made if it does not exist: install the packages there",
-	)
+	debianDir = flag.String("debian", "",
+		"directory of a Debian system, made if it does not exist: install the packages there")
 	inside = flag.Bool("inside", false, "this process is a service of that system")
 )
 
@@ -139,10 +136,8 @@ func TestInside(t *testing.T) {
 		}
 		t.Logf("%s: exposure %s", name, m[1])
 	}
-	sh(
-		t,
-		"systemd-analyze verify --man=no /usr/lib/systemd/system/sluice-*.service /usr/lib/systemd/system/sluice-*.socket",
-	)
+	sh(t,
+		"systemd-analyze verify --man=no /usr/lib/systemd/system/sluice-*.service /usr/lib/systemd/system/sluice-*.socket")
 	for _, page := range []string{"sluice", "sluice-edge", "sluice-sale"} {
 		if text := sh(t, "MANWIDTH=100 man --warnings "+page+" 2>&1"); !strings.Contains(text, "DESCRIPTION") ||
 			strings.Contains(text, "warning:") {
@@ -302,9 +297,7 @@ func sell(t *testing.T) {
 	group.Wait()
 	t.Log(seen.counts)
 	wait(t, "every order is a row", func() bool {
-		return strings.TrimSpace(
-			sh(t, `su postgres -c "psql -qtA sluice -c 'select count(*) from orders'"`),
-		) == strconv.Itoa(
+		return strings.TrimSpace(sh(t, `su postgres -c "psql -qtA sluice -c 'select count(*) from orders'"`)) == strconv.Itoa(
 			stock,
 		)
 	})

@@ -369,10 +369,7 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 	if err := w.dead.Drop(w.ctx, "ann", page[i].Key); err != nil {
 		t.Fatal(err)
 	}
-	if page, _, err = w.dead.List(
-		w.ctx,
-		queue.DeadQuery{},
-	); err != nil || len(page) != 1 ||
+	if page, _, err = w.dead.List(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 ||
 		page[0].Message.ID != dead.ID {
 		t.Fatalf("%+v, %v", page, err)
 	}

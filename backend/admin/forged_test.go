@@ -23,11 +23,8 @@ func (w *world) forge(o sale.Order) sale.Order {
 	if err != nil || len(b.Messages) != 1 {
 		w.t.Fatalf("took %+v, %v", b, err)
 	}
-	if _, err := w.queues[shard].Ack(
-		w.ctx,
-		b.ID,
-		queue.Failure{ID: o.ID, Reason: "refused", Permanent: true},
-	); err != nil {
+	if _, err := w.queues[shard].Ack(w.ctx, b.ID,
+		queue.Failure{ID: o.ID, Reason: "refused", Permanent: true}); err != nil {
 		w.t.Fatal(err)
 	}
 	return o

@@ -197,11 +197,8 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 	}
 	w.wantBooks("s", 2, 0)
 	if n := testutil.ToFloat64(r.counters.returning); n != 0 || testutil.ToFloat64(r.counters.returned) != 2 {
-		t.Errorf(
-			"the gauge reports %v waiting units, the counter %v returned ones",
-			n,
-			testutil.ToFloat64(r.counters.returned),
-		)
+		t.Errorf("the gauge reports %v waiting units, the counter %v returned ones", n,
+			testutil.ToFloat64(r.counters.returned))
 	}
 }
 

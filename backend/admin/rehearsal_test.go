@@ -185,11 +185,8 @@ func TestSweepRemovesOldRehearsals(t *testing.T) {
 	}
 	lost := fresh.Sale
 	lost.ID = "rehearsal-shoe-lost" // in Redis alone: a process that had read SQL before its removal loaded it
-	if err := w.stock.Load(
-		w.ctx,
-		lost,
-		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
-	); err != nil {
+	if err := w.stock.Load(w.ctx, lost,
+		func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.RunOnce(w.ctx); err != nil {

@@ -40,10 +40,7 @@ func TestCreateAppliesDefaultsAndLoadsRedis(t *testing.T) {
 	if err != nil || other.ID == v.ID {
 		t.Fatalf("second sale without an id: %q, %v", other.ID, err)
 	}
-	if log, err := w.store.Log(
-		w.ctx,
-		store.LogQuery{Limit: 10},
-	); err != nil || len(log) != 2 || log[0].Actor != "ann" ||
+	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 10}); err != nil || len(log) != 2 || log[0].Actor != "ann" ||
 		log[0].Action != "sale.create" {
 		t.Fatalf("log %+v, %v", log, err)
 	}
@@ -411,25 +408,13 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx, time.Millisecond) }()
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the failure is logged",
-		func() bool { return strings.Contains(out.String(), "level=WARN") },
-	)
+	testenv.Eventually(t, 5*time.Second, "the failure is logged",
+		func() bool { return strings.Contains(out.String(), "level=WARN") })
 	w.redis.Start()
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"the sale is loaded",
-		func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil },
-	)
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the recovery is logged",
-		func() bool { return strings.Contains(out.String(), "level=INFO") },
-	)
+	testenv.Eventually(t, 10*time.Second, "the sale is loaded",
+		func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil })
+	testenv.Eventually(t, 5*time.Second, "the recovery is logged",
+		func() bool { return strings.Contains(out.String(), "level=INFO") })
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatalf("ended with %v", err)

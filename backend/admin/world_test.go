@@ -245,10 +245,8 @@ func (s faultyStore) CancelOrder(
 	id sale.OrderID,
 	actor, reason string,
 ) (o sale.Order, changed bool, err error) {
-	return o, changed, s.f.call(
-		"CancelOrder",
-		func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err },
-	)
+	return o, changed, s.f.call("CancelOrder",
+		func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err })
 }
 
 func (s faultyStore) Returning(

@@ -165,11 +165,8 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Status = sale.StatusCancelled
-		if err := h.Load(
-			ctx,
-			s,
-			func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error { return yield(o) },
-		); err != nil {
+		if err := h.Load(ctx, s,
+			func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error { return yield(o) }); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "ann", "1", sale.AlreadyBought)

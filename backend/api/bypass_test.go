@@ -26,9 +26,7 @@ func TestHoldersAreListedForEdges(t *testing.T) {
 		a.Header.Get("Sluice-Holders") != "drop;accepted=7;count=3" {
 		t.Errorf("%d %v %q", a.Status, a.Header, a.Body)
 	}
-	if got := a.Header.Get(
-		"Content-Type",
-	); got != "application/octet-stream" ||
+	if got := a.Header.Get("Content-Type"); got != "application/octet-stream" ||
 		a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("Content-Type %q, Cache-Control %q", got, a.Header.Get("Cache-Control"))
 	}
@@ -107,12 +105,8 @@ func TestKeptListsAreBounded(t *testing.T) {
 		ask("s0") // in use
 	}
 	if len(l.lists) != maxCachedLists || l.lists["s0"] == nil || l.lists["s1"] != nil {
-		t.Errorf(
-			"%d lists are kept, the one in use: %v, the oldest: %v",
-			len(l.lists),
-			l.lists["s0"] != nil,
-			l.lists["s1"] != nil,
-		)
+		t.Errorf("%d lists are kept, the one in use: %v, the oldest: %v", len(l.lists), l.lists["s0"] != nil,
+			l.lists["s1"] != nil)
 	}
 	w.holders = make([]uint32, maxHolders)
 	for i := range 10 {

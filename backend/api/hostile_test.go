@@ -146,12 +146,9 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 	s := newWorld().serve(t)
 	for range 20 {
-		servertest.WantProblem(
-			t,
-			s.Do("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")),
-			413,
-			"too-large",
-		)
+		servertest.WantProblem(t,
+			s.Do("POST", "/v1/sales/drop/orders", strings.Repeat("a", 200<<10), "Authorization: "+bearerOf(t, "ann")), 413,
+			"too-large")
 	}
 }
 

@@ -202,21 +202,12 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 	l.want(next, dying.String()+".dead") // which makes no event
 
 	servertest.WantProblem(t, l.Do("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
-	servertest.WantProblem(
-		t,
-		l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")),
-		400,
-		"bad-request",
-	)
+	servertest.WantProblem(t, l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400,
+		"bad-request")
 	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "bob")); a.Status != 404 {
 		t.Errorf("HEAD of another buyer's order: %d", a.Status)
 	}
-	if a := l.Do(
-		"HEAD",
-		path,
-		"",
-		"Authorization: "+bearerOf(t, "ann"),
-	); a.Status != 200 ||
+	if a := l.Do("HEAD", path, "", "Authorization: "+bearerOf(t, "ann")); a.Status != 200 ||
 		a.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", a.Status, a.Header)
 	}
@@ -254,12 +245,8 @@ func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}
 	hangUp()
-	testenv.Eventually(
-		t,
-		httpserver.Heartbeat/2,
-		"the place is free again",
-		func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 },
-	)
+	testenv.Eventually(t, httpserver.Heartbeat/2, "the place is free again",
+		func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
 }
 
 // status requests the head of an answer alone.
@@ -345,12 +332,8 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 	})
 	// the server's own goroutines go too
 	l.Stop()
-	testenv.Eventually(
-		t,
-		60*time.Second,
-		"no goroutine of a page is left",
-		func() bool { return runtime.NumGoroutine() < before+most/4 },
-	) // connections to Redis have theirs
+	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left",
+		func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
 }
 
 // open is the number of open pages.
@@ -377,12 +360,8 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{Pages: 1})
 	l.w.do(func() { l.w.sqlErr = servertest.ErrRedisDown })
 	for range 3 { // a page that was refused takes no place
-		servertest.WantProblem(
-			t,
-			l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")),
-			503,
-			"temporarily-unavailable",
-		)
+		servertest.WantProblem(t, l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503,
+			"temporarily-unavailable")
 	}
 	l.w.do(func() { l.w.sqlErr = nil })
 	l.row(servertest.OrderID(1), "ann", sale.StatusPaid)
@@ -391,12 +370,8 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 
 	w := newWorld()
 	s := w.serve(t)
-	servertest.WantProblem(
-		t,
-		s.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")),
-		503,
-		"temporarily-unavailable",
-	)
+	servertest.WantProblem(t, s.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503,
+		"temporarily-unavailable")
 }
 
 // subscriptions in memory.

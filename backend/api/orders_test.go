@@ -28,11 +28,8 @@ func TestOrderIsShownWhereverItIs(t *testing.T) {
 	s := w.serve(t)
 	for n, want := range map[uint32]string{1: "created", 2: "queued", 3: "dead", 4: "cancelled"} {
 		a := s.order("ann", servertest.OrderID(n), "")
-		body := fmt.Sprintf(
-			`{"order_id":"%s","sale_id":"drop","status":"%s","created_at":"2026-11-27T10:00:07Z"}`+"\n",
-			servertest.OrderID(n),
-			want,
-		)
+		body := fmt.Sprintf(`{"order_id":"%s","sale_id":"drop","status":"%s","created_at":"2026-11-27T10:00:07Z"}`+"\n",
+			servertest.OrderID(n), want)
 		if a.Status != 200 || a.Body != body {
 			t.Errorf("order %d: %d %s want %s", n, a.Status, a.Body, body)
 		}
@@ -67,12 +64,8 @@ func TestWaitAnswersWhenTheOrderBecomesARow(t *testing.T) {
 	s := w.serve(t)
 	got := make(chan servertest.Answer, 1)
 	go func() { got <- s.order("ann", servertest.OrderID(1), "?wait=30s") }()
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"a request reads statuses",
-		func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return },
-	)
+	testenv.Eventually(t, 5*time.Second, "a request reads statuses",
+		func() (yes bool) { w.do(func() { yes = w.statuses > 0 }); return })
 	w.do(func() { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) })
 	start := time.Now()
 	a := <-got
@@ -133,20 +126,12 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 	for i := range uint32(n) {
 		people.Go(func() { room.wait(servertest.OrderID(i/2), time.Minute) }) // two for each order
 	}
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"everybody waits",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == n },
-	)
+	testenv.Eventually(t, 5*time.Second, "everybody waits",
+		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == n })
 	var before int
 	w.do(func() { before, w.asked = w.statuses, 0 })
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"three rounds",
-		func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return },
-	)
+	testenv.Eventually(t, 5*time.Second, "three rounds",
+		func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return })
 	w.do(func() {
 		if w.asked != n/2 {
 			t.Errorf("a round queried %d orders, want %d", w.asked, n/2)
@@ -162,12 +147,8 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 			t.Errorf("%d queries for the last round", w.statuses-before)
 		}
 	})
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"the loop ends",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return !room.running && len(room.byOrder) == 0 },
-	)
+	testenv.Eventually(t, 5*time.Second, "the loop ends",
+		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return !room.running && len(room.byOrder) == 0 })
 }
 
 func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
@@ -175,12 +156,8 @@ func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
 	room := newOrderWaiters(w, w, 1, make(chan struct{}))
 	done := make(chan struct{})
 	go func() { room.wait(servertest.OrderID(1), time.Minute); close(done) }()
-	testenv.Eventually(
-		t,
-		5*time.Second,
-		"one waits",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == 1 },
-	)
+	testenv.Eventually(t, 5*time.Second, "one waits",
+		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == 1 })
 	room.wait(servertest.OrderID(2), time.Hour) // must return, or the test times out
 	w.do(func() { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) })
 	<-done

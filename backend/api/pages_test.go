@@ -35,15 +35,8 @@ func TestSalePages(t *testing.T) {
 		a := s.Do("GET", c.path, "", "Accept-Language: "+c.accept)
 		if a.Status != c.status || !strings.Contains(a.Body, c.says) || a.Header.Get("Content-Language") != c.lang ||
 			a.Header.Get("Cache-Control") != c.cache {
-			t.Errorf(
-				"%s for %q: %d, %s, %s\n%s",
-				c.path,
-				c.accept,
-				a.Status,
-				a.Header.Get("Content-Language"),
-				a.Header.Get("Cache-Control"),
-				a.Body,
-			)
+			t.Errorf("%s for %q: %d, %s, %s\n%s", c.path, c.accept, a.Status, a.Header.Get("Content-Language"),
+				a.Header.Get("Cache-Control"), a.Body)
 		}
 		policy := a.Header.Get("Content-Security-Policy")
 		if !strings.Contains(
@@ -55,17 +48,8 @@ func TestSalePages(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/s/drop", "/s/none"} {
-		plain, packed := s.Do(
-			"GET",
-			path,
-			"",
-			"Accept-Encoding: identity",
-		), s.Do(
-			"GET",
-			path,
-			"",
-			"Accept-Encoding: br, gzip",
-		)
+		plain, packed := s.Do("GET", path, "", "Accept-Encoding: identity"), s.Do("GET", path, "",
+			"Accept-Encoding: br, gzip")
 		r, err := gzip.NewReader(strings.NewReader(packed.Body))
 		if err != nil {
 			t.Fatal(err)
@@ -80,11 +64,8 @@ func TestSalePages(t *testing.T) {
 	}
 	w.do(func() { w.redisErr = errors.Join(errors.New("away"), sale.ErrUnavailable) })
 	for _, path := range []string{"/", "/s/drop"} {
-		if a := s.Do(
-			"GET",
-			path,
-			"",
-		); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" ||
+		if a := s.Do("GET", path,
+			""); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" ||
 			!strings.Contains(a.Body, `http-equiv="refresh"`) {
 			t.Errorf("%s without Redis: %d %v\n%s", path, a.Status, a.Header, a.Body)
 		}
@@ -109,13 +90,8 @@ func TestAssets(t *testing.T) {
 		}
 		if packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" ||
 			len(packed.Body) >= len(plain.Body) && strings.HasSuffix(name, ".js") {
-			t.Errorf(
-				"%s: %d bytes, packed %d (%q)",
-				name,
-				len(plain.Body),
-				len(packed.Body),
-				packed.Header.Get("Content-Encoding"),
-			)
+			t.Errorf("%s: %d bytes, packed %d (%q)", name, len(plain.Body), len(packed.Body),
+				packed.Header.Get("Content-Encoding"))
 		}
 	}
 	other := regexp.MustCompile(`[0-9a-f]{12}`).ReplaceAllString(names[1], "000000000000")

@@ -241,10 +241,7 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 	if asked := l.was(); len(asked) != 0 {
 		t.Errorf("asked %+v", asked)
 	}
-	if a := s.callback(
-		"msg_1",
-		`{"type":"customer.created","data":{"id":"c_1"}}`,
-	); a.Status != 200 ||
+	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.Status != 200 ||
 		a.Field(t, "result") != "ignored" {
 		t.Errorf("another type: %d %s", a.Status, a.Body)
 	}

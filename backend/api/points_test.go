@@ -25,12 +25,7 @@ func TestPointsAreTheBuyersOwn(t *testing.T) {
 		cfg := w.config(t)
 		cfg.Points = fakePoints{c.err}
 		s := serve(t, cfg)
-		if got := s.Do(
-			"GET",
-			"/v1/me/points",
-			"",
-			"Authorization: "+bearerOf(t, "ann"),
-		); got.Status != c.status ||
+		if got := s.Do("GET", "/v1/me/points", "", "Authorization: "+bearerOf(t, "ann")); got.Status != c.status ||
 			!strings.Contains(got.Body, c.body) {
 			t.Errorf("%v: %d %s", c.err, got.Status, got.Body)
 		}

@@ -25,20 +25,13 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p256dh, auth := base64.RawURLEncoding.EncodeToString(
-		k.PublicKey().Bytes(),
-	), base64.RawURLEncoding.EncodeToString(
+	p256dh, auth := base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(
 		make([]byte, 16),
 	)
 	good := `{"endpoint":"https://push.example/abc","expirationTime":null,"keys":{"p256dh":"` + p256dh + `","auth":"` + auth + `"},"lang":"zh-CN"}`
 	const path = "/v1/me/push/subscriptions"
-	ann, bob, asJSON := "Authorization: "+bearerOf(
-		t,
-		"ann",
-	), "Authorization: "+bearerOf(
-		t,
-		"bob",
-	), "Content-Type: application/json; charset=utf-8"
+	ann, bob, asJSON := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t,
+		"bob"), "Content-Type: application/json; charset=utf-8"
 	a := s.Do("POST", path, good, ann, asJSON)
 	if a.Status != 201 || a.Field(t, "id") != "1" || a.Field(t, "lang") != "zh" || strings.Contains(a.Body, auth) ||
 		strings.Contains(a.Body, p256dh) {

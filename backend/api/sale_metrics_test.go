@@ -66,13 +66,8 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		# TYPE sluice_sale_stock_units gauge
 		sluice_sale_stock_units{sale="s09997"} 10
 	`
-	if err := testutil.CollectAndCompare(
-		g,
-		strings.NewReader(one),
-		"sluice_sale_accepted_orders",
-		"sluice_sale_left_units",
-		"sluice_sale_stock_units",
-	); err != nil {
+	if err := testutil.CollectAndCompare(g, strings.NewReader(one), "sluice_sale_accepted_orders",
+		"sluice_sale_left_units", "sluice_sale_stock_units"); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.CollectAndLint(g); err != nil || len(problems) > 0 {

@@ -29,10 +29,8 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.Server.Tracer = telemetry.New(
-		sdk.NewTracerProvider(
-			sdk.WithSpanProcessor(spans),
-			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler()),
-		), "1",
+		sdk.NewTracerProvider(sdk.WithSpanProcessor(spans),
+			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler())), "1",
 	)
 	s := serve(t, cfg)
 	if a := s.buy(t, "ann", sampled, "X-Request-Id: r1"); a.Status != 202 {

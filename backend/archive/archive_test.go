@@ -210,9 +210,7 @@ func TestArchiveOfASpreadSale(t *testing.T) {
 		}
 		a, err := archive.New(w.cfg).Archive(w.ctx, "wide")
 		w.check(err)
-		if files := w.inFiles(
-			"wide",
-		); a.Orders != 300 || a.Paid != 1 || len(files) != len(orders) ||
+		if files := w.inFiles("wide"); a.Orders != 300 || a.Paid != 1 || len(files) != len(orders) ||
 			len(w.rows("wide")) != 0 {
 			t.Errorf("%+v, %d orders in the files, %d rows are left", a, len(files), len(w.rows("wide")))
 		}
@@ -341,9 +339,7 @@ func TestRowsThatChangeMeanwhileAreInALaterPart(t *testing.T) {
 	}
 	a, err := archive.New(w.cfg).Archive(w.ctx, "old")
 	w.check(err)
-	if files := w.inFiles(
-		"old",
-	); len(a.Parts) != 2 || a.Orders != 20 || a.Paid != 2 ||
+	if files := w.inFiles("old"); len(a.Parts) != 2 || a.Orders != 20 || a.Paid != 2 ||
 		files[orders[5].ID] != sale.StatusPaid {
 		t.Errorf("%+v; the order is %s", a, files[orders[5].ID])
 	}

@@ -57,11 +57,8 @@ func open(t *testing.T, stock int64) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.stock.Load(
-		ctx,
-		def,
-		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
-	); err != nil {
+	if err := s.stock.Load(ctx, def,
+		func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return s

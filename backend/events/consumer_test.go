@@ -74,12 +74,8 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 				go func() { defer close(done); _ = c.Run(ctx) }()
 				orders := w.buy(20)
 				want = append(want, created(orders)...)
-				testenv.Eventually(
-					w,
-					patience,
-					fmt.Sprintf("all is handled though an instance died at its call %d", nth),
-					func() bool { return all.has(want) },
-				)
+				testenv.Eventually(w, patience, fmt.Sprintf("all is handled though an instance died at its call %d", nth),
+					func() bool { return all.has(want) })
 				kill()
 				<-done
 			}
@@ -152,12 +148,8 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		if err := w.store.RetryDeadLetter(ctx, "g", created(orders)[3]); err != nil {
 			w.Fatal(err)
 		}
-		testenv.Eventually(
-			w,
-			patience,
-			"it is handled",
-			func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 },
-		)
+		testenv.Eventually(w, patience, "it is handled",
+			func() bool { return s.count(created(orders)[3]) == 1 && len(letters()) == 1 })
 		if err := w.store.DropDeadLetter(ctx, "g", created(orders)[17]); err != nil || len(letters()) != 0 {
 			w.Errorf("dropped: %v", err)
 		}
@@ -193,12 +185,8 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.Run(ctx) }()
 			dead := func() bool { n, err := w.store.CountDeadLetters(w.Context()); return err == nil && n["g"] == 1 }
-			testenv.Eventually(
-				w,
-				patience,
-				"it dies or is done",
-				func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) },
-			)
+			testenv.Eventually(w, patience, "it dies or is done",
+				func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
 			if !m.gone() {
 				kill()
 				<-done
@@ -359,30 +347,18 @@ func TestGroupBeginsWhereItIsTold(t *testing.T) {
 	on(t, func(w *world) {
 		s, late := newSink(), newSink()
 		w.start(w.consumer(w.client(), "early", s, events.Config{FromNow: true}).Run) // there is no stream yet
-		testenv.Eventually(
-			w,
-			patience,
-			"the group is there",
-			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 },
-		)
+		testenv.Eventually(w, patience, "the group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
 		first := w.buy(5)
 		w.start(w.relay(events.RelayConfig{}).Run)
 		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
 		w.start(w.consumer(w.client(), "late", late, events.Config{FromNow: true}).Run)
-		testenv.Eventually(
-			w,
-			patience,
-			"the late group is there",
-			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 },
-		)
+		testenv.Eventually(w, patience, "the late group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
 		second := w.buy(5)
 		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
-		testenv.Eventually(
-			w,
-			patience,
-			"the early group has all",
-			func() bool { return s.has(created(slices.Concat(first, second))) },
-		)
+		testenv.Eventually(w, patience, "the early group has all",
+			func() bool { return s.has(created(slices.Concat(first, second))) })
 	})
 }
 
@@ -508,10 +484,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 		if err := w.store.AddDeadLetter(ctx, events.DeadLetter{Group: "left-behind", EventID: "8.created"}); err != nil {
 			w.Fatal(err)
 		}
-		if letters, err := admin.DeadLetters(
-			ctx,
-			events.DeadLetterQuery{Group: "left-behind"},
-		); err != nil ||
+		if letters, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil ||
 			len(letters) != 1 {
 			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
 		}
@@ -586,14 +559,7 @@ func TestGroupNames(t *testing.T) {
 		"", "a b", "a{b}", "{a}", "A", "1a", "-a", "a/b", "ä", "a\n", "a" + strings.Repeat("b", 64),
 	} {
 		var invalid *sale.InvalidError
-		if _, err := events.New(
-			nil,
-			space,
-			nil,
-			bad,
-			nil,
-			events.Config{},
-		); !errors.As(err, &invalid) ||
+		if _, err := events.New(nil, space, nil, bad, nil, events.Config{}); !errors.As(err, &invalid) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -629,9 +595,7 @@ func TestEventSurvivesItsBody(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, traced)
 	}
 	// What a later version adds, an earlier one passes over.
-	if got, err := events.Decode(
-		strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1),
-	); err != nil ||
+	if got, err := events.Decode(strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1)); err != nil ||
 		got != e {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
 	}

@@ -30,18 +30,12 @@ func TestProgressHasNoGaps(t *testing.T) {
 		progress := events.NewProgress(w.raw, space, w.store, "g")
 		want := func(position int64) {
 			w.Helper()
-			testenv.Eventually(
-				w,
-				patience,
-				"the progress is as it should be",
-				func() bool { return progress.Position(w.Context()) == position },
-			)
+			testenv.Eventually(w, patience, "the progress is as it should be",
+				func() bool { return progress.Position(w.Context()) == position })
 		}
 		read := func(consumer string, n int64) []string {
-			streams, err := w.raw.XReadGroup(
-				w.Context(),
-				&redis.XReadGroupArgs{Group: "g", Consumer: consumer, Streams: []string{space.Events(), ">"}, Count: n},
-			).
+			streams, err := w.raw.XReadGroup(w.Context(),
+				&redis.XReadGroupArgs{Group: "g", Consumer: consumer, Streams: []string{space.Events(), ">"}, Count: n}).
 				Result()
 			if err != nil {
 				w.Fatal(err)

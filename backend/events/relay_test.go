@@ -57,12 +57,8 @@ func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 				m := &mortal{nth: nth, before: before}
 				client := w.client()
 				client.AddHook(m)
-				r := events.NewRelay(
-					client,
-					space,
-					mortalStore{w.store, m},
-					events.RelayConfig{Batch: 4, Log: quiet, Poll: time.Nanosecond},
-				)
+				r := events.NewRelay(client, space, mortalStore{w.store, m},
+					events.RelayConfig{Batch: 4, Log: quiet, Poll: time.Nanosecond})
 				for {
 					n, err := r.RunOnce(w.Context())
 					if err != nil && !errors.Is(err, errKilled) {
@@ -227,10 +223,8 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 // read takes n new events for a group and returns their stream ids.
 func read(w *world, group string, n int64) []string {
 	w.Helper()
-	streams, err := w.raw.XReadGroup(
-		w.Context(),
-		&redis.XReadGroupArgs{Group: group, Consumer: "x", Streams: []string{space.Events(), ">"}, Count: n, Block: -1},
-	).
+	streams, err := w.raw.XReadGroup(w.Context(),
+		&redis.XReadGroupArgs{Group: group, Consumer: "x", Streams: []string{space.Events(), ">"}, Count: n, Block: -1}).
 		Result()
 	if errors.Is(err, redis.Nil) {
 		return nil

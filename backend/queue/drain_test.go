@@ -50,10 +50,7 @@ func BenchmarkDrain(b *testing.B) {
 
 func drainOrder(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(
-			sale.Epoch,
-			uint32(n),
-		),
+		ID:     sale.NewOrderID(sale.Epoch, uint32(n)),
 		SaleID: "drop",
 		Slot:   1,
 		Serial: int64(n),
@@ -110,11 +107,8 @@ func drainWorker(client *redis.Client, n int) error {
 			close(all)
 		}
 	})
-	w := worker.New(
-		queue.NewList(client, 0, queue.Config{}),
-		store,
-		worker.Config{Concurrency: drainWorkers, Idle: 10 * time.Millisecond},
-	)
+	w := worker.New(queue.NewList(client, 0, queue.Config{}), store,
+		worker.Config{Concurrency: drainWorkers, Idle: 10 * time.Millisecond})
 	ran := make(chan error)
 	go func() { ran <- w.Run(ctx) }()
 	<-all

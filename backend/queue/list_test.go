@@ -19,10 +19,7 @@ var began = time.Now() // not now: message(1) must be the same order throughout 
 
 func message(n int) queue.Message {
 	return queue.Message{
-		ID: sale.NewOrderID(
-			began,
-			uint32(n),
-		),
+		ID:     sale.NewOrderID(began, uint32(n)),
 		SaleID: "drop",
 		Slot:   1,
 		Serial: int64(n),
@@ -267,15 +264,8 @@ func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Sha
 // others go by.
 func TestWatcherWithALowerLimitKillsOnlyTheCrasher(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	lax, strict := queue.NewList(
-		client,
-		0,
-		queue.Config{MaxCrashes: 9},
-	), queue.NewList(
-		client,
-		0,
-		queue.Config{MaxCrashes: 1},
-	)
+	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0,
+		queue.Config{MaxCrashes: 1})
 	push(t, lax, 2)
 	for range 5 {
 		if b := take(t, lax, 2, ""); len(b.Messages) != 2 {
@@ -321,11 +311,8 @@ func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
 
 func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
-	l := queue.NewList(
-		client,
-		0,
-		queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100},
-	)
+	l := queue.NewList(client, 0,
+		queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100})
 	push(t, l, 40)
 	for i := range 10 { // crash, fail, release
 		b := take(t, l, 7, "")

@@ -164,11 +164,8 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	want := push(t, queue.NewList(server.Client(), 0, queue.Config{}), 2000)
 	direct := queue.NewList(server.Client(), 0, queue.Config{})
 	var reclaimed atomic.Int64
-	l := queue.NewList(
-		client,
-		0,
-		queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }},
-	)
+	l := queue.NewList(client, 0,
+		queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }})
 
 	var mu sync.Mutex
 	seen := map[sale.OrderID]bool{}

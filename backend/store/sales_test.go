@@ -388,14 +388,8 @@ func TestDetailsChangeTheVersion(t *testing.T) {
 		if _, err := e.Details(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("an unknown sale: %v", err)
 		}
-		if _, err := e.SetDetails(
-			e.ctx,
-			"s",
-			sale.Details{Picture: "javascript:x"},
-		); !errors.As(
-			err,
-			new(*sale.InvalidError),
-		) {
+		if _, err := e.SetDetails(e.ctx, "s", sale.Details{Picture: "javascript:x"}); !errors.As(err,
+			new(*sale.InvalidError)) {
 			t.Errorf("an invalid picture: %v", err)
 		}
 	})

@@ -194,12 +194,8 @@ func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (
 		defer close(ran)
 		_ = worker.New(first, first, config(nil)).Run(ctx)
 	}()
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"the first worker died or was done",
-		func() bool { return ctx.Err() != nil || done() },
-	)
+	testenv.Eventually(t, 20*time.Second, "the first worker died or was done",
+		func() bool { return ctx.Err() != nil || done() })
 	kill()
 	<-ran
 	survived = first.died == ""
@@ -251,20 +247,13 @@ func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	run := func(q worker.Queue, s worker.Store, cfg worker.Config) {
 		all.Go(func() { _ = worker.New(q, s, cfg).Run(ctx) })
 	}
-	run(
-		deaf{w.list},
-		storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }),
-		config(m),
-	)
+	run(deaf{w.list}, storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }),
+		config(m))
 	<-asleep
 	w.expireLeases()
 	run(w.list, w.store, config(nil))
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"the second worker wrote the batch",
-		func() bool { return w.stats() == queue.Stats{Dead: 1} },
-	)
+	testenv.Eventually(t, 20*time.Second, "the second worker wrote the batch",
+		func() bool { return w.stats() == queue.Stats{Dead: 1} })
 	close(wake)
 	testenv.Eventually(t, 20*time.Second, "the first worker noticed that its lease was lost", func() bool {
 		m.mu.Lock()

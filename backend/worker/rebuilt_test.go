@@ -78,12 +78,8 @@ func TestLeaseLostToARebuildIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
 		q.extend = func(int) (bool, error) { source.rebuild(); return true, nil }
-		stop := start(
-			t,
-			q,
-			storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
-			worker.Config{Source: source},
-		)
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
+			worker.Config{Source: source})
 		<-q.emptied
 		stop()
 		source.wantBack(t, 3)
@@ -95,12 +91,8 @@ func TestLeaseLostWithoutARebuildIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
 		q.extend = func(int) (bool, error) { return true, nil }
-		stop := start(
-			t,
-			q,
-			storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
-			worker.Config{Source: source},
-		)
+		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
+			worker.Config{Source: source})
 		<-q.emptied
 		stop()
 		source.wantBack(t, 0)
@@ -114,12 +106,8 @@ func TestRestoreThatFailsEndsWithTheDrain(t *testing.T) {
 			errs[i] = errDown
 		}
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1, errs: errs}
-		stop := start(
-			t,
-			q,
-			&ledger{refuse: func([]sale.Order) error { return orders_.ErrStale }},
-			worker.Config{Source: source, DrainTimeout: 6 * time.Second},
-		)
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return orders_.ErrStale }},
+			worker.Config{Source: source, DrainTimeout: 6 * time.Second})
 		time.Sleep(time.Minute)
 		began := time.Now()
 		stop()

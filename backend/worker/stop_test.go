@@ -49,12 +49,8 @@ func TestStopReleasesABatchAfterTheDrainTimeout(t *testing.T) {
 func TestStopDoesNotWaitForAStoreThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(3))
-		stop := start(
-			t,
-			q,
-			&ledger{refuse: func([]sale.Order) error { return errDown }},
-			worker.Config{DrainTimeout: time.Hour},
-		)
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return errDown }},
+			worker.Config{DrainTimeout: time.Hour})
 		time.Sleep(time.Minute)
 		began := time.Now()
 		stop()

@@ -248,10 +248,7 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 			if err != nil || letter.Message.Buyer != "eve" || !strings.Contains(letter.Reason, "belongs to ") {
 				t.Errorf("the letter is %+v, %v", letter, err)
 			}
-			if got, err := store.Order(
-				t.Context(),
-				mine.ID,
-			); err != nil || got.Buyer != mine.Buyer ||
+			if got, err := store.Order(t.Context(), mine.ID); err != nil || got.Buyer != mine.Buyer ||
 				got.Serial != mine.Serial {
 				t.Errorf("the row is %+v, %v", got, err)
 			}

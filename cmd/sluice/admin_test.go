@@ -35,22 +35,13 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 		400,
 		`{"title":"Bad request","status":400,"detail":"The request is not valid; see errors.","code":"bad-request","errors":[{"field":"stock","detail":"must be above 0"}]}`,
 	)
-	say(
-		"POST /admin/v1/sales/shoe/pause",
-		409,
-		`{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`,
-	)
+	say("POST /admin/v1/sales/shoe/pause", 409,
+		`{"title":"Conflict","status":409,"detail":"This is not possible in the present state.","code":"conflict"}`)
 	say("POST /admin/v1/orders/1/cancel", 200, `{"order_id":"1","status":"cancelled","returning":true}`)
-	say(
-		"POST /admin/v1/orders/2/cancel",
-		404,
-		`{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`,
-	)
-	say(
-		"POST /admin/v1/sales/shoe/restock",
-		409,
-		`{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`,
-	)
+	say("POST /admin/v1/orders/2/cancel", 404,
+		`{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`)
+	say("POST /admin/v1/sales/shoe/restock", 409,
+		`{"title":"Conflict","status":409,"detail":"The sale is closed, and stays so.","code":"conflict"}`)
 	say(
 		"POST /admin/v1/sales/tea/restock",
 		503,
@@ -112,42 +103,16 @@ func TestAdminCommands(t *testing.T) {
 			t.Errorf("sluice %s prints no JSON: %s", c.args, stdout)
 		}
 	}
-	if _, stderr, _ := sluice(
-		t,
-		env,
-		"sale",
-		"restock",
-		"shoe",
-		"--add",
-		"1",
-		"--key",
-		"once",
-	); stderr != "sluice: The sale is closed, and stays so.\n" {
+	if _, stderr, _ := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key",
+		"once"); stderr != "sluice: The sale is closed, and stays so.\n" {
 		t.Errorf("a rejection suggests a repetition: %q", stderr)
 	}
-	if _, stderr, _ := sluice(
-		t,
-		env,
-		"sale",
-		"restock",
-		"tea",
-		"--add",
-		"1",
-		"--key",
-		"once",
-	); !strings.HasSuffix(
-		stderr,
-		"--key once)\n",
-	) {
+	if _, stderr, _ := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr,
+		"--key once)\n") {
 		t.Errorf("the outcome is unknown, and the message does not suggest how to repeat the command: %q", stderr)
 	}
 	s.Close()
-	if _, stderr, code := sluice(
-		t,
-		env,
-		"sale",
-		"list",
-	); code != 1 ||
+	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 ||
 		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": is sluice running? (dial tcp ") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
@@ -239,13 +204,7 @@ func TestClosingASalePrompts(t *testing.T) {
 	}
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
-	if _, stderr, code := sluice(
-		t,
-		env,
-		"sale",
-		"close",
-		"shoe",
-	); code != exitUsage ||
+	if _, stderr, code := sluice(t, env, "sale", "close", "shoe"); code != exitUsage ||
 		!strings.Contains(stderr, "--yes") {
 		t.Errorf("without a terminal: exit %d, %q", code, stderr)
 	}

@@ -60,13 +60,7 @@ func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	if code, out, _ := invoke(t, "policy", "check", "--strict", odd); code != exitUsage || out != "" {
 		t.Errorf("strict: exit %d, printed %q", code, out)
 	}
-	if code, _, errOut := invoke(
-		t,
-		"policy",
-		"check",
-		"../../lua/policy.lua",
-		"--strict",
-	); code != exitOK ||
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--strict"); code != exitOK ||
 		errOut != "" {
 		t.Errorf("the shipped policy: exit %d, %s", code, errOut)
 	}
@@ -91,16 +85,8 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
 		t.Errorf("sluice_buckets has not %s", defaultZone)
 	}
-	if code, _, errOut := invoke(
-		t,
-		"policy",
-		"check",
-		"../../lua/policy.lua",
-		"--keys",
-		"1000000",
-		"--zone",
-		"64m",
-	); code != exitOK ||
+	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone",
+		"64m"); code != exitOK ||
 		!strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
@@ -117,11 +103,8 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 		)
 	}
 	file := write(t, "access.log", log.String())
-	strict, loose := write(
-		t,
-		"new.lua",
-		`return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`,
-	), write(
+	strict, loose := write(t, "new.lua",
+		`return { rules = { { name = "ip", key = "ip", rate = "1r/h", burst = 1 } } }`), write(
 		t,
 		"old.lua",
 		`return { rules = {} }`,
@@ -142,10 +125,8 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 			OnlyNew int `json:"only_new"`
 		}
 	}
-	if err := json.Unmarshal(
-		[]byte(out),
-		&report,
-	); err != nil || code != exitOK || report.Policy.Refused != 6 || report.Against.Refused != 0 ||
+	if err := json.Unmarshal([]byte(out),
+		&report); err != nil || code != exitOK || report.Policy.Refused != 6 || report.Against.Refused != 0 ||
 		report.Difference.OnlyNew != 6 {
 		t.Errorf("exit %d, %v, %+v", code, err, report)
 	}
@@ -210,11 +191,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 	)
 	defer backend.Close()
-	policy, log := write(
-		t,
-		"p.lua",
-		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
-	), filepath.Join(
+	policy, log := write(t, "p.lua", `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`), filepath.Join(
 		t.TempDir(),
 		"access.log",
 	)
@@ -224,13 +201,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	}
 	args := []string{"gateway", "--listen", address, "--upstream", backend.URL, "--policy", policy, "--access-log"}
 	var errOut bytes.Buffer
-	if code := run(
-		t.Context(),
-		append(args, t.TempDir()),
-		getenv,
-		io.Discard,
-		&errOut,
-	); code != exitUsage ||
+	if code := run(t.Context(), append(args, t.TempDir()), getenv, io.Discard, &errOut); code != exitUsage ||
 		!strings.HasPrefix(errOut.String(), "sluice: --access-log: ") {
 		t.Errorf("a directory as the log: exit %d, %s", code, errOut.String())
 	}

@@ -49,17 +49,8 @@ func run(t *testing.T, rule limit.Rule, steps []step) {
 			t.Fatalf("step %d at t0+%dms: admitted %v (over %v), want %v", i, s.ms-t0, pass, v.Over, s.pass)
 		}
 		if v.Remaining != s.remaining || v.Next != s.next || v.Wait != s.wait {
-			t.Fatalf(
-				"step %d at t0+%dms: remaining %d next %v wait %v, want %d %v %v",
-				i,
-				s.ms-t0,
-				v.Remaining,
-				v.Next,
-				v.Wait,
-				s.remaining,
-				s.next,
-				s.wait,
-			)
+			t.Fatalf("step %d at t0+%dms: remaining %d next %v wait %v, want %d %v %v", i, s.ms-t0, v.Remaining, v.Next, v.Wait,
+				s.remaining, s.next, s.wait)
 		}
 	}
 }
@@ -173,13 +164,8 @@ func TestInheritKeepsTheBuckets(t *testing.T) {
 	for range 4 {
 		take(table, t0, old, limit.Key{})
 	}
-	wider, tighter := limit.Inherit(
-		old,
-		limit.Rule{Count: 1, Period: second, Burst: 5},
-	), limit.Inherit(
-		old,
-		limit.Rule{Count: 1, Period: second, Burst: 1},
-	)
+	wider, tighter := limit.Inherit(old, limit.Rule{Count: 1, Period: second, Burst: 5}), limit.Inherit(old,
+		limit.Rule{Count: 1, Period: second, Burst: 1})
 	if ok, v := take(table, t0, tighter, limit.Key{}); ok || v.Wait != 3*time.Second {
 		t.Errorf("lower burst: admitted %v, wait %v, want a refusal for 3s", ok, v.Wait)
 	}
@@ -207,9 +193,7 @@ func TestShadowRuleNeverRefusesAndCountsOnlyAdmittedRequests(t *testing.T) {
 
 func TestTakeCountsForAllRulesOrNone(t *testing.T) {
 	table := limit.NewTable(0)
-	wide, narrow := limit.NewRule(
-		limit.Rule{Count: 1, Period: second, Burst: 4},
-	), limit.NewRule(
+	wide, narrow := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 4}), limit.NewRule(
 		limit.Rule{Count: 1, Period: second, Burst: 1},
 	)
 	shadow := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 9, Shadow: true})
@@ -226,11 +210,8 @@ func TestTakeCountsForAllRulesOrNone(t *testing.T) {
 		}
 	}
 	if table.Take(at(t0), checks[:2], verdicts[:2]); verdicts[0].Remaining != 2 || verdicts[1].Remaining != 7 {
-		t.Fatalf(
-			"remaining %d and %d, want 2 and 7: refusals were counted by other rules",
-			verdicts[0].Remaining,
-			verdicts[1].Remaining,
-		)
+		t.Fatalf("remaining %d and %d, want 2 and 7: refusals were counted by other rules", verdicts[0].Remaining,
+			verdicts[1].Remaining)
 	}
 }
 

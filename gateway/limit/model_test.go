@@ -53,13 +53,8 @@ func TestVerdictsMatchTheModel(t *testing.T) {
 			for i, r := range rules {
 				if n == 1 || rapid.Bool().Draw(t, "checked") {
 					key := rapid.IntRange(0, 2).Draw(t, "key")
-					checks, keys, which = append(
-						checks,
-						limit.Check{Rule: r, Key: names.Text(fmt.Sprint(key))},
-					), append(
-						keys,
-						key,
-					), append(
+					checks, keys, which = append(checks, limit.Check{Rule: r, Key: names.Text(fmt.Sprint(key))}), append(keys,
+						key), append(
 						which,
 						i,
 					)
@@ -173,9 +168,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 func TestBoundHoldsWhileBucketsAreEvicted(t *testing.T) {
 	const keys, perSecond, burst, span = 600, 100, 3, 500
 	table, names := limit.NewTable(keys), limit.NewNamer()
-	a, b := limit.NewRule(
-		limit.Rule{Count: perSecond, Period: second, Burst: burst},
-	), limit.NewRule(
+	a, b := limit.NewRule(limit.Rule{Count: perSecond, Period: second, Burst: burst}), limit.NewRule(
 		limit.Rule{Count: perSecond, Period: second, Burst: burst},
 	)
 	var clock atomic.Int64

@@ -64,18 +64,12 @@ func TestFullTableEvictsEmptyBuckets(t *testing.T) {
 
 func TestFullTableForOneRuleDoesNotCountForOthers(t *testing.T) {
 	table := limit.NewTable(1)
-	first, second := limit.NewRule(
-		limit.Rule{Count: 1, Period: second, Burst: 2},
-	), limit.NewRule(
+	first, second := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 2}), limit.NewRule(
 		limit.Rule{Count: 1, Period: second},
 	)
 	take(table, t0, first, limit.Key{})
 	verdicts := make([]limit.Verdict, 2)
-	if refused := table.Take(
-		at(t0),
-		[]limit.Check{{Rule: first}, {Rule: second}},
-		verdicts,
-	); refused != 1 ||
+	if refused := table.Take(at(t0), []limit.Check{{Rule: first}, {Rule: second}}, verdicts); refused != 1 ||
 		!verdicts[1].Full {
 		t.Fatalf("refused by %d, %+v, want rule 1 with a full table", refused, verdicts)
 	}
@@ -100,9 +94,7 @@ func TestFailOpenAndShadowRulesAdmitWhenTheTableIsFull(t *testing.T) {
 // Eviction must not remove a bucket that the same request uses.
 func TestTakeDoesNotEvictItsOwnBuckets(t *testing.T) {
 	table := limit.NewTable(2)
-	old, fresh := limit.NewRule(
-		limit.Rule{Count: 10, Period: second},
-	), limit.NewRule(
+	old, fresh := limit.NewRule(limit.Rule{Count: 10, Period: second}), limit.NewRule(
 		limit.Rule{Count: 10, Period: second},
 	)
 	take(table, t0, old, limit.Key{})
@@ -164,9 +156,7 @@ func BenchmarkTakeOneKey(b *testing.B) {
 }
 
 func BenchmarkTakeManyKeys(b *testing.B) {
-	table, rule, names := limit.NewTable(
-		0,
-	), limit.NewRule(
+	table, rule, names := limit.NewTable(0), limit.NewRule(
 		limit.Rule{Count: 1, Period: second, Burst: 10},
 	), limit.NewNamer()
 	keys := make([]limit.Key, 1<<16)

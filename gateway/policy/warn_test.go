@@ -33,10 +33,8 @@ func TestInspectWarnings(t *testing.T) {
 }
 
 func TestDefaultPolicyHasNoWarnings(t *testing.T) {
-	p, warnings, err := policy.Inspect(
-		"../../lua/policy.lua",
-		policy.Sizing{Keys: 20_000, Zone: 64 << 20, Buckets: limit.DefaultCapacity},
-	)
+	p, warnings, err := policy.Inspect("../../lua/policy.lua",
+		policy.Sizing{Keys: 20_000, Zone: 64 << 20, Buckets: limit.DefaultCapacity})
 	if err != nil || len(warnings) > 0 || len(p.Rules) == 0 {
 		t.Errorf("%v, %v", err, warnings)
 	}

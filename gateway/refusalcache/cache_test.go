@@ -361,11 +361,8 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestRetryAfterDecreasesByOneSecondAtMost(t *testing.T) {
 	at := time.UnixMilli(1_800_000_000_000)
-	r := newRecord(
-		0,
-		SaleHint{State: Scheduled, TTL: time.Second, Opens: at.Add(90_500 * time.Millisecond).UnixMilli()},
-		Response{RetryAfter: 91},
-	)
+	r := newRecord(0, SaleHint{State: Scheduled, TTL: time.Second, Opens: at.Add(90_500 * time.Millisecond).UnixMilli()},
+		Response{RetryAfter: 91})
 	for _, c := range []struct {
 		after time.Duration
 		want  int64
@@ -380,11 +377,8 @@ func TestRetryAfterDecreasesByOneSecondAtMost(t *testing.T) {
 	if got := newRecord(0, SaleHint{State: SoldOut, TTL: time.Second}, Response{}).RetryAfterAt(at); got != 0 {
 		t.Errorf("sold out: %d s, want none", got)
 	}
-	if got := newRecord(
-		0,
-		SaleHint{State: Scheduled, TTL: time.Second, Opens: at.UnixMilli()},
-		Response{RetryAfter: 1},
-	).RetryAfterAt(at); got != 1 {
+	if got := newRecord(0, SaleHint{State: Scheduled, TTL: time.Second, Opens: at.UnixMilli()},
+		Response{RetryAfter: 1}).RetryAfterAt(at); got != 1 {
 		t.Errorf("at the opening: %d s, want 1", got)
 	}
 }
@@ -399,10 +393,7 @@ func BenchmarkLookup(b *testing.B) {
 			f := newFixture(b)
 			f.setList(n, names...)
 			f.store(SoldOut, 7, int64(n))
-			token, id := bearer(
-				plainHeader,
-				`{"sub":"`+strings.Repeat("x", 20)+`","exp":9999999999,"iat":1800000000}`,
-			), []byte(
+			token, id := bearer(plainHeader, `{"sub":"`+strings.Repeat("x", 20)+`","exp":9999999999,"iat":1800000000}`), []byte(
 				"drop",
 			)
 			var scratch []byte

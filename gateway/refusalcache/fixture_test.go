@@ -93,13 +93,8 @@ func (f *fixture) store(state State, version, holders int64) {
 }
 
 func (f *fixture) storeSentAt(sent int64, state State, version, holders int64) {
-	f.Store(
-		f.ms.Load(),
-		sent,
-		"drop",
-		SaleHint{State: state, Version: version, TTL: time.Second, Holders: holders},
-		Response{Status: 409, Body: []byte(state)},
-	)
+	f.Store(f.ms.Load(), sent, "drop", SaleHint{State: state, Version: version, TTL: time.Second, Holders: holders},
+		Response{Status: 409, Body: []byte(state)})
 	f.fetches.Wait()
 }
 

@@ -87,15 +87,8 @@ func FuzzSaleHint(f *testing.F) {
 			!validID([]byte(id)) {
 			t.Fatalf("%q is accepted as %+v", value, hint)
 		}
-		plain := fmt.Sprintf(
-			"%s;state=%s;version=%d;ttl=%d;holders=%d;opens=%d",
-			id,
-			hint.State,
-			hint.Version,
-			hint.TTL.Milliseconds(),
-			hint.Holders,
-			hint.Opens,
-		)
+		plain := fmt.Sprintf("%s;state=%s;version=%d;ttl=%d;holders=%d;opens=%d", id, hint.State, hint.Version,
+			hint.TTL.Milliseconds(), hint.Holders, hint.Opens)
 		if again, ok := ParseSaleHint([]byte(plain), []byte(id)); !ok || again != hint {
 			t.Fatalf("%q is parsed as %+v, and %q as %+v", value, hint, plain, again)
 		}

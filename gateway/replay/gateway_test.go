@@ -79,22 +79,14 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := replay.Run(
-		t.Context(),
-		replay.Config{New: p, Inputs: []replay.Input{{Name: "log", Reader: strings.NewReader(log.String())}}},
-	)
+	got, err := replay.Run(t.Context(),
+		replay.Config{New: p, Inputs: []replay.Input{{Name: "log", Reader: strings.NewReader(log.String())}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s := got.Policy; got.BadLines != 0 || s.Passed != did[200] || s.Refused != did[429] || s.Unauthorized != did[401] ||
 		got.RefusedBefore != did[429] {
-		t.Errorf(
-			"replay: %d admitted, %d refused, %d unauthorized, %d invalid lines; the gateway responded %v",
-			s.Passed,
-			s.Refused,
-			s.Unauthorized,
-			got.BadLines,
-			did,
-		)
+		t.Errorf("replay: %d admitted, %d refused, %d unauthorized, %d invalid lines; the gateway responded %v", s.Passed,
+			s.Refused, s.Unauthorized, got.BadLines, did)
 	}
 }

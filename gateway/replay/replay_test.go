@@ -127,15 +127,8 @@ func TestReplayMatchesTheModel(t *testing.T) {
 		got := run(t, Config{New: p}, logOf(requests[half:]), logOf(requests[:half]))
 		if got.Policy.Rules[0].Refused != byIP || got.Policy.Rules[1].Refused != byToken || got.Policy.Passed != admitted ||
 			got.Policy.Refused != byIP+byToken {
-			t.Fatalf(
-				"passed %d, refused %d and %d; want %d, %d and %d",
-				got.Policy.Passed,
-				got.Policy.Rules[0].Refused,
-				got.Policy.Rules[1].Refused,
-				admitted,
-				byIP,
-				byToken,
-			)
+			t.Fatalf("passed %d, refused %d and %d; want %d, %d and %d", got.Policy.Passed, got.Policy.Rules[0].Refused,
+				got.Policy.Rules[1].Refused, admitted, byIP, byToken)
 		}
 		if got.Requests != int64(len(requests)) || got.From.UnixMilli() != requests[0].at || got.To.UnixMilli() != now ||
 			got.Late != 0 {
@@ -151,10 +144,8 @@ func TestReplayComparesPolicies(t *testing.T) {
 		`"/page" } } } }`)
 	var requests []request
 	for i, path := range []string{"/orders", "/page", "/orders", "/page", "/orders", "/page", "/orders", "/other"} {
-		requests = append(
-			requests,
-			request{at: t0 + int64(i), client: "2001:db8::" + fmt.Sprint(i), method: "GET", path: path, verdict: "allow"},
-		)
+		requests = append(requests,
+			request{at: t0 + int64(i), client: "2001:db8::" + fmt.Sprint(i), method: "GET", path: path, verdict: "allow"})
 	}
 	got := run(t, Config{New: strict, Old: loose}, logOf(requests))
 	want := Difference{
@@ -254,10 +245,7 @@ func TestReplayOfACombinedLog(t *testing.T) {
 func TestReplaySkipsInvalidLines(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {} }`)
 	good := request{at: t0, client: "::1", path: "/"}.line()
-	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat(
-		"x",
-		3*maxLine,
-	) + "\n" + good + strings.Repeat(
+	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat("x", 3*maxLine) + "\n" + good + strings.Repeat(
 		"bad\n",
 		10,
 	) + strings.TrimSuffix(
@@ -310,10 +298,8 @@ func TestReplayReadsGzipAndTruncatedLogs(t *testing.T) {
 	for name, log := range map[string]string{
 		"only the magic number of gzip": "\x1f\x8babcabcabcabc", "only the header": zipped.String()[:10],
 	} {
-		if report, err := Run(
-			t.Context(),
-			Config{New: p, Inputs: []Input{{"x.gz", strings.NewReader(log)}}},
-		); !errors.Is(err, ErrNothing) ||
+		if report, err := Run(t.Context(),
+			Config{New: p, Inputs: []Input{{"x.gz", strings.NewReader(log)}}}); !errors.Is(err, ErrNothing) ||
 			!strings.Contains(err.Error(), "x.gz") {
 			t.Errorf("%s: %+v, %v", name, report, err)
 		}

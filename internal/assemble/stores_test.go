@@ -24,10 +24,7 @@ func TestUnavailableDatabaseIsWaitedFor(t *testing.T) {
 				return answers[min(tries, len(answers))-1]
 			})
 		}
-		away, wrong := fmt.Errorf(
-			"order: shards: %w: connection reset",
-			sale.ErrUnavailable,
-		), errors.New(
+		away, wrong := fmt.Errorf("order: shards: %w: connection reset", sale.ErrUnavailable), errors.New(
 			"the database has no shards",
 		)
 		if err := try(away, away, away, nil); err != nil || tries != 4 {

@@ -14,15 +14,8 @@ func TestOpenPagesLeaveDescriptorsForPurchases(t *testing.T) {
 	} {
 		pages, streams := streamRoom(c.files, c.each)
 		if pages != c.pages || streams != c.streams {
-			t.Errorf(
-				"%d files, %d for each: %d pages and %d streams, want %d and %d",
-				c.files,
-				c.each,
-				pages,
-				streams,
-				c.pages,
-				c.streams,
-			)
+			t.Errorf("%d files, %d for each: %d pages and %d streams, want %d and %d", c.files, c.each, pages, streams, c.pages,
+				c.streams)
 		}
 		if c.files > 3 && (pages+streams)*c.each > c.files*3/4 {
 			t.Errorf("%d files: streams take %d of them", c.files, (pages+streams)*c.each)

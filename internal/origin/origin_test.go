@@ -20,9 +20,7 @@ func TestCheckAcceptsWhatBrowsersSend(t *testing.T) {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
-	if err := Check(
-		"https://shop.example:443",
-	); err == nil ||
+	if err := Check("https://shop.example:443"); err == nil ||
 		!strings.HasSuffix(err.Error(), "write https://shop.example") {
 		t.Errorf("the default port: %v", err)
 	}

@@ -258,11 +258,8 @@ func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 	if n := r.hits.Load(); n != 0 {
 		t.Errorf("%d connections", n)
 	}
-	if _, _, err := get(
-		t,
-		New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: 5 * time.Second}),
-		u,
-	); err != nil {
+	if _, _, err := get(t,
+		New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: 5 * time.Second}), u); err != nil {
 		t.Errorf("an allowed address: %v", err)
 	}
 }
@@ -378,11 +375,7 @@ func TestInvalidTLSIsRefused(t *testing.T) {
 	other := r.config()
 	other.Resolver = answering(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(r.Listener.Addr().String())
-	if _, _, err := get(
-		t,
-		New(other),
-		"https://shop.example.org:"+port,
-	); err == nil ||
+	if _, _, err := get(t, New(other), "https://shop.example.org:"+port); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate for another name: %v", err)
 	}

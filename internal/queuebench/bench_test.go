@@ -14,11 +14,8 @@ import (
 
 // Every cell of the table is measured, and no driver in Redis loses a message.
 func TestRunMeasuresEveryDriver(t *testing.T) {
-	rows, err := Run(
-		t.Context(),
-		Options{Orders: 2000, Rounds: 1, Rate: 400, Span: 250 * time.Millisecond},
-		func(string) {},
-	)
+	rows, err := Run(t.Context(), Options{Orders: 2000, Rounds: 1, Rate: 400, Span: 250 * time.Millisecond},
+		func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,10 +44,8 @@ func newFixture(t *testing.T) *fixture {
 	mux.HandleFunc("GET /v1/sales", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/sales/{sale}", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /v1/sales/{sale}/orders", s.buy)
-	mux.HandleFunc(
-		"GET /v1/orders/{order}",
-		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"created"}`) },
-	)
+	mux.HandleFunc("GET /v1/orders/{order}",
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"created"}`) })
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s

@@ -15,10 +15,8 @@ import (
 func TestHandlerAddsContextAttributes(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slogctx.Handler(slog.NewJSONHandler(&out, nil))).With("part", "api")
-	ctx := trace.ContextWithSpanContext(
-		context.Background(),
-		trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}),
-	)
+	ctx := trace.ContextWithSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
 	ctx = slogctx.With(ctx, slog.String("request_id", "r1"))
 	inner := slogctx.With(ctx, slog.String("order", "12"))
 	slogctx.With(ctx, slog.String("order", "13")) // of another context

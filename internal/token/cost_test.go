@@ -18,10 +18,8 @@ func BenchmarkVerifyByKey(b *testing.B) {
 		raw := w.Sign(
 			c.alg,
 			c.kid,
-			tokentest.Segments(
-				`{"alg":"`+c.alg+`","typ":"JWT","kid":"`+c.kid+`"}`,
-				`{"sub":"4c9a8f0e2b7d61535c0fa1b2","exp":4102444800}`,
-			),
+			tokentest.Segments(`{"alg":"`+c.alg+`","typ":"JWT","kid":"`+c.kid+`"}`,
+				`{"sub":"4c9a8f0e2b7d61535c0fa1b2","exp":4102444800}`),
 		)
 		b.Run(c.alg, func(b *testing.B) {
 			b.ReportAllocs()

@@ -17,16 +17,8 @@ func agree(t rapid.TB, k *Key, raw string) (isPlain bool) {
 		sub, expires, err := k.verify(raw, true)
 		wantSub, wantExpires, wantErr := k.verify(raw, false)
 		if (err == nil) != (wantErr == nil) || sub != wantSub || !expires.Equal(wantExpires) {
-			t.Fatalf(
-				"%s: quickly %q until %v, %v; strictly %q until %v, %v",
-				raw,
-				sub,
-				expires,
-				err,
-				wantSub,
-				wantExpires,
-				wantErr,
-			)
+			t.Fatalf("%s: quickly %q until %v, %v; strictly %q until %v, %v", raw, sub, expires, err, wantSub, wantExpires,
+				wantErr)
 		}
 	}
 	parts := strings.Split(raw, ".")

@@ -212,13 +212,8 @@ func TestRotation(t *testing.T) {
 	}
 	expect("ann -")
 	both := strings.TrimSpace(string(before))
-	both = strings.TrimSuffix(
-		both,
-		"]\n}",
-	) + "," + strings.TrimPrefix(
-		strings.TrimSpace(string(public)),
-		"{\n  \"keys\": [",
-	)
+	both = strings.TrimSuffix(both, "]\n}") + "," + strings.TrimPrefix(strings.TrimSpace(string(public)),
+		"{\n  \"keys\": [")
 	step(both, true, "")
 	expect("ann ann")
 	step("{", false, "not a JSON object")
@@ -295,12 +290,8 @@ func TestNewSignerErrors(t *testing.T) {
 		return value
 	}
 	hs := generate(t, token.HS256, "a")
-	two := strings.Replace(
-		string(hs),
-		`"keys": [`,
-		`"keys": [{"kty":"oct","kid":"b","k":"`+strings.Repeat("A", 43)+`"},`,
-		1,
-	)
+	two := strings.Replace(string(hs), `"keys": [`, `"keys": [{"kty":"oct","kid":"b","k":"`+strings.Repeat("A", 43)+`"},`,
+		1)
 	for name, c := range map[string]struct{ text, kid, want string }{
 		"no such kid":            {ed, "EDDSA", "no key with the kid"},
 		"two that can sign":      {two, "", "select one"},
@@ -408,9 +399,7 @@ func TestIssuerAndAudience(t *testing.T) {
 	for _, c := range w.ExpectedCases() {
 		for range 2 {
 			sub, err := keys.Verify(c.Token)
-			if _, cached := keys.Cached(
-				c.Token,
-			); sub != c.Subject || (err == nil) != (c.Subject != "") ||
+			if _, cached := keys.Cached(c.Token); sub != c.Subject || (err == nil) != (c.Subject != "") ||
 				cached != (err == nil) {
 				t.Errorf("%s: %q, %v; cached %v; want %q", c.Name, sub, err, cached, c.Subject)
 			}

@@ -95,12 +95,8 @@ func load(t *testing.T) *chart.Chart {
 func render(t *testing.T, values map[string]any) (map[string]string, error) {
 	t.Helper()
 	c := load(t)
-	full, err := chartutil.ToRenderValues(
-		c,
-		values,
-		chartutil.ReleaseOptions{Name: "shop", Namespace: "sales", IsInstall: true},
-		nil,
-	)
+	full, err := chartutil.ToRenderValues(c, values,
+		chartutil.ReleaseOptions{Name: "shop", Namespace: "sales", IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -154,38 +154,10 @@ func (b *tab) checkOut() {
 func TestAfternoon(t *testing.T) {
 	a := startAfternoon(t)
 	opens := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
-	a.sluice(
-		"sale",
-		"create",
-		"--id",
-		"shoe",
-		"--title",
-		"The shoe",
-		"--stock",
-		"5",
-		"--price",
-		"99.90EUR",
-		"--hold",
-		"15m",
-		"--opens",
-		opens,
-	)
-	a.sluice(
-		"sale",
-		"create",
-		"--id",
-		"boot",
-		"--title",
-		"The boot",
-		"--stock",
-		"5",
-		"--price",
-		"12.50EUR",
-		"--hold",
-		"30s",
-		"--opens",
-		opens,
-	)
+	a.sluice("sale", "create", "--id", "shoe", "--title", "The shoe", "--stock", "5", "--price", "99.90EUR", "--hold",
+		"15m", "--opens", opens)
+	a.sluice("sale", "create", "--id", "boot", "--title", "The boot", "--stock", "5", "--price", "12.50EUR", "--hold",
+		"30s", "--opens", opens)
 
 	late := a.buy("ben", "boot") // pays only when the hold has ended
 	late.checkOut()
@@ -230,10 +202,8 @@ func TestAfternoon(t *testing.T) {
 			t.Errorf("%s of %s are left:\n%s", left, saleID, shown)
 		}
 	}
-	if hooks := strings.Join(
-		append(a.webhooks("ann"), a.webhooks("ben")...),
-		" ",
-	); hooks != "order.created order.paid order.created order.cancelled" {
+	if hooks := strings.Join(append(a.webhooks("ann"), a.webhooks("ben")...),
+		" "); hooks != "order.created order.paid order.created order.cancelled" {
 		t.Errorf("the shop received %s", hooks)
 	}
 }

@@ -24,10 +24,8 @@ type finding struct {
 func (b *tab) barriers(source string) []finding {
 	b.t.Helper()
 	var found string
-	b.do(
-		chromedp.Evaluate(source, nil),
-		chromedp.Evaluate(`axe.run().then((r) => JSON.stringify(r.violations))`, &found, awaited),
-	)
+	b.do(chromedp.Evaluate(source, nil),
+		chromedp.Evaluate(`axe.run().then((r) => JSON.stringify(r.violations))`, &found, awaited))
 	var list []finding
 	if err := json.Unmarshal([]byte(found), &list); err != nil {
 		b.t.Fatalf("axe returned %q: %v", found, err)

@@ -112,10 +112,8 @@ func consolePrices(t *testing.T, s *shop) {
 		b.eval(`document.querySelector("dialog input[name=currency]").removeAttribute("maxlength")`)
 		b.enter("currency", row.currency)
 		b.text("Create")
-		b.await(
-			row.price+" to be rejected",
-			`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes(`+quote(row.problem)+`)`,
-		)
+		b.await(row.price+" to be rejected",
+			`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes(`+quote(row.problem)+`)`)
 	}
 	b.enter("price", "12.50")
 	b.enter("currency", "eur")
@@ -182,10 +180,8 @@ func consoleDescribes(t *testing.T, s *shop) {
 	b.enter("picture", "")
 	b.text("Save")
 	b.await("no dialog", `!document.querySelector("dialog")`)
-	s.settled(
-		func() bool { page, _ := s.get("/s/shown"); return strings.Contains(page, "<strong>small</strong>") },
-		"the description",
-	)
+	s.settled(func() bool { page, _ := s.get("/s/shown"); return strings.Contains(page, "<strong>small</strong>") },
+		"the description")
 	b.text("Picture and description")
 	b.await("the current text", `document.querySelector("dialog textarea")?.value === "Runs **small**."`)
 	b.text("Back")
@@ -206,10 +202,8 @@ func consoleReports(t *testing.T, s *shop) {
 	b := s.atConsole(t, admin, "ann", "rehearsals")
 	b.shows("No copies exist.")
 	b.shows("no-go")
-	b.await(
-		"the link to the page",
-		`document.querySelector("tbody a[target=_blank]").href.endsWith("/admin/v1/reports/`+id+`/page")`,
-	)
+	b.await("the link to the page",
+		`document.querySelector("tbody a[target=_blank]").href.endsWith("/admin/v1/reports/`+id+`/page")`)
 	name, text := b.download(admin, `tbody a[download]`)
 	if name != id+".html" || !strings.Contains(text, "the audit") {
 		t.Errorf("the file %s: %.200s", name, text)

@@ -37,12 +37,8 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	s, env := newShop(t)
 	pg, store := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	s.database = pg.URL
-	backend := testenv.Launch(
-		t,
-		binary,
-		append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL),
-		"backend",
-	)
+	backend := testenv.Launch(t, binary,
+		append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "backend")
 	s.awaitReady()
 	empty, began := memory(t, backend.Pid()), time.Now()
 	step := func(what string) {
@@ -138,16 +134,10 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		t.Logf("%-34s %8s (%s)", c.what+", first row", time.Since(began).Round(time.Millisecond), took)
 	}
 	slow := client.SlowLogGet(t.Context(), 1000).Val()
-	longest := slices.MaxFunc(
-		append(slow, redis.SlowLog{}),
-		func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) },
-	)
-	t.Logf(
-		"commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s",
-		len(slow),
-		longest.Duration.Round(time.Millisecond),
-		strings.Join(longest.Args, " "),
-	)
+	longest := slices.MaxFunc(append(slow, redis.SlowLog{}),
+		func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) })
+	t.Logf("commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s", len(slow),
+		longest.Duration.Round(time.Millisecond), strings.Join(longest.Args, " "))
 	for _, id := range []string{middle, "s-1"} { // without dead letters, and with all of them
 		began = time.Now()
 		if body := s.read("/sales/" + id + "/audit"); !strings.Contains(body, `"balanced":true`) {
@@ -155,13 +145,8 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		}
 		step("the count of sale " + id)
 	}
-	t.Logf(
-		"memory of the backend: %d MB at its start, %d MB with all in the stores, %d MB after this, %d MB at most",
-		empty.now,
-		full.now,
-		memory(t, backend.Pid()).now,
-		memory(t, backend.Pid()).most,
-	)
+	t.Logf("memory of the backend: %d MB at its start, %d MB with all in the stores, %d MB after this, %d MB at most",
+		empty.now, full.now, memory(t, backend.Pid()).now, memory(t, backend.Pid()).most)
 }
 
 // fillDead writes dead letters that hold no unit, one a millisecond.

@@ -22,14 +22,8 @@ func openConsoleShop(t testing.TB) *shop {
 	s, env := newShop(t)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	s.database, s.redis = pg.URL, redis
-	s.edge = testenv.Launch(
-		t,
-		binary,
-		append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL),
-		"up",
-		"--data",
-		t.TempDir(),
-	)
+	s.edge = testenv.Launch(t, binary,
+		append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "up", "--data", t.TempDir())
 	s.awaitReady()
 	s.sql(`CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.buyer LIKE 'cursed%' AND NEW.status <> 'cancelled' THEN RAISE EXCEPTION 'the table refuses %', NEW.buyer USING ERRCODE = 'integrity_constraint_violation'; END IF;
@@ -56,10 +50,8 @@ func (s *shop) sql(statement string) {
 func (s *shop) die(saleID string, n int) {
 	s.t.Helper()
 	for i := range n {
-		s.settled(
-			func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted },
-			"an accepted order",
-		) // the edge limits how fast
+		s.settled(func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted },
+			"an accepted order") // the edge limits how fast
 	}
 	s.settled(func() bool { return len(s.dead(saleID)) == n }, fmt.Sprintf("%d dead letters of %s", n, saleID))
 }
@@ -119,11 +111,8 @@ func (b *tab) promise(script string) string {
 	b.t.Helper()
 	var out string
 	b.do(
-		chromedp.Evaluate(
-			script,
-			&out,
-			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) },
-		),
+		chromedp.Evaluate(script, &out,
+			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }),
 	)
 	return out
 }

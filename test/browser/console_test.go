@@ -154,10 +154,8 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.click(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]')`)
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
-	s.settled(
-		func() bool { return s.buy("dead", "blessed") == http.StatusAccepted },
-		"the cancelled unit to be on sale again",
-	)
+	s.settled(func() bool { return s.buy("dead", "blessed") == http.StatusAccepted },
+		"the cancelled unit to be on sale again")
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
 		t.Errorf("admin log: %s", got)
 	}
@@ -183,10 +181,8 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.click(`document.querySelector("thead input")`)
 	b.shows("2 selected")
 	b.text("Retry")
-	b.await(
-		"the confirmation of the one order",
-		`document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`,
-	)
+	b.await("the confirmation of the one order",
+		`document.querySelector("dialog[open] h2")?.textContent === "Retry order `+s.dead("mixed")[0]+`?"`)
 	b.text("Retry")
 	b.says("toast", "1 done.")
 	if n := others(); n != 1 {
@@ -214,10 +210,8 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.shows("10 selected")
 	b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
 	b.text("Cancel orders")
-	b.await(
-		"the page before, for nothing is left on this one",
-		`document.querySelectorAll("tbody tr[data-key]").length === 50`,
-	)
+	b.await("the page before, for nothing is left on this one",
+		`document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	if n := len(s.dead("many")); n != 50 {
 		t.Errorf("%d letters are left", n)
 	}
@@ -261,10 +255,8 @@ func consoleKeyboardAlone(t *testing.T, s *shop) {
 	b.keys(kb.Enter)
 	b.await("the dialog to have the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	b.keys(kb.Escape)
-	b.await(
-		"the focus back where it was",
-		`!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`,
-	)
+	b.await("the focus back where it was",
+		`!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`)
 	b.keys(kb.Enter)
 	b.await("the dialog again", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	b.keys(kb.Enter)
@@ -384,10 +376,8 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 		`document.querySelector("[role=alert]")?.textContent === "Wrong token." && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`,
 	)
 	b.keys(adminToken + kb.Enter)
-	b.await(
-		"the page where it was",
-		`location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`,
-	)
+	b.await("the page where it was",
+		`location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`)
 	b.text("Sign out")
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")

@@ -30,10 +30,8 @@ func consoleWebhooks(t *testing.T, s *shop) {
 	b.text("New webhook")
 	b.enter("url", "ftp://shop.example/hook")
 	b.text("Add")
-	b.await(
-		"the error of the server",
-		`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes("url")`,
-	)
+	b.await("the error of the server",
+		`document.querySelector("dialog .problem:not([hidden])")?.textContent.includes("url")`)
 	b.enter("url", "https://shop.example/hook")
 	b.eval(`document.querySelectorAll("dialog input[name^=order]").forEach((box) => { box.checked = false; })`)
 	b.text("Add")

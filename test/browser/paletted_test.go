@@ -86,11 +86,8 @@ func TestPalettedKeepsTheColoursOfSmallMarks(t *testing.T) {
 	picture := image.NewRGBA(image.Rect(0, 0, 400, 400))
 	for y := range 400 {
 		for x := range 400 {
-			picture.SetRGBA(
-				x,
-				y,
-				color.RGBA{uint8(random.UintN(64)), uint8(200 + random.UintN(8)), uint8(200 + random.UintN(8)), 255},
-			)
+			picture.SetRGBA(x, y,
+				color.RGBA{uint8(random.UintN(64)), uint8(200 + random.UintN(8)), uint8(200 + random.UintN(8)), 255})
 		}
 	}
 	marks := map[image.Point]color.RGBA{{50, 50}: {208, 135, 0, 255}, {70, 50}: {198, 40, 40, 255}}

@@ -23,21 +23,8 @@ func TestPicturesOfRehearsal(t *testing.T) {
 	s, env := newShop(t)
 	s.edge = testenv.Launch(t, binary, env, "up", "--data", data)
 	s.awaitReady()
-	cmd := exec.CommandContext(
-		t.Context(),
-		binary,
-		"rehearse",
-		"--data",
-		data,
-		"--out",
-		out,
-		"--seed",
-		"1",
-		"--buyers",
-		"800",
-		"--stock",
-		"200",
-	)
+	cmd := exec.CommandContext(t.Context(), binary, "rehearse", "--data", data, "--out", out, "--seed", "1", "--buyers",
+		"800", "--stock", "200")
 	cmd.Env = append(os.Environ(), env...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -122,9 +122,7 @@ func doubleClickBuysOnce(t *testing.T, s *shop) {
 	if n := first.count("POST /v1/sales/twice/orders"); n != 1 {
 		t.Errorf("three clicks made %d requests", n)
 	}
-	if a, b := first.eval(
-		`document.querySelector("#orders .number").textContent`,
-	), second.eval(
+	if a, b := first.eval(`document.querySelector("#orders .number").textContent`), second.eval(
 		`document.querySelector("#orders .number").textContent`,
 	); a != b {
 		t.Errorf("two tabs have two orders: %s and %s", a, b)

@@ -46,13 +46,8 @@ func startBrowser(t testing.TB) {
 		browser.err = err
 		return
 	}
-	opts := append(
-		chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(exe),
-		chromedp.NoSandbox,
-		chromedp.UserDataDir(dir),
-		chromedp.Flag("lang", "en-GB"),
-	)
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(exe), chromedp.NoSandbox,
+		chromedp.UserDataDir(dir), chromedp.Flag("lang", "en-GB"))
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	browser.err = chromedp.Run(ctx)

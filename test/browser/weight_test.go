@@ -88,17 +88,12 @@ func (s *shop) weight(t *testing.T) {
 		}
 	})
 	// Lighthouse's "slow 4G": 150 ms there and back, 1.6 Mbit/s.
-	b.do(
-		network.SetCacheDisabled(true),
-		network.EmulateNetworkConditions(false, 150, 1.6e6/8, 750e3/8),
+	b.do(network.SetCacheDisabled(true), network.EmulateNetworkConditions(false, 150, 1.6e6/8, 750e3/8),
 		emulation.SetCPUThrottlingRate(4),
-		chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateScale(3)),
-	)
+		chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateScale(3)))
 	b.goTo(s.page("shoe", "ann"))
-	b.await(
-		"the page to be alive",
-		painted+` && document.readyState === "complete" && !document.getElementById("countdown").hidden`,
-	)
+	b.await("the page to be alive",
+		painted+` && document.readyState === "complete" && !document.getElementById("countdown").hidden`)
 	var text string
 	b.do(chromedp.Evaluate(figures, &text, awaited))
 	var f struct{ First, Paint, Largest, Shift, Blocked, Complete, Blocking float64 }

@@ -18,11 +18,8 @@ import (
 var (
 	seed   = flag.Uint64("seed", 0, "seed of the schedule; 0: a new one")
 	faults = flag.Int("faults", 20, "how many")
-	idle   = flag.Duration(
-		"idle",
-		time.Minute,
-		"bound from the end of the last fault until both stores are idle; generous, for busy machines",
-	)
+	idle   = flag.Duration("idle", time.Minute,
+		"bound from the end of the last fault until both stores are idle; generous, for busy machines")
 	stock = flag.String("redis", "single", "what the stock is in: single, a Redis; or cluster, a Redis Cluster")
 	queue = flag.String("queue", "list", "where orders wait in Redis: list or stream")
 	svg   = flag.String("svg", "", "file to draw the run to")
@@ -91,10 +88,8 @@ func TestChaos(t *testing.T) {
 // canFail spoils the books of a real run: the check must notice.
 func canFail(t *testing.T, r *Result) {
 	t.Helper()
-	told := slices.IndexFunc(
-		r.Books.Rows,
-		func(row Row) bool { _, ok := r.History.Confirmed[row.ID]; return ok && !row.Cancelled },
-	)
+	told := slices.IndexFunc(r.Books.Rows,
+		func(row Row) bool { _, ok := r.History.Confirmed[row.ID]; return ok && !row.Cancelled })
 	if told < 0 {
 		t.Fatal("no row of an order that was confirmed to a buyer")
 	}

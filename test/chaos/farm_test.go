@@ -234,10 +234,8 @@ func (f *farm) stage() *stage {
 func (f *farm) sluice(admin string, args ...string) (string, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = f.t.TempDir()
-	cmd.Env = slices.Concat(
-		f.env,
-		[]string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(admin).at(adminPort)},
-	)
+	cmd.Env = slices.Concat(f.env,
+		[]string{"PATH=" + os.Getenv("PATH"), "SLUICE_SERVER=http://" + f.host(admin).at(adminPort)})
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("sluice %s: %w: %s", strings.Join(args, " "), err, out)

@@ -113,13 +113,8 @@ func newLAN(t *testing.T, names ...string) *lan {
 		t.Cleanup(func() { _ = keeper.Process.Kill(); _ = keeper.Wait() })
 		h.pid = keeper.Process.Pid
 		ip(
-			fmt.Sprintf(
-				"link add port%d type veth peer name eth0 address %s netns %d\nlink set port%d master eth0 up\n",
-				i+2,
-				mac(i+2),
-				h.pid,
-				i+2,
-			),
+			fmt.Sprintf("link add port%d type veth peer name eth0 address %s netns %d\nlink set port%d master eth0 up\n", i+2,
+				mac(i+2), h.pid, i+2),
 		)
 		ip("link set lo up\naddr add "+h.ip+network+" dev eth0\nlink set eth0 up\n"+known.String(), h.enter()...)
 		command(t, append(h.enter(), "hostname", name)...)

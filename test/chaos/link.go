@@ -110,11 +110,8 @@ func disturb(proxy *toxiproxy.Proxy, f Fault) (undo func() error, err error) {
 	case RequestsLost:
 		toxic = `"stream":"upstream","type":"timeout","attributes":{"timeout":0}`
 	case LinkSlow:
-		toxic = fmt.Sprintf(
-			`"stream":"downstream","type":"latency","attributes":{"latency":%d,"jitter":%d}`,
-			f.Dose,
-			f.Dose/2,
-		)
+		toxic = fmt.Sprintf(`"stream":"downstream","type":"latency","attributes":{"latency":%d,"jitter":%d}`, f.Dose,
+			f.Dose/2)
 	case LinkTorn:
 		toxic = fmt.Sprintf(`"stream":"downstream","type":"limit_data","attributes":{"bytes":%d}`, f.Dose)
 	default:

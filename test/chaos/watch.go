@@ -154,11 +154,8 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	})); err != nil {
 		return 0, err
 	}
-	if err := db.one(
-		ctx,
-		"SELECT count(*) FROM orders WHERE status = 'cancelled' AND return_number IS NULL",
-		&n,
-	); err != nil {
+	if err := db.one(ctx, "SELECT count(*) FROM orders WHERE status = 'cancelled' AND return_number IS NULL",
+		&n); err != nil {
 		return 0, err
 	}
 	moves, err := w.moves(ctx, db)

@@ -106,10 +106,8 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 		if !answers {
 			t.Errorf("nothing answers at %s:%s", service, port)
 		}
-		shared := slices.ContainsFunc(
-			slices.Collect(maps.Keys(s.Networks)),
-			func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok },
-		)
+		shared := slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)),
+			func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok })
 		if there && !shared {
 			t.Errorf("prometheus cannot reach %s", service)
 		}
@@ -134,10 +132,8 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 	if want := []string{"backend-1", "backend-2", "edge", "worker"}; !slices.Equal(asked, want) {
 		t.Errorf("prometheus scrapes %v, want %v", asked, want)
 	}
-	if !strings.Contains(
-		read(t, "observe/grafana/provisioning/datasources/prometheus.yml"),
-		"url: http://prometheus:9090\n",
-	) {
+	if !strings.Contains(read(t, "observe/grafana/provisioning/datasources/prometheus.yml"),
+		"url: http://prometheus:9090\n") {
 		t.Error("grafana queries another prometheus")
 	}
 	provider := read(t, "observe/grafana/provisioning/dashboards/sluice.yml")
@@ -227,11 +223,8 @@ func TestSecretsHaveNoDefault(t *testing.T) {
 }
 
 func TestExampleNamesEveryVariable(t *testing.T) {
-	tree, err := loader.LoadModelWithContext(
-		context.Background(),
-		details(t, nil),
-		func(o *loader.Options) { o.SkipInterpolation = true },
-	)
+	tree, err := loader.LoadModelWithContext(context.Background(), details(t, nil),
+		func(o *loader.Options) { o.SkipInterpolation = true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,10 +274,8 @@ func TestJournalsAreKeptApart(t *testing.T) {
 			t.Errorf("%s keeps no journal", name)
 			continue
 		}
-		i := slices.IndexFunc(
-			s.Volumes,
-			func(v types.ServiceVolumeConfig) bool { return strings.HasPrefix(*dir, v.Target+"/") },
-		)
+		i := slices.IndexFunc(s.Volumes,
+			func(v types.ServiceVolumeConfig) bool { return strings.HasPrefix(*dir, v.Target+"/") })
 		if i < 0 || s.Volumes[i].Type != types.VolumeTypeVolume || s.Volumes[i].Source == "" || s.Volumes[i].ReadOnly {
 			t.Errorf("%s does not keep %s in a named volume: %v", name, *dir, s.Volumes)
 			continue

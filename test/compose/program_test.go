@@ -91,14 +91,8 @@ func TestVariablesAreRead(t *testing.T) {
 
 // .dockerignore includes only what it names; a missing package breaks the build of the image.
 func TestImageGetsEveryPackage(t *testing.T) {
-	list := exec.Command(
-		"go",
-		"list",
-		"-deps",
-		"-f",
-		"{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}",
-		"./cmd/sluice",
-	)
+	list := exec.Command("go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}",
+		"./cmd/sluice")
 	list.Dir = root(t)
 	out, err := list.Output()
 	if err != nil {

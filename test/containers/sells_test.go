@@ -60,12 +60,8 @@ func TestComposeSells(t *testing.T) {
 // buyers returns one for each of n people with a token each, made as the shop's login would make it.
 func (s *stack) buyers(n int) []*client.Client {
 	s.Helper()
-	tokens, err := s.in(
-		"backend-1",
-		"sh",
-		"-c",
-		fmt.Sprintf("for i in $(seq %d); do sluice token --user buyer-$i; done", n),
-	)
+	tokens, err := s.in("backend-1", "sh", "-c",
+		fmt.Sprintf("for i in $(seq %d); do sluice token --user buyer-$i; done", n))
 	if err != nil {
 		s.Fatalf("sluice token: %v\n%s", err, tokens)
 	}
@@ -146,11 +142,7 @@ func (s *stack) hasWhatItIsAllowed() {
 			s.Errorf("%s, %s: %s fails: %v %s", c.service, c.what, c.test, err, out)
 		}
 	}
-	if stores, err := s.engine.NetworkInspect(
-		s.Context(),
-		"sluice_stores",
-		network.InspectOptions{},
-	); err != nil ||
+	if stores, err := s.engine.NetworkInspect(s.Context(), "sluice_stores", network.InspectOptions{}); err != nil ||
 		!stores.Internal {
 		s.Errorf("the network of the stores leads out: %v", err)
 	}

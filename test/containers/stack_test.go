@@ -63,11 +63,8 @@ func clone(t *testing.T, e engine) *stack {
 	if bound.Max < s.descriptors {
 		s.descriptors = bound.Max
 		t.Logf("the edge gets %d descriptors, the most that there are here", bound.Max)
-		write(
-			t,
-			filepath.Join(s.dir, "docker-compose.override.yml"),
-			fmt.Sprintf("services: { edge: { ulimits: { nofile: %d } } }\n", bound.Max),
-		)
+		write(t, filepath.Join(s.dir, "docker-compose.override.yml"),
+			fmt.Sprintf("services: { edge: { ulimits: { nofile: %d } } }\n", bound.Max))
 	}
 	return s
 }
@@ -133,10 +130,8 @@ func (s *stack) containers(ctx context.Context, service string) []container.Insp
 	if service != "" {
 		label = "com.docker.compose.service=" + service
 	}
-	list, err := s.engine.ContainerList(
-		ctx,
-		container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))},
-	)
+	list, err := s.engine.ContainerList(ctx,
+		container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	if err != nil {
 		s.Fatal(err)
 	}

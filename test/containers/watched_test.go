@@ -97,10 +97,8 @@ func (s *stack) dashboard() []query {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(
-		[]byte(read(s.T, filepath.Join(s.dir, "observe/grafana/dashboards/sluice.json"))),
-		&board,
-	); err != nil {
+	if err := json.Unmarshal([]byte(read(s.T, filepath.Join(s.dir, "observe/grafana/dashboards/sluice.json"))),
+		&board); err != nil {
 		s.Fatal(err)
 	}
 	var all []query

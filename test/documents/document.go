@@ -68,7 +68,8 @@ func ReadAll(root string) ([]Document, error) {
 
 var (
 	markdown = goldmark.New(
-		goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+		goldmark.WithExtensions(extension.GFM),
+		goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 	)
 	attribute = regexp.MustCompile(`\b(?:href|src|srcset)="([^"]+)"`)
 )

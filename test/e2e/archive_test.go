@@ -76,9 +76,7 @@ func TestArchivedSale(t *testing.T) {
 		t.Errorf("%s, %v", a.Body, err)
 	}
 	audited := s.adminAPI("GET", "/admin/v1/sales/old/audit", "")
-	if body := string(
-		audited.Body,
-	); !strings.Contains(body, `"archived":true`) ||
+	if body := string(audited.Body); !strings.Contains(body, `"archived":true`) ||
 		!strings.Contains(body, `"balanced":true`) {
 		t.Error(body)
 	}

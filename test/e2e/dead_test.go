@@ -20,13 +20,8 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	conn := s.sql()
 	defer conn.Close(ctx)
 	for i, buyer := range []string{"ann", "bob"} { // a row of theirs that Redis knows nothing of, counted everywhere
-		if _, err := conn.Exec(
-			ctx,
-			`INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, 's', $2, 1, $3)`,
-			i+1,
-			buyer,
-			i+1,
-		); err != nil {
+		if _, err := conn.Exec(ctx, `INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, 's', $2, 1, $3)`, i+1,
+			buyer, i+1); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Exec(ctx, `UPDATE sales SET sold = sold + 1 WHERE id = 's'`); err != nil {

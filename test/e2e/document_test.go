@@ -55,11 +55,8 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		return map[string]string{exampleEnd: inHalfAnHour()}
 	case "deleteRehearsal":
 		var made struct{ ID string }
-		a := s.adminAPI(
-			"POST",
-			"/admin/v1/rehearsals",
-			`{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`,
-		)
+		a := s.adminAPI("POST", "/admin/v1/rehearsals",
+			`{"sale":"drop","stock":5,"beside_real_sales":true,"closes_at":"`+inHalfAnHour()+`"}`)
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
 			t.Fatalf("a rehearsal: %d %s", a.Status, a.Body)
 		}
@@ -289,9 +286,7 @@ func (s *stack) wantReference() {
 	for _, path := range []string{"/openapi.yaml", "/reference"} {
 		through, direct := do(s.t, "GET", s.base+path, "", ""), do(s.t, "GET", s.bases[0]+path, "", "")
 		if through.Status != 200 || len(through.Body) == 0 || string(through.Body) != string(direct.Body) ||
-			through.Header.Get(
-				"Content-Security-Policy",
-			) != direct.Header.Get(
+			through.Header.Get("Content-Security-Policy") != direct.Header.Get(
 				"Content-Security-Policy",
 			) || through.Header.Get("Content-Type") != direct.Header.Get("Content-Type") {
 			s.t.Errorf("%s through the edge: %d, %d bytes, %v", path, through.Status, len(through.Body), through.Header)
@@ -305,10 +300,8 @@ func TestErrorsOfTheDocument(t *testing.T) {
 	s := startStack(t, shape{backends: 1, workers: 1})
 	s.createSale("drop", 2)
 	s.createSale("few", 1)
-	later := fmt.Sprintf(
-		`{"id":"later","title":"Thing","stock":1,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`,
-		time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
-	)
+	later := fmt.Sprintf(`{"id":"later","title":"Thing","stock":1,"price":{"amount":1999,"currency":"EUR"},"opens_at":%q}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	if a := s.adminAPI("POST", "/admin/v1/sales", later); a.Status != 201 {
 		t.Fatal(string(a.Body))
 	}
@@ -356,14 +349,8 @@ func TestErrorsOfTheDocument(t *testing.T) {
 					}
 				}
 				if strconv.Itoa(a.Status) != status || !reflect.DeepEqual(want, got) {
-					t.Errorf(
-						"%s: the server returned %d %s, the document has %s %s",
-						name,
-						a.Status,
-						a.Body,
-						status,
-						e.Get("value").JSON(),
-					)
+					t.Errorf("%s: the server returned %d %s, the document has %s %s", name, a.Status, a.Body, status,
+						e.Get("value").JSON())
 				}
 			}
 		}

@@ -209,12 +209,8 @@ func (c *eventChaos) checkShop(want map[string]bool) {
 	c.shop.mu.Lock()
 	defer c.shop.mu.Unlock()
 	if c.shop.forged != 0 || c.shop.clash != "" || len(c.shop.early) != 0 {
-		t.Errorf(
-			"shop: %d forged; one id for two messages: %q; before their orders were created: %v",
-			c.shop.forged,
-			c.shop.clash,
-			c.shop.early,
-		)
+		t.Errorf("shop: %d forged; one id for two messages: %q; before their orders were created: %v", c.shop.forged,
+			c.shop.clash, c.shop.early)
 	}
 	confirmed := map[string]bool{}
 	for id := range c.shop.took {

@@ -106,30 +106,12 @@ func (w *streamWatch) check(others int64) {
 // table has so many rows at most, evenly spread.
 func (w *streamWatch) table(rows int) string {
 	var b strings.Builder
-	fmt.Fprintf(
-		&b,
-		"%8s %8s %8s %8s %8s %8s  %s\n",
-		"seconds",
-		"orders",
-		"newest",
-		"entries",
-		"oldest",
-		"next",
-		"of the slowest group",
-	)
+	fmt.Fprintf(&b, "%8s %8s %8s %8s %8s %8s  %s\n", "seconds", "orders", "newest", "entries", "oldest", "next",
+		"of the slowest group")
 	for i, step := 0, max(1, (len(w.samples)+rows-1)/rows); i < len(w.samples); i += step {
 		s := w.samples[i]
-		fmt.Fprintf(
-			&b,
-			"%8.0f %8d %8d %8d %8d %8d  %s\n",
-			s.at.Seconds(),
-			s.written,
-			s.newest,
-			s.entries,
-			s.oldest,
-			s.next,
-			s.slowest,
-		)
+		fmt.Fprintf(&b, "%8.0f %8d %8d %8d %8d %8d  %s\n", s.at.Seconds(), s.written, s.newest, s.entries, s.oldest, s.next,
+			s.slowest)
 	}
 	return b.String()
 }

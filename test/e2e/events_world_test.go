@@ -116,15 +116,8 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 		}
 	}
 	body := `{"id":"s","title":"S","stock":1000000,"price":{"amount":1999,"currency":"EUR"},"per_buyer":1,"opens_at":"2020-01-01T00:00:00Z"}`
-	if a := do(
-		t,
-		"POST",
-		c.admin+"/admin/v1/sales",
-		adminToken,
-		body,
-		"Content-Type",
-		"application/json",
-	); a.Status != 201 {
+	if a := do(t, "POST", c.admin+"/admin/v1/sales", adminToken, body, "Content-Type",
+		"application/json"); a.Status != 201 {
 		t.Fatalf("create sale: %d %s", a.Status, a.Body)
 	}
 	c.addShop()
@@ -188,10 +181,8 @@ func (c *eventChaos) poison(i int) {
 			return false
 		}
 		id := strings.TrimSuffix(newest[0].ID, "-0") + "-1"
-		return c.client.XAdd(
-			c.t.Context(),
-			&redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}},
-		).
+		return c.client.XAdd(c.t.Context(),
+			&redis.XAddArgs{Stream: stream, ID: id, Values: []string{"event", fmt.Sprintf(`{"v":9,"id":"poison-%d"}`, i)}}).
 			Err() ==
 			nil
 	})

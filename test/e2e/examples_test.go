@@ -139,11 +139,8 @@ func TestExamplesForIntegrators(t *testing.T) {
 			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
 			bad.mu.Unlock()
 			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
-				t.Errorf(
-					"it sent requests at %v, want three, the third a second after the second; it got the first order: %v",
-					at,
-					replayed,
-				)
+				t.Errorf("it sent requests at %v, want three, the third a second after the second; it got the first order: %v", at,
+					replayed)
 			}
 			if again, stderr, err := buy("basket-" + e.language); err != nil || again != first {
 				t.Errorf("the same purchase again: %q and %q (%v), want %q", again, stderr, err, first)
@@ -162,18 +159,8 @@ func TestExamplesForIntegrators(t *testing.T) {
 func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	listen := addr(t)
 	_, port, _ := strings.Cut(listen, ":")
-	made, errOut, code := sluiceRun(
-		t,
-		nil,
-		"webhook",
-		"add",
-		"http://"+listen+"/",
-		"--type",
-		"order.created",
-		"--json",
-		"--data",
-		u.data,
-	)
+	made, errOut, code := sluiceRun(t, nil, "webhook", "add", "http://"+listen+"/", "--type", "order.created", "--json",
+		"--data", u.data)
 	if code != 0 {
 		t.Fatal(errOut)
 	}

@@ -18,12 +18,8 @@ import (
 // other than 503.
 func (s *stack) callback(id, event, orderID, reference string) answer {
 	s.t.Helper()
-	body := fmt.Sprintf(
-		`{"type":%q,"data":{"order_id":%q,"amount":1999,"currency":"EUR","reference":%q}}`,
-		event,
-		orderID,
-		reference,
-	)
+	body := fmt.Sprintf(`{"type":%q,"data":{"order_id":%q,"amount":1999,"currency":"EUR","reference":%q}}`, event, orderID,
+		reference)
 	hook, err := standardwebhooks.NewWebhook(paymentSecret)
 	if err != nil {
 		s.t.Fatal(err)
@@ -124,12 +120,8 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			for i := range again {
 				buyer := fmt.Sprint("early", payers+i) // a buyer that lost a unit may buy again
 				again[i] = s.buyUnit("s", buyer)
-				if got := s.callback(
-					fmt.Sprint("msg_again_", i),
-					"payment.succeeded",
-					again[i],
-					fmt.Sprint("ref_again_", i),
-				); got.Status != 200 {
+				if got := s.callback(fmt.Sprint("msg_again_", i), "payment.succeeded", again[i],
+					fmt.Sprint("ref_again_", i)); got.Status != 200 {
 					t.Fatalf("payment: %d %s", got.Status, got.Body)
 				}
 			}
@@ -145,16 +137,8 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if paid != stock || unpaid != 0 || cancelled != stock-payers || sold != stock {
-				t.Errorf(
-					"%d paid, %d unpaid, %d cancelled, %d sold; want %d, 0, %d, %d",
-					paid,
-					unpaid,
-					cancelled,
-					sold,
-					stock,
-					stock-payers,
-					stock,
-				)
+				t.Errorf("%d paid, %d unpaid, %d cancelled, %d sold; want %d, 0, %d, %d", paid, unpaid, cancelled, sold, stock,
+					stock-payers, stock)
 			}
 			s.wantOneRefund(ids[payers])
 		})
@@ -178,27 +162,15 @@ func (s *stack) wantOneRefund(orderID string) {
 		list.Payments[0].Outcome != "order_cancelled" {
 		s.t.Fatalf("exit %d, refunds %s%s", code, out, errOut)
 	}
-	if out, errOut, code := sluiceRun(
-		s.t,
-		env,
-		"payment",
-		"settle",
-		list.Payments[0].Payment,
-		"--note",
-		"sent back",
-	); code != 0 {
+	if out, errOut, code := sluiceRun(s.t, env, "payment", "settle", list.Payments[0].Payment, "--note",
+		"sent back"); code != 0 {
 		s.t.Fatalf("settle: exit %d %s%s", code, out, errOut)
 	}
 	if out, _, code := sluiceRun(s.t, env, "payment", "list"); code != 0 || strings.Contains(out, orderID) {
 		s.t.Errorf("exit %d, still listed: %s", code, out)
 	}
-	if out, _, code := sluiceRun(
-		s.t,
-		env,
-		"order",
-		"show",
-		orderID,
-	); code != 0 || !strings.Contains(out, "hold: not paid in time") ||
+	if out, _, code := sluiceRun(s.t, env, "order", "show",
+		orderID); code != 0 || !strings.Contains(out, "hold: not paid in time") ||
 		!strings.Contains(out, "sent back") {
 		s.t.Errorf("exit %d, shown as %s", code, out)
 	}
@@ -215,52 +187,18 @@ func TestAdminCancelsAnOrder(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	env := []string{"SLUICE_SERVER=" + s.admin, "SLUICE_ADMIN_TOKEN=" + adminToken, "HOME=" + t.TempDir()}
-	out, errOut, code := sluiceRun(
-		t,
-		env,
-		"sale",
-		"create",
-		"--id",
-		"h",
-		"--title",
-		"Held",
-		"--stock",
-		"1",
-		"--price",
-		"1EUR",
-		"--hold",
-		"90m",
-	)
+	out, errOut, code := sluiceRun(t, env, "sale", "create", "--id", "h", "--title", "Held", "--stock", "1", "--price",
+		"1EUR", "--hold", "90m")
 	if code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "hold 1h30m") {
 		t.Errorf("exit %d %s%s", code, out, errOut)
 	}
-	if _, errOut, code := sluiceRun(
-		t,
-		env,
-		"sale",
-		"create",
-		"--title",
-		"Held",
-		"--stock",
-		"1",
-		"--price",
-		"1EUR",
-		"--hold",
-		"1ms",
-	); code != 2 ||
+	if _, errOut, code := sluiceRun(t, env, "sale", "create", "--title", "Held", "--stock", "1", "--price", "1EUR",
+		"--hold", "1ms"); code != 2 ||
 		!strings.Contains(errOut, "hold") {
 		t.Errorf("a hold of a millisecond: exit %d %s", code, errOut)
 	}
 	for range 2 {
-		if out, errOut, code := sluiceRun(
-			t,
-			env,
-			"order",
-			"cancel",
-			ann,
-			"--reason",
-			"requested",
-		); code != 0 ||
+		if out, errOut, code := sluiceRun(t, env, "order", "cancel", ann, "--reason", "requested"); code != 0 ||
 			!strings.Contains(out, "is cancelled") {
 			t.Fatalf("exit %d %s%s", code, out, errOut)
 		}

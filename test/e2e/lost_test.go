@@ -64,14 +64,8 @@ func (c *crowd) start(saleID string, hands int) {
 func (c *crowd) buy(saleID, buyer string, at int) bool {
 	for try_ := 0; !c.stop.Load(); try_++ {
 		began := time.Now()
-		a, err := try(
-			"POST",
-			c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders",
-			c.s.token(buyer),
-			"",
-			"Idempotency-Key",
-			`"`+saleID+`"`,
-		)
+		a, err := try("POST", c.s.bases[(at+try_)%len(c.s.bases)]+"/v1/sales/"+saleID+"/orders", c.s.token(buyer), "",
+			"Idempotency-Key", `"`+saleID+`"`)
 		if c.answered != nil {
 			c.answered(began, err == nil && a.Status < 400)
 		}
@@ -141,11 +135,8 @@ func (c *crowd) compare(saleID string) {
 		t.Fatal(err)
 	}
 	defer db.Close(t.Context())
-	rows, err := db.Query(
-		t.Context(),
-		"SELECT buyer, id::text FROM orders WHERE sale_id = $1 AND status = 'created'",
-		saleID,
-	)
+	rows, err := db.Query(t.Context(), "SELECT buyer, id::text FROM orders WHERE sale_id = $1 AND status = 'created'",
+		saleID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,10 +225,8 @@ func TestReplicaIsPromoted(t *testing.T) {
 	_, port, _ := net.SplitHostPort(master.Addr)
 	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+port)
 	name := newName(t, master.Addr)
-	s := startStack(
-		t,
-		shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"},
-	)
+	s := startStack(t,
+		shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"})
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
 	buyers.await(800)

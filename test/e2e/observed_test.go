@@ -86,15 +86,8 @@ func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	traces := map[string]string{}
 	for i, edge := range []string{"gateway", "edge"} {
 		traces[edge] = fmt.Sprintf("4bf92f3577b34da6a3ce929d0e0e473%d", i)
-		a := do(
-			t,
-			"POST",
-			o.edges[edge]+"/v1/sales/night/orders",
-			o.token("buyer "+edge),
-			"",
-			"traceparent",
-			"00-"+traces[edge]+"-"+caller+"-01",
-		)
+		a := do(t, "POST", o.edges[edge]+"/v1/sales/night/orders", o.token("buyer "+edge), "", "traceparent",
+			"00-"+traces[edge]+"-"+caller+"-01")
 		if a.Status != 202 {
 			t.Fatalf("%s: %d %s", edge, a.Status, a.Body)
 		}
@@ -105,15 +98,8 @@ func TestPurchaseIsTracedFromTheEdgeToNotifications(t *testing.T) {
 	}
 	unsampled := "4bf92f3577b34da6a3ce929d0e0e4739"
 	for _, parent := range []string{"", "00-" + unsampled + "-" + caller + "-00"} {
-		if a := do(
-			t,
-			"POST",
-			o.edges["edge"]+"/v1/sales/night/orders",
-			o.token("buyer "+parent),
-			"",
-			"traceparent",
-			parent,
-		); a.Status != 202 {
+		if a := do(t, "POST", o.edges["edge"]+"/v1/sales/night/orders", o.token("buyer "+parent), "", "traceparent",
+			parent); a.Status != 202 {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
@@ -179,17 +165,8 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		}
 		return true
 	})
-	request, sending := o.collector.find(
-		id,
-		"sluice-backend",
-		purchase,
-		"",
-	), o.collector.find(
-		id,
-		"sluice-backend",
-		"send orders",
-		"",
-	)
+	request, sending := o.collector.find(id, "sluice-backend", purchase, ""), o.collector.find(id, "sluice-backend",
+		"send orders", "")
 	above := o.wantEdgeSpans(t, edgeServices[edge], id, purchase, caller)
 	if got := hex.EncodeToString(request.GetParentSpanId()); got != above {
 		t.Errorf("%s: the request is below %s, want %s", edge, got, above)

@@ -82,14 +82,7 @@ func wantNoRehearsal(t *testing.T, public, data string) {
 	if a := do(t, "GET", public+"/v1/sales", "", ""); strings.Contains(string(a.Body), "ehears") {
 		t.Errorf("the public list: %s", a.Body)
 	}
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"list",
-		"--data",
-		data,
-	); code != 0 ||
+	if out, errOut, code := sluiceRun(t, nil, "sale", "list", "--data", data); code != 0 ||
 		strings.Contains(out, "ehears") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
@@ -134,12 +127,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		dir := t.TempDir()
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
-		testenv.Eventually(
-			t,
-			20*time.Second,
-			"shoppers",
-			func() bool { return strings.Contains(p.output(), "shoppers arrive") },
-		)
+		testenv.Eventually(t, 20*time.Second, "shoppers",
+			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		if code := p.end(syscall.SIGINT); code != 1 {
 			t.Errorf("exit %d", code)
 		}
@@ -150,12 +139,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
-		testenv.Eventually(
-			t,
-			20*time.Second,
-			"shoppers",
-			func() bool { return strings.Contains(p.output(), "shoppers arrive") },
-		)
+		testenv.Eventually(t, 20*time.Second, "shoppers",
+			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		p.end(syscall.SIGKILL)
 		var list struct {
 			Rehearsals []struct {
@@ -193,22 +178,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 		t.Errorf("the real sale has %d left, had %d", now, left)
 	}
 
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"create",
-		"--id",
-		"shoe",
-		"--title",
-		"Shoe",
-		"--stock",
-		"5",
-		"--price",
-		"1EUR",
-		"--data",
-		u.data,
-	); code != 0 {
+	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "shoe", "--title", "Shoe", "--stock", "5",
+		"--price", "1EUR", "--data", u.data); code != 0 {
 		t.Fatal(out, errOut)
 	}
 	for _, c := range []struct {
@@ -271,11 +242,7 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	if code != 0 || r.Verdict != "go" || r.Sold != 200 || r.Rows != 200 || len(r.Lost)+len(r.Twice) > 0 {
 		t.Fatalf("exit %d, %+v\n%s%s", code, r, out, errOut)
 	}
-	if a := s.adminAPI(
-		"GET",
-		"/admin/v1/reports/"+r.Copy.ID,
-		"",
-	); a.Status != 200 ||
+	if a := s.adminAPI("GET", "/admin/v1/reports/"+r.Copy.ID, ""); a.Status != 200 ||
 		!strings.Contains(string(a.Body), `"verdict":"go"`) {
 		t.Errorf("the stored report: %d %.300s", a.Status, a.Body)
 	}

@@ -48,12 +48,8 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		refused := buyers.busy.Load()
 		l.hold()
 		testenv.Eventually(t, 30*time.Second, "buyers get 503", func() bool { return buyers.busy.Load() > refused+8 })
-		if a := s.buy(
-			"s",
-			"first",
-			"Idempotency-Key",
-			`"one"`,
-		); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" ||
+		if a := s.buy("s", "first", "Idempotency-Key",
+			`"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" ||
 			a.OrderID != "" {
 			t.Errorf("a repetition while a replica is cut off: %d %s", a.Status, a.Body)
 		}
@@ -82,11 +78,8 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	testenv.StartReplica(t, next) // two again
 	at := buyers.accepted.Load()
 	buyers.await(at + 100)
-	t.Logf(
-		"%d orders confirmed before the failover; first sale %v after the master died",
-		confirmed,
-		time.Since(began).Round(time.Millisecond),
-	)
+	t.Logf("%d orders confirmed before the failover; first sale %v after the master died", confirmed,
+		time.Since(began).Round(time.Millisecond))
 	buyers.check("s", stock)
 }
 

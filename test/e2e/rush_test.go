@@ -70,15 +70,8 @@ func rush(t *testing.T, edge string) {
 	for f := range faults {
 		t.Log(f)
 	}
-	t.Logf(
-		"%d requests of %d buyers for %d units in %.1f s (%.0f/s)\n%s",
-		requests,
-		buyers,
-		units,
-		took.Seconds(),
-		float64(requests)/took.Seconds(),
-		got,
-	)
+	t.Logf("%d requests of %d buyers for %d units in %.1f s (%.0f/s)\n%s", requests, buyers, units, took.Seconds(),
+		float64(requests)/took.Seconds(), got)
 
 	final := s.settle("rush", int64(units))
 	t.Logf("idle %.1f s after the last request; audit: %+v", time.Since(begin.Add(took)).Seconds(), final)
@@ -204,11 +197,9 @@ func (s *stack) rows(saleID string) (rows, buyers int) {
 	s.t.Helper()
 	conn := s.sql()
 	defer conn.Close(context.Background())
-	if err := conn.QueryRow(
-		context.Background(),
+	if err := conn.QueryRow(context.Background(),
 		"SELECT count(*), count(DISTINCT buyer) FROM orders WHERE sale_id = $1 AND status <> 'cancelled'",
-		saleID,
-	).Scan(&rows, &buyers); err != nil {
+		saleID).Scan(&rows, &buyers); err != nil {
 		s.t.Fatal(err)
 	}
 	return rows, buyers

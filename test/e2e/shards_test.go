@@ -40,10 +40,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 			t.Fatalf("purchase %d: %d %s", i, a.Status, a.Body)
 		}
 	}
-	if a := s.buy(
-		sales[0],
-		"late",
-	); a.Status != 503 || a.Code != "temporarily-unavailable" ||
+	if a := s.buy(sales[0], "late"); a.Status != 503 || a.Code != "temporarily-unavailable" ||
 		a.Header.Get("Retry-After") == "" {
 		t.Errorf("a full shard: %d %s, Retry-After %q", a.Status, a.Body, a.Header.Get("Retry-After"))
 	}
@@ -69,11 +66,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 		t.Errorf("the queue: %s", a.Body)
 	}
 	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
-	if out, errOut, code := sluiceRun(
-		t,
-		env,
-		"queue",
-	); code != 0 || strings.Count(out, "\n") != shards+3 ||
+	if out, errOut, code := sluiceRun(t, env, "queue"); code != 0 || strings.Count(out, "\n") != shards+3 ||
 		!strings.Contains(out, "with 5 ready orders") {
 		t.Errorf("sluice queue: exit %d\n%s%s", code, out, errOut)
 	}

@@ -66,9 +66,7 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 			t.Logf(
 				"from the restock to the first order through the gateway: median %v, longest %v; to the page: median %v, "+
 					"longest %v",
-				edge[restocks/2].Round(
-					time.Millisecond,
-				),
+				edge[restocks/2].Round(time.Millisecond),
 				edge[restocks-1].Round(time.Millisecond),
 				pages[restocks/2].Round(time.Millisecond),
 				pages[restocks-1].Round(time.Millisecond),
@@ -86,10 +84,7 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 			metrics := string(do(t, "GET", s.admin+"/metrics", adminToken, "").Body)
 			if want := map[bool]string{
 				true: "sluice_sale_notifications_up 1", false: "sluice_sale_notifications_up 0",
-			}[signals]; !strings.Contains(
-				metrics,
-				want,
-			) {
+			}[signals]; !strings.Contains(metrics, want) {
 				t.Errorf("metrics lack %q", want)
 			}
 		})

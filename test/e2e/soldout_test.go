@@ -152,15 +152,8 @@ func sameAnswer(t *testing.T, asked, known answer) {
 	}
 	if asked.Status != known.Status || string(asked.Body) != string(known.Body) ||
 		plain(asked.Header) != plain(known.Header) {
-		t.Errorf(
-			"the backend returned %d %s %v\nand the edge         %d %s %v",
-			asked.Status,
-			asked.Body,
-			asked.Header,
-			known.Status,
-			known.Body,
-			known.Header,
-		)
+		t.Errorf("the backend returned %d %s %v\nand the edge         %d %s %v", asked.Status, asked.Body, asked.Header,
+			known.Status, known.Body, known.Header)
 	}
 	if id := known.Header.Get("X-Request-Id"); len(id) != 32 || id == asked.Header.Get("X-Request-Id") {
 		t.Errorf("the edge's own answer has the number %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
@@ -238,12 +231,8 @@ func (s *stack) opens(t *testing.T) {
 	known := s.awaitCached("later", "sale-not-open")
 	if string(asked.Body) != string(known.Body) || known.Header.Get("Retry-After") == "" ||
 		known.Header.Get("Retry-After") > "3" {
-		t.Errorf(
-			"the backend returned %s, and the edge %s with Retry-After %q",
-			asked.Body,
-			known.Body,
-			known.Header.Get("Retry-After"),
-		)
+		t.Errorf("the backend returned %s, and the edge %s with Retry-After %q", asked.Body, known.Body,
+			known.Header.Get("Retry-After"))
 	}
 	var sold, last time.Time // first sale, and start of the last request that was rejected as not open
 	testenv.Eventually(t, 10*time.Second, "the sale opens", func() bool {
@@ -258,10 +247,7 @@ func (s *stack) opens(t *testing.T) {
 		return a.Status == 202
 	})
 	if sold.Before(at) || last.Sub(at) > 500*time.Millisecond {
-		t.Errorf(
-			"the first order came %v after the opening, and requests until %v after it were rejected",
-			sold.Sub(at),
-			last.Sub(at),
-		)
+		t.Errorf("the first order came %v after the opening, and requests until %v after it were rejected", sold.Sub(at),
+			last.Sub(at))
 	}
 }

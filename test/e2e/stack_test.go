@@ -167,12 +167,8 @@ func startStack(t testing.TB, s shape) *stack {
 	}
 	awaitOK(t, st.base+"/healthz")
 	for _, w := range st.workers {
-		testenv.Eventually(
-			t,
-			30*time.Second,
-			"a worker is up",
-			func() bool { return strings.Contains(w.output(), "worker is up") },
-		)
+		testenv.Eventually(t, 30*time.Second, "a worker is up",
+			func() bool { return strings.Contains(w.output(), "worker is up") })
 	}
 	return st
 }

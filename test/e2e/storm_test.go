@@ -48,12 +48,8 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 	}
 	wg.Go(func() {
 		for n := 0; !stop.Load(); n++ {
-			if a := persist(
-				"/admin/v1/sales/s/restock",
-				fmt.Sprintf(`{"add":%d}`, add),
-				"Idempotency-Key",
-				fmt.Sprintf(`"r%d"`, n),
-			); a.Status != 200 {
+			if a := persist("/admin/v1/sales/s/restock", fmt.Sprintf(`{"add":%d}`, add), "Idempotency-Key",
+				fmt.Sprintf(`"r%d"`, n)); a.Status != 200 {
 				t.Errorf("restock: %d %s", a.Status, a.Body)
 			}
 			restocks.Add(1)
@@ -114,13 +110,8 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 		strike()
 		at := buyers.accepted.Load()
 		buyers.await(at + 100)
-		t.Logf(
-			"round %d: %d accepted, %d restocks, %d cancelled",
-			round,
-			buyers.accepted.Load(),
-			restocks.Load(),
-			cancelled.Load(),
-		)
+		t.Logf("round %d: %d accepted, %d restocks, %d cancelled", round, buyers.accepted.Load(), restocks.Load(),
+			cancelled.Load())
 	}
 	stop.Store(true)
 	wg.Wait()

@@ -51,12 +51,8 @@ func TestOrdersThroughAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := launch(t, s.env, "worker", "--lease", "1s", "--no-watcher")
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"a lease",
-		func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 },
-	)
+	testenv.Eventually(t, 20*time.Second, "a lease",
+		func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 })
 	worker.End(syscall.SIGKILL)
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -84,12 +80,8 @@ func TestOrdersThroughAStream(t *testing.T) {
 	redis.FlushAll(t.Context()) // the journals of two backends hold 10 of 20, the list's had none
 	// Each backend detects it on its own, so one may still find its Redis unverified after another has rebuilt it.
 	for i := range 10 {
-		testenv.Eventually(
-			t,
-			30*time.Second,
-			"a purchase from the Redis that was rebuilt",
-			func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 },
-		)
+		testenv.Eventually(t, 30*time.Second, "a purchase from the Redis that was rebuilt",
+			func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 })
 	}
 	launch(t, s.env, "worker")
 	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {

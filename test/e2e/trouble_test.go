@@ -219,12 +219,8 @@ func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	if err := c.Del(ctx, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		20*time.Second,
-		"a backend fills the sale from SQL",
-		func() bool { return s.audit("s").Balanced },
-	)
+	testenv.Eventually(t, 20*time.Second, "a backend fills the sale from SQL",
+		func() bool { return s.audit("s").Balanced })
 	s.adminAPI("POST", "/admin/v1/sales/s/resume", "")
 	if a := s.buy("s", "c3"); a.Code != "already-bought" {
 		t.Errorf("a buyer with an order that Redis had lost: %d %s", a.Status, a.Body)

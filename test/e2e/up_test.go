@@ -66,17 +66,7 @@ func TestUpSellsAndRemembers(t *testing.T) {
 			t.Errorf("%s: %v, %v", secret, f, err)
 		}
 	}
-	if _, errOut, code := sluiceRun(
-		t,
-		nil,
-		"up",
-		"--listen",
-		addr(t),
-		"--admin",
-		addr(t),
-		"--data",
-		data,
-	); code == 0 ||
+	if _, errOut, code := sluiceRun(t, nil, "up", "--listen", addr(t), "--admin", addr(t), "--data", data); code == 0 ||
 		!strings.Contains(errOut, "in use") {
 		t.Errorf("a second sluice up on the same directory: exit %d, %q", code, errOut)
 	}
@@ -98,13 +88,8 @@ func TestUpSellsAndRemembers(t *testing.T) {
 		if a.Status != 202 {
 			t.Fatalf("buying after a restart: %d %s", a.Status, a.Body)
 		}
-		if o := do(
-			t,
-			"GET",
-			again.base+"/v1/orders/"+a.OrderID+"?wait=10s",
-			strings.TrimSpace(buyer),
-			"",
-		); o.State != "created" {
+		if o := do(t, "GET", again.base+"/v1/orders/"+a.OrderID+"?wait=10s", strings.TrimSpace(buyer),
+			""); o.State != "created" {
 			t.Errorf("the order is %s", o.Body)
 		}
 		left--
@@ -117,22 +102,8 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data)
-	if _, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"create",
-		"--id",
-		"rush",
-		"--title",
-		"Rush",
-		"--stock",
-		"20000",
-		"--price",
-		"1EUR",
-		"--data",
-		data,
-	); code != 0 {
+	if _, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "rush", "--title", "Rush", "--stock", "20000",
+		"--price", "1EUR", "--data", data); code != 0 {
 		t.Fatal(errOut)
 	}
 	secret, err := os.ReadFile(filepath.Join(data, "token.secret"))
@@ -188,26 +159,11 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "rush: ") || !strings.Contains(out, "0 without a unit") {
 		t.Errorf("rebuild: exit %d, %s%s", code, out, errOut)
 	}
-	if _, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"rebuild",
-		"--data",
-		data,
-	); code != 2 ||
+	if _, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--data", data); code != 2 ||
 		!strings.Contains(errOut, "--all") {
 		t.Errorf("rebuild of nothing: exit %d, %s", code, errOut)
 	}
-	if out, errOut, code := sluiceRun(
-		t,
-		nil,
-		"sale",
-		"rebuild",
-		"--all",
-		"--data",
-		data,
-	); code != 0 ||
+	if out, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--all", "--data", data); code != 0 ||
 		!strings.Contains(out, "demo: ") {
 		t.Errorf("rebuild of all: exit %d, %s%s", code, out, errOut)
 	}
@@ -292,11 +248,9 @@ func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 		"SLUICE_DATABASE_URL=sqlite:x.db",
 	}
 	badPolicy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(
-		badPolicy,
+	if err := os.WriteFile(badPolicy,
 		[]byte("return {\n  rules = {\n    { name = \"ip\", key = \"ip\", rate = \"-1r/s\", burst = 1 },\n  },\n}\n"),
-		0o644,
-	); err != nil {
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -333,14 +287,8 @@ func TestBadConfigurationIsOneLineAndExitTwo(t *testing.T) {
 		stdout, stderr, code := sluiceRun(t, c.env, strings.Fields(c.args)...)
 		if code != 2 || !strings.Contains(stderr, c.want) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 ||
 			stdout != "" {
-			t.Errorf(
-				"sluice %s: exit %d, want 2 and one line with %q\nstdout: %s\nstderr: %s",
-				c.args,
-				code,
-				c.want,
-				stdout,
-				stderr,
-			)
+			t.Errorf("sluice %s: exit %d, want 2 and one line with %q\nstdout: %s\nstderr: %s", c.args, code, c.want, stdout,
+				stderr)
 		}
 	}
 }

@@ -129,13 +129,8 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		again += n - 1
 	}
 	if len(shop.took) != len(want) || shop.forged != 0 || len(shop.early) != 0 {
-		t.Errorf(
-			"%d ids, want %d; %d forged; before their orders were created: %v",
-			len(shop.took),
-			len(want),
-			shop.forged,
-			shop.early,
-		)
+		t.Errorf("%d ids, want %d; %d forged; before their orders were created: %v", len(shop.took), len(want), shop.forged,
+			shop.early)
 	}
 	t.Logf("%d events, %d came again", len(want), again)
 	g.stop()

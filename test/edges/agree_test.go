@@ -105,14 +105,8 @@ func compare(t *testing.T, both []*edge, x exchange) {
 			t.Errorf("%s: the client hears from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
 		}
 		if b := strings.Join(requests, "\n\n"); behind != b {
-			t.Errorf(
-				"%s: the backend gets from %s\n%s\n\nand from %s\n%s",
-				x.name,
-				both[0].name,
-				short(behind),
-				e.name,
-				short(b),
-			)
+			t.Errorf("%s: the backend gets from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(behind), e.name,
+				short(b))
 		}
 		if first.closed != got.closed {
 			t.Errorf("%s: %s closed the connection: %v, %s: %v", x.name, both[0].name, first.closed, e.name, got.closed)
@@ -173,18 +167,14 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 		},
 		{
 			name: "an empty Authorization beside it",
-			raw: request(
-				"POST", "/v1/sales/1/orders", c.next(), "Authorization:",
-				"Token:"+strings.TrimPrefix(bearer(t, "a5"), "Authorization: Bearer"), last,
-			),
+			raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization:",
+				"Token:"+strings.TrimPrefix(bearer(t, "a5"), "Authorization: Bearer"), last),
 			codes: "202",
 		},
 		{
 			name: "an Authorization of another scheme beside it",
-			raw: request(
-				"POST", "/v1/sales/1/orders", c.next(), "Authorization: Basic eA==",
-				"Token:"+strings.TrimPrefix(bearer(t, "a6"), "Authorization: Bearer"), last,
-			),
+			raw: request("POST", "/v1/sales/1/orders", c.next(), "Authorization: Basic eA==",
+				"Token:"+strings.TrimPrefix(bearer(t, "a6"), "Authorization: Bearer"), last),
 			codes: "401",
 		},
 		{name: "sold out", raw: request("POST", "/v1/sales/2/orders", c.next(), bearer(t, "a7"), last), codes: "409"},
@@ -330,10 +320,8 @@ func TestEdgesForwardTheSameRequests(t *testing.T) {
 			codes: "400",
 		},
 		{
-			name: "two empty idempotency keys",
-			raw: request(
-				"POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last,
-			),
+			name:  "two empty idempotency keys",
+			raw:   request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last),
 			codes: "400",
 		},
 		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
@@ -493,11 +481,8 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 			if name != "traceparent" {
 				lines = append(lines, "traceparent: "+parent)
 			}
-			compare(
-				t,
-				both,
-				exchange{name: fmt.Sprintf("%.3q", lines), raw: request("GET", "/", append(lines, "Connection: close")...)},
-			)
+			compare(t, both,
+				exchange{name: fmt.Sprintf("%.3q", lines), raw: request("GET", "/", append(lines, "Connection: close")...)})
 		}
 	}
 }

@@ -97,26 +97,15 @@ func TestEdgesAgreeOnTheClientAddress(t *testing.T) {
 
 func TestUntrustedPeerIsTheClient(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
-		wantClient(
-			t,
-			e,
-			"X-Forwarded-For",
-			request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"),
-			"127.0.0.1",
-		)
+		wantClient(t, e, "X-Forwarded-For", request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Connection: close"),
+			"127.0.0.1")
 	}
 	const others = `return { trusted_proxies = { "10.0.0.0/8" }, rules = {} }`
-	for _, e := range append(
-		startBoth(t, options{policy: limitless, proxyProtocol: true}, play),
-		startBoth(t, options{policy: others, proxyProtocol: true}, play)...,
-	) {
-		wantClient(
-			t,
-			e,
-			"PROXY",
+	for _, e := range append(startBoth(t, options{policy: limitless, proxyProtocol: true}, play),
+		startBoth(t, options{policy: others, proxyProtocol: true}, play)...) {
+		wantClient(t, e, "PROXY",
 			"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"+request("GET", "/", "X-Forwarded-For: 192.0.2.3", "Connection: close"),
-			"127.0.0.1",
-		)
+			"127.0.0.1")
 	}
 }
 
@@ -129,9 +118,7 @@ func wantClient(t *testing.T, e *edge, name, raw, client string) {
 		t.Errorf("%s: %s answered %v, and the backend got %d requests", name, e.name, h.codes, len(got))
 		return
 	}
-	if ip, chain := got[0].header.Values(
-		"X-Real-Ip",
-	), got[0].header.Values(
+	if ip, chain := got[0].header.Values("X-Real-Ip"), got[0].header.Values(
 		"X-Forwarded-For",
 	); len(ip) != 1 || ip[0] != client || len(chain) != 1 ||
 		chain[0] != client {

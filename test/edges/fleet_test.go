@@ -73,10 +73,8 @@ func (c *crowd) flood(e *edge, path string, n int) {
 // depend on how fast the machine is: only requests that were certainly admitted between them count.
 func (c *crowd) checkBound(rate, burst float64) {
 	c.t.Helper()
-	byReceived := slices.SortedFunc(
-		slices.Values(c.admitted),
-		func(a, b admission) int { return a.received.Compare(b.received) },
-	)
+	byReceived := slices.SortedFunc(slices.Values(c.admitted),
+		func(a, b admission) int { return a.received.Compare(b.received) })
 	starts := slices.SortedFunc(slices.Values(c.admitted), func(a, b admission) int { return a.sent.Compare(b.sent) })
 	step := max(len(starts)/500, 1)
 	for i := 0; i < len(starts); i += step {
@@ -137,13 +135,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 			if n := c.failed.Load(); n > 0 && lost == 0 {
 				t.Errorf("%d requests failed although Redis has answered", n)
 			}
-			t.Logf(
-				"%d admitted, %d refused, %d failed, %.0f round trips",
-				len(c.admitted),
-				c.refused.Load(),
-				c.failed.Load(),
-				trips,
-			)
+			t.Logf("%d admitted, %d refused, %d failed, %.0f round trips", len(c.admitted), c.refused.Load(), c.failed.Load(),
+				trips)
 			c.faults(server, edges, r.requests/10)
 			c.checkBound(float64(r.rate), float64(r.burst))
 		})

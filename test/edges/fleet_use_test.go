@@ -26,10 +26,8 @@ func TestFleetUse(t *testing.T) {
 	if *fleetUse == 0 {
 		t.Skip("a measurement: make fleet")
 	}
-	fmt.Fprintln(
-		os.Stdout,
-		"| rate | clients | offered | used | decisions for a round trip |\n| --- | --- | --- | --- | --- |",
-	)
+	fmt.Fprintln(os.Stdout,
+		"| rate | clients | offered | used | decisions for a round trip |\n| --- | --- | --- | --- | --- |")
 	// At 10/s a lease lasts for 24 s, and 30 s would measure how leases begin.
 	for _, r := range []struct{ rate, burst, times int }{{10, 50, 10}, {1000, 200, 1}} {
 		for _, clients := range []string{"even", "skewed", "moving"} {
@@ -91,13 +89,6 @@ func measureUse(t *testing.T, rate, burst int, clients string, length time.Durat
 	decisions := float64(len(c.admitted)) + float64(c.refused.Load()) + float64(c.failed.Load())
 	// The burst is not part of the rate.
 	used := (float64(len(c.admitted)) - float64(burst)) / (float64(rate) * passed)
-	fmt.Fprintf(
-		os.Stdout,
-		"| %d/s | %s | %.2f of the rate | %.3f | %.0f |\n",
-		rate,
-		clients,
-		decisions/(float64(rate)*passed),
-		used,
-		decisions/max(trips, 1),
-	)
+	fmt.Fprintf(os.Stdout, "| %d/s | %s | %.2f of the rate | %.3f | %.0f |\n", rate, clients,
+		decisions/(float64(rate)*passed), used, decisions/max(trips, 1))
 }

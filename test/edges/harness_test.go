@@ -139,17 +139,14 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
 	cfg := nginx.Config{
-		Listen:    e.address,
-		Status:    status,
-		Upstreams: []string{b.Listener.Addr().String()},
-		Secret:    secret,
-		Policy:    policy,
-		Workers:   2,
-		Root:      "../..",
-		Prefix: filepath.Join(
-			dir,
-			"edge",
-		),
+		Listen:        e.address,
+		Status:        status,
+		Upstreams:     []string{b.Listener.Addr().String()},
+		Secret:        secret,
+		Policy:        policy,
+		Workers:       2,
+		Root:          "../..",
+		Prefix:        filepath.Join(dir, "edge"),
 		Log:           said,
 		Grace:         2 * time.Second,
 		ProxyProtocol: o.proxyProtocol,

@@ -49,12 +49,8 @@ func TestEdgesWriteTheSameLog(t *testing.T) {
 			e.send(t, raw)
 		}
 		want := len(raws) - 1 // health is not logged where it is answered
-		testenv.Eventually(
-			t,
-			5*time.Second,
-			fmt.Sprintf("%s has logged %d requests", e.name, want),
-			func() bool { return strings.Count(e.log(), "\n") >= want },
-		)
+		testenv.Eventually(t, 5*time.Second, fmt.Sprintf("%s has logged %d requests", e.name, want),
+			func() bool { return strings.Count(e.log(), "\n") >= want })
 		for line := range strings.Lines(e.log()) {
 			var entry map[string]any
 			if err := json.Unmarshal([]byte(line), &entry); err != nil {

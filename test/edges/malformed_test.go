@@ -157,13 +157,8 @@ var malformed = []struct {
 }
 
 func headOf(size int) string {
-	head := getHead + "Connection: close\r\nA: " + strings.Repeat(
-		"a",
-		8000,
-	) + "\r\nB: " + strings.Repeat(
-		"b",
-		8000,
-	) + "\r\nC: "
+	head := getHead + "Connection: close\r\nA: " + strings.Repeat("a", 8000) + "\r\nB: " + strings.Repeat("b",
+		8000) + "\r\nC: "
 	return head + strings.Repeat("c", size-len(head)-4) + "\r\n\r\n"
 }
 
@@ -253,13 +248,8 @@ func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 			h := e.send(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
 			got := e.backend.take()
 			if len(h.codes) > 1 || !h.closed {
-				t.Errorf(
-					"%q: %s answered %v, connection closed: %v; want one answer at the most, and the end",
-					chunks,
-					e.name,
-					h.codes,
-					h.closed,
-				)
+				t.Errorf("%q: %s answered %v, connection closed: %v; want one answer at the most, and the end", chunks, e.name,
+					h.codes, h.closed)
 			}
 			if len(got) > 1 || len(got) == 1 && got[0].target != "/v1/sales/1/orders" {
 				t.Errorf("%q: the backend of %s got %d requests, the last %s", chunks, e.name, len(got), got[len(got)-1])

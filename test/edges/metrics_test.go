@@ -58,26 +58,16 @@ func TestEdgesExportTheSameMetrics(t *testing.T) {
 		e.backend.Close()
 		e.send(t, request("GET", "/", last))
 		testenv.Eventually(t, 10*time.Second, e.name+" has counted a failure", func() bool {
-			return strings.Contains(
-				e.metrics(),
-				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `,
-			)
+			return strings.Contains(e.metrics(),
+				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `)
 		})
 	}
 }
 
 // counted are the metrics that want names, as the edge has them, without what they are labelled with by chance.
 func counted(e *edge, want []string) (got []string) {
-	plain := strings.NewReplacer(
-		"sluice_edge_",
-		"",
-		`,upstream="`+e.backend.Listener.Addr().String()+`"`,
-		"",
-		`upstream="`+e.backend.Listener.Addr().String()+`",`,
-		"",
-		`upstream="`+e.backend.Listener.Addr().String()+`"`,
-		"",
-	)
+	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.Listener.Addr().String()+`"`, "",
+		`upstream="`+e.backend.Listener.Addr().String()+`",`, "", `upstream="`+e.backend.Listener.Addr().String()+`"`, "")
 	for line := range strings.Lines(e.metrics()) {
 		line = plain.Replace(strings.TrimSpace(line))
 		name, _, _ := strings.Cut(line, " ")

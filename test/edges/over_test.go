@@ -83,13 +83,8 @@ func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	} }`}, play)
 	const client, last = "X-Forwarded-For: 192.0.2.1", "Connection: close"
 	early := request("POST", "/v1/sales/1/orders", client, bearer(t, "ann"), last)
-	late := request(
-		"POST",
-		"/v1/sales/1/orders",
-		client,
-		"Token:"+strings.TrimPrefix(bearer(t, "ann"), "Authorization: Bearer"),
-		last,
-	)
+	late := request("POST", "/v1/sales/1/orders", client,
+		"Token:"+strings.TrimPrefix(bearer(t, "ann"), "Authorization: Bearer"), last)
 	for _, x := range []exchange{
 		{name: "the first", raw: early, codes: "202"},
 		{name: "late", raw: late, codes: "429"},
@@ -104,12 +99,8 @@ func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 		if !slices.Equal(a.answers, b.answers) {
 			t.Errorf("%s: early\n%v\n\nand late\n%v", e.name, a.answers, b.answers)
 		}
-		testenv.Eventually(
-			t,
-			5*time.Second,
-			e.name+" has logged all",
-			func() bool { return strings.Count(e.log(), "\n") == 10 },
-		)
+		testenv.Eventually(t, 5*time.Second, e.name+" has logged all",
+			func() bool { return strings.Count(e.log(), "\n") == 10 })
 		denied := 0
 		for line := range strings.Lines(e.log()) {
 			if strings.Contains(line, `"client":"192.0.2.1","buyer":"ann"`) &&

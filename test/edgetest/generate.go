@@ -98,10 +98,8 @@ func (g *generator) request(at int64) Request {
 	switch {
 	case g.chance(25): // through trusted proxies
 		r.Peer = pick(g, "10.1.2.3", "2001:db8:ffff::1")
-		r.Headers["X-Forwarded-For"] = strings.Repeat("203.0.113.9, ", g.IntN(2)) + r.Client + strings.Repeat(
-			", 10.9.9.9",
-			g.IntN(2),
-		)
+		r.Headers["X-Forwarded-For"] = strings.Repeat("203.0.113.9, ", g.IntN(2)) + r.Client + strings.Repeat(", 10.9.9.9",
+			g.IntN(2))
 	case g.chance(20): // a client with a forged address
 		r.Headers["X-Forwarded-For"] = "203.0.113.7"
 	}

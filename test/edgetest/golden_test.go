@@ -101,11 +101,9 @@ func scenarios() []*story {
 	forged.Headers = map[string]string{"X-Forwarded-For": "203.0.113.7"}
 	spelled := func(path string) edgetest.Request { r := buy(a, ""); r.Path = path; return r }
 
-	trusting := tell(
-		"trusted_proxy",
+	trusting := tell("trusted_proxy",
 		"Clients behind a trusted proxy are counted separately; forwarded addresses from other peers are ignored.",
-		ip("ip", "1r/s", 0),
-	)
+		ip("ip", "1r/s", 0))
 	trusting.Trusted = []string{"10.0.0.0/8"}
 	trusting.at(proxied("198.51.100.1", "198.51.100.1"), 0, 1*ms).at(proxied("198.51.100.2", "198.51.100.2"), 2*ms).
 		at(proxied("198.51.100.2, 198.51.100.1", "198.51.100.1"), 3*ms).
@@ -114,36 +112,26 @@ func scenarios() []*story {
 		at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
 
 	return []*story{
-		tell(
-			"burst_then_rate",
+		tell("burst_then_rate",
 			"burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.",
-			ip("ip", "10r/s", 2),
-		).
+			ip("ip", "10r/s", 2)).
 			at(get(a, "/"), times(0, 5)...).
 			at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
-		tell(
-			"twenty_thousand_a_second",
-			"An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
-			ip("hot", "20000r/s", 0),
-		).
+		tell("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
+			ip("hot", "20000r/s", 0)).
 			at(get(a, "/"), every(10*us, 60)...).
 			at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
 		tell("one_a_minute", "A slow rate is no less exact than a fast one.", ip("ip", "1r/m", 1)).
 			at(get(a, "/"), 0, 1*us, 2*us, 59*sec, minu-1, minu, minu+1, 2*minu, 2*minu+1, 10*minu, 10*minu+1, 10*minu+2),
-		tell(
-			"thirds_of_a_microsecond",
+		tell("thirds_of_a_microsecond",
 			"An interval with a fraction of a microsecond: nothing is rounded, over any number of requests.",
-			ip("ip", "333333.33r/s", 0),
-		).
+			ip("ip", "333333.33r/s", 0)).
 			at(get(a, "/"), every(1*us, 80)...).
 			at(get(a, "/"), every(3*us, 40)[30:]...),
 		tell("idle_key", "A bucket that is left alone is empty again and no better than a new one.", ip("ip", "1r/s", 2)).
 			at(get(a, "/"), 0, 0, 0, 0).at(get(b, "/"), 1*sec).at(get(a, "/"), hour, hour, hour, hour).at(get(a, "/"), 25*hour),
-		tell(
-			"keys_apart",
-			"What one client has used up is nothing to another; an IPv6 client is its /64.",
-			ip("ip", "1r/h", 0),
-		).
+		tell("keys_apart", "What one client has used up is nothing to another; an IPv6 client is its /64.",
+			ip("ip", "1r/h", 0)).
 			at(get(a, "/"), 0, 1).
 			at(get(b, "/"), 2, 3).
 			at(get("2001:db8:1:2::1", "/"), 4).
@@ -193,20 +181,14 @@ func scenarios() []*story {
 			"A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.",
 			ip("live", "10r/s", 1), shadow).
 			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
-		tell(
-			"shadow_alone",
-			"A shadow rule does not require a token.",
-			edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true},
-		).
+		tell("shadow_alone", "A shadow rule does not require a token.",
+			edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
 			at(buy(a, "ann"), 0, 1).
 			at(buy(a, ""), 2).
 			at(bad, 3).
 			at(buy(a, "ann"), 1*sec),
-		tell(
-			"delay",
-			"With delay a burst is held back to the rate: each waits for a share longer than the one before.",
-			slow,
-		).
+		tell("delay", "With delay a burst is held back to the rate: each waits for a share longer than the one before.",
+			slow).
 			at(get(a, "/"), times(0, 5)...).
 			at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
 		tell("spelling", "No other way to write a path is a way around its rule.",
@@ -214,11 +196,8 @@ func scenarios() []*story {
 			at(spelled("/v1/sales/42/orders"), 0, 1).
 			at(spelled("/v1/sales/42/orders/"), 2).at(spelled("/V1/Sales/7/ORDERS"), 3).at(spelled("/v1/sales/42"), 4).
 			at(spelled("/v1/sales/42/orders/1"), 5).at(get(a, "/v1/sales/42/orders"), 6),
-		tell(
-			"one_instant",
-			"Time that stands still gives nothing back, and one microsecond too early is too early.",
-			ip("ip", "10r/s", 0),
-		).
+		tell("one_instant", "Time that stands still gives nothing back, and one microsecond too early is too early.",
+			ip("ip", "10r/s", 0)).
 			at(get(a, "/"), times(0, 3)...).
 			at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
 		trusting,

@@ -69,13 +69,8 @@ func startBackend(t *testing.T, rate string) *backend {
 	}
 	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
 	space := keyspace.Space{}
-	stock, list := admission.NewStock(
-		admission.StockConfig{Client: client, Space: space},
-	), queue.NewList(
-		client,
-		0,
-		queue.Config{},
-	)
+	stock, list := admission.NewStock(admission.StockConfig{Client: client, Space: space}), queue.NewList(client, 0,
+		queue.Config{})
 	adminConfig := admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()}
 	service := admin.New(adminConfig)
 	limiter, err := admission.NewUserLimiter(rate, nil)
@@ -87,23 +82,18 @@ func startBackend(t *testing.T, rate string) *backend {
 	config := servertest.Config()
 	config.Metrics = httpserver.NewMetrics(registry)
 	public, err := api.New(api.Config{
-		Admitter: admissiontest.NewAdmitter(
-			t,
-			client,
-			space,
-			func(c *admission.Config) { c.Client = pipe },
-		),
-		Stock:   stock,
-		Finder:  admission.NewFinder(stock),
-		Orders:  db,
-		Points:  points.NewStore(db.DB),
-		Dead:    queue.Shards{list},
-		Tokens:  tokentest.Key(t, tokenSecret),
-		Limiter: limiter,
-		Known:   service.Known,
-		Pages:   buyerPages(t),
-		Metrics: api.NewMetrics(registry),
-		Server:  config,
+		Admitter: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) { c.Client = pipe }),
+		Stock:    stock,
+		Finder:   admission.NewFinder(stock),
+		Orders:   db,
+		Points:   points.NewStore(db.DB),
+		Dead:     queue.Shards{list},
+		Tokens:   tokentest.Key(t, tokenSecret),
+		Limiter:  limiter,
+		Known:    service.Known,
+		Pages:    buyerPages(t),
+		Metrics:  api.NewMetrics(registry),
+		Server:   config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,19 +107,13 @@ func startBackend(t *testing.T, rate string) *backend {
 		Pace:      make(queue.Meters, 1),
 		Rebuilder: noRebuilder{},
 		Shards:    oneShard{},
-		Events: events.NewAdmin(
-			client,
-			space,
-			events.NewStore(db.DB),
-		),
-		Webhooks: webhook.NewAdmin(webhook.NewStore(db.DB), nil),
-		Policies: replay.NewTrial(),
-		Token:    adminToken,
-		Gatherer: registry,
-		LiveStats: livestats.New(
-			livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Store: db},
-		),
-		Server: config,
+		Events:    events.NewAdmin(client, space, events.NewStore(db.DB)),
+		Webhooks:  webhook.NewAdmin(webhook.NewStore(db.DB), nil),
+		Policies:  replay.NewTrial(),
+		Token:     adminToken,
+		Gatherer:  registry,
+		LiveStats: livestats.New(livestats.Config{Queue: queue.Shards{list}, Pace: make(queue.Meters, 1), Store: db}),
+		Server:    config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -276,12 +260,8 @@ func TestSaleFromCreationToClose(t *testing.T) {
 		t.Errorf("Sluice-Sale: %q", got)
 	}
 	for range 2 {
-		if a := b.operate(
-			"POST",
-			"/admin/v1/sales/drop/restock",
-			`{"add":3}`,
-			"Idempotency-Key: more",
-		); a.Status != 200 || a.Field(t, "stock") != "5" ||
+		if a := b.operate("POST", "/admin/v1/sales/drop/restock", `{"add":3}`,
+			"Idempotency-Key: more"); a.Status != 200 || a.Field(t, "stock") != "5" ||
 			a.Field(t, "version") != "2" {
 			t.Errorf("restock: %d %s", a.Status, a.Body)
 		}
@@ -296,12 +276,8 @@ func TestSaleFromCreationToClose(t *testing.T) {
 		servertest.WantProblem(t, b.buy(t, "dora"), 409, row.code)
 	}
 	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/resume", ""), 409, "conflict")
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"all orders are rows",
-		func() bool { r := b.audit(t, "drop"); return r.Ordered == 3 && r.Balanced },
-	)
+	testenv.Eventually(t, 10*time.Second, "all orders are rows",
+		func() bool { r := b.audit(t, "drop"); return r.Ordered == 3 && r.Balanced })
 	limited := false
 	for range 11 { // five a minute, and the minute may change once
 		limited = limited || b.buy(t, "eve").Status == 429
@@ -353,12 +329,8 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	if len(orders) != stock {
 		t.Errorf("%d buyers were accepted, want %d", len(orders), stock)
 	}
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"all orders are rows",
-		func() bool { r := b.audit(t, "rush"); return r.Ordered == stock && r.Left == 0 && r.Balanced },
-	)
+	testenv.Eventually(t, 10*time.Second, "all orders are rows",
+		func() bool { r := b.audit(t, "rush"); return r.Ordered == stock && r.Left == 0 && r.Balanced })
 }
 
 func TestPausedRedisIsAnsweredInTime(t *testing.T) {
@@ -369,11 +341,7 @@ func TestPausedRedisIsAnsweredInTime(t *testing.T) {
 	servertest.WantProblem(t, b.buy(t, "ann"), 503, "temporarily-unavailable")
 	servertest.WantProblem(t, b.public.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
 	servertest.WantProblem(t, b.operate("POST", "/admin/v1/sales/drop/pause", ""), 503, "temporarily-unavailable")
-	if a := b.operate(
-		"GET",
-		"/admin/v1/sales/drop",
-		"",
-	); a.Status != 200 || a.Field(t, "switch") != string(sale.Paused) ||
+	if a := b.operate("GET", "/admin/v1/sales/drop", ""); a.Status != 200 || a.Field(t, "switch") != string(sale.Paused) ||
 		a.Field(t, "applied") != "false" {
 		t.Errorf("without Redis: %d %s", a.Status, a.Body)
 	}
@@ -408,10 +376,7 @@ func TestBypassListHoldsAllBuyersOfASale(t *testing.T) {
 	if a.Body != string(want) || a.Header.Get("Sluice-Holders") != "drop;accepted=2;count=2" {
 		t.Errorf("%x with %q, want %x", a.Body, a.Header.Get("Sluice-Holders"), want)
 	}
-	if hint := b.buy(
-		t,
-		"cid",
-	).Header.Get(
+	if hint := b.buy(t, "cid").Header.Get(
 		"Sluice-Sale",
 	); !strings.HasPrefix(hint, "drop;state="+string(sale.StateSoldOut)) ||
 		!strings.HasSuffix(hint, ";holders=2") {

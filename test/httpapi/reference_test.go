@@ -58,9 +58,7 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if unpacked, err := io.ReadAll(
-			r,
-		); err != nil || string(unpacked) != page.Body ||
+		if unpacked, err := io.ReadAll(r); err != nil || string(unpacked) != page.Body ||
 			packed.Header.Get("Content-Encoding") != "gzip" {
 			t.Errorf("%s: compressed, it is another page (%v, %v)", name, err, packed.Header)
 		}

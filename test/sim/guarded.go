@@ -118,10 +118,8 @@ func (w *world) keeper(
 ) (k *rebuild.JournalWriter, closeIt func(), err error) {
 	dir := filepath.Join(w.folder, name)
 	// The journal's own name is random, and a run must repeat.
-	if err := errors.Join(
-		os.MkdirAll(dir, 0o700),
-		os.WriteFile(filepath.Join(dir, "id"), []byte(name+"\n"), 0o600),
-	); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "id"), []byte(name+"\n"), 0o600)); err != nil {
 		return nil, nil, err
 	}
 	j, err := journal.Open(dir, journal.Config{Log: w.log})

@@ -173,12 +173,8 @@ func (s faultyStore) MarkReturned(c context.Context, returns []store.Return) err
 }
 
 func (s faultyStore) Returned(c context.Context, among []sale.OrderID) ([]sale.OrderID, error) {
-	return read(
-		s,
-		c,
-		"returned",
-		func(ctx context.Context) ([]sale.OrderID, error) { return s.tables.Returned(ctx, among) },
-	)
+	return read(s, c, "returned",
+		func(ctx context.Context) ([]sale.OrderID, error) { return s.tables.Returned(ctx, among) })
 }
 
 func (s faultyStore) Allocations(c context.Context, id string) ([]spread.Allocation, error) {
@@ -206,20 +202,13 @@ func (s faultyStore) Count(
 	at store.Instant,
 	among []sale.OrderID,
 ) (store.Count, error) {
-	return read(
-		s,
-		c,
-		"count",
-		func(ctx context.Context) (store.Count, error) { return s.tables.Count(ctx, of, at, among) },
-	)
+	return read(s, c, "count",
+		func(ctx context.Context) (store.Count, error) { return s.tables.Count(ctx, of, at, among) })
 }
 
 func (s faultyStore) Record(c context.Context, action, target, detail string) error {
-	return s.do(
-		c,
-		"record "+action,
-		func(ctx context.Context) error { return s.tables.Record(ctx, action, target, detail) },
-	)
+	return s.do(c, "record "+action,
+		func(ctx context.Context) error { return s.tables.Record(ctx, action, target, detail) })
 }
 
 func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.OrderID]sale.Status, error) {

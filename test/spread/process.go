@@ -115,19 +115,15 @@ func (p *process) States(ctx context.Context, of spread.Sale) ([]spread.State, e
 
 func (p *process) SetApart(ctx context.Context, of spread.Sale, wanted spread.Move) (t *spread.Transfer, err error) {
 	ctx = context.WithoutCancel(ctx) // a server executes a late call although its caller gave up
-	err = p.call(
-		fmt.Sprintf("set apart %+v", wanted),
-		func() error { t, err = p.w.stores.SetApart(ctx, of, wanted); return err },
-	)
+	err = p.call(fmt.Sprintf("set apart %+v", wanted),
+		func() error { t, err = p.w.stores.SetApart(ctx, of, wanted); return err })
 	return t, err
 }
 
 func (p *process) Apply(ctx context.Context, of spread.Sale, segment int, to spread.Allocation) error {
 	ctx = context.WithoutCancel(ctx) // see SetApart
-	return p.call(
-		fmt.Sprintf("apply %+v to %d", to, segment),
-		func() error { return p.w.stores.Apply(ctx, of, segment, to) },
-	)
+	return p.call(fmt.Sprintf("apply %+v to %d", to, segment),
+		func() error { return p.w.stores.Apply(ctx, of, segment, to) })
 }
 
 func (p *process) Allocations(ctx context.Context, saleID string) (all []spread.Allocation, err error) {

@@ -27,10 +27,7 @@ type plan struct {
 func planOf(rnd *rand.Rand) plan {
 	pick := func(from, to int) int { return from + rnd.IntN(to-from+1) }
 	p := plan{
-		Segments: pick(
-			2,
-			5,
-		),
+		Segments: pick(2, 5),
 		Stock:    int64(pick(1, []int{2, 12}[rnd.IntN(2)])),
 		Movers:   pick(1, 3),
 		Buyers:   pick(2, 4),

@@ -52,22 +52,12 @@ func TestPoliciesAreCheckedAndReplayed(t *testing.T) {
 		servertest.WantProblem(t, s.operate("POST", replayPath, body, octets), 400, "bad-request")
 	}
 	d.policies.err = errors.New("not an access log")
-	if a := s.operate(
-		"POST",
-		replayPath,
-		head+"\nlog",
-		octets,
-	); a.Status != 400 ||
+	if a := s.operate("POST", replayPath, head+"\nlog", octets); a.Status != 400 ||
 		a.Field(t, "detail") != "not an access log" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	d.policies.err = context.DeadlineExceeded
-	if a := s.operate(
-		"POST",
-		replayPath,
-		head+"\nlog",
-		octets,
-	); a.Status != 400 ||
+	if a := s.operate("POST", replayPath, head+"\nlog", octets); a.Status != 400 ||
 		!strings.Contains(a.Body, "sluice policy replay") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -89,12 +79,8 @@ func TestLongBodiesAreForReplaysOfAdmins(t *testing.T) {
 		"with a query":          {replayPath + "?x=1", admin, long},
 		"longer than the limit": {replayPath, admin, strings.Repeat("x", replayLimit+1)},
 	} {
-		req, err := http.NewRequestWithContext(
-			t.Context(),
-			http.MethodPost,
-			"http://"+s.Addr+row.path,
-			strings.NewReader(row.body),
-		)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr+row.path,
+			strings.NewReader(row.body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -163,12 +163,8 @@ func TestCreateSaleReportsEveryInvalidField(t *testing.T) {
 		servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", text), 400, "bad-request")
 	}
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", ""), 400, "bad-request")
-	servertest.WantProblem(
-		t,
-		s.Do("POST", "/admin/v1/sales", body(nil), "Authorization: Bearer "+adminToken),
-		400,
-		"bad-request",
-	)
+	servertest.WantProblem(t, s.Do("POST", "/admin/v1/sales", body(nil), "Authorization: Bearer "+adminToken), 400,
+		"bad-request")
 	servertest.WantProblem(t, s.operate("POST", "/admin/v1/sales", strings.Repeat(" ", 1<<20+1)), 413, "too-large")
 	if got := d.called(); got != "" {
 		t.Errorf("the service was called: %s", got)
@@ -205,12 +201,8 @@ func TestSaleWithAPendingChangeIsNotApplied(t *testing.T) {
 func TestDescribeReplacesTheDetails(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
-	a := s.operate(
-		"POST",
-		"/admin/v1/sales/drop/describe",
-		`{"picture":"https://shop.example/a.jpg","description":"# A"}`,
-		"X-Actor: mia",
-	)
+	a := s.operate("POST", "/admin/v1/sales/drop/describe", `{"picture":"https://shop.example/a.jpg","description":"# A"}`,
+		"X-Actor: mia")
 	if got := d.called(); a.Status != 200 ||
 		got != "mia describes drop: {Picture:https://shop.example/a.jpg Description:# A}" {
 		t.Errorf("%d %s: %s", a.Status, a.Body, got)

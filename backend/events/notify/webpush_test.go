@@ -178,9 +178,7 @@ func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 		"p256dh off curve":   func(s *notify.Subscription) { s.P256dh = b64(offCurve) },
 		"p256dh at infinity": func(s *notify.Subscription) { s.P256dh = b64([]byte{0}) },
 		"p256dh compressed": func(s *notify.Subscription) {
-			s.P256dh = b64(append(
-				[]byte{2}, unb64(t, good.P256dh)[1:33]...,
-			))
+			s.P256dh = b64(append([]byte{2}, unb64(t, good.P256dh)[1:33]...))
 		},
 		"p256dh endless": func(s *notify.Subscription) { s.P256dh = strings.Repeat("A", 1<<20) },
 		"auth short":     func(s *notify.Subscription) { s.Auth = b64(make([]byte, 15)) },

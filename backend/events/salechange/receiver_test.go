@@ -79,10 +79,8 @@ func (h *house) awaitUp(up string) {
 
 func (h *house) buy(saleID, buyer string) sale.Outcome {
 	h.Helper()
-	d, err := h.admit.Admit(
-		h.Context(),
-		admission.Request{SaleID: saleID, Buyer: buyer, Key: saleID, KeyTTL: time.Minute, Fingerprint: "f"},
-	)
+	d, err := h.admit.Admit(h.Context(),
+		admission.Request{SaleID: saleID, Buyer: buyer, Key: saleID, KeyTTL: time.Minute, Fingerprint: "f"})
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -95,16 +93,9 @@ func (h *house) next(l *salechange.Listener) salechange.Notification {
 	select {
 	case <-l.Wake():
 	case <-time.After(20 * time.Second):
-		h.Fatalf(
-			"nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
-			h.count("opened"),
-			h.count("left"),
-			h.count("sold_out"),
-			h.count("restocked"),
-			h.count("paused"),
-			h.count("closed"),
-			h.count("unknown"),
-		)
+		h.Fatalf("nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
+			h.count("opened"), h.count("left"), h.count("sold_out"), h.count("restocked"), h.count("paused"), h.count("closed"),
+			h.count("unknown"))
 	}
 	return l.Take()[0]
 }
@@ -150,11 +141,8 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					return func() error { return h.stock.Update(t.Context(), definition(id, stock, version, to)) }
 				}
 				buys := func(buyer string) func() error { return func() error { h.buy(id, buyer); return nil } }
-				step(
-					salechange.Opened,
-					2,
-					func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) },
-				)
+				step(salechange.Opened, 2,
+					func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) })
 				step(salechange.Left, 1, buys("ann"))
 				step(salechange.SoldOut, 0, buys("bob"))
 				for i := range 100 { // nothing is heard of these
@@ -169,10 +157,8 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 				}
 				step(salechange.Opened, 1, sync(3, 4, sale.On))
 				step(salechange.SoldOut, 0, buys("cid"))
-				d, err := h.admit.Admit(
-					t.Context(),
-					admission.Request{SaleID: id, Buyer: "bob", Key: "other", KeyTTL: time.Minute, Fingerprint: "f"},
-				)
+				d, err := h.admit.Admit(t.Context(),
+					admission.Request{SaleID: id, Buyer: "bob", Key: "other", KeyTTL: time.Minute, Fingerprint: "f"})
 				if err != nil || d.Outcome != sale.AlreadyBought {
 					t.Fatal(d, err)
 				}
@@ -275,17 +261,12 @@ func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
 	if err != nil || v.Left != 1 || v.Accepted != 1 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if d, err := h.admit.Admit(
-		t.Context(),
-		admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"},
-	); err != nil ||
+	if d, err := h.admit.Admit(t.Context(),
+		admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil ||
 		d.Outcome != sale.AlreadyBought {
 		t.Errorf("%+v, %v", d, err)
-	} else if _, err := h.stock.ReturnUnits(
-		t.Context(),
-		"s",
-		[]sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}},
-	); err != nil {
+	} else if _, err := h.stock.ReturnUnits(t.Context(), "s",
+		[]sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}}); err != nil {
 		t.Error(err)
 	}
 	if n := h.count("sold_out") + h.count("opened") + h.count("restocked"); n != 0 {

@@ -148,11 +148,8 @@ func (b bench) tell(t *testing.T, n int) {
 	t.Helper()
 	var batch []events.Event
 	for i := range n {
-		batch = append(
-			batch,
-			happened(int64(i+1), events.Created, "s", int64(2*i+1)),
-			happened(int64(i+1), events.Paid, "s", int64(2*i+2)),
-		)
+		batch = append(batch, happened(int64(i+1), events.Created, "s", int64(2*i+1)),
+			happened(int64(i+1), events.Paid, "s", int64(2*i+2)))
 	}
 	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), batch); err != nil {
 		t.Fatal(err)
@@ -196,12 +193,8 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	for range 2 {
 		run(t, NewSender(b.Store, c, everything, cfg))
 	}
-	testenv.Eventually(
-		t,
-		90*time.Second,
-		"all is delivered",
-		func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 },
-	)
+	testenv.Eventually(t, 90*time.Second, "all is delivered",
+		func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 })
 	for _, s := range []*shop{bad, good} {
 		ids := s.ids()
 		if len(ids) != 2*orders {
@@ -230,20 +223,13 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 	cfg := quick()
 	cfg.Drain = 10 * time.Millisecond
 	stop := run(t, NewSender(b.Store, c, everything, cfg))
-	testenv.Eventually(
-		t,
-		60*time.Second,
-		"the other has got everything",
-		func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 },
-	)
+	testenv.Eventually(t, 60*time.Second, "the other has got everything",
+		func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 })
 	if got := b.show(t, stuck.ID); got.Waiting != 80 {
 		t.Errorf("%+v", got)
 	}
 	stop() // releases what is in flight without an attempt
-	if list, err := b.admin.Deliveries(
-		t.Context(),
-		DeliveryQuery{EndpointID: stuck.ID, Limit: 1000},
-	); err != nil ||
+	if list, err := b.admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: stuck.ID, Limit: 1000}); err != nil ||
 		len(list) != 80 {
 		t.Error(len(list), err)
 	} else {
@@ -305,34 +291,20 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
-	if n, err := b.admin.RedeliverSince(
-		t.Context(),
-		"eve",
-		e.ID,
-		time.Now().Add(-time.Hour),
-		"mended",
-	); err != nil ||
+	if n, err := b.admin.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "mended"); err != nil ||
 		n != 2 {
 		t.Fatal(n, err)
 	}
-	testenv.Eventually(
-		t,
-		30*time.Second,
-		"both are delivered",
-		func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 },
-	)
+	testenv.Eventually(t, 30*time.Second, "both are delivered",
+		func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 })
 	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
 	if err := b.admin.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		30*time.Second,
-		"a delivered one comes again",
-		func() bool { return s.ids()["1_paid_"+e.ID] == 2 },
-	)
+	testenv.Eventually(t, 30*time.Second, "a delivered one comes again",
+		func() bool { return s.ids()["1_paid_"+e.ID] == 2 })
 }
 
 func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
@@ -362,12 +334,8 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	if _, err := b.admin.Resume(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(
-		t,
-		30*time.Second,
-		"it is disabled",
-		func() bool { return b.show(t, e.ID).State == EndpointDisabled },
-	)
+	testenv.Eventually(t, 30*time.Second, "it is disabled",
+		func() bool { return b.show(t, e.ID).State == EndpointDisabled })
 	if _, err := b.admin.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
 	}

@@ -35,10 +35,8 @@ func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 
 func (e *env) endpoint(t *testing.T, id string, strict bool) Endpoint {
 	t.Helper()
-	made, err := e.AddEndpoint(
-		store.WithActor(e.ctx, "eve"),
-		Endpoint{ID: id, URL: "https://shop.example/" + id, Title: "T", Secret: "whsec_" + id, Strict: strict},
-	)
+	made, err := e.AddEndpoint(store.WithActor(e.ctx, "eve"),
+		Endpoint{ID: id, URL: "https://shop.example/" + id, Title: "T", Secret: "whsec_" + id, Strict: strict})
 	if err != nil {
 		t.Fatal(err)
 	}

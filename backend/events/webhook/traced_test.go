@@ -31,10 +31,8 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	}
 	spans := tracetest.NewSpanRecorder()
 	tracer := telemetry.New(
-		sdk.NewTracerProvider(
-			sdk.WithSpanProcessor(spans),
-			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler()),
-		), "1",
+		sdk.NewTracerProvider(sdk.WithSpanProcessor(spans),
+			sdk.WithSampler(tracing.Sampling{FollowParent: true}.Sampler())), "1",
 	)
 
 	got := make(chan string, 100)

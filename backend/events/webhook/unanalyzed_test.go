@@ -38,10 +38,8 @@ func TestBurstIntoTablesWithoutStatisticsReadsLinearly(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			e, err := db.AddEndpoint(
-				t.Context(),
-				Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict},
-			)
+			e, err := db.AddEndpoint(t.Context(),
+				Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict})
 			if err != nil {
 				t.Fatal(err)
 			}

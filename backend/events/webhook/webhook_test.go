@@ -39,10 +39,7 @@ func (d *Admin) add(t *testing.T, s Settings, strict bool) Endpoint {
 func happened(n int64, what events.Type, saleID string, position int64) events.Event {
 	id := sale.OrderID(n)
 	return events.Event{
-		ID: id.String() + "." + strings.TrimPrefix(
-			string(what),
-			"order.",
-		),
+		ID:      id.String() + "." + strings.TrimPrefix(string(what), "order."),
 		Type:    what,
 		OrderID: id,
 		SaleID:  saleID,
@@ -65,12 +62,8 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	paid := admin.add(t, Settings{Types: &[]string{"order.paid"}}, true)
 	shoe := admin.add(t, Settings{Sales: &[]string{"shoe"}}, false)
 	off := admin.add(t, Settings{}, false)
-	if _, err := db.ChangeEndpoint(
-		t.Context(),
-		off.ID,
-		"x",
-		func(e *Endpoint) error { e.State = EndpointDisabled; return nil },
-	); err != nil {
+	if _, err := db.ChangeEndpoint(t.Context(), off.ID, "x",
+		func(e *Endpoint) error { e.State = EndpointDisabled; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	paused := admin.add(t, Settings{}, false)
@@ -126,14 +119,8 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 func TestSignaturesAreThoseOfTheStandard(t *testing.T) {
 	// The example of the standard's own documents.
 	h := http.Header{}
-	if err := sign(
-		h,
-		"msg_p5jXN8AQM9LWM0D4loKWxJek",
-		time.Unix(1614265330, 0),
-		`{"test": 2432232314}`,
-		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-		"",
-	); err != nil {
+	if err := sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), `{"test": 2432232314}`,
+		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", ""); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := h.Get("webhook-signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {

@@ -67,11 +67,8 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := stock.Load(
-			ctx,
-			s,
-			func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
-		); err != nil {
+		if err := stock.Load(ctx, s,
+			func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

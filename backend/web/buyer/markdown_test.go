@@ -95,10 +95,7 @@ var hostile = []string{
 	"<style>*{}</style>",
 	"&lt;script&gt;",
 	"&#1;&#x8;&#127;&#x85;",
-	strings.Repeat(
-		"[",
-		2000,
-	),
+	strings.Repeat("[", 2000),
 	strings.Repeat("> ", 2000) + "x",
 	strings.Repeat("*a ", 2000),
 	strings.Repeat("![", 1000) + strings.Repeat("](x)", 1000),
