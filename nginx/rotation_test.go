@@ -33,8 +33,8 @@ func TestReloadTakesChangedKeys(t *testing.T) {
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`,
 		func(c *Config) { c.Secret, c.TokenKeys = "", path })
 	say := func() string {
-		return statuses(e.do("GET", "/", "Authorization", old), e.do("GET", "/", "Authorization", old),
-			e.do("GET", "/", "Authorization", next))
+		return statuses(e.do("GET", "/", "Authorization", "Bearer "+old), e.do("GET", "/", "Authorization", "Bearer "+old),
+			e.do("GET", "/", "Authorization", "Bearer "+next))
 	}
 	if got := say(); got != "200 200 401" {
 		t.Fatalf("the first key alone: %s", got)
