@@ -231,32 +231,12 @@ func (c *cluster) node(addr string) *redis.Client {
 }
 
 // parseClusterNodes parses the reply of CLUSTER NODES of the node at addr: the masters that have slots, and the
-// addresses of all nodes. It skips lines that it cannot read.
+// addresses of all nodes.
 func parseClusterNodes(text, addr string) (masters []clusterNode, all []string) {
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 8 {
-			continue
-		}
-		flags := strings.Split(f[2], ",")
-		at, _, _ := strings.Cut(f[1], "@")
-		host, port, err := net.SplitHostPort(at)
-		if err != nil || port == "0" || slices.Contains(flags, "noaddr") {
-			continue
-		}
-		if host == "" { // a node that has not met another one does not know its own address
-			host, _, _ = net.SplitHostPort(addr)
-		}
-		n := clusterNode{addr: net.JoinHostPort(host, port)}
-		all = append(all, n.addr)
-		n.epoch, _ = strconv.ParseInt(f[6], 10, 64) // 0 if it is not a number
-		for _, s := range f[8:] {
-			if first, last, ok := parseSlots(s); ok {
-				n.slots = append(n.slots, [2]int{first, last})
-			}
-		}
-		if slices.Contains(flags, "master") && len(n.slots) > 0 {
-			masters = append(masters, n)
+	for _, n := range parseNodes(text, addr) {
+		all = append(all, n.Addr)
+		if n.Master && len(n.slots) > 0 {
+			masters = append(masters, clusterNode{addr: n.Addr, epoch: n.epoch, slots: n.slots})
 		}
 	}
 	return masters, all

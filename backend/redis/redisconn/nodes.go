@@ -1,0 +1,134 @@
+package redisconn
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Node is a node of a Redis Cluster, as one node describes it.
+type Node struct {
+	ID     string
+	Addr   string
+	Self   bool // the node that describes
+	Master bool
+	// Migrating and Importing are the ids of the other node by slot that moves. Only Self has them.
+	Migrating, Importing map[int]string
+
+	epoch int64
+	slots [][2]int
+}
+
+// Owns reports whether the node is the master of a slot.
+func (n *Node) Owns(slot int) bool {
+	return n.Master && slices.ContainsFunc(n.slots, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
+}
+
+// Nodes returns the nodes of a cluster as the node at addr, to which c is connected, describes them.
+func Nodes(ctx context.Context, c redis.Cmdable, addr string) ([]Node, error) {
+	text, err := c.ClusterNodes(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	return parseNodes(text, addr), nil
+}
+
+// parseNodes parses the reply of CLUSTER NODES of the node at addr. It skips lines that it cannot read and nodes without
+// an address.
+func parseNodes(text, addr string) (nodes []Node) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			continue
+		}
+		flags := strings.Split(f[2], ",")
+		at, _, _ := strings.Cut(f[1], "@")
+		host, port, err := net.SplitHostPort(at)
+		if err != nil || port == "0" || slices.Contains(flags, "noaddr") {
+			continue
+		}
+		if host == "" { // a node that has not met another one does not know its own address
+			host, _, _ = net.SplitHostPort(addr)
+		}
+		n := Node{
+			ID: f[0], Addr: net.JoinHostPort(host, port), Self: slices.Contains(flags, "myself"),
+			Master: slices.Contains(flags, "master"), Migrating: map[int]string{}, Importing: map[int]string{},
+		}
+		n.epoch, _ = strconv.ParseInt(f[6], 10, 64) // 0 if it is not a number
+		for _, s := range f[8:] {
+			n.addSlots(s)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// addSlots adds a slot, a range of slots, or a slot that moves: "[93->-id]" to another node, "[93-<-id]" from one.
+func (n *Node) addSlots(text string) {
+	if first, last, ok := parseSlots(text); ok {
+		n.slots = append(n.slots, [2]int{first, last})
+		return
+	}
+	text = strings.Trim(text, "[]")
+	for sign, to := range map[string]map[int]string{"->-": n.Migrating, "-<-": n.Importing} {
+		if from, id, found := strings.Cut(text, sign); found {
+			if slot, err := strconv.Atoi(from); err == nil {
+				to[slot] = id
+			}
+		}
+	}
+}
+
+// Node returns the server of one node of a Redis Cluster, which does not change with its slots.
+func (s *Server) Node(addr string) *Server {
+	o := s.options
+	o.Addr, o.Dialer = addr, nil
+	return &Server{options: o}
+}
+
+// Credentials returns the user and the password of s.
+func (s *Server) Credentials() (user, password string) { return s.options.Username, s.options.Password }
+
+// Asking returns a client that sends ASKING before each command to a node, which then executes it although the slot of
+// its keys still belongs to another node. The caller closes c.
+func Asking(c *redis.Client) *redis.Client {
+	front := redis.NewClient(&redis.Options{
+		Addr: c.Options().Addr, Dialer: noDial, MaxRetries: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	front.AddHook(asking{c})
+	return front
+}
+
+// asking is the hook of Asking. It is not a hook of the client itself, because ASKING must not precede AUTH.
+type asking struct{ client *redis.Client }
+
+func (asking) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a asking) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = a.send(ctx, []redis.Cmder{cmd})
+		return cmd.Err()
+	}
+}
+
+func (a asking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return a.send
+}
+
+func (a asking) send(ctx context.Context, cmds []redis.Cmder) error {
+	pipe := a.client.Pipeline()
+	for _, cmd := range cmds {
+		pipe.Do(ctx, "ASKING")
+		if err := pipe.Process(ctx, cmd); err != nil {
+			return err
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
