@@ -64,7 +64,7 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 			}
 		}
 		for _, c := range call.FindAllStringSubmatch(text, -1) {
-			if c[1] == "TIME" || c[1] == "PUBLISH" || c[1] == "INFO" {
+			if c[1] == "TIME" || c[1] == "PUBLISH" || c[1] == "INFO" || c[1] == "CLUSTER" {
 				continue
 			}
 			found++

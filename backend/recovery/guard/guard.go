@@ -260,14 +260,32 @@ func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, er
 	if runID, err = g.identify(ctx, g.raw); err != nil {
 		return nil, "", unavailable(err)
 	}
+	return openPinned(g.server, g.identify, runID, g.options), runID, nil
+}
+
+// PinServer is Guard.Pin for any server, for example one that a shard moves to.
+func PinServer(ctx context.Context, server *redisconn.Server, options ...redisconn.Option) (
+	client *redis.Client, runID string, err error,
+) {
+	first := server.Open(options...)
+	defer first.Close()
+	if runID, err = RunID(ctx, first); err != nil {
+		return nil, "", unavailable(err)
+	}
+	return openPinned(server, RunID, runID, options), runID, nil
+}
+
+func openPinned(
+	server *redisconn.Server, identify Identify, runID string, options []redisconn.Option,
+) *redis.Client {
 	sameServer := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
-		id, err := g.identify(ctx, cn)
+		id, err := identify(ctx, cn)
 		if err == nil && id != runID {
 			err = ErrUnverified
 		}
 		return err
 	})
-	return g.server.Open(append(g.options, redisconn.LongTimeouts, sameServer)...), runID, nil
+	return server.Open(append(slices.Clip(options), redisconn.LongTimeouts, sameServer)...)
 }
 
 // gate rejects commands without a connection while Redis is not verified, so that many purchases do not open many

@@ -18,9 +18,9 @@ import (
 type record struct {
 	RunID      string // server with verified data; "" if none
 	Generation int64  // generation of the verified data
-	Fence      int64  // fence of the last rebuild that began
-	Rebuilding bool   // a rebuild is in progress or was interrupted
-	Swapped    int64  // fence of the last rebuild that stored the sales and the queue
+	Fence      int64  // fence of the last rebuild or move that began
+	Rebuilding bool   // a rebuild or a move is in progress or was interrupted
+	Swapped    int64  // fence of the last rebuild that stored the sales and the queue, or of a move that has ended
 	Shards     int64  // number of shards; 0 if not recorded
 }
 
@@ -87,7 +87,7 @@ func (o observation) verified(least int64, shards int) (generation int64, reason
 	case o.Shards != 0 && o.Shards != int64(shards):
 		return 0, (&ShardsError{Redis: o.Shards, Process: shards}).Error()
 	case o.Rebuilding:
-		return 0, "a rebuild is in progress"
+		return 0, "a rebuild or a move is in progress"
 	case o.record == record{}:
 		return 0, "Redis is new or was emptied"
 	case o.RunID != o.runID:

@@ -55,6 +55,9 @@ func (s *Shards) find(key string, client func(*Guard) *redis.Client) *redis.Clie
 	return s.common[server]
 }
 
+// Server returns the Redis or the Redis Cluster of all shards.
+func (s *Shards) Server() *redisconn.Server { return s.cfg.Server }
+
 // Of returns the guard of a shard.
 func (s *Shards) Of(shard keyspace.Shard) *Guard { return s.guards[shard] }
 

@@ -46,11 +46,9 @@ type Store interface {
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
-	// NextFence allocates a fence that is higher than above.
-	NextFence(ctx context.Context, above int64) (int64, error)
+	Fences
 	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
 	BeginGeneration(ctx context.Context, shard int, fence int64) error
-	Journals(ctx context.Context, shard int) ([]journal.Status, error)
 }
 
 // Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
@@ -162,6 +160,10 @@ func (r *Rebuilder) run(
 	lock, err := redisconn.Acquire(ctx, client, shard.RebuildLock(), lockDuration)
 	switch {
 	case err != nil:
+		if to, moving := redis.IsAskError(err); moving {
+			err = fmt.Errorf("the move of its slot was interrupted; to finish it: sluice shard move %d --to %s: %w",
+				shard, to, err)
+		}
 		return fmt.Errorf("rebuild: %w: %w", sale.ErrUnavailable, err)
 	case lock == nil:
 		return ErrBusy
@@ -172,7 +174,7 @@ func (r *Rebuilder) run(
 		return nil
 	}
 
-	fence, err := r.nextFence(ctx, client, shard)
+	fence, err := NextFence(ctx, r.cfg.Store, client, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
@@ -189,20 +191,27 @@ func (r *Rebuilder) run(
 	return nil
 }
 
-// nextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a
+// Fences is the part of SQL that allocates fences (store.Generations and journal.Registry).
+type Fences interface {
+	// NextFence allocates a fence that is higher than above.
+	NextFence(ctx context.Context, above int64) (int64, error)
+	Journals(ctx context.Context, shard int) ([]journal.Status, error)
+}
+
+// NextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a
 // backup may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or
 // take its queue for swapped, and a journal would take itself for restored.
-func (r *Rebuilder) nextFence(ctx context.Context, client *redis.Client, shard keyspace.Shard) (int64, error) {
+func NextFence(ctx context.Context, sql Fences, client redis.Cmdable, shard keyspace.Shard) (int64, error) {
 	newest, err := guard.NewestFence(ctx, client, shard)
 	if err != nil {
 		return 0, err
 	}
-	journals, err := r.cfg.Store.Journals(ctx, int(shard))
+	journals, err := sql.Journals(ctx, int(shard))
 	if err != nil {
 		return 0, err
 	}
 	for _, o := range journals {
 		newest = max(newest, o.Generation)
 	}
-	return r.cfg.Store.NextFence(ctx, newest)
+	return sql.NextFence(ctx, newest)
 }

@@ -1,0 +1,645 @@
+// Package move moves one shard of a Redis Cluster to another master without a rebuild.
+//
+// A move holds the shard as a rebuild does, copies its keys, compares both servers, changes the owner of the slot, and
+// marks the data on the new server as verified. The source keeps all data until the owner changes, so a move that stops
+// before that leaves the shard as an interrupted rebuild does, on the source; one that stops later, on the target. In
+// both cases a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the next
+// Move to the same master must finish it.
+//
+// The scripts on both servers check the fence of the move, so a process that was suspended past its lock changes
+// nothing.
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	"sluice/internal/loop"
+	redisscript "sluice/lua/redis"
+)
+
+// Store is the part of SQL that a move needs (store.Generations and journal.Registry).
+type Store interface {
+	rebuild.Fences
+	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
+	BeginGeneration(ctx context.Context, shard int, fence int64) error
+}
+
+// Config configures a Mover.
+type Config struct {
+	Server *redisconn.Server // the cluster; required
+	Store  Store             // required
+	Space  keyspace.Space
+	// Progress, if set, is called when a step begins, and during the copy with the number of keys.
+	Progress func(step string, done, total int)
+	// Step, if set, is called before each step, and before each part of the copy. After an error the move does nothing
+	// more, as if the process had ended. It is for tests.
+	Step func(name string) error
+	// Log is slog.Default() if nil.
+	Log *slog.Logger
+}
+
+// Result describes a move.
+type Result struct {
+	Shard    keyspace.Shard
+	From, To string        // addresses of the masters; equal if the shard was on the target before
+	Keys     int           // keys copied
+	Held     time.Duration // time for which nothing could be bought
+	// Verified reports that the shard sells on the target. Otherwise the move finished an interrupted one, and a backend
+	// rebuilds the shard.
+	Verified bool
+}
+
+const (
+	// lockDuration is the time that the lock of a crashed move delays the rebuild. A running move renews the lock.
+	lockDuration = 5 * time.Second
+	// migrateTimeout bounds the time for which the source waits for the target. All its shards wait meanwhile, and other
+	// nodes suspect it after cluster-node-timeout.
+	migrateTimeout = 1500 * time.Millisecond
+	// copyChunk is the number of keys that the source sends together.
+	copyChunk = 50
+	// pipelineSize is the number of commands, and of keys of a script, per round trip.
+	pipelineSize = 1000
+	// replicaTimeout bounds the wait for the replicas of the target.
+	replicaTimeout = 5 * time.Second
+	// settleTimeout bounds the wait until the source has deleted its copy.
+	settleTimeout = 10 * time.Second
+	// abandonTimeout bounds the attempt to release the shard on the source.
+	abandonTimeout = 5 * time.Second
+)
+
+// Mover moves shards. It is safe for concurrent use.
+type Mover struct {
+	cfg  Config
+	lock time.Duration // lockDuration; longer in tests
+}
+
+// New returns a Mover.
+func New(cfg Config) (*Mover, error) {
+	if cfg.Server == nil || cfg.Store == nil {
+		return nil, errors.New("move: Config needs Server and Store")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, int, int) {}
+	}
+	if cfg.Step == nil {
+		cfg.Step = func(string) error { return nil }
+	}
+	return &Mover{cfg, lockDuration}, nil
+}
+
+// ErrBusy reports that another process rebuilds or moves the shard.
+var ErrBusy = errors.New("a rebuild or another move of the shard is in progress: try again when it has ended")
+
+// errUnverified reports that a rebuild must come first.
+var errUnverified = errors.New("its data is not verified: wait until a backend has rebuilt it (sluice shard list)")
+
+// errFenced reports that the shard is not held by this move any longer.
+var errFenced = errors.New("the move lost its lock, and a rebuild or another move has begun")
+
+// errStopped is the error after Config.Step has returned one.
+type errStopped struct{ error }
+
+func (e errStopped) Unwrap() error { return e.error }
+
+// Move moves a shard to the master with the address to, or finishes such a move that was interrupted. If the shard is
+// there already, it changes nothing. If it returns an error, the shard continues on the old master, or a backend
+// rebuilds it, unless the error has another remedy.
+func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Result, error) {
+	j := &job{Mover: m, shard: shard, result: Result{Shard: shard, To: to}}
+	defer j.close()
+	if err := j.connect(ctx, to); err != nil {
+		return j.result, fmt.Errorf("move shard %d: %w", shard, err)
+	}
+	if j.source.id == j.target.id {
+		j.result.Verified = true
+		return j.result, nil
+	}
+	run := j.move
+	if j.interrupted {
+		run = j.finish
+	}
+	if err := run(ctx); err != nil {
+		return j.result, fmt.Errorf("move shard %d: %w", shard, err)
+	}
+	return j.result, nil
+}
+
+// job is a move in progress.
+type job struct {
+	*Mover
+	shard          keyspace.Shard
+	slot           int
+	source, target server
+	interrupted    bool // an earlier move to the target was interrupted while the owner changed
+	fence          int64
+	sales          []string // keys of the sales
+	defs           []any    // version and switch of each
+	keys           []string // keys to copy
+	result         Result
+}
+
+// server is one of the two masters.
+type server struct {
+	id     string // of the node
+	addr   string
+	runID  string
+	owns   bool          // the slot, by its own account
+	leaves bool          // MIGRATING is still set, by its own account
+	pinned *redis.Client // connects to this run of the server only
+	asking *redis.Client // the same with ASKING; of the target only
+}
+
+func (j *job) close() {
+	for _, c := range []*redis.Client{j.source.pinned, j.target.pinned, j.target.asking} {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// connect finds and connects both masters.
+func (j *job) connect(ctx context.Context, to string) error {
+	if !j.cfg.Server.IsCluster() {
+		return errors.New("this Redis is not a cluster, so a shard cannot move: set --redis redis+cluster://host:port")
+	}
+	of := j.cfg.Server.For(j.shard.Guard())
+	j.slot, _ = of.Slot()
+	from, err := of.Master(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	source, nodes, err := j.open(ctx, &j.source, from)
+	if err != nil {
+		return err
+	}
+	j.result.From = from
+	if !j.source.owns {
+		return fmt.Errorf("the nodes of the cluster do not agree on the master of slot %d: try again in some seconds", j.slot)
+	}
+	target := find(nodes, func(n *redisconn.Node) bool { return n.Addr == to })
+	switch {
+	case target == nil:
+		return fmt.Errorf("%s is not a node of the cluster: add it with redis-cli --cluster add-node", to)
+	case target.ID == source.ID:
+		j.target.id = source.ID
+		return nil
+	case !target.Master:
+		return fmt.Errorf("%s is a replica: name its master", to)
+	}
+	if other := source.Migrating[j.slot]; other == target.ID {
+		j.interrupted = true
+	} else if other != "" {
+		if n := find(nodes, func(n *redisconn.Node) bool { return n.ID == other }); n != nil {
+			other = n.Addr
+		}
+		return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
+			other, j.shard, other)
+	}
+	self, _, err := j.open(ctx, &j.target, to)
+	if err != nil {
+		return err
+	}
+	if self.ID != target.ID || j.target.owns && !j.interrupted {
+		return fmt.Errorf("the nodes of the cluster do not agree on %s: try again in some seconds", to)
+	}
+	j.target.asking = redisconn.Asking(j.target.pinned)
+	return nil
+}
+
+func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node {
+	for i := range nodes {
+		if is(&nodes[i]) {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+// open connects to a node and returns its own description and that of the others.
+func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Node, []redisconn.Node, error) {
+	once := func(o *redis.Options) { o.MaxRetries = -1 } // move_hold is not replay-safe
+	var err error
+	to.addr = addr
+	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), once); err != nil {
+		return nil, nil, err
+	}
+	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
+	if self == nil {
+		return nil, nil, fmt.Errorf("%s does not describe itself in CLUSTER NODES", addr)
+	}
+	to.id, to.owns, to.leaves = self.ID, self.Owns(j.slot), self.Migrating[j.slot] != ""
+	return self, nodes, nil
+}
+
+// step announces a step, or a part of one.
+func (j *job) step(name string, done, total int) error {
+	if err := j.cfg.Step(name); err != nil {
+		return errStopped{err}
+	}
+	j.cfg.Progress(name, done, total)
+	return nil
+}
+
+// move moves a shard that is verified on the source.
+func (j *job) move(ctx context.Context) error {
+	if err := j.check(ctx); err != nil {
+		return err
+	}
+	if j.target.leaves { // it was the source of a move that was interrupted; this would hide IMPORTING
+		if err := j.setSlot(ctx, j.target.pinned, "STABLE"); err != nil {
+			return err
+		}
+	}
+	if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
+		return err
+	}
+	// The lock on the target prevents a rebuild when the owner has changed. From then on the one on the source is not
+	// needed.
+	moved, releaseTarget, err := j.acquire(ctx, j.target.asking)
+	if err != nil {
+		return err
+	}
+	defer releaseTarget()
+	held, releaseSource, err := j.acquire(moved, j.source.pinned)
+	if err != nil {
+		return err
+	}
+	defer releaseSource()
+	if j.fence, err = rebuild.NextFence(held, j.cfg.Store, j.source.pinned, j.shard); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := j.hold(held); err != nil {
+		return err
+	}
+	if err := j.transfer(held); err != nil {
+		return j.abandon(ctx, err)
+	}
+	if err := j.changeOwner(held); err != nil {
+		return err
+	}
+	if err := j.step("release", 0, 0); err != nil {
+		return err
+	}
+	if err := j.release(moved, j.target.asking, j.target.runID); err != nil {
+		return fmt.Errorf("%s has the slot, and a backend rebuilds the shard there: %w", j.target.addr, err)
+	}
+	j.result.Held, j.result.Verified = time.Since(began), true
+	j.cfg.Log.Info("shard moved", "shard", int(j.shard), "from", j.source.addr, "to", j.target.addr,
+		"keys", j.result.Keys, "held", j.result.Held, "generation", j.fence)
+	j.settle(ctx)
+	return nil
+}
+
+// check verifies what can be verified before the hold.
+func (j *job) check(ctx context.Context) error {
+	if err := guard.CheckShards(ctx, j.source.pinned, j.shard, j.cfg.Space); err != nil {
+		return err
+	}
+	runID, err := j.source.pinned.HGet(ctx, j.shard.Guard(), "run_id").Result()
+	switch {
+	case err != nil && !errors.Is(err, redis.Nil):
+		return unavailable(err)
+	case runID != j.source.runID:
+		return errUnverified
+	}
+	_, err = j.list(ctx, j.source.pinned)
+	return err
+}
+
+// list returns the keys of the slot on a server. It fails if there are keys of others.
+func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
+	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	keys, err := c.ClusterGetKeysInSlot(ctx, j.slot, int(n)+pipelineSize).Result() // some may be added meanwhile
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	for _, key := range keys {
+		if shard, ok := keyspace.ShardOfKey(key); !ok || shard != j.shard {
+			return nil, fmt.Errorf("slot %d also has the key %s, which is not of the shard: "+
+				"move the slot with redis-cli --cluster reshard; a rebuild follows", j.slot, key)
+		}
+	}
+	return keys, nil
+}
+
+// acquire acquires the lock of the shard on a server, and renews it until held ends or release is called.
+func (j *job) acquire(ctx context.Context, c *redis.Client) (held context.Context, release func(), err error) {
+	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
+	switch {
+	case err != nil:
+		return nil, nil, unavailable(err)
+	case lock == nil:
+		return nil, nil, ErrBusy
+	}
+	held, release = lock.KeepRenewed(ctx)
+	return held, release, nil
+}
+
+// hold stops the shard on the source. If it returns an error, the shard may be held, and a backend rebuilds it.
+func (j *job) hold(ctx context.Context) error {
+	if err := j.step("hold", 0, 0); err != nil {
+		return err
+	}
+	for {
+		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()
+		if err != nil {
+			return unavailable(err)
+		}
+		j.sales = nil
+		for _, id := range ids {
+			j.sales = append(j.sales, j.shard.Sale(id))
+		}
+		keys := append([]string{j.shard.Guard(), j.shard.Sales()}, j.sales...)
+		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, j.fence, j.source.runID).Slice()
+		if err != nil || len(answer) == 0 {
+			return unavailable(err)
+		}
+		switch answer[0] {
+		case "ok":
+			j.defs = answer[1:]
+			return nil
+		case "stale": // a sale was loaded meanwhile
+		case "unverified":
+			return errUnverified
+		default:
+			return ErrBusy
+		}
+	}
+}
+
+// transfer copies all keys to the target and compares both servers. The source does not change.
+func (j *job) transfer(ctx context.Context) error {
+	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
+		return err
+	}
+	if err := j.clear(ctx); err != nil {
+		return err
+	}
+	keys, err := j.list(ctx, j.source.pinned)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if j.copied(key) {
+			j.keys = append(j.keys, key)
+		}
+	}
+	if err := j.copy(ctx, ""); err != nil {
+		return err
+	}
+	if err := j.step("verify", 0, 0); err != nil {
+		return err
+	}
+	if err := j.verify(ctx); err != nil {
+		return err
+	}
+	return j.awaitReplicas(ctx)
+}
+
+// copied reports whether a move copies a key. The guard of the target has the fence of the move.
+func (j *job) copied(key string) bool {
+	return !j.shard.Temporary(key) && key != j.shard.Guard() && key != j.shard.Replicated()
+}
+
+// clear makes the fence that of the target, and deletes what an earlier move left there. Nothing else is there: the
+// source has the slot and was verified.
+func (j *job) clear(ctx context.Context) error {
+	left := []string{}
+	for {
+		part := left[:min(len(left), pipelineSize)]
+		err := j.call(ctx, j.target.asking, "move_clear", append([]string{j.shard.Guard()}, part...))
+		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
+			return err
+		}
+		keys, err := j.list(ctx, j.target.pinned)
+		if err != nil {
+			return err
+		}
+		left = left[:0]
+		for _, key := range keys {
+			if key != j.shard.Guard() && !j.shard.Temporary(key) {
+				left = append(left, key)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+}
+
+// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error unless it is
+// tolerated.
+func (j *job) copy(ctx context.Context, tolerated string) error {
+	host, port, err := net.SplitHostPort(j.target.addr)
+	if err != nil {
+		return err
+	}
+	command := []any{"MIGRATE", host, port, "", 0, migrateTimeout.Milliseconds(), "COPY"}
+	switch user, password := j.cfg.Server.Credentials(); {
+	case user != "":
+		command = append(command, "AUTH2", user, password)
+	case password != "":
+		command = append(command, "AUTH", password)
+	}
+	command = append(command, "KEYS")
+	for at := 0; at < len(j.keys); at += copyChunk {
+		if err := j.step("copy", at, len(j.keys)); err != nil {
+			return err
+		}
+		args := command[:len(command):len(command)]
+		for _, key := range j.keys[at:min(at+copyChunk, len(j.keys))] {
+			args = append(args, key)
+		}
+		err := j.source.pinned.Do(ctx, args...).Err() // NOKEY if all have expired
+		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
+			return fmt.Errorf("copy to %s: %w", j.target.addr, unavailable(err))
+		}
+	}
+	j.result.Keys = len(j.keys)
+	return nil
+}
+
+// awaitReplicas waits until the replicas of the target have the copy.
+func (j *job) awaitReplicas(ctx context.Context) error {
+	n, err := strconv.Atoi(j.target.pinned.InfoMap(ctx, "replication").Item("Replication", "connected_slaves"))
+	if err != nil || n == 0 {
+		return err
+	}
+	conn := j.target.pinned.Conn()
+	defer conn.Close()
+	// WAIT covers the writes of its connection. This one follows the copy.
+	if err := conn.Do(ctx, "ASKING").Err(); err != nil {
+		return unavailable(err)
+	}
+	if err := conn.Set(ctx, j.shard.Replicated(), "1", 0).Err(); err != nil {
+		return unavailable(err)
+	}
+	have, err := conn.Wait(ctx, n, replicaTimeout).Result()
+	if err != nil {
+		return unavailable(err)
+	}
+	if have < int64(n) {
+		return fmt.Errorf("%d of %d replicas of %s have the copy after %v: repair its replication",
+			have, n, j.target.addr, replicaTimeout)
+	}
+	return nil
+}
+
+// changeOwner makes the target the owner of the slot. Before that, MIGRATING prevents a rebuild on the source: scripts
+// with a key that does not exist fail there. So two servers with a copy never both sell.
+func (j *job) changeOwner(ctx context.Context) error {
+	if err := j.step("mark", 0, 0); err != nil {
+		return err
+	}
+	guards := []string{j.shard.Guard()}
+	if err := j.call(ctx, j.source.pinned, "move_slot", guards, j.slot, "MIGRATING", j.target.id); err != nil {
+		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, errFenced) {
+			return j.abandon(ctx, err)
+		}
+		return j.unfinished(err)
+	}
+	if err := j.step("flip", 0, 0); err != nil {
+		return err
+	}
+	if err := j.call(ctx, j.target.asking, "move_slot", guards, j.slot, "NODE", j.target.id); err != nil {
+		return j.unfinished(err)
+	}
+	return nil
+}
+
+// unfinished is an error after which the owner of the slot may have changed.
+func (j *job) unfinished(err error) error {
+	return fmt.Errorf("the move may be half done; to finish it, run again: sluice shard move %d --to %s: %w",
+		j.shard, j.target.addr, err)
+}
+
+// abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the move.
+// If that fails, a backend rebuilds the shard. What it cannot delete on the target, the next move deletes.
+func (j *job) abandon(ctx context.Context, err error) error {
+	if _, stopped := errors.AsType[errStopped](err); stopped {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	defer func() {
+		if j.clear(ctx) == nil {
+			_ = j.call(ctx, j.target.asking, "move_slot", []string{j.shard.Guard()}, j.slot, "STABLE")
+		}
+	}()
+	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {
+		return fmt.Errorf("%w; a backend rebuilds the shard on %s (%w)", err, j.source.addr, failed)
+	}
+	return fmt.Errorf("%w; the shard continues on %s", err, j.source.addr)
+}
+
+// release marks the data of a server as verified and resumes its sales.
+func (j *job) release(ctx context.Context, c *redis.Client, runID string) error {
+	// Backends may have leased order numbers from the source since they were copied.
+	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
+		return err
+	}
+	keys := append([]string{j.shard.Guard()}, j.sales...)
+	args := append([]any{runID, len(j.cfg.Space.All())}, j.defs...)
+	return j.call(ctx, c, "move_release", keys, args...)
+}
+
+// settle waits until the source has received the new owner and deleted its copy. The shard is held there, so until
+// then it sells nothing.
+func (j *job) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		err := j.setSlot(ctx, j.source.pinned, "NODE", j.target.id) // fails while the source has keys of the slot
+		if err == nil {
+			return
+		}
+		if loop.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
+			j.cfg.Log.Warn("the old master has not released the slot: redis-cli --cluster check shows its state",
+				"master", j.source.addr, "slot", j.slot, "err", err)
+			return
+		}
+	}
+}
+
+// finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
+// known, so a rebuild follows.
+func (j *job) finish(ctx context.Context) error {
+	ctx, release, err := j.acquire(ctx, j.target.asking)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !j.target.owns {
+		keys, err := j.list(ctx, j.source.pinned)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if !j.shard.Temporary(key) {
+				j.keys = append(j.keys, key)
+			}
+		}
+		// a node that does not import the slot makes no newer claim to it
+		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
+			return err
+		}
+		if err := j.copy(ctx, "BUSYKEY"); err != nil {
+			return err
+		}
+	}
+	if err := j.setSlot(ctx, j.target.pinned, "NODE", j.target.id); err != nil {
+		return err
+	}
+	j.settle(ctx)
+	return nil
+}
+
+// setSlot runs CLUSTER SETSLOT for the slot of the shard.
+func (j *job) setSlot(ctx context.Context, c *redis.Client, args ...any) error {
+	if err := c.Do(ctx, append([]any{"CLUSTER", "SETSLOT", j.slot}, args...)...).Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// call runs a script of the move with its fence.
+func (j *job) call(ctx context.Context, c *redis.Client, script string, keys []string, args ...any) error {
+	result, err := redisscript.Run(ctx, c, script, keys, append([]any{j.fence}, args...)...).Text()
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case result == "fenced":
+		return errFenced
+	case result != "ok":
+		return fmt.Errorf("script %s returned %q", script, result)
+	}
+	return nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }

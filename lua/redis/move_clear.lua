@@ -1,0 +1,20 @@
+-- move_clear: prepares the server that a shard moves to. It makes a fence the fence of the shard there, and deletes keys
+-- that an earlier move left.
+--
+-- KEYS 1 guard  hash  fence, rebuilding
+--      then keys to delete
+-- ARGV 1 fence
+-- Returns "ok"; or "fenced" if a rebuild or a move with a later fence has begun on this server, and nothing changed.
+
+local guard = KEYS[1]
+
+if (tonumber(redis.call('HGET', guard, 'fence') or '') or 0) > tonumber(ARGV[1]) then
+  return 'fenced'
+end
+
+redis.call('HSET', guard, 'fence', ARGV[1], 'rebuilding', ARGV[1])
+redis.call('HDEL', guard, 'run_id', 'generation', 'swapped')
+for i = 2, #KEYS do
+  redis.call('UNLINK', KEYS[i])
+end
+return 'ok'

@@ -1,0 +1,35 @@
+-- move_hold: holds a verified shard for its move to another server, like a rebuild: its queue stops, nothing can be
+-- bought from its sales, and new connections are not trusted. Not replay-safe: the version and the switch of the sales
+-- are in the answer only.
+--
+-- KEYS 1 guard  hash  fence, rebuilding, run_id
+--      2 sales  set   ids of the sales in this shard
+--      then per sale: sale  hash  version, switch
+-- ARGV 1 fence   2 run_id of the server
+-- Returns a list: "ok", then version and switch of each sale. Or, and nothing changed: "fenced" if a rebuild or a move
+--      with this or a later fence has begun; "unverified" if the data is not verified; "stale" if the sales are others.
+
+local guard, sales = KEYS[1], KEYS[2]
+
+local mark = redis.call('HMGET', guard, 'fence', 'run_id', 'rebuilding')
+if (tonumber(mark[1] or '') or 0) >= tonumber(ARGV[1]) then
+  return { 'fenced' }
+end
+if mark[2] ~= ARGV[2] or mark[3] then
+  return { 'unverified' }
+end
+if redis.call('SCARD', sales) ~= #KEYS - 2 then
+  return { 'stale' }
+end
+local answer = { 'ok' }
+for i = 3, #KEYS do
+  local def = redis.call('HMGET', KEYS[i], 'version', 'switch')
+  answer[#answer + 1], answer[#answer + 2] = def[1] or '', def[2] or ''
+end
+
+redis.call('HSET', guard, 'fence', ARGV[1], 'rebuilding', ARGV[1])
+redis.call('HDEL', guard, 'run_id')
+for i = 3, #KEYS do
+  redis.call('HDEL', KEYS[i], 'version', 'switch')
+end
+return answer
