@@ -22,9 +22,10 @@ mutants: ## break the scripts, the worker and the tables in known ways: a test m
 chaos: install ## 220 faults on real servers in five minutes, then an audit; draws docs/chaos.svg (SEED=n FAULTS=n SPAN=5m QUEUE=list|stream REDIS=single|cluster)
 	cd test/chaos && $(GO) test -count=1 -v -timeout 30m -run 'TestChaos' . -faults $(or $(FAULTS),220) -span $(or $(SPAN),5m) -idle 10s $(if $(SEED),-seed $(SEED)) $(if $(REDIS),-redis $(REDIS)) $(if $(QUEUE),-queue $(QUEUE)) $(if $(QUEUE)$(REDIS),,-svg $(CURDIR)/docs/chaos.svg)
 
-cluster: install ## a Redis Cluster of three masters and three replicas during purchases: 40 faults, 20 masters cut off (FAULTS=n SEED=n CUTS=n)
+cluster: install ## a Redis Cluster of three masters and three replicas during purchases: 40 faults, 20 masters cut off, 24 moves of a shard (FAULTS=n SEED=n CUTS=n MOVES=n)
 	$(GO) test -count=1 -v -timeout 60m -run 'TestClusterFaults' ./test/e2e -cluster-faults $(or $(FAULTS),40) $(if $(SEED),-cluster-seed $(SEED))
 	$(GO) test -count=1 -v -timeout 60m -parallel 1 -run 'TestClusterCutsAMaster' ./test/e2e -cluster-cuts $(or $(CUTS),20)
+	$(GO) test -count=1 -v -timeout 60m -parallel 1 -run 'TestShardMove' ./test/e2e -shard-moves $(or $(MOVES),24)
 
 several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes; REDIS=cluster: fifteen, each master of a Redis Cluster is cut off)
 	@[ "$$(id -u)" -eq 0 ] || { echo "several: network namespaces need root: run it with sudo" >&2; exit 1; }

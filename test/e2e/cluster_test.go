@@ -143,6 +143,11 @@ func TestClusterFaults(t *testing.T) {
 				c.cluster.MoveSlot(key, from, to, nil)
 			}
 		}},
+		{"shard moved", func(at int) {
+			to := c.cluster.Owner(c.shards[(at+1)%3].Guard())
+			_, errOut, code := sluiceRun(t, c.env, "shard", "move", fmt.Sprint(int(c.shards[at])), "--to", to.Addr)
+			t.Logf("shard move: exit %d %s", code, errOut) // it is refused until a rebuild has ended
+		}},
 		{"backend killed", func(at int) { c.backends[at%2].crash() }},
 		{"worker killed", func(at int) { c.workers[at%2].crash() }},
 		{"backend paused", func(at int) {
