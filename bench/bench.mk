@@ -13,6 +13,9 @@ bench-test: install-bench ## test the benchmarks themselves: one short round of 
 bench-edge: install-bench ## both edges: limits and refusals in nginx, the Go gateway beside Caddy and other proxies
 	cd bench && $(GO) run -pgo=../cmd/sluice/release.pgo . speed --only limits,gateway
 
+bench-up: ## start time, processor time and memory of an idle sluice up (AGAINST=tree; four minutes for each)
+	cd bench && $(GO) run . up $(if $(AGAINST),--against $(abspath $(AGAINST)))
+
 bench-pages: install-bench ## views of a sale page through nginx, and how many of them reach the backend
 	cd bench && $(GO) run . speed --only pages
 
@@ -64,4 +67,4 @@ weight: install ## size of the sale page, and its first paint on a slow phone ne
 smoke spike soak: ## load tests with k6 against a running sluice up
 	loadtest/run $@
 
-.PHONY: help-bench install-bench bench-test bench-edge bench-pages bench-queue bench-events bench-held cost million machines bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak
+.PHONY: help-bench install-bench bench-test bench-edge bench-up bench-pages bench-queue bench-events bench-held cost million machines bench-webhooks bench-year scale bench-replay open-pages memory edge-memory admin-scale weight smoke spike soak

@@ -58,11 +58,21 @@ func (s *stage) TempDir() string {
 }
 
 // clear stops and removes everything. The stage can be used again.
-func (s *stage) clear() {
+func (s *stage) clear() { s.clearTo(0) }
+
+// mark returns the number of things to stop and remove, for clearTo.
+func (s *stage) mark() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.cleanup)
+}
+
+// clearTo stops and removes everything that was added after mark.
+func (s *stage) clearTo(mark int) {
 	for {
 		s.mu.Lock()
 		n := len(s.cleanup)
-		if n == 0 {
+		if n <= mark {
 			s.mu.Unlock()
 			return
 		}

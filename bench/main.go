@@ -34,6 +34,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench replay [--lines n] [--rounds n]
        bench year   [--rows n] [--sales n] [--steps n] [--times n] [--database URL]
        bench scale  [--masters 1,2,4,8] [--share percent] [--rounds n] [--seconds s] [--buyers n]
+       bench up     [--against directory] [--rounds n] [--seconds s]
        bench pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
 `
 
@@ -51,6 +52,7 @@ var commands = map[string]func(ctx context.Context, s *stage, args []string) err
 	"replay":   replays,
 	"year":     year,
 	"scale":    scale,
+	"up":       ups,
 	"pgo":      guide,
 }
 

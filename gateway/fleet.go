@@ -5,13 +5,13 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"strconv"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/internal/fleetlimit"
+	"sluice/internal/loop"
 )
 
 // fleetCheck is a rule of the fleet that matches a request, and its decision.
@@ -51,15 +51,8 @@ func (g *Gateway) newFleet(client *fleetlimit.Client) *fleetlimit.Limiter {
 
 // returnSlots returns the slots of idle clients until ctx ends.
 func (g *Gateway) returnSlots(ctx context.Context) {
-	t := time.NewTicker(maintainEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			g.fleet.Sweep(ctx)
-		}
+	for loop.Tick(ctx, maintainEvery); ctx.Err() == nil; loop.Tick(ctx, maintainEvery) {
+		g.fleet.Sweep(ctx)
 	}
 }
 

@@ -36,6 +36,7 @@ import (
 	"sluice/gateway/proxy"
 	"sluice/gateway/refusalcache"
 	"sluice/internal/fleetlimit"
+	"sluice/internal/loop"
 	"sluice/internal/token"
 )
 
@@ -182,15 +183,8 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 const maintainEvery = time.Second
 
 func (g *Gateway) maintain(ctx context.Context) {
-	t := time.NewTicker(maintainEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			g.runOnce()
-		}
+	for loop.Tick(ctx, maintainEvery); ctx.Err() == nil; loop.Tick(ctx, maintainEvery) {
+		g.runOnce()
 	}
 }
 

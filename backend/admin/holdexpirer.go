@@ -53,7 +53,8 @@ func NewHoldExpirer(cfg Config) *HoldExpirer {
 	return &HoldExpirer{store: cfg.Store, stock: cfg.Stock, log: cfg.Log, counters: cfg.Counters, age: leftoverAge}
 }
 
-// Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
+// Run calls RunOnce at every tick of interval until ctx ends, and then returns nil. It logs when failures begin and
+// end.
 func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
 	retry := loop.Backoff{Log: h.log, What: "cancelling unpaid orders or returning their units"}
 	for ctx.Err() == nil {
@@ -62,7 +63,7 @@ func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
 			continue
 		}
 		retry.Succeeded()
-		loop.Sleep(ctx, interval)
+		loop.Tick(ctx, interval)
 	}
 	return nil
 }

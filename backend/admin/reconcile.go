@@ -47,7 +47,8 @@ func (s *Service) SpreadSales(at time.Time) (open []spread.Sale) {
 // at which SQL is read and the difference of clocks.
 const refillAhead = 30 * time.Second
 
-// Run calls RunOnce every interval until ctx ends, and then returns nil. It logs when failures begin and end.
+// Run calls RunOnce at every tick of interval until ctx ends, and then returns nil. It logs when failures begin and
+// end.
 func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 	retry := loop.Backoff{Log: s.log, What: "applying the sales in SQL to Redis"}
 	for turn := 0; ctx.Err() == nil; turn++ {
@@ -59,7 +60,7 @@ func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 		if turn%sweepEvery == 0 {
 			s.sweepRehearsals(ctx)
 		}
-		loop.Sleep(ctx, interval)
+		loop.Tick(ctx, interval)
 	}
 	return nil
 }

@@ -87,7 +87,8 @@ type Consumer struct {
 	name    string // of this instance
 	handler Handler
 	cfg     Config
-	tidied  time.Time // when the sweep last removed consumers
+	tidied  time.Time     // when the sweep last removed consumers
+	reading chan struct{} // holds an element while a loop reads, which may wait for events
 
 	mu   sync.Mutex
 	held map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
@@ -110,7 +111,7 @@ func New(
 	return &Consumer{
 		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
 		name: fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
-		held: map[string]time.Time{},
+		held: map[string]time.Time{}, reading: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -201,14 +202,14 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 		default:
 			retry.Succeeded()
 			if idle {
-				loop.Sleep(ctx, min(maxSweep, c.cfg.Idle/4))
+				loop.Tick(ctx, min(maxSweep, c.cfg.Idle/4))
 			}
 		}
 	}
 	return nil
 }
 
-// blocking is how long a read waits for events; a stop takes as long, like that of a worker.
+// blocking is how long a read waits for events, at most; a stop takes as long, like that of a worker.
 const blocking = time.Second
 
 // maxSweep is the longest time between two looks for what other instances have left behind, a quarter of Idle at most.
@@ -217,12 +218,18 @@ const maxSweep = 2500 * time.Millisecond
 // tidyEvery is how often an instance removes the consumers of instances that have ended.
 const tidyEvery = time.Minute
 
-// read takes new events and handles them.
+// read takes new events and handles them. One loop reads at a time; the next one reads while it handles the events.
 func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
+	select {
+	case c.reading <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil
+	}
 	streams, err := c.client.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: c.group, Consumer: c.name, Streams: []string{c.space.Events(), ">"}, Count: int64(c.cfg.Batch),
-		Block: blocking,
+		Block: loop.UntilTick(blocking) + time.Millisecond, // 0 would wait forever
 	}).Result()
+	<-c.reading
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -242,23 +249,9 @@ func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 
 // sweep takes what others have left behind, and what admins want to be run again.
 func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
-	stream := []string{c.space.Events()}
-	answer, err := redisscript.Load("event_claim").
-		Run(ctx, c.client, stream, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
+	all, err := c.claim(ctx)
 	if err != nil {
 		return false, wrap("claim", err)
-	}
-	var all []delivery
-	for _, entry := range answer {
-		fields, _ := entry.([]any)
-		if len(fields) != 3 {
-			continue
-		}
-		d := delivery{}
-		d.id, _ = fields[0].(string)
-		d.deliveries, _ = fields[1].(int64)
-		d.body, _ = fields[2].(string)
-		all = append(all, d)
 	}
 	if len(all) > 0 {
 		c.process(work, all)
@@ -279,6 +272,32 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	}
 	c.tidied = time.Now()
 	return true, wrap("tidy", c.removeConsumers(ctx, ""))
+}
+
+// claim takes events that another instance has held for too long.
+func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
+	pending, err := c.client.XPending(ctx, c.space.Events(), c.group).Result()
+	if err != nil || pending.Count == 0 {
+		return nil, err
+	}
+	stream := []string{c.space.Events()}
+	answer, err := redisscript.Load("event_claim").
+		Run(ctx, c.client, stream, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range answer {
+		fields, _ := entry.([]any)
+		if len(fields) != 3 {
+			continue
+		}
+		d := delivery{}
+		d.id, _ = fields[0].(string)
+		d.deliveries, _ = fields[1].(int64)
+		d.body, _ = fields[2].(string)
+		all = append(all, d)
+	}
+	return all, nil
 }
 
 // removeConsumers removes the group's consumers without pending events that have been idle for long, and stopping.

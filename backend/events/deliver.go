@@ -214,7 +214,7 @@ func (c *Consumer) drop(ids ...string) {
 // renew keeps the lease of events that take long, so that other instances do not claim them. It runs until ctx ends.
 func (c *Consumer) renew(ctx context.Context) {
 	for ctx.Err() == nil {
-		loop.Sleep(ctx, c.cfg.Idle/4)
+		loop.Tick(ctx, c.cfg.Idle/4)
 		var old []string
 		c.mu.Lock()
 		for id, since := range c.held {

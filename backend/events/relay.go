@@ -63,7 +63,9 @@ type Relay struct {
 	cfg    RelayConfig
 
 	ends    int64 // where the stream ends, as far as is known; -1: not known
+	rested  bool  // the relay has rested since it knew
 	entries int64
+	settled bool  // the stream and SQL hold nothing that a trim would delete
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
 	trimmed time.Time
 	unread  bool // there was no reader at that time: neither a group nor an open page
@@ -116,9 +118,9 @@ func (r *Relay) rest(ctx context.Context) {
 		loop.Sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
 	}
+	r.rested = true // a Redis that has lost events is noticed by the next step
 	if r.unread {
 		loop.Sleep(ctx, r.cfg.Poll)
-		r.ends = -1
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
@@ -132,7 +134,6 @@ func (r *Relay) rest(ctx context.Context) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		loop.Sleep(ctx, r.cfg.Poll) // the next step gets the same error and reports it
 	}
-	r.ends = -1 // a Redis that has lost events is noticed here
 }
 
 func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
@@ -140,12 +141,14 @@ func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
 // RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 when
 // there was nothing to move, or no room.
 func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
-	if r.ends < 0 {
-		if err := r.append(ctx, -1, nil); err != nil {
-			return 0, err
-		}
+	if err := r.findEnd(ctx); err != nil {
+		return 0, err
 	}
-	if often := r.cfg.Poll; time.Since(r.trimmed) >= often ||
+	often := r.cfg.Poll
+	if r.settled {
+		often *= settledPolls
+	}
+	if time.Since(r.trimmed) >= often ||
 		r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= often/20 {
 		if err := r.Trim(ctx); err != nil {
 			return 0, err
@@ -183,9 +186,38 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 		}
 	}
 	r.moved += moved
+	r.settled = false
 	r.trace(ctx, began, events[:moved])
 	r.cfg.Metrics.relay(moved)
 	return moved, nil
+}
+
+// settledPolls is how many Polls lie between two trims while there is nothing to delete.
+const settledPolls = 10
+
+// findEnd finds where the stream ends. While the newest entry is the last one that the relay has added, the stream ends
+// there.
+func (r *Relay) findEnd(ctx context.Context) error {
+	if r.ends >= 0 && r.rested {
+		newest, err := r.client.XRevRangeN(ctx, r.space.Events(), "+", "-", 1).Result()
+		if err != nil {
+			return wrap("look", err)
+		}
+		at := int64(0)
+		for _, entry := range newest {
+			at = PositionOf(entry.ID)
+		}
+		r.rested = false
+		if at == r.ends {
+			return nil
+		}
+		r.ends = -1
+	}
+	if r.ends >= 0 {
+		return nil
+	}
+	r.rested, r.settled = false, false
+	return r.append(ctx, -1, nil)
 }
 
 // append adds events to the stream if it ends at the given position; otherwise it reads where the stream ends.
@@ -228,6 +260,7 @@ func (r *Relay) Trim(ctx context.Context) error {
 	if err := r.store.DeleteChanges(ctx, done); err != nil {
 		return err
 	}
+	r.settled = n > 0 && done == r.done && done >= r.ends && r.entries <= 1
 	r.done = done
 	return nil
 }

@@ -9,7 +9,12 @@ import "context"
 // Redis's clock may jump. After a jump ahead, leases expire early, which costs one crash each. After a jump back,
 // leases would last as long as the clock was wrong; those with a deadline more than twice the longest lease ahead
 // start again from now.
+//
+// While nothing is leased or delayed, a call costs one round trip without a script.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
+	if n, err := l.exist(ctx, l.shard.Delayed(), l.shard.Leases()); err != nil || n == 0 {
+		return 0, wrap("reclaim", err)
+	}
 	keys := []string{l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
 	if err := l.run(ctx, "promote_delayed", keys, MaxBatch).Err(); err != nil {
 		return 0, wrap("promote", err)

@@ -3,8 +3,9 @@ package queue
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"time"
+
+	"sluice/internal/loop"
 )
 
 // Reclaimer requeues expired leases (List).
@@ -20,7 +21,7 @@ type Watcher struct {
 }
 
 const (
-	watchInterval = time.Second // between two rounds, randomized by a quarter
+	watchInterval = time.Second // between two rounds
 	watchLimit    = 100         // maximum leases per call to Reclaim
 )
 
@@ -32,11 +33,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 		} else if n > 0 {
 			w.Log.Info("watcher: requeued expired leases", "leases", n)
 		}
-		// The jitter keeps several watchers out of step.
-		select {
-		case <-ctx.Done():
+		loop.Tick(ctx, watchInterval) // the watchers of several processes are out of step
+		if ctx.Err() != nil {
 			return nil
-		case <-time.After(watchInterval*3/4 + rand.N(watchInterval/2)):
 		}
 	}
 }

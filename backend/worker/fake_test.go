@@ -51,6 +51,8 @@ type fakeQueue struct {
 	acks      []string
 	extended  int
 	waits     int
+	empty     bool          // the answer of Empty
+	wake      chan struct{} // ends a wait; may be nil
 
 	registerErrs []error                          // for one call each
 	takeErrs     []error                          // for one call each
@@ -147,9 +149,15 @@ func (q *fakeQueue) Wait(_ context.Context, timeout time.Duration) (bool, error)
 	q.mu.Lock()
 	q.waits++
 	q.mu.Unlock()
-	time.Sleep(timeout) // of the bubble's clock
-	return false, nil
+	select {
+	case <-q.wake:
+		return true, nil
+	case <-time.After(timeout): // of the bubble's clock
+		return false, nil
+	}
 }
+
+func (q *fakeQueue) Empty(context.Context) (bool, error) { return q.empty, nil }
 
 func (q *fakeQueue) Lease() time.Duration { return leaseTime }
 

@@ -39,13 +39,44 @@ func (l *loop) run() {
 			l.process(batch)
 			l.gather(len(batch.Messages))
 		default:
-			if _, err := l.queue.Wait(l.calls, l.cfg.Idle); err != nil {
+			if err := l.await(); err != nil {
 				l.queueFailed("wait", err)
 				l.pause(&pause, KindQueue)
 			}
 		}
 	}
 	l.finish()
+}
+
+// await returns when a message may be ready, or when the worker stops. One loop waits in Redis; the others wait until
+// it is woken, and then the next one waits in Redis. A take wakes a loop if it leaves messages, so as many loops are
+// woken as there is work for. Without a wake-up, the queue is checked every Config.Idle, because a process that crashes
+// after it was woken leaves messages.
+func (l *loop) await() error {
+	for {
+		select {
+		case l.waiting <- struct{}{}:
+		case <-l.stopping.Done():
+			return nil
+		}
+		again, err := l.awaitRedis()
+		<-l.waiting
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// awaitRedis waits in Redis for at most Config.Idle. It reports whether the queue was empty after that.
+func (l *loop) awaitRedis() (empty bool, err error) {
+	if l.stopping.Err() != nil {
+		return false, nil
+	}
+	woken, err := l.queue.Wait(l.calls, l.cfg.Idle)
+	if err != nil || woken {
+		return false, err
+	}
+	return l.queue.Empty(l.calls)
 }
 
 // busyBatch is the number of orders from which a batch is a sign of load.

@@ -28,6 +28,7 @@ type Queue interface {
 	Extend(ctx context.Context, batchID string) (lost bool, err error)
 	Lease() time.Duration
 	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)
+	Empty(ctx context.Context) (bool, error)
 }
 
 // Store writes orders to SQL. Write stores all orders or none. Writing an order again changes nothing.
@@ -104,14 +105,15 @@ func (noTracer) Begin(ctx context.Context, _ []sale.Order) (context.Context, fun
 
 // Worker writes the orders of one queue into one store.
 type Worker struct {
-	queue Queue
-	store Store
-	cfg   Config
+	queue   Queue
+	store   Store
+	cfg     Config
+	waiting chan struct{} // holds an element while a loop waits in the queue on behalf of all
 }
 
 // New returns a Worker. Run starts it.
 func New(q Queue, store Store, cfg Config) *Worker {
-	return &Worker{queue: q, store: store, cfg: cfg.withDefaults()}
+	return &Worker{queue: q, store: store, cfg: cfg.withDefaults(), waiting: make(chan struct{}, 1)}
 }
 
 // Run writes batches until ctx is cancelled, then returns nil. It retries for as long as SQL or Redis is unavailable.

@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,63 @@ func TestIdleWorkerWaits(t *testing.T) {
 		if q.waits < 99 || q.waits > 102 {
 			t.Errorf("%d waits of one second in 100 seconds", q.waits)
 		}
+	})
+}
+
+// One loop of an idle worker waits in Redis for all, and takes only if a wake-up may have been lost.
+func TestIdleLoopsShareOneWait(t *testing.T) {
+	for _, empty := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			q.empty = empty
+			ctx, cancel := context.WithCancel(t.Context())
+			w := worker.New(q, &ledger{}, worker.Config{Concurrency: 4, Log: slog.New(slog.DiscardHandler)})
+			ended := make(chan error, 1)
+			go func() { ended <- w.Run(ctx) }()
+			time.Sleep(100*time.Second - time.Millisecond)
+			synctest.Wait()
+			takes := len(q.ids) - 4 // each loop takes once before it waits
+			if q.waits != 100 || empty && takes != 0 || !empty && takes != 99 {
+				t.Errorf("%d waits and %d takes in 100 seconds; empty: %t", q.waits, takes, empty)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A loop that is woken leaves the wait to the next one, so that wake-ups for several loops do not wait for a batch.
+func TestWokenLoopLeavesTheWaitToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.empty, q.wake = true, make(chan struct{}, 4)
+		var writing atomic.Int64
+		store := storeFunc(func(context.Context, []sale.Order) error {
+			writing.Add(1)
+			time.Sleep(time.Hour)
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		w := worker.New(q, store, worker.Config{
+			Concurrency: 4, DrainTimeout: 2 * time.Hour, WriteTimeout: 2 * time.Hour, Log: slog.New(slog.DiscardHandler),
+		})
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		time.Sleep(time.Minute)
+		for n := int64(1); n <= 4; n++ {
+			q.mu.Lock()
+			q.batches = append(q.batches, orders(1))
+			q.mu.Unlock()
+			q.wake <- struct{}{}
+			synctest.Wait() // no time passes
+			if writing.Load() != n {
+				t.Errorf("%d loops write after %d wake-ups", writing.Load(), n)
+			}
+		}
+		cancel()
+		<-ended
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/admin"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/gateway"
@@ -171,13 +170,12 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 		cfg.stores.Database = "sqlite:" + data.path(databaseFile)
 	}
 	if own.redis {
-		url, stop, err := assemble.StartEmbeddedRedis(ctx)
+		embedded, err := assemble.StartEmbeddedRedis(ctx)
 		if err != nil {
 			return own, err
 		}
-		own.stop = stop
-		cfg.stores.Redis = url
-		cfg.stores.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
+		own.stop = embedded.Close
+		cfg.stores.Embedded = embedded
 	}
 	return own, nil
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
+	"sluice/internal/loop"
 )
 
 // Config configures a Proxy. All fields are required unless marked optional.
@@ -182,8 +183,21 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 
 const pruneEvery = time.Second
 
-// maintain updates the coarse clock and closes idle backend connections until ctx ends.
+// maintain updates the coarse clock and closes idle backend connections until ctx ends. It sleeps while nothing reads
+// the clock and no backend connection is idle.
 func (p *Proxy) maintain(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.maintainBusy(ctx)
+		select {
+		case <-ctx.Done():
+		case <-p.clock.wake:
+		}
+	}
+}
+
+// maintainBusy returns when the clock has not been read for pruneEvery and no backend connection is idle.
+func (p *Proxy) maintainBusy(ctx context.Context) {
+	p.clock.resume()
 	tick, prune := time.NewTicker(tickEvery), time.NewTicker(pruneEvery)
 	defer tick.Stop()
 	defer prune.Stop()
@@ -194,8 +208,13 @@ func (p *Proxy) maintain(ctx context.Context) {
 		case <-tick.C:
 			p.clock.tick()
 		case <-prune.C:
+			idle := 0
 			for _, u := range p.balancer.upstreams {
-				u.prune()
+				idle += u.prune()
+			}
+			if !p.clock.read.Swap(false) && idle == 0 {
+				p.clock.stopped.Store(true)
+				return
 			}
 		}
 	}
@@ -228,13 +247,16 @@ func (d debugLogger) Printf(format string, args ...any) {
 
 // clock measures milliseconds since its start, and does not jump when the system time is set.
 type clock struct {
-	start time.Time
-	ticks atomic.Int64
+	start   time.Time
+	ticks   atomic.Int64
+	read    atomic.Bool // coarse was called since maintain has reset it
+	stopped atomic.Bool // there are no ticks; coarse reads the time and wakes maintain
+	wake    loop.Wake
 }
 
 const tickEvery = 100 * time.Millisecond
 
-func newClock() *clock { return &clock{start: time.Now()} }
+func newClock() *clock { return &clock{start: time.Now(), wake: loop.NewWake()} }
 
 func (c *clock) now() int64 { return c.elapsed().Milliseconds() }
 
@@ -243,8 +265,24 @@ func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
 // tick updates the coarse time.
 func (c *clock) tick() { c.ticks.Store(c.now()) }
 
-// coarse returns the time of the last tick. It is up to tickEvery late, and much cheaper than now.
-func (c *clock) coarse() int64 { return c.ticks.Load() }
+// resume ends the time without ticks.
+func (c *clock) resume() {
+	c.tick()
+	c.stopped.Store(false)
+}
+
+// coarse returns the time of the last tick. It is up to tickEvery late, and much cheaper than now. Without ticks it
+// returns the exact time and causes them to resume.
+func (c *clock) coarse() int64 {
+	if c.stopped.Load() {
+		c.wake.Up()
+		return c.now()
+	}
+	if !c.read.Load() {
+		c.read.Store(true)
+	}
+	return c.ticks.Load()
+}
 
 func (c *clock) at(ms int64) time.Time { return c.start.Add(time.Duration(ms) * time.Millisecond) }
 

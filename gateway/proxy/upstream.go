@@ -140,9 +140,9 @@ func (u *upstream) release(c *backendConn, reuse bool) {
 	}
 }
 
-// prune closes expired idle connections.
-func (u *upstream) prune() {
-	oldest := u.clock.coarse() - idleFor.Milliseconds()
+// prune closes expired idle connections and returns how many are left.
+func (u *upstream) prune() (left int) {
+	oldest := u.clock.now() - idleFor.Milliseconds()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	n := 0
@@ -151,6 +151,7 @@ func (u *upstream) prune() {
 		n++
 	}
 	u.idle = append(u.idle[:0], u.idle[n:]...)
+	return len(u.idle)
 }
 
 // flush closes all idle connections. If the most recent one is dead, so are the older ones.

@@ -168,9 +168,11 @@ func (b *Backend) buildEvents() error {
 	b.groups = events.NewAdmin(s.redis, s.space, s.events)
 	b.webhooks = webhook.NewAdmin(webhook.NewStore(s.db), b.cfg.WebhookURLs)
 	registry.MustRegister(webhook.NewCollector(b.webhooks), events.NewCollector(b.groups))
-	relay := events.NewRelay(s.redis, s.space, s.events, events.RelayConfig{
-		Log: b.log, Metrics: b.Counters, Tracer: s.tracer, Parents: s.parents,
-	})
+	relayed := events.RelayConfig{Log: b.log, Metrics: b.Counters, Tracer: s.tracer, Parents: s.parents}
+	if s.alone {
+		relayed.Turn = time.Minute // no other relay waits for the end of this one
+	}
+	relay := events.NewRelay(s.redis, s.space, s.events, relayed)
 	b.changes = &salechange.Hub{}
 	receiver := salechange.NewReceiver(s.rawClient, s.space, b.changes, salechange.NewMetrics(registry), b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
@@ -431,11 +433,11 @@ func (b *Backend) followKeys(ctx context.Context) error {
 	return nil
 }
 
-// every calls do immediately and then at each interval, until ctx ends.
+// every calls do immediately and then at each tick of the interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func()) {
 	for ctx.Err() == nil {
 		do()
-		loop.Sleep(ctx, interval)
+		loop.Tick(ctx, interval)
 	}
 }
 

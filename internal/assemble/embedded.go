@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
@@ -15,16 +17,49 @@ import (
 	"sluice/backend/spread"
 )
 
-// StartEmbeddedRedis runs a Redis in this process, on a loopback port, until stop is called.
-func StartEmbeddedRedis(ctx context.Context) (url string, stop func(), err error) {
+// EmbeddedRedis is a Redis server in this process that no other process reaches. It is empty when it starts.
+type EmbeddedRedis struct {
+	server *miniredis.Miniredis
+	stop   context.CancelFunc
+}
+
+// expireEvery is how late the embedded Redis may expire a key. Each step visits all keys.
+const expireEvery = time.Second
+
+// StartEmbeddedRedis runs a Redis without a network until Close is called.
+func StartEmbeddedRedis(ctx context.Context) (*EmbeddedRedis, error) {
 	m := miniredis.NewMiniRedis()
-	if err := m.StartAddr("127.0.0.1:0"); err != nil {
-		return "", nil, fmt.Errorf("embedded Redis: %w", err)
+	first, err := m.Dial() // starts it
+	if err != nil {
+		return nil, fmt.Errorf("embedded Redis: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	const step = 250 * time.Millisecond
-	go every(ctx, step, func() { m.FastForward(step) }) // it expires keys only when its clock is moved
-	return "redis://" + m.Addr() + "/0", func() { cancel(); m.Close() }, nil
+	_ = first.Close()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	last := time.Now()
+	go every(ctx, expireEvery, func() { // it expires keys only when its clock is moved
+		now := time.Now()
+		m.FastForward(now.Sub(last))
+		last = now
+	})
+	return &EmbeddedRedis{m, stop}, nil
+}
+
+// Close ends the server and its connections.
+func (e *EmbeddedRedis) Close() {
+	e.stop()
+	e.server.Close()
+}
+
+// url is for the parser of Redis URLs; see dial.
+func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
+
+// dial makes clients connect within the process.
+func (e *EmbeddedRedis) dial(o *redis.Options) {
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		client, server := memoryPipe()
+		e.server.Server().ServeConn(server)
+		return client, nil
+	}
 }
 
 // Undelivered returns every order that is in Redis and not a row, queued or dead, for RestoreUndelivered.

@@ -29,8 +29,8 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 			*store.Segments
 			*journal.Registry
 		}{s.sales, s.orders, s.generations, s.segments, s.journals},
-		// unblocks earlier than the heartbeat
-		Rebuilt: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.generations) },
+		// blocks, wakes the journal and unblocks earlier than the heartbeat
+		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.generations) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			_, err := s.sales.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
@@ -73,7 +73,7 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}
 		open = append(open, j)
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Restorer: s.restorer(shard), Log: s.log,
+			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
 			Store: struct {
 				*store.Orders
 				*journal.Registry

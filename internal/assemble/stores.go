@@ -31,13 +31,13 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// StoresConfig configures OpenStores. Redis, Database and Shards are required.
+// StoresConfig configures OpenStores. Redis or Embedded, Database and Shards are required.
 type StoresConfig struct {
 	Redis, Database string // URLs
 	Shards          int
+	Embedded        *EmbeddedRedis // instead of Redis; may be nil
 	Driver          string         // DriverList or DriverStream
 	Blocking        int            // connections per shard that wait in Redis for work
-	Identify        guard.Identify // nil: by the server's run_id
 	Queue           queue.Config
 	Tracer          *telemetry.Tracer // nil: nothing is traced
 	Log             *slog.Logger
@@ -46,6 +46,7 @@ type StoresConfig struct {
 // Stores are the open connections of one process.
 type Stores struct {
 	guards  *guard.Shards
+	alone   bool           // no other process uses Redis
 	redis   *redis.Client  // guarded
 	scripts redis.Scripter // runs the script of purchases
 	space   keyspace.Space
@@ -73,7 +74,7 @@ type Stores struct {
 // OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
 // date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
-	s := &Stores{space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer}
+	s := &Stores{space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer, alone: cfg.Embedded != nil}
 	if s.guards, err = openGuards(cfg, redisconn.Blocking(cfg.Blocking)); err != nil {
 		return nil, err
 	}
@@ -121,14 +122,24 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 
 // openGuards opens the guards of all shards.
 func openGuards(cfg StoresConfig, options ...redisconn.Option) (*guard.Shards, error) {
-	server, err := redisconn.NewServer(cfg.Redis)
+	c := guard.Config{Space: keyspace.Space{Shards: cfg.Shards}, Log: cfg.Log, Options: options}
+	url := cfg.Redis
+	if e := cfg.Embedded; e != nil {
+		url = e.url()
+		c.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
+		c.Heartbeat, c.Options = embeddedHeartbeat, append(c.Options, e.dial)
+	}
+	server, err := redisconn.NewServer(url)
 	if err != nil {
 		return nil, usage("--redis: %w", err)
 	}
-	return guard.Open(guard.Config{
-		Server: server, Space: keyspace.Space{Shards: cfg.Shards}, Identify: cfg.Identify, Log: cfg.Log, Options: options,
-	}), nil
+	c.Server = server
+	return guard.Open(c), nil
 }
+
+// embeddedHeartbeat is the interval at which the embedded Redis is checked. It fails only with the process, and only
+// this process rebuilds it, which causes a check.
+const embeddedHeartbeat = 5 * time.Second
 
 // Close closes the connections.
 func (s *Stores) Close() {

@@ -16,6 +16,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 const (
@@ -103,16 +104,11 @@ func (s *Stats) Collector() prometheus.Collector {
 
 // Run takes a sample every Interval until ctx ends, and then returns nil.
 func (s *Stats) Run(ctx context.Context) error {
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		s.RunOnce(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+		loop.Tick(ctx, Interval)
 	}
+	return nil
 }
 
 // RunOnce takes one sample. It omits what does not answer in time.

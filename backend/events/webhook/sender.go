@@ -36,7 +36,7 @@ type SenderConfig struct {
 	PerEndpoint int // concurrent requests to one endpoint; 32
 	// how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
 	Lease    time.Duration
-	Poll     time.Duration   // how often an idle sender looks for what is due, 500 ms
+	Poll     time.Duration   // how often an idle sender looks for what is due, 1 s
 	Drain    time.Duration   // how long a stop waits for answers; 10 s
 	Keep     time.Duration   // how long delivered ones stay in the log; 7 days
 	Schedule []time.Duration // Schedule
@@ -49,7 +49,7 @@ type SenderConfig struct {
 func (c SenderConfig) withDefaults() SenderConfig {
 	c.PerEndpoint = cmp.Or(c.PerEndpoint, 32)
 	c.Lease = cmp.Or(c.Lease, 20*time.Second)
-	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)
+	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
 	c.Log = cmp.Or(c.Log, slog.Default())
@@ -122,7 +122,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		case <-s.woken:
 			wait = 0
 			loop.Sleep(ctx, min(soon/4, s.cfg.Poll)) // because events arrive in batches
-		case <-time.After(wait):
+		case <-time.After(loop.UntilTick(wait)):
 		}
 	}
 	return nil

@@ -26,12 +26,13 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // ErrUnverified is the error of every command while the data in Redis is not verified. It wraps sale.ErrUnavailable.
 var ErrUnverified = fmt.Errorf("the data in Redis is not verified: %w", sale.ErrUnavailable)
 
-// Heartbeat is the interval at which Run checks verified data.
+// Heartbeat is the default interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond
 
 // unverifiedInterval is the interval at which Run checks unverified data, because another process may verify it, and a
@@ -54,6 +55,8 @@ type Config struct {
 	Identify Identify           // nil: RunID
 	Log      *slog.Logger       // slog.Default() if nil
 	Options  []redisconn.Option // of all clients
+	// Heartbeat is the interval at which Run checks verified data; 0 or less: the constant.
+	Heartbeat time.Duration
 }
 
 // Guard guards the connections to the server of one shard. It is safe for concurrent use.
@@ -66,14 +69,18 @@ type Guard struct {
 	raw      *redis.Client
 	log      *slog.Logger
 	options  []redisconn.Option
+	interval time.Duration // Config.Heartbeat
 
 	blocked       atomic.Bool
 	generation    atomic.Int64  // of the last verified observation; 0 if none
 	minGeneration atomic.Int64  // generation in SQL
 	changed       chan struct{} // wakes Run after block
 
+	rebuilds loop.Wake // see Rebuilds
+
 	mu     sync.Mutex
 	reason string // why commands are blocked
+	seen   record // by the last check
 
 	checkMu      sync.Mutex
 	checkStarted time.Time // start of the last check of CheckNow; guarded by checkMu
@@ -87,6 +94,10 @@ func New(cfg Config) *Guard {
 	}
 	if g.identify == nil {
 		g.identify = RunID
+	}
+	g.rebuilds, g.interval = loop.NewWake(), cfg.Heartbeat
+	if g.interval <= 0 {
+		g.interval = Heartbeat
 	}
 	if g.shards > 1 {
 		g.log = g.log.With("shard", int(g.shard))
@@ -196,6 +207,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	g.note(o.record)
 	generation, reason := o.verified(g.minGeneration.Load(), g.shards)
 	if reason != "" {
 		g.block(reason)
@@ -207,6 +219,20 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	}
 	return nil
 }
+
+// note wakes the receiver of Rebuilds if the record has changed since the last check.
+func (g *Guard) note(r record) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seen != r {
+		g.seen = r
+		g.rebuilds.Up()
+	}
+}
+
+// Rebuilds returns a channel for one receiver. It receives after a check that found another record than the check
+// before: a rebuild has begun, has made progress or has ended, or Redis was emptied.
+func (g *Guard) Rebuilds() loop.Wake { return g.rebuilds }
 
 // RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild has stored its sales and
 // queue, and no later rebuild has begun. It returns 0 if there is none. An error wraps sale.ErrUnavailable.
@@ -248,7 +274,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		if g.blocked.Load() || err != nil {
 			next.Reset(unverifiedInterval)
 		} else {
-			next.Reset(Heartbeat)
+			next.Reset(loop.UntilTick(g.interval))
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // Sync states when an order is forced to disk.
@@ -294,16 +295,14 @@ func (j *Journal) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return j.flush()
-		case <-tick.C:
-			if err := j.flush(); err != nil {
-				j.logWrite(err)
-			}
+		loop.Tick(ctx, time.Second)
+		err := j.flush()
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			j.logWrite(err)
 		}
 	}
 }

@@ -99,6 +99,9 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 		*only = nil
 		err = j.call(ctx, "begin", keys, "")
 	}
+	if err == nil {
+		j.cfg.Changed(ctx, j.shard)
+	}
 	return err
 }
 

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// restoreInterval is how often a JournalWriter checks whether Redis was rebuilt, and rebuildingInterval how often
-	// while it has something to restore: a rebuild waits for all journals. Redis may be rebuilt when it is available
-	// again, so a JournalWriter checks every unavailableInterval until then.
-	restoreInterval     = 400 * time.Millisecond
+	// restoreInterval is how often a JournalWriter that is not woken checks whether Redis was rebuilt, and
+	// rebuildingInterval how often while it has something to restore: a rebuild waits for all journals. Redis may be
+	// rebuilt when it is available again, so a JournalWriter checks every unavailableInterval until then.
+	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
 	// heartbeatInterval is how often a JournalWriter updates the heartbeat of its journal in SQL; see alive.
@@ -39,11 +39,12 @@ type JournalStore interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
-// JournalWriterConfig configures a JournalWriter. All fields except Log are required.
+// JournalWriterConfig configures a JournalWriter. All fields except Rebuilds and Log are required.
 type JournalWriterConfig struct {
 	Journal  *journal.Journal
 	Restorer *Restorer
 	Store    JournalStore
+	Rebuilds loop.Wake    // wakes Run when a rebuild was noticed (guard.Guard.Rebuilds); nil: Run checks every two seconds
 	Log      *slog.Logger // slog.Default() if nil
 }
 
@@ -55,6 +56,7 @@ type JournalWriter struct {
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
 	// late reports that an order was recorded after the journal was restored in a Redis that may not have the order.
 	late    atomic.Bool
+	woken   loop.Wake     // after late was set
 	next    time.Duration // until the next check
 	beat    time.Time     // last heartbeat
 	trimmed time.Time     // last trim
@@ -65,7 +67,7 @@ func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &JournalWriter{cfg: cfg, written: admission.NewOrderCache[struct{}](writtenSize)}
+	return &JournalWriter{cfg: cfg, woken: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize)}
 }
 
 // Generation returns the generation of the data in Redis.
@@ -88,6 +90,7 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 	}
 	if w.cfg.Journal.Restored() > generation {
 		w.late.Store(true)
+		w.woken.Up()
 	}
 }
 
@@ -126,9 +129,21 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 		if w.late.Load() {
 			w.next = rebuildingInterval
 		}
-		loop.Sleep(ctx, w.next)
+		w.sleep(ctx)
 	}
 	return nil
+}
+
+// sleep waits until the next check is due.
+func (w *JournalWriter) sleep(ctx context.Context) {
+	timer := time.NewTimer(loop.UntilTick(w.next))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-w.cfg.Rebuilds:
+	case <-w.woken:
+	}
 }
 
 // RunOnce restores, reports and trims the journal as far as each is due.

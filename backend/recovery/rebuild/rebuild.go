@@ -65,8 +65,9 @@ type Config struct {
 	Pause func(ctx context.Context, saleID, reason string) error
 	// JournalWait bounds the wait for the journals of other backends. 0 means 5 s.
 	JournalWait time.Duration
-	// Rebuilt, if set, is called when a shard is verified and before Status reports the end of the rebuild.
-	Rebuilt func(ctx context.Context, shard keyspace.Shard)
+	// Changed, if set, is called when a rebuild holds a shard, and when the shard is verified, before Status reports the
+	// end of the rebuild.
+	Changed func(ctx context.Context, shard keyspace.Shard)
 	// Step, if set, is called with the name of each step before it runs. An error ends the rebuild. It is for tests.
 	Step func(name string) error
 	// Log is slog.Default() if nil.
@@ -97,6 +98,9 @@ func New(cfg Config) (*Rebuilder, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(context.Context, keyspace.Shard) {}
 	}
 	if cfg.Step == nil {
 		cfg.Step = func(string) error { return nil }
@@ -182,8 +186,8 @@ func (r *Rebuilder) run(
 	stock := admission.NewStock(admission.StockConfig{Client: client, Space: r.cfg.Space})
 	j := &job{Rebuilder: r, shard: shard, client: client, runID: runID, fence: fence, stock: stock, status: now}
 	err = j.run(ctx, only)
-	if err == nil && r.cfg.Rebuilt != nil {
-		r.cfg.Rebuilt(ctx, shard)
+	if err == nil {
+		r.cfg.Changed(ctx, shard)
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)

@@ -1,0 +1,91 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/sale"
+	"sluice/internal/loop"
+)
+
+// rebuiltAt is a guard of a Redis that was rebuilt with this fence; 0: a rebuild is in progress.
+type rebuiltAt struct {
+	fence atomic.Int64
+	calls atomic.Int64
+}
+
+func (g *rebuiltAt) Generation() int64 { return g.fence.Load() }
+
+func (g *rebuiltAt) RestoreFence(context.Context) (int64, error) {
+	g.calls.Add(1)
+	if g.fence.Load() < 0 {
+		return 0, fmt.Errorf("down: %w", sale.ErrUnavailable)
+	}
+	return g.fence.Load(), nil
+}
+
+// noRows is a database without orders.
+type noRows struct{}
+
+func (noRows) Heartbeat(context.Context, string, int, int64) error { return nil }
+
+func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	return nil, nil
+}
+
+// A JournalWriter checks Redis rarely, and immediately when the guard notices a rebuild. While a rebuild waits for it, it
+// checks often.
+func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, rebuilds := &rebuiltAt{}, loop.NewWake()
+		g.fence.Store(1)
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: noRows{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+			Restorer: rebuild.NewRestorer(g, nil, 0, noRows{}),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := g.calls.Swap(0); n > 32 {
+			t.Errorf("%d checks in a minute", n)
+		}
+		time.Sleep(time.Second) // between two checks
+
+		g.fence.Store(0)
+		rebuilds.Up()
+		synctest.Wait()
+		g.fence.Store(2)
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if j.Restored() != 2 {
+			t.Errorf("the journal is restored up to %d", j.Restored())
+		}
+
+		// An order that was accepted before the rebuild is recorded after the journal was restored.
+		g.calls.Store(0)
+		g.fence.Store(-1)
+		w.Record(1, []sale.Order{{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}})
+		synctest.Wait()
+		if g.calls.Load() == 0 {
+			t.Error("a late order waits for the next check")
+		}
+		stop()
+		if err := errors.Join(<-done, j.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,20 @@
+package loop
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// phase shifts the ticks of this process, so that processes that start together do not run together.
+var phase = rand.N(time.Hour)
+
+// Tick waits until the next tick of a loop that runs at this interval, or until ctx ends. The ticks of all loops of the
+// process are multiples of their intervals from the same instant: loops of one interval run together, so that an idle
+// process wakes once for all of them.
+func Tick(ctx context.Context, interval time.Duration) { Sleep(ctx, UntilTick(interval)) }
+
+// UntilTick returns the time until the next tick: more than 0 and at most interval, which must be positive.
+func UntilTick(interval time.Duration) time.Duration {
+	return interval - (time.Duration(time.Now().UnixNano())+phase)%interval
+}

@@ -1,0 +1,31 @@
+package loop
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Loops that begin at different times run at the same instants, and one of them at every n-th instant of another.
+func TestLoopsTickTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		last := map[time.Duration]time.Time{}
+		for range 10 {
+			for _, interval := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 400 * time.Millisecond} {
+				time.Sleep(137 * time.Millisecond)
+				wait := UntilTick(interval)
+				if wait <= 0 || wait > interval {
+					t.Errorf("%v until a tick at the interval %v", wait, interval)
+				}
+				Tick(t.Context(), interval)
+				now := time.Now()
+				for other, at := range last {
+					if common := min(interval, other); interval%common == 0 && other%common == 0 && now.Sub(at)%common != 0 {
+						t.Errorf("ticks of %v and %v are %v apart", interval, other, now.Sub(at))
+					}
+				}
+				last[interval] = now
+			}
+		}
+	})
+}
