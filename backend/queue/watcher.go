@@ -27,17 +27,15 @@ const (
 
 // Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs errors and continues.
 func (w *Watcher) Run(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		if n, err := w.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			w.Log.Warn("watcher: reclaim failed", "err", err)
 		} else if n > 0 {
 			w.Log.Info("watcher: requeued expired leases", "leases", n)
 		}
 		loop.Tick(ctx, watchInterval) // the watchers of several processes are out of step
-		if ctx.Err() != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // RunOnce reclaims until no expired lease is left and returns their number.

@@ -74,7 +74,10 @@ type Stores struct {
 // OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
 // date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
-	s := &Stores{space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer, alone: cfg.Embedded != nil}
+	s := &Stores{
+		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
+		alone: cfg.Embedded != nil,
+	}
 	if s.guards, err = openGuards(cfg, redisconn.Blocking(cfg.Blocking)); err != nil {
 		return nil, err
 	}
