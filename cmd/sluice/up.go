@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -146,6 +147,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	loud()
+	defer time.AfterFunc(trimAfter, debug.FreeOSMemory).Stop()
 	stages := append(workStages(s, work, cfg.group.cfg, own),
 		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
 		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
@@ -155,6 +157,10 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}
 	return err
 }
+
+// trimAfter is when the memory that only the start needed is returned to the operating system. An idle process collects
+// garbage once in two minutes, and would keep it that long.
+const trimAfter = 5 * time.Second
 
 // ownStores lists the stores that live in the process.
 type ownStores struct {
