@@ -296,7 +296,7 @@ func TestHostileProviders(t *testing.T) {
 		"a compressed body that is long": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			for range 1000 {
+			for range 8 {
 				_, _ = z.Write(make([]byte, 1<<16))
 			}
 			_ = z.Close()

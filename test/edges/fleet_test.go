@@ -111,14 +111,15 @@ func TestFleetKeepsTheBound(t *testing.T) {
 			edges := append(startBoth(t, o, play), startBoth(t, o, play)...)
 			c := newCrowd(t)
 			weights := [][]int{{1, 1, 1, 1}, {8, 1, 1, 0}, {0, 0, 1, 8}}
+			admittedFirst := 0
 			for phase, weight := range weights {
 				var running sync.WaitGroup
 				for i, e := range edges {
 					running.Go(func() { c.flood(e, "/", r.requests*weight[i]/10) })
 				}
 				running.Wait()
-				if phase == 0 && len(c.admitted) == 0 {
-					t.Errorf("no request admitted, and %d refused, by four edges", c.refused.Load())
+				if phase == 0 {
+					admittedFirst = len(c.admitted)
 				}
 			}
 			c.checkBound(float64(r.rate), float64(r.burst))
@@ -132,8 +133,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 				}
 			}
 			// On a slow machine Redis may not answer in time; then on_error decides, as it must.
-			if n := c.failed.Load(); n > 0 && lost == 0 {
-				t.Errorf("%d requests failed although Redis has answered", n)
+			if n := c.failed.Load(); lost == 0 && (n > 0 || admittedFirst == 0) {
+				t.Errorf("%d requests admitted in the first phase, %d failed, although Redis has answered", admittedFirst, n)
 			}
 			t.Logf("%d admitted, %d refused, %d failed, %.0f round trips", len(c.admitted), c.refused.Load(), c.failed.Load(),
 				trips)
