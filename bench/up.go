@@ -78,7 +78,7 @@ func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idle
 	public, admin := s.address(), s.address()
 	began := time.Now()
 	p := s.start(nil, bin, "up", "--listen", public, "--admin", admin, "--data", filepath.Join(s.TempDir(), "data"))
-	if err := answers(p, "http://"+public+"/v1/sales"); err != nil {
+	if err := answers(ctx, p, "http://"+public+"/v1/sales"); err != nil {
 		return r, err
 	}
 	r.start = time.Since(began)
@@ -106,14 +106,18 @@ func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idle
 }
 
 // answers waits until a program answers a GET of a URL with 200.
-func answers(p *testenv.Program, url string) error {
+func answers(ctx context.Context, p *testenv.Program, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		select {
 		case <-p.Done():
 			return fmt.Errorf("a program exited at start:\n%s", p.Output())
 		default:
 		}
-		resp, err := http.Get(url)
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			continue
 		}

@@ -326,8 +326,8 @@ var mutants = []mutant{
 	{
 		"rebuild: numbered by an older database",
 		"backend/recovery/rebuild/rebuild.go",
-		"r.cfg.Store.NextFence(ctx, newest)",
-		"r.cfg.Store.NextFence(ctx, 0)",
+		"sql.NextFence(ctx, newest)",
+		"sql.NextFence(ctx, 0)",
 		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase"),
 	},
 	{
