@@ -60,9 +60,10 @@ type Gateway struct {
 	refusals    *refusalcache.Cache
 	proxy       *proxy.Proxy
 
-	exchanges sync.Pool
-	draining  <-chan struct{}
-	served    atomic.Bool
+	maintenance sync.Mutex // held by runOnce
+	exchanges   sync.Pool
+	draining    <-chan struct{}
+	served      atomic.Bool
 }
 
 // New returns a gateway. It reads the policy, the file of token keys and the certificate, and does not connect to
@@ -188,8 +189,11 @@ func (g *Gateway) maintain(ctx context.Context) {
 	}
 }
 
-// runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries.
+// runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries. It is safe for
+// concurrent use.
 func (g *Gateway) runOnce() {
+	g.maintenance.Lock()
+	defer g.maintenance.Unlock()
 	g.reloadPolicy()
 	g.reloadCertificate()
 	g.access.flush()

@@ -182,36 +182,3 @@ func (c *moveShop) killAt(step string, target *testenv.Redis) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
-
-// The target is killed during the copy. The shard continues on its old master, and moves when the target is back.
-func TestShardMoveLosesItsTarget(t *testing.T) {
-	t.Parallel()
-	c := newMoveShop(t)
-	source, target := c.masters()
-	cmd := exec.Command(binary, c.args(target)...)
-	cmd.Env, cmd.Dir = c.stack.env, t.TempDir()
-	progress, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for lines := bufio.NewScanner(progress); lines.Scan(); all = append(all, lines.Text()) {
-		if strings.Contains(lines.Text(), ": copy") && target.Running() {
-			target.Kill()
-		}
-	}
-	if err := cmd.Wait(); err == nil || !strings.Contains(strings.Join(all, "\n"), "the shard continues on "+source.Addr) {
-		t.Errorf("%v: %s", err, strings.Join(all, "\n"))
-	}
-	c.sells()
-	target.Start()
-	c.crowds[1].await(c.crowds[1].accepted.Load() + 50) // its own shard is rebuilt
-	c.move(target)
-	if n := c.crowds[2].busy.Load(); n > 0 {
-		t.Errorf("buyers of the sale on the third master got 503 %d times", n)
-	}
-	c.finish()
-}
