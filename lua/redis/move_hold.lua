@@ -6,6 +6,7 @@
 --      2 sales  set   ids of the sales in this shard
 --      then per sale: sale  hash  version, switch
 -- ARGV 1 fence   2 run_id of the server
+--      then per sale: its id
 -- Returns a list: "ok", then version and switch of each sale. Or, and nothing changed: "fenced" if a rebuild or a move
 --      with this or a later fence has begun; "unverified" if the data is not verified; "stale" if the sales are others.
 
@@ -23,6 +24,9 @@ if redis.call('SCARD', sales) ~= #KEYS - 2 then
 end
 local answer = { 'ok' }
 for i = 3, #KEYS do
+  if redis.call('SISMEMBER', sales, ARGV[i]) == 0 then
+    return { 'stale' }
+  end
   local def = redis.call('HMGET', KEYS[i], 'version', 'switch')
   answer[#answer + 1], answer[#answer + 2] = def[1] or '', def[2] or ''
 end

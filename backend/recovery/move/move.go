@@ -372,19 +372,20 @@ func (j *job) hold(ctx context.Context) error {
 			return unavailable(err)
 		}
 		j.sales = nil
+		args := []any{j.fence, j.source.runID}
 		for _, id := range ids {
-			j.sales = append(j.sales, j.shard.Sale(id))
+			j.sales, args = append(j.sales, j.shard.Sale(id)), append(args, id)
 		}
 		keys := append([]string{j.shard.Guard(), j.shard.Sales()}, j.sales...)
-		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, j.fence, j.source.runID).Slice()
-		if err != nil || len(answer) == 0 {
+		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, args...).Slice()
+		if err != nil {
 			return unavailable(err)
 		}
 		switch answer[0] {
 		case "ok":
 			j.defs = answer[1:]
 			return nil
-		case "stale": // a sale was loaded meanwhile
+		case "stale": // a sale was loaded or removed meanwhile
 		case "unverified":
 			return errUnverified
 		default:

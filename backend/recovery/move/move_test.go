@@ -27,6 +27,7 @@ import (
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
 )
 
@@ -206,6 +207,19 @@ func (w *world) check(on *testenv.Redis) {
 	if err != nil || !report.Balanced || report.Left != int64(stock-len(w.orders)) {
 		w.t.Fatalf("audit after %d orders: %+v, %v", len(w.orders), report, err)
 	}
+}
+
+// A sale that was loaded after the mover read the sales, while another one was removed, must not be left unheld.
+func TestHoldRequiresTheSalesOfTheShard(t *testing.T) {
+	w := newWorld(t)
+	c := w.guards.Of(w.shard).Raw()
+	runID := c.HGet(t.Context(), w.shard.Guard(), "run_id").Val()
+	keys := []string{w.shard.Guard(), w.shard.Sales(), w.shard.Sale("removed")}
+	answer, err := redisscript.Run(t.Context(), c, "move_hold", keys, 1_000_000, runID, "removed").Slice()
+	if err != nil || len(answer) != 1 || answer[0] != "stale" {
+		t.Errorf("%v, %v, want stale", answer, err)
+	}
+	w.check(w.owner()) // nothing is held
 }
 
 // A shard moves and back, without a rebuild: order ids, dead letters, leases and request keys are as before, and
