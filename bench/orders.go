@@ -46,8 +46,8 @@ func orders(s *stage, cfg settings) contest {
 	}
 }
 
-// smallOrders is orders with batches of another size, for orientation, and beside River, whose workers write the order
-// of one job at a time with the same function.
+// smallOrders is orders with batches of another size, for orientation, and beside River: its workers write the order of
+// one job at a time with the same function.
 func (w *writers) smallOrders(r *riverQueue) contest {
 	batches := fmt.Sprintf("store.Orders.Write, batches of %d", w.cfg.batch)
 	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)

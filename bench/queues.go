@@ -89,38 +89,26 @@ func fsyncArgs(mode string) []string {
 // streams, and two libraries, each in the setting that proves the fastest here.
 func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) error {
 	d := newDrains(s, queued, fsyncArgs(fsync)...)
-	byList, err := fastest(ctx, listSettings, d.list)
+	by, err := d.fastest(ctx, listSettings)
 	if err != nil {
 		return err
 	}
-	byStream, err := fastest(ctx, streamSettings, d.stream)
-	if err != nil {
-		return err
-	}
-	byRMQ, err := fastest(ctx, rmqSettings, func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) })
-	if err != nil {
-		return err
-	}
-	byAsynq, err := fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
-	if err != nil {
-		return err
-	}
-	hundreds := listSetting{int(byStream), perStream}
-	ours, stream, small := byList.String(), byStream.String(), hundreds.String()
+	hundreds := listSetting{int(by.stream), perStream}
+	ours, stream, small := by.list.String(), by.stream.String(), hundreds.String()
 	c := contest{
 		name: "drain", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
 		contestants: []contestant{
-			{ours, d.list(byList)},
-			{stream, d.stream(byStream)},
+			{ours, d.list(by.list)},
+			{stream, d.stream(by.stream)},
 			{small, d.list(hundreds)},
-			{byRMQ.String(), d.rmq(byRMQ, queuedRMQ)},
-			{byAsynq.String(), d.asynq(byAsynq, queuedAsynq)},
+			{by.rmq.String(), d.rmq(by.rmq, queuedRMQ)},
+			{by.asynq.String(), d.asynq(by.asynq, queuedAsynq)},
 		},
 		ratios: []ratio{
 			{"to streams", ours, stream, 2, 0},
 			{"to streams, 100 on both sides", small, stream, 0, 0},
-			{"to rmq", ours, byRMQ.String(), 20, 0},
-			{"to asynq", ours, byAsynq.String(), 60, 0},
+			{"to rmq", ours, by.rmq.String(), 20, 0},
+			{"to asynq", ours, by.asynq.String(), 60, 0},
 		},
 	}
 	results, err := c.hold(ctx, rounds)
@@ -132,33 +120,45 @@ func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) error {
 	return nil
 }
 
+// drainSettings is a setting for each side of a comparison of drained queues.
+type drainSettings struct {
+	list   listSetting
+	stream streamSetting
+	rmq    rmqSetting
+	asynq  asynqSetting
+}
+
+// fastest returns the setting of each side that proves the fastest here; of our list, one of the given settings.
+func (d *drains) fastest(ctx context.Context, lists []listSetting) (by drainSettings, err error) {
+	if by.list, err = fastest(ctx, lists, d.list); err != nil {
+		return by, err
+	}
+	if by.stream, err = fastest(ctx, streamSettings, d.stream); err != nil {
+		return by, err
+	}
+	rmq := func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) }
+	if by.rmq, err = fastest(ctx, rmqSettings, rmq); err != nil {
+		return by, err
+	}
+	by.asynq, err = fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
+	return by, err
+}
+
 // drainInBatches is drainPeers with one batch size on all sides that have batches; asynq has none. It is for
 // orientation.
 func drainInBatches(ctx context.Context, s *stage, rounds int, fsync string, batch int) error {
 	d := newDrains(s, queued/10, fsyncArgs(fsync)...)
 	d.batch = batch
-	byList, err := fastest(ctx, []listSetting{{4, batch}, {16, batch}}, d.list)
+	by, err := d.fastest(ctx, []listSetting{{4, batch}, {16, batch}})
 	if err != nil {
 		return err
 	}
-	byStream, err := fastest(ctx, streamSettings, d.stream)
-	if err != nil {
-		return err
-	}
-	byRMQ, err := fastest(ctx, rmqSettings, func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) })
-	if err != nil {
-		return err
-	}
-	byAsynq, err := fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
-	if err != nil {
-		return err
-	}
-	list, stream, rmq, asynq := byList.String(), byStream.String(), byRMQ.String(), byAsynq.String()
+	list, stream, rmq, asynq := by.list.String(), by.stream.String(), by.rmq.String(), by.asynq.String()
 	c := contest{
 		name: "drain", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
 		contestants: []contestant{
-			{list, d.list(byList)}, {stream, d.stream(byStream)}, {rmq, d.rmq(byRMQ, queuedRMQ)},
-			{asynq, d.asynq(byAsynq, queuedAsynq)},
+			{list, d.list(by.list)}, {stream, d.stream(by.stream)}, {rmq, d.rmq(by.rmq, queuedRMQ)},
+			{asynq, d.asynq(by.asynq, queuedAsynq)},
 		},
 		ratios: []ratio{
 			{"to streams", list, stream, 0, 0}, {"to rmq", list, rmq, 0, 0}, {"to asynq", list, asynq, 0, 0},

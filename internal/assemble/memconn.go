@@ -12,7 +12,8 @@ import (
 )
 
 // memoryConn is one end of a connection within the process. A write never blocks, because the two ends of a pipelined
-// protocol may both write before they read; the data that is not read yet stays in memory. Reads of one end, and writes
+// protocol may both write before they read; the data that is not read yet stays in memory. (net.Pipe has no buffer, and
+// fasthttputil.PipeConns blocks a write after four that were not read.) Reads of one end, and writes
 // of one end, must not be concurrent with each other. The deadline of writes has no effect.
 type memoryConn struct {
 	in, out *stream

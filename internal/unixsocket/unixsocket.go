@@ -20,7 +20,7 @@ type Socket struct {
 	listener  net.Listener
 }
 
-// Listen opens the socket name in a directory whose name begins with prefix.
+// Listen opens the socket name in a new directory with a random name after prefix.
 func Listen(prefix, name string) (*Socket, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {

@@ -199,7 +199,7 @@ func (s *shop) ordered(saleID string) float64 {
 // buy buys without a browser, and returns the status.
 func (s *shop) buy(saleID, buyer string) int {
 	s.t.Helper()
-	return s.ask(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
+	return s.status(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
 }
 
 // pay sends the callback of the payment provider for an order that can be paid.
@@ -239,7 +239,7 @@ func (s *shop) callback(orderID string) (code int, answer string) {
 func (s *shop) keepExhausted(buyer string) (release func()) {
 	s.t.Helper()
 	bearer := s.token(buyer, time.Hour)
-	request := func() int { return s.ask(http.MethodPost, "/v1/sales/another/orders", bearer) }
+	request := func() int { return s.status(http.MethodPost, "/v1/sales/another/orders", bearer) }
 	for n := 0; request() != http.StatusTooManyRequests; n++ {
 		if n == 1000 {
 			s.t.Fatal("1000 requests, and no limit")
@@ -259,8 +259,8 @@ func (s *shop) keepExhausted(buyer string) (release func()) {
 	return release
 }
 
-// ask returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the test.
-func (s *shop) ask(method, path, bearer string) int {
+// status returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the test.
+func (s *shop) status(method, path, bearer string) int {
 	s.t.Helper()
 	req, err := http.NewRequest(method, s.base+path, nil)
 	if err != nil {

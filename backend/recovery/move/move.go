@@ -15,9 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -156,103 +153,6 @@ type job struct {
 	result         Result
 }
 
-// server is one of the two masters.
-type server struct {
-	id     string // of the node
-	addr   string
-	runID  string
-	owns   bool          // the slot, by its own account
-	leaves bool          // MIGRATING is still set, by its own account
-	pinned *redis.Client // connects to this run of the server only
-	asking *redis.Client // the same with ASKING; of the target only
-}
-
-func (j *job) close() {
-	for _, c := range []*redis.Client{j.source.pinned, j.target.pinned, j.target.asking} {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
-}
-
-// connect finds and connects both masters.
-func (j *job) connect(ctx context.Context, to string) error {
-	if !j.cfg.Server.IsCluster() {
-		return errors.New("this Redis is not a cluster, so a shard cannot move: set --redis redis+cluster://host:port")
-	}
-	of := j.cfg.Server.For(j.shard.Guard())
-	j.slot, _ = of.Slot()
-	from, err := of.Master(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	source, nodes, err := j.open(ctx, &j.source, from)
-	if err != nil {
-		return err
-	}
-	j.result.From = from
-	if !j.source.owns {
-		return fmt.Errorf("the nodes of the cluster do not agree on the master of slot %d: try again in some seconds", j.slot)
-	}
-	target := find(nodes, func(n *redisconn.Node) bool { return n.Addr == to })
-	switch {
-	case target == nil:
-		return fmt.Errorf("%s is not a node of the cluster: add it with redis-cli --cluster add-node", to)
-	case target.ID == source.ID:
-		j.target.id = source.ID
-		return nil
-	case !target.Master:
-		return fmt.Errorf("%s is a replica: name its master", to)
-	}
-	if other := source.Migrating[j.slot]; other == target.ID {
-		j.interrupted = true
-	} else if other != "" {
-		if n := find(nodes, func(n *redisconn.Node) bool { return n.ID == other }); n != nil {
-			other = n.Addr
-		}
-		return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
-			other, j.shard, other)
-	}
-	self, _, err := j.open(ctx, &j.target, to)
-	if err != nil {
-		return err
-	}
-	if self.ID != target.ID || j.target.owns && !j.interrupted {
-		return fmt.Errorf("the nodes of the cluster do not agree on %s: try again in some seconds", to)
-	}
-	j.target.asking = redisconn.Asking(j.target.pinned)
-	return nil
-}
-
-func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node {
-	for i := range nodes {
-		if is(&nodes[i]) {
-			return &nodes[i]
-		}
-	}
-	return nil
-}
-
-// open connects to a node and returns its own description and that of the others.
-func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Node, []redisconn.Node, error) {
-	once := func(o *redis.Options) { o.MaxRetries = -1 } // move_hold is not replay-safe
-	var err error
-	to.addr = addr
-	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), once); err != nil {
-		return nil, nil, err
-	}
-	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)
-	if err != nil {
-		return nil, nil, unavailable(err)
-	}
-	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
-	if self == nil {
-		return nil, nil, fmt.Errorf("%s does not describe itself in CLUSTER NODES", addr)
-	}
-	to.id, to.owns, to.leaves = self.ID, self.Owns(j.slot), self.Migrating[j.slot] != ""
-	return self, nodes, nil
-}
-
 // step announces a step, or a part of one.
 func (j *job) step(name string, done, total int) error {
 	if err := j.cfg.Step(name); err != nil {
@@ -277,7 +177,7 @@ func (j *job) move(ctx context.Context) error {
 	}
 	// The lock on the target prevents a rebuild when the owner has changed. From then on the one on the source is not
 	// needed.
-	moved, releaseTarget, err := j.acquire(ctx, j.target.asking)
+	moved, releaseTarget, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
 	}
@@ -303,7 +203,7 @@ func (j *job) move(ctx context.Context) error {
 	if err := j.step("release", 0, 0); err != nil {
 		return err
 	}
-	if err := j.release(moved, j.target.asking, j.target.runID); err != nil {
+	if err := j.release(moved, j.target.importing, j.target.runID); err != nil {
 		return fmt.Errorf("%s has the slot, and a backend rebuilds the shard there: %w", j.target.addr, err)
 	}
 	j.result.Held, j.result.Verified = time.Since(began), true
@@ -327,25 +227,6 @@ func (j *job) check(ctx context.Context) error {
 	}
 	_, err = j.list(ctx, j.source.pinned)
 	return err
-}
-
-// list returns the keys of the slot on a server. It fails if there are keys of others.
-func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
-	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	keys, err := c.ClusterGetKeysInSlot(ctx, j.slot, int(n)+pipelineSize).Result() // some may be added meanwhile
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	for _, key := range keys {
-		if shard, ok := keyspace.ShardOfKey(key); !ok || shard != j.shard {
-			return nil, fmt.Errorf("slot %d also has the key %s, which is not of the shard: "+
-				"move the slot with redis-cli --cluster reshard; a rebuild follows", j.slot, key)
-		}
-	}
-	return keys, nil
 }
 
 // acquire acquires the lock of the shard on a server, and renews it until held ends or release is called.
@@ -394,124 +275,6 @@ func (j *job) hold(ctx context.Context) error {
 	}
 }
 
-// transfer copies all keys to the target and compares both servers. The source does not change.
-func (j *job) transfer(ctx context.Context) error {
-	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
-		return err
-	}
-	if err := j.clear(ctx); err != nil {
-		return err
-	}
-	keys, err := j.list(ctx, j.source.pinned)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if j.copied(key) {
-			j.keys = append(j.keys, key)
-		}
-	}
-	if err := j.copy(ctx, ""); err != nil {
-		return err
-	}
-	if err := j.step("verify", 0, 0); err != nil {
-		return err
-	}
-	if err := j.verify(ctx); err != nil {
-		return err
-	}
-	return j.awaitReplicas(ctx)
-}
-
-// copied reports whether a move copies a key. The guard of the target has the fence of the move.
-func (j *job) copied(key string) bool {
-	return !j.shard.Temporary(key) && key != j.shard.Guard() && key != j.shard.Replicated()
-}
-
-// clear makes the fence that of the target, and deletes what an earlier move left there. Nothing else is there: the
-// source has the slot and was verified.
-func (j *job) clear(ctx context.Context) error {
-	left := []string{}
-	for {
-		part := left[:min(len(left), pipelineSize)]
-		err := j.call(ctx, j.target.asking, "move_clear", append([]string{j.shard.Guard()}, part...))
-		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
-			return err
-		}
-		keys, err := j.list(ctx, j.target.pinned)
-		if err != nil {
-			return err
-		}
-		left = left[:0]
-		for _, key := range keys {
-			if key != j.shard.Guard() && !j.shard.Temporary(key) {
-				left = append(left, key)
-			}
-		}
-		if len(left) == 0 {
-			return nil
-		}
-	}
-}
-
-// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error unless it is
-// tolerated.
-func (j *job) copy(ctx context.Context, tolerated string) error {
-	host, port, err := net.SplitHostPort(j.target.addr)
-	if err != nil {
-		return err
-	}
-	command := []any{"MIGRATE", host, port, "", 0, migrateTimeout.Milliseconds(), "COPY"}
-	switch user, password := j.cfg.Server.Credentials(); {
-	case user != "":
-		command = append(command, "AUTH2", user, password)
-	case password != "":
-		command = append(command, "AUTH", password)
-	}
-	command = append(command, "KEYS")
-	for at := 0; at < len(j.keys); at += copyChunk {
-		if err := j.step("copy", at, len(j.keys)); err != nil {
-			return err
-		}
-		args := command[:len(command):len(command)]
-		for _, key := range j.keys[at:min(at+copyChunk, len(j.keys))] {
-			args = append(args, key)
-		}
-		err := j.source.pinned.Do(ctx, args...).Err() // NOKEY if all have expired
-		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
-			return fmt.Errorf("copy to %s: %w", j.target.addr, unavailable(err))
-		}
-	}
-	j.result.Keys = len(j.keys)
-	return nil
-}
-
-// awaitReplicas waits until the replicas of the target have the copy.
-func (j *job) awaitReplicas(ctx context.Context) error {
-	n, err := strconv.Atoi(j.target.pinned.InfoMap(ctx, "replication").Item("Replication", "connected_slaves"))
-	if err != nil || n == 0 {
-		return err
-	}
-	conn := j.target.pinned.Conn()
-	defer conn.Close()
-	// WAIT covers the writes of its connection. This one follows the copy.
-	if err := conn.Do(ctx, "ASKING").Err(); err != nil {
-		return unavailable(err)
-	}
-	if err := conn.Set(ctx, j.shard.Replicated(), "1", 0).Err(); err != nil {
-		return unavailable(err)
-	}
-	have, err := conn.Wait(ctx, n, replicaTimeout).Result()
-	if err != nil {
-		return unavailable(err)
-	}
-	if have < int64(n) {
-		return fmt.Errorf("%d of %d replicas of %s have the copy after %v: repair its replication",
-			have, n, j.target.addr, replicaTimeout)
-	}
-	return nil
-}
-
 // changeOwner makes the target the owner of the slot. Before that, MIGRATING prevents a rebuild on the source: scripts
 // with a key that does not exist fail there. So two servers with a copy never both sell.
 func (j *job) changeOwner(ctx context.Context) error {
@@ -528,7 +291,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 	if err := j.step("flip", 0, 0); err != nil {
 		return err
 	}
-	if err := j.call(ctx, j.target.asking, "move_slot", guards, j.slot, "NODE", j.target.id); err != nil {
+	if err := j.call(ctx, j.target.importing, "move_slot", guards, j.slot, "NODE", j.target.id); err != nil {
 		return j.unfinished(err)
 	}
 	return nil
@@ -550,7 +313,7 @@ func (j *job) abandon(ctx context.Context, err error) error {
 	defer cancel()
 	defer func() {
 		if j.clear(ctx) == nil {
-			_ = j.call(ctx, j.target.asking, "move_slot", []string{j.shard.Guard()}, j.slot, "STABLE")
+			_ = j.call(ctx, j.target.importing, "move_slot", []string{j.shard.Guard()}, j.slot, "STABLE")
 		}
 	}()
 	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {
@@ -591,7 +354,7 @@ func (j *job) settle(ctx context.Context) {
 // finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
 // known, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
-	ctx, release, err := j.acquire(ctx, j.target.asking)
+	ctx, release, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
 	}
@@ -602,7 +365,7 @@ func (j *job) finish(ctx context.Context) error {
 			return err
 		}
 		for _, key := range keys {
-			if !j.shard.Temporary(key) {
+			if !keyspace.Temporary(key) {
 				j.keys = append(j.keys, key)
 			}
 		}

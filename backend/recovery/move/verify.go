@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 )
 
@@ -33,7 +34,7 @@ func (j *job) verify(ctx context.Context) error {
 			absent = append(absent, key)
 		}
 		// Workers that were blocked when the hold began can take the token, and backends can lease order numbers.
-		if !j.shard.Volatile(key) && key != j.shard.Wake() && key != j.shard.OrderNumbers() {
+		if !keyspace.Volatile(key) && key != j.shard.Wake() && key != j.shard.OrderNumbers() {
 			compared = append(compared, key)
 		}
 	}
@@ -50,7 +51,7 @@ func (j *job) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, err := sizes(ctx, j.target.asking, compared)
+	got, err := sizes(ctx, j.target.importing, compared)
 	if err != nil {
 		return err
 	}

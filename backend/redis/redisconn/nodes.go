@@ -94,35 +94,36 @@ func (s *Server) Node(addr string) *Server {
 // Credentials returns the user and the password of s.
 func (s *Server) Credentials() (user, password string) { return s.options.Username, s.options.Password }
 
-// Asking returns a client that sends ASKING before each command to a node, which then executes it although the slot of
-// its keys still belongs to another node. The caller closes c.
-func Asking(c *redis.Client) *redis.Client {
+// Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the slot
+// still belongs to another node. The caller closes c.
+func Importing(c *redis.Client) *redis.Client {
 	front := redis.NewClient(&redis.Options{
 		Addr: c.Options().Addr, Dialer: noDial, MaxRetries: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	front.AddHook(asking{c})
+	front.AddHook(importing{c})
 	return front
 }
 
-// asking is the hook of Asking. It is not a hook of the client itself, because ASKING must not precede AUTH.
-type asking struct{ client *redis.Client }
+// importing sends ASKING before each command. It is not a hook of the client itself, because ASKING must not precede
+// AUTH.
+type importing struct{ client *redis.Client }
 
-func (asking) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (importing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (a asking) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (i importing) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = a.send(ctx, []redis.Cmder{cmd})
+		_ = i.send(ctx, []redis.Cmder{cmd})
 		return cmd.Err()
 	}
 }
 
-func (a asking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return a.send
+func (i importing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return i.send
 }
 
-func (a asking) send(ctx context.Context, cmds []redis.Cmder) error {
-	pipe := a.client.Pipeline()
+func (i importing) send(ctx context.Context, cmds []redis.Cmder) error {
+	pipe := i.client.Pipeline()
 	for _, cmd := range cmds {
 		pipe.Do(ctx, "ASKING")
 		if err := pipe.Process(ctx, cmd); err != nil {

@@ -1,0 +1,150 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+)
+
+// list returns the keys of the slot on a server. It fails if there are keys of others.
+func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
+	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	keys, err := c.ClusterGetKeysInSlot(ctx, j.slot, int(n)+pipelineSize).Result() // some may be added meanwhile
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	for _, key := range keys {
+		if shard, ok := keyspace.ShardOfKey(key); !ok || shard != j.shard {
+			return nil, fmt.Errorf("slot %d also has the key %s, which is not of the shard: "+
+				"move the slot with redis-cli --cluster reshard; a rebuild follows", j.slot, key)
+		}
+	}
+	return keys, nil
+}
+
+// transfer copies all keys to the target and compares both servers. The source does not change.
+func (j *job) transfer(ctx context.Context) error {
+	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
+		return err
+	}
+	if err := j.clear(ctx); err != nil {
+		return err
+	}
+	keys, err := j.list(ctx, j.source.pinned)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if j.copied(key) {
+			j.keys = append(j.keys, key)
+		}
+	}
+	if err := j.copy(ctx, ""); err != nil {
+		return err
+	}
+	if err := j.step("verify", 0, 0); err != nil {
+		return err
+	}
+	if err := j.verify(ctx); err != nil {
+		return err
+	}
+	return j.awaitReplicas(ctx)
+}
+
+// copied reports whether a move copies a key. The guard of the target has the fence of the move.
+func (j *job) copied(key string) bool {
+	return !keyspace.Temporary(key) && key != j.shard.Guard() && key != j.shard.Replicated()
+}
+
+// clear makes the fence that of the target, and deletes what an earlier move left there. Nothing else is there: the
+// source has the slot and was verified.
+func (j *job) clear(ctx context.Context) error {
+	left := []string{}
+	for {
+		part := left[:min(len(left), pipelineSize)]
+		err := j.call(ctx, j.target.importing, "move_clear", append([]string{j.shard.Guard()}, part...))
+		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
+			return err
+		}
+		keys, err := j.list(ctx, j.target.pinned)
+		if err != nil {
+			return err
+		}
+		left = left[:0]
+		for _, key := range keys {
+			if key != j.shard.Guard() && !keyspace.Temporary(key) {
+				left = append(left, key)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+}
+
+// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error unless it is
+// tolerated.
+func (j *job) copy(ctx context.Context, tolerated string) error {
+	host, port, err := net.SplitHostPort(j.target.addr)
+	if err != nil {
+		return err
+	}
+	command := []any{"MIGRATE", host, port, "", 0, migrateTimeout.Milliseconds(), "COPY"}
+	switch user, password := j.cfg.Server.Credentials(); {
+	case user != "":
+		command = append(command, "AUTH2", user, password)
+	case password != "":
+		command = append(command, "AUTH", password)
+	}
+	command = append(command, "KEYS")
+	for at := 0; at < len(j.keys); at += copyChunk {
+		if err := j.step("copy", at, len(j.keys)); err != nil {
+			return err
+		}
+		args := command[:len(command):len(command)]
+		for _, key := range j.keys[at:min(at+copyChunk, len(j.keys))] {
+			args = append(args, key)
+		}
+		err := j.source.pinned.Do(ctx, args...).Err() // NOKEY if all have expired
+		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
+			return fmt.Errorf("copy to %s: %w", j.target.addr, unavailable(err))
+		}
+	}
+	j.result.Keys = len(j.keys)
+	return nil
+}
+
+// awaitReplicas waits until the replicas of the target have the copy.
+func (j *job) awaitReplicas(ctx context.Context) error {
+	n, err := strconv.Atoi(j.target.pinned.InfoMap(ctx, "replication").Item("Replication", "connected_slaves"))
+	if err != nil || n == 0 {
+		return err
+	}
+	conn := j.target.pinned.Conn()
+	defer conn.Close()
+	// WAIT covers the writes of its connection. This one follows the copy.
+	if err := conn.Do(ctx, "ASKING").Err(); err != nil {
+		return unavailable(err)
+	}
+	if err := conn.Set(ctx, j.shard.Replicated(), "1", 0).Err(); err != nil {
+		return unavailable(err)
+	}
+	have, err := conn.Wait(ctx, n, replicaTimeout).Result()
+	if err != nil {
+		return unavailable(err)
+	}
+	if have < int64(n) {
+		return fmt.Errorf("%d of %d replicas of %s have the copy after %v: repair its replication",
+			have, n, j.target.addr, replicaTimeout)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/redis/redisconn"
+)
+
+// server is one of the two masters.
+type server struct {
+	id        string // of the node
+	addr      string
+	runID     string
+	owns      bool          // the slot, by its own account
+	leaves    bool          // MIGRATING is still set, by its own account
+	pinned    *redis.Client // connects to this run of the server only
+	importing *redis.Client // of the target only: for keys of the slot while the source owns it
+}
+
+func (j *job) close() {
+	for _, c := range []*redis.Client{j.source.pinned, j.target.pinned, j.target.importing} {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// connect finds and connects both masters.
+func (j *job) connect(ctx context.Context, to string) error {
+	if !j.cfg.Server.IsCluster() {
+		return errors.New("this Redis is not a cluster, so a shard cannot move: set --redis redis+cluster://host:port")
+	}
+	of := j.cfg.Server.For(j.shard.Guard())
+	j.slot, _ = of.Slot()
+	from, err := of.Master(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	source, nodes, err := j.open(ctx, &j.source, from)
+	if err != nil {
+		return err
+	}
+	j.result.From = from
+	if !j.source.owns {
+		return fmt.Errorf("the nodes of the cluster do not agree on the master of slot %d: try again in some seconds", j.slot)
+	}
+	target := find(nodes, func(n *redisconn.Node) bool { return n.Addr == to })
+	switch {
+	case target == nil:
+		return fmt.Errorf("%s is not a node of the cluster: add it with redis-cli --cluster add-node", to)
+	case target.ID == source.ID:
+		j.target.id = source.ID
+		return nil
+	case !target.Master:
+		return fmt.Errorf("%s is a replica: name its master", to)
+	}
+	if other := source.Migrating[j.slot]; other == target.ID {
+		j.interrupted = true
+	} else if other != "" {
+		if n := find(nodes, func(n *redisconn.Node) bool { return n.ID == other }); n != nil {
+			other = n.Addr
+		}
+		return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
+			other, j.shard, other)
+	}
+	self, _, err := j.open(ctx, &j.target, to)
+	if err != nil {
+		return err
+	}
+	if self.ID != target.ID || j.target.owns && !j.interrupted {
+		return fmt.Errorf("the nodes of the cluster do not agree on %s: try again in some seconds", to)
+	}
+	j.target.importing = redisconn.Importing(j.target.pinned)
+	return nil
+}
+
+func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node {
+	for i := range nodes {
+		if is(&nodes[i]) {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+// open connects to a node and returns its own description and that of the others.
+func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Node, []redisconn.Node, error) {
+	once := func(o *redis.Options) { o.MaxRetries = -1 } // move_hold is not replay-safe
+	var err error
+	to.addr = addr
+	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), once); err != nil {
+		return nil, nil, err
+	}
+	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
+	if self == nil {
+		return nil, nil, fmt.Errorf("%s does not describe itself in CLUSTER NODES", addr)
+	}
+	to.id, to.owns, to.leaves = self.ID, self.Owns(j.slot), self.Migrating[j.slot] != ""
+	return self, nodes, nil
+}
