@@ -42,7 +42,8 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
 	cmds, _ := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		clock = p.Time(ctx)
-		ready, delayed, dead = p.LLen(ctx, l.shard.Ready()), p.ZCard(ctx, l.shard.Delayed()), p.ZCard(ctx, l.shard.Dead())
+		ready, delayed = p.LLen(ctx, l.shard.Ready()), p.ZCard(ctx, l.shard.Delayed())
+		dead = p.ZCard(ctx, l.shard.Dead().Times)
 		found = p.ZRange(ctx, l.shard.Leases(), 0, -1)
 		next, due = p.LIndex(ctx, l.shard.Ready(), -1), p.ZRange(ctx, l.shard.Delayed(), 0, 0)
 		length = p.XLen(ctx, l.shard.Orders())

@@ -128,7 +128,8 @@ func (l *life) check() {
 		l.t.Fatal(err)
 	}
 	count.InFlight(func(m sale.Order) { where[m.ID] = "queued" })
-	if err := admission.ScanDeadLetters(l.ctx, l.raw(), space.ShardOf("s").DeadLetters(), func(m sale.Order, backed bool) {
+	letters := space.ShardOf("s").Dead().Letters
+	if err := admission.ScanDeadLetters(l.ctx, l.raw(), letters, func(m sale.Order, backed bool) {
 		if !backed {
 			where[m.ID] = "unbacked"
 		}

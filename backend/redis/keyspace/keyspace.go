@@ -96,15 +96,17 @@ func (s Shard) Attempts() string { return s.key("attempts") }
 // Crashes (hash) maps an order id to the number of its leases that expired.
 func (s Shard) Crashes() string { return s.key("crashes") }
 
-// Dead (sorted set) holds the keys of dead letters by time of death, in milliseconds of Redis TIME. It is never
-// trimmed.
-func (s Shard) Dead() string { return s.key("dead") }
+// DeadKeys are the keys of the dead letters of a shard.
+type DeadKeys struct {
+	Times   string // sorted set: keys of dead letters by time of death, ms of Redis TIME; never trimmed
+	Letters string // hash: the id of a dead order -> its message and the cause of death
+	Index   string // sorted set: one line per dead letter (EncodeDeadLine), sorted by sale; all scores are 0
+}
 
-// DeadLetters (hash) maps the id of a dead order to its message and the cause of death.
-func (s Shard) DeadLetters() string { return s.key("dead:letters") }
-
-// DeadIndex (sorted set) holds one line per dead letter (EncodeDeadLine), sorted by sale. All scores are 0.
-func (s Shard) DeadIndex() string { return s.key("dead:index") }
+// Dead returns the keys of the dead letters.
+func (s Shard) Dead() DeadKeys {
+	return DeadKeys{Times: s.key("dead"), Letters: s.key("dead:letters"), Index: s.key("dead:index")}
+}
 
 // Wake (list) holds at most one token. Idle workers block on it.
 func (s Shard) Wake() string { return s.key("wake") }
