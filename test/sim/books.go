@@ -34,7 +34,7 @@ type callback struct {
 }
 
 // units are those of a sale in SQL.
-type units struct{ stock, sold int64 }
+type units struct{ stock, sold, version int64 }
 
 // books reads SQL beside the order store, by statements of its own.
 type books struct{ db *sql.DB }
@@ -93,10 +93,10 @@ func (b *books) rows() (map[sale.OrderID]row, error) {
 
 func (b *books) units() (map[string]units, error) {
 	all := map[string]units{}
-	return all, b.each("SELECT id, stock, sold FROM sales", func(found *sql.Rows) error {
+	return all, b.each("SELECT id, stock, sold, version FROM sales", func(found *sql.Rows) error {
 		var id string
 		var u units
-		err := found.Scan(&id, &u.stock, &u.sold)
+		err := found.Scan(&id, &u.stock, &u.sold, &u.version)
 		all[id] = u
 		return err
 	})

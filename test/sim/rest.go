@@ -41,6 +41,9 @@ func (w *world) rests() bool {
 		for _, part := range w.shop(id).parts() {
 			def := w.hash(w.space.ShardOfSegment(id, part.Segment).Sale(id))
 			stock += number(def["stock"])
+			if number(def["version"]) != u.version {
+				return false
+			}
 			if part.Spread > 1 && (def["out"] != "" || number(def["allocation"]) != allocations[id][part.Segment].Version) {
 				return false
 			}
