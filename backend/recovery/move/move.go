@@ -4,7 +4,7 @@
 // marks the data on the new server as verified. The source keeps all data until the owner changes, so a move that stops
 // before that leaves the shard as an interrupted rebuild does, on the source; one that stops later, on the target. In
 // both cases a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the next
-// Move to the same master must finish it.
+// Move to the same master, or to the one that has replaced it, must finish it.
 //
 // The scripts on both servers check the fence of the move, so a process that was suspended past its lock changes
 // nothing.
@@ -354,6 +354,11 @@ func (j *job) settle(ctx context.Context) {
 // finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
 // known, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
+	if !j.target.owns { // a node that does not import the slot makes no newer claim to it, and has no lock of it
+		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
+			return err
+		}
+	}
 	ctx, release, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
@@ -368,10 +373,6 @@ func (j *job) finish(ctx context.Context) error {
 			if !keyspace.Temporary(key) {
 				j.keys = append(j.keys, key)
 			}
-		}
-		// a node that does not import the slot makes no newer claim to it
-		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
-			return err
 		}
 		if err := j.copy(ctx, "BUSYKEY"); err != nil {
 			return err

@@ -67,10 +67,15 @@ const stock = 1000
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOn(t, testenv.StartRedisMasters(t, 3))
+}
+
+func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
+	t.Helper()
 	redisconn.Quiet(quiet)
 	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: testenv.StartRedisMasters(t, 3), db: &database{tables, journal.NewRegistry(tables.DB)}, id: "s",
+		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB)}, id: "s",
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil },
 	}
 	w.shard = space.ShardOf(w.id)
@@ -320,6 +325,42 @@ func TestMoveStopsAtAnyStep(t *testing.T) {
 	}
 }
 
+// If the target is replaced by its replica while the owner changes, the move is finished on the replica.
+func TestMoveIsFinishedOnTheReplicaOfTheTarget(t *testing.T) {
+	w := newWorldOn(t, testenv.StartRedisCluster(t, 3))
+	target := w.other()
+	replica := w.cluster.Partner(target)
+	w.stopAt = func(step string) error {
+		if step == "flip" {
+			return errKilled
+		}
+		return nil
+	}
+	if result, err := w.move(target); !errors.Is(err, errKilled) {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	w.stopAt = func(string) error { return nil }
+	w.cluster.Replace(target, testenv.Complete, nil)
+	w.cluster.Rejoin(target)
+	testenv.Eventually(t, 30*time.Second, "the error names the master of the replica", func() bool {
+		_, err := w.move(target)
+		t.Log(err)
+		return err != nil && strings.Contains(err.Error(), "is a replica: name its master, "+replica.Addr)
+	})
+	third := w.cluster.Nodes[slices.IndexFunc(w.cluster.Nodes, func(n *testenv.Redis) bool {
+		return n != w.owner() && n != target && n != replica && w.cluster.IsMaster(n)
+	})]
+	remedy := fmt.Sprintf("sluice shard move %d --to %s", w.shard, replica.Addr)
+	if _, err := w.move(third); err == nil || !strings.Contains(err.Error(), remedy) {
+		t.Errorf("a move to another master: %v, want %q", err, remedy)
+	}
+	if result, err := w.move(replica); err != nil || result.Verified {
+		t.Fatalf("finished: %+v, %v", result, err)
+	}
+	w.recover()
+	w.check(replica)
+}
+
 // A mover that is suspended past its lock changes nothing when a backend has rebuilt the shard, or another move has
 // finished, meanwhile.
 func TestSuspendedMoverChangesNothing(t *testing.T) {
@@ -447,7 +488,7 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 	real := target
 	target = &testenv.Redis{Addr: "127.0.0.1:1"}
-	refused("an address outside the cluster", "is not a node of the cluster: add it with redis-cli --cluster add-node")
+	refused("an address outside the cluster", "is not a node of the cluster: use an address of CLUSTER NODES, or add it with")
 	target = real
 
 	foreign := fmt.Sprintf("{%d}:other", w.shard)

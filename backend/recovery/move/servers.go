@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/redis/go-redis/v9"
 
@@ -52,21 +53,26 @@ func (j *job) connect(ctx context.Context, to string) error {
 	target := find(nodes, func(n *redisconn.Node) bool { return n.Addr == to })
 	switch {
 	case target == nil:
-		return fmt.Errorf("%s is not a node of the cluster: add it with redis-cli --cluster add-node", to)
+		return fmt.Errorf("%s is not a node of the cluster: use an address of CLUSTER NODES, or "+
+			"add it with redis-cli --cluster add-node", to)
 	case target.ID == source.ID:
 		j.target.id = source.ID
 		return nil
 	case !target.Master:
-		return fmt.Errorf("%s is a replica: name its master", to)
+		return fmt.Errorf("%s is a replica: name its master, %s", to, master(nodes, target).Addr)
 	}
-	if other := source.Migrating[j.slot]; other == target.ID {
-		j.interrupted = true
-	} else if other != "" {
-		if n := find(nodes, func(n *redisconn.Node) bool { return n.ID == other }); n != nil {
-			other = n.Addr
+	if id := source.Migrating[j.slot]; id != "" {
+		switch other := find(nodes, func(n *redisconn.Node) bool { return n.ID == id }); {
+		case other == nil:
+			host, port, _ := net.SplitHostPort(from)
+			return fmt.Errorf("an interrupted move was to node %s, which the cluster does not know any longer: "+
+				"redis-cli -h %s -p %s cluster setslot %d stable; a rebuild follows", id, host, port, j.slot)
+		case master(nodes, other).ID != target.ID:
+			other = master(nodes, other)
+			return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
+				other.Addr, j.shard, other.Addr)
 		}
-		return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
-			other, j.shard, other)
+		j.interrupted = true
 	}
 	self, _, err := j.open(ctx, &j.target, to)
 	if err != nil {
@@ -77,6 +83,15 @@ func (j *job) connect(ctx context.Context, to string) error {
 	}
 	j.target.importing = redisconn.Importing(j.target.pinned)
 	return nil
+}
+
+// master returns the master of a replica, or the node itself. A target that was replaced by its replica is a replica of
+// it later, and its claim to the slot has ended.
+func master(nodes []redisconn.Node, of *redisconn.Node) *redisconn.Node {
+	if m := find(nodes, func(n *redisconn.Node) bool { return n.ID == of.MasterID }); m != nil {
+		return m
+	}
+	return of
 }
 
 func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node {

@@ -13,10 +13,11 @@ import (
 
 // Node is a node of a Redis Cluster, as one node describes it.
 type Node struct {
-	ID     string
-	Addr   string
-	Self   bool // the node that describes
-	Master bool
+	ID       string
+	Addr     string
+	Self     bool // the node that describes
+	Master   bool
+	MasterID string // of a replica: the id of its master
 	// Migrating and Importing are the ids of the other node by slot that moves. Only Self has them.
 	Migrating, Importing map[int]string
 
@@ -58,6 +59,9 @@ func parseNodes(text, addr string) (nodes []Node) {
 		n := Node{
 			ID: f[0], Addr: net.JoinHostPort(host, port), Self: slices.Contains(flags, "myself"),
 			Master: slices.Contains(flags, "master"), Migrating: map[int]string{}, Importing: map[int]string{},
+		}
+		if !n.Master {
+			n.MasterID = f[3]
 		}
 		n.epoch, _ = strconv.ParseInt(f[6], 10, 64) // 0 if it is not a number
 		for _, s := range f[8:] {
