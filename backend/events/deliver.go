@@ -215,15 +215,7 @@ func (c *Consumer) drop(ids ...string) {
 func (c *Consumer) renew(ctx context.Context) {
 	for ctx.Err() == nil {
 		loop.Tick(ctx, c.cfg.Idle/4)
-		var old []string
-		c.mu.Lock()
-		for id, since := range c.held {
-			if time.Since(since) >= c.cfg.Idle/4 {
-				c.held[id] = time.Now()
-				old = append(old, id)
-			}
-		}
-		c.mu.Unlock()
+		old := c.renewed(time.Now())
 		if len(old) == 0 {
 			continue
 		}
@@ -231,6 +223,20 @@ func (c *Consumer) renew(ctx context.Context) {
 			c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // it is tried again
 		}
 	}
+}
+
+// renewed returns the events to renew at a tick, and counts them as renewed. It omits those that were taken since half
+// a tick. Those of the last tick are always due, also if this tick is less late.
+func (c *Consumer) renewed(now time.Time) (old []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, since := range c.held {
+		if now.Sub(since) >= c.cfg.Idle/8 {
+			c.held[id] = now
+			old = append(old, id)
+		}
+	}
+	return old
 }
 
 // hold sets the idle time of this instance's events: other instances claim them when it reaches Idle.

@@ -488,7 +488,7 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 	real := target
 	target = &testenv.Redis{Addr: "127.0.0.1:1"}
-	refused("an address outside the cluster", "is not a node of the cluster: use an address of CLUSTER NODES, or add it with")
+	refused("an address outside the cluster", "is not a node of the cluster: use an address of CLUSTER NODES")
 	target = real
 
 	foreign := fmt.Sprintf("{%d}:other", w.shard)
