@@ -25,8 +25,9 @@ const (
 	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
-	// heartbeatInterval is how often a JournalWriter updates the heartbeat of its journal in SQL; see alive.
-	heartbeatInterval = 2 * time.Second
+	// heartbeatInterval is the time after which the next check updates the heartbeat of the journal in SQL; see alive. It
+	// is shorter than restoreInterval, because checks are not equally late and each of them must be a heartbeat.
+	heartbeatInterval = restoreInterval * 3 / 4
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.

@@ -89,3 +89,53 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 		}
 	})
 }
+
+// slowRedis is a guard of a Redis that answers one call later than the next one.
+type slowRedis struct {
+	*rebuiltAt
+}
+
+func (g slowRedis) RestoreFence(ctx context.Context) (int64, error) {
+	time.Sleep(time.Duration(1+g.calls.Load()%2) * time.Millisecond)
+	return g.rebuiltAt.RestoreFence(ctx)
+}
+
+// beats is a database that notes the longest time between two heartbeats.
+type beats struct {
+	noRows
+
+	last    time.Time
+	longest time.Duration
+}
+
+func (b *beats) Heartbeat(context.Context, string, int, int64) error {
+	now := time.Now()
+	if !b.last.IsZero() {
+		b.longest = max(b.longest, now.Sub(b.last))
+	}
+	b.last = now
+	return nil
+}
+
+// A rebuild does not wait for a journal that was silent for six seconds, so two heartbeats in a row may fail.
+func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, db := &rebuiltAt{}, &beats{}
+		g.fence.Store(1)
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(slowRedis{g}, nil, 0, db),
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := errors.Join(w.Run(ctx), j.Close()); err != nil {
+			t.Error(err)
+		}
+		if db.longest == 0 || db.longest > 2100*time.Millisecond {
+			t.Errorf("%v between two heartbeats, want two seconds", db.longest)
+		}
+	})
+}
