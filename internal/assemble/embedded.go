@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -19,8 +20,10 @@ import (
 
 // EmbeddedRedis is a Redis server in this process that no other process reaches. It is empty when it starts.
 type EmbeddedRedis struct {
-	server *miniredis.Miniredis
-	stop   context.CancelFunc
+	stop context.CancelFunc
+
+	mu     sync.Mutex
+	server *miniredis.Miniredis // nil after Close
 }
 
 // expireEvery is how late the embedded Redis may expire a key. Each step visits all keys.
@@ -41,21 +44,32 @@ func StartEmbeddedRedis(ctx context.Context) (*EmbeddedRedis, error) {
 		m.FastForward(now.Sub(last))
 		last = now
 	})
-	return &EmbeddedRedis{m, stop}, nil
+	return &EmbeddedRedis{server: m, stop: stop}, nil
 }
 
-// Close ends the server and its connections.
+// Close ends the server and its connections. A second call does nothing.
 func (e *EmbeddedRedis) Close() {
 	e.stop()
-	e.server.Close()
+	e.mu.Lock()
+	server := e.server
+	e.server = nil
+	e.mu.Unlock()
+	if server != nil {
+		server.Close()
+	}
 }
 
 // url is for the parser of Redis URLs; see dial.
 func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
 
-// dial makes clients connect within the process.
+// dial makes clients connect within the process. A client can still dial in the background after it was closed.
 func (e *EmbeddedRedis) dial(o *redis.Options) {
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.server == nil {
+			return nil, net.ErrClosed
+		}
 		client, server := memoryPipe()
 		e.server.Server().ServeConn(server)
 		return client, nil

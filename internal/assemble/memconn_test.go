@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -104,4 +105,39 @@ func TestEmbeddedRedisAnswersLargePipelines(t *testing.T) {
 	if err := client.BLPop(ctx, time.Minute, "none").Err(); err == nil {
 		t.Error("a call does not end with its context")
 	}
+}
+
+// A client may still dial when the server ends, because go-redis dials in the background.
+func TestClosedEmbeddedRedisRefusesConnections(t *testing.T) {
+	e, err := StartEmbeddedRedis(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := redisconn.Open(e.url(), e.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var o redis.Options
+	e.dial(&o)
+	dialled := make(chan error)
+	go func() {
+		for {
+			if _, err := o.Dialer(t.Context(), "", ""); err != nil {
+				dialled <- err
+				return
+			}
+		}
+	}()
+	e.Close()
+	e.Close()
+	if err := <-dialled; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Error("a closed server answers")
+	}
+	_ = client.Close()
 }
