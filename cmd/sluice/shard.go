@@ -111,7 +111,8 @@ The command connects to Redis and to the database itself, as a worker does.`,
 	f.shards(&stores.Shards)
 	f.StringVar(&to, "to", "", "master to move the shard to, host:port, as sluice shard list shows it")
 	f.check(func(bad *problems) {
-		if _, _, err := net.SplitHostPort(to); err != nil {
+		host, port, err := net.SplitHostPort(to)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" {
 			bad.add("--to %q: want the address of a master, host:port", to)
 		}
 		if stores.Redis != "" && !isCluster(stores.Redis) {

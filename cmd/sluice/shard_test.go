@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Bad input of shard move is one line and exit code 2, before anything is opened.
+func TestShardMoveRejectsBadInput(t *testing.T) {
+	const stores = " --database sqlite:/nonexistent/db --redis redis+cluster://127.0.0.1:1 --shards 4"
+	for args, want := range map[string]string{
+		"3":                           `--to ""`,
+		"3 --to 10.0.0.6":             `--to "10.0.0.6"`,
+		"3 --to :6379":                `--to ":6379"`,
+		"3 --to 10.0.0.6:":            `--to "10.0.0.6:"`,
+		"3 --to 10.0.0.6:0":           `--to "10.0.0.6:0"`,
+		"3 --to 10.0.0.6:65536":       `--to "10.0.0.6:65536"`,
+		"3 --to 10.0.0.6:redis":       `--to "10.0.0.6:redis"`,
+		"4 --to 10.0.0.6:6379":        `"4" is not a shard: want a number from 0 to 3`,
+		"three --to 10.0.0.6:6379":    `"three" is not a shard`,
+		"--to 10.0.0.6:6379":          "SHARD is missing",
+		"3 --to 10.0.0.6:6379 --to x": `--to "x"`,
+	} {
+		code, stdout, stderr := call(t, "shard move "+args+stores)
+		if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %s%s, want %s", args, code, stdout, stderr, want)
+		}
+	}
+}
