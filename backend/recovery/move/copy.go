@@ -115,6 +115,11 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 			args = append(args, key)
 		}
 		err := j.source.pinned.Do(ctx, args...).Err() // NOKEY if all have expired
+		if err != nil && strings.HasPrefix(err.Error(), "IOERR") {
+			return fmt.Errorf("copy to %s: it cannot be reached, or needs longer than %v for a key "+
+				"(move a shard with millions of buyers before or after the sale): %w",
+				j.target.addr, migrateTimeout, unavailable(err))
+		}
 		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
 			return fmt.Errorf("copy to %s: %w", j.target.addr, unavailable(err))
 		}

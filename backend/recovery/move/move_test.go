@@ -412,7 +412,8 @@ func TestMoveIsAbandoned(t *testing.T) {
 		step string
 		do   func(w *world, target *testenv.Redis)
 	}{
-		"the target was killed": {"copy", func(_ *world, target *testenv.Redis) { target.Kill() }},
+		"the target was killed":  {"copy", func(_ *world, target *testenv.Redis) { target.Kill() }},
+		"needs longer than 1.5s": {"copy", func(_ *world, target *testenv.Redis) { target.Pause() }},
 		"the target was emptied": {"verify", func(_ *world, target *testenv.Redis) {
 			target.Client().FlushAll(context.Background())
 		}},
@@ -439,6 +440,12 @@ func TestMoveIsAbandoned(t *testing.T) {
 			result, err := w.move(target)
 			if err == nil || !strings.Contains(err.Error(), "the shard continues on "+source.Addr) {
 				t.Errorf("%+v, %v", result, err)
+			}
+			if target.Paused() {
+				target.Resume()
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("the move failed with %v, want %q", err, name)
+				}
 			}
 			if !w.verified() {
 				t.Error("the shard waits for a rebuild")
