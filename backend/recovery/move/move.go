@@ -130,7 +130,7 @@ func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Resu
 		return j.result, nil
 	}
 	run := j.move
-	if j.interrupted {
+	if j.interrupted != "" {
 		run = j.finish
 	}
 	if err := run(ctx); err != nil {
@@ -145,7 +145,7 @@ type job struct {
 	shard          keyspace.Shard
 	slot           int
 	source, target server
-	interrupted    bool // an earlier move to the target was interrupted while the owner changed
+	interrupted    string // the node of an earlier move that was interrupted while the owner changed; empty: none
 	fence          int64
 	sales          []string // keys of the sales
 	defs           []any    // version and switch of each
@@ -354,6 +354,9 @@ func (j *job) settle(ctx context.Context) {
 // finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
 // known, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
+	if err := j.step("finish", 0, 0); err != nil {
+		return err
+	}
 	if !j.target.owns { // a node that does not import the slot makes no newer claim to it, and has no lock of it
 		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
 			return err
@@ -365,6 +368,9 @@ func (j *job) finish(ctx context.Context) error {
 	}
 	defer release()
 	if !j.target.owns {
+		if err := j.checkInterrupted(ctx); err != nil {
+			return err
+		}
 		keys, err := j.list(ctx, j.source.pinned)
 		if err != nil {
 			return err
@@ -382,6 +388,21 @@ func (j *job) finish(ctx context.Context) error {
 		return err
 	}
 	j.settle(ctx)
+	return nil
+}
+
+// checkInterrupted verifies that the move has not been finished by another process meanwhile. The data on the source
+// would be in use.
+func (j *job) checkInterrupted(ctx context.Context) error {
+	nodes, err := redisconn.Nodes(ctx, j.source.pinned, j.source.addr)
+	if err != nil {
+		return unavailable(err)
+	}
+	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
+	if self == nil || !self.Owns(j.slot) || self.Migrating[j.slot] != j.interrupted {
+		_ = j.setSlot(ctx, j.target.pinned, "STABLE")
+		return errors.New("another process has finished the interrupted move: try again")
+	}
 	return nil
 }
 

@@ -405,6 +405,42 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 	}
 }
 
+// A process that is suspended before it finishes an interrupted move changes nothing when another one has finished it
+// and the shard has moved back.
+func TestSuspendedFinishChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	source, target := w.owner(), w.other()
+	w.stopAt = func(step string) error {
+		if step == "flip" {
+			return errKilled
+		}
+		return nil
+	}
+	if result, err := w.move(target); !errors.Is(err, errKilled) {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	suspended := false
+	w.stopAt = func(step string) error {
+		if step != "finish" || suspended {
+			return nil
+		}
+		suspended = true
+		if _, err := w.move(target); err != nil {
+			t.Error(err)
+		}
+		w.recover()
+		if _, err := w.move(source); err != nil {
+			t.Error(err)
+		}
+		w.check(source)
+		return nil
+	}
+	if result, err := w.move(target); err == nil || !strings.Contains(err.Error(), "another process has finished") {
+		t.Errorf("the suspended process: %+v, %v", result, err)
+	}
+	w.check(source)
+}
+
 // If the target fails during the copy, or has another content after it, the shard continues on the source without a
 // rebuild.
 func TestMoveIsAbandoned(t *testing.T) {

@@ -72,13 +72,13 @@ func (j *job) connect(ctx context.Context, to string) error {
 			return fmt.Errorf("an interrupted move to %s must be finished first: sluice shard move %d --to %s",
 				other.Addr, j.shard, other.Addr)
 		}
-		j.interrupted = true
+		j.interrupted = id
 	}
 	self, _, err := j.open(ctx, &j.target, to)
 	if err != nil {
 		return err
 	}
-	if self.ID != target.ID || j.target.owns && !j.interrupted {
+	if self.ID != target.ID || j.target.owns && j.interrupted == "" {
 		return fmt.Errorf("the nodes of the cluster do not agree on %s: try again in some seconds", to)
 	}
 	j.target.importing = redisconn.Importing(j.target.pinned)
