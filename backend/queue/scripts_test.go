@@ -117,7 +117,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 			switch name { // one step of the two
 			case "reclaim", "die":
 				if name == "die" {
-					client.RPop(ctx, shard.Batch(held))
+					client.LPop(ctx, shard.Batch(held))
 				}
 				soon := float64(time.Now().Add(time.Minute).UnixMilli())
 				client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: soon, Member: keyspace.EncodeMessage(message(60))})
@@ -243,7 +243,7 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 	client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: 1, Member: keyspace.EncodeMessage(message(60))})
 	client.HSet(ctx, shard.Consumers(), "901", held)
 	client.LPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(1)))
-	client.RPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(2)))
+	client.LPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(2)))
 	client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: held})
 	client.HSet(ctx, shard.Crashes(), message(1).ID.String(), "1")
 	client.ZAdd(ctx, shard.Dead().Times, redis.Z{Score: 1, Member: "raw:ab"})

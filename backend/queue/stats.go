@@ -51,7 +51,7 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 			groups, first = p.XInfoGroups(ctx, l.shard.Orders()), p.Do(ctx, "XRANGE", l.shard.Orders(), "-", "+", "COUNT", 1)
 		}
 		for i, id := range leases {
-			lengths[i], firsts[i] = p.LLen(ctx, l.shard.Batch(id)), p.LIndex(ctx, l.shard.Batch(id), 0)
+			lengths[i], firsts[i] = p.LLen(ctx, l.shard.Batch(id)), p.LIndex(ctx, l.shard.Batch(id), -1)
 		}
 		return nil
 	})

@@ -4,7 +4,7 @@
 -- its workers too often is leased alone; if that lease expires too, the message becomes a dead letter.
 --
 -- KEYS 1 leases    zset    batch ids by deadline, ms
---      2 batch     list    the batch, oldest left
+--      2 batch     list    the batch, newest left
 --      3 ready     list    newest left; its front is its right end
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures

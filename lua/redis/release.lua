@@ -1,7 +1,7 @@
 -- release: requeues a batch that was not worked on. It counts no failure and no crash.
 --
 -- KEYS 1 leases  zset    batch ids by deadline, ms
---      2 batch   list    the batch, oldest left
+--      2 batch   list    the batch, newest left
 --      3 ready   list    newest left; its front is its right end
 --      4 wake    list    at most one token
 --      5 guard   hash    rebuilding: a rebuild holds the shard

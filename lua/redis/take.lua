@@ -14,7 +14,7 @@
 --      2 delayed   zset    messages by due time, ms
 --      3 leases    zset    batch ids by deadline, ms
 --      4 wake      list    at most one token
---      5 batch     list    the new batch, oldest left
+--      5 batch     list    the new batch, newest left
 --      6 previous  list    the batch to acknowledge; the new batch if there is none
 --      7 attempts  hash    order id -> failures
 --      8 crashes   hash    order id -> number of expired leases
@@ -127,9 +127,12 @@ if more and ARGV[6] == 'list' then
 elseif more and n == shared and n < max then
   new, more = lease_entries(batch, orders, id, max - n)
 end
-if n > 0 then
+if n > 0 and n == waiting then -- RENAME does not write the messages to the log again
+  redis.call('RENAME', ready, batch)
+  taken = listed_messages(batch)
+elseif n > 0 then
   taken = redis.call('RPOP', ready, n)
-  redis.call('RPUSH', batch, unpack(taken))
+  redis.call('LPUSH', batch, unpack(taken))
 end
 for i = 1, #new do
   taken[#taken + 1] = new[i]

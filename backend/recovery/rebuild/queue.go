@@ -39,9 +39,7 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 	for _, id := range leases {
 		batch := shard.Batch(id)
 		j.batches = append(j.batches, batch)
-		if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
-			return j.client.LRange(ctx, batch, from, to)
-		}, add); err != nil {
+		if err := admission.ScanPages(j.oldestFirst(ctx, batch), add); err != nil {
 			return err
 		}
 	}
@@ -50,11 +48,7 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 	}, add); err != nil {
 		return err
 	}
-	if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd { // ready holds the newest message left
-		part := j.client.LRange(ctx, shard.Ready(), -to-1, -from-1)
-		slices.Reverse(part.Val())
-		return part
-	}, add); err != nil {
+	if err := admission.ScanPages(j.oldestFirst(ctx, shard.Ready()), add); err != nil {
 		return err
 	}
 	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(text) })
@@ -71,6 +65,15 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 			c.letters = append(c.letters, letter{m, backed})
 		}
 	})
+}
+
+// oldestFirst returns the reader of a list that holds the newest message left.
+func (j *job) oldestFirst(ctx context.Context, key string) func(from, to int64) *redis.StringSliceCmd {
+	return func(from, to int64) *redis.StringSliceCmd {
+		part := j.client.LRange(ctx, key, -to-1, -from-1)
+		slices.Reverse(part.Val())
+		return part
+	}
 }
 
 // addText adds a message to the count of its sale. It keeps texts of other sales and texts that are not messages.

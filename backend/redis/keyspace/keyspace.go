@@ -77,7 +77,8 @@ func (s Shard) Orders() string { return s.key("orders") }
 // OrdersGroup is the only consumer group of Orders. Its consumers are batches.
 const OrdersGroup = "orders"
 
-// Batch (list) holds the messages of one lease, except those in Orders. The key of every batch begins with Batch("").
+// Batch (list) holds the messages of one lease, except those in Orders, newest left. The key of every batch begins with
+// Batch("").
 func (s Shard) Batch(id string) string { return s.key("batch:" + id) }
 
 // Leases (sorted set) holds batch ids by deadline, in milliseconds of Redis TIME.

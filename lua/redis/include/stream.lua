@@ -32,9 +32,20 @@ local function leased_entries(orders, id)
   return ids
 end
 
--- batch_messages returns all messages of a batch. entries are the ids of its stream entries.
+-- listed_messages returns the messages of the list of a batch, oldest first. The list holds the newest left, as ready
+-- does.
+local function listed_messages(batch)
+  local newest_first, messages = redis.call('LRANGE', batch, 0, -1), {}
+  local n = #newest_first
+  for i = 1, n do
+    messages[i] = newest_first[n + 1 - i]
+  end
+  return messages
+end
+
+-- batch_messages returns all messages of a batch, oldest first. entries are the ids of its stream entries.
 local function batch_messages(batch, orders, entries)
-  local messages = redis.call('LRANGE', batch, 0, -1)
+  local messages = listed_messages(batch)
   if #entries == 0 then
     return messages
   end
