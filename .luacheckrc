@@ -15,8 +15,8 @@ files["lua/redis"] = {
   ignore = { "211/guard" },
   read_globals = {
     "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit",
-    "now_ms", "push_front", "requeue", "assign_slot", "release_slot", "slot_of", "notify", "write_sale", "first_serial", "group",
-    "entry_text", "leased_entries", "batch_messages", "end_batch", "lease_entries", "index_line", "letter_key", "encode_letter",
+    "now_ms", "push_front", "requeue", "assign_slot", "release_slot", "slot_of", "order_of", "notify", "write_sale", "first_serial",
+    "group", "entry_text", "leased_entries", "listed_messages", "batch_messages", "end_batch", "lease_entries", "index_line", "letter_key", "encode_letter",
     "find_letter", "check_letter_types", "put_letter", "drop_letter", -- from "-- include" lines
   },
 }

@@ -27,10 +27,11 @@ type footprint struct {
 func memory(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ContinueOnError)
 	n := flags.Int("buyers", 1_000_000, "how many buyers buy one unit each")
+	keyed := flags.Bool("idempotency-keys", false, "the requests have an Idempotency-Key")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	f, err := weigh(ctx, s, *n)
+	f, err := weigh(ctx, s, *n, *keyed)
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func memory(ctx context.Context, s *stage, args []string) error {
 	return t.Flush()
 }
 
-func weigh(ctx context.Context, s *stage, n int) (f footprint, err error) {
+func weigh(ctx context.Context, s *stage, n int, keyed bool) (f footprint, err error) {
 	client := testenv.StartRedis(s).Client()
 	if err := openSale(ctx, client, int64(n)); err != nil {
 		return f, err
@@ -60,7 +61,7 @@ func weigh(ctx context.Context, s *stage, n int) (f footprint, err error) {
 	if err != nil {
 		return f, err
 	}
-	if err := accept(ctx, client, script, n); err != nil {
+	if err := accept(ctx, client, script, n, keyed); err != nil {
 		return f, err
 	}
 	if f.used, f.rss, err = used(ctx, client); err != nil {
@@ -84,7 +85,7 @@ func weigh(ctx context.Context, s *stage, n int) (f footprint, err error) {
 }
 
 // accept buys for n buyers, in pipelines.
-func accept(ctx context.Context, client *redis.Client, script *redis.Script, n int) error {
+func accept(ctx context.Context, client *redis.Client, script *redis.Script, n int, keyed bool) error {
 	shard := keyspace.Shard(0)
 	var ids ids
 	for begin := 0; begin < n; begin += 1000 {
@@ -97,9 +98,12 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 					shard.Buyers(saleID),
 					shard.Ready(),
 					shard.Wake(),
-					shard.Dedup(buyer, "r:"+buyer),
 				}
-				script.EvalSha(ctx, p, keys, saleID, ids.next().String(), buyer, "0123456789abcdef", 24*3600*1000)
+				request := keyspace.Request("r:" + buyer)
+				if keyed {
+					keys, request = append(keys, shard.Dedup(buyer, "k:"+buyer)), "0123456789abcdef 86400000"
+				}
+				script.EvalSha(ctx, p, keys, saleID, "", 0, "", ids.next().String(), buyer, request)
 			}
 			return nil
 		})

@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	tenthCount   = 10
-	growthGoal   = 0.10                   // of the processor time per order, from the first tenth to the last
-	sampleEvery  = 200 * time.Millisecond // while a sale is measured
-	stallLimit   = time.Minute            // without an accepted order
-	replayWindow = 2 * time.Minute        // lifetime of the replay key of a purchase without an Idempotency-Key
+	tenthCount  = 10
+	growthGoal  = 0.10                   // of the processor time per order, from the first tenth to the last
+	sampleEvery = 200 * time.Millisecond // while a sale is measured
+	stallLimit  = time.Minute            // without an accepted order
 )
 
 // million measures one sale of many units, each sold to another buyer at full speed: how much processor time an order
@@ -86,7 +85,7 @@ type bigSale struct {
 	settled saleSample   // every order is a row
 	load    outcome
 
-	entry, buyer  float64 // bytes in Redis of an order in the queue, and of a buyer with an order
+	entry         float64 // bytes in Redis of an order in the queue
 	before, after map[string]tableSize
 	wal           float64 // bytes
 	rewrites      int64   // of the log of Redis
@@ -126,11 +125,6 @@ func (m *bigSale) measure(ctx context.Context) error {
 	if m.after, err = m.tables(ctx); err != nil {
 		return err
 	}
-	buyers, err := m.client.MemoryUsage(ctx, keyspace.Shard(0).Buyers(id), 0).Result()
-	if err != nil {
-		return err
-	}
-	m.buyer = float64(buyers) / float64(m.units)
 	info, err := m.client.InfoMap(ctx, "persistence").Result()
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 
@@ -91,18 +90,6 @@ func growth(values []float64) float64 {
 	return slope * float64(len(values)-1) / start
 }
 
-// rowMemory returns the bytes that Redis holds for an order that is a row, while its replay key lives. It uses the last
-// sample in which no replay key has expired, neither of this sale nor of the one before it.
-func rowMemory(samples []saleSample, settled saleSample, entry float64) float64 {
-	first, at := samples[0], samples[0]
-	for _, s := range append(samples[1:len(samples):len(samples)], settled) {
-		if s.at < (replayWindow * 3 / 4).Seconds() {
-			at = s
-		}
-	}
-	return (at.memory - first.memory - entry*at.waiting) / math.Max(at.accepted-first.accepted, 1)
-}
-
 // print writes the report as Markdown.
 func (m *bigSale) print(w io.Writer) {
 	n := float64(m.units)
@@ -145,7 +132,7 @@ func (m *bigSale) print(w io.Writer) {
 		"last, on a straight line through the tenths: %s.\n\n", 100*growthGoal, verdict)
 
 	row3 := func(name string, bytes float64) { fmt.Fprintf(w, "| %s | %.0f |\n", name, bytes) }
-	stored := rowMemory(m.samples, m.settled, m.entry)
+	stored := (m.settled.memory - m.samples[0].memory) / n
 	grown := func(name string, of func(tableSize) float64) float64 {
 		return (of(m.after[name]) - of(m.before[name])) / n
 	}
@@ -153,7 +140,6 @@ func (m *bigSale) print(w io.Writer) {
 	fmt.Fprint(w, "| per order | bytes |\n| --- | --- |\n")
 	row3("Redis, while it waits", stored+m.entry)
 	row3("Redis, when it is a row", stored)
-	row3("Redis, when its replay key has expired (2 minutes)", m.buyer)
 	row3("PostgreSQL, table `orders`", grown("orders", table))
 	row3("PostgreSQL, indexes of `orders`", grown("orders", indexes))
 	row3("PostgreSQL, `outbox` with indexes", grown("outbox", table)+grown("outbox", indexes))

@@ -22,13 +22,17 @@ import (
 )
 
 // Request is a request to buy one unit. Its strings must not be reused: the Redis client may hold them after a timeout.
+//
+// With a positive KeyTTL, Redis holds the key in a dedup key, for all sales of the shard. With 0, it holds a hash of the
+// key with the order: a replay in the same sale is recognised while the buyer holds the order, and until 16 more orders
+// of the buyer were returned (ADR 54).
 type Request struct {
 	SaleID      string        // valid, see sale.ValidateID
 	Spread      int           // number of segments of the sale; 0 and 1: it lives in one shard
 	Buyer       string        // valid, see sale.ValidateBuyer
 	Key         string        // identifies the request among those of the buyer: the same key again is a replay
-	KeyTTL      time.Duration // how long a replay is recognised; at least a millisecond
-	Fingerprint string        // short hash of the request, without spaces
+	KeyTTL      time.Duration // how long Redis holds the key; 0: as long as the order, see above
+	Fingerprint string        // short hash of the request, without spaces; used if KeyTTL is positive
 	Trace       string        // traceparent to store with the order for an hour; "" for none
 }
 

@@ -174,7 +174,7 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 			shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup("ann", "k"),
 		}
 		run := func() string {
-			return h.script.Run(context.Background(), c, keys, "s", "6000000000000000001", "ann", "f", 1).Val().(string)
+			return h.script.Run(context.Background(), c, keys, "s", "", 0, "", "6000000000000000001", "ann", "f 1").Val().(string)
 		}
 		if got := run(); got != "accepted" {
 			t.Fatal(got)

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -181,22 +183,25 @@ const publishInterval = 250 * time.Millisecond
 func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *saleKeys, group []*waiter) {
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
-	args := make([]any, 1, 4+4*len(group))
-	args[0] = k.target
-	for _, w := range group {
-		r := &w.request
-		keys = append(keys, k.shard.Dedup(r.Buyer, r.Key))
-		args = append(args, w.id.String(), r.Buyer, r.Fingerprint, max(r.KeyTTL.Milliseconds(), 1))
-	}
 	now, publish := time.Now().UnixMilli(), 0
 	if now-k.published.Load() >= publishInterval.Milliseconds() {
 		publish = 1
 	}
-	args = append(args, a.cfg.MaxReady, publish)
+	args := make([]any, 4, 4+3*len(group))
+	args[0], args[1], args[2] = k.target, a.cfg.MaxReady, publish
+	for _, w := range group {
+		r := &w.request
+		request := keyspace.Request(r.Key)
+		if r.KeyTTL > 0 {
+			keys = append(keys, k.shard.Dedup(r.Buyer, r.Key))
+			request = r.Fingerprint + " " + strconv.FormatInt(max(r.KeyTTL.Milliseconds(), 1), 10)
+		}
+		args = append(args, w.id.String(), r.Buyer, request)
+	}
 	if a.cfg.Stream {
 		keys = append(keys, k.orders)
 	}
-	keys, args = appendTraces(k.shard, group, keys, args)
+	keys, args[3] = appendTraces(k.shard, group, keys)
 	end := a.traceScript(group)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	end(err)

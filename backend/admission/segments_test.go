@@ -59,7 +59,7 @@ func (h *halves) buy(segment int, home, buyer string) (string, error) {
 		shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Ready(), shard.Wake(), shard.Dedup(buyer, "key"),
 	}
 	saleID := strings.TrimSpace("s " + home)
-	return redisscript.Run(context.Background(), h.c, "admit", keys, saleID, "7"+buyer, buyer, "f", 60_000).Text()
+	return redisscript.Run(context.Background(), h.c, "admit", keys, saleID, "", 0, "", "7"+buyer, buyer, "f 60000").Text()
 }
 
 func (h *halves) want(t *testing.T, segment int, want spread.State) {

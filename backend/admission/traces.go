@@ -10,9 +10,8 @@ import (
 // traceTTL is the lifetime of the stored traceparent of an order. An order that waits longer is written without a span.
 const traceTTL = time.Hour
 
-// appendTraces appends the keys and the argument for purchases with sampled traces, or nothing.
-func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []any) ([]string, []any) {
-	var traces []byte
+// appendTraces appends the keys for purchases with sampled traces, and returns the argument of the script for them.
+func appendTraces(shard keyspace.Shard, group []*waiter, keys []string) (all []string, traces []byte) {
 	for i, w := range group {
 		if w.request.Trace == "" {
 			continue
@@ -24,10 +23,7 @@ func appendTraces(shard keyspace.Shard, group []*waiter, keys []string, args []a
 		traces = append(append(traces, ' '), w.request.Trace...)
 		keys = append(keys, shard.Trace(w.id.String()))
 	}
-	if traces != nil {
-		args = append(args, string(traces))
-	}
-	return keys, args
+	return keys, traces
 }
 
 // traceScript starts the span of a run, if one of its purchases is traced.

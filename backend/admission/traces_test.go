@@ -100,7 +100,7 @@ func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
 		keys := []string{
 			k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String()),
 		}
-		args := []any{"s", w.id.String(), "ann", "f", 60_000, 1000, 0, "0 1 " + parent}
+		args := []any{"s", 1000, 0, "0 1 " + parent, w.id.String(), "ann", "f 60000"}
 		result, err := h.script.Run(t.Context(), c, keys, args...).Text()
 		if err != nil || result != "accepted" {
 			t.Fatalf("result %q, %v", result, err)

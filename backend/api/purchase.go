@@ -83,12 +83,14 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 		return admission.Request{}, err
 	}
 	key, ttl := requestKey(idempotency, utils.UnsafeString(header.Peek(fiber.HeaderXRequestID)))
-	if sale.IsRehearsal(saleID) { // data of a rehearsal must not outlive it for long
-		ttl = min(ttl, requestKeyTTL)
+	request := admission.Request{SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: ttl}
+	if ttl > 0 {
+		request.Fingerprint = fingerprint(saleID)
+		if sale.IsRehearsal(saleID) {
+			request.KeyTTL = rehearsalKeyTTL
+		}
 	}
-	return admission.Request{
-		SaleID: saleID, Buyer: buyer, Key: key, KeyTTL: ttl, Fingerprint: fingerprint(saleID),
-	}, nil
+	return request, nil
 }
 
 // checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get

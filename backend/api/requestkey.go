@@ -7,28 +7,29 @@ import (
 	"time"
 )
 
-// How long Redis remembers a request, so that a replay finds its order: replays by the client, and replays by a proxy
-// or the Redis client.
+// clientKeyTTL is how long Redis holds the idempotency key of a client; in a rehearsal, whose data must not outlive it
+// for long, rehearsalKeyTTL.
 const (
-	clientKeyTTL  = 24 * time.Hour
-	requestKeyTTL = 2 * time.Minute
+	clientKeyTTL    = 24 * time.Hour
+	rehearsalKeyTTL = 2 * time.Minute
 )
 
 const maxRequestID = 128
 
 // requestKey identifies one request of a buyer for deduplication in Redis: by the client's idempotency key, else by the
-// request id of the edge, else by a random key, which only the Redis client replays.
+// request id of the edge, else by a random key, which only the Redis client replays. A proxy replays with the same
+// request id. A ttl of 0 stores the key with the order.
 func requestKey(idempotency, requestID string) (key string, ttl time.Duration) {
 	switch {
 	case idempotency != "":
 		return "k:" + idempotency, clientKeyTTL
 	case validRequestID(requestID):
-		return "r:" + requestID, requestKeyTTL
+		return "r:" + requestID, 0
 	}
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
-	return "x:" + hex.EncodeToString(b[:]), requestKeyTTL
+	return "x:" + hex.EncodeToString(b[:]), 0
 }
 
 func validRequestID(id string) bool {

@@ -9,16 +9,15 @@
 --      3 buyers  hash    buyer -> order ids by slot (include/slots)
 --      4 ready   list    queue, newest left
 --      5 wake    list    at most one token
---      then per purchase: dedup  string  "<fingerprint> <order id>" of its request key
+--      then per purchase with a dedup key: dedup  string  "<fingerprint> <order id>" of its request key
 --      then, if orders are queued in the stream: orders  stream
 --      then per traced purchase: trace  string  its traceparent
 -- ARGV 1 sale id; for a sale with several segments "<sale id> <index>/<spread>", the home of the buyers
---      then four per purchase: order id (decimal text; a Lua number is exact up to 2^53 only), buyer, fingerprint of
---        the request (no spaces), lifetime of dedup (ms)
---      then, optional: largest number of messages waiting for a worker; at that number no purchase gets a unit
---      then, optional: "1" to publish how many units are left; the sale of the last unit is always published
---      then, if purchases are traced: "<lifetime of trace (ms)>", and for each in order
---        " <purchase, from 1> <traceparent>"
+--      2 largest number of messages waiting for a worker; at that number no purchase gets a unit; '' for no limit
+--      3 "1" to publish how many units are left; the sale of the last unit is always published
+--      4 "<lifetime of trace (ms)>", and for each traced purchase in order " <purchase, from 1> <traceparent>"; or ''
+--      then three per purchase: order id (decimal text; a Lua number is exact up to 2^53 only), buyer, and the request,
+--        which the slots store (include/slots); or "<fingerprint> <lifetime of dedup (ms)>", which has a dedup key
 -- Returns one string, one line per purchase: the outcome and its values. <serial> is the number of orders
 --      accepted so far:
 --      "accepted" "replayed <id>" "key_reused" "already_bought <id>" "not_open <opens_at> <now> <version> <serial>"
@@ -30,15 +29,24 @@
 -- include notify
 -- include segment
 
-local call, match, format, concat = redis.call, string.match, string.format, table.concat
+local call, find, match, format, concat = redis.call, string.find, string.match, string.format, table.concat
 local sale, stock, buyers, ready, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local sale_id, home = match(ARGV[1], '^(%S+) ?(%S*)$')
-local size = math.floor((#ARGV - 1) / 4)
-local traces, traced = ARGV[4 * size + 4], {}
-for i, parent in string.gmatch(traces or '', ' (%d+) (%S+)') do
+local size = (#ARGV - 4) / 3
+local traces, traced = ARGV[4], {}
+for i, parent in string.gmatch(traces, ' (%d+) (%S+)') do
   traced[#traced + 1] = { tonumber(i), parent }
 end
-local orders = #KEYS - #traced > 5 + size and KEYS[6 + size] or nil
+local names, fingerprints, lifetimes, keyed = {}, {}, {}, 0
+for i = 1, size do
+  names[i] = ARGV[3 * i + 3]
+  local request = ARGV[3 * i + 4]
+  if find(request, ' ', 1, true) then
+    fingerprints[i], lifetimes[i] = match(request, '^(%S*) (%d+)$')
+    keyed = keyed + 1
+  end
+end
+local orders = #KEYS - #traced > 5 + keyed and KEYS[6 + keyed] or nil
 
 local def = call('HMGET', sale, 'switch', 'opens_at', 'closes_at', 'per_buyer', 'version', 'accepted', 'segment')
 local switch, per_buyer, version, serial = def[1], tonumber(def[4]), def[5], tonumber(def[6]) or 0
@@ -50,22 +58,20 @@ if (def[7] or '') ~= home then -- a buyer would get slots in two segments
   return redis.error_reply('SEGMENT this shard holds segment ' .. (def[7] or '0/1') .. ' of the sale')
 end
 local base = first_serial(def[7])
-local names = {}
+-- By buyer and by key: the later of two purchases of a buyer in a group sees the result of the earlier one.
+local seen, held = {}, {}
+local texts = call('HMGET', buyers, unpack(names))
 for i = 1, size do
-  names[i] = ARGV[4 * i - 1]
+  held[names[i]] = texts[i]
 end
-local seen, held = call('MGET', unpack(KEYS, 6, 5 + size)), call('HMGET', buyers, unpack(names))
-if size > 1 then -- a request or buyer that occurs twice in a group: the later purchase sees the earlier result
-  local by_key, by_buyer = {}, {}
-  for i = 1, size do
-    by_key[KEYS[5 + i]], by_buyer[names[i]] = seen[i], held[i]
+if keyed > 0 then
+  local stored = call('MGET', unpack(KEYS, 6, 5 + keyed))
+  for i = 1, keyed do
+    seen[KEYS[5 + i]] = stored[i]
   end
-  seen, held = by_key, by_buyer
-else
-  seen, held = { [KEYS[6]] = seen[1] }, { [names[1]] = held[1] }
 end
 local token = call('LLEN', wake)
-local room = (tonumber(ARGV[4 * size + 2] or '') or math.huge) - call('LLEN', ready)
+local room = (tonumber(ARGV[2]) or math.huge) - call('LLEN', ready)
 if orders then
   room = room - call('XLEN', orders)
   if room < size then -- leased entries of the stream do not count
@@ -90,23 +96,24 @@ local function sale_wide_refusal()
 end
 local refusal = sale_wide_refusal()
 
-local answers, messages, winners, requests, n, w, r = {}, {}, {}, {}, 0, 0, 0
+local answers, messages, winners, requests, n, w, r, k = {}, {}, {}, {}, 0, 0, 0, 5
 for i = 1, size do
-  local at = 4 * i - 2
-  local id, buyer, fingerprint, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], KEYS[5 + i]
-  local answer
-  local before = seen[key]
-  if before then
-    local was, got = match(before, '^(%S+) (%d+)$')
-    if got == id then
-      answer = 'accepted'
-    elseif was ~= fingerprint then
-      answer = 'key_reused'
-    else
-      answer = 'replayed ' .. got
-    end
+  local id, buyer, request, fingerprint = ARGV[3 * i + 2], names[i], ARGV[3 * i + 4], fingerprints[i]
+  local answer, key, was, got
+  if fingerprint then
+    key, request, k = KEYS[k + 1], nil, k + 1
+    was, got = match(seen[key] or '', '^(%S*) (%d+)$')
   else
-    local slot, text = assign_slot(held[buyer], id, per_buyer)
+    got = order_of(held[buyer], request)
+  end
+  if got == id then
+    answer = 'accepted'
+  elseif got and was ~= fingerprint then
+    answer = 'key_reused'
+  elseif got then
+    answer = 'replayed ' .. got
+  else
+    local slot, text = assign_slot(held[buyer], id, per_buyer, request)
     if not slot then
       answer = 'already_bought ' .. text
     elseif slot == 0 then
@@ -120,13 +127,17 @@ for i = 1, size do
     else
       answer = 'accepted'
       left, serial, room = left - 1, serial + 1, room - 1
-      local value = fingerprint .. ' ' .. id
-      held[buyer], seen[key] = text, value
+      held[buyer] = text
       n = n + 1
       messages[n] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. format('%d', base + serial) .. ' ' .. buyer
       winners[w + 1], winners[w + 2] = buyer, text
-      requests[r + 1], requests[r + 2], requests[r + 3] = key, value, ARGV[at + 3]
-      w, r = w + 2, r + 3
+      w = w + 2
+      if key then
+        local value = fingerprint .. ' ' .. id
+        seen[key] = value
+        requests[r + 1], requests[r + 2], requests[r + 3] = key, value, lifetimes[i]
+        r = r + 3
+      end
     end
   end
   answers[i] = answer
@@ -155,7 +166,7 @@ if n > 0 then
       redis.pcall('SET', KEYS[#KEYS - #traced + i], t[2], 'PX', match(traces, '^%d+'))
     end
   end
-  if left == 0 or ARGV[4 * size + 3] == '1' then
+  if left == 0 or ARGV[3] == '1' then
     notify(sale, left == 0 and home == '' and 'sold_out' or 'left', left, version) -- other segments may have units
   end
 end

@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestLuaAndGoAssignTheSameSlots(t *testing.T) {
 		end
 		return answers`)
 	texts := allSlots(4)
+	for _, text := range texts { // with requests, and with those of returned orders
+		texts = append(texts, strings.ReplaceAll(text, "1", "1:one")+";7:old")
+	}
 	if len(texts) < 50 {
 		t.Fatalf("only %d texts", len(texts))
 	}
@@ -83,4 +87,47 @@ func assignInGo(s keyspace.Slots, id sale.OrderID, perBuyer int) string {
 	}
 	slot := s.Empty(1)
 	return fmt.Sprintf("%d %s 0", slot, s.With(id, slot))
+}
+
+// A request finds its order while the order has a slot, and afterwards until 16 more orders of the buyer were returned.
+func TestRequestFindsItsOrder(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	script := redis.NewScript(read("include/slots.lua") + `
+		local text = ARGV[1]
+		for i = 2, #ARGV do
+			text = release_slot(text, ARGV[i]) or 'no slot'
+		end
+		return { text, order_of(text, 'first______') or '', order_of(text, 'second-----') or '' }`)
+	const one, two = "41:first______", "42:second-----"
+	var returned []string // by 16 orders
+	for i := range 16 {
+		returned = append(returned, fmt.Sprintf(";%d:%011d", 20+i, i))
+	}
+	earlier := strings.Join(returned, "")
+	for _, c := range []struct {
+		text     string
+		released []string
+		want     []string
+	}{
+		{"", nil, []string{"", "", ""}},
+		{one, nil, []string{one, "41", ""}},
+		{one + "," + two, nil, []string{one + "," + two, "41", "42"}},
+		{one + "," + two, []string{"41"}, []string{"," + two + ";" + one, "41", "42"}},
+		{one + "," + two, []string{"42", "41"}, []string{";" + two + ";" + one, "41", "42"}},
+		{"7," + one, []string{"7"}, []string{"," + one, "41", ""}},
+		{one, []string{"4"}, []string{"no slot", "", ""}},
+		{one, []string{"41", "41"}, []string{"no slot", "", ""}},
+		{one + earlier, []string{"41"}, []string{strings.Join(returned[1:], "") + ";" + one, "41", ""}},
+		{two + ";" + one + earlier[len(returned[0]):], []string{"42"}, []string{earlier[len(returned[0]):] + ";" + two, "", "42"}},
+		{"7" + earlier, []string{"7"}, []string{earlier, "", ""}},
+	} {
+		args := []any{c.text}
+		for _, id := range c.released {
+			args = append(args, id)
+		}
+		if got, err := script.Run(t.Context(), client, nil, args...).StringSlice(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q without %q: %q, %v, want %q", c.text, c.released, got, err, c.want)
+		}
+	}
 }

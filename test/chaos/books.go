@@ -191,14 +191,21 @@ func (b *Books) readHolders(
 			b.Divided = append(b.Divided, fmt.Sprintf("%s has orders in %s and %s", p.Buyer, before, key))
 		}
 		segmentOf[p] = key
-		b.Holders[p] = nil // a hash that grows may show a field twice
-		for order := range strings.SplitSeq(held.Val(), ",") {
-			if order != "" {
-				b.Holders[p] = append(b.Holders[p], order)
-			}
-		}
+		b.Holders[p] = ordersHeld(held.Val()) // a hash that grows may show a field twice
 	}
 	return held.Err()
+}
+
+// ordersHeld returns the orders of a field of the buyers hash: "<order>:<request>,<order>", then ";" and requests of
+// returned orders.
+func ordersHeld(text string) (orders []string) {
+	slots, _, _ := strings.Cut(text, ";")
+	for slot := range strings.SplitSeq(slots, ",") {
+		if order, _, _ := strings.Cut(slot, ":"); order != "" {
+			orders = append(orders, order)
+		}
+	}
+	return orders
 }
 
 func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {

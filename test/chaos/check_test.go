@@ -127,6 +127,16 @@ func TestCheckFindsEachViolation(t *testing.T) {
 	}
 }
 
+func TestOrdersHeldAreThoseInSlots(t *testing.T) {
+	for text, want := range map[string][]string{
+		"": nil, "5": {"5"}, ",5": {"5"}, "5:request,,7": {"5", "7"}, "5,7:request;4:older;3:old": {"5", "7"}, ";4:old": nil,
+	} {
+		if got := ordersHeld(text); !slices.Equal(got, want) {
+			t.Errorf("slots %q hold %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
 	for name, cast := range map[string]Cast{
 		"single":  {Workers: 3, Backends: 2, Watchers: 2, Links: 12, Shards: 2},

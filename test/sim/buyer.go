@@ -15,8 +15,10 @@ func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 		for request := range 1 + p.rnd.IntN(3) {
 			shop := w.Shops[p.rnd.IntN(len(w.Shops))]
 			key := fmt.Sprintf("%s%d", shop.ID, request)
+			// The request is stored with the order, or in a dedup key.
+			ttl := []time.Duration{0, 24 * time.Hour}[request%2]
 			for range 1 + p.rnd.IntN(3) { // an impatient buyer repeats the request even after an answer
-				w.buy(p, shop, name, key, backends)
+				w.buy(p, shop, name, key, ttl, backends)
 				if w.isCalm() {
 					return
 				}
@@ -26,14 +28,14 @@ func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 	}
 }
 
-func (w *world) buy(p *process, s shop, name, key string, backends []*backend) {
+func (w *world) buy(p *process, s shop, name, key string, ttl time.Duration, backends []*backend) {
 	for range 8 {
 		asked := w.steps()
 		if admit := backends[p.rnd.IntN(len(backends))].admit.Load(); admit != nil {
 			d, err := admit.Admit(
 				p.ctx,
 				admission.Request{
-					SaleID: s.ID, Buyer: name, Key: key, KeyTTL: 24 * time.Hour, Fingerprint: "f", Spread: s.Spread,
+					SaleID: s.ID, Buyer: name, Key: key, KeyTTL: ttl, Fingerprint: "f", Spread: s.Spread,
 				},
 			)
 			if err == nil {

@@ -101,11 +101,13 @@ func (w *world) checkPart(s shop, part spread.Part, held map[sale.OrderID]string
 	taken := int64(0)
 	for buyer, places := range w.hash(shard.Buyers(s.ID)) {
 		n := 0
-		for place := range strings.SplitSeq(places, ",") {
+		slots, _, _ := strings.Cut(places, ";") // then requests of returned orders
+		for place := range strings.SplitSeq(slots, ",") {
 			if place == "" {
 				continue
 			}
-			id, err := sale.ParseOrderID(place)
+			order, _, _ := strings.Cut(place, ":") // then its request
+			id, err := sale.ParseOrderID(order)
 			if err != nil || held[id] != "" {
 				w.violate("buyer %s holds %q", buyer, places)
 			}

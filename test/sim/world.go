@@ -194,10 +194,10 @@ func (w *world) describe(args []any) (what string, watch func(func() error) erro
 	case "ack", "release", "extend_lease", "reclaim":
 		what += fmt.Sprintf(" %v", argv[0])
 	case "admit":
-		for i := 1; i+3 < len(argv); i += 4 {
+		for i := 4; i+2 < len(argv); i += 3 {
 			what += fmt.Sprintf(" %v:%s", argv[i+1], shortText(fmt.Sprint(argv[i])))
 		}
-		if len(argv) > 6 {
+		if len(argv) > 7 {
 			w.groups.Add(1)
 		}
 	case "dead_retry", "dead_begin_cancel", "dead_finish_cancel":

@@ -168,7 +168,7 @@ func (r *real) Buy(segment int, buyer string, order int64) (verdict, error) {
 		known++ // a process that knows another spread
 	}
 	reply, err := r.run(segment, "admit", keys,
-		fmt.Sprintf("%s %d/%d", r.of.ID, segment, known), order, buyer, "f", 600_000)
+		fmt.Sprintf("%s %d/%d", r.of.ID, segment, known), "", 0, "", order, buyer, "f 600000")
 	var have verdict
 	if err == nil {
 		switch word, _, _ := strings.Cut(reply.(string), " "); word {

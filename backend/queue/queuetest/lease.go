@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/backend/queue"
+	"sluice/backend/sale"
 )
 
 var leaseTests = []test{
@@ -124,11 +126,20 @@ var leaseTests = []test{
 	}},
 	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, rubbish},
 	{"StatsTellTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
-		h.push(order(1))
-		h.take(1, "")
-		s, err := h.Queue.Stats(t.Context())
-		if err != nil || s.OldestAge <= 0 {
-			t.Fatalf("the oldest age is %s, %v", s.OldestAge, err)
+		age := func() time.Duration {
+			s, err := h.Queue.Stats(t.Context())
+			if err != nil || s.OldestAge <= 0 {
+				t.Fatalf("the oldest age is %s, %v", s.OldestAge, err)
+			}
+			return s.OldestAge
+		}
+		oldest, newest := order(1), order(2)
+		newest.ID = sale.NewOrderID(oldest.CreatedAt().Add(time.Hour), 2)
+		h.push(oldest, newest)
+		waiting := age()
+		h.takeExactly(2, oldest, newest)
+		if leased := age(); leased < waiting {
+			t.Fatalf("the oldest age is %s after a take, and was %s", leased, waiting)
 		}
 	}},
 }
@@ -168,6 +179,8 @@ func rubbish(t *testing.T, h h) {
 	if held := h.Batch(b.ID); len(held) != 2 {
 		t.Fatalf("the batch holds %q", held)
 	}
+	h.release(b.ID)
+	h.takeExactly(20, orders(1, 2)...)
 
 	want := map[string]bool{}
 	for _, text := range texts {

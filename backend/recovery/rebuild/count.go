@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -139,16 +138,16 @@ func (j *job) countQueue(ctx context.Context, c *saleCount) error {
 // countSlots compares the slots in Redis with the count. An order that has a slot and nothing else is queued again.
 func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 	var orphans []sale.Order
-	empty := map[string]bool{} // buyers with slots in Redis and without orders
+	found := map[string]keyspace.Slots{} // slots in Redis that differ from the count, by buyer
 	key := c.shard.Buyers(c.def.ID)
 	err := admission.ScanBuyers(ctx, j.client, key, func(buyer string, slots keyspace.Slots) {
 		h := c.buyers[buyer]
-		if h != nil && h.slots == slots {
+		switch {
+		case h != nil && h.slots == slots.WithoutRequests():
 			h.seen = true
 			return
-		}
-		if h == nil && strings.Trim(string(slots), ",") != "" {
-			empty[buyer] = true
+		case h != nil || slots.Count() > 0:
+			found[buyer] = slots
 		}
 		for slot, id := range slots.All() {
 			if (h == nil || h.slots.Find(id) == 0) && slot <= sale.MaxPerBuyer {
@@ -171,15 +170,16 @@ func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 			c.addOrphan(o)
 		}
 	}
-	return j.writeSlots(ctx, c, empty)
+	return j.writeSlots(ctx, c, found)
 }
 
-func (j *job) writeSlots(ctx context.Context, c *saleCount, empty map[string]bool) error {
+// writeSlots corrects the slots of buyers. It keeps the requests that are stored with the slots found in Redis.
+func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]keyspace.Slots) error {
 	w := j.writer(ctx, "slots", []string{c.shard.Guard(), c.shard.Buyers(c.def.ID)}, 2)
-	for buyer := range empty {
+	for buyer, slots := range found {
 		if c.buyers[buyer] == nil {
 			c.corrected++
-			if err := w.add(buyer, ""); err != nil {
+			if err := w.add(buyer, string(keyspace.Slots("").WithRequestsOf(slots))); err != nil {
 				return err
 			}
 		}
@@ -187,7 +187,7 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, empty map[string]boo
 	for buyer, h := range c.buyers {
 		if !h.seen {
 			c.corrected++
-			if err := w.add(buyer, string(h.slots)); err != nil {
+			if err := w.add(buyer, string(h.slots.WithRequestsOf(found[buyer]))); err != nil {
 				return err
 			}
 		}

@@ -985,6 +985,38 @@ func TestReplayIsRecordedAfterAFullDisk(t *testing.T) {
 	}
 }
 
+// A rebuild keeps the requests that are stored with orders, also if it corrects the slots of their buyer: here, the first
+// order of two is cancelled.
+func TestReplayAfterARebuildGetsItsOrder(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 2)
+	buy := func(key string) admission.Decision {
+		t.Helper()
+		d, err := w.admit.Admit(w.ctx, admission.Request{SaleID: "s", Buyer: "ann", Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	first, second := buy("k1"), buy("k2")
+	w.write("s", 1)
+	if _, _, err := w.store.CancelOrder(w.ctx, first.OrderID, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.put(w.copyOf())
+	w.check()
+	w.run()
+	for key, was := range map[string]admission.Decision{"k1": first, "k2": second} {
+		if d := buy(key); d.Outcome != sale.Replayed || d.OrderID != was.OrderID {
+			t.Errorf("replay of %s: %v %s, want order %s", key, d.Outcome, d.OrderID, was.OrderID)
+		}
+	}
+	if d := buy("k3"); d.Outcome != sale.Accepted {
+		t.Errorf("another request: %v", d.Outcome)
+	}
+	w.want("s", 3, 2, 0, 0, 0)
+}
+
 // Request keys are in Redis only: after it was emptied, a repeated purchase is decided as a new one. docs/operations.md
 // describes what the buyer gets.
 func TestRepeatedPurchaseAfterRedisWasEmptied(t *testing.T) {

@@ -2,7 +2,7 @@ package keyspace
 
 import "strings"
 
-// Volatile reports whether a key of a shard expires: a request key, a trace, a copy or a lock.
+// Volatile reports whether a key of a shard expires: a dedup key, a trace, a copy or a lock.
 func Volatile(key string) bool {
 	_, rest, _ := strings.Cut(key, "}:")
 	return strings.HasPrefix(rest, "dedup:") || strings.HasPrefix(rest, "trace:") || Temporary(key)
