@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// clientKeyTTL is how long Redis holds the idempotency key of a client; in a rehearsal, whose data must not outlive it
-// for long, rehearsalKeyTTL.
+// clientKeyTTL is how long Redis holds the idempotency key of a client. In a rehearsal it is rehearsalKeyTTL: the keys of
+// a rehearsal outlive it.
 const (
 	clientKeyTTL    = 24 * time.Hour
 	rehearsalKeyTTL = 2 * time.Minute

@@ -1,7 +1,7 @@
--- slots: the order ids that one buyer holds in a sale, as one text: comma-separated by slot, from 1. A slot whose order
--- was returned is empty; the last slot is not. ":<request>" follows an order whose request has no dedup key. The
--- requests of returned orders follow the slots, each as ";<order id>:<request>". backend/redis/keyspace/slots.go reads
--- and writes the same text.
+-- slots: the order ids that one buyer holds in a sale, as one text: comma-separated by slot, from 1. The slot of a
+-- returned order is empty; the last slot is not. ":<request>" follows an order without a dedup key. The requests of
+-- returned orders follow the slots, each as ";<order id>:<request>". backend/redis/keyspace/slots.go reads and writes
+-- the same text.
 
 -- assign_slot puts an order into the first empty slot. It returns the slot and the new text; nil and the order in the
 -- last used slot if per_buyer orders are held already; 0 if the order has a slot. text may be nil or false: no slots.
