@@ -21,9 +21,10 @@ func addLetters(t *testing.T, c *redis.Client, saleID, fields string, from, to i
 	ctx := context.Background()
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for id := from; id <= to; id++ {
-			p.ZAdd(ctx, shard.Dead().Times, redis.Z{Score: float64(id), Member: strconv.Itoa(id)})
+			p.ZAdd(ctx, shard.Dead().Times(), redis.Z{Score: float64(id), Member: strconv.Itoa(id)})
 			message := fmt.Sprintf("%d %s 1 %d buyer %d", id, saleID, id, id)
-			p.HSet(ctx, shard.Dead().Letters, strconv.Itoa(id), fmt.Sprintf(`{"state":"dead","message":%q%s}`, message, fields))
+			letter := fmt.Sprintf(`{"state":"dead","message":%q%s}`, message, fields)
+			p.HSet(ctx, shard.Dead().Letters(), strconv.Itoa(id), letter)
 		}
 		return nil
 	}); err != nil {
@@ -57,20 +58,20 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 		addLetters(t, c, "s", "", 1, 3)
 		addLetters(t, c, "s", `,"unit":"none"`, 4, 5)
 		addLetters(t, c, "s.2", "", 6, 6+2*reindexChunk)
-		c.HSet(ctx, shard.Dead().Letters, "raw:ab", `{"state":"dead","raw":"AAA="}`, "12 x", "{broken")
+		c.HSet(ctx, shard.Dead().Letters(), "raw:ab", `{"state":"dead","raw":"AAA="}`, "12 x", "{broken")
 		h.wantDead(t, "s", 3, 2)
 		h.wantDead(t, "s.2", 2*reindexChunk+1, 0)
 
 		// The older version continues: letters are added and deleted without their lines.
 		addLetters(t, c, "s", "", 9_001, 9_001)
 		h.wantDead(t, "s", 4, 2)
-		c.HDel(ctx, shard.Dead().Letters, "9001", "2", "raw:ab")
+		c.HDel(ctx, shard.Dead().Letters(), "9001", "2", "raw:ab")
 		h.wantDead(t, "s", 2, 2)
 
 		// Equal numbers of additions and deletions go unnoticed; ReindexDead repairs the index.
 		addLetters(t, c, "s", `,"unit":"none"`, 3, 3)
 		addLetters(t, c, "s", "", 9_002, 9_002)
-		c.HDel(ctx, shard.Dead().Letters, "1")
+		c.HDel(ctx, shard.Dead().Letters(), "1")
 		for _, want := range []int64{4, 0} {
 			if n, err := h.ReindexDead(ctx, spread.Part{SaleID: "s"}); err != nil || n != want {
 				t.Errorf("%d lines changed, %v; want %d", n, err, want)
@@ -85,7 +86,7 @@ func TestCountCountsAnOrderWithTwoLettersOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newShop(c)
 		addLetters(t, c, "s", "", 1, 3)
-		c.HSet(context.Background(), shard.Dead().Letters, "copy", `{"state":"dead","message":"2 s 1 2 buyer 2"}`)
+		c.HSet(context.Background(), shard.Dead().Letters(), "copy", `{"state":"dead","message":"2 s 1 2 buyer 2"}`)
 		h.wantDead(t, "s", 3, 0)
 	})
 }
@@ -181,7 +182,7 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 		shot := newSnapshot(shard, 0, 1)
 		for _, want := range []string{"3", "3", "2"} {
 			if want == "2" {
-				c.HDel(ctx, shard.Dead().Letters, "1")
+				c.HDel(ctx, shard.Dead().Letters(), "1")
 				if _, err := h.ReindexDead(ctx, spread.Part{SaleID: "s"}); err != nil {
 					t.Fatal(err)
 				}

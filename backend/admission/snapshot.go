@@ -43,8 +43,8 @@ func newSnapshot(shard keyspace.Shard, batches, sales int) *snapshot {
 // keys returns the KEYS of snapshot.lua.
 func (s *snapshot) keys(batches, sales []string) []string {
 	keys := []string{
-		s.shard.Ready(), s.shard.Delayed(), s.shard.Dead().Letters, s.shard.Leases(), s.ready, s.delayed,
-		s.shard.Dead().Index, s.shard.Orders(), s.orders,
+		s.shard.Ready(), s.shard.Delayed(), s.shard.Dead().Letters(), s.shard.Leases(), s.ready, s.delayed,
+		s.shard.Dead().Index(), s.shard.Orders(), s.orders,
 	}
 	for i, b := range batches {
 		keys = append(keys, s.shard.Batch(b), s.batches[i])

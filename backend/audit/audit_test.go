@@ -132,7 +132,7 @@ func TestAuditRepairsTheIndexOfDeadLetters(t *testing.T) {
 	s := open(t, 5)
 	s.buy("ann")
 	s.kill()
-	lines := keyspace.Shard(0).Dead().Index
+	lines := keyspace.Shard(0).Dead().Index()
 	breakIndex := func() {
 		s.redis.Del(t.Context(), lines)
 		s.redis.ZAdd(t.Context(), lines, redis.Z{Member: "other 1 7 7 other 1 1 bob"})

@@ -32,7 +32,7 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	least, most := q.scores(from)
 	chunk := int64(max(limit, 200))
 	for offset := int64(0); ; offset += chunk {
-		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead().Times, &redis.ZRangeBy{
+		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead().Times(), &redis.ZRangeBy{
 			Min: least, Max: most, Offset: offset, Count: chunk,
 		}).Result()
 		if err != nil {
@@ -72,7 +72,7 @@ func (l *List) readDeadLetters(ctx context.Context, entries []redis.Z) ([]*DeadL
 	for i, e := range entries {
 		keys[i] = e.Member.(string)
 	}
-	texts, err := l.client.HMGet(ctx, l.shard.Dead().Letters, keys...).Result()
+	texts, err := l.client.HMGet(ctx, l.shard.Dead().Letters(), keys...).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (c cursor) before(d cursor) bool {
 func (l *List) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	text, err := l.client.HGet(ctx, l.shard.Dead().Letters, id.String()).Result()
+	text, err := l.client.HGet(ctx, l.shard.Dead().Letters(), id.String()).Result()
 	if errors.Is(err, redis.Nil) {
 		return DeadLetter{}, notDead(id)
 	}
@@ -153,8 +153,9 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	}
 	saleID := dead.Message.SaleID
 	keys := []string{
-		l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(),
-		l.shard.Guard(), l.shard.Sale(saleID), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Dead().Index,
+		l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Ready(), l.shard.Wake(),
+		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Sale(saleID),
+		l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Dead().Index(),
 	}
 	n, err := l.run(ctx, "dead_retry", keys, id.String()).Int()
 	switch {
@@ -175,7 +176,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 // BeginCancel marks a dead order as being cancelled, which rejects retries while the caller updates SQL. A repeated
 // call returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
-	keys := []string{l.shard.Dead().Letters, l.shard.Guard()}
+	keys := []string{l.shard.Dead().Letters(), l.shard.Guard()}
 	answer, err := l.run(ctx, "dead_begin_cancel", keys, id.String()).StringSlice()
 	switch {
 	case err != nil:
@@ -200,8 +201,8 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	}
 	saleID := dead.Message.SaleID
 	keys := []string{
-		l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(),
-		l.shard.Sale(saleID), l.shard.Dead().Index,
+		l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(),
+		l.shard.Sale(saleID), l.shard.Dead().Index(),
 	}
 	back := 0
 	if returnUnit {
@@ -223,7 +224,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 // sale.ErrNotFound.
 func (l *List) DropRaw(ctx context.Context, key string) error {
 	if strings.HasPrefix(key, rawPrefix) {
-		keys := []string{l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Dead().Index}
+		keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index()}
 		removed, err := l.run(ctx, "dead_drop", keys, key).Bool()
 		if err != nil || removed {
 			return wrap("drop", err)

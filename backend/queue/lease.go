@@ -112,8 +112,8 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 		return messages, nil
 	}
 	keys := []string{
-		l.shard.Leases(), l.shard.Batch(id), l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Guard(), l.shard.Orders(),
-		l.shard.Dead().Index,
+		l.shard.Leases(), l.shard.Batch(id), l.shard.Dead().Times(), l.shard.Dead().Letters(),
+		l.shard.Guard(), l.shard.Orders(), l.shard.Dead().Index(),
 	}
 	args := append([]any{id, "not a queue message"}, invalid...)
 	left, err := l.run(ctx, "dead_letter", keys, args...).Int()
@@ -131,7 +131,7 @@ func (l *List) decode(ctx context.Context, id string, texts []string) ([]Message
 func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lost bool, err error) {
 	keys := []string{
 		l.shard.Leases(), l.shard.Batch(batchID), l.shard.Attempts(), l.shard.Crashes(), l.shard.Delayed(),
-		l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Guard(), l.shard.Orders(), l.shard.Dead().Index,
+		l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Guard(), l.shard.Orders(), l.shard.Dead().Index(),
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {

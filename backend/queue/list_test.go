@@ -189,8 +189,8 @@ func TestHugeTextBecomesADeadLetterWithItsBytes(t *testing.T) {
 func TestUnreadableDeadLetterIsListed(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
-	client.ZAdd(t.Context(), shard.Dead().Times, redis.Z{Score: 1, Member: "12"})
-	client.HSet(t.Context(), shard.Dead().Letters, "12", "{broken")
+	client.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: 1, Member: "12"})
+	client.HSet(t.Context(), shard.Dead().Letters(), "12", "{broken")
 	page, _, err := queue.NewList(client, shard, queue.Config{}).DeadLetters(t.Context(), queue.DeadQuery{})
 	if err != nil || len(page) != 1 || string(page[0].Raw) != "{broken" || page[0].Key != "12" {
 		t.Fatalf("dead letters: %+v, %v", page, err)
@@ -204,8 +204,8 @@ func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
 	p := client.Pipeline()
 	for i := 1; i <= others; i++ {
 		id := message(i).ID.String()
-		p.ZAdd(t.Context(), shard.Dead().Times, redis.Z{Score: float64(i / 3), Member: id})
-		p.HSet(t.Context(), shard.Dead().Letters, id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
+		p.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: float64(i / 3), Member: id})
+		p.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
 	}
 	if _, err := p.Exec(t.Context()); err != nil {
 		t.Fatal(err)

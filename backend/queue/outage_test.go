@@ -138,9 +138,9 @@ func TestFullRedisStillDrains(t *testing.T) {
 				client.RPush(t.Context(), shard.Ready(), "rubbish")
 				client.ConfigSet(t.Context(), "maxmemory", "1")
 			}
-			before := client.HLen(t.Context(), shard.Dead().Letters).Val()
+			before := client.HLen(t.Context(), shard.Dead().Letters()).Val()
 			err := operations(l, held)[name](t)
-			if n := client.HLen(t.Context(), shard.Dead().Letters).Val(); name == "take" && n != before+1 {
+			if n := client.HLen(t.Context(), shard.Dead().Letters()).Val(); name == "take" && n != before+1 {
 				t.Errorf("%d dead letters, want the rubbish beside the %d from before", n, before)
 			}
 			if refused := errors.Is(err, sale.ErrUnavailable); refused != (name == "push") || err != nil && !refused {

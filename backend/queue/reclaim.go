@@ -68,7 +68,7 @@ func (l *List) rewindClock(ctx context.Context) error {
 func (l *List) reclaimOne(ctx context.Context, id string) (int, error) {
 	keys := []string{
 		l.shard.Leases(), l.shard.Batch(id), l.shard.Ready(), l.shard.Wake(), l.shard.Attempts(), l.shard.Crashes(),
-		l.shard.Dead().Times, l.shard.Dead().Letters, l.shard.Guard(), l.shard.Orders(), l.shard.Dead().Index,
+		l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Guard(), l.shard.Orders(), l.shard.Dead().Index(),
 	}
 	return l.run(ctx, "reclaim", keys, id, l.cfg.MaxCrashes).Int()
 }

@@ -95,9 +95,9 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 		shard.Wake(),
 		shard.Attempts(),
 		shard.Crashes(),
-		shard.Dead().Times,
-		shard.Dead().Letters,
-		shard.Dead().Index,
+		shard.Dead().Times(),
+		shard.Dead().Letters(),
+		shard.Dead().Index(),
 		shard.Stock("drop"),
 		shard.Buyers("drop"),
 		shard.Sale("drop"),
@@ -196,8 +196,8 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 			make  func() error
 		}{
 			{"HELD", func() error { return e.client.HSet(ctx, shard.Guard(), "rebuilding", "1").Err() }},
-			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead().Times)},
-			{"", wrong(shard.Dead().Letters)}, {"", wrong(shard.Dead().Index)}, {"", wrong(shard.Orders())},
+			{"", wrong(shard.Leases())}, {"", wrong(shard.Batch("b"))}, {"", wrong(shard.Dead().Times())},
+			{"", wrong(shard.Dead().Letters())}, {"", wrong(shard.Dead().Index())}, {"", wrong(shard.Orders())},
 		} {
 			e.client.FlushAll(ctx)
 			e.client.RPush(ctx, shard.Batch("b"), "no message", keyspace.EncodeMessage(message(3)))
@@ -209,11 +209,11 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 			keys := []string{
 				shard.Leases(),
 				shard.Batch("b"),
-				shard.Dead().Times,
-				shard.Dead().Letters,
+				shard.Dead().Times(),
+				shard.Dead().Letters(),
 				shard.Guard(),
 				shard.Orders(),
-				shard.Dead().Index,
+				shard.Dead().Index(),
 			}
 			err := redisscript.Load("dead_letter").Run(ctx, e.client, keys, "b", "why", "no message", "bm8=").Err()
 			if err == nil || !strings.HasPrefix(err.Error(), c.error) {
@@ -246,9 +246,9 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 	client.LPush(ctx, shard.Batch(held), keyspace.EncodeMessage(message(2)))
 	client.ZAdd(ctx, shard.Leases(), redis.Z{Score: 1, Member: held})
 	client.HSet(ctx, shard.Crashes(), message(1).ID.String(), "1")
-	client.ZAdd(ctx, shard.Dead().Times, redis.Z{Score: 1, Member: "raw:ab"})
-	client.HSet(ctx, shard.Dead().Letters, "raw:ab", `{"state":"dead","raw":"AAA="}`)
-	client.ZAdd(ctx, shard.Dead().Index, redis.Z{Member: " 0 raw:ab"})
+	client.ZAdd(ctx, shard.Dead().Times(), redis.Z{Score: 1, Member: "raw:ab"})
+	client.HSet(ctx, shard.Dead().Letters(), "raw:ab", `{"state":"dead","raw":"AAA="}`)
+	client.ZAdd(ctx, shard.Dead().Index(), redis.Z{Member: " 0 raw:ab"})
 	if err := l.Push(ctx, message(70), message(71)); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 	cmds, _ := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		clock = p.Time(ctx)
 		ready, delayed = p.LLen(ctx, l.shard.Ready()), p.ZCard(ctx, l.shard.Delayed())
-		dead = p.ZCard(ctx, l.shard.Dead().Times)
+		dead = p.ZCard(ctx, l.shard.Dead().Times())
 		found = p.ZRange(ctx, l.shard.Leases(), 0, -1)
 		next, due = p.LIndex(ctx, l.shard.Ready(), -1), p.ZRange(ctx, l.shard.Delayed(), 0, 0)
 		length = p.XLen(ctx, l.shard.Orders())

@@ -238,24 +238,24 @@ func locate(
 			t.Fatalf("lease %s has no batch", id)
 		}
 	}
-	dead := client.HGetAll(ctx, shard.Dead().Letters).Val()
+	dead := client.HGetAll(ctx, shard.Dead().Letters()).Val()
 	for key, text := range dead {
 		id, err := sale.ParseOrderID(key)
 		if err != nil {
 			t.Fatalf("dead letter %q: %v", key, err)
 		}
-		if client.ZScore(ctx, shard.Dead().Times, key).Err() != nil {
+		if client.ZScore(ctx, shard.Dead().Times(), key).Err() != nil {
 			t.Fatalf("dead letter %q has no time of death", key)
 		}
 		found[id] = append(found[id], "dead")
-		if line := lineOf(t, key, text); client.ZScore(ctx, shard.Dead().Index, line).Err() != nil {
+		if line := lineOf(t, key, text); client.ZScore(ctx, shard.Dead().Index(), line).Err() != nil {
 			t.Fatalf("dead letter %q is not in the list by sale as %q", key, line)
 		}
 	}
-	if n := client.ZCard(ctx, shard.Dead().Index).Val(); int(n) != len(dead) {
+	if n := client.ZCard(ctx, shard.Dead().Index()).Val(); int(n) != len(dead) {
 		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(dead))
 	}
-	if n := client.ZCard(ctx, shard.Dead().Times).Val(); int(n) != len(dead) {
+	if n := client.ZCard(ctx, shard.Dead().Times()).Val(); int(n) != len(dead) {
 		t.Fatalf("%d times of death, %d letters", n, len(dead))
 	}
 	return found

@@ -144,7 +144,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	}
 	do(w.client, "REPLICAOF", "NO", "ONE")
 	w.awaitRows(n)
-	for _, key := range []string{w.shard.Attempts(), w.shard.Crashes(), w.shard.Dead().Letters} {
+	for _, key := range []string{w.shard.Attempts(), w.shard.Crashes(), w.shard.Dead().Letters()} {
 		if held := w.client.HGetAll(t.Context(), key).Val(); len(held) > 0 {
 			t.Errorf("%s holds %v", key, held)
 		}

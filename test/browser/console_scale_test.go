@@ -185,8 +185,8 @@ func fillDead(t *testing.T, c *redis.Client, n int) {
 			letters = append(letters, id.String(), letter)
 		}
 		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			p.ZAdd(ctx, shard.Dead().Times, scores...)
-			p.HSet(ctx, shard.Dead().Letters, letters...)
+			p.ZAdd(ctx, shard.Dead().Times(), scores...)
+			p.HSet(ctx, shard.Dead().Letters(), letters...)
 			return nil
 		}); err != nil {
 			t.Fatal(err)

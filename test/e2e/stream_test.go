@@ -60,7 +60,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	worker = launch(t, s.env, "worker", "--queue", "list", "--lease", "1s")
 	s.settle(id, 30)
 	testenv.Eventually(t, 30*time.Second, "the texts that are no orders are dead", func() bool {
-		return redis.ZCard(t.Context(), keyspace.Shard(0).Dead().Times).Val() == 3
+		return redis.ZCard(t.Context(), keyspace.Shard(0).Dead().Times()).Val() == 3
 	})
 	worker.End(syscall.SIGTERM)
 

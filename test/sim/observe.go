@@ -95,8 +95,8 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	if batches != 0 {
 		w.violate("there are batches without a lease")
 	}
-	letters, listed := w.hash(shard.Dead().Letters), map[string]bool{}
-	for line := range w.zset(shard.Dead().Index) {
+	letters, listed := w.hash(shard.Dead().Letters()), map[string]bool{}
+	for line := range w.zset(shard.Dead().Index()) {
 		listed[line] = true
 	}
 	for id, letter := range letters {
@@ -118,7 +118,7 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	if len(listed) != len(letters) {
 		w.violate("%d dead letters are in the list by sale, and there are %d", len(listed), len(letters))
 	}
-	if len(w.zset(shard.Dead().Times)) != len(letters) {
+	if len(w.zset(shard.Dead().Times())) != len(letters) {
 		w.violate("the dead and their letters differ")
 	}
 }

@@ -199,7 +199,7 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]key
 // writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
 	for _, c := range j.sales {
-		keys := []string{c.shard.Guard(), c.shard.Dead().Times, c.shard.Dead().Letters, c.shard.Dead().Index}
+		keys := []string{c.shard.Guard(), c.shard.Dead().Times(), c.shard.Dead().Letters(), c.shard.Dead().Index()}
 		w := j.writer(ctx, "dead_letters", keys, 3)
 		for _, id := range c.removed {
 			if err := w.add(id, "", ""); err != nil {

@@ -128,7 +128,7 @@ func (l *life) check() {
 		l.t.Fatal(err)
 	}
 	count.InFlight(func(m sale.Order) { where[m.ID] = "queued" })
-	letters := space.ShardOf("s").Dead().Letters
+	letters := space.ShardOf("s").Dead().Letters()
 	if err := admission.ScanDeadLetters(l.ctx, l.raw(), letters, func(m sale.Order, backed bool) {
 		if !backed {
 			where[m.ID] = "unbacked"

@@ -55,7 +55,7 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 	if err != nil {
 		return err
 	}
-	return admission.ScanDeadLetters(ctx, j.client, shard.Dead().Letters, func(m sale.Order, backed bool) {
+	return admission.ScanDeadLetters(ctx, j.client, shard.Dead().Letters(), func(m sale.Order, backed bool) {
 		c := j.byID[m.SaleID]
 		if c == nil {
 			return

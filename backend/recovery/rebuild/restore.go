@@ -155,7 +155,7 @@ func (r *Restorer) runScript(
 	shard := r.shard
 	keys := []string{
 		shard.Guard(), shard.Sale(s.saleID), shard.Stock(s.saleID), shard.Buyers(s.saleID), shard.Ready(), shard.Wake(),
-		shard.Dead().Times, shard.Dead().Letters, shard.Dead().Index,
+		shard.Dead().Times(), shard.Dead().Letters(), shard.Dead().Index(),
 	}
 	args := []any{fence, s.saleID, s.returned}
 	for _, o := range s.orders {

@@ -97,17 +97,8 @@ func (s Shard) Attempts() string { return s.key("attempts") }
 // Crashes (hash) maps an order id to the number of its leases that expired.
 func (s Shard) Crashes() string { return s.key("crashes") }
 
-// DeadKeys are the keys of the dead letters of a shard.
-type DeadKeys struct {
-	Times   string // sorted set: keys of dead letters by time of death, ms of Redis TIME; never trimmed
-	Letters string // hash: the id of a dead order -> its message and the cause of death
-	Index   string // sorted set: one line per dead letter (EncodeDeadLine), sorted by sale; all scores are 0
-}
-
-// Dead returns the keys of the dead letters.
-func (s Shard) Dead() DeadKeys {
-	return DeadKeys{Times: s.key("dead"), Letters: s.key("dead:letters"), Index: s.key("dead:index")}
-}
+// Dead names the keys of the dead letters of the shard.
+func (s Shard) Dead() Dead { return Dead(s) }
 
 // Wake (list) holds at most one token. Idle workers block on it.
 func (s Shard) Wake() string { return s.key("wake") }
@@ -169,3 +160,16 @@ func (s Shard) Dedup(buyer, requestKey string) string {
 	var sum [sha256.Size]byte
 	return s.key("dedup:" + base64.RawURLEncoding.EncodeToString(h.Sum(sum[:0])[:16]))
 }
+
+// Dead names the keys of the dead letters of one shard.
+type Dead Shard
+
+// Times (sorted set) holds the keys of dead letters by time of death, in milliseconds of Redis TIME. It is never
+// trimmed.
+func (d Dead) Times() string { return Shard(d).key("dead") }
+
+// Letters (hash) maps the id of a dead order to its message and the cause of death.
+func (d Dead) Letters() string { return Shard(d).key("dead:letters") }
+
+// Index (sorted set) holds one line per dead letter (EncodeDeadLine), sorted by sale. All scores are 0.
+func (d Dead) Index() string { return Shard(d).key("dead:index") }

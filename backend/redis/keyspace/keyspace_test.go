@@ -16,7 +16,8 @@ func TestKeysOfAShardShareItsHashTag(t *testing.T) {
 		tag := shard.Ready()[:strings.Index(shard.Ready(), "}")+1]
 		for _, key := range []string{
 			shard.Ready(), shard.Orders(), shard.Batch("b"), shard.Leases(), shard.Delayed(), shard.Attempts(), shard.Crashes(),
-			shard.Dead().Times, shard.Dead().Letters, shard.Dead().Index, shard.Wake(), shard.SaleNotifications(), shard.Sales(),
+			shard.Dead().Times(), shard.Dead().Letters(), shard.Dead().Index(), shard.Wake(),
+			shard.SaleNotifications(), shard.Sales(),
 			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Dedup("{ann}", "{k}"),
 			shard.Replicated(),
 		} {
