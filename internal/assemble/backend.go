@@ -29,6 +29,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -353,10 +354,17 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
 }
 
-// known reports whether a sale that Redis does not hold may exist: SQL has it, or Redis is about to be rebuilt.
+// known reports whether a sale that Redis did not hold may exist: SQL had it at the last reading, or its shard is held, or
+// it was held for a few milliseconds and has the sale again.
 func (b *Backend) known(saleID string) bool {
 	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
-	return b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations)
+	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := b.Stock.View(ctx, saleID)
+	return !errors.Is(err, sale.ErrNotFound)
 }
 
 // queueFull returns the Retry-After for a sale with a full queue.

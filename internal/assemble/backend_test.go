@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/backend/sale"
+	"sluice/gateway/replay"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
@@ -49,6 +53,46 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "HS256 second") {
 		t.Errorf("the log is %s", log.String())
+	}
+}
+
+// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided, and
+// is released: the sale exists.
+func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
+	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
+	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() *Backend {
+		stores, err := OpenStores(t.Context(), StoresConfig{
+			Redis: redis, Database: database, Shards: 1, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stores.Close)
+		b, err := NewBackend(stores, BackendConfig{
+			AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(),
+			Tokens: keys,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(b.Verify(t.Context()), b.Admin.RunOnce(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	this, other := start(), start()
+	if _, err := other.Admin.Create(t.Context(), "test", sale.Sale{
+		ID: "new", Title: "New", Stock: 1, Price: sale.Price{Amount: 100, Currency: "EUR"}, PerBuyer: 1, OpensAt: time.Now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if this.Admin.Known("new") || !this.known("new") || this.known("none") {
+		t.Errorf("new is known from memory: %t, known: %t; none is known: %t", this.Admin.Known("new"), this.known("new"),
+			this.known("none"))
 	}
 }
 
