@@ -4,8 +4,16 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
+
+// halfConn is a TCP or Unix connection.
+type halfConn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
 
 // Closing a connection with unread bytes resets it, and the reset can overtake the response: the client then never
 // reads why its request was rejected. A request that was rejected before it was read to its end is therefore read on
@@ -16,15 +24,15 @@ const (
 )
 
 type lingeringConn struct {
-	*net.TCPConn
+	halfConn
 	unread atomic.Bool // the request was not read to its end
 }
 
 func (c *lingeringConn) Close() error {
 	if c.unread.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
-		_, _ = io.CopyN(io.Discard, c.TCPConn, lingerBytes) // ends with the client's close, or at the deadline
+		_, _ = io.CopyN(io.Discard, c.halfConn, lingerBytes) // ends with the client's close, or at the deadline
 	}
-	return c.TCPConn.Close()
+	return c.halfConn.Close()
 }
 
 // lingerOnClose makes a connection linger when it is closed.

@@ -52,8 +52,8 @@ func (l listener) Accept() (net.Conn, error) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	for pause := first; ; pause = min(2*pause, longest) {
 		c, err := l.Listener.Accept()
-		if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-			return &lingeringConn{TCPConn: tcp}, nil
+		if half, ok := c.(halfConn); ok && err == nil {
+			return &lingeringConn{halfConn: half}, nil
 		}
 		if err == nil || !temporary(err) {
 			return c, err
