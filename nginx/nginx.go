@@ -20,6 +20,7 @@ import (
 	"unicode"
 
 	"sluice/internal/origin"
+	"sluice/internal/unixsocket"
 )
 
 // MinSecret is the least length of a token secret, in bytes.
@@ -35,7 +36,7 @@ var ErrConfig = errors.New("edge")
 // Config describes one edge. Listen, Upstreams and one of Secret and TokenKeys are required.
 type Config struct {
 	Listen    string   // host:port; an empty host is every IPv4 address
-	Upstreams []string // backends: host:port or http://host:port
+	Upstreams []string // backends: host:port, http://host:port or unix:/path
 	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. Never written to a file
 	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
 
@@ -161,8 +162,12 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// backend returns host:port from the address of an upstream in either form.
+// backend returns what the configuration of nginx names for an upstream: host:port or unix:/path.
 func backend(upstream string) (string, error) {
+	if unixsocket.IsAddress(upstream) {
+		_, err := unixsocket.Parse(upstream)
+		return upstream, err
+	}
 	if !strings.Contains(upstream, "://") {
 		return hostPort(upstream, false)
 	}

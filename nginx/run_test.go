@@ -71,6 +71,11 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 			`edge: --upstream "http://x:1/api": write http://host:port and nothing more`,
 		},
 		{
+			"a directive as a socket", func(c *Config) { c.Upstreams = []string{"unix:/x;server y:1"} },
+			`edge: --upstream "unix:/x;server y:1": want unix:/path, an absolute path of letters, digits and / . _ -, ` +
+				"without .. and //",
+		},
+		{
 			"two mistakes", func(c *Config) { c.Listen, c.Workers = "x", -1 },
 			"edge: --listen \"x\": write host:port\n--workers must be between 0 and 1024, and is -1",
 		},

@@ -230,7 +230,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"webhook deliveries ep_1 --after x":   `--after "x": want the number that the previous page ended with`,
 		"policy import":                       "FILE is missing: want sluice policy import FILE [flags]",
 		"policy import nosuch.conf":           "stat nosuch.conf: no such file or directory",
-		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port`,
+		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
 	} {
 		t.Chdir(t.TempDir())
 		_, stderr, code := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)

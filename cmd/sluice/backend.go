@@ -41,7 +41,8 @@ func (p *program) backendCommand() *cobra.Command {
 (at least 32 bytes, equal in all processes), --token-keys or both, and ` + envAdminToken + `. With
 ` + envLimitRedis + ` the per-user limit (` + envUserRate + `) is shared by all backends; without
 it, each backend has its own.`,
-		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
+		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
+  sluice backend --listen unix:/run/sluice/backend.sock          for edges on this machine`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b.cfg.Registry = newRegistry()
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores, b.cfg.Registry)
@@ -63,6 +64,7 @@ it, each backend has its own.`,
 			if err != nil {
 				return err
 			}
+			defer public.Close()
 			admin, err := listen(cmd.Context(), "admin", b.admin)
 			if err != nil {
 				return err
@@ -74,6 +76,8 @@ it, each backend has its own.`,
 	f := p.flags(c)
 	f.redis(&b.stores.Redis)
 	f.database(&b.stores.Database)
+	f.listenOrSocket(&b.listen, "listen", envListen, defaultListen, "address that edges connect to, host:port, or "+
+		"unix:/path for edges on this machine")
 	f.backend(c, &b)
 	f.str(&b.cfg.OrdersReplica, "orders-replica", envOrdersReplica, "", "streaming replica of the database for status "+
 		"queries of orders, postgres://...; answers are at most one second old (default: the database)")
@@ -98,7 +102,6 @@ const maxReplicas = 16
 // backend declares the flags that `backend` and `up` share.
 func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 	b.stores.Blocking = assemble.PageBlocking
-	f.listen(&b.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")
 	f.listen(&b.admin, "admin", envAdmin, defaultAdmin, "address of the admin listener, host:port; keep it private")
 	f.shards(&b.stores.Shards)
 	f.queue(c, &b.stores.Driver)

@@ -30,6 +30,7 @@ and, on Debian, the modules (apt-get install nginx-light libnginx-mod-http-lua).
 directory or --root has nginx/ and lua/, it uses those files in place, so that an edit and "sluice
 edge reload" take effect; otherwise it uses the built-in ones.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
+  sluice edge --upstream unix:/run/sluice/backend.sock    a backend on this machine
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
   sluice edge reload                                      take a changed policy`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

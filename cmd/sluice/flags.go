@@ -18,6 +18,7 @@ import (
 	"sluice/internal/assemble"
 	"sluice/internal/origin"
 	"sluice/internal/token"
+	"sluice/internal/unixsocket"
 	"sluice/nginx"
 )
 
@@ -199,15 +200,43 @@ func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help strin
 func (f *flagSet) listen(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		if _, port, err := net.SplitHostPort(*to); err != nil || port == "" {
+		if !isHostPort(*to) {
 			bad.add("--%s %q: want host:port, such as %s", name, *to, defaultListen)
 		}
 	})
 }
 
+// listenOrSocket declares the address of a listener that can be a Unix socket.
+func (f *flagSet) listenOrSocket(to *string, name, env, def, help string) {
+	f.str(to, name, env, def, help)
+	f.check(func(bad *problems) {
+		if unixsocket.IsAddress(*to) {
+			bad.checkSocket(name, *to)
+		} else if !isHostPort(*to) {
+			bad.add("--%s %q: want host:port, such as %s, or unix:/path", name, *to, defaultListen)
+		}
+	})
+}
+
+func isHostPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	return err == nil && port != "" && !unixsocket.IsAddress(addr)
+}
+
+// checkSocket checks an address that begins with unix:.
+func (m *problems) checkSocket(flag, addr string) {
+	if _, err := unixsocket.Parse(addr); err != nil {
+		m.add("--%s %q: %v", flag, addr, err)
+	}
+}
+
 // listen opens a listener for the address that a flag gave.
-func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error) {
+	if network, to := unixsocket.Network(addr); network == "unix" {
+		ln, err = unixsocket.Claim(ctx, to)
+	} else {
+		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
+	}
 	if err != nil {
 		return nil, usage("--%s: %w", flag, err)
 	}
@@ -300,7 +329,8 @@ type edgeFlags struct {
 func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	to.secret = f.getenv(envSecret)
 	f.listen(&to.listen, "listen", envListen, defaultListen, "address to listen on, host:port")
-	f.list(&to.upstreams, "upstream", envUpstream, "a backend, http://host:port; repeatable")
+	f.list(&to.upstreams, "upstream", envUpstream,
+		"a backend, http://host:port, or unix:/path on this machine; repeatable")
 	f.str(&to.tokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
 	f.expect(&to.expect)
 	f.corsOrigins(&to.corsOrigins)
@@ -312,13 +342,17 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	f.StringVar(&to.tlsKey, "tls-key", "", "its key, PEM")
 	f.check(func(bad *problems) {
 		if len(to.upstreams) == 0 {
-			bad.add("--upstream is missing: want http://host:port, once for each backend")
+			bad.add("--upstream is missing: want http://host:port or unix:/path, once for each backend")
 		}
 		for i, raw := range to.upstreams {
+			if unixsocket.IsAddress(raw) {
+				bad.checkSocket("upstream", raw)
+				continue
+			}
 			raw = withScheme(raw)
 			to.upstreams[i] = raw
 			if u, err := parseOrigin(raw); err != nil || u.Scheme != "http" || u.Port() == "" {
-				bad.add("--upstream %q: want http://host:port", raw)
+				bad.add("--upstream %q: want http://host:port or unix:/path", raw)
 			}
 		}
 		to.keys = bad.checkTokens(to.secret, to.tokenKeys, to.expect)

@@ -48,6 +48,7 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
 	}
 	f := p.flags(c)
+	f.listen(&cfg.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")
 	f.backend(c, &cfg.backendFlags)
 	f.groups(&cfg.group)
 	f.corsOrigins(&cfg.corsOrigins)

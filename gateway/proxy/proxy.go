@@ -34,11 +34,12 @@ import (
 
 	"sluice/gateway/internal/ascii"
 	"sluice/internal/loop"
+	"sluice/internal/unixsocket"
 )
 
 // Config configures a Proxy. All fields are required unless marked optional.
 type Config struct {
-	Upstreams []string // host:port or http://host:port; 1 to 64
+	Upstreams []string // host:port, http://host:port or unix:/path; 1 to 64
 
 	Handler  fasthttp.RequestHandler                   // answers a request, usually with Forward
 	Rejected func(ctx *fasthttp.RequestCtx, err error) // answers a request that cannot be parsed
@@ -52,7 +53,7 @@ type Config struct {
 	Limits
 
 	Now  func() time.Duration                                        // optional; clock of Request.SentAt, default Elapsed
-	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP with DialTimeout
+	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP or Unix with DialTimeout
 }
 
 // Limits of connections. Fields that are not positive have defaults.
@@ -107,7 +108,8 @@ func New(config Config) (*Proxy, error) {
 	if dial == nil {
 		dialer := &net.Dialer{Timeout: config.DialTimeout}
 		dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", address)
+			network, to := unixsocket.Network(address)
+			return dialer.DialContext(ctx, network, to)
 		}
 	}
 	for _, raw := range config.Upstreams {

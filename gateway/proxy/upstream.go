@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/internal/unixsocket"
 )
 
 // upstream is one backend: its idle connections and its health.
 type upstream struct {
-	address  string // host:port
+	address  string // host:port or unix:/path
 	dial     func(ctx context.Context, address string) (net.Conn, error)
 	clock    *clock
 	failures map[error]prometheus.Counter
@@ -50,8 +52,14 @@ const (
 	maxIdle    = 512              // idle connections of a backend
 )
 
-// parseUpstream returns the address of "host:port" or "http://host:port".
+// parseUpstream returns the address of "host:port" or "http://host:port", and "unix:/path" unchanged.
 func parseUpstream(raw string) (address string, err error) {
+	if unixsocket.IsAddress(raw) {
+		if _, err := unixsocket.Parse(raw); err != nil {
+			return "", fmt.Errorf("upstream %q: %w", raw, err)
+		}
+		return raw, nil
+	}
 	address = raw
 	if strings.Contains(raw, "://") {
 		u, err := url.Parse(raw)

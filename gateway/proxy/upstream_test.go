@@ -3,9 +3,16 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func newTestUpstream(t *testing.T) *upstream {
@@ -67,7 +74,8 @@ func TestParseUpstream(t *testing.T) {
 	for raw, want := range map[string]string{
 		"127.0.0.1:80": "127.0.0.1:80", "http://backend:8080": "backend:8080", "http://backend": "backend:80",
 		"http://[::1]:80/": "[::1]:80", "[::1]:8080": "[::1]:8080",
-		"": "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
+		"unix:/run/b.sock": "unix:/run/b.sock", "unix:run/b.sock": "", "unix:/a/../b": "", "unix:/a,b": "", "unix:": "",
+		"http://unix:/run/b.sock": "", "": "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
 		"ftp://a": "", "http://": "", "a:b:c": "",
 	} {
 		got, err := parseUpstream(raw)
@@ -95,5 +103,35 @@ func TestPruneClosesExpiredConnections(t *testing.T) {
 	}
 	if _, err := bufio.NewReader(expired).ReadByte(); err == nil {
 		t.Error("the expired connection is open")
+	}
+}
+
+func TestFetchOverAUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Host+r.URL.Path)
+	})}
+	go func() { _ = server.Serve(ln) }()
+	p, err := New(Config{
+		Upstreams: []string{"unix:" + path}, Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := p.Fetch(t.Context(), "/list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); string(text) != "localhost/list" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	server.Close()
+	if _, err := p.Fetch(t.Context(), "/list"); err == nil || !strings.Contains(err.Error(), "unix:"+path) {
+		t.Errorf("without a backend: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/internal/tracing"
+	"sluice/internal/unixsocket"
 )
 
 // IDSize is the size of a request id: hexadecimal digits in lower case.
@@ -156,7 +157,7 @@ func (r *Recorder) recordAttempts(ctx context.Context, q *Request, method string
 		return
 	}
 	all := append([]attribute.KeyValue{attribute.String("http.request.method", method),
-		attribute.String("url.scheme", "http")}, tracing.Server(address)...)
+		attribute.String("url.scheme", "http")}, backend(address)...)
 	if attempts > 1 {
 		all = append(all, attribute.Int("http.request.resend_count", attempts-1))
 	}
@@ -171,6 +172,14 @@ func (r *Recorder) recordAttempts(ctx context.Context, q *Request, method string
 		tracing.Fail(span, "_OTHER", "no response")
 	}
 	span.End(trace.WithTimestamp(q.End))
+}
+
+// backend returns the attributes of the backend at host:port or unix:/path.
+func backend(address string) []attribute.KeyValue {
+	if network, path := unixsocket.Network(address); network == "unix" {
+		return []attribute.KeyValue{attribute.String("server.address", path), attribute.String("network.transport", "unix")}
+	}
+	return tracing.Server(address)
 }
 
 // parent returns a context with the client's span, if it has one. It reports false if Parent is malformed.
@@ -271,7 +280,7 @@ func text(s string) string {
 func (q *Request) last() (address, status string, attempts int) {
 	addresses, statuses := values(q.Upstreams), values(q.Statuses)
 	for i, a := range addresses {
-		if _, _, err := net.SplitHostPort(a); err != nil {
+		if _, _, err := net.SplitHostPort(a); err != nil && !unixsocket.IsAddress(a) {
 			continue // the name of an nginx upstream of which no backend was tried
 		}
 		address, status = a, ""

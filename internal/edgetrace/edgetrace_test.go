@@ -144,6 +144,40 @@ func TestParentOfTheBackendIsTheClientSpan(t *testing.T) {
 	}
 }
 
+// A backend behind a Unix socket is named by its path. The name of an nginx upstream is no attempt.
+func TestSpanOfABackendBehindASocket(t *testing.T) {
+	r, spans := recorded(t, tracing.Sampling{})
+	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 200, Upstreams: "10.0.0.1:80, unix:/run/b.sock",
+		Statuses: "502, 200", Seconds: "0.001, 0.001"})
+	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 502, Upstreams: "unix:/run/b.sock, sluice_backend",
+		Statuses: "502, 502", Seconds: "0.001, 0.000"})
+	all := spans.Ended()
+	if len(all) != 4 {
+		t.Fatalf("%d spans", len(all))
+	}
+	for i, want := range []map[string]string{
+		{"http.response.status_code": "200", "http.request.resend_count": "1"},
+		{"http.response.status_code": "502", "error.type": "502"},
+	} {
+		maps.Copy(want, map[string]string{"http.request.method": "GET", "url.scheme": "http",
+			"server.address": "/run/b.sock", "network.transport": "unix"})
+		if got := attributes(all[2*i]); !maps.Equal(got, want) {
+			t.Errorf("the client span has %v, want %v", got, want)
+		}
+	}
+}
+
+// A client cannot make the server of its request a socket.
+func TestHostIsNoSocket(t *testing.T) {
+	r, spans := recorded(t, tracing.Sampling{})
+	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 429, Host: "unix:/run/b.sock"})
+	for _, s := range spans.Ended() {
+		if got := attributes(s); got["network.transport"] != "" {
+			t.Errorf("the span has %v", got)
+		}
+	}
+}
+
 func TestRefusalHasNoClientSpan(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
 	r.Record(&Request{ID: id, Method: "GET", Target: "/nowhere", Status: 429, Verdict: "deny", Rule: "ip"})

@@ -1,5 +1,6 @@
-// Package unixsocket serves the workers of nginx over a Unix socket that every user of the machine can open, because
-// workers may run as another user.
+// Package unixsocket provides Unix sockets that every user of the machine can open, because the processes of sluice and
+// the workers of nginx may run as different users: a Socket in a directory of its own for the workers of nginx, and a
+// listener at a configured path, see Claim.
 package unixsocket
 
 import (

@@ -18,6 +18,11 @@ import (
 func TestSoldOutAtNginx(t *testing.T)      { soldOut(t, shape{edge: "edge"}) }
 func TestSoldOutAtTheGateway(t *testing.T) { soldOut(t, shape{edge: "gateway"}) }
 
+// One of the two backends is behind a Unix socket.
+func TestSoldOutAtNginxOverASocket(t *testing.T) {
+	soldOut(t, shape{edge: "edge", socket: testenv.SocketPath(t)})
+}
+
 // Without sale notifications: no process may publish or subscribe.
 func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
 

@@ -108,6 +108,7 @@ type shape struct {
 	redisURL string            // where processes find Redis; "" is where it is
 	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
 	pooled   bool              // the processes reach it through PgBouncer
+	socket   string            // path at which the first backend listens; "" is TCP
 }
 
 func startStack(t testing.TB, s shape) *stack {
@@ -134,16 +135,19 @@ func startStack(t testing.TB, s shape) *stack {
 	env = append(env, s.env...)
 	st.env = env
 	var upstreams []string
-	for range s.backends {
+	for i := range s.backends {
 		listen, admin := addr(t), addr(t)
+		if i == 0 && s.socket != "" {
+			listen = "unix:" + s.socket
+		}
 		args := []string{"backend", "--listen", listen, "--admin", admin}
 		if s.journal {
 			args = append(args, "--journal", t.TempDir())
 		}
 		st.backends = append(st.backends, launch(t, env, args...))
-		st.bases = append(st.bases, "http://"+listen)
+		st.bases = append(st.bases, "http://"+listen) // not for a socket
 		st.admins = append(st.admins, "http://"+admin)
-		upstreams = append(upstreams, "--upstream", "http://"+listen)
+		upstreams = append(upstreams, "--upstream", listen)
 		st.base = "http://" + listen
 	}
 	st.admin = st.admins[0]

@@ -133,8 +133,10 @@ func request(method, target string, lines ...string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: shop.example:8080\r\n" + strings.Join(append(lines, "\r\n"), "\r\n")
 }
 
-func TestEdgesForwardTheSameRequests(t *testing.T) {
-	both := startBoth(t, options{policy: shop}, play)
+func TestEdgesForwardTheSameRequests(t *testing.T) { overBoth(t, edgesForwardTheSameRequests) }
+
+func edgesForwardTheSameRequests(t *testing.T, socket bool) {
+	both := startBoth(t, options{socket: socket, policy: shop}, play)
 	var c clients
 	const last = "Connection: close"
 	for _, x := range []exchange{

@@ -29,6 +29,7 @@ import (
 	"sluice/gateway/proxy"
 	"sluice/internal/fleetlimit"
 	"sluice/internal/token/tokentest"
+	"sluice/internal/unixsocket"
 	"sluice/nginx"
 	"sluice/test/testenv"
 )
@@ -66,20 +67,32 @@ var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // backend records the requests it gets and answers as the test specifies.
 type backend struct {
 	*httptest.Server
-	mu  sync.Mutex
-	got []seen
+	address string // as edges name it
+	mu      sync.Mutex
+	got     []seen
 }
 
-func startBackend(t *testing.T, answer http.HandlerFunc) *backend {
+func startBackend(t *testing.T, o options, answer http.HandlerFunc) *backend {
 	t.Helper()
 	b := &backend{}
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		b.mu.Lock()
 		b.got = append(b.got, seen{r.Method, r.RequestURI, r.Host, string(body), r.Header.Clone()})
 		b.mu.Unlock()
 		answer(w, r)
 	}))
+	b.address = b.Listener.Addr().String()
+	if o.socket {
+		b.Listener.Close()
+		path := testenv.SocketPath(t)
+		var err error
+		if b.Listener, err = unixsocket.Claim(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		b.address = "unix:" + path
+	}
+	b.Start()
 	t.Cleanup(b.Close)
 	return b
 }
@@ -106,6 +119,7 @@ type edge struct {
 // options are the same for both edges.
 type options struct {
 	policy        string
+	socket        bool // the backend listens on a Unix socket
 	proxyProtocol bool
 	perClient     int
 	cors          []string
@@ -118,6 +132,12 @@ func (o options) fleet() *fleetlimit.Client {
 		return nil
 	}
 	return fleetlimit.NewClient(o.redis.Client(), fleetlimit.Now)
+}
+
+// overBoth runs a test with the backend behind TCP, and behind a Unix socket.
+func overBoth(t *testing.T, test func(t *testing.T, socket bool)) {
+	t.Run("tcp", func(t *testing.T) { t.Parallel(); test(t, false) })
+	t.Run("socket", func(t *testing.T) { t.Parallel(); test(t, true) })
 }
 
 // startBoth runs nginx and the gateway until the test ends.
@@ -133,7 +153,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	if err := os.WriteFile(policy, []byte(o.policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b := startBackend(t, answer)
+	b := startBackend(t, o, answer)
 	e := &edge{name: "nginx", address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), backend: b}
 	said := &bytes.Buffer{}
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
@@ -141,7 +161,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	cfg := nginx.Config{
 		Listen:        e.address,
 		Status:        status,
-		Upstreams:     []string{b.Listener.Addr().String()},
+		Upstreams:     []string{b.address},
 		Secret:        secret,
 		Policy:        policy,
 		Workers:       2,
@@ -214,7 +234,7 @@ func killNginx(t *testing.T, pidFile string) {
 
 func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	t.Helper()
-	b := startBackend(t, answer)
+	b := startBackend(t, o, answer)
 	path := filepath.Join(t.TempDir(), "access.log")
 	file, err := os.Create(path)
 	if err != nil {
@@ -224,7 +244,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	g, err := gateway.New(
 		gateway.Config{
 			Registry:      registry,
-			Upstreams:     []string{b.Listener.Addr().String()},
+			Upstreams:     []string{b.address},
 			Secret:        secret,
 			PolicySource:  []byte(o.policy),
 			AccessLog:     file,

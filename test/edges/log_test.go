@@ -15,8 +15,9 @@ import (
 )
 
 // Tools read the log by name, whichever edge wrote it.
-func TestEdgesWriteTheSameLog(t *testing.T) {
-	t.Parallel()
+func TestEdgesWriteTheSameLog(t *testing.T) { overBoth(t, edgesWriteTheSameLog) }
+
+func edgesWriteTheSameLog(t *testing.T, socket bool) {
 	conf, err := os.ReadFile("../../nginx/conf.d/30-log.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +27,7 @@ func TestEdgesWriteTheSameLog(t *testing.T) {
 		names = append(names, m[1])
 	}
 	slices.Sort(names)
-	both := startBoth(t, options{policy: shop}, play)
+	both := startBoth(t, options{socket: socket, policy: shop}, play)
 	const last = "Connection: close"
 	raws := []string{
 		request("GET", "/", "X-Forwarded-For: 2001:db8::1", "User-Agent: \"a\"\\", last),
@@ -94,7 +95,7 @@ func comparable(t *testing.T, e *edge, entry map[string]any) string {
 		delete(entry, "upstream_status")
 		entry["upstream"], entry["upstream_seconds"] = "", ""
 	}
-	asked := entry["upstream"] == e.backend.Listener.Addr().String()
+	asked := entry["upstream"] == e.backend.address
 	if seconds, _ := entry["upstream_seconds"].(string); asked != seconds3.MatchString(seconds) ||
 		!asked && entry["upstream"] != "" {
 		t.Errorf("%s logs upstream %q, upstream_seconds %q", e.name, entry["upstream"], seconds)

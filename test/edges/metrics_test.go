@@ -10,14 +10,16 @@ import (
 )
 
 // What both edges count, they count alike, under the same names.
-func TestEdgesExportTheSameMetrics(t *testing.T) {
-	t.Parallel()
-	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
+func TestEdgesExportTheSameMetrics(t *testing.T) { overBoth(t, edgesExportTheSameMetrics) }
+
+func edgesExportTheSameMetrics(t *testing.T, socket bool) {
+	const policy = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 		{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },
 		{ name = "slow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/slow" } },
 		{ name = "trial", key = "ip", rate = "1r/h", burst = 0, mode = "shadow" },
 		{ name = "token", key = "token", rate = "10r/m", burst = 1, match = { method = "POST", path = "/v1/sales/*/orders" } },
-	} }`}, play)
+	} }`
+	both := startBoth(t, options{policy: policy, socket: socket}, play)
 	const last = "Connection: close"
 	want := []string{
 		`malformed_total 3`,
@@ -59,15 +61,15 @@ func TestEdgesExportTheSameMetrics(t *testing.T) {
 		e.send(t, request("GET", "/", last))
 		testenv.Eventually(t, 10*time.Second, e.name+" has counted a failure", func() bool {
 			return strings.Contains(e.metrics(),
-				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.Listener.Addr().String()+`"} `)
+				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.address+`"} `)
 		})
 	}
 }
 
 // counted are the metrics that want names, as the edge has them, without what they are labelled with by chance.
 func counted(e *edge, want []string) (got []string) {
-	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.Listener.Addr().String()+`"`, "",
-		`upstream="`+e.backend.Listener.Addr().String()+`",`, "", `upstream="`+e.backend.Listener.Addr().String()+`"`, "")
+	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.address+`"`, "",
+		`upstream="`+e.backend.address+`",`, "", `upstream="`+e.backend.address+`"`, "")
 	for line := range strings.Lines(e.metrics()) {
 		line = plain.Replace(strings.TrimSpace(line))
 		name, _, _ := strings.Cut(line, " ")

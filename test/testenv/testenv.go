@@ -84,6 +84,12 @@ func freePort() (int, error) {
 // From where on the ports of FreePort are, and those that Linux gives to connections that go out (ip_local_port_range).
 const firstPort, firstOutgoing = 10240, 32768
 
+// SocketPath returns a path for the socket of a backend, in a directory that the workers of nginx may enter.
+func SocketPath(t TB) string {
+	t.Helper()
+	return filepath.Join(temporary(t), "backend.sock")
+}
+
 // Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never
 // happened: ...". A machine that stands still uses up little of the time: of what passes from one poll to the next,
 // half a second counts at most.
