@@ -41,6 +41,7 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	fsync := flags.String("fsync", "everysec", "comma-separated appendfsync of Redis: no, everysec, always")
 	tokens := flags.String("tokens", "new", "comma-separated: new (each order with another token), repeated")
 	against := flags.String("against", "", "root of another working tree of sluice, measured in the same rounds")
+	sockets := flags.Bool("sockets", false, "the edge of this tree reaches the backend through a Unix socket")
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each side of a round")
 	profile := flags.String("profile", "", "file for the CPU profile of sluice's backend while it sells; it costs time")
@@ -62,12 +63,13 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	scene := newStage() // of one case; the programs outlive it
 	s.Cleanup(scene.clear)
 	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
+	cfg.sockets = *sockets
 	for _, c := range cases {
 		var sides []*costSide
 		sides = append(sides, newCostHouse(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice"))
 		if bin := bins["against"]; bin != "" {
 			other := cfg
-			other.profile = ""
+			other.profile, other.sockets = "", false
 			sides = append(sides, newCostHouse(scene, other, c, bin, noRewrites...).side("against"))
 		}
 		sides = append(sides, helloSide(scene, cfg, c))

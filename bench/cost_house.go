@@ -33,7 +33,11 @@ func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...s
 	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
 	h := &house{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
-	h.at = h.backend("--journal", s.TempDir())
+	listen := s.address()
+	if cfg.sockets {
+		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
+	}
+	h.at = h.backendAt(listen, "--journal", s.TempDir())
 	worker := s.start(h.env, bin, "worker")
 	if c.edge == "gateway" {
 		h.edge = s.gateway(bin, h.env, h.at.addr, "")

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/internal/unixsocket"
 	"sluice/test/testenv"
 )
 
@@ -65,8 +66,11 @@ func newShopOf(s *stage, bin string, redisArgs ...string) shop {
 }
 
 // backend starts one more, and returns when it has verified Redis.
-func (h shop) backend(more ...string) backend {
-	listen, admin := h.stage.address(), h.stage.address()
+func (h shop) backend(more ...string) backend { return h.backendAt(h.stage.address(), more...) }
+
+// backendAt starts a backend that listens on host:port or unix:/path.
+func (h shop) backendAt(listen string, more ...string) backend {
+	admin := h.stage.address()
 	args := append([]string{"backend", "--listen", listen, "--admin", admin}, more...)
 	at := h.stage.serve(listen, h.env, h.bin, args...)
 	testenv.Eventually(h.stage, 30*time.Second, "a backend is ready", func() bool {
@@ -122,10 +126,18 @@ func newHouse(s *stage, cfg settings) *house {
 func (s *stage) edge(bin string, env []string, upstream string, more ...string) server {
 	addr := s.address()
 	return s.serve(addr, env, bin, append([]string{
-		"edge", "--listen", addr, "--upstream", "http://" + upstream, "--workers", edgeWorkers,
+		"edge", "--listen", addr, "--upstream", upstreamAt(upstream), "--workers", edgeWorkers,
 		"--nginx", testenv.Find(s, "nginx", "nginx-light"), "--policy", s.loadPolicy(),
 		"--prefix", filepath.Join(s.TempDir(), "edge"),
 	}, more...)...)
+}
+
+// upstreamAt returns the value of --upstream for a backend that listens on host:port or unix:/path.
+func upstreamAt(addr string) string {
+	if unixsocket.IsAddress(addr) {
+		return addr
+	}
+	return "http://" + addr
 }
 
 func (s *stage) loadPolicy() string { return filepath.Join(s.root(), "loadtest", "policy.lua") }

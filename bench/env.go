@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/unixsocket"
 	"sluice/test/testenv"
 )
 
@@ -103,10 +104,11 @@ func (s *stage) serve(addr string, env []string, name string, args ...string) se
 	return server{addr, p.Pid()}
 }
 
-// await waits until a program listens on addr. If it exits first, the error holds its output.
+// await waits until a program listens on addr, host:port or unix:/path. If it exits first, the error holds its output.
 func await(p *testenv.Program, addr string) error {
+	network, to := unixsocket.Network(addr)
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+		if c, err := net.DialTimeout(network, to, time.Second); err == nil {
 			return c.Close()
 		}
 		select {

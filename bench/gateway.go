@@ -95,7 +95,7 @@ func (s *stage) gateway(bin string, env []string, upstream, profiles string) ser
 		})
 	}
 	addr := s.address()
-	return s.serve(addr, env, bin, "gateway", "--listen", addr, "--upstream", "http://"+upstream,
+	return s.serve(addr, env, bin, "gateway", "--listen", addr, "--upstream", upstreamAt(upstream),
 		"--policy", s.loadPolicy())
 }
 

@@ -25,7 +25,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench webhooks [--deliveries n] [--rounds n]
        bench held   [--orders n] [--rounds n]
        bench cost   [--of order,status,page,refusal] [--edge nginx,gateway] [--connections 1,64,1000] [--fsync everysec]
-                    [--tokens new,repeated] [--against directory] [--rounds n] [--seconds s] [--profile file]
+                    [--tokens new,repeated] [--sockets] [--against directory] [--rounds n] [--seconds s] [--profile file]
        bench million [--units n] [--connections n] [--out FILE.svg]
        bench machines [--machines 1,3,10,30,100] [--cores n] [--edge us] [--backend us] [--redis us] [--worker us]
                     [--rows n] [--measured n] [--scaling ratio]
@@ -77,6 +77,7 @@ type settings struct {
 	profile string         // directory for CPU profiles; empty: none
 	match   *regexp.Regexp // of the ratios' names; nil: all
 	batch   int            // orders in a batch of orders; 0: perBatch
+	sockets bool           // the edge reaches the backend through a Unix socket
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -198,7 +199,10 @@ func speed(ctx context.Context, s *stage, args []string) error {
 			return err
 		}
 	}
-	cfg := settings{*rounds, time.Duration(*seconds * float64(time.Second)), *profile, matching, *batch}
+	cfg := settings{
+		rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile, match: matching,
+		batch: *batch,
+	}
 	var results []result
 	for _, c := range contests {
 		if !slices.Contains(wanted, c.name) {
