@@ -52,8 +52,8 @@ bench-replay: ## sluice policy replay on a million log lines: time and memory (L
 open-pages: install ## 20,000 open pages and 2,000 more that must poll: cost of a page, and cleanup (BUYERS=n; five minutes)
 	cd bench && $(GO) run . open --buyers $(or $(BUYERS),20000)
 
-memory: install-bench ## Redis memory per accepted buyer and per queued order, at a million of each
-	cd bench && $(GO) run . memory
+memory: install-bench ## Redis memory per accepted buyer and per queued order, at a million of each, without and with idempotency keys
+	cd bench && $(GO) run . memory && $(GO) run . memory --idempotency-keys
 
 edge-memory: install ## buckets in a zone of 100 MB, and bytes per bucket at both edges
 	SLUICE_ZONE=100m $(GO) test -count=1 -v -timeout 10m -run 'TestBucket' ./nginx ./gateway/limit

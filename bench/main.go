@@ -30,7 +30,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench machines [--machines 1,3,10,30,100] [--cores n] [--edge us] [--backend us] [--redis us] [--worker us]
                     [--rows n] [--measured n] [--scaling ratio]
        bench open   [--buyers n] [--rounds n]
-       bench memory [--buyers n]
+       bench memory [--buyers n] [--idempotency-keys]
        bench replay [--lines n] [--rounds n]
        bench year   [--rows n] [--sales n] [--steps n] [--times n] [--database URL]
        bench scale  [--masters 1,2,4,8] [--share percent] [--rounds n] [--seconds s] [--buyers n]
