@@ -25,9 +25,9 @@ const (
 	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
-	// heartbeatInterval is the time after which the next check updates the heartbeat of the journal in SQL; see alive. It
-	// is shorter than restoreInterval, because checks are not equally late and each of them must be a heartbeat.
-	heartbeatInterval = restoreInterval * 3 / 4
+	// heartbeatInterval is the longest time between two heartbeats of the journal in SQL, unless a check is late; see
+	// alive.
+	heartbeatInterval = restoreInterval
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
@@ -154,7 +154,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 		w.cfg.Log.Error("journal: restore failed", "err", err)
 	}
 	now := time.Now()
-	if restored || now.Sub(w.beat) >= heartbeatInterval {
+	if restored || now.Sub(w.beat)+loop.UntilTick(w.next) > heartbeatInterval { // the next check would be too late
 		if err := w.cfg.Store.Heartbeat(
 			ctx,
 			w.cfg.Journal.ID(),
