@@ -111,16 +111,12 @@ func TestFleetKeepsTheBound(t *testing.T) {
 			edges := append(startBoth(t, o, play), startBoth(t, o, play)...)
 			c := newCrowd(t)
 			weights := [][]int{{1, 1, 1, 1}, {8, 1, 1, 0}, {0, 0, 1, 8}}
-			admittedFirst := 0
-			for phase, weight := range weights {
+			for _, weight := range weights {
 				var running sync.WaitGroup
 				for i, e := range edges {
 					running.Go(func() { c.flood(e, "/", r.requests*weight[i]/10) })
 				}
 				running.Wait()
-				if phase == 0 {
-					admittedFirst = len(c.admitted)
-				}
 			}
 			c.checkBound(float64(r.rate), float64(r.burst))
 			trips, lost := 0.0, 0.0
@@ -132,9 +128,10 @@ func TestFleetKeepsTheBound(t *testing.T) {
 					}
 				}
 			}
-			// On a slow machine Redis may not answer in time; then on_error decides, as it must.
-			if n := c.failed.Load(); lost == 0 && (n > 0 || admittedFirst == 0) {
-				t.Errorf("%d requests admitted in the first phase, %d failed, although Redis has answered", admittedFirst, n)
+			// On a slow machine Redis may not answer in time; then on_error decides, as it must. Answers later than
+			// the window of a slot, 50 ms at 20,000 a second, admit nothing for as long as they are that late.
+			if n := c.failed.Load(); lost == 0 && (n > 0 || len(c.admitted) == 0) {
+				t.Errorf("%d requests admitted, %d failed, although Redis has answered", len(c.admitted), n)
 			}
 			t.Logf("%d admitted, %d refused, %d failed, %.0f round trips", len(c.admitted), c.refused.Load(), c.failed.Load(),
 				trips)
