@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// costHouse is a house whose stores write to disk, with a connection to its database.
+// costHouse is a house with stores that write to disk, and a connection to its database.
 type costHouse struct {
 	*house
 

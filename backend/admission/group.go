@@ -191,10 +191,12 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *sale
 	args[0], args[1], args[2] = k.target, a.cfg.MaxReady, publish
 	for _, w := range group {
 		r := &w.request
-		request := keyspace.Request(r.Key)
+		var request string
 		if r.KeyTTL > 0 {
 			keys = append(keys, k.shard.Dedup(r.Buyer, r.Key))
 			request = r.Fingerprint + " " + strconv.FormatInt(max(r.KeyTTL.Milliseconds(), 1), 10)
+		} else {
+			request = keyspace.Request(r.Key)
 		}
 		args = append(args, w.id.String(), r.Buyer, request)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// clientKeyTTL is how long Redis holds the idempotency key of a client. In a rehearsal it is rehearsalKeyTTL: the keys of
-// a rehearsal outlive it.
+// clientKeyTTL is how long Redis holds the idempotency key of a client. A rehearsal has rehearsalKeyTTL, because its
+// keys stay in Redis after its sale is removed.
 const (
 	clientKeyTTL    = 24 * time.Hour
 	rehearsalKeyTTL = 2 * time.Minute

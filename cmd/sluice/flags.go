@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -194,53 +193,6 @@ func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help strin
 	if err := c.RegisterFlagCompletionFunc(name, fixed); err != nil {
 		panic(err) // the flag does not exist: a programming error
 	}
-}
-
-// listen declares the address of a listener.
-func (f *flagSet) listen(to *string, name, env, def, help string) {
-	f.str(to, name, env, def, help)
-	f.check(func(bad *problems) {
-		if !isHostPort(*to) {
-			bad.add("--%s %q: want host:port, such as %s", name, *to, defaultListen)
-		}
-	})
-}
-
-// listenOrSocket declares the address of a listener that can be a Unix socket.
-func (f *flagSet) listenOrSocket(to *string, name, env, def, help string) {
-	f.str(to, name, env, def, help)
-	f.check(func(bad *problems) {
-		if unixsocket.IsAddress(*to) {
-			bad.checkSocket(name, *to)
-		} else if !isHostPort(*to) {
-			bad.add("--%s %q: want host:port, such as %s, or unix:/path", name, *to, defaultListen)
-		}
-	})
-}
-
-func isHostPort(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	return err == nil && port != "" && !unixsocket.IsAddress(addr)
-}
-
-// checkSocket checks an address that begins with unix:.
-func (m *problems) checkSocket(flag, addr string) {
-	if _, err := unixsocket.Parse(addr); err != nil {
-		m.add("--%s %q: %v", flag, addr, err)
-	}
-}
-
-// listen opens a listener for the address that a flag gave.
-func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error) {
-	if network, to := unixsocket.Network(addr); network == "unix" {
-		ln, err = unixsocket.Claim(ctx, to)
-	} else {
-		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
-	}
-	if err != nil {
-		return nil, usage("--%s: %w", flag, err)
-	}
-	return ln, nil
 }
 
 func (f *flagSet) json(to *bool) { f.BoolVar(to, "json", false, "print JSON") }

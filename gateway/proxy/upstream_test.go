@@ -75,7 +75,8 @@ func TestParseUpstream(t *testing.T) {
 		"127.0.0.1:80": "127.0.0.1:80", "http://backend:8080": "backend:8080", "http://backend": "backend:80",
 		"http://[::1]:80/": "[::1]:80", "[::1]:8080": "[::1]:8080",
 		"unix:/run/b.sock": "unix:/run/b.sock", "unix:run/b.sock": "", "unix:/a/../b": "", "unix:/a,b": "", "unix:": "",
-		"http://unix:/run/b.sock": "", "": "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
+		"http://unix:/run/b.sock": "",
+		"":                        "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
 		"ftp://a": "", "http://": "", "a:b:c": "",
 	} {
 		got, err := parseUpstream(raw)

@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// lockSuffix is that of the file whose lock a listening process holds. The file stays: a process that removed it could
-// remove the lock of the next one.
+// lockSuffix is that of the file that a listening process locks. The file stays: a process that removed it could remove
+// the lock of the next one.
 const lockSuffix = ".lock"
 
-// claimed is a listener whose path belongs to this process until Close.
+// claimed is a listener at a path that belongs to this process until Close.
 type claimed struct {
 	*net.UnixListener
 	close func() error
@@ -24,8 +24,8 @@ type claimed struct {
 // Close removes the socket and stops listening. A file that has replaced the socket stays.
 func (c claimed) Close() error { return c.close() }
 
-// Claim listens on a Unix socket at a path of its own. Every user who can enter the directory may connect, as every user
-// may connect to a port: the directory restricts, and edges run as other users.
+// Claim listens on a Unix socket at a path of its own. Every user of the machine with access to the directory can
+// connect, because edges run as other users; the directory restricts access.
 //
 // A socket that a killed process left behind is replaced. A process that listens, and a file that is not a socket, are
 // errors. Of two processes that claim a path together, one fails: a process holds the lock of path.lock while it listens.

@@ -157,7 +157,7 @@ func TestOneOfManyListens(t *testing.T) {
 		close(begin)
 		together.Wait()
 		if len(listening) != 1 {
-			t.Fatalf("round %d: %d listeners believe that they have the path", round, len(listening))
+			t.Fatalf("round %d: %d listeners have the path, want one", round, len(listening))
 		}
 		wantReached(t, listening[0], path)
 		listening[0].Close()

@@ -125,7 +125,7 @@ var leaseTests = []test{
 		h.wantStats(queue.Stats{})
 	}},
 	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, rubbish},
-	{"StatsTellTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
+	{"StatsReturnTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
 		age := func() time.Duration {
 			s, err := h.Queue.Stats(t.Context())
 			if err != nil || s.OldestAge <= 0 {

@@ -325,11 +325,9 @@ func TestMoveStopsAtAnyStep(t *testing.T) {
 	}
 }
 
-// If the target is replaced by its replica while the owner changes, the move is finished on the replica.
-func TestMoveIsFinishedOnTheReplicaOfTheTarget(t *testing.T) {
-	w := newWorldOn(t, testenv.StartRedisCluster(t, 3))
-	target := w.other()
-	replica := w.cluster.Partner(target)
+// killAtFlip moves the shard with a process that is killed while the owner changes.
+func (w *world) killAtFlip(target *testenv.Redis) {
+	w.t.Helper()
 	w.stopAt = func(step string) error {
 		if step == "flip" {
 			return errKilled
@@ -337,9 +335,17 @@ func TestMoveIsFinishedOnTheReplicaOfTheTarget(t *testing.T) {
 		return nil
 	}
 	if result, err := w.move(target); !errors.Is(err, errKilled) {
-		t.Fatalf("%+v, %v", result, err)
+		w.t.Fatalf("%+v, %v", result, err)
 	}
 	w.stopAt = func(string) error { return nil }
+}
+
+// If the target is replaced by its replica while the owner changes, the move is finished on the replica.
+func TestMoveIsFinishedOnTheReplicaOfTheTarget(t *testing.T) {
+	w := newWorldOn(t, testenv.StartRedisCluster(t, 3))
+	target := w.other()
+	replica := w.cluster.Partner(target)
+	w.killAtFlip(target)
 	w.cluster.Replace(target, testenv.Complete, nil)
 	w.cluster.Rejoin(target)
 	testenv.Eventually(t, 30*time.Second, "the error names the master of the replica", func() bool {
@@ -410,15 +416,7 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 func TestSuspendedFinishChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	source, target := w.owner(), w.other()
-	w.stopAt = func(step string) error {
-		if step == "flip" {
-			return errKilled
-		}
-		return nil
-	}
-	if result, err := w.move(target); !errors.Is(err, errKilled) {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	w.killAtFlip(target)
 	suspended := false
 	w.stopAt = func(step string) error {
 		if step != "finish" || suspended {

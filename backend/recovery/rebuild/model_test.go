@@ -84,32 +84,42 @@ func (l *life) step() {
 			}
 		}
 	case 6:
-		letters, _, err := q.DeadLetters(l.ctx, queue.DeadQuery{SaleID: "s", Limit: 1})
-		if err != nil || len(letters) == 0 {
-			return
-		}
-		id := letters[0].Message.ID
-		if l.random.IntN(2) == 0 {
-			_ = q.RetryDead(l.ctx, id)
-			return
-		}
-		letter, err := q.BeginCancel(l.ctx, id)
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		was, err := l.store.CancelDead(l.ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		if !was {
-			delete(l.accepted, id)
-		}
-		if l.random.IntN(2) == 0 { // else the process dies before this
-			if err := q.FinishCancel(l.ctx, id, !was); err != nil {
-				l.t.Fatal(err)
-			}
+		dies := l.random.IntN(2) == 0
+		delete(l.accepted, l.retryOrCancelDead(l.random, dies))
+	}
+}
+
+// retryOrCancelDead retries or cancels a dead order of the sale, if there is one. It returns the order if its row is
+// cancelled, else 0. If dies is set, the process dies after that, before Redis is changed.
+func (w *world) retryOrCancelDead(random *rand.Rand, dies bool) (cancelled sale.OrderID) {
+	w.t.Helper()
+	q := w.shard("s")
+	letters, _, err := q.DeadLetters(w.ctx, queue.DeadQuery{SaleID: "s", Limit: 1})
+	if err != nil || len(letters) == 0 {
+		return 0
+	}
+	id := letters[0].Message.ID
+	if random.IntN(2) == 0 {
+		_ = q.RetryDead(w.ctx, id)
+		return 0
+	}
+	letter, err := q.BeginCancel(w.ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	wasRow, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !dies {
+		if err := q.FinishCancel(w.ctx, id, !wasRow); err != nil {
+			w.t.Fatal(err)
 		}
 	}
+	if wasRow {
+		return 0
+	}
+	return id
 }
 
 func (l *life) check() {

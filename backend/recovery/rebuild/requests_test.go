@@ -8,7 +8,6 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Random purchases without a dedup key, retries and cancellations of rows and of dead orders, and rebuilds of an intact
@@ -103,25 +102,6 @@ func (l *requests) step() {
 			l.t.Fatal(err)
 		}
 	case 5:
-		letters, _, err := q.DeadLetters(l.ctx, queue.DeadQuery{SaleID: "s", Limit: 1})
-		if err != nil || len(letters) == 0 {
-			return
-		}
-		id := letters[0].Message.ID
-		if l.random.IntN(2) == 0 {
-			_ = q.RetryDead(l.ctx, id)
-			return
-		}
-		letter, err := q.BeginCancel(l.ctx, id)
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		was, err := l.store.CancelDead(l.ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		if err := q.FinishCancel(l.ctx, id, !was); err != nil {
-			l.t.Fatal(err)
-		}
+		l.retryOrCancelDead(l.random, false)
 	}
 }

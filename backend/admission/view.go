@@ -1,0 +1,250 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/spread"
+)
+
+// View is a sale in Redis at one instant.
+type View struct {
+	sale.Sale
+	Left     int64      // units left, and those in transfer between segments
+	Accepted int64      // number of orders ever accepted
+	State    sale.State // by the Redis clock
+	// Segments are the segments that could be read, by index; none if the sale lives in one shard. Stock, Left and Accepted
+	// are their sums, each read at its own instant, and Version is the lowest.
+	Segments []SegmentView
+}
+
+// SegmentView is one segment of a sale in Redis at one instant.
+type SegmentView struct {
+	Index    int
+	Shard    keyspace.Shard
+	Units    int64 // of the allocation
+	Left     int64
+	Out      int64 // units of the outgoing transfer
+	Accepted int64
+}
+
+// View reads one sale. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable if no part of the sale
+// can be read.
+func (s *Stock) View(ctx context.Context, id string) (View, error) {
+	views, err := s.Views(ctx, []string{id})
+	if err != nil {
+		return View{}, err
+	}
+	if len(views) == 0 {
+		return View{}, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	}
+	return views[0], nil
+}
+
+// List reads every loaded sale, in no order. It omits the sales of shards that are unavailable. If all are, the error
+// wraps sale.ErrUnavailable.
+func (s *Stock) List(ctx context.Context) ([]View, error) {
+	views, err := readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
+		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+		if err != nil {
+			return nil, unavailable("list sales", err)
+		}
+		return s.views(ctx, shard, ids)
+	})
+	return s.merged(ctx, views), err
+}
+
+// Views reads these sales, in no order. It omits sales that Redis does not hold, and those of shards that are
+// unavailable. If all are, the error wraps sale.ErrUnavailable.
+func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
+	byShard := map[keyspace.Shard][]string{}
+	for _, id := range ids {
+		parts, err := s.parts(ctx, id)
+		if err != nil { // the shard of the first segment can be read, or its error is reported, by the next read
+			parts = []spread.Part{{SaleID: id}}
+		}
+		for _, part := range parts {
+			shard := s.ShardOf(part)
+			byShard[shard] = append(byShard[shard], id)
+		}
+	}
+	views, err := readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
+		return s.views(ctx, shard, byShard[shard])
+	})
+	return s.merged(ctx, views), err
+}
+
+// merged merges the views of the segments of each sale into one, and keeps other views.
+func (s *Stock) merged(ctx context.Context, views []View) []View {
+	at := map[string]int{}
+	whole := views[:0]
+	for _, v := range views {
+		if i, ok := at[v.ID]; ok {
+			whole[i].add(v)
+			continue
+		}
+		if len(v.Segments) > 0 {
+			at[v.ID] = len(whole)
+		}
+		whole = append(whole, v)
+	}
+	for _, i := range at {
+		v := &whole[i]
+		slices.SortFunc(v.Segments, func(a, b SegmentView) int { return cmp.Compare(a.Index, b.Index) })
+		if v.State == sale.StateOpen && v.Left == 0 && len(v.Segments) == v.Spread && s.mover != nil {
+			if out, err := s.mover.SoldOut(ctx, spread.Sale{ID: v.ID, Spread: v.Spread}); err == nil && out {
+				v.State = sale.StateSoldOut
+			}
+		}
+	}
+	return whole
+}
+
+// add adds the view of another segment.
+func (v *View) add(other View) {
+	v.Stock += other.Stock
+	v.Left += other.Left
+	v.Accepted += other.Accepted
+	if other.Version < v.Version { // a change that is not applied everywhere is pending
+		v.Version, v.Switch, v.State = other.Version, other.Switch, other.State
+	}
+	v.Segments = append(v.Segments, other.Segments...)
+}
+
+// readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
+// returns an error if all fail.
+func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, error)) ([]View, error) {
+	found, errs := make([][]View, len(shards)), make([]error, len(shards))
+	var wg sync.WaitGroup
+	for i, shard := range shards {
+		wg.Go(func() { found[i], errs[i] = read(shard) })
+	}
+	wg.Wait()
+	if len(shards) > 0 && !slices.Contains(errs, nil) {
+		return nil, errors.Join(errs...)
+	}
+	return slices.Concat(found...), nil
+}
+
+// salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
+const salesPerRead = 500
+
+func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, err error) {
+	for some := range slices.Chunk(ids, salesPerRead) {
+		if views, err = s.readSales(ctx, shard, some, views); err != nil {
+			return nil, err
+		}
+	}
+	return views, nil
+}
+
+// readSales appends the sales of one shard that Redis holds to views, in one transaction.
+func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
+	now := new(redis.TimeCmd)
+	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		now = p.Time(ctx)
+		for i, id := range ids {
+			defs[i], left[i] = p.HMGet(ctx, shard.Sale(id), viewFields...), p.Get(ctx, shard.Stock(id))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, unavailable("read sales", err)
+	}
+	for i, id := range ids {
+		err := cmp.Or(defs[i].Err(), left[i].Err()) // the transaction returns the first error only
+		if errors.Is(err, redis.Nil) || err == nil && defs[i].Val()[0] == nil {
+			continue // Redis does not hold it, or lost a part of it and the next Load restores it
+		}
+		var v View
+		if err == nil {
+			v, err = newView(id, shard, defs[i], left[i], now.Val())
+		}
+		if err != nil {
+			return nil, unavailable("read sale "+id, err)
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// viewFields lists the fields of keyspace.Shard.Sale that a View needs. A sale without version is not loaded.
+var viewFields = []string{
+	"version",
+	"switch",
+	"opens_at",
+	"closes_at",
+	"per_buyer",
+	"stock",
+	"title",
+	"amount",
+	"currency",
+	"accepted",
+	"segment",
+	"out",
+}
+
+func newView(
+	id string, shard keyspace.Shard, def *redis.SliceCmd, left *redis.StringCmd, now time.Time,
+) (View, error) {
+	var f struct {
+		Version  int64  `redis:"version"`
+		Switch   string `redis:"switch"`
+		OpensAt  int64  `redis:"opens_at"`  // ms since 1970
+		ClosesAt int64  `redis:"closes_at"` // ms since 1970; 0: never
+		PerBuyer int    `redis:"per_buyer"`
+		Stock    int64  `redis:"stock"`
+		Title    string `redis:"title"`
+		Amount   int64  `redis:"amount"`
+		Currency string `redis:"currency"`
+		Accepted int64  `redis:"accepted"`
+		Segment  string `redis:"segment"`
+		Out      string `redis:"out"`
+	}
+	units, err := left.Int64()
+	if err = errors.Join(err, def.Scan(&f)); err != nil {
+		return View{}, err
+	}
+	index, k, err := parseSegment(f.Segment)
+	if err != nil {
+		return View{}, err
+	}
+	v := View{
+		Sale: sale.Sale{
+			ID: id, Title: f.Title, Price: sale.Price{Amount: f.Amount, Currency: f.Currency}, Stock: f.Stock,
+			PerBuyer: f.PerBuyer, OpensAt: time.UnixMilli(f.OpensAt).UTC(), Switch: sale.Switch(f.Switch), Version: f.Version,
+			Spread: k,
+		},
+		Left: units, Accepted: f.Accepted,
+	}
+	if f.ClosesAt > 0 {
+		v.ClosesAt = time.UnixMilli(f.ClosesAt).UTC()
+	}
+	if k == 0 {
+		v.State = v.StateAt(now, v.Left)
+		return v, nil
+	}
+	v.State = v.StateAt(now, 1) // a segment without units does not show that the sale is sold out
+	out := int64(0)
+	if f.Out != "" {
+		t, err := parseTransfer(f.Out)
+		if err != nil {
+			return View{}, err
+		}
+		out = t.Units
+	}
+	v.Segments = []SegmentView{{index, shard, f.Stock, units, out, f.Accepted}}
+	v.Left += out
+	return v, nil
+}
