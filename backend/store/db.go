@@ -60,6 +60,9 @@ type Config struct {
 	// OnChange is called after each transaction that appended to the outbox; nil: not called. It runs on the goroutine of
 	// the operation and must not block. A crash can skip the call, so its receiver must also poll.
 	OnChange func()
+	// Existing requires the tables of a running deployment: Open creates and migrates nothing, and returns a *URLError if
+	// the database does not exist or no process of a deployment has used it.
+	Existing bool
 	// Queries records the statements of PostgreSQL; nil: not recorded. SQLite does not use it.
 	Queries pgx.QueryTracer
 }
@@ -107,8 +110,8 @@ func New(db *DB) *Store {
 //	sqlite:///var/lib/sluice/orders.db        (absolute path)
 //	sqlite:orders.db                          (path relative to the working directory)
 //
-// The error is one line without the password: a *URLError, or an error that wraps sale.ErrUnavailable if the database
-// does not respond.
+// The error is one line without the password: a *URLError; an error that wraps sale.ErrUnavailable if the database does
+// not respond; or, with Config.Existing, that the tables are older than the program.
 func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	db := &DB{timeout: cfg.Timeout, onChange: cfg.OnChange}
 	if db.timeout <= 0 {
@@ -121,9 +124,9 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	scheme, _, _ := strings.Cut(databaseURL, ":")
 	switch scheme {
 	case "postgres", "postgresql":
-		db.engine, err = openPostgres(ctx, databaseURL, db.timeout, cfg.Queries)
+		db.engine, err = openPostgres(ctx, databaseURL, db.timeout, cfg)
 	case "sqlite":
-		db.engine, err = openSQLite(ctx, databaseURL, db.timeout)
+		db.engine, err = openSQLite(ctx, databaseURL, db.timeout, cfg.Existing)
 	default:
 		err = &URLError{"must begin with postgres:// or sqlite:"}
 	}

@@ -5,10 +5,14 @@ import (
 	"database/sql"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 //go:embed migrations
@@ -27,6 +31,41 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	}
 	_, err = provider.Up(ctx)
 	return err
+}
+
+// checkTables returns a *URLError if a database has no tables of this package, or if no process has recorded the number
+// of shards in it, and an error if a migration is pending. It changes nothing.
+func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(error) error) error {
+	files, err := fs.Glob(migrations, "migrations/"+dir+"/*.sql")
+	if err != nil {
+		return err
+	}
+	want, err := goose.NumericComponent(files[len(files)-1])
+	if err != nil {
+		return err
+	}
+	var version, shards sql.NullInt64
+	err = db.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM goose_db_version),
+		(SELECT n FROM counters WHERE name = 'shards')`).Scan(&version, &shards)
+	lite, _ := errors.AsType[*sqlite.Error](err)
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case lite != nil && (lite.Code() == sqlite3.SQLITE_ERROR || lite.Code() == sqlite3.SQLITE_NOTADB),
+		pg != nil && pg.Code == "42P01", // undefined_table
+		err == nil && !shards.Valid:
+		return notDeployed("it has no tables of a running deployment")
+	case err != nil:
+		return classify(err)
+	case version.Int64 < want:
+		return fmt.Errorf("the tables are of version %d, and this program needs %d: start a backend of this version first",
+			version.Int64, want)
+	}
+	return nil
+}
+
+// notDeployed is the error of a database that is not that of a running deployment.
+func notDeployed(why string) error {
+	return &URLError{why + ": name the database of the backends"}
 }
 
 // The lock of the migrations: its key, and how often a process that starts tries to get it, once a second.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,70 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the file mode is %s", url, info.Mode())
 		}
+	}
+}
+
+// A command of an admin opens only the database of a running deployment. It creates no file and no table, and changes no
+// other database.
+func TestOpenExistingChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return "sqlite://" + filepath.Join(dir, name) }
+	for name, content := range map[string]string{"empty.db": "", "text.db": strings.Repeat("no database\n", 100)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Exec(t, file("foreign.db"), "CREATE TABLE orders (id integer)")
+	bare := storetest.BarePostgres(t)
+	const none = "it has no tables of a running deployment: name the database of the backends"
+	for _, c := range []struct {
+		name, url, before, want string
+	}{
+		{"missing", file("absent.db"), "", "absent.db does not exist: name the database of the backends"},
+		{"missing directory", file("absent/orders.db"), "", "orders.db does not exist"},
+		{"empty file", file("empty.db"), "", none},
+		{"text", file("text.db"), "", none},
+		{"of another program", file("foreign.db"), "", none},
+		{"PostgreSQL without tables", bare, "", none},
+		{"unused SQLite", storetest.SQLite(t), "", none},
+		{"unused PostgreSQL", storetest.Postgres(t), "", none},
+		{"old SQLite", storetest.SQLite(t), "DELETE FROM goose_db_version WHERE version_id = 7", "are of version 6"},
+		{"old PostgreSQL", storetest.Postgres(t), "DELETE FROM goose_db_version WHERE version_id = 7", "are of version 6"},
+	} {
+		if c.before != "" {
+			claim(t, c.url)
+			storetest.Exec(t, c.url, c.before)
+		}
+		path, isFile := strings.CutPrefix(c.url, "sqlite://")
+		before, _ := os.ReadFile(path)
+		_, err := store.Open(t.Context(), c.url, store.Config{Existing: true})
+		var bad *store.URLError
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		} else if errors.As(err, &bad) != (c.before == "") || errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("%s: the kind of %v", c.name, err)
+		}
+		if after, _ := os.ReadFile(path); isFile && !bytes.Equal(before, after) {
+			t.Errorf("%s: the file changed from %d to %d bytes", c.name, len(before), len(after))
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
+		t.Errorf("files %v, %v", files, err)
+	}
+	storetest.Exec(t, bare, "CREATE TABLE goose_db_version (n integer)") // it does not exist
+	for _, url := range []string{storetest.SQLite(t), storetest.Postgres(t), storetest.PgBouncer(t)} {
+		claim(t, url)
+		if err := open(t, url, store.Config{Existing: true}).Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// claim records a number of shards, as every process of a deployment does.
+func claim(t *testing.T, url string) {
+	t.Helper()
+	if _, err := storetest.Open(t, url).ClaimShards(t.Context(), 4); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -26,13 +26,13 @@ type postgres struct {
 }
 
 func openPostgres(
-	ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer,
+	ctx context.Context, databaseURL string, timeout time.Duration, cfg Config,
 ) (engine, error) {
 	config, err := postgresConfig(databaseURL, timeout)
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.Tracer = queries
+	config.ConnConfig.Tracer = cfg.Queries
 	p, err := connectPostgres(ctx, config)
 	if err != nil {
 		return nil, err
@@ -42,6 +42,13 @@ func openPostgres(
 	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
 		p.pool.Close()
 		return nil, classifyPostgres(err)
+	}
+	if cfg.Existing {
+		if err := checkTables(first, p.readers, "postgres", classifyPostgres); err != nil {
+			p.pool.Close()
+			return nil, err
+		}
+		return p, nil
 	}
 	slow := config.ConnConfig.Copy()
 	delete(slow.RuntimeParams, "statement_timeout")

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strconv"
@@ -28,10 +29,17 @@ type sqliteEngine struct {
 	order, sold *sql.Stmt // of the writer
 }
 
-func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) (_ engine, err error) {
+func openSQLite(
+	ctx context.Context, databaseURL string, timeout time.Duration, existing bool,
+) (_ engine, err error) {
 	path, err := sqlitePath(databaseURL)
 	if err != nil {
 		return nil, err
+	}
+	if existing {
+		if err := checkSQLite(ctx, path, timeout); err != nil {
+			return nil, err
+		}
 	}
 	// The file holds the names of buyers, so only its owner may read it. A missing directory is reported here.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -54,8 +62,10 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 	e.writer.SetMaxOpenConns(1)
 	e.readers.SetMaxOpenConns(sqliteReaders)
 	e.readers.SetMaxIdleConns(sqliteReaders)
-	if err := migrateSQLite(ctx, e.writer); err != nil {
-		return nil, fmt.Errorf("migrate: %w", unavailable(err))
+	if !existing {
+		if err := migrateSQLite(ctx, e.writer); err != nil {
+			return nil, fmt.Errorf("migrate: %w", unavailable(err))
+		}
 	}
 	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
 		return nil, unavailable(err)
@@ -64,6 +74,20 @@ func openSQLite(ctx context.Context, databaseURL string, timeout time.Duration) 
 		return nil, unavailable(err)
 	}
 	return e, nil
+}
+
+// checkSQLite is checkTables for a file, which it does not change.
+func checkSQLite(ctx context.Context, path string, timeout time.Duration) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return notDeployed(path + " does not exist")
+	} else if err != nil {
+		return unavailable(err)
+	}
+	db := openSQLiteFile(path, timeout, url.Values{"mode": {"rw"}, "_pragma": {"query_only(1)"}})
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return checkTables(ctx, db, "sqlite", classifySQLite)
 }
 
 const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
@@ -103,8 +127,6 @@ func sqlitePath(databaseURL string) (string, error) {
 
 func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	for _, pragma := range []string{
-		// first, because the next pragma may have to wait for a lock
-		"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")",
 		"journal_mode(WAL)",
 		"synchronous(FULL)", // a commit is on disk before the batch is acknowledged
 		"foreign_keys(1)",
@@ -113,6 +135,14 @@ func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	} {
 		query.Add("_pragma", pragma)
 	}
+	return openSQLiteFile(path, timeout, query)
+}
+
+// openSQLiteFile opens a file with the parameters of the driver in query.
+func openSQLiteFile(path string, timeout time.Duration, query url.Values) *sql.DB {
+	// first, because another pragma may have to wait for a lock
+	query["_pragma"] = append([]string{"busy_timeout(" + strconv.FormatInt(timeout.Milliseconds(), 10) + ")"},
+		query["_pragma"]...)
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query.Encode()
 	connector, err := sqlite.NewConnector(name)
 	if err != nil { // unreachable: the name is well formed

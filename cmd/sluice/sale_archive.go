@@ -16,7 +16,7 @@ import (
 )
 
 func (o *adminClient) saleArchive() *cobra.Command {
-	var stores assemble.StoresConfig
+	stores := assemble.StoresConfig{Existing: true}
 	var dir, endedBefore string
 	var before time.Time
 	c := &cobra.Command{

@@ -51,7 +51,7 @@ func shardCells(s client.Shard) []any {
 }
 
 func (o *adminClient) shardMove() *cobra.Command {
-	var stores assemble.StoresConfig
+	stores := assemble.StoresConfig{Existing: true}
 	var to string
 	c := &cobra.Command{
 		Use:   "move SHARD --to HOST:PORT",

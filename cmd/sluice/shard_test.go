@@ -1,8 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"sluice/test/testenv"
 )
 
 // Bad input of shard move is one line and exit code 2, before anything is opened.
@@ -25,5 +30,33 @@ func TestShardMoveRejectsBadInput(t *testing.T) {
 		if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, %s%s, want %s", args, code, stdout, stderr, want)
 		}
+	}
+}
+
+// A command that needs the database of a running deployment neither creates it nor waits for it.
+func TestAdminCommandsNeedAnExistingDatabase(t *testing.T) {
+	dir := t.TempDir()
+	typo := filepath.Join(dir, "ordres.db")
+	for _, command := range []string{
+		"shard move 3 --to 10.0.0.6:6379 --redis redis+cluster://127.0.0.1:1",
+		"sale archive shoe --output " + dir + " --redis redis://127.0.0.1:1/0",
+	} {
+		for database, c := range map[string]struct {
+			code int
+			want string
+		}{
+			"sqlite:" + typo: {exitUsage, typo + " does not exist: name the database of the backends"},
+			fmt.Sprintf("postgres://sluice@127.0.0.1:%d/orders", testenv.FreePort(t)): {
+				exitFail, "the database does not respond, and nothing was changed",
+			},
+		} {
+			code, stdout, stderr := call(t, command+" --shards 4 --database "+database)
+			if code != c.code || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
+				t.Errorf("%s --database %s: exit %d, %s%s, want %s", command, database, code, stdout, stderr, c.want)
+			}
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
+		t.Errorf("files %v, %v", files, err)
 	}
 }

@@ -35,6 +35,7 @@ func usage(format string, args ...any) error { return UsageError{fmt.Errorf(form
 type StoresConfig struct {
 	Redis, Database string // URLs
 	Shards          int
+	Existing        bool           // see OpenStores
 	Embedded        *EmbeddedRedis // instead of Redis; may be nil
 	Driver          string         // DriverList or DriverStream
 	Blocking        int            // connections per shard that wait in Redis for work
@@ -73,6 +74,10 @@ type Stores struct {
 
 // OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
 // date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
+//
+// With Existing, for a command of an admin, the database must be that of a running deployment. OpenStores then creates
+// and migrates nothing, tries once to connect to the database, which takes at most some seconds, and returns a
+// UsageError if the data in Redis is not of this database.
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
@@ -101,7 +106,7 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		})
 	}
 	waker := events.NewWaker(s.redis, s.space)
-	tables := store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries()}
+	tables := store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
 		_ = s.guards.Close()
 		return nil, err
@@ -109,7 +114,11 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
 	go func() { _ = waker.Run(waking) }()
-	if err := awaitDatabase(ctx, s.log, func() error { return s.claimShards(ctx) }); err != nil { // it may go away again
+	err = awaitDatabase(ctx, s.log, cfg.Existing, func() error { return s.claimShards(ctx) }) // it may go away again
+	if err == nil && cfg.Existing {
+		err = s.checkDeployment(ctx)
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -153,7 +162,7 @@ func (s *Stores) Close() {
 
 // openDatabase waits until the database is available, and opens the tables.
 func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config) error {
-	err := awaitDatabase(ctx, s.log, func() (err error) {
+	err := awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) {
 		s.db, err = store.Open(ctx, url, cfg)
 		return err
 	})
@@ -172,12 +181,15 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	return nil
 }
 
-// awaitDatabase repeats do while the database is unavailable.
-func awaitDatabase(ctx context.Context, log *slog.Logger, do func() error) error {
+// awaitDatabase repeats do while the database is unavailable; with once, it returns the error instead.
+func awaitDatabase(ctx context.Context, log *slog.Logger, once bool, do func() error) error {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := do()
 		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 			return err
+		}
+		if once {
+			return fmt.Errorf("the database does not respond, and nothing was changed: %w", err)
 		}
 		log.Warn("waiting for the database", "err", err)
 		loop.Sleep(ctx, wait)
