@@ -33,9 +33,6 @@ func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
 
 // transfer copies all keys to the target and compares both servers. The source does not change.
 func (j *job) transfer(ctx context.Context) error {
-	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
-		return err
-	}
 	if err := j.clear(ctx); err != nil {
 		return err
 	}

@@ -242,10 +242,15 @@ func (j *job) acquire(ctx context.Context, c *redis.Client) (held context.Contex
 	return held, release, nil
 }
 
-// hold stops the shard on the source. If it returns an error, the shard may be held, and a backend rebuilds it.
+// hold begins a new generation in SQL and stops the shard on the source. The shard is not held while SQL is called, and
+// nothing after the hold needs SQL. If hold returns an error, the shard may be held or of an older generation than in
+// SQL, and a backend rebuilds it then.
 func (j *job) hold(ctx context.Context) error {
 	if err := j.step("hold", 0, 0); err != nil {
 		return err
+	}
+	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
+		return fmt.Errorf("the shard is not held, because no generation can begin in the database: %w", err)
 	}
 	for {
 		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()

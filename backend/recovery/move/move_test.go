@@ -61,6 +61,21 @@ type world struct {
 type database struct {
 	*store.Store
 	*journal.Registry
+	away error // of every call of a move; nil if the database responds
+}
+
+func (d *database) NextFence(ctx context.Context, above int64) (int64, error) {
+	if d.away != nil {
+		return 0, d.away
+	}
+	return d.Store.NextFence(ctx, above)
+}
+
+func (d *database) BeginGeneration(ctx context.Context, shard int, fence int64) error {
+	if d.away != nil {
+		return d.away
+	}
+	return d.Store.BeginGeneration(ctx, shard, fence)
 }
 
 const stock = 1000
@@ -75,7 +90,7 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	redisconn.Quiet(quiet)
 	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB)}, id: "s",
+		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil}, id: "s",
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil },
 	}
 	w.shard = space.ShardOf(w.id)
@@ -194,6 +209,15 @@ func (w *world) owner() *testenv.Redis { return w.cluster.Owner(w.shard.Guard())
 func (w *world) other() *testenv.Redis {
 	owner := w.owner()
 	return w.cluster.Nodes[slices.IndexFunc(w.cluster.Nodes, func(n *testenv.Redis) bool { return n != owner })]
+}
+
+// rows verifies that a worker writes an order that it leases now.
+func (w *world) rows() {
+	w.t.Helper()
+	generation := store.WithGeneration(w.t.Context(), int(w.shard), w.guards.Of(w.shard).Generation())
+	if err := w.db.Write(generation, w.sell().Messages); err != nil {
+		w.t.Errorf("a batch of the present generation: %v", err)
+	}
 }
 
 // check verifies that the shard sells on a master, that every order is known, and that the audit balances.
@@ -485,6 +509,7 @@ func TestMoveIsAbandoned(t *testing.T) {
 				t.Error("the shard waits for a rebuild")
 			}
 			w.check(source)
+			w.rows()
 			if !target.Running() {
 				target.Start()
 			}
@@ -496,6 +521,24 @@ func TestMoveIsAbandoned(t *testing.T) {
 			w.check(target)
 		})
 	}
+}
+
+// A move whose database fails while the shard is held does not need it any longer.
+func TestMoveEndsWithoutTheDatabase(t *testing.T) {
+	w := newWorld(t)
+	target := w.other()
+	w.stopAt = func(step string) error {
+		if step != "hold" {
+			w.db.away = fmt.Errorf("store: %w", sale.ErrUnavailable)
+		}
+		return nil
+	}
+	if result, err := w.move(target); err != nil || !result.Verified {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	w.db.away = nil
+	w.check(target)
+	w.rows()
 }
 
 // onImporter runs a command on a server that imports the slot.
@@ -541,6 +584,21 @@ func TestMoveIsRefused(t *testing.T) {
 	refused("a rebuild in progress", move.ErrBusy.Error())
 	source.Client().Del(ctx, w.shard.RebuildLock())
 	w.check(source)
+
+	away := fmt.Errorf("store: %w", sale.ErrUnavailable)
+	for step, mark := range map[string]func(){
+		"fence": func() { w.db.away = away },
+		"hold":  func() { w.stopAt = func(string) error { w.db.away = away; return nil } },
+	} {
+		mark()
+		refused("no database at the "+step, sale.ErrUnavailable.Error())
+		w.db.away, w.stopAt = nil, func(string) error { return nil }
+		if !w.verified() {
+			t.Errorf("no database at the %s: the shard waits for a rebuild", step)
+		}
+		w.check(source)
+		w.rows()
+	}
 
 	source.Client().HSet(ctx, w.shard.Guard(), "run_id", "another server")
 	refused("not verified", "wait until a backend has rebuilt it")
