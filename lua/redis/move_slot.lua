@@ -2,7 +2,7 @@
 -- checked in the same step, so a process that was suspended cannot move a shard that has been rebuilt since.
 --
 -- KEYS 1 guard  hash  fence, rebuilding
--- ARGV 1 fence   2 slot   3 "MIGRATING", "NODE" or "STABLE"   4 id of the node, except for STABLE
+-- ARGV 1 fence   2 slot   3 "MIGRATING" or "NODE"   4 id of the node
 -- Returns "ok"; "fenced" if the shard is not held with this fence; or "stable" if this node, which would become the
 --      owner, does not import the slot: its claim would not be newer than that of the old owner. Only "ok" changes
 --      anything.

@@ -147,6 +147,8 @@ type job struct {
 	source, target server
 	interrupted    string // the node of an earlier move that was interrupted while the owner changed; empty: none
 	fence          int64
+	held           bool     // by this move, on the source
+	changing       bool     // the owner of the slot may have changed
 	sales          []string // keys of the sales
 	defs           []any    // version and switch of each
 	keys           []string // keys to copy
@@ -172,6 +174,15 @@ func (j *job) move(ctx context.Context) error {
 			return err
 		}
 	}
+	err := j.moveLocked(ctx)
+	if _, stopped := errors.AsType[errStopped](err); err != nil && !stopped && !j.changing {
+		j.withdraw(ctx)
+	}
+	return err
+}
+
+// moveLocked is the part of move with the locks on both servers.
+func (j *job) moveLocked(ctx context.Context) error {
 	if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
 		return err
 	}
@@ -232,11 +243,11 @@ func (j *job) check(ctx context.Context) error {
 // acquire acquires the lock of the shard on a server, and renews it until held ends or release is called.
 func (j *job) acquire(ctx context.Context, c *redis.Client) (held context.Context, release func(), err error) {
 	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
-	switch {
-	case err != nil:
-		return nil, nil, unavailable(err)
-	case lock == nil:
+	if _, moved := redis.IsMovedError(err); moved || err == nil && lock == nil { // another move has ended its import
 		return nil, nil, ErrBusy
+	}
+	if err != nil {
+		return nil, nil, unavailable(err)
 	}
 	held, release = lock.KeepRenewed(ctx)
 	return held, release, nil
@@ -269,7 +280,7 @@ func (j *job) hold(ctx context.Context) error {
 		}
 		switch answer[0] {
 		case "ok":
-			j.defs = answer[1:]
+			j.held, j.defs = true, answer[1:]
 			return nil
 		case "stale": // a sale was loaded or removed meanwhile
 		case "unverified":
@@ -287,8 +298,10 @@ func (j *job) changeOwner(ctx context.Context) error {
 		return err
 	}
 	guards := []string{j.shard.Guard()}
+	j.changing = true
 	if err := j.call(ctx, j.source.pinned, "move_slot", guards, j.slot, "MIGRATING", j.target.id); err != nil {
 		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, errFenced) {
+			j.changing = false
 			return j.abandon(ctx, err)
 		}
 		return j.unfinished(err)
@@ -309,22 +322,34 @@ func (j *job) unfinished(err error) error {
 }
 
 // abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the move.
-// If that fails, a backend rebuilds the shard. What it cannot delete on the target, the next move deletes.
+// If that fails, a backend rebuilds the shard.
 func (j *job) abandon(ctx context.Context, err error) error {
 	if _, stopped := errors.AsType[errStopped](err); stopped {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	defer func() {
-		if j.clear(ctx) == nil {
-			_ = j.call(ctx, j.target.importing, "move_slot", []string{j.shard.Guard()}, j.slot, "STABLE")
-		}
-	}()
 	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {
 		return fmt.Errorf("%w; a backend rebuilds the shard on %s (%w)", err, j.source.addr, failed)
 	}
 	return fmt.Errorf("%w; the shard continues on %s", err, j.source.addr)
+}
+
+// withdraw deletes the copy on the target and ends the import of the slot, unless another move to it has begun. What it
+// cannot delete, the next move deletes.
+func (j *job) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	if j.held {
+		if err := j.clear(ctx); err != nil {
+			return
+		}
+		if err := j.call(ctx, j.target.importing, "move_clear", []string{j.shard.Guard()}, "withdraw"); err != nil {
+			return
+		}
+	}
+	lock := []string{j.shard.RebuildLock()}
+	_ = redisscript.Run(ctx, j.target.importing, "move_withdraw", lock, j.slot, j.source.id).Err()
 }
 
 // release marks the data of a server as verified and resumes its sales.

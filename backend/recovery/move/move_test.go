@@ -211,6 +211,31 @@ func (w *world) other() *testenv.Redis {
 	return w.cluster.Nodes[slices.IndexFunc(w.cluster.Nodes, func(n *testenv.Redis) bool { return n != owner })]
 }
 
+// unmarked verifies that no node of the cluster imports the slot of the shard or is about to leave it, and that only its
+// owner has keys of it.
+func (w *world) unmarked(when string) {
+	w.t.Helper()
+	owner := w.owner()
+	for _, n := range w.cluster.Nodes {
+		if !n.Running() {
+			continue
+		}
+		slot := w.cluster.Slot(w.shard.Guard())
+		if keys := n.Client().ClusterGetKeysInSlot(w.t.Context(), slot, 10).Val(); n != owner && len(keys) > 0 {
+			w.t.Errorf("%s: %s has keys of the shard: %v", when, n.Addr, keys)
+		}
+		nodes, err := redisconn.Nodes(context.Background(), n.Client(), n.Addr)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, of := range nodes {
+			if len(of.Importing)+len(of.Migrating) > 0 {
+				w.t.Errorf("%s: %s imports %v and migrates %v", when, of.Addr, of.Importing, of.Migrating)
+			}
+		}
+	}
+}
+
 // rows verifies that a worker writes an order that it leases now.
 func (w *world) rows() {
 	w.t.Helper()
@@ -512,6 +537,8 @@ func TestMoveIsAbandoned(t *testing.T) {
 			w.rows()
 			if !target.Running() {
 				target.Start()
+			} else if name != "needs longer than 1.5s" { // else the next move ends the import
+				w.unmarked("abandoned")
 			}
 			w.stopAt = func(string) error { return nil }
 			testenv.Eventually(t, 30*time.Second, "the move succeeds afterwards", func() bool {
@@ -539,6 +566,29 @@ func TestMoveEndsWithoutTheDatabase(t *testing.T) {
 	w.db.away = nil
 	w.check(target)
 	w.rows()
+	w.unmarked("moved")
+}
+
+// A move that finds another one in progress does not end the import of that one.
+func TestBusyMoveKeepsTheMarkOfAnother(t *testing.T) {
+	w := newWorld(t)
+	source, target := w.owner(), w.other()
+	var second error
+	w.stopAt = func(step string) error {
+		if step == "hold" {
+			w.stopAt = func(string) error { return nil }
+			_, second = w.move(target)
+		}
+		return nil
+	}
+	if result, err := w.move(target); err != nil || !result.Verified || result.From != source.Addr {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if !errors.Is(second, move.ErrBusy) {
+		t.Errorf("the second move: %v, want %v", second, move.ErrBusy)
+	}
+	w.unmarked("moved")
+	w.check(target)
 }
 
 // onImporter runs a command on a server that imports the slot.
@@ -582,6 +632,7 @@ func TestMoveIsRefused(t *testing.T) {
 
 	source.Client().Set(ctx, w.shard.RebuildLock(), "another process", time.Minute)
 	refused("a rebuild in progress", move.ErrBusy.Error())
+	w.unmarked("a rebuild in progress")
 	source.Client().Del(ctx, w.shard.RebuildLock())
 	w.check(source)
 
@@ -593,6 +644,7 @@ func TestMoveIsRefused(t *testing.T) {
 		mark()
 		refused("no database at the "+step, sale.ErrUnavailable.Error())
 		w.db.away, w.stopAt = nil, func(string) error { return nil }
+		w.unmarked("no database at the " + step)
 		if !w.verified() {
 			t.Errorf("no database at the %s: the shard waits for a rebuild", step)
 		}
