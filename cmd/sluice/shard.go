@@ -62,7 +62,8 @@ Retry-After meanwhile, for seconds at most; other shards are not affected. No or
 command is killed or a server fails: the shard then continues on the old master, or a backend
 rebuilds it. Run the command again to move it; this also finishes a move that was interrupted.
 
-The command connects to Redis and to the database itself, as a worker does.`,
+The command connects to Redis and to the database itself, as a worker does. The database must be that
+of the running deployment and must respond: the command does not create it or wait for it.`,
 		Example: `  sluice shard move 3 --to 10.0.0.6:6379`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
