@@ -550,7 +550,7 @@ func TestMoveIsAbandoned(t *testing.T) {
 	}
 }
 
-// A move whose database fails while the shard is held does not need it any longer.
+// A move does not need the database while the shard is held.
 func TestMoveEndsWithoutTheDatabase(t *testing.T) {
 	w := newWorld(t)
 	target := w.other()
