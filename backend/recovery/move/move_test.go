@@ -62,6 +62,7 @@ type database struct {
 	*store.Store
 	*journal.Registry
 	away error // of every call of a move; nil if the database responds
+	lost bool  // BeginGeneration commits, and its result is lost
 }
 
 func (d *database) NextFence(ctx context.Context, above int64) (int64, error) {
@@ -75,7 +76,11 @@ func (d *database) BeginGeneration(ctx context.Context, shard int, fence int64) 
 	if d.away != nil {
 		return d.away
 	}
-	return d.Store.BeginGeneration(ctx, shard, fence)
+	err := d.Store.BeginGeneration(ctx, shard, fence)
+	if d.lost {
+		err = fmt.Errorf("store: %w", sale.ErrUnavailable)
+	}
+	return err
 }
 
 const stock = 1000
@@ -90,7 +95,7 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	redisconn.Quiet(quiet)
 	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil}, id: "s",
+		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil, false}, id: "s",
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil },
 	}
 	w.shard = space.ShardOf(w.id)
@@ -567,6 +572,21 @@ func TestMoveEndsWithoutTheDatabase(t *testing.T) {
 	w.check(target)
 	w.rows()
 	w.unmarked("moved")
+}
+
+// If the generation begins and the database does not confirm it, a backend rebuilds the shard, which was not held.
+func TestUnconfirmedGenerationIsRebuilt(t *testing.T) {
+	w := newWorld(t)
+	source := w.owner()
+	w.db.lost = true
+	if result, err := w.move(w.other()); !errors.Is(err, sale.ErrUnavailable) || slices.Contains(w.steps, "copy") {
+		t.Errorf("%+v, %v after %v", result, err, w.steps)
+	}
+	w.db.lost = false
+	w.unmarked("not moved")
+	w.recover()
+	w.check(source)
+	w.rows()
 }
 
 // A move that finds another one in progress does not end the import of that one.
