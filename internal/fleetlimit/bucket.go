@@ -18,8 +18,6 @@ const (
 type Demand struct {
 	Lanes int // from 1
 	Slots int // of each lane, from 1
-
-	target int // slots, with those of the lanes that the bucket holds
 }
 
 // Verdict is the result of Bucket.Take.
@@ -82,12 +80,12 @@ type Bucket struct {
 	segments []Segment
 
 	retry    float64 // Redis has no further slot until then
-	starting bool    // it may have slots, but does not know
+	unusable bool    // or it cannot be used: it does not know its slots, or has answered too late
+	pause    float64 // us for which it is not called if a further lease is late; 0: the last was not late
 
 	asking    float64 // a lease is in progress, at most until then
 	asked     float64 // time of the last lease; 0: none
 	decisions int     // since then
-	slots     int     // target of the last lease
 	redis     float64 // Lease.Redis of the last lease
 	used      float64 // time of the last decision
 
@@ -104,15 +102,20 @@ const (
 
 	askLimit = 1_000_000 // us that a lease may be in progress
 
+	// A lease that arrives too late to be spent is repeated. The second in a row stops leases for twice the time that the
+	// first took, or for the time that it took itself, and each further one doubles the pause.
+	latePause = 1_000_000 // us, at most
+
 	// A lease is to be sufficient for so many decisions, and for so many us.
 	leaseDecisions = 256
 	leaseTime      = 20_000.0
 	calmTime       = 1_000_000.0 // us, at most, below the limit
 
-	// pollDecisions is how many requests are refused without a lease, before Redis is asked whether it has slots
-	// again, that another edge has returned.
+	// pollDecisions is how many requests are refused without a lease, before Redis is called for slots that another edge
+	// has returned or left. After pollTime, fewer are sufficient: slots that no edge leases within a window are lost.
 	pollDecisions = 64
 	restDecisions = 16
+	pollTime      = 1_000_000 // us
 
 	// The demand is that of the last decisions: after so many, or after such a time, half of them are forgotten.
 	recentDecisions = 512
@@ -124,7 +127,7 @@ const (
 // Count counts a request, at this time, in us of the monotonic clock. Call it once before the first Take for a request.
 func (b *Bucket) Count(now float64) {
 	if now-b.used > coldAfter {
-		b.since, b.seen, b.slots = now, 0, 0
+		b.since, b.seen = now, 0
 	}
 	if b.seen >= recentDecisions || now-b.since > recentTime && b.seen > 1 {
 		b.since, b.seen = now-(now-b.since)/2, b.seen/2
@@ -160,7 +163,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 		return Verdict{Outcome: Wait}
 	}
 	if now < b.retry {
-		if b.starting {
+		if b.unusable {
 			return Verdict{Outcome: Unavailable}
 		}
 		v := Verdict{Outcome: Refused, Wait: min(opens, b.retry) - now}
@@ -172,44 +175,46 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	}
 	d := b.demand(r, now)
 	if d.Lanes == 0 {
+		if b.unusable {
+			return Verdict{Outcome: Unavailable}
+		}
 		return Verdict{Outcome: Refused, Wait: min(opens-now, unknownWait)}
 	}
 	return Verdict{Outcome: Ask, Demand: d}
 }
 
-// demand returns what to lease. Below the limit that is what the edge needs for a short time, and a little more, because
-// the slots that it holds are missing at other edges. Above the limit, where this edge refuses requests, it is less than
-// the edge could spend, so that no slot is left over, and for a long time, so that refusals need few leases.
+// demand returns what to lease, at most for as many decisions as the edge has counted recently. Below the limit that is
+// what the edge needs for a short time, and a little more, because the slots that it holds are missing at other edges.
+// Above the limit, where this edge refuses requests, it is less than the edge could spend, so that no slot is left over,
+// and for a long time, so that refusals need few leases. An edge that cannot spend a lane leases slots of one for as many
+// requests as it expects in a window: slots of several lanes would close one after the other.
 func (b *Bucket) demand(r *Rule, now float64) Demand {
-	if b.asked == 0 {
-		return Demand{Lanes: 1, Slots: 1}
-	}
-	rate := float64(b.seen) / max(now-b.since, 1) // per us
+	recent := max(b.seen, 1)
+	rate := float64(recent) / max(now-b.since, 1) // per us
 	share := rate * r.interval * float64(r.lanes) // in lanes
-	growth := 2 * max(b.slots, 1)
 	span, above := calmTime, now < b.above
+	held, longest := b.held(now)
 	if above {
 		share, span = 0.8*share, r.ahead+r.window
+		waited := now-b.asked > pollTime
+		rested := waited || b.decisions >= pollDecisions
+		if b.decisions < restDecisions && !waited || (held > 0 || share < 1) && !rested || held > 0 && int(share) <= held {
+			return Demand{}
+		}
 	} else {
 		share *= 1.1
 	}
-	rested := b.decisions >= pollDecisions || now-b.asked > r.ahead
-	held, longest := b.held(now)
-	if above && (b.decisions < restDecisions || (held > 0 || share < 1) && !rested || held > 0 && int(share) <= held) {
-		return Demand{}
-	}
 	if share < 2 && !above || share < 1 {
-		n := min(max(int(share*r.window/(r.interval*float64(r.lanes))), 1), r.lanes, growth)
-		return Demand{Lanes: n, Slots: 1, target: n}
+		n := int(share * r.window / (r.interval * float64(r.lanes)))
+		return Demand{Lanes: 1, Slots: min(max(n, 1), recent)}
 	}
-	lanes := min(int(share), r.lanes)
+	lanes := min(int(share), r.lanes, recent)
 	span = min(max(leaseDecisions/rate, leaseTime), span)
-	slots := max(min(int(span/(r.interval*float64(r.lanes))), growth/lanes), 1)
-	target := lanes * slots
+	slots := max(min(int(span/(r.interval*float64(r.lanes))), recent/lanes), 1)
 	if held > 0 {
 		lanes, slots = max(lanes-held, 1), min(slots, longest)
 	}
-	return Demand{Lanes: min(lanes, growth), Slots: slots, target: target}
+	return Demand{Lanes: lanes, Slots: slots}
 }
 
 // held returns the lanes with slots that open later, and the number of these slots in one of them.
@@ -224,29 +229,40 @@ func (b *Bucket) held(now float64) (lanes, longest int) {
 }
 
 // Begin records that a lease has begun.
-func (b *Bucket) Begin(d Demand, now float64) {
-	b.asking = now + askLimit
-	b.slots = max(d.target, 1)
-}
+func (b *Bucket) Begin(now float64) { b.asking = now + askLimit }
 
-// Apply adds a lease.
-func (b *Bucket) Apply(r *Rule, l Lease, now float64) {
+// Apply adds a lease, and returns how it ended.
+func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 	if l.Redis < b.redis { // the clock of Redis was set back
 		b.segments = b.segments[:0]
 	}
 	b.redis = l.Redis
-	b.segments = append(b.segments, l.Segments...)
-	b.retry, b.starting = now+l.Further, l.Starting
-	if l.Further == 0 {
+	b.retry = now + l.Further
+	last, result := now, None
+	for _, s := range l.Segments {
+		last = max(last, s.Closes+float64(s.N)*s.ClosesStep)
+		if s.expire(now); s.N > 0 && s.Opens <= s.Closes {
+			b.segments, result = append(b.segments, s), Granted
+		}
+	}
+	if result == Granted {
+		b.pause = 0
+	} else if len(l.Segments) > 0 {
+		trip, repeated := now-(b.asking-askLimit), b.pause > 0
+		b.pause, result = min(max(2*b.pause, trip), latePause), Late
+		if repeated {
+			b.retry = max(b.retry, now+b.pause)
+		}
+	}
+	b.unusable = l.Starting || b.pause > 0 // a slot may be missing because late leases have wasted it
+	if l.Further == 0 || b.pause > 0 {
 		b.penalty = 0
 	} else {
 		b.penalty = min(max(2*b.penalty, r.window, leaseTime), r.ahead+r.window)
-		b.above = now + b.penalty
-		for _, s := range l.Segments {
-			b.above = max(b.above, s.Closes+float64(s.N)*s.ClosesStep+b.penalty)
-		}
+		b.above = last + b.penalty
 	}
 	b.asking, b.asked, b.decisions = 0, now, 0
+	return result
 }
 
 // Fail records that a lease has failed. What Redis may have leased is spent.
@@ -259,26 +275,43 @@ func (b *Bucket) Refund(v Verdict) {
 	b.segments = append(b.segments, s)
 }
 
-// Return removes the slots that can be returned to Redis. A lane that was leased twice is one segment, if that is
-// possible: Redis compares the end of the last lease only.
-func (b *Bucket) Return(now float64) (returned []Segment) {
+// Return removes the slots of lanes of which a slot has opened before this time, and returns what can be returned to
+// Redis. A lane that was leased twice is one segment, if that is possible: Redis compares the end of the last lease only.
+func (b *Bucket) Return(now, before float64) (returned []Segment) {
+	var kept []Segment
 	for _, s := range b.segments {
-		if s.expire(now); s.N == 0 || s.ID == "" {
+		if s.expire(now); s.N == 0 {
 			continue
 		}
 		joined := false
 		for i := range returned {
-			if r := &returned[i]; r.Lane == s.Lane && r.end() == s.Next {
+			if r := &returned[i]; r.Lane == s.Lane && r.end() == s.Next && s.ID != "" {
 				r.N += s.N
 				r.ID, joined = s.ID, true
 			}
 		}
-		if !joined {
+		switch {
+		case joined:
+		case s.ID == "" || s.Opens > before:
+			kept = append(kept, s)
+		default:
 			returned = append(returned, s)
 		}
 	}
-	b.segments = nil
+	b.segments = kept
 	return returned
+}
+
+// Unused returns the time before which a slot of a lane that the edge does not need has opened. An edge that has not
+// decided for some time needs none. One above the limit spends a slot when it opens, or has lost its clients.
+func (b *Bucket) Unused(r *Rule, now float64) (before float64) {
+	switch {
+	case b.Idle(now):
+		return math.Inf(1)
+	case now < b.above:
+		return now - r.window/2
+	}
+	return math.Inf(-1)
 }
 
 // Idle reports whether the edge needs its slots no longer: it has not decided for some time.

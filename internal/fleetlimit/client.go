@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,7 @@ import (
 type Client struct {
 	redis redis.Scripter
 	now   func() float64 // us of the monotonic clock of the machine
+	trip  atomic.Int64   // us that a lease is expected to take
 }
 
 // NewClient returns a client of a Redis server or cluster. The caller closes it. now returns us of a monotonic clock,
@@ -43,16 +45,30 @@ func (c *Client) Lease(ctx context.Context, r *Rule, key string, d Demand) (Leas
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	id := strconv.FormatUint(rand.Uint64(), 36)
+	trip := float64(c.trip.Load())
 	sent := c.now()
-	reply, err := redisscript.Run(ctx, c.redis, "limit_lease", keys(r, key), arguments(r, d, id)...).Slice()
+	reply, err := redisscript.Run(ctx, c.redis, "limit_lease", keys(r, key), arguments(r, d, trip, id)...).Slice()
 	if err != nil {
 		return Lease{}, fmt.Errorf("fleet limit: lease: %w", err)
 	}
-	return parse(r, reply, id, sent, c.now())
+	received := c.now()
+	c.trip.Store(int64(expected(trip, received-sent)))
+	return parse(r, reply, id, sent, received)
 }
 
-func arguments(r *Rule, d Demand, id string) []any {
-	return []any{r.interval, r.window, r.ahead, r.lanes, d.Lanes, d.Slots, id}
+// expected returns how long the next round trip is expected to take, in us: a moving average. 0: none was measured.
+func expected(trip, measured float64) float64 {
+	if trip == 0 {
+		return measured
+	}
+	return trip + (measured-trip)/4
+}
+
+// arguments returns ARGV of limit_lease. The lease has no slot that closes before the answer is expected, except if no
+// slot that may be leased closes later.
+func arguments(r *Rule, d Demand, trip float64, id string) []any {
+	skip := min(trip, max(r.window-r.interval, 0))
+	return []any{r.interval, r.window, r.ahead, r.lanes, d.Lanes, d.Slots, skip, id}
 }
 
 var errReply = errors.New("fleet limit: lease: unexpected reply")

@@ -18,11 +18,12 @@ type Result string
 const (
 	Granted Result = "granted"
 	None    Result = "refused" // Redis has no slot for the edge now
+	Late    Result = "late"    // no slot can be spent any more
 	Failed  Result = "error"
 )
 
 // Results are all results.
-var Results = []Result{Granted, None, Failed}
+var Results = []Result{Granted, None, Late, Failed}
 
 // LimiterConfig configures a Limiter. Client is required.
 type LimiterConfig struct {
@@ -118,7 +119,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 				s.mu.Unlock()
 				return Decision{Outcome: Unavailable}
 			}
-			e.begin(v.Demand, now)
+			e.begin(now)
 			s.mu.Unlock()
 			if !l.lease(e, v.Demand) {
 				return Decision{Outcome: Unavailable}
@@ -130,7 +131,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 		default:
 			poll := v.Poll && now >= float64(l.down.Load())
 			if poll {
-				e.begin(v.Demand, now)
+				e.begin(now)
 				l.asking.Add(1)
 			}
 			s.mu.Unlock()
@@ -151,8 +152,8 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 
 func duration(us float64) time.Duration { return time.Duration(math.Ceil(us)) * time.Microsecond }
 
-func (e *entry) begin(d Demand, now float64) {
-	e.Begin(d, now)
+func (e *entry) begin(now float64) {
+	e.Begin(now)
 	e.done = make(chan struct{})
 }
 
@@ -160,25 +161,21 @@ func (e *entry) begin(d Demand, now float64) {
 func (l *Limiter) lease(e *entry, d Demand) (ok bool) {
 	lease, err := l.config.Client.Lease(context.Background(), e.rule, e.key, d)
 	now := l.config.Client.now()
+	result := Failed
 	e.shard.mu.Lock()
 	if err != nil {
 		e.Fail()
 	} else {
-		e.Apply(e.rule, lease, now)
+		result = e.Apply(e.rule, lease, now)
 	}
 	close(e.done)
 	e.shard.mu.Unlock()
-	switch {
-	case err != nil:
+	if err != nil {
 		if before := l.down.Swap(int64(now) + pause.Microseconds()); now >= float64(before) {
 			l.config.Logger.Warn("the Redis server of fleet limits cannot be used: on_error of each rule decides", "err", err)
 		}
-		l.config.OnLease(Failed)
-	case len(lease.Segments) == 0:
-		l.config.OnLease(None)
-	default:
-		l.config.OnLease(Granted)
 	}
+	l.config.OnLease(result)
 	return err == nil
 }
 
@@ -189,9 +186,9 @@ func (l *Limiter) Refund(d Decision) {
 	d.entry.shard.mu.Unlock()
 }
 
-// Sweep returns the slots of idle keys to Redis, and forgets keys. Call it once a second.
+// Sweep returns slots that this edge does not need to Redis, and removes idle keys. Call it once a second.
 func (l *Limiter) Sweep(ctx context.Context) {
-	l.sweep(ctx, func(b *Bucket, now float64) bool { return b.Idle(now) })
+	l.sweep(ctx, func(e *entry, now float64) float64 { return e.Unused(e.rule, now) })
 }
 
 // Close returns all slots to Redis, as far as that is possible in two seconds. No request may be in progress.
@@ -199,10 +196,11 @@ func (l *Limiter) Close() {
 	l.asking.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	l.sweep(ctx, func(*Bucket, float64) bool { return true })
+	l.sweep(ctx, func(*entry, float64) float64 { return math.Inf(1) })
 }
 
-func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) {
+// sweep returns lanes of which a slot has opened before a time. unused returns this time for each key.
+func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float64) {
 	now := l.config.Client.now()
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -212,10 +210,8 @@ func (l *Limiter) sweep(ctx context.Context, ended func(*Bucket, float64) bool) 
 			if e.asking > now {
 				continue
 			}
-			if ended(&e.Bucket, now) {
-				if segments := e.Return(now); len(segments) > 0 {
-					unspent[e] = segments
-				}
+			if segments := e.Return(now, unused(e, now)); len(segments) > 0 {
+				unspent[e] = segments
 			}
 			if e.Empty(now) {
 				delete(s.entries, n)

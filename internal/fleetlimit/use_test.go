@@ -12,7 +12,7 @@ func TestFleetUsesTheRate(t *testing.T) {
 		perSecond, burst int64
 		span             float64 // s
 		trips            float64 // the least decisions for a round trip
-	}{{10, 50, 900, 25}, {1000, 200, 30, 50}, {20000, 1000, 4, 50}} {
+	}{{10, 50, 900, 7}, {1000, 200, 30, 50}, {20000, 1000, 4, 50}} {
 		for _, load := range []struct {
 			name    string
 			weights func(i int, at float64) float64
@@ -59,5 +59,117 @@ func TestFleetUsesTheRate(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestColdFleetUsesTheRate runs four edges that begin without leases at 1.6 times a rate of 10/s for 40 s, of which the
+// burst is used in the first 8 s. It is the set-up of make fleet.
+func TestColdFleetUsesTheRate(t *testing.T) {
+	const rate, burst, span, runs = 10, 50, 40.0, 40
+	for _, load := range []struct {
+		name    string
+		weights func(i int, at float64) float64
+	}{
+		{"even", func(int, float64) float64 { return 1 }},
+		{"skewed", func(i int, _ float64) float64 { return math.Pow(0.2, float64(i)) }},
+		{"moving", func(i int, at float64) float64 { return 1.001 + math.Cos(2*math.Pi*(at-float64(i)/4)) }},
+	} {
+		t.Run(load.name, func(t *testing.T) {
+			var admitted, decisions, trips int
+			for seed := range uint64(runs) {
+				s := newSim(t, seed, rate, 1e6, burst, 4, unchanged)
+				s.server.trust(s.edges[0].rule)
+				var weigh func()
+				weigh = func() {
+					for i, e := range s.edges {
+						e.weight = load.weights(i, s.now/1e6/span)
+					}
+					s.after(1e5, weigh)
+				}
+				weigh()
+				s.after(0, s.sweep)
+				s.clients(1.6 * s.rate)
+				s.run(span * 1e6)
+				if s.fatal != "" {
+					t.Fatalf("seed %d: %s", seed, s.fatal)
+				}
+				admitted += s.admitted - burst
+				decisions += s.decisions
+				trips += s.trips
+			}
+			used := float64(admitted) / (rate * span * runs)
+			t.Logf("%.3f of the rate, %.1f decisions for a round trip", used, float64(decisions)/float64(trips))
+			if used < 0.95 {
+				t.Error("less than 95% of the rate is used")
+			}
+		})
+	}
+}
+
+// TestSlowRedisIsCalledRarely runs a Redis that takes as long as a part of the window of a slot, or longer. The window is
+// 50 ms. Either 64 clients wait for the decision about one request before they send the next, or requests arrive at 1.6
+// times the rate.
+func TestSlowRedisIsCalledRarely(t *testing.T) {
+	for _, c := range []struct {
+		windows  float64 // that a round trip takes
+		patient  bool
+		admitted float64 // the least part of the requests
+		unknown  float64 // the least part of the requests that on_error decides
+		trips    float64 // the least decisions for a round trip
+	}{
+		{0.5, true, 0.99, 0, 50},
+		{0.5, false, 0.55, 0, 50},
+		{1, true, 0, 0.99, 1000},
+		{1, false, 0, 0.95, 1000},
+		{2, true, 0, 0.99, 1000},
+		{2, false, 0, 0.95, 1000},
+		{5, true, 0, 0.99, 1000},
+		{5, false, 0, 0.95, 1000},
+	} {
+		t.Run(fmt.Sprintf("%.1f windows, patient clients %t", c.windows, c.patient), func(t *testing.T) {
+			s := newSim(t, 1, 20_000, 1e6, 1000, 4, unchanged)
+			s.server.trust(s.edges[0].rule)
+			s.steady, s.rtt = true, c.windows*s.edges[0].rule.window
+			s.after(0, s.sweep)
+			if c.patient {
+				for i := range 64 {
+					s.patient(s.edges[i%4])
+				}
+			} else {
+				s.clients(1.6 * s.rate)
+			}
+			s.run(3e6)
+			s.admitted, s.decisions, s.trips, s.unknown = 0, 0, 0, 0
+			s.run(9e6)
+			admitted := float64(s.admitted) / float64(s.decisions)
+			unknown := float64(s.unknown) / float64(s.decisions)
+			trips := float64(s.decisions) / float64(s.trips)
+			t.Logf("%.3f admitted, %.3f by on_error, %.1f decisions for a round trip", admitted, unknown, trips)
+			switch {
+			case s.fatal != "":
+				t.Error(s.fatal)
+			case admitted < c.admitted:
+				t.Errorf("less than %.2f of the requests are admitted", c.admitted)
+			case unknown < c.unknown:
+				t.Errorf("on_error decides about less than %.2f of the requests", c.unknown)
+			case trips < c.trips:
+				t.Errorf("fewer than %.0f decisions for a round trip", c.trips)
+			}
+		})
+	}
+}
+
+// TestSlowRedisIsSufficientBelowTheLimit runs clients at 0.7 times the rate, with a Redis that takes half a window.
+func TestSlowRedisIsSufficientBelowTheLimit(t *testing.T) {
+	s := newSim(t, 1, 20_000, 1e6, 1000, 4, unchanged)
+	s.server.trust(s.edges[0].rule)
+	s.steady, s.rtt = true, s.edges[0].rule.window/2
+	s.after(0, s.sweep)
+	s.clients(0.7 * s.rate)
+	s.run(5e6)
+	answered := float64(s.admitted) / float64(s.decisions)
+	t.Logf("%.3f admitted, %.1f decisions for a round trip", answered, float64(s.decisions)/float64(s.trips))
+	if s.fatal != "" || answered < 0.95 {
+		t.Errorf("%.3f of the requests below the rate are admitted, want 0.95; %s", answered, s.fatal)
 	}
 }

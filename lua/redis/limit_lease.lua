@@ -5,13 +5,15 @@
 --      2 start  hash     run: run_id of the server that wrote it; since: its time then, us; latest: time of the last lease
 -- ARGV 1 interval, us   2 window, us: a slot may be spent from its instant less this   3 ahead, us: no lease reaches
 --      beyond now + window + ahead   4 lanes of the rule   5 lanes wanted   6 slots wanted of each lane
---      7 id of the lease
+--      7 skip, us, from 0, less than window: no leased slot is before now + skip   8 id of the lease
 -- Returns now, us; microseconds until a further slot can be leased, from 0; 1 if it is refused because slots may have
 -- been leased before this server started or its clock was set back, else 0; then for each leased lane: its number, its
 -- first slot, slots.
 
 local interval, window, ahead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local count, wanted, each, id = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local count, wanted, each, id = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[8]
+
+local skip = tonumber(ARGV[7])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -28,9 +30,9 @@ for i = 1, #fields, 2 do
   stored[tonumber(fields[i])] = tonumber(string.match(fields[i + 1], '^%d+'))
 end
 
--- Slots before `least` are over, or may have been leased before `since`. A lane of which slots after `most` were leased
+-- Slots before `least` are over when the edge has the answer, or may have been leased before `since`. A lane of which slots after `most` were leased
 -- is of the time before the clock was set back; those slots end before `least`.
-local least = math.ceil(math.max(now, since + window + ahead) / interval)
+local least = math.ceil(math.max(now + skip, since + window + ahead) / interval)
 local most = math.floor((now + window + ahead) / interval) + count
 local lanes = {}
 for lane = 0, count - 1 do

@@ -82,7 +82,7 @@ func measureUse(t *testing.T, rate, burst int, clients string, length time.Durat
 	c.checkBound(float64(rate), float64(burst))
 	trips := 0.0
 	for _, e := range edges {
-		for _, result := range []string{"granted", "refused", "error"} {
+		for _, result := range []string{"granted", "refused", "late", "error"} {
 			trips += metric(t, e, `sluice_edge_fleet_leases_total{result="`+result+`"}`)
 		}
 	}

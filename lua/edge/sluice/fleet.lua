@@ -20,8 +20,8 @@ typedef struct {
   char id[16];
 } sluice_fleet_segment;
 typedef struct {
-  double retry, above, penalty, asking, asked, redis, used, since;
-  int32_t decisions, seen, slots, starting, n, pad;
+  double retry, above, penalty, pause, asking, asked, redis, used, since;
+  int32_t decisions, seen, unusable, n;
   sluice_fleet_segment segments[48];
 } sluice_fleet_bucket;
 ]]
@@ -31,9 +31,9 @@ local HEAD, SEGMENT = offsetof("sluice_fleet_bucket", "segments"), sizeof("sluic
 
 -- The same numbers as in internal/fleetlimit.
 local MAX_LANES, LEASE_SLOTS, MIN_AHEAD, MAX_AHEAD, ROUNDING = 16, 256, 1000000, 24000000, 2
-local ASK_LIMIT, UNKNOWN_WAIT = 1000000, 1000000
+local ASK_LIMIT, UNKNOWN_WAIT, LATE_PAUSE = 1000000, 1000000, 1000000
 local LEASE_DECISIONS, LEASE_TIME, CALM_TIME = 256, 20000, 1000000
-local POLL_DECISIONS, REST_DECISIONS = 64, 16
+local POLL_DECISIONS, REST_DECISIONS, POLL_TIME = 64, 16, 1000000
 local RECENT_DECISIONS, RECENT_TIME = 512, 8000000
 local COLD_AFTER = 10000000
 
@@ -89,14 +89,19 @@ local function skip(s, n)
   s.next, s.n = s.next + n * s.stride, s.n - n
 end
 
+-- drop_closed(s, now): removes the slots of a segment that have closed
+local function drop_closed(s, now)
+  if s.closes < now then
+    skip(s, min(s.n, ceil((now - s.closes) / s.closes_step)))
+  end
+end
+
 -- expire(now): removes the slots that have closed
 local function expire(now)
   local live = 0
   for i = 0, b.n - 1 do
     local s = b.segments[i]
-    if s.closes < now then
-      skip(s, min(s.n, ceil((now - s.closes) / s.closes_step)))
-    end
+    drop_closed(s, now)
     if s.n > 0 then
       if live < i then
         b.segments[live] = s
@@ -109,7 +114,7 @@ end
 
 local function see(now)
   if now - b.used > COLD_AFTER then
-    b.since, b.seen, b.slots = now, 0, 0
+    b.since, b.seen = now, 0
   end
   if b.seen >= RECENT_DECISIONS or now - b.since > RECENT_TIME and b.seen > 1 then
     b.since, b.seen = now - (now - b.since) / 2, floor(b.seen / 2)
@@ -129,44 +134,40 @@ local function held(now)
   return lanes, longest
 end
 
--- demand(rule, now) -> lanes, slots of each, target; or nil. See Bucket.demand.
+-- demand(rule, now) -> lanes, slots of each; or nil. See Bucket.demand.
 local function demand(rule, now)
-  if b.asked == 0 then
-    return 1, 1, 0
-  end
-  local rate = b.seen / max(now - b.since, 1)
+  local recent = max(b.seen, 1)
+  local rate = recent / max(now - b.since, 1)
   local lane = rule.interval * rule.lanes
-  local share, growth, span = rate * lane, 2 * max(b.slots, 1), CALM_TIME
-  local above = now < b.above
+  local share, span, above = rate * lane, CALM_TIME, now < b.above
+  local has, longest = held(now)
   if above then
     share, span = 0.8 * share, rule.ahead + rule.window
+    local waited = now - b.asked > POLL_TIME
+    local rested = waited or b.decisions >= POLL_DECISIONS
+    if b.decisions < REST_DECISIONS and not waited or (has > 0 or share < 1) and not rested
+      or has > 0 and floor(share) <= has then
+      return nil
+    end
   else
     share = 1.1 * share
   end
-  local rested = b.decisions >= POLL_DECISIONS or now - b.asked > rule.ahead
-  local has, longest = held(now)
-  if above and (b.decisions < REST_DECISIONS or (has > 0 or share < 1) and not rested
-    or has > 0 and floor(share) <= has) then
-    return nil
-  end
   if share < 2 and not above or share < 1 then
-    local n = min(max(floor(share * rule.window / lane), 1), rule.lanes, growth)
-    return n, 1, n
+    return 1, min(max(floor(share * rule.window / lane), 1), recent)
   end
-  local lanes = min(floor(share), rule.lanes)
+  local lanes = min(floor(share), rule.lanes, recent)
   span = min(max(LEASE_DECISIONS / rate, LEASE_TIME), span)
-  local slots = max(min(floor(span / lane), floor(growth / lanes)), 1)
-  local target = lanes * slots
+  local slots = max(min(floor(span / lane), floor(recent / lanes)), 1)
   if has > 0 then
     lanes, slots = max(lanes - has, 1), min(slots, longest)
   end
-  return min(lanes, growth), slots, target
+  return lanes, slots
 end
 
 -- A slot that was spent, until the next turn: the segment from which it comes, before.
 local spent = ffi.new("sluice_fleet_segment")
 
--- take(rule, now) -> what, wait, lanes, slots, target. what: "admit"; "refuse", for another `wait` us, with lanes if
+-- take(rule, now) -> what, wait, lanes, slots. what: "admit"; "refuse", for another `wait` us, with lanes if
 -- slots are to be leased in the background; "unavailable"; "ask"; "wait"
 local function take(rule, now)
   expire(now)
@@ -188,7 +189,7 @@ local function take(rule, now)
     return "wait"
   end
   if now < b.retry then
-    if b.starting == 1 then
+    if b.unusable == 1 then
       return "unavailable"
     end
     local wait = min(opens, b.retry) - now
@@ -197,11 +198,14 @@ local function take(rule, now)
     end
     return "refuse", wait
   end
-  local lanes, slots, target = demand(rule, now)
+  local lanes, slots = demand(rule, now)
   if not lanes then
+    if b.unusable == 1 then
+      return "unavailable"
+    end
     return "refuse", min(opens - now, UNKNOWN_WAIT)
   end
-  return "ask", nil, lanes, slots, target
+  return "ask", nil, lanes, slots
 end
 
 -- call(line) -> the answer of `sluice edge`; or nil
@@ -223,15 +227,15 @@ local function hex(text)
   return (gsub(text, ".", function(c) return ("%02x"):format(byte(c)) end))
 end
 
--- apply(rule, now, answer): adds a lease
+-- apply(rule, now, answer) -> "granted", "refused" or "late": adds a lease. See Bucket.Apply.
 local function apply(rule, now, answer)
   local next_field = gmatch(answer, "%S+")
   local redis, retry, starting = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
   if redis < b.redis then -- the clock of Redis was set back
     b.n = 0
   end
-  b.redis, b.retry, b.starting = redis, retry, starting
-  local last = 0
+  b.redis, b.retry = redis, retry
+  local last, result = now, "refused"
   for opens in next_field do
     local s = b.segments[min(b.n, MAX_SEGMENTS - 1)]
     s.opens, s.opens_step = tonumber(opens), tonumber(next_field())
@@ -242,25 +246,41 @@ local function apply(rule, now, answer)
     fill(s.id, 16)
     copy(s.id, id, min(#id, 15))
     last = max(last, s.closes + s.n * s.closes_step)
-    b.n = min(b.n + 1, MAX_SEGMENTS)
+    drop_closed(s, now)
+    if s.n > 0 and s.opens <= s.closes then
+      b.n, result = min(b.n + 1, MAX_SEGMENTS), "granted"
+    elseif result == "refused" then
+      result = "late"
+    end
   end
-  if retry <= now then
+  if result == "granted" then
+    b.pause = 0
+  elseif result == "late" then
+    local repeated = b.pause > 0
+    b.pause = min(max(2 * b.pause, now - (b.asking - ASK_LIMIT)), LATE_PAUSE)
+    if repeated then
+      b.retry = max(retry, now + b.pause)
+    end
+  end
+  b.unusable = b.pause > 0 and 1 or starting -- a slot may be missing because late leases have wasted it
+  if retry <= now or b.pause > 0 then
     b.penalty = 0
   else
     b.penalty = min(max(2 * b.penalty, rule.window, LEASE_TIME), rule.ahead + rule.window)
-    b.above = max(now, last) + b.penalty
+    b.above = last + b.penalty
   end
   b.asking, b.asked, b.decisions = 0, now, 0
+  return result
 end
 
 -- lease(rule, client, key, lanes, slots) -> whether Redis has answered. It yields.
 local function lease(rule, client, key, lanes, slots)
   local answer = call(("lease %s%s %d %d\n"):format(rule.fleet_line, hex(client), lanes, slots))
-  local now = buckets:enter()
+  local now, result = buckets:enter(), nil
   if now then
     load(key)
     if answer then
-      apply(rule, now, answer)
+      result = apply(rule, now, answer)
     else
       b.asking = 0
     end
@@ -274,7 +294,7 @@ local function lease(rule, client, key, lanes, slots)
     end
     return false
   end
-  count(answer:find("^%S+ %S+ %S+ ") and "fleet/granted" or "fleet/refused")
+  count("fleet/" .. (result or "late"))
   return now ~= nil
 end
 
@@ -291,10 +311,10 @@ local function decide(rule, client)
     if try == 1 then
       see(now)
     end
-    local what, wait, lanes, slots, target = take(rule, now)
+    local what, wait, lanes, slots = take(rule, now)
     local calls = lanes and not dict:get("down")
     if calls then
-      b.asking, b.slots = now + ASK_LIMIT, max(target, 1)
+      b.asking = now + ASK_LIMIT
     end
     local ok = save(key, now)
     buckets:leave()
@@ -387,27 +407,28 @@ function _M.accept(taken)
   return shadow
 end
 
--- unspent(now) -> the segments of the bucket as fields of a line, "" if there are none. The bucket has none afterwards.
--- A lane that was leased twice is one segment, if that is possible.
-local function unspent(now)
+-- give_back(now, before) -> the segments that leave the bucket as fields of a line, "" if there are none. See Bucket.Return.
+local function give_back(now, before)
   expire(now)
-  local returned = {}
+  local returned, kept = {}, 0
   for i = 0, b.n - 1 do
     local s = b.segments[i]
-    local id = to_string(s.id)
-    if id ~= "" then
-      local finish, joined = s.next + s.n * s.stride, false
-      for _, r in ipairs(returned) do
-        if r.lane == s.lane and r.finish == s.next then
-          r.finish, r.id, joined = finish, id, true
-        end
-      end
-      if not joined then
-        returned[#returned + 1] = { lane = s.lane, start = s.next, finish = finish, id = id }
+    local id, finish, joined = to_string(s.id), s.next + s.n * s.stride, false
+    for _, r in ipairs(returned) do
+      if r.lane == s.lane and r.finish == s.next and id ~= "" then
+        r.finish, r.id, joined = finish, id, true
       end
     end
+    if not joined and (id == "" or s.opens > before) then
+      if kept < i then
+        b.segments[kept] = s
+      end
+      kept = kept + 1
+    elseif not joined then
+      returned[#returned + 1] = { lane = s.lane, start = s.next, finish = finish, id = id }
+    end
   end
-  b.n = 0
+  b.n = kept
   local out = {}
   for i, r in ipairs(returned) do
     out[i] = (" %d %.0f %.0f %s"):format(r.lane, r.start, r.finish, r.id)
@@ -421,7 +442,7 @@ local function idle(now)
   return now - b.used > min(max(8 * gap, 1000000), 5000000)
 end
 
--- sweep(is_exiting): returns the slots of idle clients, or all
+-- sweep(is_exiting): returns the slots that this edge does not need, or all. See Bucket.Unused.
 local function sweep(is_exiting)
   for key, t in pairs(touched) do
     local now = buckets:enter()
@@ -430,10 +451,15 @@ local function sweep(is_exiting)
     end
     load(key)
     local fields = ""
-    if b.asking <= now and (is_exiting or idle(now)) then
-      fields = unspent(now)
-      save(key, now)
-      touched[key] = nil
+    if b.asking <= now then
+      local ended = is_exiting or idle(now)
+      if ended or now < b.above then
+        fields = give_back(now, ended and huge or now - t[1].window / 2)
+        save(key, now)
+      end
+      if ended then
+        touched[key] = nil
+      end
     end
     buckets:leave()
     if fields ~= "" and not dict:get("down") then

@@ -63,7 +63,7 @@ local function repeated(out, counters)
   end
   head(out, "fleet_leases_total", "counter",
     'Leases of rules with scope = "fleet", each a round trip to Redis, by result.')
-  for _, result in ipairs { "granted", "refused", "error" } do
+  for _, result in ipairs { "granted", "refused", "late", "error" } do
     line(out, "fleet_leases_total", ('{result="%s"}'):format(result), counters:get("fleet/" .. result) or 0)
   end
   head(out, "bypass_list_entries", "gauge", "Bypass list entries in memory, 4 bytes each.")
