@@ -27,8 +27,8 @@ type costHouse struct {
 // noRewrites are arguments of a redis-server that only appends to its log, so that its growth can be measured.
 var noRewrites = []string{"--auto-aof-rewrite-percentage", "0"}
 
-// newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge. redisArgs are
-// further arguments of Redis.
+// newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge. redisArgs
+// are further arguments of Redis.
 func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costHouse {
 	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
 	h := &house{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}

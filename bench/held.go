@@ -62,8 +62,8 @@ func held(ctx context.Context, s *stage, args []string) error {
 	return nil
 }
 
-// metered sets spent to the processor time of the PostgreSQL server for one of n, in microseconds, what prepares the run
-// included.
+// metered sets spent to the processor time of the PostgreSQL server for one of n, in microseconds, what prepares the
+// run included.
 func metered(url string, n int, spent *float64, run measurement) measurement {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		sql, err := pgx.Connect(ctx, url)

@@ -167,8 +167,8 @@ func TestMemoryIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a dedup key of 40 and a value of 35; a message
-	// of 60.
+	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a dedup key of 40 and a value of 35; a
+	// message of 60.
 	if f.buyers < 42 || f.dedup < 75 || f.ready < 50 || f.buyers+f.dedup+f.ready > 1000 {
 		t.Errorf("%+v", f)
 	}

@@ -45,8 +45,8 @@ func tenthsOf(samples []saleSample, settled saleSample) []tenth {
 	return tenths
 }
 
-// between returns the state of a sale when a value was reached that never falls, interpolated between the samples around
-// it; or the last sample.
+// between returns the state of a sale when a value was reached that never falls, interpolated between the samples
+// around it; or the last sample.
 func between(samples []saleSample, value func(saleSample) float64, reached float64) saleSample {
 	for i, s := range samples {
 		if value(s) < reached || i == 0 {

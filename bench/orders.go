@@ -141,8 +141,8 @@ func (w *writers) batches(ctx context.Context) (float64, error) {
 	return w.each(ctx, "orders", all, w.cfg.batch, w.Write)
 }
 
-// each writes orders into an empty table, some in a transaction, and returns how many a second. Batches that are smaller
-// than the worker's stop when their time is over.
+// each writes orders into an empty table, some in a transaction, and returns how many a second. Batches that are
+// smaller than the worker's stop when their time is over.
 func (w *writers) each(
 	ctx context.Context, table string, all []sale.Order, size int, write func(context.Context, []sale.Order) error,
 ) (float64, error) {

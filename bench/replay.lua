@@ -1,7 +1,7 @@
 -- replay: a wrk script that sends prepared requests, each at most once per run.
 --
--- The first argument is a file: for each request a line with its length, then its bytes. With a second argument, "stream",
--- requests are read when they are sent; otherwise all are read at the start. The last line of output is
+-- The first argument is a file: for each request a line with its length, then its bytes. With a second argument,
+-- "stream", requests are read when they are sent; otherwise all are read at the start. The last line of output is
 --   replay: <answers> <microseconds> <status 400 or more> <broken> <p50 us> <p99 us> <1: the requests did not last>
 
 -- luacheck: globals wrk init request setup done exhausted

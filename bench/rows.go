@@ -144,8 +144,8 @@ type rowsRun struct {
 	check func(context.Context, int) error // that the store has so many orders
 }
 
-// capacity is how many orders a second the slowest route writes when they wait for it. asynq and River as they are sleep
-// before they look again and are left out: the others show what they can do.
+// capacity is how many orders a second the slowest route writes when they wait for it. asynq and River as they are
+// sleep before they look again and are left out: the others show what they can do.
 func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error) {
 	least := math.Inf(1)
 	for _, way := range routes {

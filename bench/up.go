@@ -17,7 +17,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// settleFor is how long a sluice up runs before it is idle: it verifies Redis, and the first garbage collections follow.
+// settleFor is how long a sluice up runs before it is idle: it verifies Redis, and the first garbage collections
+// follow.
 const settleFor = 15 * time.Second
 
 // idleUp is one measurement of a sluice up without clients.

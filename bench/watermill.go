@@ -26,9 +26,9 @@ func (w watermillSetting) String() string {
 
 var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 
-// watermill reads the same outbox as the relay, a batch of changes at a time, and publishes them through Watermill's Redis
-// streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so that
-// only the driver is measured.
+// watermill reads the same outbox as the relay, a batch of changes at a time, and publishes them through Watermill's
+// Redis streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so
+// that only the driver is measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
 	return eventSide{c.String(), func(ctx context.Context, heard func(int, ...string)) error {
 		const topic = "orders"

@@ -55,7 +55,7 @@ type DeadLetter struct {
 	SaleID     string    `json:"sale_id,omitempty"`
 	Buyer      string    `json:"buyer,omitempty"`
 	Message    string    `json:"message,omitempty"` // encoded: order id, sale, slot of the buyer, serial, buyer
-	Raw        string    `json:"raw,omitempty"`     // the text of an entry that is not an order; such an entry holds no unit
+	Raw        string    `json:"raw,omitempty"`     // the text of an entry that is not an order and holds no unit
 	Reason     string    `json:"reason"`
 	Attempts   int       `json:"attempts"` // the length of History
 	History    []Attempt `json:"history"`  // oldest first

@@ -79,9 +79,9 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	return x.accept(), true
 }
 
-// count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. Rules of
-// the fleet decide only about requests that those of the edge admit, because they may call Redis. refused reports that
-// one of them has refused the request.
+// count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. Rules
+// of the fleet decide only about requests that those of the edge admit, because they may call Redis. refused reports
+// that one of them has refused the request.
 func (g *Gateway) count(ctx *fasthttp.RequestCtx, now limit.Instant, x *exchange) (i int, refused bool) {
 	if len(x.fleet) == 0 {
 		return g.table.Take(now, x.checks, x.verdicts), false

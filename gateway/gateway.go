@@ -145,8 +145,8 @@ func openKeys(config *Config) (*token.File, error) {
 
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
-// AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.File.Await. Call
-// it before Serve.
+// AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.File.Await.
+// Call it before Serve.
 func (g *Gateway) AwaitKeys(ctx context.Context) error { return g.keys.Await(ctx, g.log) }
 
 // Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event

@@ -81,8 +81,8 @@ func LimitOf(r policy.Rule) limit.Rule {
 		FailOpen: r.OnError == policy.Allow}
 }
 
-// find returns the rule of s, with the scope of the edge, whose buckets r continues to use, or nil: the rule with the same name, key, rate, mode
-// and IPv6 prefix. A change of the burst, for example, must not reset the buckets.
+// find returns the rule of s, with the scope of the edge, whose buckets r continues to use, or nil: the rule with the
+// same name, key, rate, mode and IPv6 prefix. A change of the burst, for example, must not reset the buckets.
 func (s *snapshot) find(r policy.Rule) *rule {
 	for _, other := range s.all() {
 		if other.Name == r.Name && other.Key == r.Key && other.Rate == r.Rate && other.Mode == r.Mode &&

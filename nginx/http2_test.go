@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A request of HTTP/2 with a header of an HTTP/1 connection is malformed (RFC 9113, section 8.2.2): a backend that reads
-// it in HTTP/1 could find another end of the body.
+// A request of HTTP/2 with a header of an HTTP/1 connection is malformed (RFC 9113, section 8.2.2): a backend that
+// reads it in HTTP/1 could find another end of the body.
 func TestHTTP2HasNoHeadersOfAConnection(t *testing.T) {
 	floors(t, http2HasNoHeadersOfAConnection)
 }

@@ -279,7 +279,8 @@ func TestReloadWithNoEdgeRunning(t *testing.T) {
 	}
 }
 
-// The page cache of an edge that was killed is removed by the next edge in its directory, and the next one's at its end.
+// The page cache of an edge that was killed is removed by the next edge in its directory, and the next one's at its
+// end.
 func TestKilledEdgeLeavesNoPages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only the page cache of root is outside of the prefix")

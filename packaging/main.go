@@ -1,5 +1,5 @@
-// Command packaging makes everything that a release consists of: Debian packages of sluice and of its nginx edge, a Helm
-// chart, sluice.limit.req as a LuaRocks rock and an opm package, an SBOM for each binary, the release notes and
+// Command packaging makes everything that a release consists of: Debian packages of sluice and of its nginx edge, a
+// Helm chart, sluice.limit.req as a LuaRocks rock and an opm package, an SBOM for each binary, the release notes and
 // checksums. The same commit gives the same bytes in any directory.
 package main
 

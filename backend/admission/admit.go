@@ -23,9 +23,9 @@ import (
 
 // Request is a request to buy one unit. Its strings must not be reused: the Redis client may hold them after a timeout.
 //
-// With a positive KeyTTL, Redis holds the key in a dedup key, for all sales of the shard. With 0, it holds a hash of the
-// key with the order: a replay in the same sale is recognised while the buyer holds the order, and until 16 more orders
-// of the buyer were returned (ADR 54).
+// With a positive KeyTTL, Redis holds the key in a dedup key, for all sales of the shard. With 0, it holds a hash of
+// the key with the order: a replay in the same sale is recognised while the buyer holds the order, and until 16 more
+// orders of the buyer were returned (ADR 54).
 type Request struct {
 	SaleID      string        // valid, see sale.ValidateID
 	Spread      int           // number of segments of the sale; 0 and 1: it lives in one shard
@@ -147,8 +147,8 @@ func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 // patience bounds how long a purchase of a sale with several segments waits for a unit.
 const patience = 500 * time.Millisecond
 
-// admitSpread decides a purchase in the home of its buyer. If the home has no unit, the purchase waits until one arrives
-// or the whole sale is sold out, and is decided again with the same order id.
+// admitSpread decides a purchase in the home of its buyer. If the home has no unit, the purchase waits until one
+// arrives or the whole sale is sold out, and is decided again with the same order id.
 func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error) {
 	if a.cfg.Refill == nil {
 		return Decision{}, unavailable("admit", errors.New("Config lacks Refill, which sales with several segments need"))

@@ -50,7 +50,8 @@ type saleQueue struct {
 	running int // goroutines
 }
 
-// waiter is one request. target is its sale, or the segment of a sale, as the script expects it. done receives one value when decision and err are set.
+// waiter is one request. target is its sale, or the segment of a sale, as the script expects it. done receives one
+// value when decision and err are set.
 type waiter struct {
 	target   string
 	request  Request

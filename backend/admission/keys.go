@@ -10,8 +10,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// saleKeys holds the keys that every purchase of one target uses. A target is the first argument of admit.lua: a sale, or
-// a segment of a sale.
+// saleKeys holds the keys that every purchase of one target uses. A target is the first argument of admit.lua: a sale,
+// or a segment of a sale.
 type saleKeys struct {
 	target string
 	shard  keyspace.Shard

@@ -48,10 +48,10 @@ func (s Sequencer) Next(ctx context.Context, shard keyspace.Shard) (sale.OrderID
 	return s[shard].next(ctx)
 }
 
-// StartGeneration advances the counter of a shard to the numbers of a generation. A generation has a 64th of the numbers
-// of its own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in another
-// second. The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease it. An
-// error wraps sale.ErrUnavailable.
+// StartGeneration advances the counter of a shard to the numbers of a generation. A generation has a 64th of the
+// numbers of its own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in
+// another second. The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease
+// it. An error wraps sale.ErrUnavailable.
 func (s Sequencer) StartGeneration(ctx context.Context, shard keyspace.Shard, generation int64) error {
 	one := s[shard]
 	first := uint64(generation%generations) * (one.numbers / generations)

@@ -9,8 +9,8 @@ import (
 	"sluice/backend/spread"
 )
 
-// Slots calls yield for every order that a buyer holds in a part of a sale, in no order and in small reads. It can miss a slot
-// that is assigned or released during the call, and can yield a slot twice. An error wraps sale.ErrUnavailable.
+// Slots calls yield for every order that a buyer holds in a part of a sale, in no order and in small reads. It can miss
+// a slot that is assigned or released during the call, and can yield a slot twice. An error wraps sale.ErrUnavailable.
 func (s *Stock) Slots(ctx context.Context, of spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error {
 	key := s.ShardOf(of).Buyers(of.SaleID)
 	return ScanBuyers(ctx, s.client, key, func(buyer string, slots keyspace.Slots) {
@@ -20,8 +20,8 @@ func (s *Stock) Slots(ctx context.Context, of spread.Part, yield func(buyer stri
 	})
 }
 
-// HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. In a sale that
-// Redis does not hold there are no slots. An error wraps sale.ErrUnavailable.
+// HaveSlots reports for each order whether its buyer holds a slot with it. The orders belong to one sale. In a sale
+// that Redis does not hold there are no slots. An error wraps sale.ErrUnavailable.
 func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error) {
 	have := make([]bool, len(orders))
 	if len(orders) == 0 {

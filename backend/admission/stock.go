@@ -97,8 +97,8 @@ func definition(d sale.Sale) []any {
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
 // number of orders accepted, the segment (the zero value: the sale lives in one shard), and the ids of cancelled orders
-// whose unit is part of the units left and whose rows do not have the number of the return. The stock of a segment is its
-// allocation.
+// whose unit is part of the units left and whose rows do not have the number of the return. The stock of a segment is
+// its allocation.
 func SaleArgs(d sale.Sale, left, accepted int64, in Segment, returned []any) []any {
 	args := append([]any{d.ID}, definition(d)...)
 	return append(append(args, left, accepted, in.text(), in.Version), returned...)
@@ -140,7 +140,8 @@ func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error
 	return 0, unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
 }
 
-// acceptedBy returns the number of orders that a part of a sale has ever accepted, or -1 if Redis does not hold the part.
+// acceptedBy returns the number of orders that a part of a sale has ever accepted, or -1 if Redis does not hold the
+// part.
 func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
 	var f struct {
 		Version  int64 `redis:"version"`
@@ -156,8 +157,8 @@ func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
 	return f.Accepted, nil
 }
 
-// LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds it.
-// It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
+// LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds
+// it. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) LastSerial(ctx context.Context, of spread.Part) (int64, error) {
 	n, err := s.client.HGet(ctx, s.ShardOf(of).Sale(of.SaleID), "accepted").Int64()
 	if errors.Is(err, redis.Nil) {

@@ -220,8 +220,8 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 	})
 }
 
-// With the most shards, a block that a process keeps does not repeat ids: the process discards it in time, and a rebuild
-// starts at other numbers.
+// With the most shards, a block that a process keeps does not repeat ids: the process discards it in time, and a
+// rebuild starts at other numbers.
 func TestOldBlocksAreDiscarded(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -23,8 +23,8 @@ type View struct {
 	Left     int64      // units left, and those in transfer between segments
 	Accepted int64      // number of orders ever accepted
 	State    sale.State // by the Redis clock
-	// Segments are the segments that could be read, by index; none if the sale lives in one shard. Stock, Left and Accepted
-	// are their sums, each read at its own instant, and Version is the lowest.
+	// Segments are the segments that could be read, by index; none if the sale lives in one shard. Stock, Left and
+	// Accepted are their sums, each read at its own instant, and Version is the lowest.
 	Segments []SegmentView
 }
 

@@ -157,8 +157,8 @@ type orderReader interface {
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 }
 
-// findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis. The
-// slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
+// findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis.
+// The slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
 // another buyer is reported as missing. span is the span of the request, or nil.
 func (h *handlers) findOrder(
 	span *telemetry.Request, rows orderReader, buyer string, id sale.OrderID,

@@ -3,12 +3,12 @@
 //
 // An archive consists of parts. Each run writes the rows that are still in SQL to a new file, reads the file again to
 // verify it, records it in SQL, and removes the rows that are as in the file, in batches. Only the first part is needed
-// unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on another
-// machine. The rows of a part that is not recorded are in SQL.
+// unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on
+// another machine. The rows of a part that is not recorded are in SQL.
 //
 // The first recorded part marks the sale as archived. From then on nothing loads it into Redis, and no row is removed
-// before Redis has dropped it, because a rebuild of Redis would take a buyer with an order that is not a row for an order
-// that SQL has lost.
+// before Redis has dropped it, because a rebuild of Redis would take a buyer with an order that is not a row for an
+// order that SQL has lost.
 package archive
 
 import (
@@ -56,8 +56,8 @@ func New(cfg Config) *Archiver {
 const maxParts = 5
 
 // Archive archives a sale, or continues an earlier run, and returns the result. An archived sale is returned unchanged.
-// Errors: sale.ErrNotFound; one that wraps sale.ErrConflict and gives the reasons if the sale cannot be archived yet, and
-// nothing has changed; sale.ErrUnavailable; or an error of the file system. After each, the call may be repeated.
+// Errors: sale.ErrNotFound; one that wraps sale.ErrConflict and gives the reasons if the sale cannot be archived yet,
+// and nothing has changed; sale.ErrUnavailable; or an error of the file system. After each, the call may be repeated.
 func (a *Archiver) Archive(ctx context.Context, saleID string) (store.Archive, error) {
 	found, err := a.cfg.Store.Archive(ctx, saleID)
 	switch {

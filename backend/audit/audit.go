@@ -156,8 +156,8 @@ func (c *Checker) auditOne(ctx context.Context, of spread.Part) (r Report, loade
 	return r, count.Loaded, err
 }
 
-// AuditShard audits parts of several sales in one shard with one copy of its queue. The reports are by id of the sale. It
-// does not name orders; see Explain.
+// AuditShard audits parts of several sales in one shard with one copy of its queue. The reports are by id of the sale.
+// It does not name orders; see Explain.
 func (c *Checker) AuditShard(
 	ctx context.Context, shard keyspace.Shard, parts []spread.Part,
 ) (map[string]Report, error) {

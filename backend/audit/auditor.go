@@ -22,9 +22,9 @@ type AuditorConfig struct {
 	Acquire func(ctx context.Context, shard keyspace.Shard) bool
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
-	// Generation reads the generation of the data of a shard, and whether it is verified. If the generation changes during a
-	// count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data in
-	// Redis is never replaced.
+	// Generation reads the generation of the data of a shard, and whether it is verified. If the generation changes during
+	// a count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data
+	// in Redis is never replaced.
 	Generation func(ctx context.Context, shard keyspace.Shard) (generation int64, verified bool)
 	// Interval is the time between calls of Acquire. 0 means 5 s.
 	Interval time.Duration

@@ -25,9 +25,10 @@ func (d Difference) String() string {
 // MaxExplained bounds the orders that Explain returns.
 const MaxExplained = 20
 
-// Explain finds the orders that prevent a part of a sale from balancing, while it runs. It compares twice, with a new count each
-// time: an order in transit differs only once, and Explain returns orders that differ both times. It reads all orders
-// in small pieces, which takes seconds per million orders and blocks no purchase. Errors wrap sale.ErrUnavailable.
+// Explain finds the orders that prevent a part of a sale from balancing, while it runs. It compares twice, with a new
+// count each time: an order in transit differs only once, and Explain returns orders that differ both times. It reads
+// all orders in small pieces, which takes seconds per million orders and blocks no purchase. Errors wrap
+// sale.ErrUnavailable.
 func (c *Checker) Explain(ctx context.Context, of spread.Part) ([]Difference, error) {
 	var suspects map[sale.OrderID]Difference
 	for round := range 2 {

@@ -13,8 +13,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows as
-// before. The tables have no statistics, as when a first sale opens, and the plans are of a time when they were empty.
+// While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows
+// as before. The tables have no statistics, as when a first sale opens, and the plans are of a time when they were
+// empty.
 func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	t.Parallel()
 	const batches, perBatch, read = 2000, 2, 1000 // read: maximum of rows and index entries per batch
@@ -146,7 +147,8 @@ func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 	}
 }
 
-// A group that is added while changes are dropped waits, so it does not miss changes that were stored when it was added.
+// A group that is added while changes are dropped waits, so it does not miss changes that were stored when it was
+// added.
 func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, fromNow := range []bool{false, true} {

@@ -252,8 +252,8 @@ func TestWithoutGroupsTheNewestEventsAreKept(t *testing.T) {
 	})
 }
 
-// Without a group and open pages, a relay does not move what it would delete again. A group of another program, which is in
-// Redis only, counts, also if it is created at the last moment.
+// Without a group and open pages, a relay does not move what it would delete again. A group of another program, which
+// is in Redis only, counts, also if it is created at the last moment.
 func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	inRedis := func(w *world) error {
 		return w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "other", "0").Err()

@@ -145,8 +145,8 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 }
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
-// assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change, and two changes of one
-// order have theirs in the order in which they were made.
+// assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change,
+// and two changes of one order have theirs in the order in which they were made.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
 	read := func() error {
@@ -186,8 +186,8 @@ func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]
 	return changes, addPrices(ctx, c, changes)
 }
 
-// addPrices sets the prices of the changes' sales. Each sale is read once: its row changes with every batch of orders, and
-// an old transaction makes PostgreSQL keep all its versions, which a join would read for every order.
+// addPrices sets the prices of the changes' sales. Each sale is read once: its row changes with every batch of orders,
+// and an old transaction makes PostgreSQL keep all its versions, which a join would read for every order.
 func addPrices(ctx context.Context, c store.Conn, changes []Event) error {
 	prices := map[string]sale.Price{}
 	for _, e := range changes {
@@ -270,8 +270,8 @@ const dropAtOnce = 20_000
 
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
 // no group. inUse reports whether the stream is read by others: a group that only Redis has, or open pages. The changes
-// are chosen before both checks, so a change that becomes visible after them, for a reader that began after them, stays.
-// The positions have a gap in the place of changes that were dropped, so that a reader notices them.
+// are chosen before both checks, so a change that becomes visible after them, for a reader that began after them,
+// stays. The positions have a gap in the place of changes that were dropped, so that a reader notices them.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
 	from := s.next(&s.dropped)
 	var upTo int64

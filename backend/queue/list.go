@@ -91,8 +91,8 @@ func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err
 	return err == nil, wrap("wait", err)
 }
 
-// Empty reports that nothing is ready, delayed or leased. It costs one round trip, without a script. A call to TakeAs at
-// that instant would return no messages.
+// Empty reports that nothing is ready, delayed or leased. It costs one round trip, without a script. A call to TakeAs
+// at that instant would return no messages.
 func (l *List) Empty(ctx context.Context) (bool, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()

@@ -38,9 +38,9 @@ type Ledger interface {
 	Commit(ctx context.Context, saleID string, t Transfer) ([]Allocation, error)
 }
 
-// Mover moves units between the segments of sales. Any number of processes may move units of the same sale concurrently,
-// and any of them may stop at any point: the next Settle of another process completes or reverts its move. A Mover is
-// safe for concurrent use.
+// Mover moves units between the segments of sales. Any number of processes may move units of the same sale
+// concurrently, and any of them may stop at any point: the next Settle of another process completes or reverts its
+// move. A Mover is safe for concurrent use.
 type Mover struct {
 	segments Segments
 	ledger   Ledger
@@ -125,8 +125,8 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 }
 
 // SoldOut reports whether the sale had no unit left and none in transfer at an instant during the call. If the two
-// stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can be
-// read, because one of them may hold units. SQL is read only if the allocations have changed since the last call.
+// stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can
+// be read, because one of them may hold units. SQL is read only if the allocations have changed since the last call.
 func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 	var readings [2][]State
 	for i := range readings {

@@ -30,7 +30,8 @@ type State struct {
 }
 
 // SoldOut reports whether two successive readings of all segments prove that, at the instant between them, no segment
-// held a unit and none was in transfer. allocations are those of SQL, read in one statement at any time, also long before.
+// held a unit and none was in transfer. allocations are those of SQL, read in one statement at any time, also long
+// before.
 //
 // Between the two readings units can return to a segment in two ways only, and both are visible: a newer allocation
 // raises Version, a returned unit raises Returns. So a segment without units in both readings, with equal numbers, had

@@ -266,8 +266,8 @@ type Archived struct {
 	JSON string
 }
 
-// RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other rows
-// stay for the next part.
+// RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other
+// rows stay for the next part.
 func (s *Archives) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
 	err = s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {

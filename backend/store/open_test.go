@@ -97,8 +97,8 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 	}
 }
 
-// A command of an admin opens only the database of a running deployment. It creates no file and no table, and changes no
-// other database.
+// A command of an admin opens only the database of a running deployment. It creates no file and no table, and changes
+// no other database.
 func TestOpenExistingChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return "sqlite://" + filepath.Join(dir, name) }

@@ -65,8 +65,8 @@ func (s *Orders) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.O
 	return orders, err
 }
 
-// OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the newest
-// cancelled ones.
+// OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the
+// newest cancelled ones.
 func (s *Orders) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {
 	return ViewRows(ctx, s.db, "store: orders of a buyer in sale "+saleID, scanBuyerOrder, `SELECT * FROM (
 		SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status <> 'cancelled'
@@ -97,10 +97,10 @@ func (s *Orders) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.Ord
 const orderPage = 5000
 
 // OrdersOf calls yield for every order of a part of a sale that holds a unit, by serial, and then for each cancelled
-// order whose unit is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a transaction, so
-// a sale of millions of orders needs little memory. Orders written meanwhile may be missing, and an order cancelled
-// meanwhile may appear twice. An error of yield ends the iteration and is returned unchanged. An unknown sale has no
-// orders.
+// order whose unit is not back in Redis yet. The orders are read in pages, each with its own timeout and none in a
+// transaction, so a sale of millions of orders needs little memory. Orders written meanwhile may be missing, and an
+// order cancelled meanwhile may appear twice. An error of yield ends the iteration and is returned unchanged. An
+// unknown sale has no orders.
 func (s *Orders) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
 	op := "store: orders of sale " + of.SaleID
 	first, end := of.Serials()
@@ -168,7 +168,7 @@ type OrderRow struct {
 type OrderQuery struct {
 	ID     sale.OrderID
 	SaleID string
-	Buyer  string // without SaleID, orders that are not cancelled are found in the 500 newest sales only, as by OrdersOfBuyer
+	Buyer  string // without SaleID, orders that are not cancelled are found in the 500 newest sales only
 	Status sale.Status
 	Newest bool         // by descending ids
 	After  sale.OrderID // only rows behind this one
@@ -203,7 +203,8 @@ func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error
 		page, f.Args...)
 }
 
-// idsOfBuyer selects the ids of a buyer's orders in one sale, or in the newest sales, by the indexes that OrdersOfBuyer uses.
+// idsOfBuyer selects the ids of a buyer's orders in one sale, or in the newest sales, by the indexes that OrdersOfBuyer
+// uses.
 func idsOfBuyer(f *Filter, buyer, saleID string) string {
 	sales := "SELECT id FROM sales ORDER BY created_at DESC LIMIT " + strconv.Itoa(recentSales)
 	if saleID != "" {

@@ -82,8 +82,8 @@ func connectPostgres(ctx context.Context, config *pgxpool.Config) (*postgres, er
 // PostgreSQL, as in the settings of PgBouncer.
 const poolMode = "pool_mode"
 
-// postgresConfig parses a database URL. With pool_mode=transaction, each transaction may run on another connection of the
-// server. The process then sets nothing for the time of a connection: statements are not prepared by name, and the
+// postgresConfig parses a database URL. With pool_mode=transaction, each transaction may run on another connection of
+// the server. The process then sets nothing for the time of a connection: statements are not prepared by name, and the
 // timeouts of the server are those of the pooler or of the role.
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
@@ -124,14 +124,15 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 
 const unknownSale = "an order names an unknown sale"
 
-// insertNew inserts orders of one sale, none of which is a row yet. The statements of a batch, one for each of its sales,
-// are sent together and are one transaction, so the row of a sale, which all batches update, is locked for the server's
-// own work only and never during a round trip.
+// insertNew inserts orders of one sale, none of which is a row yet. The statements of a batch, one for each of its
+// sales, are sent together and are one transaction, so the row of a sale, which all batches update, is locked for the
+// server's own work only and never during a round trip.
 //
-// Every batch takes its locks in the same order, so batches cannot deadlock: the sales ascending, and of each sale first
-// the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows of
-// inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock with
-// the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates sales_not_oversold. A sale that does not exist is missing in updated.
+// Every batch takes its locks in the same order, so batches cannot deadlock: the sales ascending, and of each sale
+// first the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows
+// of inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock
+// with the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates
+// sales_not_oversold. A sale that does not exist is missing in updated.
 //
 // The generation of the shard is locked for sharing first, so it does not change before the batch has committed. Orders
 // of another generation are not inserted.

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Probe returns nil if the database at databaseURL runs a statement; for SQLite, if its file exists. It changes nothing and
-// leaves no connection open, as a health check of another process needs. Errors are those of Open.
+// Probe returns nil if the database at databaseURL runs a statement; for SQLite, if its file exists. It changes nothing
+// and leaves no connection open, as a health check of another process needs. Errors are those of Open.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()

@@ -32,8 +32,8 @@ type Replica struct {
 	asOf    atomic.Pointer[time.Time] // the replica has all that was committed before; nil: not known
 }
 
-// NewReplica returns the Replica at a PostgreSQL URL. It does not connect yet. The primary must be PostgreSQL. The error
-// is a *URLError.
+// NewReplica returns the Replica at a PostgreSQL URL. It does not connect yet. The primary must be PostgreSQL. The
+// error is a *URLError.
 func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, error) {
 	if _, ok := primary.engine.(*postgres); !ok {
 		return nil, &URLError{"a replica requires --database to be PostgreSQL"}
@@ -123,7 +123,8 @@ func (r *Replica) Run(ctx context.Context) error {
 var errReplicaLags = errors.New("it lags behind the primary")
 
 // Check reads the position of the primary's log and then whether the replica has replayed the log up to there. If so,
-// later queries of the replica return what was committed before the first of the two. Only this process's clock is used.
+// later queries of the replica return what was committed before the first of the two. Only this process's clock is
+// used.
 func (r *Replica) Check(ctx context.Context) error {
 	began := time.Now()
 	var position, system string

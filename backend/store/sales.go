@@ -41,7 +41,8 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 }
 
 // CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, with times
-// truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken; *sale.InvalidError.
+// truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken;
+// *sale.InvalidError.
 func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	if n.Switch == "" {
 		n.Switch = sale.On

@@ -116,8 +116,8 @@ var (
 	goText   = regexp.MustCompile(`go1\.\d+(\.\d+)?`)
 )
 
-// Commands that a person would guess, right and wrong, print what testdata/guesses.txt holds: a result, or one line that
-// names the thing and the remedy. After an intended change: go test -run Guess ./cmd/sluice -update.
+// Commands that a person would guess, right and wrong, print what testdata/guesses.txt holds: a result, or one line
+// that names the thing and the remedy. After an intended change: go test -run Guess ./cmd/sluice -update.
 func TestGuesses(t *testing.T) {
 	t.Chdir(t.TempDir()) // without .sluice and lua/policy.lua
 	golden := goldenFile

@@ -24,7 +24,8 @@ const (
 // ErrBusy is returned while a Trial replays another log.
 var ErrBusy = errors.New("another replay is in progress: repeat the request when it has ended")
 
-// Trial checks and replays policies that an admin uploads. It is safe for concurrent use, and replays one log at a time.
+// Trial checks and replays policies that an admin uploads. It is safe for concurrent use, and replays one log at a
+// time.
 type Trial struct{ slot chan struct{} }
 
 // NewTrial returns a Trial.

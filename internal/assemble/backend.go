@@ -354,8 +354,8 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
 }
 
-// known reports whether a sale that Redis did not hold may exist: SQL had it at the last reading, or its shard is held, or
-// it was held for a few milliseconds and has the sale again.
+// known reports whether a sale that Redis did not hold may exist: SQL had it at the last reading, or its shard is held,
+// or it was held for a few milliseconds and has the sale again.
 func (b *Backend) known(saleID string) bool {
 	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
 	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations) {

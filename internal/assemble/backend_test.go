@@ -56,8 +56,8 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	}
 }
 
-// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided, and
-// is released: the sale exists.
+// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided,
+// and is released: the sale exists.
 func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
 	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
 	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes")

@@ -22,8 +22,8 @@ import (
 )
 
 // Receiver makes spans of the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends them
-// as syslog datagrams over the loopback interface and never waits: a line that finds no room is lost, and counted. (If a
-// Unix socket is full, nginx logs an error for each line.) Create it with Listen.
+// as syslog datagrams over the loopback interface and never waits: a line that finds no room is lost, and counted. (If
+// a Unix socket is full, nginx logs an error for each line.) Create it with Listen.
 type Receiver struct {
 	spans   *Recorder
 	log     *slog.Logger

@@ -185,9 +185,9 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 
 // demand returns what to lease, at most for as many decisions as the edge has counted recently. Below the limit that is
 // what the edge needs for a short time, and a little more, because the slots that it holds are missing at other edges.
-// Above the limit, where this edge refuses requests, it is less than the edge could spend, so that no slot is left over,
-// and for a long time, so that refusals need few leases. An edge that cannot spend a lane leases slots of one for as many
-// requests as it expects in a window: slots of several lanes would close one after the other.
+// Above the limit, where this edge refuses requests, it is less than the edge could spend, so that no slot is left
+// over, and for a long time, so that refusals need few leases. An edge that cannot spend a lane leases slots of one for
+// as many requests as it expects in a window: slots of several lanes would close one after the other.
 func (b *Bucket) demand(r *Rule, now float64) Demand {
 	recent := max(b.seen, 1)
 	rate := float64(recent) / max(now-b.since, 1) // per us
@@ -276,7 +276,8 @@ func (b *Bucket) Refund(v Verdict) {
 }
 
 // Return removes the slots of lanes of which a slot has opened before this time, and returns what can be returned to
-// Redis. A lane that was leased twice is one segment, if that is possible: Redis compares the end of the last lease only.
+// Redis. A lane that was leased twice is one segment, if that is possible: Redis compares the end of the last lease
+// only.
 func (b *Bucket) Return(now, before float64) (returned []Segment) {
 	var kept []Segment
 	for _, s := range b.segments {

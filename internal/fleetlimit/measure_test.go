@@ -21,9 +21,9 @@ var measureFor = flag.Duration("measure", 0, "measure the use of a limit for so 
 // decided is an admitted request: the limiter was called and has returned at these times.
 type decided struct{ from, to time.Time }
 
-// TestMeasureLimiters prints how much of a rate four limiters, as gateways have them, use at 1.6 times the rate over one
-// Redis server in real time, and how often they call it. Rates that an HTTP client on the same machine does not reach
-// are possible. It asserts the bound only: the other values depend on the machine.
+// TestMeasureLimiters prints how much of a rate four limiters, as gateways have them, use at 1.6 times the rate over
+// one Redis server in real time, and how often they call it. Rates that an HTTP client on the same machine does not
+// reach are possible. It asserts the bound only: the other values depend on the machine.
 func TestMeasureLimiters(t *testing.T) {
 	if *measureFor == 0 {
 		t.Skip("a measurement: make fleet")

@@ -385,8 +385,8 @@ func (s *sim) patient(e *simEdge) {
 	s.request(e, func() { s.after(1000, func() { s.patient(e) }) })
 }
 
-// TestNoInterleavingExceedsTheBound runs fleets through delays, lost and repeated messages, deaths, stops, an unreachable
-// Redis, one that restarts empty or with old data, clocks that drift and a clock of Redis that is set back.
+// TestNoInterleavingExceedsTheBound runs fleets through delays, lost and repeated messages, deaths, stops, an
+// unreachable Redis, one that restarts empty or with old data, clocks that drift and a clock of Redis that is set back.
 func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	spent, refused := 0, 0
 	for seed := range seeds() {
@@ -403,8 +403,8 @@ func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	t.Logf("%d admitted, %d not", spent, refused)
 }
 
-// A clock of Redis that is set back, however far, stops leases for as long as a restart of Redis does. All limits of its tag
-// are concerned, also those that are used later.
+// A clock of Redis that is set back, however far, stops leases for as long as a restart of Redis does. All limits of
+// its tag are concerned, also those that are used later.
 func TestLeasesContinueAfterTheClockWasSetBack(t *testing.T) {
 	for _, back := range []float64{10e3, 1e6, 60e6, 24 * 3600e6} {
 		s := newSim(t, 1, 100, 1e6, 50, 2, unchanged)

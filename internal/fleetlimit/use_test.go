@@ -106,9 +106,9 @@ func TestColdFleetUsesTheRate(t *testing.T) {
 	}
 }
 
-// TestSlowRedisIsCalledRarely runs a Redis that takes as long as a part of the window of a slot, or longer. The window is
-// 50 ms. Either 64 clients wait for the decision about one request before they send the next, or requests arrive at 1.6
-// times the rate.
+// TestSlowRedisIsCalledRarely runs a Redis that takes as long as a part of the window of a slot, or longer. The window
+// is 50 ms. Either 64 clients wait for the decision about one request before they send the next, or requests arrive at
+// 1.6 times the rate.
 func TestSlowRedisIsCalledRarely(t *testing.T) {
 	for _, c := range []struct {
 		windows  float64 // that a round trip takes

@@ -15,8 +15,8 @@ const Pause = time.Millisecond
 // least busy and less than Size/2 requests, one goroutine alone waits for Pause, and runs the next group alone. Few
 // requests and large groups do not wait.
 //
-// A Queue is not safe for concurrent use: the caller guards its methods with a lock. The fields are set before the first
-// use.
+// A Queue is not safe for concurrent use: the caller guards its methods with a lock. The fields are set before the
+// first use.
 type Queue[T any] struct {
 	Limit int // groups in flight, at least 1
 	Size  int // requests of a group, at least 1

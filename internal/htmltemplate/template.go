@@ -187,8 +187,8 @@ func (e *execution) declare(name *parse.VariableNode, v reflect.Value) {
 	e.variables = append(e.variables, variable{name.Ident[0], v})
 }
 
-// pipe returns the value of the last command of a pipeline; each command gets the value of the one before it as its last
-// argument.
+// pipe returns the value of the last command of a pipeline; each command gets the value of the one before it as its
+// last argument.
 func (e *execution) pipe(dot reflect.Value, p *parse.PipeNode) (v reflect.Value) {
 	if p == nil {
 		return v

@@ -10,7 +10,8 @@ import (
 // usual is the number of decimals of most currencies.
 const usual = 2
 
-// Decimals returns how many digits of an amount are behind the point: 2 for EUR, 0 for JPY, and 2 for an unknown currency.
+// Decimals returns how many digits of an amount are behind the point: 2 for EUR, 0 for JPY, and 2 for an unknown
+// currency.
 func Decimals(code string) int {
 	unit, err := currency.ParseISO(code)
 	if err != nil {
@@ -20,8 +21,8 @@ func Decimals(code string) int {
 	return decimals
 }
 
-// Split returns the digits of an amount of minor units before and behind the point: "19" and "99" for 1999 EUR, "5000" and
-// "" for 5000 JPY. amount must not be negative.
+// Split returns the digits of an amount of minor units before and behind the point: "19" and "99" for 1999 EUR, "5000"
+// and "" for 5000 JPY. amount must not be negative.
 func Split(amount int64, code string) (whole, fraction string) {
 	decimals := Decimals(code)
 	digits := fmt.Sprintf("%0*d", decimals+1, amount)

@@ -6,8 +6,8 @@ import (
 )
 
 // histogram counts durations, to the microsecond below two milliseconds and with three significant digits above, up to
-// longest. It is the algorithm of HdrHistogram (http://hdrhistogram.org): 1,024 equal buckets for each power of two. The
-// zero value is empty.
+// longest. It is the algorithm of HdrHistogram (http://hdrhistogram.org): 1,024 equal buckets for each power of two.
+// The zero value is empty.
 type histogram struct {
 	counts []int64 // by bucket; grows as needed, to at most 18,000
 	total  int64

@@ -28,7 +28,8 @@ func (c claimed) Close() error { return c.close() }
 // connect, because edges run as other users; the directory restricts access.
 //
 // A socket that a killed process left behind is replaced. A process that listens, and a file that is not a socket, are
-// errors. Of two processes that claim a path together, one fails: a process holds the lock of path.lock while it listens.
+// errors. Of two processes that claim a path together, one fails: a process holds the lock of path.lock while it
+// listens.
 func Claim(ctx context.Context, path string) (net.Listener, error) {
 	lock, err := hold(path)
 	if err != nil {

@@ -1,6 +1,6 @@
--- move_clear: prepares the server that a shard moves to. It makes a fence the fence of the shard there, and deletes keys
--- that an earlier move left. Or it ends a move that is withdrawn: it deletes the guard, because a server that starts with a
--- key of a slot of another node imports the slot again.
+-- move_clear: prepares the server that a shard moves to. It makes a fence the fence of the shard there, and deletes
+-- keys that an earlier move left. Or it ends a move that is withdrawn: it deletes the guard, because a server that
+-- starts with a key of a slot of another node imports the slot again.
 --
 -- KEYS 1 guard  hash  fence, rebuilding
 --      then keys to delete

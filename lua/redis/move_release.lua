@@ -1,5 +1,5 @@
--- move_release: ends the hold of a move. The data of this server is verified, and the sales can be bought as far as their
--- switch and their window permit. Replay-safe.
+-- move_release: ends the hold of a move. The data of this server is verified, and the sales can be bought as far as
+-- their switch and their window permit. Replay-safe.
 --
 -- KEYS 1 guard  hash  fence, rebuilding, run_id, generation, swapped, shards
 --      then per sale: sale  hash  version, switch

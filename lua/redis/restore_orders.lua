@@ -63,7 +63,8 @@ for i = 4, #ARGV, 2 do
     answer = 'r'
     left, serial = left - 1, serial + 1
     held[buyer] = text
-    messages[#messages + 1] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. string.format('%d', base + serial) .. ' ' .. buyer
+    local number = string.format('%d', base + serial)
+    messages[#messages + 1] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. number .. ' ' .. buyer
     slots[#slots + 1] = buyer
     slots[#slots + 1] = text
   end

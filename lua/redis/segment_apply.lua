@@ -1,8 +1,8 @@
 -- segment_apply: applies a newer allocation from SQL to a segment, and ends its outgoing transfer.
 --
--- Units left change by the difference of the allocations, and the units of the outgoing transfer return. If the transfer
--- is committed, the new allocation is lower by as many; otherwise it never will be, since the version has changed.
--- Replay-safe: a version that is not newer changes nothing.
+-- Units left change by the difference of the allocations, and the units of the outgoing transfer return. If the
+-- transfer is committed, the new allocation is lower by as many; otherwise it never will be, since the version has
+-- changed. Replay-safe: a version that is not newer changes nothing.
 --
 -- KEYS 1 sale   hash    version, stock (units of the allocation), segment, allocation, out
 --      2 stock  string  units left

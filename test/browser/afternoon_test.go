@@ -149,8 +149,8 @@ func (b *tab) checkOut() {
 	b.await("the checkout", `document.querySelector("h1")?.textContent === "Checkout"`)
 }
 
-// Buyers sign in at a shop, buy on the page, pay in the shop's checkout, and the shop receives webhooks. One buyer does not
-// pay in time, and the payment that arrives too late is refunded. The shop replaces its key in between.
+// Buyers sign in at a shop, buy on the page, pay in the shop's checkout, and the shop receives webhooks. One buyer does
+// not pay in time, and the payment that arrives too late is refunded. The shop replaces its key in between.
 func TestAfternoon(t *testing.T) {
 	a := startAfternoon(t)
 	opens := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)

@@ -10,7 +10,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// download clicks a link that saves a file, and returns the file's suggested name and its text. The profile is that of b.
+// download clicks a link that saves a file, and returns the file's suggested name and its text. The profile is that of
+// b.
 func (b *tab) download(profile person, selector string) (name, text string) {
 	b.t.Helper()
 	dir := b.t.TempDir()

@@ -210,8 +210,8 @@ func titlesAreText(t *testing.T, s *shop) {
 	}
 }
 
-// A picture of another host and a description in Markdown are shown; HTML in the description is not. A change is shown on
-// the next page.
+// A picture of another host and a description in Markdown are shown; HTML in the description is not. A change is shown
+// on the next page.
 func pictureAndDescription(t *testing.T, s *shop) {
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/svg+xml")
@@ -287,7 +287,8 @@ func tokenExpiresDuringPurchase(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// A sign-out ends a purchase that waits for its next attempt: the page is ready for another buyer and has bought nothing.
+// A sign-out ends a purchase that waits for its next attempt: the page is ready for another buyer and has bought
+// nothing.
 func signOutEndsThePurchase(t *testing.T, s *shop) {
 	s.createSale("shared", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("shared", "ivy"))

@@ -234,8 +234,8 @@ func (s *shop) callback(orderID string) (code int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// keepExhausted requests another sale until a limit rejects the buyer, and then again and again until release is called, so
-// that the limit still rejects the buyer when a slow browser sends its request.
+// keepExhausted requests another sale until a limit rejects the buyer, and then again and again until release is
+// called, so that the limit still rejects the buyer when a slow browser sends its request.
 func (s *shop) keepExhausted(buyer string) (release func()) {
 	s.t.Helper()
 	bearer := s.token(buyer, time.Hour)
@@ -259,7 +259,8 @@ func (s *shop) keepExhausted(buyer string) (release func()) {
 	return release
 }
 
-// status returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the test.
+// status returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the
+// test.
 func (s *shop) status(method, path, bearer string) int {
 	s.t.Helper()
 	req, err := http.NewRequest(method, s.base+path, nil)

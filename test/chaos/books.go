@@ -50,8 +50,8 @@ type Letter struct {
 	Unbacked bool // it holds no unit
 }
 
-// readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime. The keys of
-// all Redis servers together are one store.
+// readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime. The keys
+// of all Redis servers together are one store.
 func readBooks(ctx context.Context, servers []*redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
 	b := &Books{
 		Sales:   map[string]Shelf{},

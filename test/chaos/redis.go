@@ -19,8 +19,8 @@ type redisServers struct {
 	cluster *testenv.RedisCluster // nil: one server
 	shards  int
 	locks   []sync.Mutex // of a master and its replica
-	// lost counts the promotions of replicas that may lack data. Such a promotion loses request keys, which are in no other
-	// store.
+	// lost counts the promotions of replicas that may lack data. Such a promotion loses request keys, which are in no
+	// other store.
 	lost atomic.Int64
 }
 

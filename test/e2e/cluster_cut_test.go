@@ -19,8 +19,8 @@ var clusterCuts = flag.Int("cluster-cuts", 1, "repetitions of TestClusterCutsAMa
 // cutTimeout is the cluster-node-timeout while a master is cut off.
 const cutTimeout = 2 * time.Second
 
-// cutShop is a clusterShop with a further sale that is spread over the three masters. Crowds 0 to 2 buy from the sale of
-// one master each, crowds 3 to 5 from the segment on master 0 to 2, and crowd 6 from a sale in a shard of its own on
+// cutShop is a clusterShop with a further sale that is spread over the three masters. Crowds 0 to 2 buy from the sale
+// of one master each, crowds 3 to 5 from the segment on master 0 to 2, and crowd 6 from a sale in a shard of its own on
 // master 0. So crowd i buys from master i modulo 3.
 type cutShop struct {
 	*clusterShop
@@ -143,9 +143,9 @@ func percentile(took []time.Duration, p float64) time.Duration {
 	return took[min(int(float64(len(took))*p), len(took)-1)].Round(100 * time.Microsecond)
 }
 
-// cutOff cuts the master of crowd lost off, waits until its replica was promoted and its sales sell again, and brings it
-// back as a replica; with early before they must sell. It calls before immediately before. It verifies that buyers of the
-// other masters get no error.
+// cutOff cuts the master of crowd lost off, waits until its replica was promoted and its sales sell again, and brings
+// it back as a replica; with early before they must sell. It calls before immediately before. It verifies that buyers
+// of the other masters get no error.
 func (c *cutShop) cutOff(lost int, kill, early bool, before func()) (one cut) {
 	t := c.t
 	one.calm = percentile(c.calm(), 0.99)
@@ -233,9 +233,9 @@ func (c *cutShop) finish() {
 }
 
 // Redis itself replaces a master that is cut off, during a sale that is spread over all masters and further sales on
-// each, also while a slot moves from that master to another. Buyers of the other masters get no error, and no order of a
-// 202 is lost: it is in a journal, or with --redis-wait 1 in the replica that is promoted. The latter sells again when it
-// has a replica itself.
+// each, also while a slot moves from that master to another. Buyers of the other masters get no error, and no order of
+// a 202 is lost: it is in a journal, or with --redis-wait 1 in the replica that is promoted. The latter sells again
+// when it has a replica itself.
 func TestClusterCutsAMaster(t *testing.T) {
 	t.Parallel()
 	for name, shape := range map[string]struct {

@@ -113,8 +113,8 @@ func (c *moveShop) undisturbed() {
 	}
 }
 
-// `sluice shard move` moves a shard there and back during purchases: no order is lost or sold twice, and buyers of other
-// shards get no 503.
+// `sluice shard move` moves a shard there and back during purchases: no order is lost or sold twice, and buyers of
+// other shards get no 503.
 func TestShardMoves(t *testing.T) {
 	t.Parallel()
 	c := newMoveShop(t)

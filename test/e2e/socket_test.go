@@ -63,8 +63,8 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	}
 }
 
-// With one backend, at a socket, both edges sell. A second backend cannot take the path while the first one listens, and
-// takes it after SIGTERM.
+// With one backend, at a socket, both edges sell. A second backend cannot take the path while the first one listens,
+// and takes it after SIGTERM.
 func TestBackendOwnsItsSocket(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {

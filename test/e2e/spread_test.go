@@ -136,8 +136,8 @@ func TestSpreadSaleSurvivesAnEmptyRedis(t *testing.T) {
 	c.check("s", stock)
 }
 
-// One of three masters of a cluster is lost while one sale sells on all of them: buyers of the other segments buy on, and
-// the lost segment continues after the promotion of its replica, complete, old or empty.
+// One of three masters of a cluster is lost while one sale sells on all of them: buyers of the other segments buy on,
+// and the lost segment continues after the promotion of its replica, complete, old or empty.
 func TestSpreadSaleLosesAMaster(t *testing.T) {
 	t.Parallel()
 	const stock = 1500

@@ -142,7 +142,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 	}
 }
 
-// faults kills and restarts Redis, kills the first edge, which holds a lease, and stops two others, while requests arrive.
+// faults kills and restarts Redis, kills the first edge, which holds a lease, and stops two others, while requests
+// arrive.
 func (c *crowd) faults(server *testenv.Redis, edges []*edge, requests int) {
 	for _, fault := range []func(){edges[0].kill, server.Kill, server.Start, edges[1].stop, edges[2].stop} {
 		var running sync.WaitGroup

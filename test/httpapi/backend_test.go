@@ -297,8 +297,8 @@ func TestSaleFromCreationToClose(t *testing.T) {
 	}
 }
 
-// Many buyers purchase concurrently, each over several connections. A slow machine rejects some requests with 503; buyers
-// repeat them with their idempotency key, and the limit by buyer does not end that.
+// Many buyers purchase concurrently, each over several connections. A slow machine rejects some requests with 503;
+// buyers repeat them with their idempotency key, and the limit by buyer does not end that.
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 	const buyers, stock = 60, 25
 	b := startBackend(t, "1000-M")

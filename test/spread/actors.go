@@ -18,8 +18,8 @@ func (p *process) sell() {
 	}
 }
 
-// purchase decides one purchase of a new buyer as a backend does: in the home segment; if that is empty, it answers sold
-// out after the proof, or else refills the segment and tries again.
+// purchase decides one purchase of a new buyer as a backend does: in the home segment; if that is empty, it answers
+// sold out after the proof, or else refills the segment and tries again.
 func (p *process) purchase(mover *spread.Mover) {
 	w := p.w
 	buyer := w.newBuyer()

@@ -4,5 +4,6 @@
 // stores: a transfer is a delay.
 //
 // The simulation of moves (world.go) checks the protocol: processes run over a model of both stores (model.go) with
-// faults at every call. A test plays the same over the real scripts and statements, and compares them with the model. One seed decides everything, so a failure is reproduced from its seed.
+// faults at every call. A test plays the same over the real scripts and statements, and compares them with the model.
+// One seed decides everything, so a failure is reproduced from its seed.
 package spread

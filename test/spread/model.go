@@ -30,7 +30,8 @@ type stores interface {
 	// if old, has the saved copy.
 	Save(segment int)
 	Lose(segment int, old bool)
-	// Truth reads everything at one instant. Difference returns how the stores differ from their specification, if they do.
+	// Truth reads everything at one instant. Difference returns how the stores differ from their specification, if they
+	// do.
 	Truth() truth
 	Difference() string
 }

@@ -181,8 +181,8 @@ func TestAwaitBesideASegmentThatHangs(t *testing.T) {
 	})
 }
 
-// A transfer to a server that hangs is committed, and ends in its source: neither it nor the server keeps the units of the
-// source from a purchase.
+// A transfer to a server that hangs is committed, and ends in its source: neither it nor the server keeps the units of
+// the source from a purchase.
 func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committed %v", committed), func(t *testing.T) {

@@ -89,7 +89,8 @@ func StartPostgres(t TB, args ...string) *Postgres {
 	return p
 }
 
-// Replica starts a streaming replica of a server of StartPostgres, on a port of its own. It is stopped when the test ends.
+// Replica starts a streaming replica of a server of StartPostgres, on a port of its own. It is stopped when the test
+// ends.
 func (p *Postgres) Replica() *Postgres {
 	p.t.Helper()
 	r, err := p.startReplica()

@@ -17,8 +17,8 @@ type Program struct {
 	out         Buffer
 }
 
-// Launch starts `binary args...` in its own directory with only PATH, HOME, TMPDIR and env in its environment, and kills
-// it when the test ends. If the test has failed, the end of its output is logged.
+// Launch starts `binary args...` in its own directory with only PATH, HOME, TMPDIR and env in its environment, and
+// kills it when the test ends. If the test has failed, the end of its output is logged.
 func Launch(t TB, binary string, env []string, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, binary: binary, args: args, dir: t.TempDir()}

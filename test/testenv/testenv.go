@@ -2,8 +2,8 @@
 // each. It stops them by their process id. A server that is not installed fails the test with one line that names the
 // package to install.
 //
-// A package with tests that call SharedPostgres or SharedRedisMasters must run them through Main, which stops the shared
-// servers at the end.
+// A package with tests that call SharedPostgres or SharedRedisMasters must run them through Main, which stops the
+// shared servers at the end.
 package testenv
 
 import (

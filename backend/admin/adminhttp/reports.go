@@ -21,8 +21,8 @@ var (
 	errBadReport = httpserver.NewProblem(problem.BadRequest, "The body is not a report of sluice rehearse as JSON.")
 )
 
-// reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: no scripts, and the
-// origin of no listener.
+// reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: no scripts, and
+// the origin of no listener.
 const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
 	"frame-ancestors 'none'; sandbox"
 

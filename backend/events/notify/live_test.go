@@ -231,8 +231,8 @@ func TestSlowPageIsDisconnectedAndDelaysNoOther(t *testing.T) {
 	}
 }
 
-// While pages are open, the relay must not drop events, although there may be no group. The mark precedes the first read
-// of the page, and ends with the process.
+// While pages are open, the relay must not drop events, although there may be no group. The mark precedes the first
+// read of the page, and ends with the process.
 func TestOpenPagesAreMarked(t *testing.T) {
 	s := newStage(t)
 	p, _, _ := s.open(s.process(notify.LiveConfig{}), "ann", "")

@@ -124,8 +124,8 @@ const (
 )
 
 // mark lets the relay move all events although there may be no group. It precedes the first read, so a page that reads
-// SQL after that misses no event. If a mark expires while this process cannot reach Redis, the positions have a gap in the
-// place of the events that the relay has dropped.
+// SQL after that misses no event. If a mark expires while this process cannot reach Redis, the positions have a gap in
+// the place of the events that the relay has dropped.
 func (l *Live) mark(ctx context.Context) error {
 	now := time.Now()
 	if l.isReading() && now.Sub(l.marked) < markInterval {

@@ -37,8 +37,8 @@ func (r rescan) allowed(now time.Time) bool { return now.Sub(r.ended) >= rescanS
 // A leaseBound is where the next lease of an endpoint begins: behind what this process leased a while ago. PostgreSQL
 // keeps the versions of deliveries that were leased or delivered for as long as any transaction in the database is
 // older, and a lease from the beginning reads all of them. Only a twentieth of the time is spent on such leases. They
-// find deliveries whose lease expired, and those that became visible late. The bound is a hint: if it is wrong, or other
-// processes have others, no delivery is lost or sent out of order. It is safe for concurrent use.
+// find deliveries whose lease expired, and those that became visible late. The bound is a hint: if it is wrong, or
+// other processes have others, no delivery is lost or sent out of order. It is safe for concurrent use.
 type leaseBound struct {
 	mu                   sync.Mutex
 	from, later, highest leaseKey  // later: highest at the time turned

@@ -28,8 +28,8 @@ func (c *stepClock) now() time.Time {
 	return c.at
 }
 
-// While an old transaction is open, PostgreSQL removes no version of a delivery. Most leases must not read the versions of
-// deliveries that were leased before.
+// While an old transaction is open, PostgreSQL removes no version of a delivery. Most leases must not read the versions
+// of deliveries that were leased before.
 func TestLeasesBesideAnOldTransactionReadLinearly(t *testing.T) {
 	t.Parallel()
 	for name, strict := range map[string]bool{"in the order of each order": false, "in strict order": true} {

@@ -118,8 +118,8 @@ func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (in
 	return max(r.Fence, r.Generation, r.Swapped), nil
 }
 
-// CheckShards returns a *ShardsError if the record of a shard has another number of shards than space, and nil if it has
-// none. Other errors wrap sale.ErrUnavailable.
+// CheckShards returns a *ShardsError if the record of a shard has another number of shards than space, and nil if it
+// has none. Other errors wrap sale.ErrUnavailable.
 func CheckShards(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, space keyspace.Space) error {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {

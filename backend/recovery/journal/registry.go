@@ -20,8 +20,8 @@ type Status struct {
 	Silent     time.Duration // since its last heartbeat, by the database's clock
 }
 
-// Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders have been
-// restored.
+// Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders
+// have been restored.
 func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
 	return r.db.Update(ctx, "journal: heartbeat", func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now

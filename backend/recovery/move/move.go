@@ -3,8 +3,8 @@
 // A move holds the shard as a rebuild does, copies its keys, compares both servers, changes the owner of the slot, and
 // marks the data on the new server as verified. The source keeps all data until the owner changes, so a move that stops
 // before that leaves the shard as an interrupted rebuild does, on the source; one that stops later, on the target. In
-// both cases a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the next
-// Move to the same master, or to the one that has replaced it, must finish it.
+// both cases a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the
+// next Move to the same master, or to the one that has replaced it, must finish it.
 //
 // The scripts on both servers check the fence of the move, so a process that was suspended past its lock changes
 // nothing.
@@ -321,8 +321,8 @@ func (j *job) unfinished(err error) error {
 		j.shard, j.target.addr, err)
 }
 
-// abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the move.
-// If that fails, a backend rebuilds the shard.
+// abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the
+// move. If that fails, a backend rebuilds the shard.
 func (j *job) abandon(ctx context.Context, err error) error {
 	if _, stopped := errors.AsType[errStopped](err); stopped {
 		return err

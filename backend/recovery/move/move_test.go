@@ -216,8 +216,8 @@ func (w *world) other() *testenv.Redis {
 	return w.cluster.Nodes[slices.IndexFunc(w.cluster.Nodes, func(n *testenv.Redis) bool { return n != owner })]
 }
 
-// unmarked verifies that no node of the cluster imports the slot of the shard or is about to leave it, and that only its
-// owner has keys of it.
+// unmarked verifies that no node of the cluster imports the slot of the shard or is about to leave it, and that only
+// its owner has keys of it.
 func (w *world) unmarked(when string) {
 	w.t.Helper()
 	owner := w.owner()

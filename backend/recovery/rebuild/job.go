@@ -136,9 +136,9 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return j.claimSegments(ctx)
 }
 
-// claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no transfer
-// and applies no allocation, so the units that the claim returns change only by transfers to the segment, which are
-// applied when the segment is resumed.
+// claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no
+// transfer and applies no allocation, so the units that the claim returns change only by transfers to the segment,
+// which are applied when the segment is resumed.
 func (j *job) claimSegments(ctx context.Context) error {
 	for _, c := range j.sales {
 		if c.part.Spread < 2 {

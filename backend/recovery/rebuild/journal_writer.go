@@ -49,8 +49,8 @@ type JournalWriterConfig struct {
 	Log      *slog.Logger // slog.Default() if nil
 }
 
-// JournalWriter owns the journal of one shard in one backend: it records accepted orders, restores them in every rebuilt
-// Redis, and removes orders that are rows. It is safe for concurrent use.
+// JournalWriter owns the journal of one shard in one backend: it records accepted orders, restores them in every
+// rebuilt Redis, and removes orders that are rows. It is safe for concurrent use.
 type JournalWriter struct {
 	cfg JournalWriterConfig
 

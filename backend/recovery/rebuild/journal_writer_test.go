@@ -41,8 +41,8 @@ func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.S
 	return nil, nil
 }
 
-// A JournalWriter checks Redis rarely, and immediately when the guard notices a rebuild. While a rebuild waits for it, it
-// checks often.
+// A JournalWriter checks Redis rarely, and immediately when the guard notices a rebuild. While a rebuild waits for it,
+// it checks often.
 func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, err := journal.Open(t.TempDir(), journal.Config{})

@@ -1,5 +1,5 @@
-// Package rebuild restores the data of a shard in Redis from SQL, from the messages that Redis still holds, and from the
-// journals of the backends.
+// Package rebuild restores the data of a shard in Redis from SQL, from the messages that Redis still holds, and from
+// the journals of the backends.
 //
 // A rebuild runs when the guard of a shard reports that Redis may have lost data, or on request. It holds the shard:
 // workers cannot take batches, and nothing can be bought from its sales. Then it counts every order once (rows, dead
@@ -108,9 +108,10 @@ func New(cfg Config) (*Rebuilder, error) {
 	return &Rebuilder{cfg: cfg}, nil
 }
 
-// Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all its sales are rebuilt. The
-// shards are rebuilt one after the other; an error of one does not prevent the others. Run returns ErrBusy, or an error
-// that wraps sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
+// Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all
+// its sales are rebuilt. The shards are rebuilt one after the other; an error of one does not prevent the others. Run
+// returns ErrBusy, or an error that wraps sale.ErrUnavailable. After an error the shard remains unverified until a
+// rebuild succeeds.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range only {

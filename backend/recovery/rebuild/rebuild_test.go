@@ -985,8 +985,8 @@ func TestReplayIsRecordedAfterAFullDisk(t *testing.T) {
 	}
 }
 
-// A rebuild keeps the requests that are stored with orders, also if it corrects the slots of their buyer: here, the first
-// order of two is cancelled.
+// A rebuild keeps the requests that are stored with orders, also if it corrects the slots of their buyer: here, the
+// first order of two is cancelled.
 func TestReplayAfterARebuildGetsItsOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 2)

@@ -7,8 +7,8 @@ import (
 	"sluice/backend/spread"
 )
 
-// saleCount counts the units of one sale, or of its segment in the shard, during a rebuild. It decides which order holds a unit and does no I/O. Orders
-// are added in this order: rows, dead letters, queue, slots.
+// saleCount counts the units of one sale, or of its segment in the shard, during a rebuild. It decides which order
+// holds a unit and does no I/O. Orders are added in this order: rows, dead letters, queue, slots.
 type saleCount struct {
 	def   sale.Sale // Stock of a segment: the units of its allocation
 	sold  int64     // estimate of the number of rows

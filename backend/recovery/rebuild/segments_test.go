@@ -165,8 +165,8 @@ func TestSegmentsAreRebuiltSeparately(t *testing.T) {
 	}
 }
 
-// An order that lost its unit to another one is retried when its segment has a unit. Its row belongs to the segment: the
-// audit counts it there, and a rebuild keeps the slot of its buyer.
+// An order that lost its unit to another one is retried when its segment has a unit. Its row belongs to the segment:
+// the audit counts it there, and a rebuild keeps the slot of its buyer.
 func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 	h := newHalves(t, 2)
 	shard := h.space.ShardOfSegment("s", 1)

@@ -68,8 +68,8 @@ type failure struct {
 // errMasterChanged reports that another server is the master now.
 var errMasterChanged = errors.New("the master of Redis has changed")
 
-// dial is connectAny, but a failure is that of the first command on the connection. After some failed dials, the pool of
-// the library would dial once a second only, also after another server became the master.
+// dial is connectAny, but a failure is that of the first command on the connection. After some failed dials, the pool
+// of the library would dial once a second only, also after another server became the master.
 func (m *master) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := m.connectAny(ctx, network, addr)
 	if err != nil {

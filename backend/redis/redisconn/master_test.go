@@ -280,9 +280,9 @@ func newHole(t *testing.T) string {
 	return ""
 }
 
-// A connection that is refused fails with its first command instead of the dial: after some failed dials the pool of the
-// library would dial once a second only. Failures are remembered for a moment, so that a busy process does not dial a
-// dead server all the time.
+// A connection that is refused fails with its first command instead of the dial: after some failed dials the pool of
+// the library would dial once a second only. Failures are remembered for a moment, so that a busy process does not dial
+// a dead server all the time.
 func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

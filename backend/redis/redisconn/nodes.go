@@ -39,8 +39,8 @@ func Nodes(ctx context.Context, c redis.Cmdable, addr string) ([]Node, error) {
 	return parseNodes(text, addr), nil
 }
 
-// parseNodes parses the reply of CLUSTER NODES of the node at addr. It skips lines that it cannot read and nodes without
-// an address.
+// parseNodes parses the reply of CLUSTER NODES of the node at addr. It skips lines that it cannot read and nodes
+// without an address.
 func parseNodes(text, addr string) (nodes []Node) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -98,8 +98,8 @@ func (s *Server) Node(addr string) *Server {
 // Credentials returns the user and the password of s.
 func (s *Server) Credentials() (user, password string) { return s.options.Username, s.options.Password }
 
-// Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the slot
-// still belongs to another node. The caller closes c.
+// Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
+// slot still belongs to another node. The caller closes c.
 func Importing(c *redis.Client) *redis.Client {
 	front := redis.NewClient(&redis.Options{
 		Addr: c.Options().Addr, Dialer: noDial, MaxRetries: -1,

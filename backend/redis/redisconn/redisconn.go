@@ -43,8 +43,8 @@ func Blocking(n int) Option {
 	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
 }
 
-// Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share what is known
-// of the master. It is safe for concurrent use.
+// Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share what is
+// known of the master. It is safe for concurrent use.
 type Server struct {
 	options redis.Options
 	master  *master  // nil for an address
@@ -130,8 +130,8 @@ func (s *Server) Watch() (stop func()) {
 	}
 }
 
-// Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client repeats a command if the reply is lost, so commands must be
-// replay-safe.
+// Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client
+// repeats a command if the reply is lost, so commands must be replay-safe.
 func (s *Server) Open(options ...Option) *redis.Client {
 	o := s.options
 	o.DialTimeout = DialTimeout

@@ -16,10 +16,10 @@ import (
 	"sluice/internal/htmltemplate"
 )
 
-// markdown renders CommonMark. The renderer of goldmark omits raw HTML. Links are replaced by their text unless they lead
-// to a page, a mail address or a telephone number: a browser would execute some, and start other programs for others.
-// Images are replaced by their text, because the page's policy allows one picture only. The highest heading is below the
-// page's title.
+// markdown renders CommonMark. The renderer of goldmark omits raw HTML. Links are replaced by their text unless they
+// lead to a page, a mail address or a telephone number: a browser would execute some, and start other programs for
+// others. Images are replaced by their text, because the page's policy allows one picture only. The highest heading is
+// below the page's title.
 var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(restrict{}, 100))),
 	goldmark.WithRendererOptions(html.WithXHTML()),

@@ -114,8 +114,9 @@ func (p *Pages) addAssets() error {
 // Asset returns a file by the last part of its URL, /assets/{name}.
 func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
 
-// contentPolicy allows the page's own script only: no inline scripts, no frames but those of the ancestors, and no other
-// hosts but that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and allowed by its hash.
+// contentPolicy allows the page's own script only: no inline scripts, no frames but those of the ancestors, and no
+// other hosts but that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and
+// allowed by its hash.
 func contentPolicy(style string, ancestors []string) string {
 	frames := "'none'"
 	if len(ancestors) > 0 {

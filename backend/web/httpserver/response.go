@@ -75,8 +75,8 @@ func sendCompressible(c *fiber.Ctx, body, gzipped []byte) {
 	}
 }
 
-// acceptsGzip reports whether an Accept-Encoding header names gzip with a weight above 0 (RFC 9110, section 12.5.3). The
-// nginx edge decides the same (nginx/conf.d/70-pages.conf).
+// acceptsGzip reports whether an Accept-Encoding header names gzip with a weight above 0 (RFC 9110, section 12.5.3).
+// The nginx edge decides the same (nginx/conf.d/70-pages.conf).
 func acceptsGzip(header string) bool {
 	for member := range strings.SplitSeq(header, ",") {
 		coding, weight, _ := strings.Cut(member, ";")

@@ -41,8 +41,8 @@ func (r Route) Documented() string { return documentedPath(r.Path) }
 // Config configures New. The zero value of each field is its default.
 type Config struct {
 	BodyLimit int // bytes; 0: 16 KiB
-	// Upload returns, for a request with a longer body than BodyLimit, the bytes that it may have, or 0. It is called before
-	// the body is read. Such a body may take uploadTimeout. nil: no such requests.
+	// Upload returns, for a request with a longer body than BodyLimit, the bytes that it may have, or 0. It is called
+	// before the body is read. Such a body may take uploadTimeout. nil: no such requests.
 	Upload func(head *fasthttp.RequestHeader) int
 	Checks []Check       // dependencies that /readyz probes
 	Drain  time.Duration // how long Serve waits for open requests after its context ends; 0: 20 s

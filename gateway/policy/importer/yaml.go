@@ -188,8 +188,8 @@ func (c *converter) ingressPaths(file string, node *yaml.Node) (paths []ingressP
 	return paths, hosts
 }
 
-// apisix converts the plugin limit-req of an object: a route, a service, a consumer or a global rule. kind is the key of
-// its list.
+// apisix converts the plugin limit-req of an object: a route, a service, a consumer or a global rule. kind is the key
+// of its list.
 func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	plugins := child(node, "plugins")
 	for _, other := range []string{"limit-count", "limit-conn"} {

@@ -72,8 +72,8 @@ func (m *Mirror) refresh(conn net.Conn) {
 	_, _ = fmt.Fprintf(conn, "%.0f\n", math.Ceil(next.Seconds()))
 }
 
-// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use. A file that cannot
-// be written is written again until ctx ends. Meanwhile no keys are fetched.
+// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use. A file that
+// cannot be written is written again until ctx ends. Meanwhile no keys are fetched.
 func (m *Mirror) changed(ctx context.Context, err error) {
 	if err != nil {
 		m.log.Error("token keys are invalid, keeping the previous ones", "err", err)

@@ -164,10 +164,10 @@ function _M.refuses_early(chosen, key, headers)
   return true
 end
 
--- admit(chosen, n, fleet_n, buyer) -> ok, rule, detail, taken, by_ip: what limit/rules.lua returns for the first n rules
--- and fleet.lua for the first fleet_n rules of the fleet, which count the request together or not at all. by_ip: whether
--- the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit, because
--- they may call Redis.
+-- admit(chosen, n, fleet_n, buyer) -> ok, rule, detail, taken, by_ip: what limit/rules.lua returns for the first n
+-- rules and fleet.lua for the first fleet_n rules of the fleet, which count the request together or not at all. by_ip:
+-- whether the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit,
+-- because they may call Redis.
 local function admit(chosen, n, fleet_n, buyer)
   local rules, ips = chosen.rules, chosen.ips
   local ok, i, detail, taken
@@ -206,8 +206,8 @@ local function accept_fleet(taken)
   end
 end
 
--- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has what
--- its buckets hold. has_waited: for the key of the token
+-- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has
+-- what its buckets hold. has_waited: for the key of the token
 local function judge(turn, has_waited)
   local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips

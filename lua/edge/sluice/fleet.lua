@@ -11,7 +11,8 @@ local ngx = ngx
 local ngx_sleep, timer_at, timer_every = ngx.sleep, ngx.timer.at, ngx.timer.every
 local copy, fill, offsetof, sizeof, to_string = ffi.copy, ffi.fill, ffi.offsetof, ffi.sizeof, ffi.string
 local ceil, floor, huge, max, min = math.ceil, math.floor, math.huge, math.max, math.min
-local byte, concat, gmatch, gsub, pairs, tonumber = string.byte, table.concat, string.gmatch, string.gsub, pairs, tonumber
+local byte, concat, gmatch, gsub = string.byte, table.concat, string.gmatch, string.gsub
+local pairs, tonumber = pairs, tonumber
 
 ffi.cdef [[
 typedef struct {
@@ -391,7 +392,8 @@ function _M.admit(rules, n, ip, buyer)
   return true, taken
 end
 
--- accept(taken) -> the name of a shadow rule that would have refused, or nil. It counts the rules of an admitted request.
+-- accept(taken) -> the name of a shadow rule that would have refused, or nil. It counts the rules of an admitted
+-- request.
 function _M.accept(taken)
   local shadow
   for _, t in ipairs(taken) do
@@ -407,7 +409,8 @@ function _M.accept(taken)
   return shadow
 end
 
--- give_back(now, before) -> the segments that leave the bucket as fields of a line, "" if there are none. See Bucket.Return.
+-- give_back(now, before) -> the segments that leave the bucket as fields of a line, "" if there are none. See
+-- Bucket.Return.
 local function give_back(now, before)
   expire(now)
   local returned, kept = {}, 0

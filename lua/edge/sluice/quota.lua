@@ -71,7 +71,8 @@ function _M.exceeded(rule, wait)
 end
 
 -- retry_after(wait) -> whole seconds, as a text, and whether the text is kept: at least the wait, and a random part of
--- up to a tenth (at least one second, at most an hour) more, so that clients which were refused together do not all return in one second
+-- up to a tenth (at least one second, at most an hour) more, so that clients which were refused together do not all
+-- return in one second
 function _M.retry_after(wait)
   local least = seconds(wait)
   return number(least + random(0, max(1, min(floor(least / 10), 3600))))

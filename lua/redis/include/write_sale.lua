@@ -1,9 +1,9 @@
 -- write_sale: what load_sale and rebuild_sale store of a sale. Both pass the same arguments from ARGV[first] on:
 --
 --   sale id, opens_at (ms), closes_at (ms, 0: never), per_buyer, stock, title, price amount, currency, units left,
---   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the units
---   of the allocation), then the ids of cancelled orders whose unit is part of the units left and whose rows do not have
---   the number of the return yet
+--   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the
+--   units of the allocation), then the ids of cancelled orders whose unit is part of the units left and whose rows do
+--   not have the number of the return yet
 
 -- write_sale stores the sale and restarts the numbering of returns. Numbers start at the clock in microseconds: that
 -- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL.

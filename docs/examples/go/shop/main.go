@@ -3,8 +3,8 @@
 //
 //	LISTEN=127.0.0.1:9000 SALES=http://127.0.0.1:8080 PAYMENT_SECRET=whsec_... WEBHOOK_SECRET_FILE=hook.secret go run ./docs/examples/go/shop
 //
-// WEBHOOK_SECRET_FILE has the secret that `sluice webhook add` prints. It may be written later, and is read for each webhook.
-// SIGHUP replaces the signing key. Tokens of the previous key stay valid, because it is still published.
+// WEBHOOK_SECRET_FILE has the secret that `sluice webhook add` prints. It may be written later, and is read for each
+// webhook. SIGHUP replaces the signing key. Tokens of the previous key stay valid, because it is still published.
 package main
 
 import (

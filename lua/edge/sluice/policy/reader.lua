@@ -219,8 +219,8 @@ local function check_fleet(rule, at, wrong)
   end
   local least = rule.period and math.max(1, math.ceil(MIN_FLEET_WINDOW * rule.count / rule.period))
   if least and rule.burst < least then
-    wrong(at .. ".burst", 'a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %.0f', least,
-      rule.burst)
+    wrong(at .. ".burst", 'a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %.0f',
+      least, rule.burst)
   end
 end
 
