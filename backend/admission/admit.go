@@ -122,7 +122,7 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 		cfg.MaxReady = DefaultMaxReady
 	}
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
-	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string]*saleQueue{}}
+	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string][]*waiter{}}
 	return a, nil
 }
 

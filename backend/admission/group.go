@@ -19,9 +19,6 @@ import (
 const (
 	// groupSize bounds one run of the script, which blocks Redis for other commands.
 	groupSize = 64
-	// groupsPerSale is the number of groups of one sale in flight: while Redis runs one, this process reads the reply of
-	// another.
-	groupsPerSale = 2
 	// maxWaiting is the number of requests that may wait for a slow Redis before the queues are shared: from then on, a
 	// sale may hold an equal share of maxWaiting, so that a hot sale cannot crowd out others.
 	maxWaiting = 20_000
@@ -31,8 +28,9 @@ const (
 
 var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
-// groups batches concurrent requests for one target into runs of the script. A request starts a run immediately while
-// fewer than groupsPerSale are in flight; otherwise it joins the next run. A goroutine runs only while requests wait.
+// groups batches concurrent requests for one target into runs of the script. A request starts a run immediately if no
+// run of its target is in flight; otherwise it joins the next run. A target has at most one goroutine,
+// and only while requests wait.
 type groups struct {
 	run     func(ctx context.Context, target string, group []*waiter)
 	timeout time.Duration // of a run, and of the wait for it
@@ -40,14 +38,8 @@ type groups struct {
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	sales   map[string]*saleQueue // by target, with requests only
+	sales   map[string][]*waiter // that wait, by target; a target is present while a goroutine runs its groups
 	waiting int
-}
-
-// saleQueue holds the requests that wait for one sale.
-type saleQueue struct {
-	waiting []*waiter
-	running int // goroutines
 }
 
 // waiter is one request. target is its sale, or the segment of a sale, as the script expects it. done receives one
@@ -85,34 +77,29 @@ func (g *groups) decide(ctx context.Context, target string, r Request, id sale.O
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	q := g.sales[w.target]
-	if g.full(q) {
+	queue, running := g.sales[w.target]
+	if g.full(queue) {
 		return errTooManyWaiting
 	}
 	g.waiting++
-	if q == nil {
-		q = &saleQueue{}
-		g.sales[w.target] = q
-	}
-	q.waiting = append(q.waiting, w)
-	if q.running < groupsPerSale {
-		q.running++
-		go g.runQueue(w.target, q)
+	g.sales[w.target] = append(queue, w)
+	if !running {
+		go g.runQueue(w.target)
 	}
 	return nil
 }
 
-// full reports whether q rejects another request. q is nil for a sale without requests. The caller holds mu.
-func (g *groups) full(q *saleQueue) bool {
-	hot := q != nil && len(q.waiting) >= maxWaiting/len(g.sales)
+// full reports whether a queue rejects another request. The caller holds mu.
+func (g *groups) full(queue []*waiter) bool {
+	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.sales)
 	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 
-// runQueue runs groups until the queue is empty.
-func (g *groups) runQueue(target string, q *saleQueue) {
+// runQueue runs groups until no request waits for the target.
+func (g *groups) runQueue(target string) {
 	var group []*waiter
 	for {
-		if group = g.next(target, q, group[:0]); len(group) == 0 {
+		if group = g.next(target, group[:0]); len(group) == 0 {
 			return
 		}
 		g.runFresh(target, group)
@@ -122,21 +109,20 @@ func (g *groups) runQueue(target string, q *saleQueue) {
 	}
 }
 
-// next appends the oldest requests of the queue to group. If the queue is empty, next ends this goroutine's turn.
-func (g *groups) next(target string, q *saleQueue, group []*waiter) []*waiter {
+// next appends the oldest requests of the queue to group. If there are none, the target has no goroutine any more.
+func (g *groups) next(target string, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := min(len(q.waiting), groupSize)
+	queue := g.sales[target]
+	n := min(len(queue), groupSize)
 	if n == 0 {
-		if q.running--; q.running == 0 {
-			delete(g.sales, target)
-		}
+		delete(g.sales, target)
 		return nil
 	}
-	group = append(group, q.waiting[:n]...)
-	rest := copy(q.waiting, q.waiting[n:])
-	clear(q.waiting[rest:])
-	q.waiting = q.waiting[:rest]
+	group = append(group, queue[:n]...)
+	rest := copy(queue, queue[n:])
+	clear(queue[rest:])
+	g.sales[target] = queue[:rest]
 	g.waiting -= n
 	return group
 }

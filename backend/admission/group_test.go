@@ -43,7 +43,7 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 
 func newFake(release chan struct{}) (*fakeRun, *groups) {
 	f := &fakeRun{sizes: map[string][]int{}, inFlight: map[string]int{}, release: release}
-	return f, &groups{run: f.run, timeout: decideTimeout, sales: map[string]*saleQueue{}}
+	return f, &groups{run: f.run, timeout: decideTimeout, sales: map[string][]*waiter{}}
 }
 
 func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
@@ -61,7 +61,7 @@ func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 			synctest.Wait()
 		}
 		const late = groupSize + 5
-		for i := range groupsPerSale + late {
+		for i := range 1 + late {
 			decide("a", i+1)
 		}
 		decide("b", 1000) // a sale does not wait for another one
@@ -70,11 +70,11 @@ func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 		}
 		close(release)
 		wg.Wait()
-		want := []int{1, 1, groupSize, 5}
+		want := []int{1, groupSize, 5}
 		if fmt.Sprint(f.sizes["a"]) != fmt.Sprint(want) {
 			t.Errorf("group sizes %v, want %v", f.sizes["a"], want)
 		}
-		if f.most > groupsPerSale {
+		if f.most > 1 {
 			t.Errorf("%d groups of one sale in flight", f.most)
 		}
 		synctest.Wait()
@@ -89,10 +89,8 @@ func TestRequestThatWaitedTooLongFails(t *testing.T) {
 		release := make(chan struct{})
 		f, g := newFake(release)
 		errs := make(chan error, 10)
-		for range groupsPerSale {
-			go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 1); errs <- err }()
-			synctest.Wait()
-		}
+		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 1); errs <- err }()
+		synctest.Wait()
 		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 2); errs <- err }()
 		synctest.Wait()
 		<-time.After(g.timeout + time.Millisecond) // fake clock of synctest
@@ -100,12 +98,12 @@ func TestRequestThatWaitedTooLongFails(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		failed := 0
-		for range groupsPerSale + 2 {
+		for range 3 {
 			if <-errs != nil {
 				failed++
 			}
 		}
-		if failed != 1 || fmt.Sprint(f.sizes["a"]) != "[1 1 1]" {
+		if failed != 1 || fmt.Sprint(f.sizes["a"]) != "[1 1]" {
 			t.Errorf("%d requests failed, want the one that waited; group sizes %v", failed, f.sizes["a"])
 		}
 	})
@@ -150,11 +148,9 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 			}
 		}
 		fill := func(saleID string, n int) {
-			for range groupsPerSale { // in flight
-				decide(saleID, 1)
-			}
+			decide(saleID, 1) // in flight
 			decide(saleID, n)
-			if got := len(g.sales[saleID].waiting); got != n {
+			if got := len(g.sales[saleID]); got != n {
 				t.Errorf("%d requests wait for sale %s, want %d", got, saleID, n)
 			}
 		}
