@@ -42,6 +42,11 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	tokens := flags.String("tokens", "new", "comma-separated: new (each order with another token), repeated")
 	against := flags.String("against", "", "root of another working tree of sluice, measured in the same rounds")
 	sockets := flags.Bool("sockets", false, "the edge of this tree reaches the backend through a Unix socket")
+	floor := flags.Bool(
+		"floor",
+		false,
+		"measure beside orders what both stores take alone, in groups and batches of the same sizes",
+	)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each side of a round")
 	profile := flags.String("profile", "", "file for the CPU profile of sluice's backend while it sells; it costs time")
@@ -73,11 +78,20 @@ func cost(ctx context.Context, s *stage, args []string) error {
 			sides = append(sides, newCostHouse(scene, other, c, bin, noRewrites...).side("against"))
 		}
 		sides = append(sides, helloSide(scene, cfg, c))
-		err := interleave(ctx, cfg.rounds, len(sides), func(round, i int) error {
+		var bare *costFloor
+		n := len(sides)
+		if *floor && c.of == "order" {
+			bare, n = newCostFloor(scene, cfg, c), n+1
+		}
+		err := interleave(ctx, cfg.rounds, n, func(round, i int) error {
+			if i == len(sides) {
+				return bare.round(ctx, round, sides[0].last.shared)
+			}
 			got, err := sides[i].run(ctx)
 			if err != nil {
 				return fmt.Errorf("%v: %s: %w", c, sides[i].name, err)
 			}
+			sides[i].last = got
 			if round > 0 {
 				sides[i].samples = append(sides[i].samples, got)
 			}
@@ -88,6 +102,9 @@ func cost(ctx context.Context, s *stage, args []string) error {
 			return err
 		}
 		printCost(os.Stdout, c, sides)
+		if bare != nil {
+			fmt.Println(bare)
+		}
 	}
 	return nil
 }
@@ -135,6 +152,7 @@ var costParts = []string{"edge", "backend", "Redis", "worker", "PostgreSQL"}
 type costSide struct {
 	name    string
 	run     func(context.Context) (costSample, error)
+	last    costSample // of the latest round, also of one that does not count
 	samples []costSample
 }
 
@@ -143,9 +161,13 @@ type costSample struct {
 	perSecond    float64
 	user, kernel []float64 // by part; a constant answer has the first two
 	sizes        []float64 // bytes for each order, by costSizes; nil: not measured
+	shared       []float64 // orders, by costShared; nil: not measured
 }
 
 var costSizes = []string{"AOF", "Redis memory", "WAL", "database"}
+
+// costShared are what orders share.
+var costShared = []string{"run of the script", "batch of the worker"}
 
 func (c costSample) sum() float64 {
 	total := 0.0
@@ -225,6 +247,16 @@ func printCost(w io.Writer, c costCase, sides []*costSide) {
 					return ""
 				}
 				return middle(s.each(func(x costSample) float64 { return x.sizes[i] }))
+			})
+		}
+	}
+	if len(sides[0].samples[0].shared) > 0 {
+		for i, name := range costShared {
+			row("orders in a "+name, func(s *costSide) string {
+				if s.samples[0].shared == nil {
+					return ""
+				}
+				return middle(s.each(func(x costSample) float64 { return x.shared[i] }))
 			})
 		}
 	}

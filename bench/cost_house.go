@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"sluice/test/testenv"
 )
@@ -18,10 +20,11 @@ import (
 type costHouse struct {
 	*house
 
-	of     costCase
-	sql    *pgx.Conn
-	worker *testenv.Program
-	buyers int // so far; each has a token of its own
+	of      costCase
+	sql     *pgx.Conn
+	worker  *testenv.Program
+	metrics string // address of the worker's
+	buyers  int    // so far; each has a token of its own
 }
 
 // noRewrites are arguments of a redis-server that only appends to its log, so that its growth can be measured.
@@ -38,7 +41,8 @@ func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...s
 		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
 	}
 	h.at = h.backendAt(listen, "--journal", s.TempDir())
-	worker := s.start(h.env, bin, "worker")
+	metrics := s.address()
+	worker := s.start(h.env, bin, "worker", "--metrics", metrics)
 	if c.edge == "gateway" {
 		h.edge = s.gateway(bin, h.env, h.at.addr, "")
 	} else {
@@ -49,7 +53,7 @@ func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...s
 	sql, err := pgx.Connect(context.Background(), shop.sql.URL)
 	s.check(err)
 	s.Cleanup(func() { _ = sql.Close(context.Background()) })
-	return &costHouse{house: h, of: c, sql: sql, worker: worker}
+	return &costHouse{house: h, of: c, sql: sql, worker: worker, metrics: metrics}
 }
 
 func (h *costHouse) side(name string) *costSide {
@@ -103,6 +107,10 @@ func (h *costHouse) buy(ctx context.Context, n int) (costSample, error) {
 	if err != nil {
 		return costSample{}, err
 	}
+	runs, err := h.runs(ctx)
+	if err != nil {
+		return costSample{}, err
+	}
 	before := h.parts.read()
 	profiled := make(chan error, 1)
 	go func() {
@@ -131,7 +139,30 @@ func (h *costHouse) buy(ctx context.Context, n int) (costSample, error) {
 	for i := range after {
 		c.sizes = append(c.sizes, (after[i]-sizes[i])/float64(written-rows))
 	}
-	return c, err
+	ended, runsErr := h.runs(ctx)
+	for i := range ended {
+		c.shared = append(c.shared, float64(written-rows)/(ended[i]-runs[i]))
+	}
+	return c, errors.Join(err, runsErr)
+}
+
+// runs returns how often the admission script has accepted orders, and how many transactions the worker has committed.
+func (h *costHouse) runs(ctx context.Context) ([]float64, error) {
+	info, err := h.client.InfoMap(ctx, "commandstats").Result()
+	if err != nil {
+		return nil, err
+	}
+	var scripts, batches float64
+	// Of the scripts that run here, only this one subtracts units.
+	if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_decrby"], "calls=%g", &scripts); err != nil {
+		scripts = 0 // none so far
+	}
+	err = metrics(ctx, h.metrics, func(name string, value float64) {
+		if name == "sluice_worker_batches_total" {
+			batches = value
+		}
+	})
+	return []float64{scripts, batches}, err
 }
 
 // purchases writes n purchases and creates their sales. A buyer with a repeated token buys in one sale after another.
@@ -180,22 +211,29 @@ func (h *costHouse) written(ctx context.Context) (int64, error) {
 
 // sizes returns what costSizes names, in bytes.
 func (h *costHouse) sizes(ctx context.Context) ([]float64, error) {
-	info, err := h.client.InfoMap(ctx, "memory", "persistence").Result()
+	logged, err := redisNumber(ctx, h.client, "persistence", "aof_current_size")
 	if err != nil {
 		return nil, err
 	}
-	var sizes []float64
-	for _, text := range []string{info["Persistence"]["aof_current_size"], info["Memory"]["used_memory"]} {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, fmt.Errorf("redis reports a size of %q", text)
-		}
-		sizes = append(sizes, n)
+	memory, err := redisNumber(ctx, h.client, "memory", "used_memory")
+	if err != nil {
+		return nil, err
 	}
 	var wal, database int64
 	err = h.sql.QueryRow(ctx, "SELECT (pg_current_wal_lsn() - '0/0')::bigint, pg_database_size(current_database())").
 		Scan(&wal, &database)
-	return append(sizes, float64(wal), float64(database)), err
+	return []float64{logged, memory, float64(wal), float64(database)}, err
+}
+
+// redisNumber returns a number of INFO.
+func redisNumber(ctx context.Context, c *redis.Client, section, name string) (float64, error) {
+	info, err := c.Info(ctx, section).Result()
+	if err != nil {
+		return 0, err
+	}
+	_, text, _ := strings.Cut(info, "\n"+name+":")
+	text, _, _ = strings.Cut(text, "\r")
+	return strconv.ParseFloat(text, 64)
 }
 
 // answers measures requests that may be sent again. refused: each of them must be refused, otherwise none.

@@ -47,12 +47,28 @@ func TestCostIsDividedByAnswers(t *testing.T) {
 // TestCostRuns keeps the measurement from rotting: one short round of each request, with all checks.
 func TestCostRuns(t *testing.T) {
 	for _, args := range []string{
-		"--of order,status,page,refusal --tokens repeated", "--edge gateway --fsync no --connections 1",
+		"--of order,status,page,refusal --tokens repeated --floor", "--edge gateway --fsync no --connections 1",
 	} {
 		s := newStage()
 		t.Cleanup(s.clear)
 		if err := cost(t.Context(), s, append(strings.Fields(args), "--rounds", "1", "--seconds", "1")); err != nil {
 			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+func TestSizesHaveTheAverage(t *testing.T) {
+	for _, average := range []float64{1, 1.5, 12.4, 100} {
+		size, sum := sizes(average), 0
+		for range 1000 {
+			n := size()
+			if n < int(average) || n > int(average)+1 {
+				t.Fatalf("%g on average: a size of %d", average, n)
+			}
+			sum += n
+		}
+		if sum != int(average*1000) {
+			t.Errorf("%g on average: 1000 sizes are %d", average, sum)
 		}
 	}
 }

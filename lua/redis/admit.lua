@@ -129,7 +129,8 @@ for i = 1, size do
       left, serial, room = left - 1, serial + 1, room - 1
       held[buyer] = text
       n = n + 1
-      messages[n] = id .. ' ' .. sale_id .. ' ' .. slot .. ' ' .. format('%d', base + serial) .. ' ' .. buyer
+      local slot_text = slot == 1 and '1' or slot -- Lua converts a number slowly, as a floating-point one
+      messages[n] = id .. ' ' .. sale_id .. ' ' .. slot_text .. ' ' .. format('%d', base + serial) .. ' ' .. buyer
       winners[w + 1], winners[w + 2] = buyer, text
       w = w + 2
       if key then
