@@ -82,6 +82,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 				return unlessStopped(cmd.Context(), err)
 			}
 			defer closeStores()
+			p.collectLess()
 			_ = s.CheckRedis(cmd.Context()) // before the first batch is taken; an error is repeated by the guard
 			log := p.logger()
 			g, ctx := errgroup.WithContext(cmd.Context())
