@@ -6,9 +6,9 @@
 --   testdata/ingress.yaml:13: not converted: limit-connections 20
 --   testdata/ingress.yaml:4: Ingress shop is limited to hosts; a rule applies to every host
 --   testdata/ingress.yaml:4: Ingress shop counts all of its paths together; a policy counts each rule separately
---   testdata/ingress.yaml:4: /api/ is a prefix; a rule's path has a fixed number of segments: the rule covers /api/*
---   and needs a copy for each further depth testdata/ingress.yaml:27: not converted: limit-rpm "many": want a number of
---   requests testdata/ingress.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
+--   testdata/ingress.yaml:4: /api/ is a prefix; a rule's path has a fixed number of segments: the rule covers /api/* and needs a copy for each further depth
+--   testdata/ingress.yaml:27: not converted: limit-rpm "many": want a number of requests
+--   testdata/ingress.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {
@@ -20,8 +20,7 @@ return {
     { name = "shop-rpm", key = "ip", rate = "300r/m", burst = 900, match = { path = "/checkout" } },
     -- testdata/ingress.yaml:4: Ingress shop, limit of shop-rpm
     { name = "shop-rpm-2", key = "ip", rate = "300r/m", burst = 900, match = { path = "/api/*" } },
-    -- testdata/ingress.yaml:22: Ingress a-name-that-is-longer-than-thirty-two-letters, limit of
-    -- a-name-that-is-longer-than-thirty-two-letters-rps
+    -- testdata/ingress.yaml:22: Ingress a-name-that-is-longer-than-thirty-two-letters, limit of a-name-that-is-longer-than-thirty-two-letters-rps
     { name = "a-name-that-is-longer-than-thirt", key = "ip", rate = "2r/s", burst = 10 },
   },
 }

@@ -4,5 +4,4 @@ return {
     { name = "network", key = "ip", rate = "20r/s", burst = 40 },
   },
 }
--- want 4: rule "network" never refuses a request: rule "site" covers all of its requests and is as strict; remove it,
--- or make it stricter
+-- want 4: rule "network" never refuses a request: rule "site" covers all of its requests and is as strict; remove it, or make it stricter

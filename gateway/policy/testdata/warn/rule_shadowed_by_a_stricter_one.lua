@@ -4,5 +4,4 @@ return {
     { name = "all", key = "ip", rate = "1200r/m", burst = 5, match = { path = "/v1/sales/*/orders" } },
   },
 }
--- want 3: rule "orders" never refuses a request: rule "all" covers all of its requests and is as strict; remove it, or
--- make it stricter
+-- want 3: rule "orders" never refuses a request: rule "all" covers all of its requests and is as strict; remove it, or make it stricter

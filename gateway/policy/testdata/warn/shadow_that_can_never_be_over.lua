@@ -4,5 +4,4 @@ return {
     { name = "trial", key = "ip", rate = "30r/s", burst = 60, mode = "shadow" },
   },
 }
--- want 4: rule "trial" never refuses a request: rule "ip" covers all of its requests and is as strict; remove it, or
--- make it stricter
+-- want 4: rule "trial" never refuses a request: rule "ip" covers all of its requests and is as strict; remove it, or make it stricter
