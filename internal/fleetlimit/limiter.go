@@ -61,7 +61,7 @@ type entry struct {
 	shard *shard
 	rule  *Rule
 	key   string
-	done  chan struct{} // closed when the lease in progress has ended
+	done  chan struct{} // closed when the lease that began last has ended
 }
 
 // NewLimiter returns a limiter that holds nothing.
@@ -119,9 +119,9 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 				s.mu.Unlock()
 				return Decision{Outcome: Unavailable}
 			}
-			e.begin(now)
+			done := e.begin(now)
 			s.mu.Unlock()
-			if !l.lease(e, v.Demand) {
+			if !l.lease(e, done, v.Demand) {
 				return Decision{Outcome: Unavailable}
 			}
 		case Wait:
@@ -129,18 +129,11 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 			s.mu.Unlock()
 			<-done
 		default:
-			poll := v.Poll && now >= float64(l.down.Load())
-			if poll {
-				e.begin(now)
-				l.asking.Add(1)
+			if v.Poll && now >= float64(l.down.Load()) {
+				done := e.begin(now)
+				l.asking.Go(func() { l.lease(e, done, v.Demand) })
 			}
 			s.mu.Unlock()
-			if poll {
-				go func() {
-					defer l.asking.Done()
-					l.lease(e, v.Demand)
-				}()
-			}
 			return Decision{Outcome: v.Outcome, Wait: duration(v.Wait), entry: e, verdict: v}
 		}
 		now = l.config.Client.now()
@@ -152,13 +145,15 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 
 func duration(us float64) time.Duration { return time.Duration(math.Ceil(us)) * time.Microsecond }
 
-func (e *entry) begin(now float64) {
+// begin begins a lease, and returns the channel that its end closes. A lease after askLimit has a channel of its own.
+func (e *entry) begin(now float64) chan struct{} {
 	e.Begin(now)
 	e.done = make(chan struct{})
+	return e.done
 }
 
-// lease leases slots for an entry, for which begin was called.
-func (l *Limiter) lease(e *entry, d Demand) (ok bool) {
+// lease leases slots for an entry, for which begin has returned done.
+func (l *Limiter) lease(e *entry, done chan<- struct{}, d Demand) (ok bool) {
 	lease, err := l.config.Client.Lease(context.Background(), e.rule, e.key, d)
 	now := l.config.Client.now()
 	result := Failed
@@ -168,7 +163,7 @@ func (l *Limiter) lease(e *entry, d Demand) (ok bool) {
 	} else {
 		result = e.Apply(e.rule, lease, now)
 	}
-	close(e.done)
+	close(done)
 	e.shard.mu.Unlock()
 	if err != nil {
 		if before := l.down.Swap(int64(now) + pause.Microseconds()); now >= float64(before) {

@@ -1,8 +1,11 @@
 package fleetlimit_test
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -135,4 +138,45 @@ func TestRestartedRedisIsNotTrusted(t *testing.T) {
 	if d := fleet(t, server, 1)[0].Take(r, "a"); d.Outcome != fleetlimit.Unavailable {
 		t.Errorf("an emptied server: outcome %d", d.Outcome)
 	}
+}
+
+// heldRedis answers a lease when it receives from answers: no slot for an hour.
+type heldRedis struct {
+	redis.Scripter
+	answers chan struct{}
+}
+
+func (r heldRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	<-r.answers
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal([]any{int64(1), int64(3_600_000_000), int64(0)})
+	return cmd
+}
+
+// A process that was suspended, or has a slow client, leases again before its first lease has ended.
+func TestSecondLeaseOfAKeyDoesNotEndTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now atomic.Int64 // us
+		server := heldRedis{answers: make(chan struct{})}
+		client := fleetlimit.NewClient(server, func() float64 { return float64(now.Load()) })
+		l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: client})
+		r := fleetlimit.NewRule("buy", 1, 1000, 100)
+		var running sync.WaitGroup
+		for range 2 {
+			for range 2 { // one leases, the other waits for it
+				running.Go(func() {
+					if d := l.Take(r, "a"); d.Outcome != fleetlimit.Refused {
+						t.Errorf("outcome %d", d.Outcome)
+					}
+				})
+				synctest.Wait()
+			}
+			now.Add(2_000_000)
+		}
+		for range 2 {
+			server.answers <- struct{}{}
+			synctest.Wait()
+		}
+		running.Wait()
+	})
 }
