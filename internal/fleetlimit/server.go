@@ -21,8 +21,8 @@ import (
 //	lease RULE COUNT PERIOD BURST HEX LANES SLOTS
 //	return RULE COUNT PERIOD BURST HEX, and for each segment LANE NEXT END ID
 //
-// The server answers a lease with Redis, the time from which Redis may have a further slot, 0 or 1 for Starting, and
-// the fields of each segment in the order of the type; a return with "ok"; each with "error" if Redis cannot be used.
+// The server answers a lease with Redis, Further, 0 or 1 for Starting, and the fields of each segment in the order of the
+// type; a return with "ok"; each with "error" if Redis cannot be used.
 type Server struct {
 	client *Client
 	log    *slog.Logger
@@ -107,7 +107,7 @@ func (s *Server) answer(ctx context.Context, fields []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return l.line(s.client.now()), nil
+		return l.line(), nil
 	case "return":
 		return "ok", s.giveBack(ctx, r, string(key), rest)
 	}
@@ -132,13 +132,13 @@ func (s *Server) giveBack(ctx context.Context, r *Rule, key string, fields []str
 }
 
 // line returns the answer to a worker.
-func (l Lease) line(now float64) string {
+func (l Lease) line() string {
 	starting := 0
 	if l.Starting {
 		starting = 1
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%.0f %.0f %d", l.Redis, now+l.Further, starting)
+	fmt.Fprintf(&b, "%.0f %.0f %d", l.Redis, l.Further, starting)
 	for _, s := range l.Segments {
 		fmt.Fprintf(&b, " %.3f %.6f %.3f %.6f %d %d %.0f %d %s", s.Opens, s.OpensStep, s.Closes, s.ClosesStep, s.N, s.Lane,
 			s.Next, s.Stride, s.ID)

@@ -231,11 +231,11 @@ end
 -- apply(rule, now, answer) -> "granted", "refused" or "late": adds a lease. See Bucket.Apply.
 local function apply(rule, now, answer)
   local next_field = gmatch(answer, "%S+")
-  local redis, retry, starting = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
+  local redis, further, starting = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
   if redis < b.redis then -- the clock of Redis was set back
     b.n = 0
   end
-  b.redis, b.retry = redis, retry
+  b.redis, b.retry = redis, now + further
   local last, result = now, "refused"
   for opens in next_field do
     local s = b.segments[min(b.n, MAX_SEGMENTS - 1)]
@@ -260,11 +260,11 @@ local function apply(rule, now, answer)
     local repeated = b.pause > 0
     b.pause = min(max(2 * b.pause, now - (b.asking - ASK_LIMIT)), LATE_PAUSE)
     if repeated then
-      b.retry = max(retry, now + b.pause)
+      b.retry = max(b.retry, now + b.pause)
     end
   end
   b.unusable = b.pause > 0 and 1 or starting -- a slot may be missing because late leases have wasted it
-  if retry <= now or b.pause > 0 then
+  if further == 0 or b.pause > 0 then
     b.penalty = 0
   else
     b.penalty = min(max(2 * b.penalty, rule.window, LEASE_TIME), rule.ahead + rule.window)
