@@ -235,3 +235,64 @@ func TestFleetBucketDecidesAsThatOfTheGoEdge(t *testing.T) {
 		}
 	}
 }
+
+// leaseTo defines a rule, and answer(n, first): a lease of n slots of one lane, of which the first is open.
+const leaseTo = `
+	local copy = require "fleet_copy"
+	local rule = { name = "twin", key = "ip", count = 1, period = 1000, burst = 200 }
+	local fleet, world
+	local function answer(n, first)
+		local now = world.now
+		return ("%.0f %.0f 0 %.0f 1 %.0f 1 %d 0 %d 16 x"):format(1e15 + now, 1e6, now - 1000, now + 1e7, n, first)
+	end
+`
+
+// Clients begin while slots of others are returned, and each return yields.
+func TestSweepReturnsSlotsWhileClientsBegin(t *testing.T) {
+	got := requireLua(t).run(t, leaseTo+`
+		local returned, begun = 0, 0
+		fleet, world = copy.new { call = function(line)
+			if line:find("^lease") then
+				return answer(2, 100)
+			end
+			returned = returned + 1
+			for _ = 1, 20 do
+				begun = begun + 1
+				copy.decide(fleet, rule, "new" .. begun)
+			end
+			return "ok"
+		end }
+		fleet.prepare(rule)
+		world.now = 1e9
+		for i = 1, 50 do
+			copy.decide(fleet, rule, "old" .. i)
+		end
+		world.now = world.now + 2e6
+		world.sweep(false)
+		return returned .. table.concat(world.log)`)
+	if got != "50" {
+		t.Errorf("returned the slots of %s clients, of 50", got)
+	}
+}
+
+// A request that waits for a lease longer than it may is decided by on_error: it is not known that the limit is reached.
+func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
+	got := requireLua(t).run(t, leaseTo+`
+		fleet, world = copy.new {
+			call = function() return answer(1, 100) end,
+			sleep = function(s) world.now = world.now + s * 1e6 end,
+		}
+		fleet.prepare(rule)
+		world.now = 1e9
+		copy.decide(fleet, rule, "client")
+		world.now = world.now + 9e5
+		for _ = 1, 80 do
+			copy.decide(fleet, rule, "client")
+		end
+		assert(#world.polls == 1, "no lease is in progress")
+		world.now = world.now + 1e5
+		return (copy.decide(fleet, rule, "client"))`)
+	if got != "unavailable" {
+		t.Errorf("%s, want unavailable", got)
+	}
+}

@@ -38,7 +38,7 @@ local POLL_DECISIONS, REST_DECISIONS, POLL_TIME = 64, 16, 1000000
 local RECENT_DECISIONS, RECENT_TIME = 512, 8000000
 local COLD_AFTER = 10000000
 
-local TRIES = 10 -- of a request, each after a lease
+local TRIES = 10 -- of a request, each after a lease; all waits for one are 0.5 s, as long as a call of Redis may take
 local PAUSE = 1 -- s between two calls of a Redis that failed
 local KEEP = 120000000 -- us that an entry of the dict is kept after its last use
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
@@ -330,8 +330,11 @@ local function decide(rule, client)
       end
       return false, wait
     elseif what == "wait" then
+      if try == TRIES then
+        return nil
+      end
       ngx_sleep(pause)
-      pause = min(pause * 2, 0.1)
+      pause = pause * 2
     elseif not calls or not lease(rule, client, key, lanes, slots) then
       return nil
     end
@@ -447,14 +450,18 @@ end
 
 -- sweep(is_exiting): returns the slots that this edge does not need, or all. See Bucket.Unused.
 local function sweep(is_exiting)
-  for key, t in pairs(touched) do
-    local now = buckets:enter()
+  local keys = {} -- of now: requests add keys while a call yields
+  for key in pairs(touched) do
+    keys[#keys + 1] = key
+  end
+  for _, key in ipairs(keys) do
+    local t, now = touched[key], buckets:enter()
     if not now then
       return
     end
     load(key)
     local fields = ""
-    if b.asking <= now then
+    if t and b.asking <= now then
       local ended = is_exiting or idle(now)
       if ended or now < b.above then
         fields = give_back(now, ended and huge or now - t[1].window / 2)
