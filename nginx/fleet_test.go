@@ -247,6 +247,79 @@ const leaseTo = `
 	end
 `
 
+// An answer that is not one of sluice edge is like none: on_error decides. It leaves neither the lock nor an error.
+func TestInvalidLeaseIsAnError(t *testing.T) {
+	const valid = "1700000000000000 0 0 999990000 16016 1000100000 15984 2 0 100 16 x"
+	answers := []string{"", " ", "ok", "1", "1 2", "1 2 x", "nan 2 0", "1 inf 0", "1 2 nan", valid + " 1",
+		strings.Replace(valid, "999990000", "nan", 1), strings.Replace(valid, "1000100000", "nan", 1),
+		strings.Replace(valid, "1000100000", "-inf", 1), strings.Replace(valid, "15984", "-1", 1),
+		strings.Replace(valid, " 2 0", " 99999999999999999999 0", 1), strings.Replace(valid, " 2 0", " 1.5 0", 1),
+		strings.Replace(valid, " 2 0", " nan 0", 1), strings.Replace(valid, " 2 0", " -2 0", 1),
+		strings.Replace(valid, " 100 16", " nan 16", 1), strings.Replace(valid, " 16 x", " x 16", 1),
+		strings.Replace(valid, " x", " "+strings.Repeat("x", 16), 1)}
+	for i := range strings.Fields(valid) {
+		if i != 3 {
+			answers = append(answers, strings.Join(strings.Fields(valid)[:i], " "))
+		}
+	}
+	var list strings.Builder
+	for _, a := range append(answers, valid) {
+		fmt.Fprintf(&list, "%q, ", a)
+	}
+	got := strings.Split(requireLua(t).run(t, leaseTo+`
+		local out = {}
+		for i, line in ipairs { `+list.String()+` } do
+			fleet, world = copy.new { call = function() return line end }
+			fleet.prepare(rule)
+			world.now = 1e9
+			local ok, decision = pcall(copy.decide, fleet, rule, "client")
+			out[i] = (world.held and "locked, " or "") .. tostring(decision)
+		end
+		return table.concat(out, "\n")`), "\n")
+	for i, answer := range answers {
+		if got[i] != "unavailable" {
+			t.Errorf("%q: %s", answer, got[i])
+		}
+	}
+	if got[len(answers)] != "admit" {
+		t.Errorf("a valid lease: %s", got[len(answers)])
+	}
+}
+
+// A bucket is full when requests have returned their slots. A further lease leaves these.
+func TestLeaseOfAFullFleetBucketKeepsItsSlots(t *testing.T) {
+	got := requireLua(t).run(t, leaseTo+`
+		local full, first = 48, 100
+		fleet, world = copy.new { call = function() return answer(full, first) end }
+		fleet.prepare(rule)
+		world.now = 1e9
+		local spent = {}
+		for i = 1, full do
+			local decision, slots = copy.decide(fleet, rule, "client")
+			assert(decision == "admit", decision)
+			spent[i] = slots
+		end
+		for _ = 1, 100 do
+			copy.decide(fleet, rule, "client")
+		end
+		assert(#world.polls == 1, "no lease is in progress")
+		for _, slots in ipairs(spent) do
+			fleet.refund(slots)
+		end
+		first = 10000
+		world.polls[1]()
+		local numbers = {}
+		for _ = 1, full do
+			local decision, slots = copy.decide(fleet, rule, "client")
+			numbers[#numbers + 1] = decision == "admit" and copy.slot(slots)
+		end
+		table.sort(numbers)
+		return #numbers .. " from " .. numbers[1] .. " to " .. numbers[#numbers]`)
+	if want := "48 from 100 to 852"; got != want {
+		t.Errorf("slots %s, want %s", got, want)
+	}
+}
+
 // Clients begin while slots of others are returned, and each return yields.
 func TestSweepReturnsSlotsWhileClientsBegin(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`

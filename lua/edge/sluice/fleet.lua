@@ -10,8 +10,8 @@ local zone = require "sluice.limit.zone"
 local ngx = ngx
 local ngx_sleep, timer_at, timer_every = ngx.sleep, ngx.timer.at, ngx.timer.every
 local copy, fill, offsetof, sizeof, to_string = ffi.copy, ffi.fill, ffi.offsetof, ffi.sizeof, ffi.string
-local ceil, floor, huge, max, min = math.ceil, math.floor, math.huge, math.max, math.min
-local byte, concat, gmatch, gsub = string.byte, table.concat, string.gmatch, string.gsub
+local abs, ceil, floor, huge, max, min = math.abs, math.ceil, math.floor, math.huge, math.max, math.min
+local byte, concat, gmatch, gsub, match = string.byte, table.concat, string.gmatch, string.gsub, string.match
 local pairs, tonumber = pairs, tonumber
 
 ffi.cdef [[
@@ -28,6 +28,9 @@ typedef struct {
 ]]
 
 local MAX_SEGMENTS = 48 -- of a bucket; a lease beyond them is spent
+local MAX_SLOTS, MAX_NUMBER = 2 ^ 31 - 1, 2 ^ 53 -- of a segment; in an answer
+local MAX_ID = 15 -- bytes
+local FIELDS = 9 -- of a segment in an answer, after 3 of the lease
 local HEAD, SEGMENT = offsetof("sluice_fleet_bucket", "segments"), sizeof("sluice_fleet_segment")
 
 -- The same numbers as in internal/fleetlimit.
@@ -228,28 +231,54 @@ local function hex(text)
   return (gsub(text, ".", function(c) return ("%02x"):format(byte(c)) end))
 end
 
--- apply(rule, now, answer) -> "granted", "refused" or "late": adds a lease. See Bucket.Apply.
-local function apply(rule, now, answer)
-  local next_field = gmatch(answer, "%S+")
-  local redis, further, starting = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
+-- is_valid(i, number) -> whether a field of an answer can be this number. Steps and slots are above 0.
+local function is_valid(i, number)
+  local field = i > 3 and i % FIELDS
+  return number and abs(number) < MAX_NUMBER and not ((field == 5 or field == 7) and number <= 0
+    or field == 8 and (number < 1 or number > MAX_SLOTS or number % 1 ~= 0))
+end
+
+-- parse(answer) -> its fields: numbers, and an id as the last one of each segment; or nil if it is not valid
+local function parse(answer)
+  local fields = {}
+  for text in gmatch(answer, "%S+") do
+    local i, value = #fields + 1, text
+    if i <= 3 or i % FIELDS ~= 3 then
+      value = tonumber(match(text, "^%-?%d+%.?%d*$") or "")
+      if not is_valid(i, value) then
+        return nil
+      end
+    elseif #text > MAX_ID then
+      return nil
+    end
+    fields[i] = value
+  end
+  return #fields % FIELDS == 3 and fields or nil
+end
+
+local leased = ffi.new("sluice_fleet_segment") -- of the lease that is applied
+
+-- apply(rule, now, fields) -> "granted", "refused" or "late": adds a lease. See parse and Bucket.Apply.
+local function apply(rule, now, fields)
+  local redis, further, starting = fields[1], fields[2], fields[3]
   if redis < b.redis then -- the clock of Redis was set back
     b.n = 0
   end
   b.redis, b.retry = redis, now + further
-  local last, result = now, "refused"
-  for opens in next_field do
-    local s = b.segments[min(b.n, MAX_SEGMENTS - 1)]
-    s.opens, s.opens_step = tonumber(opens), tonumber(next_field())
-    s.closes, s.closes_step = tonumber(next_field()), tonumber(next_field())
-    s.n, s.lane, s.next = tonumber(next_field()), tonumber(next_field()), tonumber(next_field())
-    s.stride = tonumber(next_field())
-    local id = next_field()
-    fill(s.id, 16)
-    copy(s.id, id, min(#id, 15))
+  local last, result, s = now, "refused", leased
+  for i = 4, #fields, FIELDS do
+    s.opens, s.opens_step, s.closes, s.closes_step = fields[i], fields[i + 1], fields[i + 2], fields[i + 3]
+    s.n, s.lane, s.next, s.stride = fields[i + 4], fields[i + 5], fields[i + 6], fields[i + 7]
+    fill(s.id, MAX_ID + 1)
+    copy(s.id, fields[i + 8])
     last = max(last, s.closes + s.n * s.closes_step)
     drop_closed(s, now)
     if s.n > 0 and s.opens <= s.closes then
-      b.n, result = min(b.n + 1, MAX_SEGMENTS), "granted"
+      if b.n < MAX_SEGMENTS then
+        b.segments[b.n] = s
+        b.n = b.n + 1
+      end
+      result = "granted"
     elseif result == "refused" then
       result = "late"
     end
@@ -277,6 +306,7 @@ end
 -- lease(rule, client, key, lanes, slots) -> whether Redis has answered. It yields.
 local function lease(rule, client, key, lanes, slots)
   local answer = call(("lease %s%s %d %d\n"):format(rule.fleet_line, hex(client), lanes, slots))
+  answer = answer and parse(answer)
   local now, result = buckets:enter(), nil
   if now then
     load(key)
