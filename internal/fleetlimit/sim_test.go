@@ -192,19 +192,20 @@ func (e *simEvents) Pop() any {
 
 // sim is one fleet with one key. Time is us of real time; the clock of Redis differs from it by clock.
 type sim struct {
-	t      testing.TB
-	random *rand.Rand
-	now    float64
-	clock  float64
-	events simEvents
-	server *simServer
-	away   bool // Redis cannot be reached
-	edges  []*simEdge
-	rate   float64 // per us
-	burst  int
-	rtt    float64 // us, mean
-	lossy  float64 // probability that a message is lost
-	steady bool    // each round trip takes rtt; else it varies
+	t       testing.TB
+	random  *rand.Rand
+	now     float64
+	clock   float64
+	events  simEvents
+	server  *simServer
+	away    bool // Redis cannot be reached
+	edges   []*simEdge
+	rate    float64 // per us
+	burst   int
+	rtt     float64 // us, mean
+	lossy   float64 // probability that a message is lost
+	refused float64 // part of the requests with a slot that another rule refuses
+	steady  bool    // each round trip takes rtt; else it varies
 
 	tat                        float64 // of the reference
 	decisions, admitted, trips int
@@ -271,7 +272,16 @@ func (s *sim) decide(e *simEdge, tries int, then func()) {
 			return
 		}
 	case Admitted:
-		s.admit()
+		if s.refused > 0 && s.random.Float64() < s.refused {
+			life := e.life
+			s.after(s.delay(), func() {
+				if life == e.life {
+					e.bucket.Refund(v)
+				}
+			})
+		} else {
+			s.admit()
+		}
 	case Unavailable:
 		s.unknown++
 	case Refused:
@@ -385,12 +395,12 @@ func (s *sim) patient(e *simEdge) {
 	s.request(e, func() { s.after(1000, func() { s.patient(e) }) })
 }
 
-// TestNoInterleavingExceedsTheBound runs fleets through delays, lost and repeated messages, deaths, stops, an
+// TestNoInterleavingExceedsTheBound runs fleets through delays, lost and repeated messages, refunds, deaths, stops, an
 // unreachable Redis, one that restarts empty or with old data, clocks that drift and a clock of Redis that is set back.
 func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	spent, refused := 0, 0
 	for seed := range seeds() {
-		s := faulty(t, seed, unchanged)
+		s := faulty(t, seed, float64(seed%3)/4, unchanged)
 		if s.fatal != "" {
 			t.Fatalf("seed %d: %s", seed, s.fatal)
 		}
@@ -461,7 +471,7 @@ func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 			}
 			for i := range uint64(most) {
 				seed := (m.first + i) % most
-				if s := faulty(t, seed, mutate); s.fatal != "" {
+				if s := faulty(t, seed, 0, mutate); s.fatal != "" {
 					t.Logf("found by seed %d", seed)
 					return
 				} else if !changed {
@@ -473,7 +483,7 @@ func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 	}
 }
 
-func faulty(t testing.TB, seed uint64, mutate func(source string) string) *sim {
+func faulty(t testing.TB, seed uint64, refused float64, mutate func(source string) string) *sim {
 	random := rand.New(rand.NewPCG(seed, 2))
 	rates := [][2]int64{{1, 100_000}, {1, 1000}, {1, 50}, {3, 1_000_000}, {999, 1_000_000}, {1, 1_000_000}}
 	rate := rates[random.IntN(len(rates))]
@@ -481,6 +491,7 @@ func faulty(t testing.TB, seed uint64, mutate func(source string) string) *sim {
 	s := newSim(t, seed, rate[0], rate[1], burst, 1+random.IntN(6), mutate)
 	s.rtt = math.Pow(10, 2+random.Float64()*3.3)
 	s.lossy = random.Float64() * 0.1
+	s.refused = refused
 	span := min(3000/s.rate, 120e6)
 	faults := 1 + random.IntN(10)
 	for range faults {
