@@ -174,7 +174,7 @@ func state(v reflect.Value) (fields []string) {
 	return fields
 }
 
-// run records events of clients whose rate changes between a tenth and ten times that of the rule.
+// run records events of a client that changes its rate, from a tenth to ten times that of the rule.
 func (f *fleetRecord) run(events int) {
 	rate, swept := 1/f.interval, 0.0
 	for range events {
