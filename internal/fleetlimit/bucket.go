@@ -245,10 +245,11 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 			b.segments, result = append(b.segments, s), Granted
 		}
 	}
-	if result == Granted {
-		b.pause = 0
-	} else if len(l.Segments) > 0 {
-		trip, repeated := now-(b.asking-askLimit), b.pause > 0
+	switch trip := now - (b.asking - askLimit); {
+	case result == Granted, len(l.Segments) == 0 && trip < r.window:
+		b.pause = 0 // a lease of this round trip could be spent
+	case len(l.Segments) > 0:
+		repeated := b.pause > 0
 		b.pause, result = min(max(2*b.pause, trip), latePause), Late
 		if repeated {
 			b.retry = max(b.retry, now+b.pause)

@@ -173,3 +173,35 @@ func TestSlowRedisIsSufficientBelowTheLimit(t *testing.T) {
 		t.Errorf("%.3f of the requests below the rate are admitted, want 0.95; %s", answered, s.fatal)
 	}
 }
+
+// TestFleetRecoversFromASlowRedis runs edges of which most send few requests, above the limit. Redis takes longer than a
+// window for some time. A second after that, which is the longest pause, on_error decides about no request of an edge
+// that has called Redis again, also if Redis has no slot for it.
+func TestFleetRecoversFromASlowRedis(t *testing.T) {
+	unknown := 0
+	for seed := range uint64(40) {
+		s := newSim(t, seed, 20, 1e6, 9, 4, unchanged)
+		s.server.trust(s.edges[0].rule)
+		for i, e := range s.edges {
+			e.weight = math.Pow(0.2, float64(i))
+		}
+		s.steady, s.rtt = true, 1.05*s.edges[0].rule.window // a lease that takes half a second fails
+		s.after(0, s.sweep)
+		s.clients(1.6 * s.rate)
+		s.run(10e6)
+		if s.unknown == 0 {
+			t.Fatalf("seed %d: on_error has decided about no request", seed)
+		}
+		s.rtt = 200
+		s.run(12e6)
+		s.unknown = 0
+		s.run(40e6)
+		if s.fatal != "" {
+			t.Fatalf("seed %d: %s", seed, s.fatal)
+		}
+		unknown += s.unknown
+	}
+	if unknown > 0 {
+		t.Errorf("on_error has decided about %d requests after Redis has recovered", unknown)
+	}
+}

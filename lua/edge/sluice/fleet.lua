@@ -283,11 +283,12 @@ local function apply(rule, now, fields)
       result = "late"
     end
   end
-  if result == "granted" then
-    b.pause = 0
+  local trip = now - (b.asking - ASK_LIMIT)
+  if result == "granted" or result == "refused" and trip < rule.window then
+    b.pause = 0 -- a lease of this round trip could be spent
   elseif result == "late" then
     local repeated = b.pause > 0
-    b.pause = min(max(2 * b.pause, now - (b.asking - ASK_LIMIT)), LATE_PAUSE)
+    b.pause = min(max(2 * b.pause, trip), LATE_PAUSE)
     if repeated then
       b.retry = max(b.retry, now + b.pause)
     end
