@@ -61,7 +61,8 @@ func newCostFloor(s *stage, cfg settings, c costCase) *costFloor {
 	return f
 }
 
-// round measures one round with groups and batches of the sizes that sluice had, see costShared. Round 0 does not count.
+// round measures one round with groups and batches of the sizes that sluice had, see costShared. Round 0 does not
+// count.
 func (f *costFloor) round(ctx context.Context, round int, shared []float64) error {
 	got := floorSample{group: 1, batch: 1}
 	if len(shared) == len(costShared) {

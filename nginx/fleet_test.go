@@ -348,7 +348,8 @@ func TestSweepReturnsSlotsWhileClientsBegin(t *testing.T) {
 	}
 }
 
-// A request that waits for a lease longer than it may is decided by on_error: it is not known that the limit is reached.
+// A request that waits for a lease longer than it may is decided by on_error: it is not known that the limit is
+// reached.
 func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`
 		fleet, world = copy.new {

@@ -21,8 +21,8 @@ import (
 //	lease RULE COUNT PERIOD BURST HEX LANES SLOTS
 //	return RULE COUNT PERIOD BURST HEX, and for each segment LANE NEXT END ID
 //
-// The server answers a lease with Redis, Further, 0 or 1 for Starting, and the fields of each segment in the order of the
-// type; a return with "ok"; each with "error" if Redis cannot be used.
+// The server answers a lease with Redis, Further, 0 or 1 for Starting, and the fields of each segment in the order of
+// the type; a return with "ok"; each with "error" if Redis cannot be used.
 type Server struct {
 	client *Client
 	log    *slog.Logger

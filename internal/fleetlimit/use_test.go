@@ -174,8 +174,8 @@ func TestSlowRedisIsSufficientBelowTheLimit(t *testing.T) {
 	}
 }
 
-// TestFleetRecoversFromASlowRedis runs edges of which most send few requests, above the limit. Redis takes longer than a
-// window for some time. A second after that, which is the longest pause, on_error decides about no request of an edge
+// TestFleetRecoversFromASlowRedis runs edges of which most send few requests, above the limit. Redis takes longer than
+// a window for some time. A second after that, which is the longest pause, on_error decides about no request of an edge
 // that has called Redis again, also if Redis has no slot for it.
 func TestFleetRecoversFromASlowRedis(t *testing.T) {
 	unknown := 0

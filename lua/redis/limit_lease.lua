@@ -2,7 +2,7 @@
 -- k * interval; slots of one lane have the same k modulo the number of lanes. Each slot is leased once.
 --
 -- KEYS 1 lanes  hash     lane -> "first slot that is not leased, id of the lease before it"
---      2 start  hash     run: run_id of the server that wrote it; since: its time then, us; latest: of the last lease, us
+--      2 start  hash     run: run_id of the server that wrote it; since: its time then, us; latest: of its last lease
 -- ARGV 1 interval, us   2 window, us: a slot may be spent from its instant less this   3 ahead, us: no lease reaches
 --      beyond now + window + ahead   4 lanes of the rule   5 lanes wanted   6 slots wanted of each lane
 --      7 skip, us, from 0, less than window: no leased slot is before now + skip   8 id of the lease
