@@ -111,7 +111,7 @@ func New(db *DB) *Store {
 //	sqlite:orders.db                          (path relative to the working directory)
 //
 // The error is one line without the password: a *URLError; an error that wraps sale.ErrUnavailable if the database does
-// not respond; or, with Config.Existing, that the tables are older than the program.
+// not respond; or, with Config.Existing, that the tables are of another version than the program.
 func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	db := &DB{timeout: cfg.Timeout, onChange: cfg.OnChange}
 	if db.timeout <= 0 {

@@ -33,8 +33,9 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	return err
 }
 
-// checkTables returns a *URLError if a database has no tables of this package, or if no process has recorded the number
-// of shards in it, and an error if a migration is pending. It changes nothing.
+// checkTables returns a *URLError if a database does not exist, has no tables of this package, or if no process has
+// recorded the number of shards in it, and an error if its tables are of another version than the program. It changes
+// nothing.
 func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(error) error) error {
 	files, err := fs.Glob(migrations, "migrations/"+dir+"/*.sql")
 	if err != nil {
@@ -47,20 +48,41 @@ func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(erro
 	var version, shards sql.NullInt64
 	err = db.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM goose_db_version),
 		(SELECT n FROM counters WHERE name = 'shards')`).Scan(&version, &shards)
-	lite, _ := errors.AsType[*sqlite.Error](err)
-	pg, _ := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case lite != nil && (lite.Code() == sqlite3.SQLITE_ERROR || lite.Code() == sqlite3.SQLITE_NOTADB),
-		pg != nil && pg.Code == "42P01", // undefined_table
-		err == nil && !shards.Valid:
+	case missingDatabase(err):
+		return notDeployed("it does not exist")
+	case foreignTables(err), err == nil && !shards.Valid:
 		return notDeployed("it has no tables of a running deployment")
 	case err != nil:
 		return classify(err)
-	case version.Int64 < want:
-		return fmt.Errorf("the tables are of version %d, and this program needs %d: start a backend of this version first",
+	case version.Int64 != want:
+		return fmt.Errorf("the tables are of version %d, and this program needs %d: use the program version of the backends",
 			version.Int64, want)
 	}
 	return nil
+}
+
+// missingDatabase reports whether PostgreSQL has no database of this name.
+func missingDatabase(err error) bool {
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	return pg != nil && pg.Code == "3D000" // invalid_catalog_name
+}
+
+// foreignTables reports whether a query failed because a table or column of this package is missing or of another type,
+// or because a file is not a database.
+func foreignTables(err error) bool {
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		return lite.Code() == sqlite3.SQLITE_ERROR || lite.Code() == sqlite3.SQLITE_NOTADB
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pg.Code {
+	case "42P01", "42703", "22P02": // undefined_table, undefined_column, invalid_text_representation
+		return true
+	}
+	return false
 }
 
 // notDeployed is the error of a database that is not that of a running deployment.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,7 +109,17 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 		}
 	}
 	storetest.Exec(t, file("foreign.db"), "CREATE TABLE orders (id integer)")
-	bare := storetest.BarePostgres(t)
+	bare, columns, types := storetest.BarePostgres(t), storetest.BarePostgres(t), storetest.BarePostgres(t)
+	absent, err := url.Parse(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent.Path = "/absent"
+	for foreign, counters := range map[string]string{columns: "(id integer)", types: "(name integer, n integer)"} {
+		storetest.Exec(t, foreign, "CREATE TABLE goose_db_version (version_id bigint)")
+		storetest.Exec(t, foreign, "CREATE TABLE counters "+counters)
+	}
+	const newer = "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)"
 	const none = "it has no tables of a running deployment: name the database of the backends"
 	for _, c := range []struct {
 		name, url, before, want string
@@ -123,6 +134,12 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 		{"unused PostgreSQL", storetest.Postgres(t), "", none},
 		{"old SQLite", storetest.SQLite(t), "DELETE FROM goose_db_version WHERE version_id = 7", "are of version 6"},
 		{"old PostgreSQL", storetest.Postgres(t), "DELETE FROM goose_db_version WHERE version_id = 7", "are of version 6"},
+		{"newer SQLite", storetest.SQLite(t), newer, "are of version 99"},
+		{"newer PostgreSQL", storetest.Postgres(t), newer, "are of version 99"},
+		{"missing PostgreSQL", absent.String(), "", "it does not exist: name the database of the backends"},
+		{"PostgreSQL with other columns", columns, "", none},
+		{"PostgreSQL with other types", types, "", none},
+		{"directory", "sqlite://" + dir, "", "is not a file: name the database of the backends"},
 	} {
 		if c.before != "" {
 			claim(t, c.url)

@@ -39,16 +39,16 @@ func openPostgres(
 	}
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
-		p.pool.Close()
-		return nil, classifyPostgres(err)
-	}
 	if cfg.Existing {
 		if err := checkTables(first, p.readers, "postgres", classifyPostgres); err != nil {
 			p.pool.Close()
 			return nil, err
 		}
 		return p, nil
+	}
+	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
+		p.pool.Close()
+		return nil, classifyPostgres(err)
 	}
 	slow := config.ConnConfig.Copy()
 	delete(slow.RuntimeParams, "statement_timeout")

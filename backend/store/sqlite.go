@@ -78,10 +78,13 @@ func openSQLite(
 
 // checkSQLite is checkTables for a file, which it does not change.
 func checkSQLite(ctx context.Context, path string, timeout time.Duration) error {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
 		return notDeployed(path + " does not exist")
-	} else if err != nil {
+	case err != nil:
 		return unavailable(err)
+	case !info.Mode().IsRegular():
+		return notDeployed(path + " is not a file")
 	}
 	db := openSQLiteFile(path, timeout, url.Values{"mode": {"rw"}, "_pragma": {"query_only(1)"}})
 	defer db.Close()

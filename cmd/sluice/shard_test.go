@@ -47,7 +47,7 @@ func TestAdminCommandsNeedAnExistingDatabase(t *testing.T) {
 		}{
 			"sqlite:" + typo: {exitUsage, typo + " does not exist: name the database of the backends"},
 			fmt.Sprintf("postgres://sluice@127.0.0.1:%d/orders", testenv.FreePort(t)): {
-				exitFail, "the database does not respond, and nothing was changed",
+				exitFail, "the database cannot be used, and nothing was changed",
 			},
 		} {
 			code, stdout, stderr := call(t, command+" --shards 4 --database "+database)

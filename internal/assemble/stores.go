@@ -189,7 +189,7 @@ func awaitDatabase(ctx context.Context, log *slog.Logger, once bool, do func() e
 			return err
 		}
 		if once {
-			return fmt.Errorf("the database does not respond, and nothing was changed: %w", err)
+			return fmt.Errorf("the database cannot be used, and nothing was changed: %w", err)
 		}
 		log.Warn("waiting for the database", "err", err)
 		loop.Sleep(ctx, wait)
