@@ -32,6 +32,7 @@ import (
 // Store is the part of SQL that a move needs (store.Generations and journal.Registry).
 type Store interface {
 	rebuild.Fences
+	guard.Generations
 	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
 	BeginGeneration(ctx context.Context, shard int, fence int64) error
 }
@@ -229,11 +230,19 @@ func (j *job) check(ctx context.Context) error {
 	if err := guard.CheckShards(ctx, j.source.pinned, j.shard, j.cfg.Space); err != nil {
 		return err
 	}
-	runID, err := j.source.pinned.HGet(ctx, j.shard.Guard(), "run_id").Result()
+	current, err := j.cfg.Store.Generation(ctx, int(j.shard)) // before that of Redis, which is not later
+	if err != nil {
+		return err
+	}
+	var verified struct {
+		RunID      string `redis:"run_id"`
+		Generation int64  `redis:"generation"`
+	}
+	err = j.source.pinned.HMGet(ctx, j.shard.Guard(), "run_id", "generation").Scan(&verified)
 	switch {
-	case err != nil && !errors.Is(err, redis.Nil):
+	case err != nil:
 		return unavailable(err)
-	case runID != j.source.runID:
+	case verified.RunID != j.source.runID, verified.Generation < current:
 		return errUnverified
 	}
 	_, err = j.list(ctx, j.source.pinned)
@@ -261,7 +270,7 @@ func (j *job) hold(ctx context.Context) error {
 		return err
 	}
 	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
-		return fmt.Errorf("the shard is not held, because no generation can begin in the database: %w", err)
+		return fmt.Errorf("the shard is not held, because the database has not confirmed a new generation: %w", err)
 	}
 	for {
 		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()

@@ -677,6 +677,21 @@ func TestMoveIsRefused(t *testing.T) {
 	w.recover()
 	w.check(source)
 
+	// as in the database of another deployment with the same sales, or after a move that failed at the hold
+	later, err := w.db.NextFence(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.db.BeginGeneration(ctx, int(w.shard), later); err != nil {
+		t.Fatal(err)
+	}
+	refused("a later generation in SQL", "wait until a backend has rebuilt it")
+	if now, err := w.db.Generation(ctx, int(w.shard)); err != nil || now != later {
+		t.Errorf("generation %d after a move that was refused, want %d; %v", now, later, err)
+	}
+	w.recover()
+	w.check(source)
+
 	single, err := redisconn.NewServer("redis://" + source.Addr)
 	if err != nil {
 		t.Fatal(err)
