@@ -3,7 +3,6 @@ package assemble
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -30,11 +29,12 @@ func (s *Stores) checkDeployment(ctx context.Context) error {
 	for _, one := range all {
 		known[one.ID] = true
 	}
-	const remedy = "name the database and the Redis of the same deployment"
+	const remedy = "name the database and the Redis of the same deployment; after a restore from a backup, "
 	for i, shard := range s.space.All() {
 		for _, id := range inRedis[i].sales {
-			if !known[id] && !strings.HasPrefix(id, sale.RehearsalPrefix) { // a rehearsal may have been removed meanwhile
-				return usage("--database does not have the sale %s, which is in shard %d of --redis: %s", id, shard, remedy)
+			if !known[id] && !sale.IsRehearsal(id) { // a rehearsal is removed from SQL first
+				return usage("--database does not have the sale %s, which is in shard %d of --redis: %screate the sale again, "+
+					"and run sluice sale rebuild --all first", id, shard, remedy)
 			}
 		}
 		generation, err := s.generations.Generation(ctx, int(shard))
@@ -42,8 +42,8 @@ func (s *Stores) checkDeployment(ctx context.Context) error {
 			return err
 		}
 		if have := inRedis[i].generation; have > generation {
-			return usage("shard %d has generation %d in --redis and %d in --database: %s; after a restore from a backup, "+
-				"run sluice sale rebuild --all first", shard, have, generation, remedy)
+			return usage("shard %d has generation %d in --redis and %d in --database: %srun sluice sale rebuild --all first",
+				shard, have, generation, remedy)
 		}
 	}
 	return nil

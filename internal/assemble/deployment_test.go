@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
 )
 
@@ -34,13 +35,15 @@ func TestExistingRejectsTheDatabaseOfAnotherDeployment(t *testing.T) {
 		"empty Redis": {func(*miniredis.Miniredis) {}, ""},
 		"the same deployment": {func(m *miniredis.Miniredis) {
 			m.HSet(shard.Guard(), "generation", "4")
-			_, _ = m.SAdd(shard.Sales(), "shoe", "rehearsal-removed")
+			_, _ = m.SAdd(shard.Sales(), "shoe", sale.RehearsalPrefix+"removed")
 		}, ""},
 		"a rebuild in progress": {func(m *miniredis.Miniredis) { m.HSet(shard.Guard(), "generation", "3") }, ""},
 		"a later generation": {func(m *miniredis.Miniredis) { m.HSet(shard.Guard(), "generation", "5") },
 			"shard 1 has generation 5 in --redis and 4 in --database"},
 		"another sale": {func(m *miniredis.Miniredis) { _, _ = m.SAdd(shard.Sales(), "shoe", "bag") },
 			"--database does not have the sale bag, which is in shard 1 of --redis"},
+		"an older backup": {func(m *miniredis.Miniredis) { _, _ = m.SAdd(shard.Sales(), "shoe", "bag") },
+			"after a restore from a backup, create the sale again, and run sluice sale rebuild --all first"},
 		"no Redis": {func(m *miniredis.Miniredis) { m.Close() }, ""},
 	} {
 		m := miniredis.RunT(t)
