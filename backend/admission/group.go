@@ -29,8 +29,8 @@ const (
 var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
 // groups batches concurrent requests for one target into runs of the script. A request starts a run immediately if no
-// run of its target is in flight; otherwise it joins the next run. A target has at most one goroutine,
-// and only while requests wait.
+// run of its target is in flight; otherwise it joins the next run. A target has one goroutine while requests wait or a
+// run is in flight, and none otherwise.
 type groups struct {
 	run     func(ctx context.Context, target string, group []*waiter)
 	timeout time.Duration // of a run, and of the wait for it

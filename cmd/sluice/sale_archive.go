@@ -29,7 +29,8 @@ with a hold, open refunds, unhandled events or webhooks that wait. An interrupte
 at any time, also with another directory: a later file has the orders that an earlier one lacks.
 
 The command connects to Redis and to the database itself, as a worker does. The database must be that
-of the running deployment and must respond: the command does not create it or wait for it.`,
+of the running deployment, with tables of the version of this program, and must respond: the command
+does not create it, migrate it or wait for it.`,
 		Example: `  sluice sale archive shoe --output /var/backups/sluice
   sluice sale archive --ended-before 2026-01-01 --output /var/backups/sluice
   zcat /var/backups/sluice/shoe-1.ndjson.gz | jq -c 'select(.order) | .order'`,

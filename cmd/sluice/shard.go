@@ -63,7 +63,8 @@ command is killed or a server fails: the shard then continues on the old master,
 rebuilds it. Run the command again to move it; this also finishes a move that was interrupted.
 
 The command connects to Redis and to the database itself, as a worker does. The database must be that
-of the running deployment and must respond: the command does not create it or wait for it.`,
+of the running deployment, with tables of the version of this program, and must respond: the command
+does not create it, migrate it or wait for it.`,
 		Example: `  sluice shard move 3 --to 10.0.0.6:6379`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
