@@ -119,7 +119,8 @@ func (e errStopped) Unwrap() error { return e.error }
 
 // Move moves a shard to the master with the address to, or finishes such a move that was interrupted. If the shard is
 // there already, it changes nothing. If it returns an error, the shard continues on the old master, or a backend
-// rebuilds it, unless the error has another remedy.
+// rebuilds it, unless the error has another remedy. If ctx ends before the copy is complete, the move is abandoned;
+// later, it ends as usual.
 func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Result, error) {
 	j := &job{Mover: m, shard: shard, result: Result{Shard: shard, To: to}}
 	defer j.close()
@@ -203,25 +204,28 @@ func (j *job) moveLocked(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if err := j.hold(held); err != nil {
+	// The end of ctx or the loss of a lock ends the copy only. In the middle of the hold or of the change of the owner,
+	// the shard would wait for a rebuild, or for another move. Their scripts check the fence.
+	steady := context.WithoutCancel(ctx)
+	if err := j.hold(steady); err != nil {
 		return err
 	}
 	if err := j.transfer(held); err != nil {
 		return j.abandon(ctx, err)
 	}
-	if err := j.changeOwner(held); err != nil {
+	if err := j.changeOwner(steady); err != nil {
 		return err
 	}
 	if err := j.step("release", 0, 0); err != nil {
 		return err
 	}
-	if err := j.release(moved, j.target.importing, j.target.runID); err != nil {
+	if err := j.release(steady, j.target.importing, j.target.runID); err != nil {
 		return fmt.Errorf("%s has the slot, and a backend rebuilds the shard there: %w", j.target.addr, err)
 	}
 	j.result.Held, j.result.Verified = time.Since(began), true
 	j.cfg.Log.Info("shard moved", "shard", int(j.shard), "from", j.source.addr, "to", j.target.addr,
 		"keys", j.result.Keys, "held", j.result.Held, "generation", j.fence)
-	j.settle(ctx)
+	j.settle(steady)
 	return nil
 }
 

@@ -55,6 +55,7 @@ type world struct {
 	stopAt  func(step string) error // called before each step of a move
 	lock    time.Duration           // of the next move, if not 0
 	steps   []string
+	ctx     context.Context // of moves
 }
 
 // database is the order store and the registry of journals.
@@ -63,6 +64,8 @@ type database struct {
 	*journal.Registry
 	away error // of every call of a move; nil if the database responds
 	lost bool  // BeginGeneration commits, and its result is lost
+	// began is called when BeginGeneration has committed
+	began func()
 }
 
 func (d *database) NextFence(ctx context.Context, above int64) (int64, error) {
@@ -77,6 +80,7 @@ func (d *database) BeginGeneration(ctx context.Context, shard int, fence int64) 
 		return d.away
 	}
 	err := d.Store.BeginGeneration(ctx, shard, fence)
+	d.began()
 	if d.lost {
 		err = fmt.Errorf("store: %w", sale.ErrUnavailable)
 	}
@@ -95,8 +99,8 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	redisconn.Quiet(quiet)
 	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil, false}, id: "s",
-		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil },
+		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}}, id: "s",
+		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil }, ctx: t.Context(),
 	}
 	w.shard = space.ShardOf(w.id)
 	server, err := redisconn.NewServer(w.cluster.URL)
@@ -205,7 +209,7 @@ func (w *world) move(to *testenv.Redis) (move.Result, error) {
 	if w.lock > 0 {
 		m.SetLock(w.lock)
 	}
-	return m.Move(w.t.Context(), w.shard, to.Addr)
+	return m.Move(w.ctx, w.shard, to.Addr)
 }
 
 // owner is the master of the shard, and other another one.
@@ -375,6 +379,43 @@ func TestMoveStopsAtAnyStep(t *testing.T) {
 				t.Fatalf("%+v, %v", result, err)
 			}
 			w.check(back)
+		})
+	}
+}
+
+// An interrupt abandons a move before the owner changes. After that, the move ends as usual: otherwise the shard would
+// wait for another command, or for a rebuild.
+func TestInterruptedMove(t *testing.T) {
+	for step, moves := range map[string]bool{
+		"generation": false, "copy": false, "verify": false, "mark": true, "flip": true, "release": true,
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			source, target := w.owner(), w.other()
+			interrupted, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			w.ctx = interrupted
+			w.stopAt = func(name string) error {
+				if name == step {
+					interrupt()
+				}
+				return nil
+			}
+			if step == "generation" {
+				w.db.began = interrupt
+			}
+			result, err := w.move(target)
+			on := source
+			if moves {
+				on = target
+			}
+			if (err == nil) != moves || result.Verified != moves {
+				t.Errorf("%+v, %v", result, err)
+			}
+			testenv.Eventually(t, 10*time.Second, "the shard is verified without a rebuild", w.verified)
+			w.unmarked("interrupted")
+			w.check(on)
 		})
 	}
 }
