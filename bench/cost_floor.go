@@ -81,7 +81,7 @@ func (f *costFloor) round(ctx context.Context, round int, shared []float64) erro
 	return nil
 }
 
-// sizes returns a function whose results are whole numbers with this average.
+// sizes returns a function that returns whole numbers with this average.
 func sizes(average float64) func() int {
 	sum, n := 0, 0.0
 	return func() int {
@@ -165,14 +165,12 @@ func (f *costFloor) String() string {
 		}
 		return middle(all)
 	}
-	return fmt.Sprintf(
-		"stores alone: Redis %s us and %s bytes of AOF, groups of %s",
-		of(func(s floorSample) float64 { return s.redis }),
-		of(func(s floorSample) float64 { return s.aofBytes }),
-		of(
-			func(s floorSample) float64 { return s.group },
-		),
-	) + fmt.Sprintf("; PostgreSQL %s us and %s bytes of WAL, batches of %s",
-		of(func(s floorSample) float64 { return s.sql }), of(func(s floorSample) float64 { return s.walBytes }),
-		of(func(s floorSample) float64 { return s.batch }))
+	group := of(func(s floorSample) float64 { return s.group })
+	batch := of(func(s floorSample) float64 { return s.batch })
+	inRedis := of(func(s floorSample) float64 { return s.redis })
+	inSQL := of(func(s floorSample) float64 { return s.sql })
+	aof := of(func(s floorSample) float64 { return s.aofBytes })
+	wal := of(func(s floorSample) float64 { return s.walBytes })
+	return fmt.Sprintf("stores alone: Redis %s us and %s bytes of AOF, groups of %s", inRedis, aof, group) +
+		fmt.Sprintf("; PostgreSQL %s us and %s bytes of WAL, batches of %s", inSQL, wal, batch)
 }

@@ -1,6 +1,6 @@
 -- Follows the token keys of a URL. `sluice edge` fetches them and replaces the file of keys; each worker reads it once
--- a second, so newer keys need no reload. A request whose token has an unknown key makes `sluice edge` fetch at once,
--- over a Unix socket, and waits: internal/token/mirror is the other side, and limits how often it fetches.
+-- a second, so newer keys need no reload. A request whose token has an unknown key makes `sluice edge` fetch
+-- immediately, over a Unix socket, and waits: internal/token/mirror is the other side, and limits how often it fetches.
 
 local keys = require "sluice.token.keys"
 local semaphore = require "ngx.semaphore"
