@@ -68,11 +68,11 @@ func everyCall(s *env) map[string]func(context.Context) error {
 			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "admin", "test")
 			return err
 		},
-		"Record":      func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
-		"ClaimShards": func(ctx context.Context) error { _, err := s.ClaimShards(ctx, 1); return err },
-		"SalesPage":   func(ctx context.Context) error { _, err := s.SalesPage(ctx, store.SalesQuery{}); return err },
-		"Totals":      func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
-		"Log":         func(ctx context.Context) error { _, err := s.Log(ctx, store.LogQuery{Limit: 1}); return err },
+		"Record":          func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
+		"ClaimDeployment": func(ctx context.Context) error { _, err := s.ClaimDeployment(ctx, 1); return err },
+		"SalesPage":       func(ctx context.Context) error { _, err := s.SalesPage(ctx, store.SalesQuery{}); return err },
+		"Totals":          func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
+		"Log":             func(ctx context.Context) error { _, err := s.Log(ctx, store.LogQuery{Limit: 1}); return err },
 	}
 }
 

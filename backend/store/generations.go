@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"strconv"
 
 	"sluice/backend/sale"
@@ -63,13 +65,19 @@ func checkGeneration(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// Generations numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation of a shard is the
+// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation of a shard is the
 // fence of the last rebuild that has read its orders.
 type Generations struct{ db *DB }
 
-// Generation returns the current generation of a shard; 0 before its first rebuild.
-func (g *Generations) Generation(ctx context.Context, shard int) (int64, error) {
-	return ViewRow(ctx, g.db, "store: generation", Column[int64], currentGeneration, generationName(shard))
+// Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0 before its
+// first rebuild.
+func (g *Generations) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
+	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
+		return Get(ctx, c, []any{&deployment, &generation},
+			"SELECT coalesce((SELECT n FROM counters WHERE name = 'deployment'), 0), ("+currentGeneration+")",
+			generationName(shard))
+	})
+	return deployment, generation, err
 }
 
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
@@ -100,13 +108,18 @@ func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int6
 	})
 }
 
-// ClaimShards returns the number of shards of the deployment. The first call sets it to want. In a database that was
-// in use before the number was recorded, it is 1.
-func (g *Generations) ClaimShards(ctx context.Context, want int) (have int, err error) {
-	err = g.db.Update(ctx, "store: claim shards", func(ctx context.Context, c Conn) error {
+// ClaimDeployment makes the database that of a deployment, and returns the number of shards. The first call sets it to want, and
+// the id of the deployment at random. In a database that was in use before the number was recorded, it is 1.
+func (g *Generations) ClaimDeployment(ctx context.Context, want int) (have int, err error) {
+	err = g.db.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)
 			SELECT 'shards', CASE WHEN n > 0 THEN 1 ELSE $1 END FROM counters WHERE name = 'fence'
 			ON CONFLICT (name) DO NOTHING`, int64(want))
+		if err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, "INSERT INTO counters (name, n) VALUES ('deployment', $1) ON CONFLICT (name) DO NOTHING",
+			1+rand.Int64N(math.MaxInt64))
 		if err != nil {
 			return err
 		}

@@ -63,7 +63,7 @@ func TestWriteRejectsOlderGeneration(t *testing.T) {
 		if err := e.BeginGeneration(e.ctx, 0, older); !errors.Is(err, store.ErrStale) {
 			t.Fatalf("an older fence: got %v, want ErrStale", err)
 		}
-		if now, err := e.Generation(e.ctx, 0); err != nil || now != current {
+		if _, now, err := e.Generation(e.ctx, 0); err != nil || now != current {
 			t.Fatalf("generation %d, %v; want %d", now, err, current)
 		}
 	})
@@ -81,7 +81,7 @@ func TestWriteRejectsGenerationOfAnotherDatabase(t *testing.T) {
 		if _, err := e.CancelDead(ctx, dead, "admin", "test"); !errors.Is(err, store.ErrStale) {
 			t.Errorf("dead order: got %v, want ErrStale", err)
 		}
-		if n, err := e.Generation(e.ctx, 5); err != nil || n != 0 {
+		if _, n, err := e.Generation(e.ctx, 5); err != nil || n != 0 {
 			t.Errorf("generation %d, %v", n, err)
 		}
 		if err := e.BeginGeneration(e.ctx, 5, 7); err != nil {
@@ -129,7 +129,7 @@ func TestBeginGenerationEndsOlderWrites(t *testing.T) {
 		e.create(t, "s", 1_000_000)
 		const writers, rounds = 4, 5
 		for round := range rounds {
-			now, err := e.Generation(e.ctx, 0)
+			_, now, err := e.Generation(e.ctx, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,10 +191,10 @@ func TestLastLogReturnsReasonOfPause(t *testing.T) {
 }
 
 // The first call sets the number of shards.
-func TestClaimShardsKeepsTheFirstNumber(t *testing.T) {
+func TestClaimDeploymentKeepsTheFirst(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		for _, want := range []int{4, 4, 1, 8} {
-			if have, err := e.ClaimShards(e.ctx, want); err != nil || have != 4 {
+			if have, err := e.ClaimDeployment(e.ctx, want); err != nil || have != 4 {
 				t.Errorf("claim of %d shards after one of 4 returned %d, %v", want, have, err)
 			}
 		}
@@ -202,10 +202,10 @@ func TestClaimShardsKeepsTheFirstNumber(t *testing.T) {
 }
 
 // A database that was used before the number was recorded has one shard.
-func TestClaimShardsOfOlderDatabase(t *testing.T) {
+func TestClaimDeploymentOfOlderDatabase(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.begin(t)
-		if have, err := e.ClaimShards(e.ctx, 4); err != nil || have != 1 {
+		if have, err := e.ClaimDeployment(e.ctx, 4); err != nil || have != 1 {
 			t.Errorf("after a rebuild without a recorded number: %d shards, %v; want 1", have, err)
 		}
 	})

@@ -2,14 +2,15 @@ package assemble
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
 )
 
@@ -18,14 +19,12 @@ func TestExistingRejectsTheDatabaseOfAnotherDeployment(t *testing.T) {
 	const shards = 2
 	url := storetest.SQLite(t)
 	tables := storetest.Open(t, url)
-	if _, err := tables.ClaimShards(t.Context(), shards); err != nil {
+	if _, err := tables.ClaimDeployment(t.Context(), shards); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tables.CreateSale(t.Context(), storetest.Sale("shoe", 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := tables.BeginGeneration(t.Context(), 1, 4); err != nil {
-		t.Fatal(err)
+	mine, _, err := tables.Generation(t.Context(), 0)
+	if err != nil || mine == 0 {
+		t.Fatalf("deployment %x, %v", mine, err)
 	}
 	shard := keyspace.Shard(1)
 	for name, c := range map[string]struct {
@@ -34,16 +33,13 @@ func TestExistingRejectsTheDatabaseOfAnotherDeployment(t *testing.T) {
 	}{
 		"empty Redis": {func(*miniredis.Miniredis) {}, ""},
 		"the same deployment": {func(m *miniredis.Miniredis) {
-			m.HSet(shard.Guard(), "generation", "4")
-			_, _ = m.SAdd(shard.Sales(), "shoe", sale.RehearsalPrefix+"removed")
+			m.HSet(shard.Guard(), "deployment", strconv.FormatInt(mine, 10), "shards", "2")
 		}, ""},
-		"a rebuild in progress": {func(m *miniredis.Miniredis) { m.HSet(shard.Guard(), "generation", "3") }, ""},
-		"a later generation": {func(m *miniredis.Miniredis) { m.HSet(shard.Guard(), "generation", "5") },
-			"shard 1 has generation 5 in --redis and 4 in --database"},
-		"another sale": {func(m *miniredis.Miniredis) { _, _ = m.SAdd(shard.Sales(), "shoe", "bag") },
-			"--database does not have the sale bag, which is in shard 1 of --redis"},
-		"an older backup": {func(m *miniredis.Miniredis) { _, _ = m.SAdd(shard.Sales(), "shoe", "bag") },
-			"after a restore from a backup, create the sale again, and run sluice sale rebuild --all first"},
+		"another deployment": {func(m *miniredis.Miniredis) {
+			m.HSet(shard.Guard(), "deployment", strconv.FormatInt(mine/2, 10), "shards", "2")
+		}, fmt.Sprintf("Redis holds the data of deployment %x, and the database is that of deployment %x", mine/2, mine)},
+		"more shards": {func(m *miniredis.Miniredis) { m.HSet(shard.Guard(), "shards", "3") },
+			"Redis holds its orders in 3 shards"},
 		"no Redis": {func(m *miniredis.Miniredis) { m.Close() }, ""},
 	} {
 		m := miniredis.RunT(t)

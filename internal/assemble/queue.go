@@ -14,6 +14,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
 	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 	"sluice/internal/loop"
@@ -87,7 +88,7 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	}
 	defer g.Close()
 	// without an answer the process waits, and the guard checks again
-	if err := guard.CheckShards(ctx, g.Raw(), 0, space); err != nil {
+	if err := guard.CheckOwner(ctx, g.Raw(), 0, guard.Owner{Shards: len(space.All())}); err != nil {
 		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {
 			return usage("%w", wrong)
 		}
@@ -98,10 +99,12 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	return runWatchers(ctx, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.Log)
 }
 
-// noSQL knows no generation.
+// noSQL is a database that is never available.
 type noSQL struct{}
 
-func (noSQL) Generation(context.Context, int) (int64, error) { return 0, nil }
+func (noSQL) Generation(context.Context, int) (deployment, generation int64, err error) {
+	return 0, 0, sale.ErrUnavailable
+}
 
 // runWatchers runs a watcher in each shard until ctx ends.
 func runWatchers(ctx context.Context, queues []*queue.List, log *slog.Logger) error {

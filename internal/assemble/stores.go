@@ -114,7 +114,7 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
 	go func() { _ = waker.Run(waking) }()
-	err = awaitDatabase(ctx, s.log, cfg.Existing, func() error { return s.claimShards(ctx) }) // it may go away again
+	err = awaitDatabase(ctx, s.log, cfg.Existing, func() error { return s.claim(ctx) }) // it may go away again
 	if err == nil && cfg.Existing {
 		err = s.checkDeployment(ctx)
 	}
@@ -196,11 +196,11 @@ func awaitDatabase(ctx context.Context, log *slog.Logger, once bool, do func() e
 	}
 }
 
-// claimShards verifies that all processes agree on the number of shards: with the name of a sale it determines the
-// shard.
-func (s *Stores) claimShards(ctx context.Context) error {
+// claim makes the database that of this deployment. All processes must agree on the number of shards: with the name of
+// a sale it determines the shard.
+func (s *Stores) claim(ctx context.Context) error {
 	want := len(s.space.All())
-	have, err := s.generations.ClaimShards(ctx, want)
+	have, err := s.generations.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
 		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
 			"(to change it: docs/operations.md)", want, have)

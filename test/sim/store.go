@@ -218,12 +218,12 @@ func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.Or
 }
 
 // Generation is part of a guard's look; see isLook.
-func (s faultyStore) Generation(_ context.Context, shard int) (n int64, err error) {
+func (s faultyStore) Generation(_ context.Context, shard int) (deployment, n int64, err error) {
 	err = s.p.look(fmt.Sprint("generation ", shard), func() (err error) {
-		n, err = s.tables.Generation(context.Background(), shard)
+		deployment, n, err = s.tables.Generation(context.Background(), shard)
 		return err
 	})
-	return n, err
+	return deployment, n, err
 }
 
 // Journals is polled while a rebuild waits, so it counts as a read without effects.

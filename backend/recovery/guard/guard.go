@@ -5,8 +5,8 @@
 // accepted. A rebuild (package rebuild) verifies the data and records the server's run_id in Redis. The guard compares
 // the run_id of the server with the recorded one on every new connection, and on a heartbeat, which detects changes
 // behind an open connection: FLUSHALL, or a proxy that connects to another server. The heartbeat also compares the
-// generation of the data with the one in SQL, which detects a server with older data. The package never writes to
-// Redis.
+// generation of the data with the one in SQL, which detects a server with older data, and a database that was restored
+// from an older backup. Data that another deployment has verified is never used. The package never writes to Redis.
 package guard
 
 import (
@@ -42,9 +42,10 @@ const unverifiedInterval = Heartbeat / 4
 // checkTimeout bounds one check.
 const checkTimeout = 2 * time.Second
 
-// Generations returns the current generation of a shard in SQL (store.Store).
+// Generations returns the id of the deployment, 0 if it has none, and the current generation of a shard in SQL
+// (store.Generations).
 type Generations interface {
-	Generation(ctx context.Context, shard int) (int64, error)
+	Generation(ctx context.Context, shard int) (deployment, generation int64, err error)
 }
 
 // Config configures a Guard.
@@ -73,7 +74,8 @@ type Guard struct {
 
 	blocked       atomic.Bool
 	generation    atomic.Int64  // of the last verified observation; 0 if none
-	minGeneration atomic.Int64  // generation in SQL
+	minGeneration atomic.Int64  // highest generation seen in SQL
+	deployment    atomic.Int64  // id in SQL; 0 if not known
 	changed       chan struct{} // wakes Run after block
 
 	rebuilds loop.Wake // see Rebuilds
@@ -157,7 +159,7 @@ func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
 	if err != nil {
 		return err
 	}
-	generation, reason := o.verified(g.minGeneration.Load(), g.shards)
+	generation, reason := o.verified(g.minGeneration.Load(), g.owner())
 	if reason != "" {
 		g.block(reason)
 		return ErrUnverified
@@ -165,6 +167,9 @@ func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
 	raise(&g.generation, generation)
 	return nil
 }
+
+// owner returns the deployment of this process.
+func (g *Guard) owner() Owner { return Owner{Deployment: g.deployment.Load(), Shards: g.shards} }
 
 // raise sets n to at least to.
 func raise(n *atomic.Int64, to int64) {
@@ -199,16 +204,20 @@ func (g *Guard) block(reason string) {
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	defer g.server.Watch()()                                     // a server that does not answer may have been replaced
-	if n, err := sql.Generation(ctx, int(g.shard)); err == nil { // without SQL, purchases depend on Redis alone
-		raise(&g.minGeneration, n)
-	}
+	defer g.server.Watch()() // a server that does not answer may have been replaced
+	inSQL, known := g.readSQL(ctx, sql)
 	o, err := g.observe(ctx, g.raw)
 	if err != nil {
 		return unavailable(err)
 	}
 	g.note(o.record)
-	generation, reason := o.verified(g.minGeneration.Load(), g.shards)
+	generation, reason := o.verified(g.minGeneration.Load(), g.owner())
+	if known && inSQL < generation { // unless a rebuild has ended since, as a second reading of SQL shows
+		if inSQL, known = g.readSQL(ctx, sql); known && inSQL < generation {
+			reason = fmt.Sprintf("the data is of generation %d, and the database of generation %d: it is older than the data",
+				generation, inSQL)
+		}
+	}
 	if reason != "" {
 		g.block(reason)
 		return nil
@@ -218,6 +227,17 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 		g.log.Info("Redis is verified; purchases continue", "generation", generation)
 	}
 	return nil
+}
+
+// readSQL returns the generation in SQL. It is not known while SQL is unavailable: purchases depend on Redis alone then.
+func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64, known bool) {
+	deployment, generation, err := sql.Generation(ctx, int(g.shard))
+	if err != nil {
+		return 0, false
+	}
+	g.deployment.Store(deployment)
+	raise(&g.minGeneration, generation)
+	return generation, true
 }
 
 // note wakes the receiver of Rebuilds if the record has changed since the last check.

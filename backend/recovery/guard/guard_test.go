@@ -19,19 +19,30 @@ import (
 	"sluice/test/testenv"
 )
 
-// sql is a database with a generation that a test sets.
+// sql is a database with a deployment and a generation that a test sets.
 type sql struct {
-	mu         sync.Mutex
-	generation int64
-	err        error
-	calls      int
+	mu                     sync.Mutex
+	deployment, generation int64
+	err                    error
+	calls                  int
+	after                  func() // called after each reading; may be nil
 }
 
-func (s *sql) Generation(context.Context, int) (int64, error) {
+func (s *sql) Generation(context.Context, int) (deployment, generation int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
-	return s.generation, s.err
+	deployment, generation, err = s.deployment, s.generation, s.err
+	if s.after != nil {
+		s.after()
+	}
+	return deployment, generation, err
+}
+
+func (s *sql) set(generation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.generation = generation
 }
 
 // checks returns the number of checks of a Guard.
@@ -100,7 +111,7 @@ func wantAllowed(t *testing.T, g *guard.Guard, when string) {
 
 func TestConnectionToUnverifiedDataIsBlocked(t *testing.T) {
 	r := testenv.StartRedis(t, "--appendonly", "yes")
-	database := &sql{}
+	database := &sql{generation: 1}
 	first := open(t, r.URL, nil)
 	if first.Generation() >= 0 {
 		t.Errorf("generation %d before the first check", first.Generation())
@@ -141,7 +152,7 @@ func TestShardsAreBlockedSeparately(t *testing.T) {
 	g := openShards(t, r.URL, space, nil)
 	verify(t, g.Of(0), 4)
 	record(t, g.Of(0), "shards", 2)
-	if err := g.Check(t.Context(), &sql{}); err != nil {
+	if err := g.Check(t.Context(), &sql{generation: 4}); err != nil {
 		t.Fatal(err)
 	}
 	wantBlocked(t, g.Of(1), "a shard that is not verified")
@@ -189,7 +200,7 @@ func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 // The heartbeat detects changes behind an open connection: an emptied Redis, and a generation older than that in SQL.
 func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	r := testenv.StartRedis(t)
-	database := &sql{}
+	database := &sql{generation: 1}
 	g := open(t, r.URL, nil)
 	verify(t, g, 1)
 	ctx, stop := context.WithCancel(t.Context())
@@ -212,13 +223,12 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	}
 	wantBlocked(t, g, "emptied")
 	<-called
+	database.set(2)
 	verify(t, g, 2)
 	testenv.Eventually(t, 5*time.Second, "a verified Redis again", verified)
 	wantAllowed(t, g, "verified again")
 
-	database.mu.Lock()
-	database.generation = 3
-	database.mu.Unlock()
+	database.set(3)
 	testenv.Eventually(t, 5*time.Second, "an older generation is detected", func() bool { return !verified() })
 	wantBlocked(t, g, "an older generation")
 	verify(t, g, 3)
@@ -239,9 +249,70 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	<-done
 }
 
+// A database that was restored from an older backup has an older generation than Redis. Workers could not write.
+func TestDatabaseOlderThanRedisIsDetected(t *testing.T) {
+	g := open(t, testenv.StartRedis(t).URL, nil)
+	database := &sql{generation: 3}
+	verify(t, g, 3)
+	check := func() (reason string, verified bool) {
+		t.Helper()
+		if err := g.Check(t.Context(), database); err != nil {
+			t.Fatal(err)
+		}
+		return g.Verified()
+	}
+	if reason, ok := check(); !ok {
+		t.Fatal(reason)
+	}
+	// A rebuild ends between the readings of SQL and of Redis.
+	database.after = func() {
+		database.generation = 4
+		verify(t, g, 4)
+	}
+	if reason, ok := check(); !ok {
+		t.Errorf("a rebuild during the check: %s", reason)
+	}
+	database.after = nil
+	database.err = sale.ErrUnavailable
+	if reason, ok := check(); !ok {
+		t.Errorf("without the database: %s", reason)
+	}
+	database.err, database.generation = nil, 2
+	want := "the data is of generation 4, and the database of generation 2: it is older than the data"
+	if reason, ok := check(); ok || reason != want {
+		t.Errorf("the restored database: verified %v, reason %q", ok, reason)
+	}
+	wantBlocked(t, g, "the restored database")
+	database.generation = 5
+	verify(t, g, 5)
+	if reason, ok := check(); !ok {
+		t.Errorf("after a rebuild: %s", reason)
+	}
+}
+
+// The data of another deployment is not used, and a process that knows no deployment compares nothing.
+func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
+	r := testenv.StartRedis(t)
+	g := open(t, r.URL, nil)
+	verify(t, g, 1)
+	record(t, g, "deployment", 0xa)
+	for database, allowed := range map[int64]bool{0: true, 0xa: true, 0xb: false} {
+		if err := g.Check(t.Context(), &sql{deployment: database, generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if reason, ok := g.Verified(); ok != allowed {
+			t.Errorf("deployment %x: verified %v, reason %q", database, ok, reason)
+		}
+		err := guard.CheckOwner(t.Context(), g.Raw(), 0, guard.Owner{Deployment: database, Shards: 1})
+		if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign == allowed {
+			t.Errorf("deployment %x: %v", database, err)
+		}
+	}
+}
+
 func TestCheckNowChecksAfterTheCall(t *testing.T) {
 	r := testenv.StartRedis(t)
-	database := &sql{}
+	database := &sql{generation: 1}
 	g := open(t, r.URL, nil)
 	verify(t, g, 1)
 	if !g.CheckNow(t.Context(), database) {
@@ -313,7 +384,7 @@ func TestFixedIDNeedsNoRunID(t *testing.T) {
 	g := open(t, "redis://"+m.Addr()+"/0", guard.FixedID("embedded"))
 	wantBlocked(t, g, "empty")
 	record(t, g, "run_id", "embedded", "generation", 1, "fence", 1)
-	if err := g.Check(t.Context(), &sql{}); err != nil {
+	if err := g.Check(t.Context(), &sql{generation: 1}); err != nil {
 		t.Fatal(err)
 	}
 	wantAllowed(t, g, "verified")
@@ -342,7 +413,7 @@ func TestNumberOfShardsMustMatch(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil) // one shard
 	ctx := t.Context()
-	check := func(shards int) error { return guard.CheckShards(ctx, g.Raw(), 0, keyspace.Space{Shards: shards}) }
+	check := func(shards int) error { return guard.CheckOwner(ctx, g.Raw(), 0, guard.Owner{Shards: shards}) }
 	if err := check(3); err != nil {
 		t.Errorf("a Redis without a recorded number: %v", err)
 	}
@@ -367,7 +438,7 @@ func TestNumberOfShardsMustMatch(t *testing.T) {
 func TestStatusShowsPlaceAndContent(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := openShards(t, r.URL, keyspace.Space{}, nil)
-	status := func() guard.Status { return g.Status(t.Context(), &sql{})[0] }
+	status := func() guard.Status { return g.Status(t.Context(), &sql{generation: 3})[0] }
 	want := guard.Status{Slot: -1, Master: r.Addr, Reason: "Redis is new or was emptied"}
 	if got := status(); got != want {
 		t.Errorf("empty: %+v, want %+v", got, want)

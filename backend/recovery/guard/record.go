@@ -21,6 +21,7 @@ type record struct {
 	Fence      int64  // fence of the last rebuild or move that began
 	Rebuilding bool   // a rebuild or a move is in progress or was interrupted
 	Swapped    int64  // fence of the last rebuild that stored the sales and the queue, or of a move that has ended
+	Deployment int64  // id of the deployment that verified the data; 0 if not recorded
 	Shards     int64  // number of shards; 0 if not recorded
 }
 
@@ -31,7 +32,8 @@ func parseRecord(fields map[string]string) record {
 	}
 	return record{
 		RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"),
-		Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"), Shards: number("shards"),
+		Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"),
+		Deployment: number("deployment"), Shards: number("shards"),
 	}
 }
 
@@ -80,12 +82,13 @@ func (g *Guard) observe(ctx context.Context, c redis.Cmdable) (observation, erro
 	return observation{runID: id, record: r}, err
 }
 
-// verified returns the generation if the shard was verified on this server, in a generation not older than least.
-// Otherwise it returns a reason.
-func (o observation) verified(least int64, shards int) (generation int64, reason string) {
+// verified returns the generation if the shard was verified on this server by this deployment, in a generation not
+// older than least. Otherwise it returns a reason.
+func (o observation) verified(least int64, owner Owner) (generation int64, reason string) {
+	if err := o.check(owner); err != nil {
+		return 0, err.Error()
+	}
 	switch {
-	case o.Shards != 0 && o.Shards != int64(shards):
-		return 0, (&ShardsError{Redis: o.Shards, Process: shards}).Error()
 	case o.Rebuilding:
 		return 0, "a rebuild or a move is in progress"
 	case o.record == record{}:
@@ -109,6 +112,32 @@ func (e *ShardsError) Error() string {
 		e.Redis, e.Process, e.Redis)
 }
 
+// DeploymentError reports that Redis holds the data of another deployment than the database.
+type DeploymentError struct{ Redis, Database int64 }
+
+func (e *DeploymentError) Error() string {
+	return fmt.Sprintf("Redis holds the data of deployment %x, and the database is that of deployment %x: "+
+		"name the Redis and the database of one deployment; if its database is lost and this one replaces it, "+
+		"run sluice sale rebuild --all", e.Redis, e.Database)
+}
+
+// Owner identifies the deployment whose data a Redis holds. Deployment 0 is not known, and not compared.
+type Owner struct {
+	Deployment int64
+	Shards     int
+}
+
+// check returns a *ShardsError or a *DeploymentError if the recorded owner is another one, and nil if none is recorded.
+func (r record) check(owner Owner) error {
+	switch {
+	case r.Deployment != 0 && owner.Deployment != 0 && r.Deployment != owner.Deployment:
+		return &DeploymentError{Redis: r.Deployment, Database: owner.Deployment}
+	case r.Shards != 0 && r.Shards != int64(owner.Shards):
+		return &ShardsError{Redis: r.Shards, Process: owner.Shards}
+	}
+	return nil
+}
+
 // NewestFence returns the highest fence or generation of a shard, or 0. An error wraps sale.ErrUnavailable.
 func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (int64, error) {
 	r, err := readRecord(ctx, c, shard)
@@ -118,17 +147,14 @@ func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (in
 	return max(r.Fence, r.Generation, r.Swapped), nil
 }
 
-// CheckShards returns a *ShardsError if the record of a shard has another number of shards than space, and nil if it
-// has none. Other errors wrap sale.ErrUnavailable.
-func CheckShards(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, space keyspace.Space) error {
+// CheckOwner returns a *ShardsError or a *DeploymentError if Redis records another owner of a shard, and nil if it
+// records none. Other errors wrap sale.ErrUnavailable.
+func CheckOwner(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, owner Owner) error {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {
 		return unavailable(err)
 	}
-	if want := int64(len(space.All())); r.Shards != 0 && r.Shards != want {
-		return &ShardsError{Redis: r.Shards, Process: int(want)}
-	}
-	return nil
+	return r.check(owner)
 }
 
 func unavailable(err error) error { return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err) }

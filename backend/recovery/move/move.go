@@ -146,6 +146,7 @@ type job struct {
 	*Mover
 	shard          keyspace.Shard
 	slot           int
+	owner          guard.Owner // of the shard
 	source, target server
 	interrupted    string // the node of an earlier move that was interrupted while the owner changed; empty: none
 	fence          int64
@@ -231,11 +232,12 @@ func (j *job) moveLocked(ctx context.Context) error {
 
 // check verifies what can be verified before the hold.
 func (j *job) check(ctx context.Context) error {
-	if err := guard.CheckShards(ctx, j.source.pinned, j.shard, j.cfg.Space); err != nil {
+	deployment, current, err := j.cfg.Store.Generation(ctx, int(j.shard))
+	if err != nil {
 		return err
 	}
-	current, err := j.cfg.Store.Generation(ctx, int(j.shard)) // before that of Redis, which is not later
-	if err != nil {
+	j.owner = guard.Owner{Deployment: deployment, Shards: len(j.cfg.Space.All())}
+	if err := guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner); err != nil {
 		return err
 	}
 	var verified struct {
@@ -246,7 +248,7 @@ func (j *job) check(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return unavailable(err)
-	case verified.RunID != j.source.runID, verified.Generation < current:
+	case verified.RunID != j.source.runID, verified.Generation != current:
 		return errUnverified
 	}
 	_, err = j.list(ctx, j.source.pinned)
@@ -372,7 +374,7 @@ func (j *job) release(ctx context.Context, c *redis.Client, runID string) error 
 		return err
 	}
 	keys := append([]string{j.shard.Guard()}, j.sales...)
-	args := append([]any{runID, len(j.cfg.Space.All())}, j.defs...)
+	args := append([]any{runID, j.owner.Deployment, j.owner.Shards}, j.defs...)
 	return j.call(ctx, c, "move_release", keys, args...)
 }
 

@@ -727,7 +727,7 @@ func TestMoveIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a later generation in SQL", "wait until a backend has rebuilt it")
-	if now, err := w.db.Generation(ctx, int(w.shard)); err != nil || now != later {
+	if _, now, err := w.db.Generation(ctx, int(w.shard)); err != nil || now != later {
 		t.Errorf("generation %d after a move that was refused, want %d; %v", now, later, err)
 	}
 	w.recover()

@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -24,6 +25,7 @@ import (
 type job struct {
 	*Rebuilder
 	shard  keyspace.Shard
+	owner  guard.Owner
 	client *redis.Client // pinned to one server
 	runID  string
 	fence  int64
@@ -110,7 +112,8 @@ func (j *job) checkFence(ctx context.Context) error {
 	return j.call(ctx, "suspend_sales", []string{j.shard.Guard()})
 }
 
-// suspendSales determines the sales to rebuild, and suspends them.
+// suspendSales determines the sales to rebuild, and suspends them. A rebuild of all sales also suspends those that SQL
+// does not have, because none of their orders could become a row. They remain suspended until they are created again.
 func (j *job) suspendSales(ctx context.Context, only []string) error {
 	summaries, err := j.cfg.Store.SaleSummaries(ctx)
 	if err != nil {
@@ -129,6 +132,17 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	keys := []string{j.shard.Guard()}
 	for _, c := range j.sales {
 		keys = append(keys, j.shard.Sale(c.def.ID))
+	}
+	if len(only) == 0 {
+		inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
+		if err != nil {
+			return unavailable(err)
+		}
+		for _, id := range inRedis {
+			if j.byID[id] == nil {
+				keys = append(keys, j.shard.Sale(id))
+			}
+		}
 	}
 	if err := j.call(ctx, "suspend_sales", keys); err != nil {
 		return err
@@ -237,8 +251,8 @@ func (j *job) resumeSales(ctx context.Context) error {
 
 // finish marks the data of the shard as verified.
 func (j *job) finish(ctx context.Context) error {
-	shards := len(j.cfg.Space.All())
-	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, j.runID, shards); err != nil {
+	args := []any{j.runID, j.owner.Deployment, j.owner.Shards}
+	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, args...); err != nil {
 		return err
 	}
 	var changes []any
@@ -250,7 +264,7 @@ func (j *job) finish(ctx context.Context) error {
 		}
 	}
 	attrs := []any{"generation", j.fence, "sales", len(j.sales)}
-	if shards > 1 {
+	if j.owner.Shards > 1 {
 		attrs = append(attrs, "shard", int(j.shard))
 	}
 	attrs = append(attrs, changes...)

@@ -47,6 +47,7 @@ type Store interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
 	Fences
+	guard.Generations
 	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
 	BeginGeneration(ctx context.Context, shard int, fence int64) error
 }
@@ -110,8 +111,10 @@ func New(cfg Config) (*Rebuilder, error) {
 
 // Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all
 // its sales are rebuilt. The shards are rebuilt one after the other; an error of one does not prevent the others. Run
-// returns ErrBusy, or an error that wraps sale.ErrUnavailable. After an error the shard remains unverified until a
-// rebuild succeeds.
+// returns ErrBusy, *guard.ShardsError, *guard.DeploymentError, or an error that wraps sale.ErrUnavailable. After an error
+// the shard remains unverified until a rebuild succeeds.
+//
+// Without sales, Run makes the data of another deployment that of this one: the database of that deployment is lost.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range only {
@@ -131,7 +134,7 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	now := &status{}
 	var errs []error
 	for _, shard := range shards {
-		err := r.run(ctx, shard, now, func(context.Context) bool { return true }, byShard[shard])
+		err := r.run(ctx, shard, now, request{sales: byShard[shard], takeOver: len(only) == 0})
 		errs = append(errs, err)
 		if _, wrong := errors.AsType[*guard.ShardsError](err); wrong {
 			break
@@ -146,20 +149,36 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 // repeat the rebuild of another process.
 func (r *Rebuilder) RunIf(ctx context.Context, shard keyspace.Shard, needed func(context.Context) bool) error {
 	now := &status{}
-	err := r.run(ctx, shard, now, needed, nil)
+	err := r.run(ctx, shard, now, request{needed: needed})
 	now.end(err)
 	return err
 }
 
-func (r *Rebuilder) run(
-	ctx context.Context, shard keyspace.Shard, now *status, needed func(context.Context) bool, only []string,
-) error {
+// request describes the rebuild of one shard.
+type request struct {
+	sales    []string                   // empty: all
+	takeOver bool                       // data of another deployment becomes that of this one
+	needed   func(context.Context) bool // called with the lock; nil: the rebuild is needed
+}
+
+func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, q request) error {
 	client, runID, err := r.cfg.Pinner.Pin(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	defer client.Close()
-	if err := guard.CheckShards(ctx, client, shard, r.cfg.Space); err != nil { // sales would change their shards
+	deployment, _, err := r.cfg.Store.Generation(ctx, int(shard))
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	owner := guard.Owner{Deployment: deployment, Shards: len(r.cfg.Space.All())} // of other shards: sales would move
+	err = guard.CheckOwner(ctx, client, shard, owner)
+	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && q.takeOver {
+		r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
+			"deployment", fmt.Sprintf("%x", foreign.Redis))
+		err = guard.CheckOwner(ctx, client, shard, guard.Owner{Shards: owner.Shards})
+	}
+	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	lock, err := redisconn.Acquire(ctx, client, shard.RebuildLock(), lockDuration)
@@ -175,7 +194,7 @@ func (r *Rebuilder) run(
 	}
 	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
-	if !needed(ctx) {
+	if q.needed != nil && !q.needed(ctx) {
 		return nil
 	}
 
@@ -185,8 +204,10 @@ func (r *Rebuilder) run(
 	}
 	r.show(now, fence)
 	stock := admission.NewStock(admission.StockConfig{Client: client, Space: r.cfg.Space})
-	j := &job{Rebuilder: r, shard: shard, client: client, runID: runID, fence: fence, stock: stock, status: now}
-	err = j.run(ctx, only)
+	j := &job{
+		Rebuilder: r, shard: shard, owner: owner, client: client, runID: runID, fence: fence, stock: stock, status: now,
+	}
+	err = j.run(ctx, q.sales)
 	if err == nil {
 		r.cfg.Changed(ctx, shard)
 	}

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -1090,6 +1091,85 @@ func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	if !maps.Equal(before, w.copyOf()) {
 		t.Error("the rebuild changed data")
 	}
+}
+
+// A database that was restored from an older backup does not know the latest rebuilds. The guard detects it, and the
+// rebuild that follows queues the orders that the database has lost.
+func TestRebuildAfterTheDatabaseWasRestored(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	w.write("s", 1)
+	before := w.guard.Generation()
+	w.run()
+	w.buy("s", "ben")
+	storetest.Exec(t, w.url, "DELETE FROM orders")
+	storetest.Exec(t, w.url, fmt.Sprintf("UPDATE counters SET n = %d WHERE name IN ('generation', 'fence')", before))
+	w.check()
+	if _, ok := w.guard.Verified(); ok {
+		t.Fatal("the restored database was not detected")
+	}
+	latest := w.guard.Generation()
+	if err := w.rebuild.RunIf(w.ctx, 0, func(context.Context) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if reason, ok := w.guard.Verified(); !ok || w.guard.Generation() <= latest {
+		t.Fatalf("verified %v (%s), generation %d after %d", ok, reason, w.guard.Generation(), latest)
+	}
+	w.want("s", 3, 2, 0, 0, 0)
+	w.drain()
+	w.want("s", 3, 0, 2, 0, 0)
+}
+
+// Only a rebuild of all sales that an admin requests uses the data of another deployment.
+func TestRebuildOfAnotherDeployment(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.store.ClaimDeployment(w.ctx, shards); err != nil {
+		t.Fatal(err)
+	}
+	w.fill("s")
+	w.run()
+	storetest.Exec(t, w.url, "UPDATE counters SET n = n / 2 WHERE name = 'deployment'")
+	w.check()
+	if reason, ok := w.guard.Verified(); ok || !strings.Contains(reason, "sluice sale rebuild --all") {
+		t.Fatalf("another deployment: verified %v, reason %q", ok, reason)
+	}
+	before := w.copyOf()
+	for name, err := range map[string]error{
+		"automatic":   w.rebuild.RunIf(w.ctx, 0, func(context.Context) bool { return true }),
+		"of one sale": w.rebuild.Run(w.ctx, "s"),
+	} {
+		if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+			t.Errorf("rebuild %s: %v", name, err)
+		}
+	}
+	if !maps.Equal(before, w.copyOf()) {
+		t.Error("a rebuild changed data")
+	}
+	w.run()
+	w.audit("s")
+}
+
+// A sale that only Redis has stops selling, because its orders cannot become rows, and continues when it is created
+// again.
+func TestRebuildSuspendsASaleThatTheDatabaseLacks(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	storetest.Exec(t, w.url, "DELETE FROM sales")
+	w.run()
+	if d, err := w.try("s", "ben"); err == nil && d.Outcome == sale.Accepted {
+		t.Fatal("a sale that the database lacks sold a unit")
+	}
+	if _, err := w.store.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	w.want("s", 4, 1, 0, 0, 0)
+	w.buy("s", "ben")
+	w.drain()
+	w.want("s", 3, 0, 2, 0, 0)
 }
 
 // A batch that was taken before a rebuild is not written. Its orders are restored.
