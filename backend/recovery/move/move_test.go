@@ -103,6 +103,9 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil }, ctx: t.Context(),
 	}
 	w.shard = space.ShardOf(w.id)
+	if _, err := w.db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
+		t.Fatal(err)
+	}
 	server, err := redisconn.NewServer(w.cluster.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -290,6 +293,11 @@ func TestHoldRequiresTheSalesOfTheShard(t *testing.T) {
 func TestMoveThereAndBack(t *testing.T) {
 	w := newWorld(t)
 	source, target := w.owner(), w.other()
+	deployment, _, err := w.db.Generation(t.Context(), int(w.shard))
+	if err != nil || deployment == 0 {
+		t.Fatalf("deployment %x, %v", deployment, err)
+	}
+	foreign := guard.Owner{Deployment: deployment / 2, Shards: len(space.All())}
 	for _, to := range []*testenv.Redis{target, source} {
 		before := w.guards.Of(w.shard).Generation()
 		batch := w.sell()
@@ -301,6 +309,10 @@ func TestMoveThereAndBack(t *testing.T) {
 		testenv.Eventually(t, 10*time.Second, "the guard trusts the target", w.verified)
 		if now := w.guards.Of(w.shard).Generation(); now <= before {
 			t.Errorf("generation %d, before %d", now, before)
+		}
+		err = guard.CheckOwner(t.Context(), w.guards.Of(w.shard).Raw(), w.shard, foreign)
+		if _, ok := errors.AsType[*guard.DeploymentError](err); !ok {
+			t.Errorf("the target does not record the deployment: %v", err)
 		}
 		if fence, err := w.guards.Of(w.shard).RestoreFence(t.Context()); err != nil || fence == 0 {
 			t.Errorf("orders of journals and stale batches cannot be restored: %v, %v", fence, err)
