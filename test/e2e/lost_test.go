@@ -165,7 +165,7 @@ func (c *crowd) compare(saleID string) {
 	t.Logf("%d rows, %d confirmed orders, %d answers were 503 or 408", len(sold), len(c.orders), c.busy.Load())
 }
 
-const lostStock = 6000
+const lostStock = 3000
 
 // Redis is killed and returns with the files of some seconds ago during purchases; backends are killed and paused
 // while they rebuild it. Recovery needs no admin.
@@ -185,10 +185,10 @@ func TestRedisComesBackOlder(t *testing.T) {
 			s := startStack(t, shape{backends: 2, workers: 2, journal: true})
 			s.createSale("s", lostStock)
 			buyers := hammer(s, "s", 8)
-			buyers.await(1000)
+			buyers.await(500)
 			files, older := filepath.Join(s.redis.Dir, "appendonlydir"), filepath.Join(t.TempDir(), "older")
 			copyDir(t, files, older)
-			buyers.await(2500)
+			buyers.await(1250)
 			s.redis.Kill()
 			if err := os.RemoveAll(files); err != nil {
 				t.Fatal(err)
@@ -210,7 +210,7 @@ func TestRedisIsEmptied(t *testing.T) {
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true})
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
-	for _, n := range []int64{1000, 3500} {
+	for _, n := range []int64{500, 1750} {
 		buyers.await(n)
 		s.redis.Client().FlushAll(t.Context())
 	}
@@ -229,7 +229,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 		shape{backends: 2, workers: 2, journal: true, redis: master, redisURL: "redis://" + name.addr + "/0"})
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
-	buyers.await(800)
+	buyers.await(400)
 	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
@@ -237,7 +237,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
-	buyers.await(2500)
+	buyers.await(1250)
 	name.move(replica.Addr)
 	began := time.Now()
 	at := buyers.accepted.Load()
