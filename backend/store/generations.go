@@ -65,12 +65,12 @@ func checkGeneration(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The generation of a shard is the
-// fence of the last rebuild that has read its orders.
+// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The
+// generation of a shard is the fence of the last rebuild that has read its orders.
 type Generations struct{ db *DB }
 
-// Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0 before its
-// first rebuild.
+// Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0 before
+// its first rebuild.
 func (g *Generations) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
 	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
 		return Get(ctx, c, []any{&deployment, &generation},
@@ -108,8 +108,8 @@ func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int6
 	})
 }
 
-// ClaimDeployment makes the database that of a deployment, and returns the number of shards. The first call sets it to want, and
-// the id of the deployment at random. In a database that was in use before the number was recorded, it is 1.
+// ClaimDeployment makes the database that of a deployment, and returns the number of shards. The first call sets it to
+// want, and the id of the deployment at random. In a database that was in use before the number was recorded, it is 1.
 func (g *Generations) ClaimDeployment(ctx context.Context, want int) (have int, err error) {
 	err = g.db.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)

@@ -229,7 +229,8 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	return nil
 }
 
-// readSQL returns the generation in SQL. It is not known while SQL is unavailable: purchases depend on Redis alone then.
+// readSQL returns the generation in SQL. It is not known while SQL is unavailable: purchases depend on Redis alone
+// then.
 func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64, known bool) {
 	deployment, generation, err := sql.Generation(ctx, int(g.shard))
 	if err != nil {

@@ -111,8 +111,8 @@ func New(cfg Config) (*Rebuilder, error) {
 
 // Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all
 // its sales are rebuilt. The shards are rebuilt one after the other; an error of one does not prevent the others. Run
-// returns ErrBusy, *guard.ShardsError, *guard.DeploymentError, or an error that wraps sale.ErrUnavailable. After an error
-// the shard remains unverified until a rebuild succeeds.
+// returns ErrBusy, *guard.ShardsError, *guard.DeploymentError, or an error that wraps sale.ErrUnavailable. After an
+// error the shard remains unverified until a rebuild succeeds.
 //
 // Without sales, Run makes the data of another deployment that of this one: the database of that deployment is lost.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
