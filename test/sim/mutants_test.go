@@ -566,7 +566,7 @@ var mutants = []mutant{
 		"backend/audit/audit.go",
 		"r.InTransfer = count.Out + rows.Stock - count.Stock",
 		"r.InTransfer = rows.Stock - count.Stock",
-		simulation,
+		proof{"./backend/audit", "TestSegmentBalancesAtEachStepOfATransfer", nil},
 	},
 	{
 		"admit: a purchase that finds its segment empty is refused",
