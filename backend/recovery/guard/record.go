@@ -121,7 +121,7 @@ func (e *DeploymentError) Error() string {
 		"run sluice sale rebuild --all", e.Redis, e.Database)
 }
 
-// Owner identifies the deployment whose data a Redis holds. Deployment 0 is not known, and not compared.
+// Owner identifies the deployment that the data in Redis belongs to. Deployment 0 is not known, and not compared.
 type Owner struct {
 	Deployment int64
 	Shards     int
