@@ -37,8 +37,8 @@ func (s segmentRows) Count(context.Context, spread.Part, store.Instant, []sale.O
 	return s.count, nil
 }
 
-// A segment of 5 units sends 2 units or receives 2. It balances at each step of the transfer, which Redis and SQL record
-// one after the other.
+// A segment of 5 units sends 2 units or receives 2. It balances at each step of the transfer, which Redis and SQL
+// record one after the other.
 func TestSegmentBalancesAtEachStepOfATransfer(t *testing.T) {
 	for name, c := range map[string]struct {
 		stock, left, out, allocation int64 // in Redis

@@ -65,12 +65,12 @@ func checkGeneration(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins. The
-// generation of a shard is the fence of the last rebuild that has read its orders.
+// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins.
+// The generation of a shard is the fence of the last rebuild that has read its orders.
 type Generations struct{ db *DB }
 
-// Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0 before
-// its first rebuild.
+// Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0
+// before its first rebuild.
 func (g *Generations) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
 	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
 		return Get(ctx, c, []any{&deployment, &generation},
