@@ -63,7 +63,8 @@ func awaitWaiting(t *testing.T, url string, n int) {
 // repeated.
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
-	s := open(t, url+"&deadlock_timeout=50ms", store.Config{Timeout: 30 * time.Second})
+	// PostgreSQL checks once in a wait. The other session must wait for a again by then, also on a slow machine.
+	s := open(t, url+"&deadlock_timeout=2s", store.Config{Timeout: 30 * time.Second})
 	s.create(t, "a", 10)
 	s.create(t, "b", 10)
 	first, second := newRival(t, url), newRival(t, url+"&deadlock_timeout=60s")
