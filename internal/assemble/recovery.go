@@ -136,8 +136,14 @@ func (b *Backend) Verify(ctx context.Context) error {
 		defer func() { stop(); <-written }()
 	}
 	for ctx.Err() == nil {
-		if err := b.rebuilder.Run(ctx); err != nil && !errors.Is(err, rebuild.ErrBusy) {
-			return err
+		for _, shard := range b.stores.space.All() { // Run would take over the data of another deployment
+			err := b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
+				_, verified := b.stores.verifiedGeneration(ctx, shard)
+				return !verified
+			})
+			if err != nil && !errors.Is(err, rebuild.ErrBusy) {
+				return err
+			}
 		}
 		if ok, err := b.verified(ctx); err != nil || ok {
 			return err
