@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
@@ -56,29 +57,53 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	}
 }
 
-// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided,
-// and is released: the sale exists.
-func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
-	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
+// newBackend returns a backend of one shard on the two stores, before its data is verified.
+func newBackend(t *testing.T, redis, database string) *Backend {
+	t.Helper()
 	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes")
 	if err != nil {
 		t.Fatal(err)
 	}
+	stores, err := OpenStores(t.Context(), StoresConfig{
+		Redis: redis, Database: database, Shards: 1, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stores.Close)
+	b, err := NewBackend(stores, BackendConfig{
+		AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(), Tokens: keys,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The start of a process rebuilds Redis that is new or was emptied. It never takes over the data of another deployment,
+// which only an admin may do.
+func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
+	redis, dir := testenv.StartRedis(t).URL, t.TempDir()
+	owner := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "owner.db"))
+	if err := owner.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "other.db"))
+	var foreign *guard.DeploymentError
+	if err := other.Verify(t.Context()); !errors.As(err, &foreign) {
+		t.Errorf("Verify on the data of another deployment: %v, want a DeploymentError", err)
+	}
+	if verified, err := owner.verified(t.Context()); err != nil || !verified {
+		t.Errorf("the data is verified for its deployment: %t, %v, want true", verified, err)
+	}
+}
+
+// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided,
+// and is released: the sale exists.
+func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
+	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
 	start := func() *Backend {
-		stores, err := OpenStores(t.Context(), StoresConfig{
-			Redis: redis, Database: database, Shards: 1, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(stores.Close)
-		b, err := NewBackend(stores, BackendConfig{
-			AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(),
-			Tokens: keys,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := newBackend(t, redis, database)
 		if err := errors.Join(b.Verify(t.Context()), b.Admin.RunOnce(t.Context())); err != nil {
 			t.Fatal(err)
 		}

@@ -93,11 +93,7 @@ func (s *Stores) RunGuard(ctx context.Context) error { return s.guards.Run(ctx, 
 func (b *Backend) runGuard(ctx context.Context) error {
 	failing := make([]bool, len(b.stores.space.All())) // by shard
 	return b.stores.guards.Run(ctx, b.stores.generations, func(ctx context.Context, shard keyspace.Shard) {
-		// another rebuild, for example one that an admin started, may have ended between the guard's check and now
-		err := b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
-			_, verified := b.stores.verifiedGeneration(ctx, shard)
-			return !verified
-		})
+		err := b.rebuildUnverified(ctx, shard)
 		switch {
 		case err == nil:
 			failing[shard] = false
@@ -106,6 +102,15 @@ func (b *Backend) runGuard(ctx context.Context) error {
 			failing[shard] = true
 			b.log.Error("Redis cannot be verified; trying again", "shard", int(shard), "err", err)
 		}
+	})
+}
+
+// rebuildUnverified rebuilds a shard unless its data is verified by then: another rebuild, for example one that an admin
+// started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another deployment.
+func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) error {
+	return b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
+		_, verified := b.stores.verifiedGeneration(ctx, shard)
+		return !verified
 	})
 }
 
@@ -136,11 +141,8 @@ func (b *Backend) Verify(ctx context.Context) error {
 		defer func() { stop(); <-written }()
 	}
 	for ctx.Err() == nil {
-		for _, shard := range b.stores.space.All() { // Run would take over the data of another deployment
-			err := b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
-				_, verified := b.stores.verifiedGeneration(ctx, shard)
-				return !verified
-			})
+		for _, shard := range b.stores.space.All() {
+			err := b.rebuildUnverified(ctx, shard)
 			if err != nil && !errors.Is(err, rebuild.ErrBusy) {
 				return err
 			}
