@@ -21,7 +21,7 @@ func furnished(t *testing.T) *shop {
 	for i := range 60 {
 		s.buy("shoe", fmt.Sprintf("buyer-%d", i))
 	}
-	s.keepExhausted("eve")()
+	s.untilRefused("eve")
 	s.die("shoe", 6)
 	s.adminAPI(http.MethodPost, "/sales/xie/pause", map[string]any{})
 	s.adminAPI(http.MethodPost, "/sales/shoe/restock", map[string]any{"add": 100})

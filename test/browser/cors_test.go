@@ -28,8 +28,8 @@ func TestCallsFromAnotherSite(t *testing.T) {
 				if !allowed {
 					origin = "https://shop.example"
 				}
-				s := edge(t, "SLUICE_CORS_ORIGINS="+origin)
-				s.create("called", nil)
+				s := edge(t, "SLUICE_CORS_ORIGINS="+origin, limitedPolicy(t, "1r/m"))
+				s.create("limited", nil)
 				b := open(t, newPerson(t), own.URL)
 				calls := 0
 				want := func(method, path, token, answer string) {
@@ -46,17 +46,16 @@ func TestCallsFromAnotherSite(t *testing.T) {
 					}
 				}
 				ann := s.token("ann", time.Hour)
-				want("POST", "/v1/sales/called/orders", ann, "202 true")
-				want("GET", "/v1/me/orders?sale=called", ann, "200 true")
-				want("POST", "/v1/sales/called/orders", "x", "401 true") // of the edge
-				release := s.keepExhausted("bob")
-				want("POST", "/v1/sales/called/orders", s.token("bob", time.Hour), "429 true") // of the edge
-				release()
+				want("POST", "/v1/sales/limited/orders", ann, "202 true")
+				want("GET", "/v1/me/orders?sale=limited", ann, "200 true")
+				want("POST", "/v1/sales/limited/orders", "x", "401 true") // of the edge
+				s.exhaust("bob")
+				want("POST", "/v1/sales/limited/orders", s.token("bob", time.Hour), "429 true") // of the edge
 				ordered := 0.0
 				if allowed {
 					ordered = 1
 				}
-				testenv.Eventually(t, patience, "the orders", func() bool { return s.ordered("called") == ordered })
+				testenv.Eventually(t, patience, "the orders", func() bool { return s.ordered("limited") == ordered })
 			})
 		}
 	}

@@ -40,7 +40,7 @@ var scenarios = []struct {
 func TestSalePage(t *testing.T) {
 	for edge, open := range edges {
 		t.Run(edge, func(t *testing.T) {
-			s := open(t)
+			s := open(t, limitedPolicy(t, "10r/m"))
 			for _, sc := range scenarios {
 				t.Run(sc.name, func(t *testing.T) {
 					at := *s
@@ -181,11 +181,10 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	s.createSale("limited", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("limited", "fay"))
 	b.ready("Buy now")
-	release := s.keepExhausted("fay")
+	s.exhaust("fay")
 	b.press("buy")
 	b.says("message", "Too many requests")
 	b.await("a countdown on the button", `/^Retrying in \d+ s$/.test(document.getElementById("buy").textContent)`)
-	release()
 	b.orderIs("confirmed")
 	b.clean()
 }

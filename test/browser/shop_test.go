@@ -2,7 +2,6 @@ package browser
 
 import (
 	"bytes"
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -199,7 +197,7 @@ func (s *shop) ordered(saleID string) float64 {
 // buy buys without a browser, and returns the status.
 func (s *shop) buy(saleID, buyer string) int {
 	s.t.Helper()
-	return s.status(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour))
+	return s.status(http.MethodPost, "/v1/sales/"+saleID+"/orders", s.token(buyer, time.Hour), "")
 }
 
 // pay sends the callback of the payment provider for an order that can be paid.
@@ -234,36 +232,50 @@ func (s *shop) callback(orderID string) (code int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// keepExhausted requests another sale until a limit rejects the buyer, and then again and again until release is
-// called, so that the limit still rejects the buyer when a slow browser sends its request.
-func (s *shop) keepExhausted(buyer string) (release func()) {
+// limitedPolicy returns the setting of an edge's policy: the default one with a further rule, by which every buyer may
+// send one purchase of the sale "limited" in the period of rate, for example "6r/m".
+func limitedPolicy(t testing.TB, rate string) string {
+	t.Helper()
+	standard, err := os.ReadFile("../../lua/policy.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := fmt.Sprintf(`rules = {
+		{ name = "limited", key = "token", rate = %q, burst = 0, match = { method = "POST", path = "/v1/sales/limited/orders" } },`,
+		rate)
+	policy := strings.Replace(string(standard), "rules = {", rule, 1)
+	path := filepath.Join(t.TempDir(), "policy.lua")
+	if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return "SLUICE_POLICY=" + path
+}
+
+// exhaust uses up a buyer's request for the sale "limited" with a purchase that a backend rejects.
+func (s *shop) exhaust(buyer string) {
 	s.t.Helper()
-	bearer := s.token(buyer, time.Hour)
-	request := func() int { return s.status(http.MethodPost, "/v1/sales/another/orders", bearer) }
-	for n := 0; request() != http.StatusTooManyRequests; n++ {
-		if n == 1000 {
-			s.t.Fatal("1000 requests, and no limit")
+	code := s.status(http.MethodPost, "/v1/sales/limited/orders", s.token(buyer, time.Hour), `{"quantity":-1}`)
+	if code != http.StatusBadRequest {
+		s.t.Fatalf("a purchase of a negative quantity: %d, want 400", code)
+	}
+}
+
+// untilRefused sends purchases until a limit rejects the buyer.
+func (s *shop) untilRefused(buyer string) {
+	s.t.Helper()
+	for range 1000 {
+		if s.buy("another", buyer) == http.StatusTooManyRequests {
+			return
 		}
 	}
-	ctx, cancel := context.WithCancel(s.t.Context())
-	var requests sync.WaitGroup
-	requests.Go(func() {
-		for ctx.Err() == nil && request() != 0 {
-		}
-	})
-	release = sync.OnceFunc(func() {
-		cancel()
-		requests.Wait()
-	})
-	s.t.Cleanup(release)
-	return release
+	s.t.Fatal("1000 requests, and no limit")
 }
 
 // status returns the status of the response, or fails the test and returns 0. It may be called by any goroutine of the
 // test.
-func (s *shop) status(method, path, bearer string) int {
+func (s *shop) status(method, path, bearer, body string) int {
 	s.t.Helper()
-	req, err := http.NewRequest(method, s.base+path, nil)
+	req, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Error(err)
 		return 0
