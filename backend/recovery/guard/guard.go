@@ -76,6 +76,7 @@ type Guard struct {
 	generation    atomic.Int64  // of the last verified observation; 0 if none
 	minGeneration atomic.Int64  // highest generation seen in SQL
 	deployment    atomic.Int64  // id in SQL; 0 if not known
+	ownership     atomic.Int32  // by the last check
 	changed       chan struct{} // wakes Run after block
 
 	rebuilds loop.Wake // see Rebuilds
@@ -106,7 +107,7 @@ func New(cfg Config) *Guard {
 	}
 	g.raw = g.server.Open(g.options...)
 	g.client = g.server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
-	g.client.AddHook(gate{g})
+	g.client.AddHook(gate{g.blocked.Load})
 	return g
 }
 
@@ -211,6 +212,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 		return unavailable(err)
 	}
 	g.note(o.record)
+	g.ownership.Store(int32(o.ownership(g.owner())))
 	generation, reason := o.verified(g.minGeneration.Load(), g.owner())
 	if known && inSQL < generation { // unless a rebuild has ended since, as a second reading of SQL shows
 		if inSQL, known = g.readSQL(ctx, sql); known && inSQL < generation {
@@ -335,9 +337,9 @@ func openPinned(
 	return server.Open(append(slices.Clip(options), redisconn.LongTimeouts, sameServer)...)
 }
 
-// gate rejects commands without a connection while Redis is not verified, so that many purchases do not open many
+// gate rejects commands without a connection while blocked returns true, so that many purchases do not open many
 // connections.
-type gate struct{ guard *Guard }
+type gate struct{ blocked func() bool }
 
 func (gate) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -345,7 +347,7 @@ func (gate) DialHook(next redis.DialHook) redis.DialHook {
 
 func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.guard.blocked.Load() {
+		if h.blocked() {
 			cmd.SetErr(ErrUnverified)
 			return ErrUnverified
 		}
@@ -355,7 +357,7 @@ func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.guard.blocked.Load() {
+		if h.blocked() {
 			for _, cmd := range cmds {
 				cmd.SetErr(ErrUnverified)
 			}

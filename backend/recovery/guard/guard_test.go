@@ -310,6 +310,50 @@ func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
 	}
 }
 
+// Events and other keys of no shard are not used in a Redis of another deployment, and before a check has found an owner.
+// A rebuild of a shard does not block them.
+func TestKeysOfNoShardBelongToTheDeployment(t *testing.T) {
+	r := testenv.StartRedis(t)
+	space := keyspace.Space{Shards: 2}
+	g := openShards(t, r.URL, space, nil)
+	want := func(when string, blocked bool) {
+		t.Helper()
+		err := g.Client().Get(t.Context(), space.Events()).Err()
+		if errors.Is(err, guard.ErrUnverified) != blocked || !blocked && !errors.Is(err, redis.Nil) {
+			t.Errorf("%s: %v, want blocked: %t", when, err, blocked)
+		}
+		if err := g.Raw().Get(t.Context(), space.Events()).Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("%s: the raw client: %v", when, err)
+		}
+	}
+	check := func() {
+		t.Helper()
+		if err := g.Check(t.Context(), &sql{deployment: 0xa, generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("before a check", true)
+	check()
+	want("an empty Redis, before its rebuild", false)
+	verify(t, g.Of(0), 1)
+	record(t, g.Of(0), "deployment", 0xb, "shards", 2)
+	check()
+	want("one shard is of another deployment", true)
+	record(t, g.Of(0), "deployment", 0xa, "rebuilding", 1)
+	check()
+	want("a rebuild of one shard", false)
+	record(t, g.Of(0), "shards", 3)
+	check()
+	want("another number of shards", true)
+	r.Stop()
+	if err := g.Check(t.Context(), &sql{deployment: 0xa, generation: 1}); err == nil {
+		t.Fatal("a check of a stopped Redis returned no error")
+	}
+	if err := g.Client().Get(t.Context(), space.Events()).Err(); !errors.Is(err, guard.ErrUnverified) {
+		t.Errorf("after a check that found no Redis: %v, want what the check before has found", err)
+	}
+}
+
 func TestCheckNowChecksAfterTheCall(t *testing.T) {
 	r := testenv.StartRedis(t)
 	database := &sql{generation: 1}

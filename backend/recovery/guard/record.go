@@ -138,6 +138,22 @@ func (r record) check(owner Owner) error {
 	return nil
 }
 
+// ownership is whether the data of a shard belongs to the deployment of this process.
+type ownership int32
+
+const (
+	ownershipUnknown ownership = iota // no check has ended
+	ownedByThis                       // or no owner is recorded
+	ownedByAnother
+)
+
+func (r record) ownership(by Owner) ownership {
+	if r.check(by) != nil {
+		return ownedByAnother
+	}
+	return ownedByThis
+}
+
 // NewestFence returns the highest fence or generation of a shard, or 0. An error wraps sale.ErrUnavailable.
 func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (int64, error) {
 	r, err := readRecord(ctx, c, shard)

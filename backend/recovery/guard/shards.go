@@ -19,12 +19,15 @@ type Shards struct {
 	client, raw *redis.Client
 
 	mu     sync.Mutex
-	common map[*redisconn.Server]*redis.Client // for the keys of keyspace.Space
+	common map[*redisconn.Server]commonClients
 }
+
+// commonClients are the clients of one server for the keys of keyspace.Space, which belong to no shard.
+type commonClients struct{ guarded, raw *redis.Client }
 
 // Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect. Shard of cfg is ignored.
 func Open(cfg Config) *Shards {
-	s := &Shards{cfg: cfg, common: map[*redisconn.Server]*redis.Client{}}
+	s := &Shards{cfg: cfg, common: map[*redisconn.Server]commonClients{}}
 	for _, shard := range cfg.Space.All() {
 		cfg.Shard = shard
 		s.guards = append(s.guards, New(cfg))
@@ -33,26 +36,51 @@ func Open(cfg Config) *Shards {
 		s.client, s.raw = s.guards[0].Client(), s.guards[0].Raw()
 		return s
 	}
-	s.client = redisconn.Route(func(key string) *redis.Client { return s.find(key, (*Guard).Client) })
-	s.raw = redisconn.Route(func(key string) *redis.Client { return s.find(key, (*Guard).Raw) })
+	s.client = redisconn.Route(func(key string) *redis.Client {
+		return s.find(key, (*Guard).Client, func(c commonClients) *redis.Client { return c.guarded })
+	})
+	s.raw = redisconn.Route(func(key string) *redis.Client {
+		return s.find(key, (*Guard).Raw, func(c commonClients) *redis.Client { return c.raw })
+	})
 	return s
 }
 
-// find returns the client for a key. A key of no shard is not guarded: events and sessions do not depend on the stock.
-func (s *Shards) find(key string, client func(*Guard) *redis.Client) *redis.Client {
+// find returns the client for a key, by one of the functions: ofShard, or ofCommon for a key of no shard.
+func (s *Shards) find(
+	key string, ofShard func(*Guard) *redis.Client, ofCommon func(commonClients) *redis.Client,
+) *redis.Client {
 	if shard, ok := keyspace.ShardOfKey(key); ok {
 		if int(shard) >= len(s.guards) {
 			return nil
 		}
-		return client(s.guards[shard])
+		return ofShard(s.guards[shard])
 	}
 	server := s.cfg.Server.For(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.common[server] == nil {
-		s.common[server] = server.Open(s.cfg.Options...)
+	clients, ok := s.common[server]
+	if !ok {
+		clients = commonClients{guarded: server.Open(s.cfg.Options...), raw: server.Open(s.cfg.Options...)}
+		clients.guarded.AddHook(gate{func() bool { return !s.owned() }})
+		s.common[server] = clients
 	}
-	return s.common[server]
+	return ofCommon(clients)
+}
+
+// owned reports whether the last checks found shards of this deployment, and none of another one. It decides about the
+// keys of no shard: events do not depend on the stock, so a rebuild does not block them.
+func (s *Shards) owned() bool {
+	found := false
+	for _, g := range s.guards {
+		switch ownership(g.ownership.Load()) {
+		case ownershipUnknown:
+		case ownedByThis:
+			found = true
+		case ownedByAnother:
+			return false
+		}
+	}
+	return found
 }
 
 // Server returns the Redis or the Redis Cluster of all shards.
@@ -62,7 +90,8 @@ func (s *Shards) Server() *redisconn.Server { return s.cfg.Server }
 func (s *Shards) Of(shard keyspace.Shard) *Guard { return s.guards[shard] }
 
 // Client returns a client for the keys of all shards. Commands to a shard fail with ErrUnverified while its data is not
-// verified. With more than one shard or a cluster, it is a client of redisconn.Route.
+// verified. Other commands fail with it until a check has found a shard of this deployment, and while one belongs to
+// another deployment. With more than one shard or a cluster, it is a client of redisconn.Route.
 func (s *Shards) Client() *redis.Client { return s.client }
 
 // Raw returns a client for the keys of all shards that is not guarded; see Guard.Raw.
@@ -162,7 +191,7 @@ func (s *Shards) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.common {
-		errs = append(errs, c.Close())
+		errs = append(errs, c.guarded.Close(), c.raw.Close())
 	}
 	return errors.Join(errs...)
 }
