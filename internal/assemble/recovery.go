@@ -105,8 +105,9 @@ func (b *Backend) runGuard(ctx context.Context) error {
 	})
 }
 
-// rebuildUnverified rebuilds a shard unless its data is verified by then: another rebuild, for example one that an admin
-// started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another deployment.
+// rebuildUnverified rebuilds a shard unless its data is verified by then: another rebuild, for example one that an
+// admin started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another
+// deployment.
 func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) error {
 	return b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
 		_, verified := b.stores.verifiedGeneration(ctx, shard)

@@ -310,8 +310,8 @@ func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
 	}
 }
 
-// Events and other keys of no shard are not used in a Redis of another deployment, and before a check has found an owner.
-// A rebuild of a shard does not block them.
+// Events and other keys of no shard are not used in a Redis of another deployment, and not before a check has found an
+// owner. A rebuild of a shard does not block them.
 func TestKeysOfNoShardBelongToTheDeployment(t *testing.T) {
 	r := testenv.StartRedis(t)
 	space := keyspace.Space{Shards: 2}
