@@ -44,7 +44,8 @@ import (
 // sale.ErrUnavailable instead.
 var ErrRejected = errors.New("rejected by the order store")
 
-// URLError describes an invalid database URL in one line. It does not contain the URL, which may hold a password.
+// URLError describes, in one line, why no database can be opened with a URL until an admin changes something. It does
+// not contain the URL, which may hold a password.
 type URLError struct{ Detail string }
 
 func (e *URLError) Error() string { return "database URL: " + e.Detail }

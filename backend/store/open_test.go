@@ -52,9 +52,9 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 		{"sqlite::memory:", "needs a file", true},
 		{"sqlite:orders.db?mode=memory", "no parameters", true},
 		{"sqlite:%zz", "%XX", true},
-		{"sqlite://" + dir + "/absent/orders.db", "no such file or directory", false},
-		{"sqlite://" + dir, "is a directory", false},
-		{"sqlite://" + notADatabase, "not a database", false},
+		{"sqlite://" + dir + "/absent/orders.db", "/absent does not exist: create it", true},
+		{"sqlite://" + dir, "is a directory: name a file", true},
+		{"sqlite://" + notADatabase, "is not an SQLite database: name another file", true},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, err := store.Open(ctx, c.url, store.Config{})

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -41,12 +43,9 @@ func openSQLite(
 			return nil, err
 		}
 	}
-	// The file holds the names of buyers, so only its owner may read it. A missing directory is reported here.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, unavailable(err)
+	if err := createFile(path); err != nil {
+		return nil, err
 	}
-	f.Close()
 
 	e := &sqliteEngine{driver: driver{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
@@ -64,6 +63,9 @@ func openSQLite(
 	e.readers.SetMaxIdleConns(sqliteReaders)
 	if !existing {
 		if err := migrateSQLite(ctx, e.writer); err != nil {
+			if lite, ok := errors.AsType[*sqlite.Error](err); ok && lite.Code() == sqlite3.SQLITE_NOTADB {
+				return nil, &URLError{path + " is not an SQLite database: name another file"}
+			}
 			return nil, fmt.Errorf("migrate: %w", unavailable(err))
 		}
 	}
@@ -74,6 +76,23 @@ func openSQLite(
 		return nil, unavailable(err)
 	}
 	return e, nil
+}
+
+// createFile creates a file that does not exist. It holds the names of buyers, so only its owner may read it. An error
+// that lasts is a *URLError.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	switch {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		return &URLError{"the directory " + filepath.Dir(path) + " does not exist: create it, or name another file"}
+	case errors.Is(err, fs.ErrPermission):
+		return &URLError{"no permission to write to " + path + ": change its owner, or name another file"}
+	case errors.Is(err, syscall.EISDIR):
+		return &URLError{path + " is a directory: name a file"}
+	}
+	return unavailable(err)
 }
 
 // checkSQLite is checkTables for a file, which it does not change.

@@ -87,6 +87,9 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 		return err
 	}
 	defer g.Close()
+	if err := checkAccess(ctx, g.Of(0).Raw()); err != nil {
+		return err
+	}
 	// without an answer the process waits, and the guard checks again
 	if err := guard.CheckOwner(ctx, g.Raw(), 0, guard.Owner{Shards: len(space.All())}); err != nil {
 		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {

@@ -86,6 +86,10 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	if s.guards, err = openGuards(cfg, redisconn.Blocking(cfg.Blocking)); err != nil {
 		return nil, err
 	}
+	if err := checkAccess(ctx, s.guards.Of(0).Raw()); err != nil {
+		_ = s.guards.Close()
+		return nil, err
+	}
 	s.redis = s.guards.Client()
 	var pipes []*redisconn.Pipeline // by shard
 	for _, shard := range s.space.All() {
@@ -147,6 +151,17 @@ func openGuards(cfg StoresConfig, options ...redisconn.Option) (*guard.Shards, e
 	}
 	c.Server = server
 	return guard.Open(c), nil
+}
+
+// checkAccess returns a UsageError if Redis rejects the user, the password or the number of the database. A Redis that
+// does not answer may answer later, so it is no error.
+func checkAccess(ctx context.Context, client *redis.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := client.Ping(ctx).Err(); redisconn.Denied(err) {
+		return usage("--redis: %w: correct the user, the password or the number of the database in the URL", err)
+	}
+	return nil
 }
 
 // embeddedHeartbeat is the interval at which the embedded Redis is checked. It fails only with the process, and only

@@ -5,12 +5,50 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/test/testenv"
 )
+
+// No process starts with a Redis that rejects its user, password or database: it could only repeat the error.
+func TestRedisThatRejectsTheClientEndsTheStart(t *testing.T) {
+	r := testenv.StartRedis(t)
+	if err := r.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	database := "sqlite:" + filepath.Join(t.TempDir(), "orders.db")
+	for url, want := range map[string]string{ // of the error; empty: none
+		"redis://" + r.Addr:                                      "NOAUTH",
+		"redis://:wrong@" + r.Addr:                               "WRONGPASS",
+		"redis://:secret@" + r.Addr + "/99":                      "DB index is out of range",
+		"redis://:secret@" + r.Addr:                              "",
+		fmt.Sprintf("redis://127.0.0.1:%d", testenv.FreePort(t)): "", // it may start later
+	} {
+		cfg := StoresConfig{
+			Redis: url, Database: database, Shards: 1, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
+		}
+		s, err := OpenStores(t.Context(), cfg)
+		if err == nil {
+			s.Close()
+		}
+		errs := map[string]error{"OpenStores": err}
+		if want != "" {
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			errs["RunWatcher"] = RunWatcher(ctx, cfg)
+			stop()
+		}
+		for of, err := range errs {
+			if _, bad := errors.AsType[UsageError](err); bad != (want != "") || bad && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v, want a UsageError with %q", url, of, err, want)
+			}
+		}
+	}
+}
 
 // A process waits at every step for a database that is unavailable, returns its errors, and exits when it is stopped.
 func TestUnavailableDatabaseIsWaitedFor(t *testing.T) {

@@ -39,6 +39,12 @@ func Unavailable(err error) bool {
 	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
+// Denied reports whether err is an answer of Redis to a wrong user, password or number of a database. Repeating the
+// command cannot help.
+func Denied(err error) bool {
+	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "DB index") || redis.HasErrorPrefix(err, "invalid DB index")
+}
+
 // PipelineError returns the first error of the commands of a pipeline, or nil. A missing key (redis.Nil) is no error.
 // Pipelined itself returns redis.Nil if an early command finds no key, even if a later command fails.
 func PipelineError(cmds []redis.Cmder) error {
