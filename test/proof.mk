@@ -27,7 +27,7 @@ cluster: install ## a Redis Cluster of three masters and three replicas during p
 	$(GO) test -count=1 -v -timeout 60m -parallel 1 -run 'TestClusterCutsAMaster' ./test/e2e -cluster-cuts $(or $(CUTS),20)
 	$(GO) test -count=1 -v -timeout 60m -parallel 1 -run 'TestShardMove' ./test/e2e -shard-moves $(or $(MOVES),24)
 
-several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes; REDIS=cluster: fifteen, each master of a Redis Cluster is cut off)
+several: install ## twelve machines in network namespaces: disconnects, a failover, a restore, restarts, 20,000 buyers (root; six minutes; REDIS=cluster: fifteen machines, two minutes, each master of a Redis Cluster is cut off)
 	@[ "$$(id -u)" -eq 0 ] || { echo "several: network namespaces need root: run it with sudo" >&2; exit 1; }
 	@sh .ci/install iproute2 haproxy
 	cd test/chaos && $(GO) test -count=1 -v -timeout 20m -run 'TestSeveralMachines' . -several $(if $(REDIS),-redis $(REDIS))
