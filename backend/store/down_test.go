@@ -69,7 +69,7 @@ func everyCall(s *env) map[string]func(context.Context) error {
 			return err
 		},
 		"Record":          func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
-		"ClaimDeployment": func(ctx context.Context) error { _, err := s.ClaimDeployment(ctx, 1); return err },
+		"ClaimDeployment": func(ctx context.Context) error { _, _, err := s.ClaimDeployment(ctx, 1); return err },
 		"SalesPage":       func(ctx context.Context) error { _, err := s.SalesPage(ctx, store.SalesQuery{}); return err },
 		"Totals":          func(ctx context.Context) error { _, err := s.Totals(ctx); return err },
 		"Log":             func(ctx context.Context) error { _, err := s.Log(ctx, store.LogQuery{Limit: 1}); return err },

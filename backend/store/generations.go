@@ -108,9 +108,10 @@ func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int6
 	})
 }
 
-// ClaimDeployment makes the database that of a deployment, and returns the number of shards. The first call sets it to
-// want, and the id of the deployment at random. In a database that was in use before the number was recorded, it is 1.
-func (g *Generations) ClaimDeployment(ctx context.Context, want int) (have int, err error) {
+// ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of shards.
+// The first call sets the id at random and the number to want. In a database that was in use before the number was
+// recorded, it is 1.
+func (g *Generations) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
 	err = g.db.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)
 			SELECT 'shards', CASE WHEN n > 0 THEN 1 ELSE $1 END FROM counters WHERE name = 'fence'
@@ -123,7 +124,9 @@ func (g *Generations) ClaimDeployment(ctx context.Context, want int) (have int, 
 		if err != nil {
 			return err
 		}
-		if err := Get(ctx, c, []any{&have}, "SELECT n FROM counters WHERE name = 'shards'"); err != nil {
+		err = Get(ctx, c, []any{&have, &deployment},
+			"SELECT n, (SELECT n FROM counters WHERE name = 'deployment') FROM counters WHERE name = 'shards'")
+		if err != nil {
 			return err
 		}
 		if have < 1 {
@@ -131,5 +134,5 @@ func (g *Generations) ClaimDeployment(ctx context.Context, want int) (have int, 
 		}
 		return nil
 	})
-	return have, err
+	return deployment, have, err
 }

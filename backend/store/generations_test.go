@@ -190,12 +190,17 @@ func TestLastLogReturnsReasonOfPause(t *testing.T) {
 	})
 }
 
-// The first call sets the number of shards.
+// The first call sets the id and the number of shards.
 func TestClaimDeploymentKeepsTheFirst(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
+		var first int64
 		for _, want := range []int{4, 4, 1, 8} {
-			if have, err := e.ClaimDeployment(e.ctx, want); err != nil || have != 4 {
-				t.Errorf("claim of %d shards after one of 4 returned %d, %v", want, have, err)
+			id, have, err := e.ClaimDeployment(e.ctx, want)
+			if first == 0 {
+				first = id
+			}
+			if err != nil || have != 4 || id == 0 || id != first {
+				t.Errorf("claim of %d shards after one of 4 by %x returned %x, %d, %v", want, first, id, have, err)
 			}
 		}
 	})
@@ -205,7 +210,7 @@ func TestClaimDeploymentKeepsTheFirst(t *testing.T) {
 func TestClaimDeploymentOfOlderDatabase(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.begin(t)
-		if have, err := e.ClaimDeployment(e.ctx, 4); err != nil || have != 1 {
+		if _, have, err := e.ClaimDeployment(e.ctx, 4); err != nil || have != 1 {
 			t.Errorf("after a rebuild without a recorded number: %d shards, %v; want 1", have, err)
 		}
 	})

@@ -173,7 +173,7 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 // claim records a number of shards, as every process of a deployment does.
 func claim(t *testing.T, url string) {
 	t.Helper()
-	if _, err := storetest.Open(t, url).ClaimDeployment(t.Context(), 4); err != nil {
+	if _, _, err := storetest.Open(t, url).ClaimDeployment(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,14 +90,59 @@ func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
 	if err := owner.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	before := dump(t, owner)
 	other := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "other.db"))
+	if _, err := other.stores.sales.CreateSale(t.Context(), newSale()); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Admin.RunOnce(t.Context()); err == nil {
+		t.Error("the sales were applied to the data of another deployment, before a check")
+	}
 	var foreign *guard.DeploymentError
 	if err := other.Verify(t.Context()); !errors.As(err, &foreign) {
 		t.Errorf("Verify on the data of another deployment: %v, want a DeploymentError", err)
 	}
+	public, admin := listener(t), listener(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	if err := other.Run(ctx, public, admin); err != nil {
+		t.Error(err)
+	}
+	if after := dump(t, owner); !maps.Equal(before, after) {
+		t.Errorf("the data of another deployment has changed from\n%q to\n%q", before, after)
+	}
 	if verified, err := owner.verified(t.Context()); err != nil || !verified {
 		t.Errorf("the data is verified for its deployment: %t, %v, want true", verified, err)
 	}
+}
+
+func newSale() sale.Sale {
+	return sale.Sale{
+		ID: "new", Title: "New", Stock: 1, Price: sale.Price{Amount: 100, Currency: "EUR"}, PerBuyer: 1, OpensAt: time.Now(),
+	}
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing to cancel
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// dump returns all keys in Redis with their values.
+func dump(t *testing.T, b *Backend) map[string]string {
+	t.Helper()
+	raw, all := b.stores.guards.Raw(), map[string]string{}
+	keys, err := raw.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		all[key] = raw.Dump(t.Context(), key).Val()
+	}
+	return all
 }
 
 // A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided,
@@ -110,9 +157,7 @@ func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
 		return b
 	}
 	this, other := start(), start()
-	if _, err := other.Admin.Create(t.Context(), "test", sale.Sale{
-		ID: "new", Title: "New", Stock: 1, Price: sale.Price{Amount: 100, Currency: "EUR"}, PerBuyer: 1, OpensAt: time.Now(),
-	}); err != nil {
+	if _, err := other.Admin.Create(t.Context(), "test", newSale()); err != nil {
 		t.Fatal(err)
 	}
 	if this.Admin.Known("new") || !this.known("new") || this.known("none") {

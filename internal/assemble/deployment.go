@@ -12,11 +12,7 @@ import (
 
 // checkDeployment returns a UsageError if Redis holds the data of another deployment than the database, or another
 // number of shards. A shard that does not respond is not compared.
-func (s *Stores) checkDeployment(ctx context.Context) error {
-	deployment, _, err := s.generations.Generation(ctx, 0)
-	if err != nil {
-		return err
-	}
+func (s *Stores) checkDeployment(ctx context.Context, deployment int64) error {
 	owner := guard.Owner{Deployment: deployment, Shards: len(s.space.All())}
 	var shards errgroup.Group
 	for _, shard := range s.space.All() {

@@ -19,7 +19,7 @@ func TestExistingRejectsTheDatabaseOfAnotherDeployment(t *testing.T) {
 	const shards = 2
 	url := storetest.SQLite(t)
 	tables := storetest.Open(t, url)
-	if _, err := tables.ClaimDeployment(t.Context(), shards); err != nil {
+	if _, _, err := tables.ClaimDeployment(t.Context(), shards); err != nil {
 		t.Fatal(err)
 	}
 	mine, _, err := tables.Generation(t.Context(), 0)

@@ -82,14 +82,11 @@ func consumerNames() func() string {
 // and the number of shards, and this process does not rebuild. Database and Tracer of cfg are ignored.
 func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	space := keyspace.Space{Shards: cfg.Shards}
-	g, err := openGuards(cfg)
+	g, err := openGuards(ctx, cfg, 0)
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	if err := checkAccess(ctx, g.Of(0).Raw()); err != nil {
-		return err
-	}
 	// without an answer the process waits, and the guard checks again
 	if err := guard.CheckOwner(ctx, g.Raw(), 0, guard.Owner{Shards: len(space.All())}); err != nil {
 		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {

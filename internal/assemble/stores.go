@@ -83,49 +83,37 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
 		alone: cfg.Embedded != nil,
 	}
-	if s.guards, err = openGuards(cfg, redisconn.Blocking(cfg.Blocking)); err != nil {
-		return nil, err
-	}
-	if err := checkAccess(ctx, s.guards.Of(0).Raw()); err != nil {
-		_ = s.guards.Close()
-		return nil, err
-	}
-	s.redis = s.guards.Client()
-	var pipes []*redisconn.Pipeline // by shard
-	for _, shard := range s.space.All() {
-		client := s.guards.Of(shard).Client()
-		if s.tracer != nil {
-			client.AddHook(s.tracer.Commands(client.Options().Addr))
-		}
-		pipe, err := redisconn.NewPipeline(client)
-		if err != nil {
-			return nil, err
-		}
-		pipes = append(pipes, pipe)
-	}
-	if s.scripts = pipes[0]; len(pipes) > 1 {
-		s.scripts = redisconn.NewPipelines(s.redis, func(key string) *redisconn.Pipeline {
-			shard, _ := keyspace.ShardOfKey(key)
-			return pipes[shard]
-		})
-	}
-	waker := events.NewWaker(s.redis, s.space)
-	tables := store.Config{OnChange: waker.Wake, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing}
+	var waker *events.Waker // set before anything appends an event
+	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
-		_ = s.guards.Close()
+		return nil, err
+	}
+	var deployment int64                                               // known before Redis is used: it may hold the data of another one
+	err = awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may go away again
+		deployment, err = s.claim(ctx)
+		return err
+	})
+	if err == nil {
+		s.guards, err = openGuards(ctx, cfg, deployment, redisconn.Blocking(cfg.Blocking))
+	}
+	if err != nil {
+		_ = s.db.Close()
 		return nil, err
 	}
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
 	s.stop = stop
-	go func() { _ = waker.Run(waking) }()
-	err = awaitDatabase(ctx, s.log, cfg.Existing, func() error { return s.claim(ctx) }) // it may go away again
-	if err == nil && cfg.Existing {
-		err = s.checkDeployment(ctx)
-	}
-	if err != nil {
+	if err := s.openClients(); err != nil {
 		s.Close()
 		return nil, err
 	}
+	if cfg.Existing {
+		if err := s.checkDeployment(ctx, deployment); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	waker = events.NewWaker(s.redis, s.space)
+	go func() { _ = waker.Run(waking) }()
 	s.queues = openQueues(s.guards, s.space, cfg.Driver, cfg.Queue)
 	for _, q := range s.queues {
 		s.shards = append(s.shards, q)
@@ -136,9 +124,37 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	return s, nil
 }
 
-// openGuards opens the guards of all shards.
-func openGuards(cfg StoresConfig, options ...redisconn.Option) (*guard.Shards, error) {
-	c := guard.Config{Space: keyspace.Space{Shards: cfg.Shards}, Log: cfg.Log, Options: options}
+// openClients opens the clients of all shards.
+func (s *Stores) openClients() error {
+	s.redis = s.guards.Client()
+	var pipes []*redisconn.Pipeline // by shard
+	for _, shard := range s.space.All() {
+		client := s.guards.Of(shard).Client()
+		if s.tracer != nil {
+			client.AddHook(s.tracer.Commands(client.Options().Addr))
+		}
+		pipe, err := redisconn.NewPipeline(client)
+		if err != nil {
+			return err
+		}
+		pipes = append(pipes, pipe)
+	}
+	if s.scripts = pipes[0]; len(pipes) > 1 {
+		s.scripts = redisconn.NewPipelines(s.redis, func(key string) *redisconn.Pipeline {
+			shard, _ := keyspace.ShardOfKey(key)
+			return pipes[shard]
+		})
+	}
+	return nil
+}
+
+// openGuards opens the guards of all shards. deployment is 0 if it is not known.
+func openGuards(
+	ctx context.Context, cfg StoresConfig, deployment int64, options ...redisconn.Option,
+) (*guard.Shards, error) {
+	c := guard.Config{
+		Space: keyspace.Space{Shards: cfg.Shards}, Deployment: deployment, Log: cfg.Log, Options: options,
+	}
 	url := cfg.Redis
 	if e := cfg.Embedded; e != nil {
 		url = e.url()
@@ -150,7 +166,12 @@ func openGuards(cfg StoresConfig, options ...redisconn.Option) (*guard.Shards, e
 		return nil, usage("--redis: %w", err)
 	}
 	c.Server = server
-	return guard.Open(c), nil
+	guards := guard.Open(c)
+	if err := checkAccess(ctx, guards.Of(0).Raw()); err != nil {
+		_ = guards.Close()
+		return nil, err
+	}
+	return guards, nil
 }
 
 // checkAccess returns a UsageError if Redis rejects the user, the password or the number of the database. A Redis that
@@ -211,14 +232,14 @@ func awaitDatabase(ctx context.Context, log *slog.Logger, once bool, do func() e
 	}
 }
 
-// claim makes the database that of this deployment. All processes must agree on the number of shards: with the name of
-// a sale it determines the shard.
-func (s *Stores) claim(ctx context.Context) error {
+// claim makes the database that of a deployment, and returns its id. All processes must agree on the number of shards:
+// with the name of a sale it determines the shard.
+func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
-	have, err := s.generations.ClaimDeployment(ctx, want)
+	deployment, have, err := s.generations.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
-		return usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
+		return 0, usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
 			"(to change it: docs/operations.md)", want, have)
 	}
-	return err
+	return deployment, err
 }

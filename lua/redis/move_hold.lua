@@ -2,19 +2,23 @@
 -- bought from its sales, and new connections are not trusted. Not replay-safe: the version and the switch of the sales
 -- are in the answer only.
 --
--- KEYS 1 guard  hash  fence, rebuilding, run_id
+-- KEYS 1 guard  hash  fence, rebuilding, run_id, deployment
 --      2 sales  set   ids of the sales in this shard
 --      then per sale: sale  hash  version, switch
--- ARGV 1 fence   2 run_id of the server
+-- ARGV 1 fence   2 run_id of the server   3 id of the deployment
 --      then per sale: its id
 -- Returns a list: "ok", then version and switch of each sale. Or, and nothing changed: "fenced" if a rebuild or a move
---      with this or a later fence has begun; "unverified" if the data is not verified; "stale" if the sales are others.
+--      with this or a later fence has begun; "foreign" if the data belongs to another deployment; "unverified" if it is
+--      not verified; "stale" if the sales are others.
 
 local guard, sales = KEYS[1], KEYS[2]
 
-local mark = redis.call('HMGET', guard, 'fence', 'run_id', 'rebuilding')
+local mark = redis.call('HMGET', guard, 'fence', 'run_id', 'rebuilding', 'deployment')
 if (tonumber(mark[1] or '') or 0) >= tonumber(ARGV[1]) then
   return { 'fenced' }
+end
+if (mark[4] or '0') ~= ARGV[3] then
+  return { 'foreign' }
 end
 if mark[2] ~= ARGV[2] or mark[3] then
   return { 'unverified' }
@@ -24,7 +28,7 @@ if redis.call('SCARD', sales) ~= #KEYS - 2 then
 end
 local answer = { 'ok' }
 for i = 3, #KEYS do
-  if redis.call('SISMEMBER', sales, ARGV[i]) == 0 then
+  if redis.call('SISMEMBER', sales, ARGV[i + 1]) == 0 then
     return { 'stale' }
   end
   local def = redis.call('HMGET', KEYS[i], 'version', 'switch')

@@ -1,21 +1,37 @@
 -- rebuild_begin: holds a shard for the rebuild with this fence. Its queue stops, and new connections are not trusted.
+-- The data belongs to the deployment of the rebuild from then on.
 --
--- KEYS 1 guard       hash  fence, rebuilding, run_id
+-- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment
 --      2 unfinished  list  the queue that an interrupted rebuild left
--- ARGV 1 fence   2 run_id with which the shard must have been verified; empty: any
--- Returns "ok"; "fenced" if a later rebuild has begun; or "unverified". Only "ok" changes anything.
+-- ARGV 1 fence   2 run_id with which the shard must have been verified; empty: any   3 id of the deployment
+--      4 id of the deployment from which the data is taken over, 0 for data without an id; empty: none
+-- Returns "ok"; "foreign" if the data belongs to a third deployment; "fenced" if a later rebuild has begun; or
+--      "unverified". Only "ok" changes anything.
 
 local guard, unfinished = KEYS[1], KEYS[2]
-local fence = ARGV[1]
+local fence, deployment = ARGV[1], ARGV[3]
 
-if (tonumber(redis.call('HGET', guard, 'fence') or '') or 0) > tonumber(fence) then
+local newest = tonumber(redis.call('HGET', guard, 'fence') or '') or 0
+if redis.call('EXISTS', guard) == 1 then
+  local owner = redis.call('HGET', guard, 'deployment') or '0'
+  if not string.find(owner, '^%d+$') or #owner > 19 then
+    owner = '0' -- not a valid id
+  end
+  if owner ~= deployment then
+    if owner ~= ARGV[4] then
+      return 'foreign'
+    end
+    newest = newest + 1 -- the fences of two deployments can be equal
+  end
+end
+if newest > tonumber(fence) then
   return 'fenced'
 end
 if ARGV[2] ~= '' and redis.call('HGET', guard, 'run_id') ~= ARGV[2] then
   return 'unverified'
 end
 
-redis.call('HSET', guard, 'fence', fence, 'rebuilding', fence)
+redis.call('HSET', guard, 'fence', fence, 'rebuilding', fence, 'deployment', deployment)
 redis.call('HDEL', guard, 'run_id')
 redis.call('UNLINK', unfinished)
 return 'ok'

@@ -50,12 +50,15 @@ type Generations interface {
 
 // Config configures a Guard.
 type Config struct {
-	Server   *redisconn.Server // required
-	Shard    keyspace.Shard
-	Space    keyspace.Space     // all shards
-	Identify Identify           // nil: RunID
-	Log      *slog.Logger       // slog.Default() if nil
-	Options  []redisconn.Option // of all clients
+	Server *redisconn.Server // required
+	Shard  keyspace.Shard
+	Space  keyspace.Space // all shards
+	// Deployment is the id in SQL; 0 if it is not known yet, and then a check reads it. Data of another deployment is not
+	// verified; while the id is not known, the guard compares nothing.
+	Deployment int64
+	Identify   Identify           // nil: RunID
+	Log        *slog.Logger       // slog.Default() if nil
+	Options    []redisconn.Option // of all clients
 	// Heartbeat is the interval at which Run checks verified data; 0 or less: the constant.
 	Heartbeat time.Duration
 }
@@ -98,6 +101,7 @@ func New(cfg Config) *Guard {
 	if g.identify == nil {
 		g.identify = RunID
 	}
+	g.deployment.Store(cfg.Deployment)
 	g.rebuilds, g.interval = loop.NewWake(), cfg.Heartbeat
 	if g.interval <= 0 {
 		g.interval = Heartbeat
@@ -238,7 +242,9 @@ func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64,
 	if err != nil {
 		return 0, false
 	}
-	g.deployment.Store(deployment)
+	if deployment != 0 {
+		g.deployment.Store(deployment)
+	}
 	raise(&g.minGeneration, generation)
 	return generation, true
 }
@@ -257,15 +263,16 @@ func (g *Guard) note(r record) {
 // before: a rebuild has begun, has made progress or has ended, or Redis was emptied.
 func (g *Guard) Rebuilds() loop.Wake { return g.rebuilds }
 
-// RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild has stored its sales and
-// queue, and no later rebuild has begun. It returns 0 if there is none. An error wraps sale.ErrUnavailable.
+// RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild of this deployment has stored
+// its sales and queue, and no later rebuild has begun. It returns 0 if there is none. An error wraps
+// sale.ErrUnavailable.
 func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	o, err := g.observe(ctx, g.raw)
 	if err != nil {
 		return 0, unavailable(err)
 	}
 	sameServer := o.Rebuilding || o.RunID == o.runID
-	if o.Swapped != o.Fence || !sameServer {
+	if o.Swapped != o.Fence || !sameServer || o.check(g.owner()) != nil {
 		return 0, nil
 	}
 	return o.Fence, nil

@@ -151,8 +151,8 @@ func TestShardsAreBlockedSeparately(t *testing.T) {
 	space := keyspace.Space{Shards: 2}
 	g := openShards(t, r.URL, space, nil)
 	verify(t, g.Of(0), 4)
-	record(t, g.Of(0), "shards", 2)
-	if err := g.Check(t.Context(), &sql{generation: 4}); err != nil {
+	record(t, g.Of(0), "deployment", 0xa, "shards", 2)
+	if err := g.Check(t.Context(), &sql{deployment: 0xa, generation: 4}); err != nil {
 		t.Fatal(err)
 	}
 	wantBlocked(t, g.Of(1), "a shard that is not verified")

@@ -21,13 +21,16 @@ type record struct {
 	Fence      int64  // fence of the last rebuild or move that began
 	Rebuilding bool   // a rebuild or a move is in progress or was interrupted
 	Swapped    int64  // fence of the last rebuild that stored the sales and the queue, or of a move that has ended
-	Deployment int64  // id of the deployment that verified the data; 0 if not recorded
+	Deployment int64  // id of the deployment that owns the data; 0 if not recorded
 	Shards     int64  // number of shards; 0 if not recorded
 }
 
 func parseRecord(fields map[string]string) record {
 	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(fields[name], 10, 64) // a missing or malformed number is 0, which is not verified
+		n, err := strconv.ParseInt(fields[name], 10, 64)
+		if err != nil {
+			return 0 // missing or malformed, which no verified data is
+		}
 		return n
 	}
 	return record{
@@ -112,7 +115,8 @@ func (e *ShardsError) Error() string {
 		e.Redis, e.Process, e.Redis)
 }
 
-// DeploymentError reports that Redis holds the data of another deployment than the database.
+// DeploymentError reports that Redis holds the data of another deployment than the database. Redis is 0 if its data has
+// no valid id of a deployment.
 type DeploymentError struct{ Redis, Database int64 }
 
 func (e *DeploymentError) Error() string {
@@ -127,13 +131,14 @@ type Owner struct {
 	Shards     int
 }
 
-// check returns a *ShardsError or a *DeploymentError if the recorded owner is another one, and nil if none is recorded.
+// check returns a *ShardsError or a *DeploymentError if the data has another owner, or none that is recorded. An empty
+// Redis belongs to every deployment.
 func (r record) check(owner Owner) error {
 	switch {
-	case r.Deployment != 0 && owner.Deployment != 0 && r.Deployment != owner.Deployment:
-		return &DeploymentError{Redis: r.Deployment, Database: owner.Deployment}
 	case r.Shards != 0 && r.Shards != int64(owner.Shards):
 		return &ShardsError{Redis: r.Shards, Process: owner.Shards}
+	case owner.Deployment != 0 && r.Deployment != owner.Deployment && r != record{}:
+		return &DeploymentError{Redis: r.Deployment, Database: owner.Deployment}
 	}
 	return nil
 }
@@ -142,14 +147,17 @@ func (r record) check(owner Owner) error {
 type ownership int32
 
 const (
-	ownershipUnknown ownership = iota // no check has ended
-	ownedByThis                       // or no owner is recorded
+	ownershipUnknown ownership = iota // no check has ended, or the deployment of the process is not known
+	ownedByThis                       // or Redis is empty
 	ownedByAnother
 )
 
 func (r record) ownership(by Owner) ownership {
-	if r.check(by) != nil {
+	switch {
+	case r.check(by) != nil:
 		return ownedByAnother
+	case by.Deployment == 0:
+		return ownershipUnknown
 	}
 	return ownedByThis
 }
@@ -163,8 +171,8 @@ func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (in
 	return max(r.Fence, r.Generation, r.Swapped), nil
 }
 
-// CheckOwner returns a *ShardsError or a *DeploymentError if Redis records another owner of a shard, and nil if it
-// records none. Other errors wrap sale.ErrUnavailable.
+// CheckOwner returns a *ShardsError or a *DeploymentError if the data of a shard has another owner, or none that is
+// recorded. It returns nil for an empty Redis. Other errors wrap sale.ErrUnavailable.
 func CheckOwner(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, owner Owner) error {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {

@@ -68,7 +68,8 @@ func (j *job) clear(ctx context.Context) error {
 	left := []string{}
 	for {
 		part := left[:min(len(left), pipelineSize)]
-		err := j.call(ctx, j.target.importing, "move_clear", append([]string{j.shard.Guard()}, part...))
+		err := j.call(ctx, j.target.importing, "move_clear", append([]string{j.shard.Guard()}, part...),
+			j.owner.Deployment)
 		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
 			return err
 		}

@@ -11,6 +11,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,14 +231,20 @@ func (j *job) moveLocked(ctx context.Context) error {
 	return nil
 }
 
-// check verifies what can be verified before the hold.
-func (j *job) check(ctx context.Context) error {
-	deployment, current, err := j.cfg.Store.Generation(ctx, int(j.shard))
+// checkOwner verifies that the data on a server is that of this deployment, and returns the generation in SQL.
+func (j *job) checkOwner(ctx context.Context, c *redis.Client) (generation int64, err error) {
+	deployment, generation, err := j.cfg.Store.Generation(ctx, int(j.shard))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	j.owner = guard.Owner{Deployment: deployment, Shards: len(j.cfg.Space.All())}
-	if err := guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner); err != nil {
+	return generation, guard.CheckOwner(ctx, c, j.shard, j.owner)
+}
+
+// check verifies what can be verified before the hold.
+func (j *job) check(ctx context.Context) error {
+	current, err := j.checkOwner(ctx, j.source.pinned)
+	if err != nil {
 		return err
 	}
 	var verified struct {
@@ -284,7 +291,7 @@ func (j *job) hold(ctx context.Context) error {
 			return unavailable(err)
 		}
 		j.sales = nil
-		args := []any{j.fence, j.source.runID}
+		args := []any{j.fence, j.source.runID, j.owner.Deployment}
 		for _, id := range ids {
 			j.sales, args = append(j.sales, j.shard.Sale(id)), append(args, id)
 		}
@@ -300,6 +307,8 @@ func (j *job) hold(ctx context.Context) error {
 		case "stale": // a sale was loaded or removed meanwhile
 		case "unverified":
 			return errUnverified
+		case "foreign":
+			return cmp.Or(guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner), errUnverified)
 		default:
 			return ErrBusy
 		}
@@ -359,7 +368,8 @@ func (j *job) withdraw(ctx context.Context) {
 		if err := j.clear(ctx); err != nil {
 			return
 		}
-		if err := j.call(ctx, j.target.importing, "move_clear", []string{j.shard.Guard()}, "withdraw"); err != nil {
+		guards := []string{j.shard.Guard()}
+		if err := j.call(ctx, j.target.importing, "move_clear", guards, j.owner.Deployment, "withdraw"); err != nil {
 			return
 		}
 	}
@@ -400,6 +410,17 @@ func (j *job) settle(ctx context.Context) {
 // known, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
 	if err := j.step("finish", 0, 0); err != nil {
+		return err
+	}
+	has := j.source.pinned
+	if j.target.owns {
+		has = j.target.importing
+	}
+	_, err := j.checkOwner(ctx, has)
+	if _, moved := redis.IsAskError(err); moved { // by redis-cli
+		_, err = j.checkOwner(ctx, j.target.importing)
+	}
+	if err != nil {
 		return err
 	}
 	if !j.target.owns { // a node that does not import the slot makes no newer claim to it, and has no lock of it

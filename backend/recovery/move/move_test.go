@@ -103,7 +103,7 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil }, ctx: t.Context(),
 	}
 	w.shard = space.ShardOf(w.id)
-	if _, err := w.db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
+	if _, _, err := w.db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
 		t.Fatal(err)
 	}
 	server, err := redisconn.NewServer(w.cluster.URL)
@@ -280,8 +280,9 @@ func TestHoldRequiresTheSalesOfTheShard(t *testing.T) {
 	w := newWorld(t)
 	c := w.guards.Of(w.shard).Raw()
 	runID := c.HGet(t.Context(), w.shard.Guard(), "run_id").Val()
+	deployment := c.HGet(t.Context(), w.shard.Guard(), "deployment").Val()
 	keys := []string{w.shard.Guard(), w.shard.Sales(), w.shard.Sale("removed")}
-	answer, err := redisscript.Run(t.Context(), c, "move_hold", keys, 1_000_000, runID, "removed").Slice()
+	answer, err := redisscript.Run(t.Context(), c, "move_hold", keys, 1_000_000, runID, deployment, "removed").Slice()
 	if err != nil || len(answer) != 1 || answer[0] != "stale" {
 		t.Errorf("%v, %v, want stale", answer, err)
 	}

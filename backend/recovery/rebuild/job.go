@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type job struct {
 	*Rebuilder
 	shard  keyspace.Shard
 	owner  guard.Owner
+	from   string        // id of the deployment from which the data is taken over; "" if it is not
 	client *redis.Client // pinned to one server
 	runID  string
 	fence  int64
@@ -79,6 +81,8 @@ func (j *job) call(ctx context.Context, script string, keys []string, args ...an
 		return errFenced
 	case result == "unverified":
 		return errNotVerified
+	case result == "foreign":
+		return errForeign
 	case result != "ok":
 		return fmt.Errorf("script rebuild_%s returned %q", script, result)
 	}
@@ -89,17 +93,23 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavaila
 
 var errNotVerified = errors.New("the data is not verified")
 
-// begin holds the shard. If its data is not verified, all its sales are rebuilt.
+// errForeign reports that another deployment has begun to use the data since the owner was checked.
+var errForeign = errors.New("the data belongs to another deployment")
+
+// begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
 	verified := ""
 	if len(*only) > 0 {
 		verified = j.runID
 	}
 	keys := []string{j.shard.Guard(), j.shard.RebuildReady()}
-	err := j.call(ctx, "begin", keys, verified)
+	err := j.call(ctx, "begin", keys, verified, j.owner.Deployment, j.from)
 	if errors.Is(err, errNotVerified) {
 		*only = nil
-		err = j.call(ctx, "begin", keys, "")
+		err = j.call(ctx, "begin", keys, "", j.owner.Deployment, j.from)
+	}
+	if errors.Is(err, errForeign) { // with both ids, if they are known
+		err = cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
 	}
 	if err == nil {
 		j.cfg.Changed(ctx, j.shard)

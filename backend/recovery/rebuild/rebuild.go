@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -172,11 +173,12 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	owner := guard.Owner{Deployment: deployment, Shards: len(r.cfg.Space.All())} // of other shards: sales would move
+	from := ""                                                                   // the deployment whose data becomes that of this one
 	err = guard.CheckOwner(ctx, client, shard, owner)
 	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && q.takeOver {
 		r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
 			"deployment", fmt.Sprintf("%x", foreign.Redis))
-		err = guard.CheckOwner(ctx, client, shard, guard.Owner{Shards: owner.Shards})
+		from, err = strconv.FormatInt(foreign.Redis, 10), nil
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
@@ -205,7 +207,8 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	r.show(now, fence)
 	stock := admission.NewStock(admission.StockConfig{Client: client, Space: r.cfg.Space})
 	j := &job{
-		Rebuilder: r, shard: shard, owner: owner, client: client, runID: runID, fence: fence, stock: stock, status: now,
+		Rebuilder: r, shard: shard, owner: owner, from: from, client: client, runID: runID, fence: fence, stock: stock,
+		status: now,
 	}
 	err = j.run(ctx, q.sales)
 	if err == nil {

@@ -1125,7 +1125,7 @@ func TestRebuildAfterTheDatabaseWasRestored(t *testing.T) {
 // Only a rebuild of all sales that an admin requests uses the data of another deployment.
 func TestRebuildOfAnotherDeployment(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.store.ClaimDeployment(w.ctx, shards); err != nil {
+	if _, _, err := w.store.ClaimDeployment(w.ctx, shards); err != nil {
 		t.Fatal(err)
 	}
 	w.fill("s")

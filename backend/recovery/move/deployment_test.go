@@ -1,0 +1,83 @@
+package move_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/move"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/store/storetest"
+)
+
+// otherDatabase returns the database of another deployment.
+func otherDatabase(t *testing.T) *database {
+	t.Helper()
+	tables := storetest.Open(t, storetest.SQLite(t))
+	db := &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}}
+	if _, _, err := db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// An interrupted move is not finished with the database of another deployment.
+func TestFinishRefusesTheDatabaseOfAnotherDeployment(t *testing.T) {
+	w := newWorld(t)
+	source, target := w.owner(), w.other()
+	w.killAtFlip(target)
+	m, err := move.New(move.Config{Server: w.server, Store: otherDatabase(t), Space: space, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := m.Move(t.Context(), w.shard, target.Addr)
+	if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+		t.Errorf("%+v, %v, want a DeploymentError", result, err)
+	}
+	if w.owner() != source {
+		t.Error("the shard has moved")
+	}
+}
+
+// A move is suspended before its hold, longer than its locks, while an admin lets another deployment take the data
+// over. It does not take it back.
+func TestSuspendedMoveTakesNothingBack(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.db.NextFence(t.Context(), 1000); err != nil { // its fences are higher
+		t.Fatal(err)
+	}
+	db := otherDatabase(t)
+	deployment, _, err := db.Generation(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guards := guard.Open(guard.Config{Server: w.server, Space: space, Log: quiet})
+	t.Cleanup(func() { _ = guards.Close() })
+	r, err := rebuild.New(rebuild.Config{
+		Pinner: guards, Store: db, Space: space, JournalWait: time.Millisecond, Log: quiet,
+		Pause: func(context.Context, string, string) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.db.began = func() {
+		if err := guards.Of(w.shard).Raw().Del(t.Context(), w.shard.RebuildLock()).Err(); err != nil {
+			t.Error(err)
+		}
+		if err := r.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	result, err := w.move(w.other())
+	if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+		t.Errorf("%+v, %v, want a DeploymentError", result, err)
+	}
+	recorded := w.owner().Client().HGet(t.Context(), w.shard.Guard(), "deployment").Val()
+	if recorded != strconv.FormatInt(deployment, 10) {
+		t.Errorf("the data is of deployment %s, want %d, which took it over", recorded, deployment)
+	}
+}

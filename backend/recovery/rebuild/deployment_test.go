@@ -1,0 +1,280 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
+)
+
+// owned returns a world whose Redis belongs to its deployment, with a sale of five units and an order.
+func owned(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	if _, _, err := w.store.ClaimDeployment(w.ctx, shards); err != nil {
+		t.Fatal(err)
+	}
+	w.create("s", 5, 1)
+	w.run()
+	w.buy("s", "ann")
+	return w
+}
+
+// other is a process with a database of its own on the Redis of a world.
+type other struct {
+	db      *database
+	guards  *guard.Shards
+	rebuild *rebuild.Rebuilder
+}
+
+func newOther(t *testing.T, w *world, pinner func(*guard.Shards) rebuild.Pinner) other {
+	t.Helper()
+	db := openDatabase(t, storetest.SQLite(t))
+	if _, _, err := db.ClaimDeployment(w.ctx, shards); err != nil {
+		t.Fatal(err)
+	}
+	guards := openGuards(t, w.redis.URL, space)
+	return other{db, guards, newRebuilder(t, rebuild.Config{Pinner: pinner(guards), Store: db, Space: space})}
+}
+
+func plainPinner(g *guard.Shards) rebuild.Pinner { return g }
+
+// unverified rebuilds the shard unless its data is verified, as a backend does.
+func (o other) unverified(ctx context.Context) error {
+	return o.rebuild.RunIf(ctx, 0, func(ctx context.Context) bool {
+		_ = o.guards.Of(0).Check(ctx, o.db)
+		_, ok := o.guards.Of(0).Verified()
+		return !ok
+	})
+}
+
+// wantUnchanged compares the keys of Redis, except the lock of the rebuild.
+func wantUnchanged(t *testing.T, w *world, before map[string]string) {
+	t.Helper()
+	after := w.copyOf()
+	for _, keys := range []map[string]string{before, after} {
+		delete(keys, keyspace.Shard(0).RebuildLock())
+	}
+	if !maps.Equal(before, after) {
+		t.Errorf("Redis of another deployment has changed:\n%v\n%v", before, after)
+	}
+}
+
+// A journal and a stale batch of a worker hold orders that are not rows. They are not restored in the Redis of another
+// deployment, and the journal does not count as restored.
+func TestOrdersAreNotRestoredInRedisOfAnotherDeployment(t *testing.T) {
+	w := owned(t)
+	o := newOther(t, w, plainPinner)
+	if _, err := o.db.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil { // of the same name
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	j, err := journal.Open(t.TempDir(), journal.Config{Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	g := o.guards.Of(0)
+	restorer := rebuild.NewRestorer(g, g.Raw(), 0, o.db)
+	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: o.db, Log: quiet, Restorer: restorer,
+	})
+	orders := []sale.Order{{ID: 1000, SaleID: "s", Buyer: "ben", Slot: 1}, {ID: 1001, SaleID: "s", Buyer: "cem", Slot: 1}}
+	writer.Record(1, orders)
+	if err := g.Check(w.ctx, o.db); err != nil {
+		t.Fatal(err)
+	}
+	before := w.copyOf()
+	writer.RunOnce(w.ctx)
+	if err := restorer.RestoreOrders(w.ctx, orders); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("a stale batch: %v, want ErrUnavailable", err)
+	}
+	wantUnchanged(t, w, before)
+	if j.Restored() != 0 {
+		t.Errorf("the journal counts as restored at fence %d of another deployment", j.Restored())
+	}
+}
+
+// afterOwnerPinner pins clients that call do once after the owner of the data was read.
+type afterOwnerPinner struct {
+	*guard.Shards
+	do func()
+}
+
+func (p afterOwnerPinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+	c, id, err := p.Shards.Pin(ctx, shard)
+	if err == nil {
+		c.AddHook(&afterOwner{do: p.do})
+	}
+	return c, id, err
+}
+
+type afterOwner struct {
+	redis.Hook
+	once sync.Once
+	do   func()
+}
+
+func (h *afterOwner) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *afterOwner) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *afterOwner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hgetall" { // of the guard
+			h.once.Do(h.do)
+		}
+		return err
+	}
+}
+
+// Two deployments find the same Redis empty. The first that begins a rebuild owns it, whatever the second has read.
+func TestFirstRebuildOfAnEmptyRedisOwnsIt(t *testing.T) {
+	w := owned(t)
+	w.raw().FlushAll(w.ctx)
+	var before map[string]string
+	o := newOther(t, w, func(g *guard.Shards) rebuild.Pinner {
+		return afterOwnerPinner{g, func() {
+			w.run()
+			before = w.copyOf()
+		}}
+	})
+	if _, foreign := errors.AsType[*guard.DeploymentError](o.unverified(w.ctx)); !foreign {
+		t.Error("the automatic rebuild of the other deployment did not return a DeploymentError")
+	}
+	wantUnchanged(t, w, before)
+	w.check()
+	if reason, ok := w.guard.Verified(); !ok {
+		t.Errorf("the owner has lost its Redis: %s", reason)
+	}
+}
+
+// A rebuild of the first deployment is suspended before it begins, longer than its lock, while an admin lets the second
+// take the data over. The first does not take it back, neither with a higher fence nor with the same one.
+func TestSuspendedRebuildTakesNothingBack(t *testing.T) {
+	for name, above := range map[string]int64{"higher fence": 1000, "same fence": 0} {
+		t.Run(name, func(t *testing.T) {
+			w := owned(t)
+			o := newOther(t, w, plainPinner)
+			if _, err := w.store.NextFence(w.ctx, above); err != nil {
+				t.Fatal(err)
+			}
+			var before map[string]string
+			suspended := newRebuilder(t, rebuild.Config{
+				Pinner: w.guards, Store: w.store, Space: space, Step: func(step string) error {
+					if step == "begin" {
+						w.raw().Del(w.ctx, keyspace.Shard(0).RebuildLock())
+						if err := o.rebuild.Run(w.ctx); err != nil {
+							t.Error(err)
+						}
+						before = w.copyOf()
+					}
+					return nil
+				},
+			})
+			err := suspended.RunIf(w.ctx, 0, func(context.Context) bool { return true })
+			if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+				t.Errorf("the suspended rebuild: %v, want a DeploymentError", err)
+			}
+			wantUnchanged(t, w, before)
+			if err := o.guards.Of(0).Check(w.ctx, o.db); err != nil {
+				t.Fatal(err)
+			}
+			if reason, ok := o.guards.Of(0).Verified(); !ok {
+				t.Errorf("the new owner has lost the data: %s", reason)
+			}
+		})
+	}
+}
+
+// A rebuild that takes data over owns it from its beginning: if it is interrupted, the next automatic rebuild of the
+// same deployment finishes it, and the former owner changes nothing.
+func TestInterruptedTakeOverIsFinishedByTheNewOwner(t *testing.T) {
+	w := owned(t)
+	o := newOther(t, w, plainPinner)
+	interrupted := newRebuilder(t, rebuild.Config{
+		Pinner: o.guards, Store: o.db, Space: space, Step: func(step string) error {
+			if step == "count" {
+				return errors.New("the process has ended")
+			}
+			return nil
+		},
+	})
+	if err := interrupted.Run(w.ctx); err == nil {
+		t.Fatal("the rebuild was not interrupted")
+	}
+	before := w.copyOf()
+	err := w.rebuild.RunIf(w.ctx, 0, func(context.Context) bool { return true })
+	if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+		t.Errorf("an automatic rebuild of the former owner: %v, want a DeploymentError", err)
+	}
+	wantUnchanged(t, w, before)
+	if err := o.unverified(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.guards.Of(0).Check(w.ctx, o.db); err != nil {
+		t.Fatal(err)
+	}
+	if reason, ok := o.guards.Of(0).Verified(); !ok {
+		t.Errorf("the new owner cannot sell: %s", reason)
+	}
+}
+
+// Data without a valid id belongs to no deployment that is known. Only an admin makes it that of this one.
+func TestDataWithoutADeploymentIsNotUsed(t *testing.T) {
+	for _, id := range []string{"", "x", "1.5", "0x10", "99999999999999999999999"} {
+		t.Run(fmt.Sprintf("%q", id), func(t *testing.T) {
+			w := owned(t)
+			if id == "" {
+				w.raw().HDel(w.ctx, keyspace.Shard(0).Guard(), "deployment")
+			} else {
+				w.raw().HSet(w.ctx, keyspace.Shard(0).Guard(), "deployment", id)
+			}
+			w.check()
+			if _, ok := w.guard.Verified(); ok {
+				t.Error("the data is verified")
+			}
+			before := w.copyOf()
+			err := w.rebuild.RunIf(w.ctx, 0, func(context.Context) bool { return true })
+			if _, foreign := errors.AsType[*guard.DeploymentError](err); !foreign {
+				t.Errorf("an automatic rebuild: %v, want a DeploymentError", err)
+			}
+			wantUnchanged(t, w, before)
+			if err := w.rebuild.Run(w.ctx); err != nil {
+				t.Errorf("a rebuild of all sales: %v", err)
+			}
+			w.check()
+			if reason, ok := w.guard.Verified(); !ok {
+				t.Errorf("after a rebuild of all sales: %s", reason)
+			}
+			w.audit("s")
+		})
+	}
+}
+
+// A database that has lost its id owns no data that has one.
+func TestDatabaseWithoutADeploymentRebuildsNothing(t *testing.T) {
+	w := owned(t)
+	o := other{db: openDatabase(t, storetest.SQLite(t)), guards: openGuards(t, w.redis.URL, space)}
+	o.rebuild = newRebuilder(t, rebuild.Config{Pinner: o.guards, Store: o.db, Space: space})
+	before := w.copyOf()
+	if err := o.rebuild.RunIf(w.ctx, 0, func(context.Context) bool { return true }); err == nil {
+		t.Error("an automatic rebuild succeeded")
+	}
+	wantUnchanged(t, w, before)
+}
