@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/sale"
 	"sluice/client"
 )
 
@@ -40,6 +41,12 @@ func (o *adminClient) saleCreate() *cobra.Command {
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes
   sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    sold by 8 shards (docs/scale.md)`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || s.ID != "" || sale.ValidateID(args[0]) != nil {
+				return cobra.NoArgs(cmd, args)
+			}
+			return usage("unexpected argument %q: use --id %s, or quotes around a title of several words", args[0], args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
 			if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusConflict && s.ID != "" {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,16 +25,36 @@ func argsError(c *cobra.Command, args []string, err error) error {
 		}
 		return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
 	}
-	names := strings.Fields(c.Use)[1:]
-	required := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "[") })
+	required, optional := argumentNames(c.Use)
+	most := len(required) + optional
 	switch {
 	case len(args) < len(required):
 		missing := strings.TrimSuffix(required[len(args)], "...")
 		return usage("%s is missing: want %s", missing, c.UseLine())
-	case len(args) > len(names):
-		return usage("unexpected argument %q: want %s", args[len(names)], c.UseLine())
+	case len(args) > most:
+		return usage("unexpected argument %q: want %s", args[most], c.UseLine())
 	}
 	return usage("%w (see %s --help)", err, c.CommandPath())
+}
+
+// argumentNames returns the names of the arguments that a usage line requires, and the number of optional ones, which
+// are in brackets. A flag outside of brackets is followed by its value.
+func argumentNames(use string) (required []string, optional int) {
+	words := strings.Fields(use)[1:]
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; {
+		case strings.HasPrefix(word, "["):
+			optional++
+			for i < len(words)-1 && !strings.HasSuffix(words[i], "]") {
+				i++
+			}
+		case strings.HasPrefix(word, "--"):
+			i++
+		default:
+			required = append(required, word)
+		}
+	}
+	return required, optional
 }
 
 // flagError describes an unknown flag or an invalid value.
