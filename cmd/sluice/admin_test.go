@@ -215,6 +215,10 @@ func TestWrongCommandLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"webhok list":                         `unknown command "webhok" for "sluice": did you mean webhook? (see sluice --help)`,
 		"sale lst":                            `unknown command "lst" for "sluice sale": did you mean list? (see sluice sale --help)`,
+		"at":                                  `unknown command "at" for "sluice" (see sluice --help)`,
+		"kyes":                                `unknown command "kyes" for "sluice": did you mean keys? (see sluice --help)`,
+		"Sale list":                           `unknown command "Sale" for "sluice": did you mean sale? (see sluice --help)`,
+		"token --for 1s":                      "unknown flag: --for (see sluice token --help)",
 		"sale frobnicate":                     `unknown command "frobnicate" for "sluice sale" (see sluice sale --help)`,
 		"sale show":                           "SALE is missing: want sluice sale show SALE [flags]",
 		"sale show a b":                       `unexpected argument "b": want sluice sale show SALE [flags]`,

@@ -3,14 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// suggestionDistance is the number of edits up to which a command or flag is suggested for an unknown one.
+// suggestionDistance is the number of edits up to which a command or flag is suggested for an unknown one. In short
+// names it is a third of the longer name.
 const suggestionDistance = 2
+
+// resembles reports whether a command or flag is suggested for an unknown one.
+func resembles(unknown, name string) bool {
+	return distance(unknown, name) <= min(suggestionDistance, max(len(unknown), len(name))/3)
+}
 
 // argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
 func argsError(c *cobra.Command, args []string, err error) error {
@@ -18,9 +25,8 @@ func argsError(c *cobra.Command, args []string, err error) error {
 		return err
 	}
 	if c.HasSubCommands() && len(args) > 0 {
-		c.SuggestionsMinimumDistance = suggestionDistance
 		hint := ""
-		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		if near := nearestCommands(c, args[0]); len(near) > 0 {
 			hint = ": did you mean " + strings.Join(near, " or ") + "?"
 		}
 		return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
@@ -94,32 +100,47 @@ func wanted(kind string) string {
 func nearestFlag(c *cobra.Command, name string) string {
 	nearest, best := "", suggestionDistance+1
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := distance(name, f.Name); d < best && !f.Hidden {
+		if d := distance(name, f.Name); d < best && !f.Hidden && resembles(name, f.Name) {
 			nearest, best = f.Name, d
 		}
 	})
 	return nearest
 }
 
-// distance returns the Levenshtein distance of two names.
+// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it.
+func nearestCommands(c *cobra.Command, name string) (near []string) {
+	name = strings.ToLower(name)
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && (resembles(name, sub.Name()) || strings.HasPrefix(sub.Name(), name) ||
+			slices.Contains(sub.SuggestFor, name)) {
+			near = append(near, sub.Name())
+		}
+	}
+	return near
+}
+
+// distance returns the number of insertions, deletions, replacements and transpositions of adjacent letters between two
+// names (optimal string alignment).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
+			change := last[j]
 			if a[i] != b[j] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			row[j+1] = min(change, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last, row = last, row, before
 	}
-	return row[len(b)]
+	return last[len(b)]
 }
 
 // helpCommand prints the help of another command, and rejects an unknown one.
