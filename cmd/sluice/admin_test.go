@@ -249,3 +249,24 @@ func TestWrongCommandLines(t *testing.T) {
 		}
 	}
 }
+
+// A value of a variable is rejected by its name. A flag replaces it.
+func TestInvalidVariablesAreNamed(t *testing.T) {
+	for _, c := range []struct{ line, variable, want string }{
+		{"up", "SLUICE_SHARDS=abc", "SLUICE_SHARDS=abc: want a whole number, between 1 and 64"},
+		{"up", "SLUICE_SHARDS=65", "SLUICE_SHARDS=65: want a whole number, between 1 and 64"},
+		{"up --shards 65", "SLUICE_SHARDS=abc", "--shards must be between 1 and 64"},
+		{"up", "SLUICE_MAX_READY=1e6", "SLUICE_MAX_READY=1e6: want a whole number, at least 1"},
+		{"up", "SLUICE_WEBHOOK_TIMEOUT=15",
+			"SLUICE_WEBHOOK_TIMEOUT=15: want a duration such as 30s, between 100ms and 2m0s"},
+		{"up", "SLUICE_QUEUE=heap", "SLUICE_QUEUE=heap: want list or stream"},
+		{"up --queue heap", "SLUICE_QUEUE=list", `--queue "heap": want list or stream`},
+		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},
+	} {
+		code, stdout, stderr := call(t, c.line+" --data "+t.TempDir(), c.variable,
+			"SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0")
+		if code != exitUsage || stdout != "" || stderr != "sluice: "+c.want+"\n" {
+			t.Errorf("%s sluice %s: exit %d, %s%s, want %s", c.variable, c.line, code, stdout, stderr, c.want)
+		}
+	}
+}

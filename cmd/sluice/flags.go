@@ -141,52 +141,84 @@ func items(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// number declares an integer between two bounds. A value of the variable that is no number is rejected like one that
-// is out of bounds.
+// number declares an integer between two bounds, with its default from the variable env, if that is not empty.
 func (f *flagSet) number(to *int, name, env string, def, least, most int, help string) {
 	value, help := f.env(env, help)
-	if value != "" {
-		var err error
-		if def, err = strconv.Atoi(value); err != nil {
-			def = least - 1
-		}
-	}
+	def, err := parsed(value, def, strconv.Atoi)
 	f.IntVar(to, name, def, help)
-	within(f, to, name, least, most)
+	withinFrom(f, to, name, variable{env, value, "a whole number", err}, least, most)
 }
 
 // duration is number for durations.
 func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most time.Duration, help string) {
 	value, help := f.env(env, help)
-	if value != "" {
-		var err error
-		if def, err = time.ParseDuration(value); err != nil {
-			def = least - 1
-		}
-	}
+	def, err := parsed(value, def, time.ParseDuration)
 	f.DurationVar(to, name, def, help)
-	within(f, to, name, least, most)
+	withinFrom(f, to, name, variable{env, value, "a duration such as 30s", err}, least, most)
+}
+
+// parsed parses the value of a variable. It returns def for an empty or an invalid value.
+func parsed[T any](value string, def T, parse func(string) (T, error)) (T, error) {
+	if value == "" {
+		return def, nil
+	}
+	v, err := parse(value)
+	if err != nil {
+		return def, err
+	}
+	return v, nil
+}
+
+// variable is the source of a default: an environment variable, with a value that is empty if it is not set.
+type variable struct {
+	name, value string
+	kind        string // of the values, for messages
+	err         error  // the value cannot be parsed
 }
 
 // within checks the bounds of a flag. A most of zero is no upper bound.
 func within[T cmp.Ordered](f *flagSet, value *T, name string, least, most T) {
+	withinFrom(f, value, name, variable{}, least, most)
+}
+
+// withinFrom checks the bounds of a flag, and names the variable if the value is from it.
+func withinFrom[T cmp.Ordered](f *flagSet, value *T, name string, from variable, least, most T) {
 	var none T
 	f.check(func(bad *problems) {
+		inside := least <= *value && (most == none || *value <= most) // not a number is not inside
 		switch {
-		case most == none && *value < least:
-			bad.add("--%s must be at least %v", name, least)
-		case most != none && !(least <= *value && *value <= most): // not a number is not within
-			bad.add("--%s must be between %v and %v", name, least, most)
+		case from.value != "" && !f.Changed(name):
+			if from.err != nil || !inside {
+				bad.add("%s=%s: want %s, %s", from.name, from.value, from.kind, bounds(least, most))
+			}
+		case !inside:
+			bad.add("--%s must be %s", name, bounds(least, most))
 		}
 	})
+}
+
+// bounds describes the values from least to most. A most of zero is no upper bound.
+func bounds[T cmp.Ordered](least, most T) string {
+	var none T
+	switch {
+	case most != none:
+		return fmt.Sprintf("between %v and %v", least, most)
+	case any(least) == any(time.Nanosecond):
+		return "positive, such as 10m"
+	}
+	return fmt.Sprintf("at least %v", least)
 }
 
 // oneOf declares a string of a few values, which are completed.
 func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help string, values ...string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		if *to != def && !slices.Contains(values, *to) {
-			bad.add("--%s %q: want %s", name, *to, strings.Join(values, " or "))
+		switch want := strings.Join(values, " or "); {
+		case *to == def || slices.Contains(values, *to):
+		case env != "" && !f.Changed(name):
+			bad.add("%s=%s: want %s", env, *to, want)
+		default:
+			bad.add("--%s %q: want %s", name, *to, want)
 		}
 	})
 	fixed := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
