@@ -179,29 +179,35 @@ func invalid(p *client.Problem) error {
 	return clearer{strings.Join(fields, "; "), p}
 }
 
-// resources are what paths of the admin API name, and the commands that list them.
-var resources = map[string]struct{ what, list string }{
-	"sales":      {"sale", "sluice sale list"},
-	"orders":     {"order", "sluice order list"},
-	"payments":   {"payment", "sluice payment list"},
-	"dead":       {"dead letter", "sluice dead list"},
-	"groups":     {"consumer group", "sluice group list"},
-	"webhooks":   {"webhook endpoint", "sluice webhook list"},
-	"deliveries": {"delivery", "sluice webhook deliveries ENDPOINT"},
+// resources are what paths of the admin API name, and the commands that list them. besides is the remedy for a missing
+// one, in place of a remedy in the detail, which names paths.
+var resources = map[string]struct{ what, list, besides string }{
+	"sales": {what: "sale", list: "sluice sale list"},
+	"orders": {"order", "sluice order list",
+		"; a queued order is written soon, and a dead one is cancelled with sluice dead cancel"},
+	"payments":   {what: "payment", list: "sluice payment list"},
+	"dead":       {what: "dead letter", list: "sluice dead list"},
+	"groups":     {what: "consumer group", list: "sluice group list"},
+	"webhooks":   {what: "webhook endpoint", list: "sluice webhook list"},
+	"deliveries": {what: "delivery", list: "sluice webhook deliveries ENDPOINT"},
+}
+
+// noSuch describes a resource that the server does not have. kind is a key of resources.
+func noSuch(kind, name string) string {
+	r := resources[kind]
+	return fmt.Sprintf("there is no %s %q (see %s)%s", r.what, name, r.list, r.besides)
 }
 
 // missing names what a path of the admin API names and the server does not have: what the detail is about, or else the
-// last part of the path. A detail of more than one sentence is kept: it has its own remedy.
+// last part of the path. A detail of more than one sentence has its own remedy. It is kept, unless resources has one.
 func missing(path string, p *client.Problem) error {
 	text := error(p)
-	if strings.Count(p.Detail, ".") > 1 {
-		return text
-	}
+	remedy := strings.Count(p.Detail, ".") > 1
 	parts := strings.Split(path, "/")
 	for i := range len(parts) - 1 {
 		r, known := resources[parts[i]]
-		if name, err := url.PathUnescape(parts[i+1]); known && err == nil {
-			text = clearer{fmt.Sprintf("there is no %s %q (see %s)", r.what, name, r.list), p}
+		if name, err := url.PathUnescape(parts[i+1]); known && err == nil && (!remedy || r.besides != "") {
+			text = clearer{noSuch(parts[i], name), p}
 			if strings.Contains(p.Detail, r.what) {
 				return text
 			}

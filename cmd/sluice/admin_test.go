@@ -47,6 +47,8 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 		503,
 		`{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`,
 	)
+	say("GET /admin/v1/orders/3", 404, `{"title":"Not found","status":404,"code":"not-found",`+
+		`"detail":"There is no such order in SQL. Cancel a dead order under /admin/v1/dead."}`)
 	say("GET /admin/v1/queue", 200, `<html>`)
 	say(
 		"GET /readyz",
@@ -70,6 +72,10 @@ func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr
 func TestAdminCommands(t *testing.T) {
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
+	noOrder := func(id string) string {
+		return `there is no order "` + id + `" (see sluice order list); a queued order is written soon, and a dead one is ` +
+			"cancelled with sluice dead cancel\n"
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -85,8 +91,9 @@ func TestAdminCommands(t *testing.T) {
 		},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
 		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
-		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: there is no order \"2\" (see sluice order list)\n"},
-		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: there is no order \"2\" (see sluice order list)\n"},
+		{"order cancel 1 2", 1, "1 is cancelled", "sluice: 2: " + noOrder("2")},
+		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: 2: " + noOrder("2")},
+		{"order show 3", 1, "", "sluice: " + noOrder("3")},
 		{
 			"queue", 1, "",
 			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
