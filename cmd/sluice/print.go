@@ -35,14 +35,22 @@ func (o *adminClient) show(v any, text func(w io.Writer)) error {
 
 // print sends a request, decodes the response into answer and prints it: unchanged with --json, else as text.
 func (o *adminClient) print(ctx context.Context, r client.Request, answer any, text func(w io.Writer)) error {
-	var raw json.RawMessage
-	if err := o.do(ctx, r, &raw); err != nil {
+	raw, err := o.fetch(ctx, r, answer)
+	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("the response of %s is not that of a sluice: %w", r.Path, err)
-	}
 	return o.show(raw, text)
+}
+
+// fetch sends a request, decodes the response into answer and returns it.
+func (o *adminClient) fetch(ctx context.Context, r client.Request, answer any) (raw json.RawMessage, err error) {
+	if err := o.do(ctx, r, &raw); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return nil, fmt.Errorf("the response of %s is not that of a sluice: %w", r.Path, err)
+	}
+	return raw, nil
 }
 
 // pageFlags select a page of a list.
@@ -67,17 +75,37 @@ func (f *pageFlags) query(pairs ...string) string {
 	return "?" + q.Encode()
 }
 
-// printList prints a list of the admin API as a table. Its items are in the member name of the response.
+// printList prints a list of the admin API as a table. Its items are in the member name of the response. An empty list
+// of a sale that does not exist, the parameter sale of the path, is an error.
 func printList[T any](
 	ctx context.Context, o *adminClient, path, name, head string, cells func(item T) []any,
 ) error {
 	answer := listing[T]{name: name}
-	return o.print(ctx, get(path), &answer, func(w io.Writer) {
+	raw, err := o.fetch(ctx, get(path), &answer)
+	if err != nil {
+		return err
+	}
+	if sale := queryOf(path).Get("sale"); sale != "" && len(answer.items) == 0 {
+		if err := o.requireSale(ctx, sale); err != nil {
+			return err
+		}
+	}
+	return o.show(raw, func(w io.Writer) {
 		table(w, head, answer.items, cells)
 		if answer.next != "" {
 			fmt.Fprintf(w, "more: --after %s\n", answer.next)
 		}
 	})
+}
+
+// queryOf returns the query of a path.
+func queryOf(path string) url.Values {
+	_, query, _ := strings.Cut(path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil
+	}
+	return values
 }
 
 // table prints items below a head with columns separated by tabs.

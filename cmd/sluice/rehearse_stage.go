@@ -42,7 +42,7 @@ func (s *rehearsalStage) Make(
 	if answered, ok := errors.AsType[*client.Problem](err); ok {
 		switch answered.Status {
 		case http.StatusNotFound:
-			err = fmt.Errorf("there is no sale %s", saleID)
+			err = errors.New(noSuch("sales", saleID))
 		case http.StatusConflict:
 			err = fmt.Errorf("%w Rehearse before it opens or after it is closed, or add --beside-real-sales", err)
 		}

@@ -133,6 +133,9 @@ func (o *adminClient) saleClose() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
+				if err := o.requireSale(cmd.Context(), args[0]); err != nil {
+					return err
+				}
 				if err := o.p.confirm("A closed sale cannot be opened again.", args[0]); err != nil {
 					return err
 				}
@@ -262,6 +265,15 @@ func printAudit(w io.Writer, r client.Audit) {
 	for _, d := range r.Orders {
 		fmt.Fprintf(w, "order %s of %q: %s, and %s\n", d.OrderID, d.Buyer, d.Found, d.Missing)
 	}
+}
+
+// requireSale returns an error if the server reports that a sale does not exist.
+func (o *adminClient) requireSale(ctx context.Context, id string) error {
+	err := o.do(ctx, get(adminPath("sales", id)), nil)
+	if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusNotFound {
+		return err
+	}
+	return nil
 }
 
 // sale sends a request that returns the sale, and prints it.

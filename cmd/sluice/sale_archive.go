@@ -100,7 +100,7 @@ func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []
 			return ctx.Err()
 		}
 		if errors.Is(err, sale.ErrNotFound) {
-			err = fmt.Errorf("there is no sale %s (sluice sale list)", id)
+			err = errors.New(noSuch("sales", id))
 		}
 		if err != nil {
 			fmt.Fprintln(o.p.errOut, "sluice:", err)
