@@ -24,16 +24,31 @@ type adminClient struct {
 	server, data string
 	as           string // actor in the admin log; empty: the user of this machine
 	json         bool
-	base         string // address, once connected
+	base         string         // address, once connected
+	running      *pflag.FlagSet // flags of the command that runs; nil: it names fields of requests as the API does
 }
 
 // adminCommand makes c the parent of commands that call the admin API, with the flags of o.
 func (o *adminClient) adminCommand(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	o.flags(c.PersistentFlags())
+	o.nameFlags(c)
 	for _, sub := range subs {
 		o.completeArgs(sub)
+		o.nameFlags(sub)
 	}
 	return parent(c, subs...)
+}
+
+// nameFlags makes c report invalid fields of a request by its flags.
+func (o *adminClient) nameFlags(c *cobra.Command) {
+	run := c.RunE
+	if run == nil {
+		return
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		o.running = cmd.Flags()
+		return run(cmd, args)
+	}
 }
 
 // flags declares the flags that all admin commands share.
@@ -112,6 +127,8 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 		if c.Do(ctx, get(adminPath("sales")), &known) == nil { // an admin API: the path names something that is not there
 			return missing(r.Path, p)
 		}
+	} else if refused && p.Status == http.StatusBadRequest {
+		return usageError{Err: invalid(p, o.running)}
 	}
 	return explain(o.base, err)
 }
@@ -142,7 +159,7 @@ func explain(base string, err error) error {
 				"admin.token of its data directory (--data)", base, envAdminToken)
 		}
 		if p.Status == http.StatusBadRequest {
-			return usageError{Err: invalid(p)}
+			return usageError{Err: invalid(p, nil)}
 		}
 		if p.Status == http.StatusNotFound && p.Detail == "Not found." { // no such route
 			return fmt.Errorf("%w Is %s the admin listener (--admin of the backend)?", p, base)
@@ -167,16 +184,32 @@ type clearer struct {
 func (e clearer) Error() string { return e.text }
 func (e clearer) Unwrap() error { return e.Problem }
 
-// invalid describes the invalid fields of a request.
-func invalid(p *client.Problem) error {
+// invalid describes the invalid fields of a request by the flags that set them.
+func invalid(p *client.Problem, flags *pflag.FlagSet) error {
 	if len(p.Errors) == 0 {
 		return p
 	}
 	var fields []string
 	for _, f := range p.Errors {
-		fields = append(fields, f.Field+" "+f.Detail)
+		words := strings.Fields(f.Detail)
+		for i, word := range words {
+			if strings.Contains(word, "_") { // another field
+				words[i] = flagOf(word, flags)
+			}
+		}
+		fields = append(fields, flagOf(f.Field, flags)+" "+strings.Join(words, " "))
 	}
 	return clearer{strings.Join(fields, "; "), p}
+}
+
+// flagOf returns the flag that sets a field of a request, such as --opens for opens_at, else the field.
+func flagOf(field string, flags *pflag.FlagSet) string {
+	name, _, _ := strings.Cut(field, ".")
+	name = strings.ReplaceAll(strings.TrimSuffix(name, "_at"), "_", "-")
+	if flags == nil || flags.Lookup(name) == nil {
+		return field
+	}
+	return "--" + name
 }
 
 // resources are what paths of the admin API name, and the commands that list them. besides is the remedy for a missing

@@ -87,7 +87,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe", 0, "left       ?", ""},
 		{
 			"sale create --title T --price 1EUR", 2, "",
-			"sluice: stock must be above 0\n",
+			"sluice: --stock must be above 0\n",
 		},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
 		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},

@@ -57,6 +57,7 @@ var guesses = []string{
 	"sale create --title Shoe --price 9.99EUR --stock 5 --hold soon",
 	"sale create --id a/b --title Shoe --price 9.99EUR --stock 5",
 	"sale create --title Shoe --price 9.99EUR --stock 5 --closes -1h",
+	"sale create --price 9.99EUR --stock 5 --per-buyer 6",
 	"sale create --id shoe --titel Shoe --price 9.99EUR --stock 5",
 	"sale create --id shoe --title Shoe --price 9.99EUR --stock 5",
 	"sale create --id shoe --title Shoe --price 9.99EUR --stock 5",
