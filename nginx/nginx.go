@@ -71,6 +71,8 @@ type Config struct {
 	Log    io.Writer     // nginx's error log; nil is os.Stderr
 	Access string        // access log file; "" is logs/access.log in Prefix, "off" is none
 	Grace  time.Duration // how long requests may take to finish when Run is stopped; 0 is 20 s
+
+	Listening func() // Run calls it once nginx accepts connections; nil is none
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)

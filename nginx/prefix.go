@@ -184,7 +184,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.Workers > 0 {
 		workers = fmt.Sprint(c.Workers)
 	}
-	main := "worker_processes " + workers + ";\npid logs/nginx.pid;\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
+	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
 	if c.Policy != "" {
 		main += fmt.Sprintf("env \"SLUICE_POLICY=%s\";\n", c.Policy)
 	}

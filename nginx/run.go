@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,57 @@ func (c Config) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
+	if err := c.awaitAddresses(ctx); err != nil {
+		return err
+	}
 	return serve(ctx, bin, c)
+}
+
+// awaitAddresses returns an ErrConfig if another process listens on an address of c. A port may be in use for a moment
+// after an edge was killed, so it tries as long as nginx does. It leaves other errors of a listener to nginx, which may
+// have more privileges.
+func (c Config) awaitAddresses(ctx context.Context) error {
+	var inUse []string
+	for _, l := range []struct{ flag, address string }{{"--listen", c.Listen}, {"--metrics", c.Status}} {
+		for tries := 0; l.address != "" && isInUse(ctx, l.address); tries++ {
+			if tries == bindTries {
+				inUse = append(inUse, fmt.Sprintf("%s %s: the address is in use: stop the process that listens there, or choose "+
+					"another address", l.flag, l.address))
+				break
+			}
+			select {
+			case <-time.After(bindPause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	if len(inUse) > 0 {
+		return fmt.Errorf("%w: %s", ErrConfig, strings.Join(inUse, "\n"))
+	}
+	return nil
+}
+
+// nginx tries to bind five times, in intervals of half a second.
+const (
+	bindTries = 25
+	bindPause = 100 * time.Millisecond
+)
+
+// isInUse reports whether another process listens on an address of nginx's directive listen.
+func isInUse(ctx context.Context, address string) bool {
+	network := "tcp"
+	if port, all := strings.CutPrefix(address, "*:"); all {
+		network, address = "tcp4", ":"+port
+	} else if strings.HasPrefix(address, "[") {
+		network = "tcp6" // not IPv4 too
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if err != nil {
+		return errors.Is(err, syscall.EADDRINUSE)
+	}
+	_ = ln.Close()
+	return false
 }
 
 // Check reports whether Run would start with this configuration, policy and secret. It serves nothing and does not
@@ -126,11 +177,7 @@ func running(dir string) (*os.Process, error) {
 	if syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
 		return nil, notRunning // the pid file is stale
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "logs/nginx.pid"))
-	if err != nil {
-		return nil, notRunning
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := readPID(dir)
 	if err != nil {
 		return nil, notRunning
 	}
@@ -139,6 +186,17 @@ func running(dir string) (*os.Process, error) {
 		return nil, notRunning
 	}
 	return master, nil
+}
+
+// pidFile is written by nginx when its listeners are open.
+const pidFile = "logs/nginx.pid"
+
+func readPID(dir string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, pidFile))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 // temporaryName begins the names of temporary directories.
@@ -188,6 +246,9 @@ func environment(secret string) []string {
 	return append(env, "SLUICE_TOKEN_SECRET="+secret)
 }
 
+// pidPoll is the interval at which the start of nginx is polled.
+const pidPoll = 20 * time.Millisecond
+
 // serve runs the master until it ends or ctx is done. The master has a process group of its own: an interrupt from the
 // terminal would not stop it gracefully.
 func serve(ctx context.Context, bin binary, c Config) error {
@@ -201,10 +262,21 @@ func serve(ctx context.Context, bin binary, c Config) error {
 	if err := startBound(cmd, ended); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	select {
-	case err := <-ended:
-		return fmt.Errorf("edge: nginx exited: %w", because(err))
-	case <-ctx.Done():
+	poll := time.NewTicker(pidPoll)
+	defer poll.Stop()
+	for ctx.Err() == nil {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("edge: nginx exited: %w", because(err))
+		case <-poll.C:
+			if pid, err := readPID(c.Prefix); err == nil && pid == cmd.Process.Pid {
+				poll.Stop()
+				if c.Listening != nil {
+					c.Listening()
+				}
+			}
+		case <-ctx.Done():
+		}
 	}
 	// QUIT lets requests finish; TERM does not; KILL is for a master that hangs.
 	for _, step := range []struct {

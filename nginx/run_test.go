@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice/test/testenv"
@@ -395,17 +397,92 @@ func TestTheEmbeddedFilesRunAnywhere(t *testing.T) {
 	}
 }
 
-func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
+func TestRunReportsAddressesInUse(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, open, nil)
 	second := e.cfg
-	second.Prefix = ""
+	second.Prefix, second.Log = "", &testenv.Buffer{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := second.Run(ctx); err == nil || !strings.Contains(err.Error(), "nginx exited") {
-		t.Errorf("on a port that is taken: %v", err)
+	want := ": the address is in use: stop the process that listens there, or choose another address"
+	_, port, _ := net.SplitHostPort(e.cfg.Listen)
+	for listen, shown := range map[string]string{e.cfg.Listen: e.cfg.Listen, ":" + port: "*:" + port} {
+		second.Listen = listen
+		if err := second.Run(ctx); !errors.Is(err, ErrConfig) || err.Error() != "edge: --listen "+shown+want {
+			t.Errorf("%s: %v", listen, err)
+		}
 	}
-	if !strings.Contains(e.log.String(), "Address already in use") {
-		t.Errorf("the log of nginx: %s", e.log)
+	second.Listen, second.Status = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), e.cfg.Listen
+	if err := second.Run(ctx); !errors.Is(err, ErrConfig) || err.Error() != "edge: --metrics "+e.cfg.Listen+want {
+		t.Errorf("an address of metrics: %v", err)
+	}
+	if log := second.Log.(*testenv.Buffer).String(); log != "" {
+		t.Errorf("nginx was started: %s", log)
+	}
+}
+
+// An address that is in use for a moment, as that of an edge that was killed, is awaited.
+func TestAddressIsAwaited(t *testing.T) {
+	before, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	cfg := Config{Listen: before.Addr().String()}
+	synctest.Test(t, func(t *testing.T) {
+		if err := cfg.awaitAddresses(t.Context()); !errors.Is(err, ErrConfig) {
+			t.Errorf("the address stays in use: %v", err)
+		}
+		time.AfterFunc(2*time.Second, func() { _ = before.Close() })
+		if err := cfg.awaitAddresses(t.Context()); err != nil {
+			t.Errorf("the address is in use for two seconds: %v", err)
+		}
+	})
+}
+
+func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
+	t.Parallel()
+	requireBinary(t)
+	log := &testenv.Buffer{}
+	cfg := Config{Listen: "192.0.2.1:8080", Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: "..", Log: log}
+	cfg.Listening = func() { t.Error("an nginx that cannot listen is reported as listening") }
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := cfg.Run(ctx)
+	if text := fmt.Sprint(err) + log.String(); err == nil || !strings.Contains(text, "Cannot assign requested address") {
+		t.Errorf("on an address of another machine: %v, and the log of nginx: %s", err, log)
+	}
+}
+
+// Listening is called once nginx accepts connections, also in a directory with the pid file of an edge that was killed.
+func TestRunReportsThatNginxListens(t *testing.T) {
+	t.Parallel()
+	requireBinary(t)
+	prefix, log := t.TempDir(), &testenv.Buffer{}
+	for name, text := range map[string]string{marker: "", pidFile: fmt.Sprintln(os.Getpid())} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(prefix, name)), 0o755),
+			os.WriteFile(filepath.Join(prefix, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{
+		Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret,
+		Root: "..", Prefix: prefix, Log: log, Grace: 2 * time.Second,
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	listening := 0
+	cfg.Listening = func() {
+		listening++
+		response, err := http.Get("http://" + cfg.Listen + "/healthz")
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Errorf("%v, %v", response, err)
+		} else {
+			response.Body.Close()
+		}
+		time.AfterFunc(3*pidPoll, stop)
+	}
+	if err := cfg.Run(ctx); err != nil || listening != 1 {
+		t.Errorf("%v, %d calls of Listening: %s", err, listening, log)
 	}
 }

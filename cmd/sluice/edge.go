@@ -43,6 +43,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.CORSOrigins = edge.corsOrigins
 			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), p.errOut, version
+			cfg.Listening = func() { p.logger().Info("edge listening", "address", edge.listen) }
 			run := func(ctx context.Context) error { return cfg.Run(ctx) }
 			if check {
 				cfg.Prefix = ""

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
+	"syscall"
 
 	"sluice/internal/unixsocket"
 )
@@ -47,6 +49,9 @@ func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error)
 		ln, err = unixsocket.Claim(ctx, to)
 	} else {
 		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, usage("--%s: %w: stop the process that listens there, or choose another address", flag, err)
 	}
 	if err != nil {
 		return nil, usage("--%s: %w", flag, err)

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// runEdge runs sluice edge until the test ends, and returns its directory and its log, which has the line of its
+// address.
+func runEdge(t *testing.T, args ...string) (prefix string, log *testenv.Buffer) {
+	t.Helper()
+	prefix, log = t.TempDir(), &testenv.Buffer{}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	env := map[string]string{envSecret: testSecret}
+	args = append(strings.Fields("edge --upstream 127.0.0.1:1 --root= --log text --prefix "+prefix), args...)
+	go func() { ended <- run(ctx, args, func(name string) string { return env[name] }, log, log) }()
+	t.Cleanup(func() {
+		stop()
+		if code := <-ended; code != exitOK {
+			t.Errorf("sluice edge: exit %d: %s", code, log)
+		}
+	})
+	testenv.Eventually(t, 30*time.Second, "the edge listens", func() bool {
+		select {
+		case code := <-ended:
+			ended <- code
+			t.Fatalf("sluice edge: exit %d: %s", code, log)
+		default:
+		}
+		return strings.Contains(log.String(), "edge listening")
+	})
+	return prefix, log
+}
+
+// The edge logs its address when it listens. A second edge at that address ends with one line, with the remedy.
+func TestEdgeReportsItsAddress(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	_, log := runEdge(t, "--listen", address)
+	if text := log.String(); !strings.Contains(text, "INF edge listening address="+address+"\n") ||
+		strings.Count(text, "edge listening") != 1 {
+		t.Errorf("the log of a start: %s", text)
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	code, stdout, stderr := call(t, "edge --upstream 127.0.0.1:1 --listen "+address+" --prefix "+t.TempDir(),
+		envSecret+"="+testSecret)
+	if want := "sluice: edge: --listen " + address + ": the address is in use: stop the process that listens there, or " +
+		"choose another address\n"; code != exitUsage || stdout != "" || stderr != want {
+		t.Errorf("a second edge: exit %d, %s%s, want %s", code, stdout, stderr, want)
+	}
+	code, stdout, stderr = call(t, "gateway --upstream 127.0.0.1:1 --listen "+address, envSecret+"="+testSecret)
+	want := "address already in use: stop the process that listens there, or choose another address\n"
+	if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "sluice: --listen: ") ||
+		!strings.HasSuffix(stderr, want) {
+		t.Errorf("a gateway: exit %d, %s%s, want %s", code, stdout, stderr, want)
+	}
+}
