@@ -164,8 +164,11 @@ func (p *prefix) source(text string) string {
 	return text
 }
 
-// keysLine names the key file in runtime/main.conf.
-const keysLine = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
+// These lines of runtime/main.conf name the policy and the key file.
+const (
+	policyLine = "env \"SLUICE_POLICY=%s\";\n"
+	keysLine   = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
+)
 
 // hasKeys reports whether the edge in this prefix was started with a key file.
 func (p *prefix) hasKeys() bool {
@@ -186,7 +189,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	}
 	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
 	if c.Policy != "" {
-		main += fmt.Sprintf("env \"SLUICE_POLICY=%s\";\n", c.Policy)
+		main += fmt.Sprintf(policyLine, c.Policy)
 	}
 	if c.TokenKeys != "" {
 		main += fmt.Sprintf(keysLine, c.TokenKeys)

@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,14 +149,11 @@ func (c Config) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &prefix{dir: dir}
+	p := openedPrefix(dir)
 	secret := c.Secret
 	if secret == "" && !p.hasKeys() {
 		// The master keeps its secret; the check needs any secret. With a key file there may be none.
 		secret = strings.Repeat("-", MinSecret)
-	}
-	if lua, err := os.Readlink(filepath.Join(dir, "lua")); err == nil {
-		p.root = filepath.Dir(lua)
 	}
 	if err := check(ctx, bin, p, secret); err != nil {
 		return err
@@ -164,6 +162,37 @@ func (c Config) Reload(ctx context.Context) error {
 		return fmt.Errorf("edge: reload: %w", err)
 	}
 	return nil
+}
+
+// RunningPolicy returns the policy file of the edge in Prefix, which Reload applies.
+func (c Config) RunningPolicy() (string, error) {
+	dir, err := filepath.Abs(c.Prefix)
+	if err != nil {
+		return "", fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	if _, err := running(dir); err != nil {
+		return "", err
+	}
+	p := openedPrefix(dir)
+	main, err := os.ReadFile(filepath.Join(dir, "nginx/runtime/main.conf"))
+	if err != nil {
+		return "", fmt.Errorf("%w: %v", ErrConfig, err)
+	}
+	start, end, _ := strings.Cut(policyLine, "%s")
+	if _, rest, found := strings.Cut(string(main), start); found {
+		path, _, _ := strings.Cut(rest, end)
+		return path, nil
+	}
+	return filepath.Join(cmp.Or(p.root, dir), "lua/policy.lua"), nil
+}
+
+// openedPrefix returns the prefix of a running edge.
+func openedPrefix(dir string) *prefix {
+	p := &prefix{dir: dir}
+	if lua, err := os.Readlink(filepath.Join(dir, "lua")); err == nil {
+		p.root = filepath.Dir(lua)
+	}
+	return p
 }
 
 // running returns the master process of the edge in dir.

@@ -268,6 +268,32 @@ func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	}
 }
 
+func TestRunningPolicyIsTheFileThatAReloadReads(t *testing.T) {
+	root := workingCopy(t)
+	for name, change := range map[string]func(*Config){
+		"of the flag":        func(*Config) {},
+		"of the root":        func(c *Config) { c.Root, c.Policy = root, "" },
+		"the embedded files": func(c *Config) { c.Root, c.Policy = "", "" },
+	} {
+		e := startEdge(t, open, change)
+		file, err := Config{Prefix: e.cfg.Prefix}.RunningPolicy()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		rewrite(t, file, "return {", "return { brust = 1,")
+		if err := e.cfg.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), `"brust"`) {
+			t.Errorf("%s: %s is not what a reload reads: %v", name, file, err)
+		}
+		if err := e.stop(); err != nil {
+			t.Error(err)
+		}
+		if file, err := (Config{Prefix: e.cfg.Prefix}).RunningPolicy(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: without an edge: %s, %v", name, file, err)
+		}
+	}
+}
+
 func TestReloadWithNoEdgeRunning(t *testing.T) {
 	requireBinary(t)
 	e := startEdge(t, open, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"sluice/gateway/policy"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
 	"sluice/internal/token"
@@ -101,7 +102,16 @@ connections. A client that sends at that moment sees a reset and must repeat its
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return edgeError(nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}.Reload(cmd.Context()))
+			running := nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}
+			file, err := running.RunningPolicy()
+			if err != nil {
+				return edgeError(err)
+			}
+			if _, err := policy.Read(file); err != nil {
+				fmt.Fprintln(p.errOut, err) // as sluice policy check does
+				return errReported
+			}
+			return edgeError(running.Reload(cmd.Context()))
 		},
 	})
 	return c

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -64,5 +66,53 @@ func TestEdgeReportsItsAddress(t *testing.T) {
 	if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "sluice: --listen: ") ||
 		!strings.HasSuffix(stderr, want) {
 		t.Errorf("a gateway: exit %d, %s%s, want %s", code, stdout, stderr, want)
+	}
+}
+
+// A reload checks the policy as sluice policy check does. An error changes nothing, and a warning prevents nothing.
+func TestEdgeReloadChecksThePolicy(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	file := write(t, "policy.lua", "return { rules = {} }")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := func() int {
+		response, err := http.Get("http://" + address + "/v1/sales")
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	prefix, log := runEdge(t, "--listen", address, "--policy", file)
+
+	for _, bad := range []string{"return {", "return { rules = { { name = 'a', key = 'ip', brust = 1 } } }", "return 1"} {
+		put(bad)
+		_, _, want := invoke(t, "policy", "check", file)
+		code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)
+		if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(errOut, file+":1: ") {
+			t.Errorf("reload of %q: exit %d, %s%s, want %s", bad, code, out, errOut, want)
+		}
+	}
+	if got := status(); got != http.StatusServiceUnavailable || strings.Count(log.String(), "policy.lua") != 0 {
+		t.Errorf("after rejected reloads: status %d, %s", got, log)
+	}
+
+	put(`return { rules = { { name = "slow", key = "ip", rate = "1r/h", delay = true } } }`)
+	if code, _, errOut := invoke(t, "policy", "check", file); code != exitOK || !strings.Contains(errOut, "warning: ") {
+		t.Errorf("the policy has no warning: exit %d, %s", code, errOut)
+	}
+	if code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix); code != exitOK || out+errOut != "" {
+		t.Errorf("reload with a warning: exit %d, %s%s", code, out, errOut)
+	}
+	testenv.Eventually(t, 30*time.Second, "the new policy is in effect",
+		func() bool { return status() == http.StatusTooManyRequests })
+	code, out, errOut := invoke(t, "edge", "reload", "--prefix", t.TempDir())
+	if code != exitUsage || out != "" || !strings.HasPrefix(errOut, "sluice: edge: no edge runs in ") {
+		t.Errorf("without an edge: exit %d, %s%s", code, out, errOut)
 	}
 }
