@@ -64,6 +64,9 @@ type Config struct {
 	// Existing requires the tables of a running deployment: Open creates and migrates nothing, and returns a *URLError if
 	// the database does not exist or no process of a deployment has used it.
 	Existing bool
+	// Exclusive locks an SQLite file for this process: Open returns a *URLError while another DB with Exclusive is open.
+	// A process with a Redis of its own needs it, because no other Redis may sell the same units.
+	Exclusive bool
 	// Queries records the statements of PostgreSQL; nil: not recorded. SQLite does not use it.
 	Queries pgx.QueryTracer
 }
@@ -127,7 +130,7 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	case "postgres", "postgresql":
 		db.engine, err = openPostgres(ctx, databaseURL, db.timeout, cfg)
 	case "sqlite":
-		db.engine, err = openSQLite(ctx, databaseURL, db.timeout, cfg.Existing)
+		db.engine, err = openSQLite(ctx, databaseURL, db.timeout, cfg)
 	default:
 		err = &URLError{"must begin with postgres:// or sqlite:"}
 	}

@@ -74,6 +74,34 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 	}
 }
 
+// Two processes that each have a Redis of their own cannot sell from one SQLite file.
+func TestExclusiveFileIsOpenedOnce(t *testing.T) {
+	url := storetest.SQLite(t)
+	first, err := store.Open(t.Context(), url, store.Config{Exclusive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), url, store.Config{Exclusive: true}); err == nil {
+		t.Error("opened twice")
+	} else if _, bad := errors.AsType[*store.URLError](err); !bad || !strings.Contains(err.Error(), "--redis") {
+		t.Errorf("%v, want a URLError with the remedy", err)
+	}
+	shared, err := store.Open(t.Context(), url, store.Config{}) // by a command
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(shared.Close(), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.Open(t.Context(), url, store.Config{Exclusive: true})
+	if err != nil {
+		t.Fatalf("after it was closed: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSQLiteFileIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

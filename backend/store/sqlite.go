@@ -29,16 +29,17 @@ const sqliteReaders = 4
 type sqliteEngine struct {
 	driver
 	order, sold *sql.Stmt // of the writer
+	lock        *os.File  // of Config.Exclusive; nil without
 }
 
 func openSQLite(
-	ctx context.Context, databaseURL string, timeout time.Duration, existing bool,
+	ctx context.Context, databaseURL string, timeout time.Duration, cfg Config,
 ) (_ engine, err error) {
 	path, err := sqlitePath(databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	if existing {
+	if cfg.Existing {
 		if err := checkSQLite(ctx, path, timeout); err != nil {
 			return nil, err
 		}
@@ -58,10 +59,15 @@ func openSQLite(
 			_ = e.close()
 		}
 	}()
+	if cfg.Exclusive {
+		if e.lock, err = lockFile(path); err != nil {
+			return nil, err
+		}
+	}
 	e.writer.SetMaxOpenConns(1)
 	e.readers.SetMaxOpenConns(sqliteReaders)
 	e.readers.SetMaxIdleConns(sqliteReaders)
-	if !existing {
+	if !cfg.Existing {
 		if err := migrateSQLite(ctx, e.writer); err != nil {
 			if lite, ok := errors.AsType[*sqlite.Error](err); ok && lite.Code() == sqlite3.SQLITE_NOTADB {
 				return nil, &URLError{path + " is not an SQLite database: name another file"}
@@ -93,6 +99,21 @@ func createFile(path string) error {
 		return &URLError{path + " is a directory: name a file"}
 	}
 	return unavailable(err)
+}
+
+// lockFile locks the file beside a database for this process until the returned file is closed. The lock ends with the
+// process.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &URLError{path + " is in use by another sluice with a Redis of its own: stop it, name another file, " +
+			"or use one Redis for both (--redis)"}
+	}
+	return f, nil
 }
 
 // checkSQLite is checkTables for a file, which it does not change.
@@ -233,7 +254,13 @@ func (e *sqliteEngine) insert(ctx context.Context, from generation, orders []sal
 	return len(inserted), nil
 }
 
-func (e *sqliteEngine) close() error { return errors.Join(e.readers.Close(), e.writer.Close()) }
+func (e *sqliteEngine) close() error {
+	err := errors.Join(e.readers.Close(), e.writer.Close())
+	if e.lock != nil {
+		err = errors.Join(err, e.lock.Close())
+	}
+	return err
+}
 
 // sqliteArgs converts times to milliseconds since 1970, and lists to JSON, whose integers SQLite reads exactly.
 func sqliteArgs(args []any) []any {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/admin"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/gateway"
@@ -21,6 +22,7 @@ import (
 	"sluice/internal/assemble"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
+	"sluice/internal/loop"
 	"sluice/internal/token"
 	"sluice/lua"
 )
@@ -86,6 +88,11 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	defer unlock()
+	at, err := listenForUp(ctx, cfg) // first: without its addresses, up changes nothing
+	if err != nil {
+		return err
+	}
+	defer at.close()
 	loud := p.quietStart()
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
@@ -123,10 +130,6 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return unlessStopped(ctx, err)
 	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
-	at, err := listenForUp(ctx, cfg)
-	if err != nil {
-		return err
-	}
 	fleet, closeFleet, err := openFleet(cfg.cfg.LimitRedis, p.logger())
 	if err != nil {
 		return err
@@ -200,8 +203,8 @@ func (p *program) startBackend(
 	if err := cfg.Tokens.Await(ctx, p.logger()); err != nil {
 		return nil, err
 	}
-	if err := b.Verify(ctx); err != nil {
-		return nil, interrupted(err)
+	if err := p.verify(ctx, b); err != nil {
+		return nil, err
 	}
 	if err := b.Admin.RunOnce(ctx); err != nil {
 		return nil, interrupted(err)
@@ -212,10 +215,30 @@ func (p *program) startBackend(
 	return b, nil
 }
 
+// verify waits until Redis is available and its data is verified, as the other commands do.
+func (p *program) verify(ctx context.Context, b *assemble.Backend) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := b.Verify(ctx)
+		if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign {
+			return usage("--redis: %w (start sluice backend with the same stores for that)", err)
+		}
+		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		p.logger().Warn("waiting for Redis", "err", err)
+		loop.Sleep(ctx, wait)
+	}
+}
+
 // upListeners are the addresses of `up`: buyers reach public, admins admin, and the gateway backend.
 type upListeners struct{ public, admin, backend net.Listener }
 
 func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
+	defer func() {
+		if err != nil {
+			at.close()
+		}
+	}()
 	if at.public, err = listen(ctx, "listen", cfg.listen); err != nil {
 		return at, err
 	}
@@ -224,6 +247,15 @@ func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
 	}
 	at.backend, err = listen(ctx, "listen", "127.0.0.1:0")
 	return at, err
+}
+
+// close closes the listeners that are open. Those that a server has closed stay closed.
+func (at upListeners) close() {
+	for _, l := range []net.Listener{at.public, at.admin, at.backend} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
 }
 
 // startGateway returns a gateway with a policy and token keys.

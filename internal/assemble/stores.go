@@ -84,11 +84,13 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		alone: cfg.Embedded != nil,
 	}
 	var waker *events.Waker // set before anything appends an event
-	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing}
+	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing,
+		Exclusive: cfg.Embedded != nil}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
 		return nil, err
 	}
-	var deployment int64                                               // known before Redis is used: it may hold the data of another one
+	// The deployment is known before Redis is used: Redis may hold the data of another one.
+	var deployment int64
 	err = awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may go away again
 		deployment, err = s.claim(ctx)
 		return err

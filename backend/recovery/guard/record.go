@@ -120,9 +120,13 @@ func (e *ShardsError) Error() string {
 type DeploymentError struct{ Redis, Database int64 }
 
 func (e *DeploymentError) Error() string {
-	return fmt.Sprintf("Redis holds the data of deployment %x, and the database is that of deployment %x: "+
+	of := fmt.Sprintf("the data of deployment %x", e.Redis)
+	if e.Redis == 0 {
+		of = "data without the id of a deployment"
+	}
+	return fmt.Sprintf("Redis holds %s, and the database is that of deployment %x: "+
 		"name the Redis and the database of one deployment; if its database is lost and this one replaces it, "+
-		"run sluice sale rebuild --all", e.Redis, e.Database)
+		"run sluice sale rebuild --all", of, e.Database)
 }
 
 // Owner identifies the deployment that the data in Redis belongs to. Deployment 0 is not known, and not compared.
