@@ -2,8 +2,8 @@
 -- describes every field.
 --   sluice policy check         reports each error with its line and remedy, and warns of what is probably not intended
 --   sluice policy replay LOG    shows which logged requests a policy would have refused
---   sluice edge reload          applies a change without a restart; a rule keeps its buckets unless its name, key, rate,
---   mode or ipv6_prefix changes
+--   sluice edge reload          applies a change without a restart; a rule keeps its buckets unless its name, key,
+--   rate, mode or ipv6_prefix changes
 --
 -- A rule gives every key (a client address, or the verified subject of a token) a bucket. The bucket refills at `rate`
 -- ("20r/s", "90r/m") and holds burst + 1 requests. With any number of workers, any interval of length L admits at most

@@ -108,9 +108,9 @@ func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int6
 	})
 }
 
-// ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of shards.
-// The first call sets the id at random and the number to want. In a database that was in use before the number was
-// recorded, it is 1.
+// ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of
+// shards. The first call sets the id at random and the number to want. In a database that was in use before the number
+// was recorded, it is 1.
 func (g *Generations) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
 	err = g.db.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)

@@ -271,11 +271,11 @@ func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	if err != nil {
 		return 0, unavailable(err)
 	}
-	sameServer := o.Rebuilding || o.RunID == o.runID
-	if o.Swapped != o.Fence || !sameServer || o.check(g.owner()) != nil {
-		return 0, nil
+	sameServer, owned := o.Rebuilding || o.RunID == o.runID, o.ownership(g.owner()) != ownedByAnother
+	if o.Swapped == o.Fence && sameServer && owned {
+		return o.Fence, nil
 	}
-	return o.Fence, nil
+	return 0, nil
 }
 
 // Run checks until ctx ends. While the data is not verified, it calls unverified, if not nil, at most once per

@@ -290,18 +290,26 @@ func TestDatabaseOlderThanRedisIsDetected(t *testing.T) {
 	}
 }
 
-// The data of another deployment is not used, and a process that knows no deployment compares nothing.
+// The data of another deployment is not used, and a process that knows no deployment compares nothing. A process that
+// knew its id does not forget it.
 func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil)
 	verify(t, g, 1)
 	record(t, g, "deployment", 0xa)
 	for database, allowed := range map[int64]bool{0: true, 0xa: true, 0xb: false} {
+		g := open(t, r.URL, nil)
 		if err := g.Check(t.Context(), &sql{deployment: database, generation: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if reason, ok := g.Verified(); ok != allowed {
 			t.Errorf("deployment %x: verified %v, reason %q", database, ok, reason)
+		}
+		if err := g.Check(t.Context(), &sql{generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := g.Verified(); ok != allowed {
+			t.Errorf("deployment %x, and SQL has lost it: verified %v", database, ok)
 		}
 		err := guard.CheckOwner(t.Context(), g.Raw(), 0, guard.Owner{Deployment: database, Shards: 1})
 		if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign == allowed {

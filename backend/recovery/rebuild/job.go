@@ -96,7 +96,8 @@ var errNotVerified = errors.New("the data is not verified")
 // errForeign reports that another deployment has begun to use the data since the owner was checked.
 var errForeign = errors.New("the data belongs to another deployment")
 
-// begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are rebuilt.
+// begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are
+// rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
 	verified := ""
 	if len(*only) > 0 {
