@@ -187,7 +187,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		code       int
 	}{
 		{"rehearse shoe", "shoe is open", 1},
-		{"rehearse other --beside-real-sales", "no sale other", 1},
+		{"rehearse other --beside-real-sales", `no sale "other"`, 1},
 		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --max-lost 2 --out /nowhere", "--curve", 2},
 		{"rehearse shoe shoe", "", 2},
 		{"rehearse shoe --server " + u.admin, "--target", 2},
