@@ -19,8 +19,8 @@ func NewParents(client redisconn.Client, space keyspace.Space) *Parents {
 	return &Parents{client, space}
 }
 
-// lookupTimeout bounds a lookup, which must not delay orders.
-const lookupTimeout = 100 * time.Millisecond
+// lookupTimeout bounds a lookup. Events wait for it only while Redis is slow and spans are recorded; orders never do.
+const lookupTimeout = time.Second
 
 // Fill looks up the Parent of every item that has none. If Redis is not available, they remain without one.
 func (p *Parents) Fill(ctx context.Context, items []Item) {
