@@ -22,7 +22,6 @@ import (
 	"sluice/internal/assemble"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
-	"sluice/internal/loop"
 	"sluice/internal/token"
 	"sluice/lua"
 )
@@ -217,17 +216,11 @@ func (p *program) startBackend(
 
 // verify waits until Redis is available and its data is verified, as the other commands do.
 func (p *program) verify(ctx context.Context, b *assemble.Backend) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := b.Verify(ctx)
-		if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign {
-			return usage("--redis: %w (start sluice backend with the same stores for that)", err)
-		}
-		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-			return err
-		}
-		p.logger().Warn("waiting for Redis", "err", err)
-		loop.Sleep(ctx, wait)
+	err := assemble.Await(ctx, p.logger(), "Redis", func() error { return b.Verify(ctx) })
+	if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign {
+		return usage("--redis: %w (start sluice backend with the same stores for that)", err)
 	}
+	return err
 }
 
 // upListeners are the addresses of `up`: buyers reach public, admins admin, and the gateway backend.

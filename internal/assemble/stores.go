@@ -221,15 +221,25 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 
 // awaitDatabase repeats do while the database is unavailable; with once, it returns the error instead.
 func awaitDatabase(ctx context.Context, log *slog.Logger, once bool, do func() error) error {
+	if !once {
+		return Await(ctx, log, "the database", do)
+	}
+	err := do()
+	if errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
+		err = fmt.Errorf("the database cannot be used, and nothing was changed: %w", err)
+	}
+	return err
+}
+
+// Await repeats do while it returns sale.ErrUnavailable, and logs that the process waits for the store. It returns the
+// last error of do.
+func Await(ctx context.Context, log *slog.Logger, store string, do func() error) error {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := do()
 		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 			return err
 		}
-		if once {
-			return fmt.Errorf("the database cannot be used, and nothing was changed: %w", err)
-		}
-		log.Warn("waiting for the database", "err", err)
+		log.Warn("waiting for "+store, "err", err)
 		loop.Sleep(ctx, wait)
 	}
 }

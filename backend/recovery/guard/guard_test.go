@@ -291,7 +291,7 @@ func TestDatabaseOlderThanRedisIsDetected(t *testing.T) {
 }
 
 // The data of another deployment is not used, and a process that knows no deployment compares nothing. A process that
-// knew its id does not forget it.
+// has read its id keeps it.
 func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
 	r := testenv.StartRedis(t)
 	g := open(t, r.URL, nil)

@@ -19,15 +19,15 @@ type Shards struct {
 	client, raw *redis.Client
 
 	mu     sync.Mutex
-	common map[*redisconn.Server]commonClients
+	common map[*redisconn.Server]clients // for the keys of keyspace.Space, which belong to no shard
 }
 
-// commonClients are the clients of one server for the keys of keyspace.Space, which belong to no shard.
-type commonClients struct{ guarded, raw *redis.Client }
+// clients are those of one server.
+type clients struct{ guarded, raw *redis.Client }
 
 // Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect. Shard of cfg is ignored.
 func Open(cfg Config) *Shards {
-	s := &Shards{cfg: cfg, common: map[*redisconn.Server]commonClients{}}
+	s := &Shards{cfg: cfg, common: map[*redisconn.Server]clients{}}
 	for _, shard := range cfg.Space.All() {
 		cfg.Shard = shard
 		s.guards = append(s.guards, New(cfg))
@@ -36,35 +36,29 @@ func Open(cfg Config) *Shards {
 		s.client, s.raw = s.guards[0].Client(), s.guards[0].Raw()
 		return s
 	}
-	s.client = redisconn.Route(func(key string) *redis.Client {
-		return s.find(key, (*Guard).Client, func(c commonClients) *redis.Client { return c.guarded })
-	})
-	s.raw = redisconn.Route(func(key string) *redis.Client {
-		return s.find(key, (*Guard).Raw, func(c commonClients) *redis.Client { return c.raw })
-	})
+	s.client = redisconn.Route(func(key string) *redis.Client { return s.find(key).guarded })
+	s.raw = redisconn.Route(func(key string) *redis.Client { return s.find(key).raw })
 	return s
 }
 
-// find returns the client for a key, by one of the functions: ofShard, or ofCommon for a key of no shard.
-func (s *Shards) find(
-	key string, ofShard func(*Guard) *redis.Client, ofCommon func(commonClients) *redis.Client,
-) *redis.Client {
+// find returns the clients for a key; none if its shard does not exist.
+func (s *Shards) find(key string) clients {
 	if shard, ok := keyspace.ShardOfKey(key); ok {
 		if int(shard) >= len(s.guards) {
-			return nil
+			return clients{}
 		}
-		return ofShard(s.guards[shard])
+		return clients{s.guards[shard].Client(), s.guards[shard].Raw()}
 	}
 	server := s.cfg.Server.For(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clients, ok := s.common[server]
+	common, ok := s.common[server]
 	if !ok {
-		clients = commonClients{guarded: server.Open(s.cfg.Options...), raw: server.Open(s.cfg.Options...)}
-		clients.guarded.AddHook(gate{func() bool { return !s.owned() }})
-		s.common[server] = clients
+		common = clients{guarded: server.Open(s.cfg.Options...), raw: server.Open(s.cfg.Options...)}
+		common.guarded.AddHook(gate{func() bool { return !s.owned() }})
+		s.common[server] = common
 	}
-	return ofCommon(clients)
+	return common
 }
 
 // owned reports whether the last checks found shards of this deployment, and none of another one. It decides about the

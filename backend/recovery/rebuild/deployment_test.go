@@ -19,7 +19,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// owned returns a world whose Redis belongs to its deployment, with a sale of five units and an order.
+// owned returns a world with a deployment that owns its Redis, a sale of five units and an order.
 func owned(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)

@@ -173,7 +173,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	owner := guard.Owner{Deployment: deployment, Shards: len(r.cfg.Space.All())} // of other shards: sales would move
-	from := ""                                                                   // the deployment whose data becomes that of this one
+	from := ""                                                                   // the id of the deployment that has the data now
 	err = guard.CheckOwner(ctx, client, shard, owner)
 	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && q.takeOver {
 		r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
