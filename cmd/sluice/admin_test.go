@@ -247,6 +247,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"webhook deliveries ep_1 --after x":   `--after "x": want the number that the previous page ended with`,
 		"policy import":                       "FILE is missing: want sluice policy import FILE [flags]",
 		"policy import nosuch.conf":           "stat nosuch.conf: no such file or directory",
+		"up --database postgres://10.0.0.4/x": "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
 		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
 	} {
 		t.Chdir(t.TempDir())

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +58,7 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or "+
 		"redis://sentinel:26379/db?master_name=NAME")
 	f.str(&cfg.stores.Database, "database", envDatabase, "",
-		"a database instead of SQLite in the data directory, postgres://... or sqlite:...")
+		"a database instead of SQLite in the data directory: sqlite:..., or with --redis postgres://...")
 	f.str(&cfg.policy, "policy", envPolicy, "",
 		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	f.check(func(bad *problems) {
@@ -65,6 +66,9 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 			bad.checkRedis("--redis", cfg.stores.Redis)
 		} else if cfg.cfg.Replicas > 0 {
 			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", cfg.cfg.Replicas)
+		} else if strings.HasPrefix(cfg.stores.Database, "postgres") {
+			// The embedded Redis begins empty. In a database of other processes, it and their Redis would be rebuilt in turn.
+			bad.add("--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only")
 		}
 		cfg.group.vapid, cfg.group.contact = p.getenv(envVAPID), cmp.Or(cfg.group.contact, unknownContact)
 		cfg.group.finish(p.getenv, bad)

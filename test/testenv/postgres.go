@@ -89,6 +89,15 @@ func StartPostgres(t TB, args ...string) *Postgres {
 	return p
 }
 
+// Create adds an empty database to a server of StartPostgres and returns its URL.
+func (p *Postgres) Create(database string) (url string) {
+	p.t.Helper()
+	if err := p.exec("CREATE DATABASE " + database); err != nil {
+		p.t.Fatalf("testenv: create database: %v", err)
+	}
+	return p.url(database)
+}
+
 // Replica starts a streaming replica of a server of StartPostgres, on a port of its own. It is stopped when the test
 // ends.
 func (p *Postgres) Replica() *Postgres {
