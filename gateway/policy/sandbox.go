@@ -18,9 +18,9 @@ import (
 const (
 	maxInstructions = 20_000
 	maxString       = 4 << 10 // bytes of any one string
-	maxSeconds      = 1
-	maxCalls        = 32  // nested calls
-	maxDepth        = 100 // nested brackets: the parser and the compiler are recursive
+	maxSeconds      = 10      // of slow steps; long enough that a busy machine rejects no policy
+	maxCalls        = 32      // nested calls
+	maxDepth        = 100     // nested brackets: the parser and the compiler are recursive
 )
 
 // run executes a policy. It returns its table, the position of the table, and the number of instructions.

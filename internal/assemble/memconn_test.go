@@ -78,7 +78,7 @@ func TestEmbeddedRedisAnswersLargePipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer embedded.Close()
-	client, err := redisconn.Open(embedded.url(), embedded.dial)
+	client, err := redisconn.Open(embedded.url(), embedded.dial, redisconn.LongTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,14 @@ type env struct {
 
 type sqlTables = store.Store
 
-// onEngines runs a test on an empty database of each engine.
+// onEngines runs a test on an empty database of each engine. The clock of its Store stands still, so every lease begins with the
+// first delivery; see leaseBound.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
 	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
-		test(t, &env{db, NewStore(db.DB), databaseURL, t.Context()})
+		s, start := NewStore(db.DB), time.Now()
+		s.now = func() time.Time { return start }
+		test(t, &env{db, s, databaseURL, t.Context()})
 	})
 }
 
