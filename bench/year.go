@@ -20,9 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// year fills databases with the orders and payments of a year of closed sales, all of them in the last one and a tenth of the
-// next in each one before, and measures in all of them, alternating, what purchases, status queries, the console and a rebuild read
-// and write. One open sale runs beside the closed ones.
+// year fills databases with the orders and payments of a year of closed sales, all of them in the last one and a tenth
+// of the next in each one before, and measures in all of them, alternating, what purchases, status queries, the console
+// and a rebuild read and write. One open sale runs beside the closed ones.
 func year(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("year", flag.ContinueOnError)
 	rows := flags.Int("rows", 1_000_000, "orders of the year; nearly as many payments are added")
@@ -81,7 +81,8 @@ const (
 // yearSale is the id of the n-th sale, from 1.
 func yearSale(n int) string { return fmt.Sprintf("day-%05d", n) }
 
-// fill adds an open sale and the closed ones. Of a closed sale's orders 94% are paid, 1% are not, and 5% were cancelled.
+// fill adds an open sale and the closed ones. Of a closed sale's orders 94% are paid, 1% are not, and 5% were
+// cancelled.
 func (y *yearOfSales) fill(ctx context.Context) error {
 	began := time.Now()
 	now := benchSale(sale.MaxStock)
@@ -147,8 +148,8 @@ type yearQuery struct {
 	run  func() error
 }
 
-// queries returns what the processes read: each call reads another order, buyer or sale of the year, so a database that is larger than
-// the memory is read from disk.
+// queries returns what the processes read: each call reads another order, buyer or sale of the year, so a database that
+// is larger than the memory is read from disk.
 func (y *yearOfSales) queries(ctx context.Context) []yearQuery {
 	random := rand.New(rand.NewPCG(1, 2))
 	last := yearSale(y.sales)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -193,6 +194,23 @@ func (f *Filter) Equal(column string, arg any) {
 	if arg != "" && arg != int64(0) {
 		f.Add(column+" = ?", arg)
 	}
+}
+
+// OfSale adds the condition that a row belongs to a sale and is behind the row with an id, 0 for all rows, in the order
+// of ids or, with newest, in descending order. It returns what to order by. The condition is a range of (sale_id, id):
+// in a table of few and large sales, PostgreSQL would otherwise read the primary key and skip the rows of all other
+// sales.
+func (f *Filter) OfSale(saleID string, after int64, newest bool) (orderBy string) {
+	id := f.Arg(saleID)
+	if newest {
+		if after == 0 {
+			after = math.MaxInt64
+		}
+		f.AddConstant("sale_id >= " + id + " AND (sale_id, id) < (" + id + ", " + f.Arg(after) + ")")
+		return "sale_id DESC, id DESC"
+	}
+	f.AddConstant("sale_id <= " + id + " AND (sale_id, id) > (" + id + ", " + f.Arg(after) + ")")
+	return "sale_id, id"
 }
 
 // AddConstant adds a condition without an argument.

@@ -178,20 +178,24 @@ type OrderQuery struct {
 // OrderRows returns one page of rows, by order id.
 func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error) {
 	var f Filter
-	behind, direction := "id > ?", ""
+	behind, orderBy := "id > ?", "id"
 	if q.Newest {
-		behind, direction = "id < ?", " DESC"
+		behind, orderBy = "id < ?", "id DESC"
 	}
-	if q.After > 0 {
-		f.Add(behind, int64(q.After))
+	if q.SaleID != "" && q.ID == 0 && q.Buyer == "" {
+		orderBy = f.OfSale(q.SaleID, int64(q.After), q.Newest)
+	} else {
+		f.Equal("sale_id", q.SaleID)
+		if q.After > 0 {
+			f.Add(behind, int64(q.After))
+		}
 	}
 	f.Equal("id", int64(q.ID))
-	f.Equal("sale_id", q.SaleID)
 	f.Equal("status", string(q.Status))
 	if q.Buyer != "" {
 		f.AddConstant("id IN (" + idsOfBuyer(&f, q.Buyer, q.SaleID) + ")")
 	}
-	page := f.Page("id"+direction, q.Limit)
+	page := f.Page(orderBy, q.Limit)
 	return ViewRows(ctx, s.db, "store: rows", func(row Scanner) (r OrderRow, err error) {
 		var due, updated Timestamp
 		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,

@@ -194,13 +194,18 @@ func scanCallback(row Scanner) (c Callback, err error) {
 // Callbacks returns one page of callbacks, oldest first.
 func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, error) {
 	var f Filter
-	f.Add("id > ?", q.After)
+	orderBy := "id"
+	if q.SaleID != "" && q.OrderID == 0 && !q.OpenRefunds {
+		orderBy = f.OfSale(q.SaleID, q.After, false)
+	} else {
+		f.Add("id > ?", q.After)
+		f.Equal("sale_id", q.SaleID)
+	}
 	if q.OpenRefunds {
 		f.AddConstant("refund = 1 AND settled_at IS NULL")
 	}
 	f.Equal("order_id", int64(q.OrderID))
-	f.Equal("sale_id", q.SaleID)
-	page := f.Page("id", q.Limit)
+	page := f.Page(orderBy, q.Limit)
 	return ViewRows(ctx, s.db, "store: callbacks", scanCallback, "SELECT "+callbackColumns+" FROM payments"+page,
 		f.Args...)
 }

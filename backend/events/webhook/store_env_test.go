@@ -25,8 +25,8 @@ type env struct {
 
 type sqlTables = store.Store
 
-// onEngines runs a test on an empty database of each engine. The clock of its Store stands still, so every lease begins with the
-// first delivery; see leaseBound.
+// onEngines runs a test on an empty database of each engine. The clock of its Store stands still, so every lease begins
+// with the first delivery; see leaseBound.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
 	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {

@@ -1,0 +1,67 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
+)
+
+// In a table of few and large sales, a page of one sale does not read the rows of the others.
+func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), storetest.Postgres(t)
+	db, err := store.Open(ctx, url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store.New(db)
+	sql, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sql.Close(ctx) })
+	for _, id := range []string{"a", "b"} {
+		if _, err := s.CreateSale(ctx, storetest.Sale(id, 10_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, statement := range []string{
+		`INSERT INTO orders (id, sale_id, buyer, slot, serial, status)
+			SELECT n, chr(97 + (n - 1) / 10000), n::text, 1, n, 'paid' FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO payments (callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
+			SELECT id, '', id, sale_id, 'succeeded', 1, 'EUR', id, 'paid', 0 FROM orders`,
+		"ANALYZE",
+	} {
+		if _, err := sql.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range []store.OrderQuery{
+		{SaleID: "b", Limit: 10}, {SaleID: "a", Newest: true, Limit: 10}, {SaleID: "b", After: 10_010, Limit: 10},
+	} {
+		if rows, err := s.OrderRows(ctx, q); err != nil || len(rows) != 10 || rows[0].SaleID != q.SaleID {
+			t.Fatalf("%+v: %+v, %v", q, rows, err)
+		}
+	}
+	if rows, err := s.Callbacks(ctx, store.CallbackQuery{SaleID: "b", Limit: 10}); err != nil || len(rows) != 10 {
+		t.Fatalf("payments: %+v, %v", rows, err)
+	}
+	if err := db.Close(); err != nil { // the statistics of a session are reported when it ends
+		t.Fatal(err)
+	}
+	var bySale, others int
+	testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+		err := sql.QueryRow(ctx, `SELECT sum(idx_scan) FILTER (WHERE indexrelname IN ('orders_sale', 'payments_sale')),
+				sum(idx_tup_read) FILTER (WHERE indexrelname NOT IN ('orders_sale', 'payments_sale'))
+			FROM pg_stat_user_indexes WHERE relname IN ('orders', 'payments')`).Scan(&bySale, &others)
+		return err == nil && (bySale == 4 || others > 200)
+	})
+	if others > 200 {
+		t.Errorf("four pages of 10 read %d entries of indexes that are not by sale", others)
+	}
+}
