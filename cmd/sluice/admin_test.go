@@ -269,6 +269,8 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 			"SLUICE_WEBHOOK_TIMEOUT=15: want a duration such as 30s, between 100ms and 2m0s"},
 		{"up", "SLUICE_QUEUE=heap", "SLUICE_QUEUE=heap: want list or stream"},
 		{"up --queue heap", "SLUICE_QUEUE=list", `--queue "heap": want list or stream`},
+		{"up --listen 127.0.0.1:0 --admin 127.0.0.1:0", "SLUICE_ADMIN_TOKEN=short",
+			"SLUICE_ADMIN_TOKEN has 5 bytes: it must hold at least 16 (openssl rand -hex 32 makes one)"},
 		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},
 	} {
 		code, stdout, stderr := call(t, c.line+" --data "+t.TempDir(), c.variable,

@@ -134,6 +134,9 @@ func (f *flagSet) allowPrivate(to *[]string) {
 	f.StringSliceVar(to, "allow-private", items(value), help)
 }
 
+// minAdminToken is how many bytes an admin token has at least. A shorter one could be guessed.
+const minAdminToken = 16
+
 // finish checks the settings and builds cfg of them, the secrets and the environment.
 func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
@@ -141,6 +144,8 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	b.cfg.Journal.Sync = journal.Sync(b.journalSync)
 	if b.cfg.AdminToken == "" {
 		bad.add("%s is not set: it protects the admin API", envAdminToken)
+	} else if n := len(b.cfg.AdminToken); n < minAdminToken {
+		bad.add("%s has %d bytes: it must hold at least %d (openssl rand -hex 32 makes one)", envAdminToken, n, minAdminToken)
 	}
 	for _, raw := range b.cfg.EdgeMetrics {
 		u, err := url.Parse(raw)
