@@ -203,7 +203,7 @@ func (f *Filter) Equal(column string, arg any) {
 func (f *Filter) OfSale(saleID string, after int64, newest bool) (orderBy string) {
 	id := f.Arg(saleID)
 	if newest {
-		if after == 0 {
+		if after <= 0 {
 			after = math.MaxInt64
 		}
 		f.AddConstant("sale_id >= " + id + " AND (sale_id, id) < (" + id + ", " + f.Arg(after) + ")")
