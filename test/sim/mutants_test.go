@@ -26,6 +26,7 @@ var transfersOverStores = proof{"./test/spread", "TestTransfersOverStores", []st
 func queueTest(run string) proof     { return proof{"./backend/queue", "TestListOnMiniredis/" + run, nil} }
 func storeTest(run string) proof     { return proof{"./backend/store", "Test" + run + "/sqlite", nil} }
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
+func moveTest(run string) proof      { return proof{"./backend/recovery/move", run, nil} }
 func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
 
 const (
@@ -350,6 +351,41 @@ var mutants = []mutant{
 		"-- include check_fence\n",
 		"",
 		rebuildTest("TestSuspendedRebuildIsFenced"),
+	},
+	{
+		"rebuild: begins with the data of another deployment",
+		"lua/redis/rebuild_begin.lua",
+		"if owner ~= ARGV[4] then",
+		"if false then",
+		rebuildTest("TestFirstRebuildOfAnEmptyRedisOwnsIt"),
+	},
+	{
+		"rebuild: takes the data of another deployment over with the same fence",
+		"lua/redis/rebuild_begin.lua",
+		"newest = newest + 1",
+		"newest = newest",
+		rebuildTest("TestDataWithoutADeploymentIsNotUsed|TestSuspendedRebuildTakesNothingBack"),
+	},
+	{
+		"rebuild: the deployment is not recorded when it begins",
+		"lua/redis/rebuild_begin.lua",
+		"'rebuilding', fence, 'deployment', deployment)",
+		"'rebuilding', fence)",
+		rebuildTest("TestInterruptedTakeOverIsFinishedByTheNewOwner|TestFirstRebuildOfAnEmptyRedisOwnsIt"),
+	},
+	{
+		"move: holds the data of another deployment",
+		"lua/redis/move_hold.lua",
+		"if (mark[4] or '0') ~= ARGV[3] then",
+		"if false then",
+		moveTest("TestSuspendedMoveTakesNothingBack"),
+	},
+	{
+		"guard: the data of another deployment is trusted",
+		"backend/recovery/guard/record.go",
+		"case owner.Deployment != 0 && r.Deployment != owner.Deployment && r != record{}:",
+		"case owner.Deployment != 0 && r.Deployment != owner.Deployment && r != record{} && false:",
+		rebuildTest("TestOrdersAreNotRestoredInRedisOfAnotherDeployment|TestSuspendedRebuildTakesNothingBack"),
 	},
 	{
 		"rebuild: numbered by an older database",
