@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/internal/assemble"
@@ -68,164 +63,6 @@ const (
 	keysHelp = "JWK Set of the keys that verify tokens, a file or https://..., in addition to the secret or instead of it"
 	dataHelp = "data directory of sluice up"
 )
-
-// problems collects all errors of a command line, so that they are reported together.
-type problems []string
-
-// add adds an error, once.
-func (m *problems) add(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(*m, text) {
-		*m = append(*m, text)
-	}
-}
-
-// check adds an error of a setting, if there is one.
-func (m *problems) check(setting string, err error) {
-	if err != nil {
-		m.add("%s: %v", setting, err)
-	}
-}
-
-func (m problems) err() error {
-	if len(m) == 0 {
-		return nil
-	}
-	return usage("%s", strings.Join(m, "; "))
-}
-
-// flagSet declares the flags of one command, and checks of their values. The checks run before the command.
-type flagSet struct {
-	*pflag.FlagSet
-	getenv func(string) string
-	checks []func(bad *problems)
-}
-
-// flags returns the flags of a command itself, not of its subcommands.
-func (p *program) flags(c *cobra.Command) *flagSet {
-	f := &flagSet{FlagSet: c.Flags(), getenv: p.getenv}
-	c.PreRunE = func(*cobra.Command, []string) error {
-		var bad problems
-		for _, check := range f.checks {
-			check(&bad)
-		}
-		return bad.err()
-	}
-	return f
-}
-
-// check adds a check.
-func (f *flagSet) check(check func(bad *problems)) { f.checks = append(f.checks, check) }
-
-// env returns the value of a variable, and the help of its flag with the variable's name.
-func (f *flagSet) env(name, help string) (value, helpWithName string) {
-	if name == "" {
-		return "", help
-	}
-	return f.getenv(name), help + " [" + name + "]"
-}
-
-// str declares a string with its default from the variable env, if that is not empty.
-func (f *flagSet) str(to *string, name, env, def, help string) {
-	value, help := f.env(env, help)
-	f.StringVar(to, name, cmp.Or(value, def), help)
-}
-
-// list declares a repeatable string, with its default from a variable, separated by commas.
-func (f *flagSet) list(to *[]string, name, env, help string) {
-	value, help := f.env(env, help)
-	f.StringArrayVar(to, name, items(value), help)
-}
-
-// items splits a list at commas.
-func items(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// number declares an integer between two bounds, with its default from the variable env, if that is not empty.
-func (f *flagSet) number(to *int, name, env string, def, least, most int, help string) {
-	value, help := f.env(env, help)
-	def, err := parsed(value, def, strconv.Atoi)
-	f.IntVar(to, name, def, help)
-	withinFrom(f, to, name, variable{env, value, "a whole number", err}, least, most)
-}
-
-// duration is number for durations.
-func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most time.Duration, help string) {
-	value, help := f.env(env, help)
-	def, err := parsed(value, def, time.ParseDuration)
-	f.DurationVar(to, name, def, help)
-	withinFrom(f, to, name, variable{env, value, "a duration such as 30s", err}, least, most)
-}
-
-// parsed parses the value of a variable. It returns def for an empty or an invalid value.
-func parsed[T any](value string, def T, parse func(string) (T, error)) (T, error) {
-	if value == "" {
-		return def, nil
-	}
-	v, err := parse(value)
-	if err != nil {
-		return def, err
-	}
-	return v, nil
-}
-
-// variable is the source of a default: an environment variable, with a value that is empty if it is not set.
-type variable struct {
-	name, value string
-	kind        string // of the values, for messages
-	err         error  // the value cannot be parsed
-}
-
-// within checks the bounds of a flag. A most of zero is no upper bound.
-func within[T cmp.Ordered](f *flagSet, value *T, name string, least, most T) {
-	withinFrom(f, value, name, variable{}, least, most)
-}
-
-// withinFrom checks the bounds of a flag, and names the variable if the value is from it.
-func withinFrom[T cmp.Ordered](f *flagSet, value *T, name string, from variable, least, most T) {
-	var none T
-	f.check(func(bad *problems) {
-		inside := least <= *value && (most == none || *value <= most) // not a number is not inside
-		switch {
-		case from.value != "" && !f.Changed(name):
-			if from.err != nil || !inside {
-				bad.add("%s=%s: want %s, %s", from.name, from.value, from.kind, bounds(least, most))
-			}
-		case !inside:
-			bad.add("--%s must be %s", name, bounds(least, most))
-		}
-	})
-}
-
-// bounds describes the values from least to most. A most of zero is no upper bound.
-func bounds[T cmp.Ordered](least, most T) string {
-	var none T
-	switch {
-	case most != none:
-		return fmt.Sprintf("between %v and %v", least, most)
-	case any(least) == any(time.Nanosecond):
-		return "positive, such as 10m"
-	}
-	return fmt.Sprintf("at least %v", least)
-}
-
-// oneOf declares a string of a few values, which are completed.
-func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help string, values ...string) {
-	f.str(to, name, env, def, help)
-	f.check(func(bad *problems) {
-		switch want := strings.Join(values, " or "); {
-		case *to == def || slices.Contains(values, *to):
-		case env != "" && !f.Changed(name):
-			bad.add("%s=%s: want %s", env, *to, want)
-		default:
-			bad.add("--%s %q: want %s", name, *to, want)
-		}
-	})
-	fixed := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	if err := c.RegisterFlagCompletionFunc(name, fixed); err != nil {
-		panic(err) // the flag does not exist: a programming error
-	}
-}
 
 func (f *flagSet) json(to *bool) { f.BoolVar(to, "json", false, "print JSON") }
 

@@ -85,7 +85,12 @@ func printList[T any](
 	if err != nil {
 		return err
 	}
-	if sale := queryOf(path).Get("sale"); sale != "" && len(answer.items) == 0 {
+	_, text, _ := strings.Cut(path, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return err
+	}
+	if sale := query.Get("sale"); sale != "" && len(answer.items) == 0 {
 		if err := o.requireSale(ctx, sale); err != nil {
 			return err
 		}
@@ -96,16 +101,6 @@ func printList[T any](
 			fmt.Fprintf(w, "more: --after %s\n", answer.next)
 		}
 	})
-}
-
-// queryOf returns the query of a path.
-func queryOf(path string) url.Values {
-	_, query, _ := strings.Cut(path, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return nil
-	}
-	return values
 }
 
 // table prints items below a head with columns separated by tabs.

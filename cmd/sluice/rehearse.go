@@ -193,19 +193,15 @@ func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report)
 
 // writeRehearsal writes the report's files and prints its summary.
 func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehearsal.Report) error {
-	var files []string
+	path := filepath.Join(f.out, report.Copy.ID)
 	if !f.noFiles {
 		for suffix, write := range map[string]func(io.Writer) error{".html": report.WriteHTML, ".json": report.WriteJSON} {
-			path := filepath.Join(f.out, report.Copy.ID+suffix)
-			file, err := os.Create(path)
+			file, err := os.Create(path + suffix)
 			if err != nil {
 				return err
 			}
 			if err := errors.Join(write(file), file.Close()); err != nil {
 				return err
-			}
-			if suffix == ".html" {
-				files = append(files, path)
 			}
 		}
 	}
@@ -215,8 +211,8 @@ func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehear
 	if err := report.WriteText(p.out); err != nil {
 		return err
 	}
-	for _, path := range files {
-		fmt.Fprintf(p.out, "\nThe report: %s\n", path)
+	if !f.noFiles {
+		fmt.Fprintf(p.out, "\nThe report: %s.html\n", path)
 	}
 	return nil
 }

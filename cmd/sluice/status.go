@@ -28,16 +28,12 @@ func (p *program) confirm(warning, name string) error {
 	fmt.Fprintf(p.errOut, "%s Type %s to confirm: ", warning, name)
 	answer, err := bufio.NewReader(io.LimitReader(p.in, 1024)).ReadString('\n')
 	if strings.TrimSpace(answer) != name {
-		return errors.Join(errors.New("not confirmed; nothing was changed"), ignoreEOF(err))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return errors.Join(errors.New("not confirmed; nothing was changed"), err)
 	}
 	return nil
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
 
 // status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a
