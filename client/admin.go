@@ -139,12 +139,11 @@ type Difference struct {
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
 
 // CreateSale creates a sale. Repeating a call with the same sale returns the existing one.
-func (a *Admin) CreateSale(ctx context.Context, s NewSale) (created AdminSale, err error) {
+func (a *Admin) CreateSale(ctx context.Context, s NewSale) (AdminSale, error) {
 	if s.ID == "" { // a retry must name the same sale
 		s.ID = rand.Text()
 	}
-	err = a.Do(ctx, Request{Method: http.MethodPost, Path: "/admin/v1/sales", Body: s}, &created)
-	return created, err
+	return post[AdminSale](ctx, &a.conn, "/admin/v1/sales", s)
 }
 
 // Sales returns all sales, oldest first.
@@ -245,10 +244,8 @@ type Shard struct {
 
 // Shards returns the state of every shard, by number.
 func (a *Admin) Shards(ctx context.Context) ([]Shard, error) {
-	all, err := get[struct {
-		Shards []Shard `json:"shards"`
-	}](ctx, &a.conn, "/admin/v1/shards")
-	return all.Shards, err
+	list, err := get[struct{ Shards []Shard }](ctx, &a.conn, "/admin/v1/shards")
+	return list.Shards, err
 }
 
 // Queue returns the state of the order queue.

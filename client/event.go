@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,52 +27,37 @@ type SaleEvent struct {
 // reconnects after a broken connection, and then returns the current state again. The sequence ends with the error
 // of the context, or with a Problem such as NotFound.
 func (c *Client) SaleEvents(ctx context.Context, saleID string) iter.Seq2[SaleEvent, error] {
-	return func(yield func(SaleEvent, error) bool) {
-		err := c.stream(ctx, "/v1/sales/"+url.PathEscape(saleID)+"/events", func(e sseEvent) (bool, error) {
-			var data struct {
-				State State  `json:"state"`
-				Left  *int64 `json:"left"`
-			}
-			if e.name != "state" && e.name != "left" {
-				return true, nil
-			}
-			if err := json.Unmarshal([]byte(e.data), &data); err != nil {
-				return false, fmt.Errorf("client: decode the event %s: %w", e.name, err)
-			}
-			return yield(SaleEvent(data), nil), nil
-		})
-		if err != nil {
-			yield(SaleEvent{}, err)
-		}
-	}
+	return decoded[SaleEvent](ctx, c, "/v1/sales/"+url.PathEscape(saleID)+"/events", "state", "left")
 }
 
 // MyOrders returns the newest orders of the buyer (at most 50; Queued and Dead orders are omitted), then every
 // change of an order. It reconnects after a broken connection, continues after the last event, and may return an
 // event twice. The sequence ends with the error of the context, or with a Problem such as Unauthorized.
 func (c *Client) MyOrders(ctx context.Context) iter.Seq2[Order, error] {
-	return c.orders(ctx, "/v1/me/events")
+	return decoded[Order](ctx, c, "/v1/me/events", "order")
 }
 
 // OrderEvents is like MyOrders for one order, and includes the statuses Queued and Dead.
 func (c *Client) OrderEvents(ctx context.Context, id string) iter.Seq2[Order, error] {
-	return c.orders(ctx, "/v1/orders/"+url.PathEscape(id)+"/events")
+	return decoded[Order](ctx, c, "/v1/orders/"+url.PathEscape(id)+"/events", "order")
 }
 
-func (c *Client) orders(ctx context.Context, path string) iter.Seq2[Order, error] {
-	return func(yield func(Order, error) bool) {
+// decoded returns the data of the events with one of the names, and the error that ends the stream.
+func decoded[T any](ctx context.Context, c *Client, path string, names ...string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		err := c.stream(ctx, path, func(e sseEvent) (bool, error) {
-			if e.name != "order" {
+			if !slices.Contains(names, e.name) {
 				return true, nil
 			}
-			var o Order
-			if err := json.Unmarshal([]byte(e.data), &o); err != nil {
-				return false, fmt.Errorf("client: decode the event %s: %w", e.id, err)
+			var data T
+			if err := json.Unmarshal([]byte(e.data), &data); err != nil {
+				return false, fmt.Errorf("client: decode the event %s: %w", cmp.Or(e.id, e.name), err)
 			}
-			return yield(o, nil), nil
+			return yield(data, nil), nil
 		})
 		if err != nil {
-			yield(Order{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }

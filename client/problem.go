@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -55,13 +56,7 @@ type FieldError struct {
 
 // Error returns the problem in one line.
 func (p *Problem) Error() string {
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
-	if text == "" {
-		text = fmt.Sprintf("the server returned status %d", p.Status)
-	}
+	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the server returned status %d", p.Status))
 	var fields []string
 	for _, f := range p.Errors {
 		fields = append(fields, f.Field+" "+f.Detail)
