@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,32 +10,24 @@ import (
 
 // chart makes an archive of the Helm chart, with the version of the release.
 func (r Release) chart(context.Context) error {
-	root := filepath.Join(r.Root, "packaging/chart/sluice")
+	chart := os.DirFS(filepath.Join(r.Root, "packaging/chart/sluice"))
 	all := archive{}
-	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+	err := fs.WalkDir(chart, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
+		text, err := fs.ReadFile(chart, name)
 		if err != nil {
 			return err
 		}
 		if name == "Chart.yaml" {
 			text = []byte(strings.ReplaceAll(string(text), "0.0.0", r.Version))
 		}
-		all["sluice/"+filepath.ToSlash(name)] = text
+		all["sluice/"+name] = text
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	packed, err := all.tarGz(r.Time)
-	if err != nil {
-		return err
-	}
-	return r.write("sluice-"+r.Version+".tgz", packed)
+	return r.writeTarGz("sluice-"+r.Version+".tgz", all)
 }

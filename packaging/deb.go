@@ -33,7 +33,7 @@ func (r Release) debs(context.Context) error {
 func debVersion(version string) string { return strings.Replace(version, "-", "~", 1) }
 
 func (r Release) deb(name, arch string) error {
-	config, err := os.ReadFile(filepath.Join(r.Root, "packaging/debian", name+".yaml"))
+	config, err := r.read("packaging/debian/" + name + ".yaml")
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (r Release) deb(name, arch string) error {
 
 // generated writes man pages, completions, copyright and changelog into Made.
 func (r Release) generated() error {
-	reference, err := os.ReadFile(filepath.Join(r.Root, "docs/commands.md"))
+	reference, err := r.read("docs/commands.md")
 	if err != nil {
 		return err
 	}
@@ -102,11 +102,11 @@ func (r Release) generated() error {
 			return err
 		}
 	}
-	copyright, err := os.ReadFile(filepath.Join(r.Root, "packaging/debian/copyright"))
+	copyright, err := r.read("packaging/debian/copyright")
 	if err != nil {
 		return err
 	}
-	log, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
+	log, err := r.read("CHANGELOG.md")
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -24,17 +22,17 @@ func (r Release) luaPackages(context.Context) error {
 	modules := archive{}
 	for _, module := range luaModules {
 		path := strings.ReplaceAll(module, ".", "/") + ".lua"
-		text, err := os.ReadFile(filepath.Join(r.Root, "lua/edge", path))
+		text, err := r.read("lua/edge/" + path)
 		if err != nil {
 			return err
 		}
 		modules[path] = text
 	}
-	license, err := os.ReadFile(filepath.Join(r.Root, "LICENSE"))
+	license, err := r.read("LICENSE")
 	if err != nil {
 		return err
 	}
-	readme, err := os.ReadFile(filepath.Join(r.Root, "packaging/lua/README.md"))
+	readme, err := r.read("packaging/lua/README.md")
 	if err != nil {
 		return err
 	}
@@ -112,9 +110,5 @@ requires = luajit
 		"    local limit = require(\"sluice.limit.req\").new(\"limits\", 200, 100)\n"+
 		"    local delay, err = limit:incoming(ngx.var.binary_remote_addr, true)\n\n=cut\n", luaSays)
 	all[dir+"/resty.index"] = []byte("module sluice.limit.req\n" + pod + "\n")
-	packed, err := all.tarGz(r.Time)
-	if err != nil {
-		return err
-	}
-	return r.write(dir+".tar.gz", packed)
+	return r.writeTarGz(dir+".tar.gz", all)
 }

@@ -148,6 +148,18 @@ func (r Release) checksums() error {
 	return r.write("SHA256SUMS", []byte(sums.String()))
 }
 
+// read reads a file of the repository.
+func (r Release) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(r.Root, name)) }
+
+// writeTarGz writes an artefact that is an archive.
+func (r Release) writeTarGz(name string, content archive) error {
+	packed, err := content.tarGz(r.Time)
+	if err != nil {
+		return err
+	}
+	return r.write(name, packed)
+}
+
 // write writes an artefact.
 func (r Release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.Out, name), data, 0o644)
@@ -155,7 +167,7 @@ func (r Release) write(name string, data []byte) error {
 
 // notes writes the section of this version in the changelog.
 func (r Release) notes(context.Context) error {
-	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
+	text, err := r.read("CHANGELOG.md")
 	if err != nil {
 		return err
 	}
