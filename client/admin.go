@@ -244,7 +244,9 @@ type Shard struct {
 
 // Shards returns the state of every shard, by number.
 func (a *Admin) Shards(ctx context.Context) ([]Shard, error) {
-	list, err := get[struct{ Shards []Shard }](ctx, &a.conn, "/admin/v1/shards")
+	list, err := get[struct {
+		Shards []Shard `json:"shards"`
+	}](ctx, &a.conn, "/admin/v1/shards")
 	return list.Shards, err
 }
 

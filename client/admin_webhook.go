@@ -52,7 +52,9 @@ func (a *Admin) Endpoints(ctx context.Context) ([]Endpoint, error) {
 
 // Ping schedules a test delivery to an endpoint and returns the id of the delivery. The request is not retried.
 func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err error) {
-	var sent struct{ Delivery string }
+	var sent struct {
+		Delivery string `json:"delivery"`
+	}
 	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/ping"
 	err = a.Do(ctx, Request{Method: http.MethodPost, Path: path, NoRetry: true}, &sent)
 	return sent.Delivery, err

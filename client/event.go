@@ -19,8 +19,8 @@ import (
 
 // SaleEvent is a change of a sale. One of the fields is set.
 type SaleEvent struct {
-	State State  // "" unless the state has changed
-	Left  *int64 // units in stock; nil unless the number has changed
+	State State  `json:"state"` // "" unless the state has changed
+	Left  *int64 `json:"left"`  // units in stock; nil unless the number has changed
 }
 
 // SaleEvents returns the current state of a sale, then its changes, each with a delay of at most a second. It
