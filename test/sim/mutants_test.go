@@ -364,7 +364,7 @@ var mutants = []mutant{
 		"lua/redis/rebuild_begin.lua",
 		"newest = newest + 1",
 		"newest = newest",
-		rebuildTest("TestDataWithoutADeploymentIsNotUsed|TestSuspendedRebuildTakesNothingBack"),
+		rebuildTest("TestTakeOverNeedsAHigherFence"),
 	},
 	{
 		"rebuild: the deployment is not recorded when it begins",

@@ -202,6 +202,35 @@ func TestSuspendedRebuildTakesNothingBack(t *testing.T) {
 	}
 }
 
+// Two deployments number their rebuilds independently. A rebuild that would take data over is suspended before it begins,
+// while the owner rebuilds with the same fence: it does not begin with a fence that is not higher.
+func TestTakeOverNeedsAHigherFence(t *testing.T) {
+	w := owned(t)
+	o := newOther(t, w, plainPinner)
+	var before map[string]string
+	suspended := newRebuilder(t, rebuild.Config{
+		Pinner: o.guards, Store: o.db, Space: space, Step: func(step string) error {
+			if step == "begin" && before == nil {
+				w.raw().Del(w.ctx, keyspace.Shard(0).RebuildLock())
+				w.run()
+				before = w.copyOf()
+			}
+			return nil
+		},
+	})
+	if err := suspended.Run(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("the suspended rebuild: %v, want ErrUnavailable", err)
+	}
+	wantUnchanged(t, w, before)
+	fence, err := o.db.NextFence(w.ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val(); of != fmt.Sprint(fence-1) {
+		t.Errorf("the owner rebuilt with fence %s, and the test needs that of the other deployment, %d", of, fence-1)
+	}
+}
+
 // A rebuild that takes data over owns it from its beginning: if it is interrupted, the next automatic rebuild of the
 // same deployment finishes it, and the former owner changes nothing.
 func TestInterruptedTakeOverIsFinishedByTheNewOwner(t *testing.T) {
