@@ -201,7 +201,9 @@ func (y *yearOfSales) queries(ctx context.Context) []yearQuery {
 		{"console: orders of a buyer", orders(func() store.OrderQuery {
 			return store.OrderQuery{Buyer: buyer(), Newest: true}
 		})},
-		{"console: payments of an order", payments(func() store.CallbackQuery { return store.CallbackQuery{OrderID: order()} })},
+		{"console: payments of an order", payments(func() store.CallbackQuery {
+			return store.CallbackQuery{OrderID: order()}
+		})},
 		{"console: payments of a sale", payments(func() store.CallbackQuery { return store.CallbackQuery{SaleID: aSale()} })},
 		{"console: payments of the open sale, none", payments(func() store.CallbackQuery {
 			return store.CallbackQuery{SaleID: runningSale}

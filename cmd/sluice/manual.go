@@ -25,7 +25,7 @@ var exitCodes = []struct {
 // variables are environment variables without a flag: secrets, which other accounts could read among the arguments,
 // and settings that must be equal in every process.
 var variables = []struct{ name, say string }{
-	{envAdminToken, "admin token, at least 16 bytes, sent as Authorization: Bearer; `sluice up` generates one in its data directory"},
+	{envAdminToken, "admin token of at least 16 bytes, sent as Bearer token; `sluice up` makes one in its data directory"},
 	{envSecret, "HS256 secret of buyers' tokens, at least 32 bytes; `sluice up` generates one in its data directory"},
 	{envPayment, "secrets that the payment provider signs its callbacks with, whsec_..., separated by spaces; without " +
 		"one, callbacks get 503"},

@@ -202,8 +202,8 @@ func TestSuspendedRebuildTakesNothingBack(t *testing.T) {
 	}
 }
 
-// Two deployments number their rebuilds independently. A rebuild that would take data over is suspended before it begins,
-// while the owner rebuilds with the same fence: it does not begin with a fence that is not higher.
+// Two deployments number their rebuilds independently. A rebuild that would take data over is suspended before it
+// begins, while the owner rebuilds with the same fence: it does not begin with a fence that is not higher.
 func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	w := owned(t)
 	o := newOther(t, w, plainPinner)
