@@ -208,7 +208,9 @@ func (y *yearOfSales) queries(ctx context.Context) []yearQuery {
 		{"console: payments of the open sale, none", payments(func() store.CallbackQuery {
 			return store.CallbackQuery{SaleID: runningSale}
 		})},
-		{"console: open refunds, none", payments(func() store.CallbackQuery { return store.CallbackQuery{OpenRefunds: true} })},
+		{"console: open refunds, none", payments(func() store.CallbackQuery {
+			return store.CallbackQuery{OpenRefunds: true}
+		})},
 	}
 }
 
