@@ -42,10 +42,10 @@ func (h *halves) load(t *testing.T, segment int, allocation spread.Allocation, l
 	h.c.HSet(ctx, shard.Guard(), "fence", 1)
 	in := Segment{Index: segment, Spread: 2, Version: allocation.Version}
 	keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-	args := append([]any{1}, SaleArgs(def, left, 0, in, nil)...)
+	args := append([]any{"1 0"}, SaleArgs(def, left, 0, in, nil)...)
 	err := redisscript.Run(ctx, h.c, "rebuild_sale", keys, args...).Err()
 	if err == nil {
-		err = redisscript.Run(ctx, h.c, "rebuild_resume_sale", keys[:2], 1, def.Version, "on").Err()
+		err = redisscript.Run(ctx, h.c, "rebuild_resume_sale", keys[:2], "1 0", def.Version, "on").Err()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestRebuildOfASegment(t *testing.T) {
 		h := newHalves(t, c, 5, 5)
 		h.setApart(t, spread.Move{From: 0, To: 1, Units: 3})
 		suspend := []string{h.shard(0).Guard(), h.shard(0).Sale("s")}
-		if err := redisscript.Run(ctx, c, "rebuild_suspend_sales", suspend, 1).Err(); err != nil {
+		if err := redisscript.Run(ctx, c, "rebuild_suspend_sales", suspend, "1 0").Err(); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, 0, spread.State{})
@@ -248,7 +248,7 @@ func TestWholeSaleHasNoSegment(t *testing.T) {
 		h := newHalves(t, c, 5, 5)
 		shard := h.shard(0)
 		keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-		args := append([]any{1}, SaleArgs(onSale("s", 9, 1), 9, 0, Segment{}, nil)...)
+		args := append([]any{"1 0"}, SaleArgs(onSale("s", 9, 1), 9, 0, Segment{}, nil)...)
 		if err := redisscript.Run(context.Background(), c, "rebuild_sale", keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -78,12 +78,13 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 	}
 }
 
-// A script of a rebuild that is older than the fence changes nothing. rebuild_begin raises the fence.
+// A script of a rebuild that is older than the fence, or of another deployment, changes nothing. rebuild_begin raises
+// the fence.
 func TestRebuildScriptsCheckTheFence(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
-	server.HSet("guard", "fence", "2")
+	server.HSet("guard", "fence", "2", "deployment", "7")
 	before := server.Dump()
 	keys := []string{"guard", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
 	tested := 0
@@ -92,11 +93,13 @@ func TestRebuildScriptsCheckTheFence(t *testing.T) {
 			continue
 		}
 		tested++
-		if got, err := Run(t.Context(), client, name, keys, 1).Text(); got != "fenced" {
-			t.Errorf("%s with an older fence returned %q, %v", name, got, err)
-		}
-		if after := server.Dump(); after != before {
-			t.Errorf("%s with an older fence left\n%s", name, after)
+		for _, mark := range []string{"1 7", "2 8", "2 0", "2", ""} {
+			if got, err := Run(t.Context(), client, name, keys, mark).Text(); got != "fenced" {
+				t.Errorf("%s with the mark %q returned %q, %v", name, mark, got, err)
+			}
+			if after := server.Dump(); after != before {
+				t.Errorf("%s with the mark %q left\n%s", name, mark, after)
+			}
 		}
 	}
 	if tested < 9 {

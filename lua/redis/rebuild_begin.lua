@@ -3,13 +3,13 @@
 --
 -- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment
 --      2 unfinished  list  the queue that an interrupted rebuild left
--- ARGV 1 fence   2 run_id with which the shard must have been verified; empty: any   3 id of the deployment
---      4 id of the deployment from which the data is taken over, 0 for data without an id; empty: none
+-- ARGV 1 "<fence> <id of the deployment>"   2 run_id with which the shard must have been verified; empty: any
+--      3 id of the deployment from which the data is taken over, 0 for data without an id; empty: none
 -- Returns "ok"; "foreign" if the data belongs to a third deployment; "fenced" if a later rebuild has begun; or
 --      "unverified". Only "ok" changes anything.
 
 local guard, unfinished = KEYS[1], KEYS[2]
-local fence, deployment = ARGV[1], ARGV[3]
+local fence, deployment = string.match(ARGV[1], '^(%d+) (%d+)$')
 
 local newest = tonumber(redis.call('HGET', guard, 'fence') or '') or 0
 if redis.call('EXISTS', guard) == 1 then
@@ -18,7 +18,7 @@ if redis.call('EXISTS', guard) == 1 then
     owner = '0' -- not a valid id
   end
   if owner ~= deployment then
-    if owner ~= ARGV[4] then
+    if owner ~= ARGV[3] then
       return 'foreign'
     end
     newest = newest + 1 -- the fences of two deployments can be equal

@@ -1,11 +1,11 @@
 -- rebuild_dead_letters: deletes letters of orders that SQL has settled, and adds letters of orders without a unit or
 -- slot.
 --
--- KEYS 1 guard    hash  fence
+-- KEYS 1 guard    hash  fence, deployment
 --      2 dead     zset  keys of dead letters by time of death, ms
 --      3 letters  hash  key -> dead letter, JSON
 --      4 index    zset  dead letters by sale (include/dead_letters)
--- ARGV 1 fence
+-- ARGV 1 "<fence> <deployment>"
 --      then three per letter: order id, its message, reason; an empty message deletes the letter
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 

@@ -1,9 +1,9 @@
 -- rebuild_enqueue: adds messages to the queue that the rebuild assembles. A call that is repeated after a lost reply
 -- adds nothing.
 --
--- KEYS 1 guard  hash  fence
+-- KEYS 1 guard  hash  fence, deployment
 --      2 ready  list  queue of the rebuild, newest left
--- ARGV 1 fence   2 number of messages added before
+-- ARGV 1 "<fence> <deployment>"   2 number of messages added before
 --      then messages, oldest first, at most 1000
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 

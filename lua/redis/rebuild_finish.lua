@@ -1,12 +1,12 @@
 -- rebuild_finish: ends a rebuild. The data of this server is verified, and the shard is no longer held.
 --
 -- KEYS 1 guard  hash  fence, generation, run_id, deployment, shards, rebuilding
--- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 id of the deployment   4 number of shards
+-- ARGV 1 "<fence> <deployment>"; the fence becomes the generation   2 run_id of the server   3 number of shards
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
 local guard = KEYS[1]
 
 -- include check_fence
-redis.call('HSET', guard, 'generation', ARGV[1], 'run_id', ARGV[2], 'deployment', ARGV[3], 'shards', ARGV[4])
+redis.call('HSET', guard, 'generation', fence, 'run_id', ARGV[2], 'shards', ARGV[3])
 redis.call('HDEL', guard, 'rebuilding')
 return 'ok'

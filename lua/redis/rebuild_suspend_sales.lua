@@ -1,9 +1,9 @@
 -- rebuild_suspend_sales: stops sales while they are rebuilt. Without version and switch nothing can be bought from a
 -- sale; its other fields stay. While the shard is held, load_sale loads no sale.
 --
--- KEYS 1 guard  hash  fence
+-- KEYS 1 guard  hash  fence, deployment
 --      then per sale: sale  hash
--- ARGV 1 fence
+-- ARGV 1 "<fence> <deployment>"
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
 local guard = KEYS[1]

@@ -2,7 +2,7 @@
 --
 -- The field swapped makes the script replay-safe: a repetition would find no new queue and delete the current one.
 --
--- KEYS 1 guard     hash    fence, swapped
+-- KEYS 1 guard     hash    fence, deployment, swapped
 --      2 new       list    queue of the rebuild
 --      3 ready     list
 --      4 delayed   zset
@@ -12,7 +12,7 @@
 --      8 crashes   hash    order id -> number of expired leases
 --      9 orders    stream  deleted: the new queue holds its messages
 --      then the batches of all leases
--- ARGV 1 fence
+-- ARGV 1 "<fence> <deployment>"
 --      then ids of orders that had failures or crashes, and have left the queue
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 
@@ -20,12 +20,12 @@ local guard, new, ready, delayed, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], K
 local wake, attempts, crashes, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
 -- include check_fence
-if redis.call('HGET', guard, 'swapped') == ARGV[1] then
+if redis.call('HGET', guard, 'swapped') == fence then
   return 'ok'
 end
 local assembled, token = redis.call('EXISTS', new) == 1, redis.call('LLEN', wake)
 
-redis.call('HSET', guard, 'swapped', ARGV[1])
+redis.call('HSET', guard, 'swapped', fence)
 for i = 2, #ARGV do
   redis.call('HDEL', attempts, ARGV[i])
   redis.call('HDEL', crashes, ARGV[i])

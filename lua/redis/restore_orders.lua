@@ -6,7 +6,7 @@
 -- empty slot, becomes a dead letter that holds no unit (unit "none"), for an admin to decide. No more units are
 -- assigned than are left.
 --
--- KEYS 1 guard    hash    fence: number of the last rebuild
+-- KEYS 1 guard    hash    fence: number of the last rebuild; deployment
 --      2 sale     hash    per_buyer, accepted, returned, segment
 --      3 stock    string  units left
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)
@@ -15,7 +15,7 @@
 --      7 dead     zset    keys of dead letters by time of death, ms
 --      8 letters  hash    key -> dead letter, JSON
 --      9 index    zset    dead letters by sale (include/dead_letters)
--- ARGV 1 fence known to the caller   2 sale id   3 returned of the sale, read before the rows
+-- ARGV 1 "<fence> <deployment>" known to the caller   2 sale id   3 returned of the sale, read before the rows
 --      then two per order: order id (decimal), buyer
 -- Returns one character per order: k known, r restored, u unbacked (no unit or slot). Or, and nothing changed:
 --      "fenced" if another rebuild has begun; "unknown_sale"; "returned" if an order is not known and returned of the

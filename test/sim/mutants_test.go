@@ -355,7 +355,7 @@ var mutants = []mutant{
 	{
 		"rebuild: begins with the data of another deployment",
 		"lua/redis/rebuild_begin.lua",
-		"if owner ~= ARGV[4] then",
+		"if owner ~= ARGV[3] then",
 		"if false then",
 		rebuildTest("TestFirstRebuildOfAnEmptyRedisOwnsIt"),
 	},
@@ -372,6 +372,13 @@ var mutants = []mutant{
 		"'rebuilding', fence, 'deployment', deployment)",
 		"'rebuilding', fence)",
 		rebuildTest("TestInterruptedTakeOverIsFinishedByTheNewOwner|TestFirstRebuildOfAnEmptyRedisOwnsIt"),
+	},
+	{
+		"rebuild: continues in the data of another deployment",
+		"lua/redis/include/check_fence.lua",
+		"if fence .. ' ' .. (mark[2] or '0') ~= ARGV[1] then",
+		"if fence ~= string.match(ARGV[1], '^%d*') then",
+		rebuildTest("TestRebuildOfAnotherDeploymentWithTheSameFence"),
 	},
 	{
 		"move: holds the data of another deployment",

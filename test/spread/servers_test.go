@@ -204,12 +204,15 @@ func (r *real) Restock(units int64) error {
 	return err
 }
 
+// ofFence identifies a rebuild of the only deployment, which has no id.
+func ofFence(fence int64) string { return fmt.Sprint(fence, " 0") }
+
 func (r *real) Begin(segment int) (int64, error) {
 	fence, err := r.model.Begin(segment)
 	r.dirty = true
 	shard := r.shard(segment)
 	r.client.HSet(context.Background(), shard.Guard(), "fence", fence)
-	if _, err := r.run(segment, "rebuild_suspend_sales", []string{shard.Guard(), shard.Sale(r.of.ID)}, fence); err != nil {
+	if _, err := r.run(segment, "rebuild_suspend_sales", []string{shard.Guard(), shard.Sale(r.of.ID)}, ofFence(fence)); err != nil {
 		return 0, err
 	}
 	return fence, err
@@ -231,14 +234,14 @@ func (r *real) Load(segment int, fence int64, claimed spread.Allocation) error {
 	keys := []string{shard.Guard(), shard.Sale(id), shard.Stock(id), shard.Sales(), shard.Returns(id)}
 	in := admission.Segment{Index: segment, Spread: r.of.Spread, Version: claimed.Version}
 	left, sold := claimed.Units-int64(len(orders)), int64(len(orders))
-	args := append([]any{fence}, admission.SaleArgs(r.def(claimed.Units), left, sold, in, nil)...)
+	args := append([]any{ofFence(fence)}, admission.SaleArgs(r.def(claimed.Units), left, sold, in, nil)...)
 	reply, err := r.run(segment, "rebuild_sale", keys, args...)
 	if err == nil && reply == "ok" {
 		r.client.Del(ctx, shard.Buyers(id))
 		for buyer, order := range orders {
 			r.client.HSet(ctx, shard.Buyers(id), buyer, order)
 		}
-		reply, err = r.run(segment, "rebuild_resume_sale", keys[:2], fence, 1, "on")
+		reply, err = r.run(segment, "rebuild_resume_sale", keys[:2], ofFence(fence), 1, "on")
 	}
 	if err == nil && reply != "ok" {
 		err = errDown

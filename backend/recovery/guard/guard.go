@@ -173,6 +173,9 @@ func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
 	return nil
 }
 
+// Deployment returns the id of the deployment of this process, 0 if it has none or is not known yet.
+func (g *Guard) Deployment() int64 { return g.deployment.Load() }
+
 // owner returns the deployment of this process.
 func (g *Guard) owner() Owner { return Owner{Deployment: g.deployment.Load(), Shards: g.shards} }
 

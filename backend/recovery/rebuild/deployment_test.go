@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -228,6 +229,55 @@ func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	}
 	if of := w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val(); of != fmt.Sprint(fence-1) {
 		t.Errorf("the owner rebuilt with fence %s, and the test needs that of the other deployment, %d", of, fence-1)
+	}
+}
+
+// A rebuild is suspended after it has begun. Redis is emptied, and another deployment rebuilds it with the same fence.
+// Nothing of the first rebuild reaches the data of the other deployment, and neither does a restored order.
+func TestRebuildOfAnotherDeploymentWithTheSameFence(t *testing.T) {
+	for _, step := range []string{"suspend", "sales", "swap", "resume", "finish"} {
+		t.Run(step, func(t *testing.T) {
+			w := owned(t)
+			o := newOther(t, w, plainPinner)
+			if _, err := o.db.CreateSale(w.ctx, storetest.Sale("s", 9)); err != nil { // of the same name
+				t.Fatal(err)
+			}
+			var before map[string]string
+			suspended := newRebuilder(t, rebuild.Config{
+				Pinner: w.guards, Store: w.store, Space: space, Step: func(at string) error {
+					if at != step {
+						return nil
+					}
+					fence, err := strconv.ParseInt(w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val(), 10, 64)
+					if err != nil {
+						return err
+					}
+					w.raw().FlushAll(w.ctx)
+					_, err = o.db.NextFence(w.ctx, fence-2)
+					if err = errors.Join(err, o.unverified(w.ctx)); err != nil {
+						return err
+					}
+					if before = w.copyOf(); w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val() != fmt.Sprint(fence) {
+						return errors.New("the fences differ")
+					}
+					return nil
+				},
+			})
+			if err := suspended.Run(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("the suspended rebuild: %v, want ErrUnavailable", err)
+			}
+			restorer := rebuild.NewRestorer(w.guard, w.raw(), 0, w.store)
+			fence := w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val()
+			number, err := strconv.ParseInt(fence, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost := []sale.Order{{ID: 1000, SaleID: "s", Buyer: "ben", Slot: 1}}
+			if done, err := restorer.RestoreAt(w.ctx, number, lost); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("restored %+v, %v, want ErrUnavailable", done, err)
+			}
+			wantUnchanged(t, w, before)
+		})
 	}
 }
 

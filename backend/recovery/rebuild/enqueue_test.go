@@ -1,6 +1,7 @@
 package rebuild_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestRepeatedMessagesAreQueuedOnce(t *testing.T) {
 	shard, enqueue := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
 	mini.HSet(shard.Guard(), "fence", "7")
 	run := func(fence, before int, messages ...any) (string, error) {
-		args := append([]any{fence, before}, messages...)
+		args := append([]any{fmt.Sprint(fence, " 0"), before}, messages...)
 		return enqueue.Run(t.Context(), client, []string{shard.Guard(), shard.RebuildReady()}, args...).Text()
 	}
 	for _, step := range []struct {

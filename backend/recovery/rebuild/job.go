@@ -73,7 +73,7 @@ func (j *job) run(ctx context.Context, only []string) error {
 
 // call runs a script of the rebuild. It fails if another rebuild has begun.
 func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
-	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.fence}, args...)...).Text()
+	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.mark()}, args...)...).Text()
 	switch {
 	case err != nil:
 		return unavailable(err)
@@ -88,6 +88,12 @@ func (j *job) call(ctx context.Context, script string, keys []string, args ...an
 	}
 	return nil
 }
+
+// mark identifies the rebuild to the scripts.
+func (j *job) mark() string { return mark(j.fence, j.owner.Deployment) }
+
+// mark is what scripts compare with the guard of a shard: deployments number their rebuilds independently.
+func mark(fence, deployment int64) string { return fmt.Sprintf("%d %d", fence, deployment) }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }
 
@@ -104,10 +110,10 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 		verified = j.runID
 	}
 	keys := []string{j.shard.Guard(), j.shard.RebuildReady()}
-	err := j.call(ctx, "begin", keys, verified, j.owner.Deployment, j.from)
+	err := j.call(ctx, "begin", keys, verified, j.from)
 	if errors.Is(err, errNotVerified) {
 		*only = nil
-		err = j.call(ctx, "begin", keys, "", j.owner.Deployment, j.from)
+		err = j.call(ctx, "begin", keys, "", j.from)
 	}
 	if errors.Is(err, errForeign) { // with both ids, if they are known
 		err = cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
@@ -262,8 +268,7 @@ func (j *job) resumeSales(ctx context.Context) error {
 
 // finish marks the data of the shard as verified.
 func (j *job) finish(ctx context.Context) error {
-	args := []any{j.runID, j.owner.Deployment, j.owner.Shards}
-	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, args...); err != nil {
+	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, j.runID, j.owner.Shards); err != nil {
 		return err
 	}
 	var changes []any

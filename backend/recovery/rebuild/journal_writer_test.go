@@ -22,6 +22,8 @@ type rebuiltAt struct {
 	calls atomic.Int64
 }
 
+func (g *rebuiltAt) Deployment() int64 { return 0 }
+
 func (g *rebuiltAt) Generation() int64 { return g.fence.Load() }
 
 func (g *rebuiltAt) RestoreFence(context.Context) (int64, error) {

@@ -166,7 +166,7 @@ func (j *job) writer(ctx context.Context, script string, keys []string, size int
 // add adds one item.
 func (w *writer) add(args ...any) error {
 	if w.args == nil {
-		w.args = append(make([]any, 0, 2+writeChunk*w.size), w.job.fence)
+		w.args = append(make([]any, 0, 2+writeChunk*w.size), w.job.mark())
 		if w.sendsCount {
 			w.args = append(w.args, w.count)
 		}

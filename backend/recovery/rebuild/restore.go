@@ -33,6 +33,7 @@ type Restored struct {
 type Guard interface {
 	Generation() int64
 	RestoreFence(ctx context.Context) (fence int64, err error)
+	Deployment() int64
 }
 
 // Restorer restores accepted orders that a shard may have lost. It implements worker.Source. It is safe for concurrent
@@ -157,7 +158,7 @@ func (r *Restorer) runScript(
 		shard.Guard(), shard.Sale(s.saleID), shard.Stock(s.saleID), shard.Buyers(s.saleID), shard.Ready(), shard.Wake(),
 		shard.Dead().Times(), shard.Dead().Letters(), shard.Dead().Index(),
 	}
-	args := []any{fence, s.saleID, s.returned}
+	args := []any{mark(fence, r.guard.Deployment()), s.saleID, s.returned}
 	for _, o := range s.orders {
 		args = append(args, o.ID.String(), o.Buyer)
 	}

@@ -74,6 +74,7 @@ type unverified struct{}
 
 func (unverified) Generation() int64                           { return 0 }
 func (unverified) RestoreFence(context.Context) (int64, error) { return 0, nil }
+func (unverified) Deployment() int64                           { return 0 }
 
 // Without verified data there is no fence that a script could check. RestoreOrders fails, and a batch stays with its
 // worker.

@@ -1,5 +1,9 @@
--- check_fence: refuses to run if a later rebuild has begun or Redis was emptied. The script declares guard.
+-- check_fence: refuses to run if a later rebuild has begun, another deployment has begun to use the data, or Redis was
+-- emptied. ARGV 1 is "<fence> <id of the deployment>": two deployments number their rebuilds independently. The script
+-- declares guard.
 
-if redis.call('HGET', guard, 'fence') ~= ARGV[1] then
+local mark = redis.call('HMGET', guard, 'fence', 'deployment')
+local fence = mark[1] or ''
+if fence .. ' ' .. (mark[2] or '0') ~= ARGV[1] then
   return 'fenced'
 end
