@@ -18,6 +18,7 @@
 
 local guard, new, ready, delayed, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local wake, attempts, crashes, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local fence = string.match(ARGV[1], '^%d+')
 
 -- include check_fence
 if redis.call('HGET', guard, 'swapped') == fence then

@@ -376,8 +376,8 @@ var mutants = []mutant{
 	{
 		"rebuild: continues in the data of another deployment",
 		"lua/redis/include/check_fence.lua",
-		"if fence .. ' ' .. (mark[2] or '0') ~= ARGV[1] then",
-		"if fence ~= string.match(ARGV[1], '^%d*') then",
+		"if (mark[1] or '') .. ' ' .. (mark[2] or '0') ~= ARGV[1] then",
+		"if (mark[1] or '') ~= string.match(ARGV[1], '^%d*') then",
 		rebuildTest("TestRebuildOfAnotherDeploymentWithTheSameFence"),
 	},
 	{

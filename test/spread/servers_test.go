@@ -212,7 +212,8 @@ func (r *real) Begin(segment int) (int64, error) {
 	r.dirty = true
 	shard := r.shard(segment)
 	r.client.HSet(context.Background(), shard.Guard(), "fence", fence)
-	if _, err := r.run(segment, "rebuild_suspend_sales", []string{shard.Guard(), shard.Sale(r.of.ID)}, ofFence(fence)); err != nil {
+	keys := []string{shard.Guard(), shard.Sale(r.of.ID)}
+	if _, err := r.run(segment, "rebuild_suspend_sales", keys, ofFence(fence)); err != nil {
 		return 0, err
 	}
 	return fence, err

@@ -3,7 +3,6 @@
 -- declares guard.
 
 local mark = redis.call('HMGET', guard, 'fence', 'deployment')
-local fence = mark[1] or ''
-if fence .. ' ' .. (mark[2] or '0') ~= ARGV[1] then
+if (mark[1] or '') .. ' ' .. (mark[2] or '0') ~= ARGV[1] then
   return 'fenced'
 end
