@@ -1,6 +1,7 @@
 package redisscript
 
 import (
+	"fmt"
 	"io/fs"
 	"regexp"
 	"strings"
@@ -75,6 +76,30 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 	}
 	if found < 200 {
 		t.Errorf("found only %d commands", found)
+	}
+}
+
+// A move whose fence is equal to that of a rebuild of another deployment neither releases its shard nor moves it.
+func TestMoveScriptsCheckTheDeployment(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	server.HSet("guard", "fence", "2", "rebuilding", "2", "deployment", "7")
+	before := server.Dump()
+	for name, args := range map[string][]any{
+		"move_release": {2, "run", 8, 1}, "move_slot": {2, 100, "NODE", "id", 8}, "move_hold": {3, "", 8},
+	} {
+		if got, err := Run(t.Context(), client, name, []string{"guard", "sales"}, args...).Result(); err != nil ||
+			fmt.Sprint(got) != "fenced" && fmt.Sprint(got) != "[foreign]" {
+			t.Errorf("%s of another deployment returned %v, %v", name, got, err)
+		}
+		if after := server.Dump(); after != before {
+			t.Errorf("%s of another deployment left\n%s", name, after)
+		}
+	}
+	args := []any{2, "run", 7, 1, "", ""}
+	if got, err := Run(t.Context(), client, "move_release", []string{"guard", "sale"}, args...).Text(); got != "ok" {
+		t.Errorf("move_release of the owner returned %q, %v", got, err)
 	}
 }
 

@@ -5,13 +5,16 @@
 --      then per sale: sale  hash  version, switch
 -- ARGV 1 fence, which becomes the generation   2 run_id of the server   3 id of the deployment   4 number of shards
 --      then version and switch of each sale; a sale that had no version has none again
--- Returns "ok"; or "fenced" if the shard is not held with this fence, and nothing changed.
+-- Returns "ok"; or "fenced" if the shard is not held with this fence or by another deployment, and nothing changed.
 
 -- include notify
 
 local guard = KEYS[1]
 
-local mark = redis.call('HMGET', guard, 'fence', 'rebuilding', 'run_id', 'generation')
+local mark = redis.call('HMGET', guard, 'fence', 'rebuilding', 'run_id', 'generation', 'deployment')
+if (mark[5] or '0') ~= ARGV[3] then
+  return 'fenced'
+end
 if mark[3] == ARGV[2] and mark[4] == ARGV[1] then
   return 'ok'
 end

@@ -321,9 +321,11 @@ func (j *job) changeOwner(ctx context.Context) error {
 	if err := j.step("mark", 0, 0); err != nil {
 		return err
 	}
-	guards := []string{j.shard.Guard()}
+	moveSlot := func(c *redis.Client, to string) error {
+		return j.call(ctx, c, "move_slot", []string{j.shard.Guard()}, j.slot, to, j.target.id, j.owner.Deployment)
+	}
 	j.changing = true
-	if err := j.call(ctx, j.source.pinned, "move_slot", guards, j.slot, "MIGRATING", j.target.id); err != nil {
+	if err := moveSlot(j.source.pinned, "MIGRATING"); err != nil {
 		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, errFenced) {
 			j.changing = false
 			return j.abandon(ctx, err)
@@ -333,7 +335,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 	if err := j.step("flip", 0, 0); err != nil {
 		return err
 	}
-	if err := j.call(ctx, j.target.importing, "move_slot", guards, j.slot, "NODE", j.target.id); err != nil {
+	if err := moveSlot(j.target.importing, "NODE"); err != nil {
 		return j.unfinished(err)
 	}
 	return nil
