@@ -35,7 +35,7 @@ lint: ## run gofmt, vet, staticcheck and other linters for Go, luacheck, shellch
 unit: race plain ## run the unit tests, with the race detector for Go (ONLY=./backend/... for some packages)
 
 e2e: ## run the end-to-end tests with nginx, the Go gateway, Redis and PostgreSQL
-	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 15m ./test/e2e
+	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 30m ./test/e2e
 	cd test/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
 
 bench: install-bench ## measure the whole path against named baselines (four minutes)
@@ -61,11 +61,11 @@ RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
 
 # With -short the simulation plays a few seeds; the target plain plays all of them.
 race:
-	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 10m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /test/e2e -e /nginx$$))
+	$(GO) test $(RACE) -short -vet=off -p $(PACKAGES) -timeout 20m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /test/e2e -e /nginx$$))
 
 # The race detector cannot observe Lua in nginx. The Go code that starts and stops nginx runs with it in test/edges.
 plain:
-	$(GO) test -vet=off -p $(PACKAGES) -timeout 10m ./nginx ./test/sim
+	$(GO) test -vet=off -p $(PACKAGES) -timeout 20m ./nginx ./test/sim
 	cd observe/check && $(GO) test -timeout 5m ./...
 	cd packaging && $(GO) test -vet=off -timeout 5m .
 

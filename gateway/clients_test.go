@@ -37,7 +37,7 @@ func TestConcurrentRequestsOfOneClientAreLimited(t *testing.T) {
 			}
 		})
 	}
-	testenv.Eventually(t, 5*time.Second, "three requests reach the backend", func() bool { return len(b.requests()) == 3 })
+	testenv.Eventually(t, time.Minute, "three requests reach the backend", func() bool { return len(b.requests()) == 3 })
 	got := e.send(t, "GET", "/x", "", "X-Forwarded-For: 2001:db8::3")
 	mustHave(t, got, 429, "Retry-After", "1", "Cache-Control", "no-store", "Content-Type", "application/problem+json")
 	mustContain(t, "the refusal", got.body, `"violated-policies":["concurrency"]`)
@@ -81,7 +81,7 @@ func TestBuyerIsLoggedOnlyForLimitsByBuyer(t *testing.T) {
 	}
 	var held sync.WaitGroup
 	held.Go(func() { e.send(t, "GET", "/held", "") })
-	testenv.Eventually(t, 5*time.Second, "a request reaches the backend", func() bool { return len(b.requests()) == 3 })
+	testenv.Eventually(t, time.Minute, "a request reaches the backend", func() bool { return len(b.requests()) == 3 })
 	for _, c := range []struct{ path, rule, buyer string }{
 		{"/a", "address", ""}, {"/b", "buyer", "ann"}, {"/c", "concurrency", ""},
 	} {
@@ -127,9 +127,9 @@ func TestStreamIsInProgressUntilItEnds(t *testing.T) {
 	}
 	free()
 	_, _ = io.Copy(io.Discard, resp.Body)
-	testenv.Eventually(t, 5*time.Second, "another request is admitted",
+	testenv.Eventually(t, time.Minute, "another request is admitted",
 		func() bool { return e.concurrency.enter(limit.Address(proxy.AddrOf(c.LocalAddr()))) })
-	testenv.Eventually(t, 5*time.Second, "the stream is logged", func() bool {
+	testenv.Eventually(t, time.Minute, "the stream is logged", func() bool {
 		e.access.flush()
 		return strings.Contains(log.String(), "/events")
 	})
@@ -264,7 +264,7 @@ func TestLoggedBytesAreThoseSent(t *testing.T) {
 		}
 		c.Close()
 		var last string
-		testenv.Eventually(t, 5*time.Second, "the request is logged", func() bool {
+		testenv.Eventually(t, time.Minute, "the request is logged", func() bool {
 			e.access.flush()
 			last = log.String()
 			return strings.Count(last, "\n") > 0

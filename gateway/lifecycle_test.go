@@ -68,7 +68,7 @@ func TestDrainFinishesRequestsAndAcceptsNoConnections(t *testing.T) {
 	<-arrived
 	stopped := make(chan error, 1)
 	go func() { stopped <- e.stop() }()
-	testenv.Eventually(t, 5*time.Second, "no new connection is accepted", func() bool {
+	testenv.Eventually(t, time.Minute, "no new connection is accepted", func() bool {
 		c, err := net.Dial("tcp", e.address)
 		if err == nil {
 			_ = c.Close()
@@ -156,7 +156,7 @@ func TestConnectionsBeyondTheLimitAreRefused(t *testing.T) {
 		t.Errorf("counted %v open, want 2", n)
 	}
 	_ = kept[0].Close()
-	testenv.Eventually(t, 5*time.Second, "a connection is accepted again", func() bool {
+	testenv.Eventually(t, time.Minute, "a connection is accepted again", func() bool {
 		resp, err := http.Get("http://" + e.address + "/healthz")
 		if err != nil { // refused while it was sending
 			return false

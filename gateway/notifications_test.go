@@ -50,7 +50,7 @@ func newNotifier(t testing.TB) *notifier {
 
 func (e *edge) awaitConnected(t testing.TB, up float64) {
 	t.Helper()
-	testenv.Eventually(t, 20*time.Second, "the edge is connected, or disconnected",
+	testenv.Eventually(t, time.Minute, "the edge is connected, or disconnected",
 		func() bool { return e.count(t, "sluice_edge_sale_notifications_up") == up })
 }
 
@@ -58,7 +58,7 @@ func (e *edge) awaitConnected(t testing.TB, up float64) {
 func (e *edge) publish(t testing.TB, h *notifier, text string, total float64) {
 	t.Helper()
 	h.send <- text
-	testenv.Eventually(t, 20*time.Second, "the notification is received",
+	testenv.Eventually(t, time.Minute, "the notification is received",
 		func() bool { return e.count(t, "sluice_edge_sale_notifications_total") == total })
 }
 
@@ -101,7 +101,7 @@ func TestRefusalInFlightDuringANotificationIsNotStored(t *testing.T) {
 	done := make(chan struct{})
 	before := h.purchases()
 	go func() { defer close(done); e.buy(t, "ann") }()
-	testenv.Eventually(t, 20*time.Second, "the purchase is in progress", func() bool { return h.purchases() == before+1 })
+	testenv.Eventually(t, time.Minute, "the purchase is in progress", func() bool { return h.purchases() == before+1 })
 	e.publish(t, h, "data: {\"v\":1,\"sale\":\"drop\"}\n\n", 1)
 	h.set(func(s *saleBackend) { s.gate = nil })
 	close(gate)

@@ -53,7 +53,7 @@ func TestEnforcedShadowRuleStartsWithEmptyBuckets(t *testing.T) {
 		mustHave(t, e.send(t, "GET", "/", ""), 200)
 	}
 	write(t, path, policy("enforce"), time.Minute)
-	testenv.Eventually(t, 5*time.Second, "the rule is enforced", func() bool {
+	testenv.Eventually(t, time.Minute, "the rule is enforced", func() bool {
 		return e.count(t, "sluice_edge_policy_reloads_total", "result", "ok") == 1
 	})
 	mustHave(t, e.send(t, "GET", "/", ""), 200)

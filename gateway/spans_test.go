@@ -178,7 +178,7 @@ func TestSpanOfAStreamEndsWithIt(t *testing.T) {
 		t.Errorf("spans %v", all)
 	}
 	_ = c.Close()
-	testenv.Eventually(t, 10*time.Second, "the spans end", func() bool {
+	testenv.Eventually(t, time.Minute, "the spans end", func() bool {
 		return len(spans.Ended()) == 2
 	})
 }

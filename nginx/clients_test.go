@@ -36,7 +36,7 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	hold("2001:db8::1")
 	hold("2001:db8::2")
 	hold("192.0.2.1")
-	testenv.Eventually(t, 5*time.Second, "three requests wait at the backend",
+	testenv.Eventually(t, time.Minute, "three requests wait at the backend",
 		func() bool { return len(backend.requests()) == 3 })
 
 	got := e.do("POST", "/v1/sales/1/orders", "X-Forwarded-For", "2001:db8::3")

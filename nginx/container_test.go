@@ -56,7 +56,7 @@ func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 			t.Errorf("nginx said:\n%s", log)
 		}
 	}()
-	testenv.Eventually(t, 10*time.Second, "a request passes", func() bool {
+	testenv.Eventually(t, time.Minute, "a request passes", func() bool {
 		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 		if err == nil {
 			response.Body.Close()

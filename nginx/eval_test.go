@@ -136,7 +136,7 @@ func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaS
 		os.RemoveAll(dir)
 	})
 	s := &luaServer{address: fmt.Sprintf("127.0.0.1:%d", port), master: cmd.Process.Pid}
-	testenv.Eventually(t, 10*time.Second, "nginx runs Lua", func() bool {
+	testenv.Eventually(t, time.Minute, "nginx runs Lua", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err

@@ -62,7 +62,7 @@ func (e *edge) workers() string {
 		e.t.Fatal(err)
 	}
 	var out []byte
-	testenv.Eventually(e.t, 10*time.Second, "all workers run", func() bool {
+	testenv.Eventually(e.t, time.Minute, "all workers run", func() bool {
 		master := strings.TrimSpace(string(pid))
 		out, err = exec.Command("pgrep", "--parent", master, "--full", "nginx: worker process").Output()
 		return err == nil && strings.Count(string(out), "\n") == e.cfg.Workers
@@ -87,7 +87,7 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
 	if got := send(next); got != 200 {
 		t.Errorf("a token of a new key: %d", got)
 	}
-	testenv.Eventually(t, 10*time.Second, "both keys in all workers", func() bool {
+	testenv.Eventually(t, time.Minute, "both keys in all workers", func() bool {
 		for range 8 { // new connections, so all workers are likely to answer
 			e.transport.CloseIdleConnections()
 			if send(old) != 200 || send(next) != 200 {
@@ -112,7 +112,7 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
 	if got := send(p.Sign("cid")); got != 200 {
 		t.Errorf("after the provider recovered: %d", got)
 	}
-	testenv.Eventually(t, 10*time.Second, "the removed key is rejected by all workers", func() bool {
+	testenv.Eventually(t, time.Minute, "the removed key is rejected by all workers", func() bool {
 		for range 8 {
 			e.transport.CloseIdleConnections()
 			if send(old) != 401 {
@@ -146,7 +146,7 @@ func TestReplacedWorkerHasTheCurrentKeys(t *testing.T) {
 	}
 	e.transport.CloseIdleConnections()
 	status := 0
-	testenv.Eventually(t, 10*time.Second, "another worker answers", func() bool {
+	testenv.Eventually(t, time.Minute, "another worker answers", func() bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.url("/"), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -102,7 +102,7 @@ func startEdgeThat(
 			t.Logf("the error log:\n%s", e.log)
 		}
 	})
-	testenv.Eventually(t, 10*time.Second, "the edge answers", func() bool {
+	testenv.Eventually(t, time.Minute, "the edge answers", func() bool {
 		select {
 		case err := <-done:
 			done <- err
@@ -208,7 +208,7 @@ func (e *edge) logged(n, status int) []map[string]any {
 // complete waits until the access log has n complete lines.
 func (e *edge) complete(n int) {
 	e.t.Helper()
-	testenv.Eventually(e.t, 5*time.Second, fmt.Sprintf("the access log has %d lines", n), func() bool {
+	testenv.Eventually(e.t, time.Minute, fmt.Sprintf("the access log has %d lines", n), func() bool {
 		text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
 		return bytes.Count(text, []byte("\n")) >= n
 	})

@@ -136,7 +136,7 @@ func TestRemovedPageIsGone(t *testing.T) {
 	e := startEdge(t, open, nil, shop.addr)
 	becomes := func(status int) {
 		t.Helper()
-		testenv.Eventually(t, 10*time.Second, fmt.Sprintf("the page becomes %d", status), func() bool {
+		testenv.Eventually(t, time.Minute, fmt.Sprintf("the page becomes %d", status), func() bool {
 			return e.do("GET", "/s/shoe").status == status
 		})
 		for range 100 {

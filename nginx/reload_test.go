@@ -88,7 +88,7 @@ func reloadAnnouncesTheEndOfBusyConnections(t *testing.T, f *floor) {
 		if err := e.cfg.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, 30*time.Second, "every connection of before the reload has ended", func() bool {
+		testenv.Eventually(t, time.Minute, "every connection of before the reload has ended", func() bool {
 			for i, c := range clients {
 				if c.announced.Load()+c.reset.Load() == ends[i] {
 					return false

@@ -113,7 +113,7 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the new workers answer",
+	testenv.Eventually(t, time.Minute, "the new workers answer",
 		func() bool { e.transport.CloseIdleConnections(); return nginxOf() != before })
 	send()
 	if err := e.stop(); err != nil { // what workers have still to log, they do now

@@ -44,7 +44,7 @@ func TestReloadTakesChangedKeys(t *testing.T) {
 		if err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, 10*time.Second, want, func() bool { return say() == want })
+		testenv.Eventually(t, time.Minute, want, func() bool { return say() == want })
 	}
 	write(first, second)
 	reload("200 200 200")

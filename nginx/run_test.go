@@ -153,7 +153,7 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "nginx reports the error of the policy",
+	testenv.Eventually(t, time.Minute, "nginx reports the error of the policy",
 		func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 		t.Errorf("after two failed reloads: %s, want 200 429", got)
@@ -228,7 +228,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Eventually(t, 10*time.Second, "nginx itself has refused the last of them",
+	testenv.Eventually(t, time.Minute, "nginx itself has refused the last of them",
 		func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") })
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after all that: %d, want 429", got)
@@ -237,7 +237,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "a good policy is taken over",
+	testenv.Eventually(t, time.Minute, "a good policy is taken over",
 		func() bool { return e.do("GET", "/").status == 200 })
 }
 
@@ -257,7 +257,7 @@ func TestReloadTakesChangedFilesOfTheWorkingTree(t *testing.T) {
 	if err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the change is served",
+	testenv.Eventually(t, time.Minute, "the change is served",
 		func() bool { return e.do("GET", "/healthz").body == `{"status":"changed"}` })
 	rewrite(t, root+"/nginx/snippets/server.conf", "return 200", "retrun 200")
 	err := (Config{Prefix: e.cfg.Prefix}).Reload(t.Context())
@@ -376,7 +376,7 @@ func TestStopFinishesRequestsInProgress(t *testing.T) {
 	<-arrived
 	stopped := make(chan error, 1)
 	go func() { stopped <- e.stop() }()
-	testenv.Eventually(t, 5*time.Second, "the edge takes no new requests", func() bool {
+	testenv.Eventually(t, time.Minute, "the edge takes no new requests", func() bool {
 		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(e.url("/healthz"))
 		if err == nil {
 			response.Body.Close()

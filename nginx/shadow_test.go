@@ -58,7 +58,7 @@ func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
 	}
 	// Clients see no field of the shadow rule, and a field of the enforced one from its first request on.
 	first := answer{}
-	testenv.Eventually(t, 5*time.Second, "the rule is enforced", func() bool {
+	testenv.Eventually(t, time.Minute, "the rule is enforced", func() bool {
 		first = e.do("GET", "/")
 		return first.status != 200 || first.header.Get("RateLimit") != ""
 	})

@@ -70,7 +70,7 @@ func (s *shop) fromMemory(send func() answer) (answer, bool) {
 func (s *shop) learned(t *testing.T) answer {
 	t.Helper()
 	var a answer
-	testenv.Eventually(t, 5*time.Second, "the edge answers from memory", func() bool {
+	testenv.Eventually(t, time.Minute, "the edge answers from memory", func() bool {
 		var cached bool
 		a, cached = s.fromMemory(func() answer { return s.buy(t, "stranger") })
 		return cached

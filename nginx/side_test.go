@@ -114,7 +114,7 @@ func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst i
 	})
 	t.Cleanup(s.stop)
 	s.reload = func() { _ = cmd.Process.Signal(syscall.SIGHUP) }
-	testenv.Eventually(t, 10*time.Second, "nginx answers", func() bool { return s.get("/has-resty") != "" })
+	testenv.Eventually(t, time.Minute, "nginx answers", func() bool { return s.get("/has-resty") != "" })
 	return s
 }
 

@@ -293,7 +293,7 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	}
 
 	w.redis.Start() // it kept nothing
-	testenv.Eventually(t, 10*time.Second, "the loop reaches Redis", func() bool { return w.RunOnce(w.ctx) == nil })
+	testenv.Eventually(t, time.Minute, "the loop reaches Redis", func() bool { return w.RunOnce(w.ctx) == nil })
 	w.wantBooks("new", 3, 0)
 	w.wantBooks("old", 4, 1)
 	if d := w.buy("old", "bob"); d.Outcome != sale.SalePaused {
@@ -408,12 +408,12 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx, time.Millisecond) }()
-	testenv.Eventually(t, 5*time.Second, "the failure is logged",
+	testenv.Eventually(t, time.Minute, "the failure is logged",
 		func() bool { return strings.Contains(out.String(), "level=WARN") })
 	w.redis.Start()
-	testenv.Eventually(t, 10*time.Second, "the sale is loaded",
+	testenv.Eventually(t, time.Minute, "the sale is loaded",
 		func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil })
-	testenv.Eventually(t, 5*time.Second, "the recovery is logged",
+	testenv.Eventually(t, time.Minute, "the recovery is logged",
 		func() bool { return strings.Contains(out.String(), "level=INFO") })
 	cancel()
 	if err := <-done; err != nil {

@@ -71,7 +71,7 @@ func (f replicated) wantUnconfirmed(buyer, key, text string) {
 // replicaTimeout.
 func (f replicated) confirmed(buyer, key string) (d Decision) {
 	f.t.Helper()
-	testenv.Eventually(f.t, 30*time.Second, "a confirmed order of "+buyer, func() bool {
+	testenv.Eventually(f.t, time.Minute, "a confirmed order of "+buyer, func() bool {
 		var err error
 		d, err = f.buy(buyer, key)
 		return err == nil && (d.Outcome == sale.Accepted || d.Outcome == sale.Replayed)
@@ -160,7 +160,7 @@ func TestMasterWithoutReplicasTakesNoUnit(t *testing.T) {
 	f.confirmed("ann", "k")
 	f.second.Pause()
 	defer f.second.Resume()
-	testenv.Eventually(t, 30*time.Second, "the master notices the missing replica", func() bool {
+	testenv.Eventually(t, time.Minute, "the master notices the missing replica", func() bool {
 		return strings.Contains(f.c.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
 	})
 	f.wantUnconfirmed("bob", "k", "NOREPLICAS")

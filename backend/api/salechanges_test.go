@@ -143,7 +143,7 @@ func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
 		t.Error(got)
 	}
 	hangUp()
-	testenv.Eventually(t, 20*time.Second, "the stream of an edge that is gone ends", func() bool {
+	testenv.Eventually(t, time.Minute, "the stream of an edge that is gone ends", func() bool {
 		hub.Publish(salechange.Notification{Type: salechange.Paused, SaleID: "drop"})
 		return s.handlers.edges.Load() == 0
 	})

@@ -31,7 +31,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 	go func() { waited <- s.order("ann", servertest.OrderID(1), "?wait=30s") }()
 	go func() { purchased <- s.buy(t, "ann") }()
 	<-entered
-	testenv.Eventually(t, 5*time.Second, "one waits", func() bool { return len(w.waitingIDs(s)) == 1 })
+	testenv.Eventually(t, time.Minute, "one waits", func() bool { return len(w.waitingIDs(s)) == 1 })
 
 	s.Stop()
 	if got := next(); got != "end" {
@@ -40,7 +40,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 	if a := <-waited; a.Status != 200 || a.Field(t, "status") != "queued" {
 		t.Errorf("waiting: %d %s", a.Status, a.Body)
 	}
-	testenv.Eventually(t, 5*time.Second, "no new connections", func() bool {
+	testenv.Eventually(t, time.Minute, "no new connections", func() bool {
 		c, err := net.Dial("tcp", s.Addr)
 		if err == nil {
 			c.Close()

@@ -46,7 +46,7 @@ func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
 	s.buy(t, "dan")
 	s.Do("GET", "/healthz", "", sampled)
 
-	testenv.Eventually(t, 10*time.Second, "the spans have ended", func() bool { return len(spans.Ended()) >= 4 })
+	testenv.Eventually(t, time.Minute, "the spans have ended", func() bool { return len(spans.Ended()) >= 4 })
 	all := spans.Ended()
 	if len(all) != 4 {
 		t.Fatalf("%d spans, want those of two purchases: %v", len(all), all)

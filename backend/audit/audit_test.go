@@ -230,7 +230,7 @@ func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 			between++
 		}
 	}
-	testenv.Eventually(t, 20*time.Second, "every order in SQL", func() bool { return s.audit().Ordered == 2000 })
+	testenv.Eventually(t, time.Minute, "every order in SQL", func() bool { return s.audit().Ordered == 2000 })
 	stop()
 	_ = workers.Wait()
 	if between < 3 {

@@ -168,7 +168,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 	}
 	close(enough)
 	_ = buyers.Wait()
-	testenv.Eventually(t, 30*time.Second, "every unit is left", func() bool {
+	testenv.Eventually(t, time.Minute, "every unit is left", func() bool {
 		r := s.audit()
 		return r.Balanced && r.Left == stock
 	})

@@ -61,7 +61,7 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	}
 	const orders = batches * perBatch
 	var written, fetched int64
-	testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+	testenv.Eventually(t, time.Minute, "the statistics are updated", func() bool {
 		err := sql.QueryRow(ctx, `SELECT sum(n_tup_ins), sum(coalesce(seq_tup_read, 0) +
 				(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid))
 			FROM pg_stat_user_tables AS t WHERE relname IN ('orders', 'outbox')`).Scan(&written, &fetched)
@@ -166,7 +166,7 @@ func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 		added, early := make(chan error, 1), false
 		check := func(ctx context.Context) (bool, error) {
 			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
-			testenv.Eventually(t, 20*time.Second, "the group is added or waits", func() bool {
+			testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
 				const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 				var n int
 				err := sql.QueryRow(ctx, waits).Scan(&n)

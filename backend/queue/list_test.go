@@ -228,7 +228,7 @@ func TestLeaseExpiresByTheServersClock(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})
 	want := push(t, l, 3)
 	take(t, l, 3, "")
-	testenv.Eventually(t, 5*time.Second, "the lease ran out and an idle take got the messages again", func() bool {
+	testenv.Eventually(t, time.Minute, "the lease ran out and an idle take got the messages again", func() bool {
 		return slices.Equal(take(t, l, 3, "").Messages, want)
 	})
 }
@@ -324,7 +324,7 @@ func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 			_, _ = l.Release(t.Context(), b.ID)
 		}
 	}
-	testenv.Eventually(t, 10*time.Second, "the queue was drained", func() bool {
+	testenv.Eventually(t, time.Minute, "the queue was drained", func() bool {
 		if b := take(t, l, 7, ""); len(b.Messages) > 0 {
 			_, _ = l.Ack(t.Context(), b.ID)
 		}

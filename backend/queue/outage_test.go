@@ -83,7 +83,7 @@ func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{})
 	waited := make(chan error, 1)
 	go func() { _, err := l.Wait(t.Context(), time.Minute); waited <- err }()
-	testenv.Eventually(t, 10*time.Second, "somebody waits", func() bool {
+	testenv.Eventually(t, time.Minute, "somebody waits", func() bool {
 		return strings.Contains(admin.Info(t.Context(), "clients").Val(), "blocked_clients:1")
 	})
 	if err := admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {

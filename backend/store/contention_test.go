@@ -49,7 +49,7 @@ func awaitWaiting(t *testing.T, url string, n int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	testenv.Eventually(t, 20*time.Second, fmt.Sprint(n, " statements wait for a lock"), func() bool {
+	testenv.Eventually(t, time.Minute, fmt.Sprint(n, " statements wait for a lock"), func() bool {
 		var waiting int
 		err := conn.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(

@@ -95,10 +95,10 @@ func wantAllUnavailable(t *testing.T, s *env) {
 
 func wantAllWork(t *testing.T, s *env) {
 	t.Helper()
-	testenv.Eventually(t, 10*time.Second, "the database answers again",
+	testenv.Eventually(t, time.Minute, "the database answers again",
 		func() bool { return s.Ping(context.Background()) == nil })
 	for name, call := range everyCall(s) {
-		testenv.Eventually(t, 5*time.Second, name+" works again", func() bool {
+		testenv.Eventually(t, time.Minute, name+" works again", func() bool {
 			err := call(context.Background())
 			return err == nil || errors.Is(err, sale.ErrNotFound) || errors.Is(err, sale.ErrExists)
 		})
@@ -188,12 +188,12 @@ func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	}
 	written := make(chan error, 1)
 	go func() { written <- s.Write(ctx, storetest.Orders("s", 3)) }()
-	testenv.Eventually(t, 10*time.Second, "the write waits for the lock", waiting(1))
+	testenv.Eventually(t, time.Minute, "the write waits for the lock", waiting(1))
 	wire.cut() // so that the server does not detect that the client has disconnected
 	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("while the sale is locked: %v", err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the server cancels the statement", waiting(0))
+	testenv.Eventually(t, time.Minute, "the server cancels the statement", waiting(0))
 	wire.restore()
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
@@ -247,11 +247,11 @@ func TestPostgresKilledKeepsAcknowledgedOrders(t *testing.T) {
 		return func() bool { return acknowledged.Load() > before+500 }
 	}
 	for range 2 {
-		testenv.Eventually(t, 20*time.Second, "orders are written", more())
+		testenv.Eventually(t, time.Minute, "orders are written", more())
 		server.Kill()
 		server.Start()
 	}
-	testenv.Eventually(t, 20*time.Second, "orders are written after the crash", more())
+	testenv.Eventually(t, time.Minute, "orders are written after the crash", more())
 	stop.Store(true)
 	wg.Wait()
 	if failed.Load() == 0 {

@@ -146,7 +146,7 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 20*time.Second, "it writes again", func() bool { return s.Write(ctx, batchOf(1, 10)) == nil })
+	testenv.Eventually(t, time.Minute, "it writes again", func() bool { return s.Write(ctx, batchOf(1, 10)) == nil })
 	wantSold(t, New(other).Orders, 10)
 }
 

@@ -55,7 +55,7 @@ func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	var bySale, others int
-	testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+	testenv.Eventually(t, time.Minute, "the statistics are updated", func() bool {
 		err := sql.QueryRow(ctx, `SELECT sum(idx_scan) FILTER (WHERE indexrelname IN ('orders_sale', 'payments_sale')),
 				sum(idx_tup_read) FILTER (WHERE indexrelname NOT IN ('orders_sale', 'payments_sale'))
 			FROM pg_stat_user_indexes WHERE relname IN ('orders', 'payments')`).Scan(&bySale, &others)

@@ -120,14 +120,14 @@ func TestReplicaAnswersWhileItIsCurrent(t *testing.T) {
 		defer w.resume()
 		w.cancel(o)
 		answered := w.status(o.ID) == sale.StatusCreated
-		testenv.Eventually(t, 20*time.Second, "the primary answers", func() bool {
+		testenv.Eventually(t, time.Minute, "the primary answers", func() bool {
 			return w.status(o.ID) == sale.StatusCancelled
 		})
 		return answered
 	})
 	o := w.write()
 	w.cancel(o)
-	testenv.Eventually(t, 20*time.Second, "the replica answers again", func() bool {
+	testenv.Eventually(t, time.Minute, "the replica answers again", func() bool {
 		return w.orders.Current() && w.status(o.ID) == sale.StatusCancelled
 	})
 }
@@ -159,16 +159,16 @@ func TestDeadReplica(t *testing.T) {
 	t.Parallel()
 	w := newReplicaWorld(t)
 	o := w.write()
-	testenv.Eventually(t, 20*time.Second, "the replica is current", w.orders.Current)
+	testenv.Eventually(t, time.Minute, "the replica is current", w.orders.Current)
 	w.replica.Kill()
 	for range 100 {
 		if got := w.status(o.ID); got != sale.StatusCreated {
 			t.Fatalf("status %q", got)
 		}
 	}
-	testenv.Eventually(t, 20*time.Second, "the replica is not current", func() bool { return !w.orders.Current() })
+	testenv.Eventually(t, time.Minute, "the replica is not current", func() bool { return !w.orders.Current() })
 	w.replica.Start()
-	testenv.Eventually(t, 30*time.Second, "the replica is current again", w.orders.Current)
+	testenv.Eventually(t, time.Minute, "the replica is current again", w.orders.Current)
 }
 
 // A server that is not a streaming replica of the database is never queried for orders.

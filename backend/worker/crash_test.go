@@ -194,7 +194,7 @@ func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (
 		defer close(ran)
 		_ = worker.New(first, first, config(nil)).Run(ctx)
 	}()
-	testenv.Eventually(t, 20*time.Second, "the first worker died or was done",
+	testenv.Eventually(t, time.Minute, "the first worker died or was done",
 		func() bool { return ctx.Err() != nil || done() })
 	kill()
 	<-ran
@@ -211,7 +211,7 @@ func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (
 		_ = worker.New(second, second, config(nil)).Run(ctx)
 	}()
 	story := fmt.Sprintf("worker died at call %d (%s, made: %v)", nth, first.died, !before)
-	testenv.Eventually(t, 20*time.Second, story+", and another one finished its work", done)
+	testenv.Eventually(t, time.Minute, story+", and another one finished its work", done)
 	stop()
 	<-ran
 
@@ -252,10 +252,10 @@ func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	<-asleep
 	w.expireLeases()
 	run(w.list, w.store, config(nil))
-	testenv.Eventually(t, 20*time.Second, "the second worker wrote the batch",
+	testenv.Eventually(t, time.Minute, "the second worker wrote the batch",
 		func() bool { return w.stats() == queue.Stats{Dead: 1} })
 	close(wake)
-	testenv.Eventually(t, 20*time.Second, "the first worker noticed that its lease was lost", func() bool {
+	testenv.Eventually(t, time.Minute, "the first worker noticed that its lease was lost", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.lost == 1

@@ -73,7 +73,7 @@ func TestWorkerRecoversFromAKeyOfTheWrongType(t *testing.T) {
 	w := newWorlds(t)()
 	w.client.Set(t.Context(), w.shard.Ready(), "not a list", 0)
 	m, _ := w.run(w.store)
-	testenv.Eventually(t, 20*time.Second, "the worker has failed a few times", func() bool { return m.calls.Load() >= 3 })
+	testenv.Eventually(t, time.Minute, "the worker has failed a few times", func() bool { return m.calls.Load() >= 3 })
 	w.client.Del(t.Context(), w.shard.Ready())
 	w.pushGood(1, 20)
 	w.awaitRows(20)
@@ -119,7 +119,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	<-g.at // both of its loops: no further writes to Redis
 	conn := w.client.Conn()
 	defer conn.Close()
-	testenv.Eventually(t, 30*time.Second, "the replica has everything", func() bool {
+	testenv.Eventually(t, time.Minute, "the replica has everything", func() bool {
 		// WAIT speaks of what its own connection has written, and so of all that came before it
 		conn.Set(t.Context(), "barrier", 1, 0)
 		got, err := conn.Wait(t.Context(), 1, time.Second).Result()
@@ -135,8 +135,8 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	otherHost, otherPort, _ := strings.Cut(other.Options().Addr, ":")
 	do(w.client, "REPLICAOF", otherHost, otherPort)
 	close(g.open)
-	testenv.Eventually(t, 30*time.Second, "the worker is refused", func() bool { return m.calls.Load() >= 3 })
-	testenv.Eventually(t, 30*time.Second, "the old master is a replica", func() bool {
+	testenv.Eventually(t, time.Minute, "the worker is refused", func() bool { return m.calls.Load() >= 3 })
+	testenv.Eventually(t, time.Minute, "the old master is a replica", func() bool {
 		return strings.Contains(w.client.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	if sold := w.sold(); sold >= n {
@@ -205,7 +205,7 @@ func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 			}
 		}), config(counts)).Run(ctx)
 	}()
-	testenv.Eventually(t, 30*time.Second, "the batch is written and acknowledged", func() bool {
+	testenv.Eventually(t, time.Minute, "the batch is written and acknowledged", func() bool {
 		s, err := list.Stats(t.Context())
 		return err == nil && writes.Load() > 0 && s == queue.Stats{}
 	})
@@ -239,7 +239,7 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 			}
 			w.pushGood(2, 5)
 			_, stop := w.run(store)
-			testenv.Eventually(t, 30*time.Second, "all is settled", func() bool {
+			testenv.Eventually(t, time.Minute, "all is settled", func() bool {
 				s, err := w.list.Stats(t.Context())
 				return err == nil && s.Ready+s.Delayed+s.Leased == 0 && s.Dead == 1 && w.sold() == 5
 			})

@@ -29,7 +29,7 @@ func runEdge(t *testing.T, args ...string) (prefix string, log *testenv.Buffer) 
 			t.Errorf("sluice edge: exit %d: %s", code, log)
 		}
 	})
-	testenv.Eventually(t, 30*time.Second, "the edge listens", func() bool {
+	testenv.Eventually(t, time.Minute, "the edge listens", func() bool {
 		select {
 		case code := <-ended:
 			ended <- code
@@ -109,7 +109,7 @@ func TestEdgeReloadChecksThePolicy(t *testing.T) {
 	if code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix); code != exitOK || out+errOut != "" {
 		t.Errorf("reload with a warning: exit %d, %s%s", code, out, errOut)
 	}
-	testenv.Eventually(t, 30*time.Second, "the new policy is in effect",
+	testenv.Eventually(t, time.Minute, "the new policy is in effect",
 		func() bool { return status() == http.StatusTooManyRequests })
 	code, out, errOut := invoke(t, "edge", "reload", "--prefix", t.TempDir())
 	if code != exitUsage || out != "" || !strings.HasPrefix(errOut, "sluice: edge: no edge runs in ") {

@@ -208,7 +208,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 1)
 	go func() { done <- run(ctx, append(args, log), getenv, io.Discard, io.Discard) }()
-	testenv.Eventually(t, 10*time.Second, "the gateway answers", func() bool {
+	testenv.Eventually(t, time.Minute, "the gateway answers", func() bool {
 		response, err := http.Get("http://" + address + "/healthz")
 		if err == nil {
 			response.Body.Close()
@@ -240,7 +240,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 // rotate renames the log of the gateway in this process when it has a line, and makes it reopen the log.
 func rotate(t *testing.T, log string) {
 	t.Helper()
-	testenv.Eventually(t, 10*time.Second, "a request is logged", func() bool {
+	testenv.Eventually(t, time.Minute, "a request is logged", func() bool {
 		text, err := os.ReadFile(log)
 		return err == nil && len(text) > 0
 	})
@@ -250,7 +250,7 @@ func rotate(t *testing.T, log string) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the log is reopened", func() bool {
+	testenv.Eventually(t, time.Minute, "the log is reopened", func() bool {
 		_, err := os.Stat(log)
 		return err == nil
 	})

@@ -43,7 +43,7 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path+".new", second, 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 5*time.Second, "the new key is known", func() bool {
+	testenv.Eventually(t, time.Minute, "the new key is known", func() bool {
 		_, err := keys.Verify(next)
 		return err == nil
 	})

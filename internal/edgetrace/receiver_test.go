@@ -105,7 +105,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	go func() { r.Run(ctx); close(done) }()
 	defer func() { stop(); <-done }()
 	more, received, lost := 0, 0, 0
-	testenv.Eventually(t, 20*time.Second, "each line is received or counted as lost", func() bool {
+	testenv.Eventually(t, time.Minute, "each line is received or counted as lost", func() bool {
 		received, lost = len(spans.Ended())/2, int(testutil.ToFloat64(r.lost))
 		if received+lost == sent+more && lost > 0 {
 			return true

@@ -180,7 +180,7 @@ func (s *shop) get(path string) (body string, code int) {
 
 func (s *shop) settled(is func() bool, what string) {
 	s.t.Helper()
-	testenv.Eventually(s.t, 30*time.Second, what, is)
+	testenv.Eventually(s.t, time.Minute, what, is)
 }
 
 // ordered is how many rows a sale has.

@@ -42,7 +42,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 		ids[buyer] = a.OrderID
-		testenv.Eventually(t, 20*time.Second, buyer+" sees the order dead", func() bool {
+		testenv.Eventually(t, time.Minute, buyer+" sees the order dead", func() bool {
 			return do(t, "GET", s.base+"/v1/orders/"+a.OrderID, s.token(buyer), "").State == "dead"
 		})
 	}

@@ -114,7 +114,7 @@ func (s *shown) after(id string) {
 	if id != "startRebuild" {
 		return
 	}
-	testenv.Eventually(s.t, 30*time.Second, "the rebuild is over", func() bool {
+	testenv.Eventually(s.t, time.Minute, "the rebuild is over", func() bool {
 		return strings.Contains(string(s.adminAPI("GET", "/admin/v1/rebuild", "").Body), `"running":false`) &&
 			do(s.t, "GET", s.base+"/v1/sales/drop", "", "").Status == 200
 	})
@@ -156,7 +156,7 @@ func (s *shown) deadOrder(buyer string) string {
 		}
 	}
 	id := s.buyUnit("drop", buyer)
-	testenv.Eventually(s.t, 30*time.Second, "the order is dead", func() bool {
+	testenv.Eventually(s.t, time.Minute, "the order is dead", func() bool {
 		return do(s.t, "GET", s.base+"/v1/orders/"+id, s.token(buyer), "").State == "dead"
 	})
 	return id

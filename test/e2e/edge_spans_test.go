@@ -124,7 +124,7 @@ func TestBothEdgesExportTheSameSpans(t *testing.T) {
 			}
 		}
 		// The nginx edge omits the metrics of its Go process if that one does not answer in time.
-		testenv.Eventually(t, 30*time.Second, "the metrics of "+e.service, func() bool {
+		testenv.Eventually(t, time.Minute, "the metrics of "+e.service, func() bool {
 			metrics := string(do(t, "GET", e.metrics, "", "").Body)
 			return strings.Contains(metrics, "\nsluice_build_info{") &&
 				strings.Contains(metrics, `sluice_spans_total{result="exported"} `)
@@ -142,7 +142,7 @@ func TestBothEdgesExportTheSameSpans(t *testing.T) {
 func (e *tracedEdge) wantSpans(t *testing.T, c *otlpCollector, id, above string, n int) {
 	t.Helper()
 	var server, client *span
-	testenv.Eventually(t, 30*time.Second, "the spans of "+e.service+" in "+id, func() bool {
+	testenv.Eventually(t, time.Minute, "the spans of "+e.service+" in "+id, func() bool {
 		found := 0
 		for _, s := range c.trace(id) {
 			switch {
@@ -179,7 +179,7 @@ func (e *tracedEdge) wantSpans(t *testing.T, c *otlpCollector, id, above string,
 func wantContinued(t *testing.T, c *otlpCollector, e *tracedEdge, id string) {
 	t.Helper()
 	const name = "POST /v1/sales/{sale}/orders"
-	testenv.Eventually(t, 30*time.Second, "the trace "+id+" reaches the worker", func() bool {
+	testenv.Eventually(t, time.Minute, "the trace "+id+" reaches the worker", func() bool {
 		return c.find(id, "sluice-backend", name, "") != nil && c.find(id, "sluice-worker", "process orders", "") != nil
 	})
 	request, sent := c.find(id, "sluice-backend", name, ""), c.find(id, e.service, "POST", "")

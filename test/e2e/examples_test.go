@@ -196,7 +196,7 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	testenv.Eventually(t, 30*time.Second, "a forgery is refused", func() bool { return post() == http.StatusUnauthorized })
+	testenv.Eventually(t, time.Minute, "a forgery is refused", func() bool { return post() == http.StatusUnauthorized })
 	log, errOut, code := sluiceRun(t, nil, "webhook", "ping", id[1], "--json", "--data", u.data)
 	delivery := regexp.MustCompile(`"id": "([^"]+)"`).FindStringSubmatch(log)
 	if code != 0 || delivery == nil {
@@ -205,7 +205,7 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	if _, errOut, code := sluiceRun(t, nil, "webhook", "redeliver", id[1], delivery[1], "--data", u.data); code != 0 {
 		t.Fatal(errOut)
 	}
-	testenv.Eventually(t, 30*time.Second, "it has come twice", func() bool {
+	testenv.Eventually(t, time.Minute, "it has come twice", func() bool {
 		out, _, _ := sluiceRun(t, nil, "webhook", "deliveries", id[1], delivery[1], "--json", "--data", u.data)
 		return strings.Count(out, `"status": 204`) == 2
 	})

@@ -109,7 +109,7 @@ func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 	p.Answer(http.StatusServiceUnavailable)
 	data, listen, url := t.TempDir(), addr(t), p.Serve(t)
 	up := launch(t, nil, "up", "--listen", listen, "--admin", addr(t), "--data", data, "--token-keys", url)
-	testenv.Eventually(t, 30*time.Second, "the start waits", func() bool {
+	testenv.Eventually(t, time.Minute, "the start waits", func() bool {
 		return strings.Contains(up.output(), "fetching the token keys fails; retrying") &&
 			strings.Contains(up.output(), url+": status 503, want 200")
 	})
@@ -145,7 +145,7 @@ func TestProviderWithAPrivateCertificate(t *testing.T) {
 			"--token-keys", server.URL+"/jwks.json"), listen
 	}
 	strange, _ := start()
-	testenv.Eventually(t, 30*time.Second, "the certificate is not trusted", func() bool {
+	testenv.Eventually(t, time.Minute, "the certificate is not trusted", func() bool {
 		return strings.Contains(strange.output(), "certificate signed by unknown authority")
 	})
 	_, listen := start("SSL_CERT_FILE=" + path)
@@ -160,7 +160,7 @@ func TestStopWhileTheProviderIsDown(t *testing.T) {
 	url := p.Serve(t)
 	for _, command := range []string{"edge", "gateway"} {
 		gate := launch(t, nil, command, "--listen", addr(t), "--upstream", "http://"+addr(t), "--token-keys", url)
-		testenv.Eventually(t, 30*time.Second, "the start waits", func() bool {
+		testenv.Eventually(t, time.Minute, "the start waits", func() bool {
 			return strings.Contains(gate.output(), "fetching the token keys fails; retrying")
 		})
 		if code := gate.end(syscall.SIGTERM); code != 0 {

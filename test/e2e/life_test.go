@@ -30,7 +30,7 @@ func (s *stack) callback(id, event, orderID, reference string) answer {
 		s.t.Fatal(err)
 	}
 	var a answer
-	testenv.Eventually(s.t, 30*time.Second, "the callback is taken", func() bool {
+	testenv.Eventually(s.t, time.Minute, "the callback is taken", func() bool {
 		a = do(s.t, "POST", s.base+"/v1/payments", "", body, "Content-Type", "application/json",
 			"Webhook-Id", id, "Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10), "Webhook-Signature", signature)
 		return a.Status != 503 && a.Status != 429
@@ -47,7 +47,7 @@ func (s *stack) status(buyer, orderID string) string {
 func (s *stack) buyUnit(saleID, buyer string) string {
 	s.t.Helper()
 	var a answer
-	testenv.Eventually(s.t, 30*time.Second, buyer+" buys", func() bool {
+	testenv.Eventually(s.t, time.Minute, buyer+" buys", func() bool {
 		a = s.buy(saleID, buyer)
 		return a.Status == 202
 	})
@@ -95,7 +95,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			}
 			s.backends[1].crash()
 
-			testenv.Eventually(t, 30*time.Second, "the unpaid units are left again", func() bool {
+			testenv.Eventually(t, time.Minute, "the unpaid units are left again", func() bool {
 				r := s.audit("s")
 				if !r.Balanced {
 					t.Errorf("audit %+v", r)

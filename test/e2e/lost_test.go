@@ -230,7 +230,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 	s.createSale("s", lostStock)
 	buyers := hammer(s, "s", 8)
 	buyers.await(400)
-	testenv.Eventually(t, 10*time.Second, "a replica that follows", func() bool {
+	testenv.Eventually(t, time.Minute, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	// cut off from here on, as by a network

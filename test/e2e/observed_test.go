@@ -125,7 +125,7 @@ func (o *observed) wantEdgeSpans(t *testing.T, service, id, name, caller string)
 	t.Helper()
 	method, _, _ := strings.Cut(name, " ")
 	var server, client *span
-	testenv.Eventually(t, 30*time.Second, "the spans of "+service, func() bool {
+	testenv.Eventually(t, time.Minute, "the spans of "+service, func() bool {
 		server, client = o.collector.find(id, service, name, ""), o.collector.find(id, service, method, "")
 		return server != nil && client != nil
 	})
@@ -157,7 +157,7 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		{"sluice-group-web-push", "process events", "web-push"},
 		{"sluice-group-webhooks", hook, ""},
 	}
-	testenv.Eventually(t, 30*time.Second, "the trace through "+edge+" is whole", func() bool {
+	testenv.Eventually(t, time.Minute, "the trace through "+edge+" is whole", func() bool {
 		for _, s := range steps {
 			if o.collector.find(id, s.service, s.name, s.group) == nil {
 				return false
@@ -249,7 +249,7 @@ func (o *observed) checkMetrics(t *testing.T) {
 			t.Logf("docs/observability.md explains what no program exports: %v", missing)
 		}
 	}()
-	testenv.Eventually(t, 30*time.Second, "the programs to export the live stats and all that is documented", func() bool {
+	testenv.Eventually(t, time.Minute, "the programs to export the live stats and all that is documented", func() bool {
 		samples, families = o.exported(t)
 		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(documented)), func(name string) bool { return families[name] })
 		return t.Failed() || samples["sluice_sale_left_units"] && len(missing) == 0

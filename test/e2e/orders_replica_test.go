@@ -34,7 +34,7 @@ func TestStatusQueriesReadFromAReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "a status query reaches the replica", func() bool {
+	testenv.Eventually(t, time.Minute, "a status query reaches the replica", func() bool {
 		if o := query(""); o.State != "created" {
 			t.Fatalf("%d %s", o.Status, o.Body)
 		}
@@ -50,16 +50,16 @@ func TestStatusQueriesReadFromAReplica(t *testing.T) {
 			return strings.Contains(string(metrics.Body), "\nsluice_orders_replica_current "+value)
 		}
 	}
-	testenv.Eventually(t, 30*time.Second, "the replica is current", current("1"))
+	testenv.Eventually(t, time.Minute, "the replica is current", current("1"))
 	replica.Kill()
 	for range 20 {
 		if o := query(""); o.State != "created" {
 			t.Fatalf("without the replica: %d %s", o.Status, o.Body)
 		}
 	}
-	testenv.Eventually(t, 30*time.Second, "the replica is not current", current("0"))
+	testenv.Eventually(t, time.Minute, "the replica is not current", current("0"))
 	replica.Start()
-	testenv.Eventually(t, 30*time.Second, "the replica is current again", current("1"))
+	testenv.Eventually(t, time.Minute, "the replica is current again", current("1"))
 }
 
 func TestOrdersReplicaMustBePostgres(t *testing.T) {

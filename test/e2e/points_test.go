@@ -42,13 +42,13 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}
 	u.end(syscall.SIGKILL) // immediately: the order may be in any state
 	u = startUp(t, data)
-	testenv.Eventually(t, 30*time.Second, "the order is credited",
+	testenv.Eventually(t, time.Minute, "the order is credited",
 		func() bool { return u.points(t, ann) == `{"points":19}` })
 	stdout, errOut, code := sluiceRun(t, nil, "order", "cancel", a.OrderID, "--reason", "x", "--data", data)
 	if code != 0 {
 		t.Fatalf("cancel: %s%s", stdout, errOut)
 	}
-	testenv.Eventually(t, 30*time.Second, "the points are taken back",
+	testenv.Eventually(t, time.Minute, "the points are taken back",
 		func() bool { return u.points(t, ann) == `{"points":0}` })
 
 	for _, s := range []struct {

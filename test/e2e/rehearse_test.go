@@ -127,7 +127,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		dir := t.TempDir()
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "shoppers",
+		testenv.Eventually(t, time.Minute, "shoppers",
 			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		if code := p.end(syscall.SIGINT); code != 1 {
 			t.Errorf("exit %d", code)
@@ -139,7 +139,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
-		testenv.Eventually(t, 20*time.Second, "shoppers",
+		testenv.Eventually(t, time.Minute, "shoppers",
 			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
 		p.end(syscall.SIGKILL)
 		var list struct {
@@ -165,7 +165,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		if a := do(t, "POST", u.base+"/v1/sales/"+id+"/orders", strings.TrimSpace(buyer), ""); id == "" || a.Status == 202 {
 			t.Errorf("%q sells to a real buyer: %d %s", id, a.Status, a.Body)
 		}
-		testenv.Eventually(t, 30*time.Second, "the end of what it left", func() bool {
+		testenv.Eventually(t, time.Minute, "the end of what it left", func() bool {
 			out, errOut, code = sluiceRun(t, nil, "rehearse", "clean", "--data", u.data)
 			return code == 0
 		})

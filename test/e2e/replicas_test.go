@@ -47,7 +47,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	for _, l := range links {
 		refused := buyers.busy.Load()
 		l.hold()
-		testenv.Eventually(t, 30*time.Second, "buyers get 503", func() bool { return buyers.busy.Load() > refused+8 })
+		testenv.Eventually(t, time.Minute, "buyers get 503", func() bool { return buyers.busy.Load() > refused+8 })
 		if a := s.buy("s", "first", "Idempotency-Key",
 			`"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" ||
 			a.OrderID != "" {
@@ -66,7 +66,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	for _, l := range links {
 		l.hold()
 	}
-	testenv.Eventually(t, 30*time.Second, "the master sells what its replicas do not know", func() bool {
+	testenv.Eventually(t, time.Minute, "the master sells what its replicas do not know", func() bool {
 		return before != master.Client().Get(ctx, "sluice:{0}:sale:s:stock").Val() && buyers.busy.Load() > refused+8
 	})
 	master.Kill()

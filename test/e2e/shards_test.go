@@ -92,7 +92,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 		t.Errorf("the shard has drained: %d %s", a.Status, a.Body)
 	}
 	s.redis.Client().FlushAll(t.Context())
-	testenv.Eventually(t, 30*time.Second, "it is rebuilt", func() bool {
+	testenv.Eventually(t, time.Minute, "it is rebuilt", func() bool {
 		return s.adminAPI("GET", "/readyz", "").Status == 200 &&
 			s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
 	})

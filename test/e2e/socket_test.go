@@ -47,7 +47,7 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	}
 	for i, base := range s.bases {
 		buyer := fmt.Sprint("late-", i)
-		testenv.Eventually(t, 30*time.Second, "a purchase over the socket through "+base, func() bool {
+		testenv.Eventually(t, time.Minute, "a purchase over the socket through "+base, func() bool {
 			a, err := try("POST", base+"/v1/sales/late/orders", s.token(buyer), "")
 			return err == nil && (a.Status == 202 || a.Code == "already-bought")
 		})
@@ -90,7 +90,7 @@ func TestBackendOwnsItsSocket(t *testing.T) {
 			s.admin = "http://" + second[len(second)-1]
 			launch(t, s.env, second...)
 			awaitOK(t, s.admin+"/readyz")
-			testenv.Eventually(t, 30*time.Second, "a purchase through the next backend", func() bool {
+			testenv.Eventually(t, time.Minute, "a purchase through the next backend", func() bool {
 				a := s.buy("s", "cid")
 				return a.Status == 202 || a.Code == "already-bought"
 			})

@@ -41,7 +41,7 @@ const soon = 1500 * time.Millisecond
 func (s *stack) unknown(known func() bool) (last time.Duration) {
 	s.t.Helper()
 	begin := time.Now()
-	testenv.Eventually(s.t, 10*time.Second, "the change is known", func() bool {
+	testenv.Eventually(s.t, time.Minute, "the change is known", func() bool {
 		asked := time.Since(begin)
 		if known() {
 			return true
@@ -139,7 +139,7 @@ func fromMemory(a answer) bool { return a.Header.Get("RateLimit") == "" }
 // awaitCached waits until a buyer without an order is rejected with code from the cache, and returns the answer.
 func (s *stack) awaitCached(saleID, code string) (a answer) {
 	s.t.Helper()
-	testenv.Eventually(s.t, 10*time.Second, code+" from memory", func() bool {
+	testenv.Eventually(s.t, time.Minute, code+" from memory", func() bool {
 		a = s.buy(saleID, "dan")
 		return a.Code == code && fromMemory(a)
 	})
@@ -240,7 +240,7 @@ func (s *stack) opens(t *testing.T) {
 			known.Header.Get("Retry-After"))
 	}
 	var sold, last time.Time // first sale, and start of the last request that was rejected as not open
-	testenv.Eventually(t, 10*time.Second, "the sale opens", func() bool {
+	testenv.Eventually(t, time.Minute, "the sale opens", func() bool {
 		asked := time.Now()
 		a := s.buy("later", "dan")
 		if sold = time.Now(); a.Status != 202 {

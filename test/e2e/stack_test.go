@@ -171,7 +171,7 @@ func startStack(t testing.TB, s shape) *stack {
 	}
 	awaitOK(t, st.base+"/healthz")
 	for _, w := range st.workers {
-		testenv.Eventually(t, 30*time.Second, "a worker is up",
+		testenv.Eventually(t, time.Minute, "a worker is up",
 			func() bool { return strings.Contains(w.output(), "worker is up") })
 	}
 	return st
@@ -181,7 +181,7 @@ func addr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.Free
 
 func awaitOK(t testing.TB, url string) {
 	t.Helper()
-	testenv.Eventually(t, 30*time.Second, "200 from "+url, func() bool {
+	testenv.Eventually(t, time.Minute, "200 from "+url, func() bool {
 		resp, err := client.Get(url)
 		if err != nil {
 			return false
@@ -216,7 +216,7 @@ func do(t testing.TB, method, url, bearer, body string, header ...string) answer
 	return a
 }
 
-var client = &http.Client{Timeout: 15 * time.Second, Transport: checked(&http.Transport{MaxIdleConnsPerHost: 64})}
+var client = &http.Client{Timeout: time.Minute, Transport: checked(&http.Transport{MaxIdleConnsPerHost: 64})}
 
 func try(method, url, bearer, body string, header ...string) (answer, error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))

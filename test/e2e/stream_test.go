@@ -37,7 +37,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	if r := s.audit(id); !r.Balanced || r.Ready != 30 {
 		t.Errorf("the audit: %+v", r)
 	}
-	for _, fields := range [][]string{{"m", "no message"}, {"order", "12"}, {"big", strings.Repeat("x", 10<<20)}} {
+	for _, fields := range [][]string{{"m", "no message"}, {"order", "12"}, {"big", strings.Repeat("x", 1<<20)}} {
 		redis.Do(t.Context(), "XADD", orders, "*", fields[0], fields[1])
 	}
 
@@ -51,7 +51,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := launch(t, s.env, "worker", "--lease", "1s", "--no-watcher")
-	testenv.Eventually(t, 20*time.Second, "a lease",
+	testenv.Eventually(t, time.Minute, "a lease",
 		func() bool { return redis.ZCard(t.Context(), keyspace.Shard(0).Leases()).Val() > 0 })
 	worker.End(syscall.SIGKILL)
 	if err := held.Rollback(t.Context()); err != nil {
@@ -59,7 +59,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	}
 	worker = launch(t, s.env, "worker", "--queue", "list", "--lease", "1s")
 	s.settle(id, 30)
-	testenv.Eventually(t, 30*time.Second, "the texts that are no orders are dead", func() bool {
+	testenv.Eventually(t, time.Minute, "the texts that are no orders are dead", func() bool {
 		return redis.ZCard(t.Context(), keyspace.Shard(0).Dead().Times()).Val() == 3
 	})
 	worker.End(syscall.SIGTERM)
@@ -80,14 +80,14 @@ func TestOrdersThroughAStream(t *testing.T) {
 	redis.FlushAll(t.Context()) // the journals of two backends hold 10 of 20, the list's had none
 	// Each backend detects it on its own, so one may still find its Redis unverified after another has rebuilt it.
 	for i := range 10 {
-		testenv.Eventually(t, 30*time.Second, "a purchase from the Redis that was rebuilt",
+		testenv.Eventually(t, time.Minute, "a purchase from the Redis that was rebuilt",
 			func() bool { return s.buy(id, fmt.Sprint("b", 50+i)).Status == 202 })
 	}
 	launch(t, s.env, "worker")
 	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {
 		t.Errorf("the end: %+v", r)
 	}
-	testenv.Eventually(t, 30*time.Second, "the worker to acknowledge what it has written", func() bool {
+	testenv.Eventually(t, time.Minute, "the worker to acknowledge what it has written", func() bool {
 		return redis.XLen(t.Context(), orders).Val() == 0
 	})
 	_, errOut, code := sluiceRun(t, s.env, "worker", "--queue", "kafka")

@@ -34,7 +34,7 @@ func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 		t.Errorf("readyz with the database down: %d, %v", r.Status, err)
 	}
 	s.pg.Start()
-	testenv.Eventually(t, 30*time.Second, "the order is created after the database is back", func() bool {
+	testenv.Eventually(t, time.Minute, "the order is created after the database is back", func() bool {
 		return do(t, "GET", order+"?wait=5s", s.token("ann"), "").State == "created"
 	})
 	if r := s.settle("s", 1); !r.Balanced || r.Dead != 0 {
@@ -67,12 +67,12 @@ func TestRedisDownIsUnavailableImmediately(t *testing.T) {
 			}
 		}
 		fault[1]()
-		testenv.Eventually(t, 30*time.Second, "a purchase after Redis was "+name, func() bool {
+		testenv.Eventually(t, time.Minute, "a purchase after Redis was "+name, func() bool {
 			return s.buy("s", "cid-"+name).Status/100 != 5
 		})
 	}
 	var final audit
-	testenv.Eventually(t, 30*time.Second, "an idle queue", func() bool {
+	testenv.Eventually(t, time.Minute, "an idle queue", func() bool {
 		var a answer
 		final, a = s.tryAudit("s")
 		return a.Status == 200 && final.Ready+final.Delayed+final.Leased == 0
@@ -219,7 +219,7 @@ func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	if err := c.Del(ctx, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 20*time.Second, "a backend fills the sale from SQL",
+	testenv.Eventually(t, time.Minute, "a backend fills the sale from SQL",
 		func() bool { return s.audit("s").Balanced })
 	s.adminAPI("POST", "/admin/v1/sales/s/resume", "")
 	if a := s.buy("s", "c3"); a.Code != "already-bought" {

@@ -34,7 +34,7 @@ func startUpWith(t *testing.T, env []string, data string, args ...string) *upPro
 	p := launch(t, env, append([]string{"up", "--listen", listen, "--admin", admin, "--data", data}, args...)...)
 	u := &upProcess{p, data, "http://" + listen, "http://" + admin}
 	awaitOK(t, u.base+"/readyz")
-	testenv.Eventually(t, 10*time.Second, "the two curl lines", func() bool { return len(u.curlLines()) == 2 })
+	testenv.Eventually(t, time.Minute, "the two curl lines", func() bool { return len(u.curlLines()) == 2 })
 	return u
 }
 
@@ -135,14 +135,14 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 		})
 	}
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(confirmed) }
-	testenv.Eventually(t, 30*time.Second, "some orders", func() bool { return count() >= 40 })
+	testenv.Eventually(t, time.Minute, "some orders", func() bool { return count() >= 40 })
 	u.end(syscall.SIGKILL)
 	hands.Wait()
 
 	again := startUp(t, data)
 	for order, bearer := range confirmed {
 		o := do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
-		testenv.Eventually(t, 30*time.Second, "a turn within the limit by address", func() bool {
+		testenv.Eventually(t, time.Minute, "a turn within the limit by address", func() bool {
 			if o.Status == 429 {
 				o = do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
 			}

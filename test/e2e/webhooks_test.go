@@ -23,7 +23,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	delivery := a.OrderID + "_created_" + id
-	testenv.Eventually(t, 30*time.Second, "the webhook arrives", func() bool {
+	testenv.Eventually(t, time.Minute, "the webhook arrives", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.took[delivery] == 1

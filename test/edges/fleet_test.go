@@ -212,7 +212,7 @@ func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 			expect(503, "/deny")
 			expect(200, "/open")
 		}
-		testenv.Eventually(t, 10*time.Second, e.name+" has counted", func() bool {
+		testenv.Eventually(t, time.Minute, e.name+" has counted", func() bool {
 			return metric(t, e, `sluice_edge_requests_total{rule="both",verdict="allow"}`) == 1 &&
 				metric(t, e, `sluice_edge_requests_total{rule="edge",verdict="deny"}`) == 5 &&
 				metric(t, e, `sluice_edge_requests_total{rule="trial",verdict="shadow"}`) >= 3 &&
@@ -236,7 +236,7 @@ func TestStoppingEdgesReturnTheirSlots(t *testing.T) {
 		}
 		e.stop()
 		client := server.Client()
-		testenv.Eventually(t, 20*time.Second, e.name+" has returned slots", func() bool {
+		testenv.Eventually(t, time.Minute, e.name+" has returned slots", func() bool {
 			for _, key := range client.Keys(t.Context(), "sluice:limit:*:all:*").Val() {
 				for _, lane := range client.HVals(t.Context(), key).Val() {
 					if strings.HasSuffix(lane, " -") {
@@ -319,7 +319,7 @@ func TestLateLeasesAreNotRepeatedForEachRequest(t *testing.T) {
 		leases := func(result string) float64 {
 			return metric(t, e, `sluice_edge_fleet_leases_total{result="`+result+`"}`)
 		}
-		testenv.Eventually(t, 10*time.Second, e.name+" has counted", func() bool { return leases("late") > 0 })
+		testenv.Eventually(t, time.Minute, e.name+" has counted", func() bool { return leases("late") > 0 })
 		if n := leases("late") + leases("granted") + leases("refused") + leases("error"); n > requests/5 {
 			t.Errorf("%s: %.0f leases for %d requests", e.name, n, 2*requests)
 		}

@@ -302,7 +302,7 @@ func page(t *testing.T, url string) string {
 // configuration.
 func (e *edge) wait(t *testing.T, ended chan error, o options) {
 	t.Helper()
-	testenv.Eventually(t, 10*time.Second, e.name+" listens", func() bool {
+	testenv.Eventually(t, time.Minute, e.name+" listens", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err

@@ -50,7 +50,7 @@ func edgesWriteTheSameLog(t *testing.T, socket bool) {
 			e.send(t, raw)
 		}
 		want := len(raws) - 1 // health is not logged where it is answered
-		testenv.Eventually(t, 5*time.Second, fmt.Sprintf("%s has logged %d requests", e.name, want),
+		testenv.Eventually(t, time.Minute, fmt.Sprintf("%s has logged %d requests", e.name, want),
 			func() bool { return strings.Count(e.log(), "\n") >= want })
 		for line := range strings.Lines(e.log()) {
 			var entry map[string]any

@@ -45,7 +45,7 @@ func StartReplica(t TB, of string, args ...string) *Redis {
 	host, port, _ := net.SplitHostPort(of)
 	r := StartRedis(t, append([]string{"--replicaof", host + " " + port}, args...)...)
 	c := r.Client()
-	Eventually(t, 30*time.Second, "a replica that follows "+of, func() bool {
+	Eventually(t, time.Minute, "a replica that follows "+of, func() bool {
 		return strings.Contains(c.Info(context.Background(), "replication").Val(), "master_link_status:up")
 	})
 	return r
@@ -66,7 +66,7 @@ func StartSentinel(t TB, master string, replicas int) *Redis {
 	}
 	s := startRedis(t, filepath.Dir(config), config, "--sentinel")
 	c := s.Client()
-	Eventually(t, 30*time.Second, "a Sentinel that knows the replicas", func() bool {
+	Eventually(t, time.Minute, "a Sentinel that knows the replicas", func() bool {
 		known, err := c.Do(context.Background(), "SENTINEL", "REPLICAS", SentinelMaster).Slice()
 		return err == nil && len(known) == replicas
 	})

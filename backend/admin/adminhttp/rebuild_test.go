@@ -76,7 +76,7 @@ func TestRebuildIsStartedOnceAndShown(t *testing.T) {
 		t.Errorf("a second one at the same time: %d %s", second.Status, second.Body)
 	}
 	close(r.finish)
-	testenv.Eventually(t, 5*time.Second, "the end of the rebuild", func() bool {
+	testenv.Eventually(t, time.Minute, "the end of the rebuild", func() bool {
 		now := s.operate(http.MethodGet, "/admin/v1/rebuild", "")
 		return now.Field(t, "running") == "false" && strings.Contains(now.Body, `"sale_id":"shoe","left":4`)
 	})

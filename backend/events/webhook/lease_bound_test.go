@@ -95,7 +95,7 @@ func TestLeasesBesideAnOldTransactionReadLinearly(t *testing.T) {
 				t.Fatal(err)
 			}
 			var written, fetched int
-			testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+			testenv.Eventually(t, time.Minute, "the statistics are updated", func() bool {
 				err := sql.QueryRow(t.Context(), `SELECT n_tup_ins, coalesce(seq_tup_read, 0) +
 						(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
 					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`).Scan(&written, &fetched)

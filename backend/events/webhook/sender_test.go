@@ -281,7 +281,7 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	e := b.endpoint(t, s, false)
 	b.tell(t, 1)
 	run(t, NewSender(b.Store, c, everything, quick()))
-	testenv.Eventually(t, 30*time.Second, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
+	testenv.Eventually(t, time.Minute, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
 	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != EndpointActive {
 		t.Errorf("%+v", got)
 	}
@@ -295,7 +295,7 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 		n != 2 {
 		t.Fatal(n, err)
 	}
-	testenv.Eventually(t, 30*time.Second, "both are delivered",
+	testenv.Eventually(t, time.Minute, "both are delivered",
 		func() bool { return len(s.ids()) == 2 && b.show(t, e.ID).Waiting == 0 })
 	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
 		t.Errorf("%+v", got)
@@ -303,7 +303,7 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	if err := b.admin.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "a delivered one comes again",
+	testenv.Eventually(t, time.Minute, "a delivered one comes again",
 		func() bool { return s.ids()["1_paid_"+e.ID] == 2 })
 }
 
@@ -327,14 +327,14 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return s.ids()[id] == 1 })
+	testenv.Eventually(t, time.Minute, "the ping is there", func() bool { return s.ids()[id] == 1 })
 	if got := b.show(t, e.ID); got.State != EndpointPaused {
 		t.Errorf("%+v", got)
 	}
 	if _, err := b.admin.Resume(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 30*time.Second, "it is disabled",
+	testenv.Eventually(t, time.Minute, "it is disabled",
 		func() bool { return b.show(t, e.ID).State == EndpointDisabled })
 	if _, err := b.admin.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
@@ -353,12 +353,12 @@ func TestNothingIsSentAheadOfWhatIsNotWrittenYet(t *testing.T) {
 	var upTo atomic.Int64
 	upTo.Store(2)
 	run(t, NewSender(b.Store, c, func(context.Context) int64 { return upTo.Load() }, quick()))
-	testenv.Eventually(t, 30*time.Second, "what may go is there", func() bool { return b.show(t, e.ID).Waiting == 2 })
+	testenv.Eventually(t, time.Minute, "what may go is there", func() bool { return b.show(t, e.ID).Waiting == 2 })
 	if got := s.ids(); len(got) != 2 || got["1_created_"+e.ID] != 1 || got["1_paid_"+e.ID] != 1 {
 		t.Errorf("%v", got)
 	}
 	upTo.Store(4)
-	testenv.Eventually(t, 30*time.Second, "the rest is there", func() bool { return len(s.ids()) == 4 })
+	testenv.Eventually(t, time.Minute, "the rest is there", func() bool { return len(s.ids()) == 4 })
 }
 
 func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
@@ -382,7 +382,7 @@ func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 		if _, err := b.admin.Ping(t.Context(), e.ID); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, 30*time.Second, "the ping is there", func() bool { return len(s.ids()) == i+1 })
+		testenv.Eventually(t, time.Minute, "the ping is there", func() bool { return len(s.ids()) == i+1 })
 		if n := len(strings.Fields(signatures.Load().(string))); n != 2 {
 			t.Errorf("%d signatures", n)
 		}
@@ -415,7 +415,7 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, NewSender(b.Store, c, everything, quick()))
-			testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
+			testenv.Eventually(t, time.Minute, "it is given up", func() bool {
 				d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 				return err == nil && d.State == DeliveryFailed && len(log) == 1 && log[0].Error != ""
 			})
@@ -433,7 +433,7 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything, quick()))
-		testenv.Eventually(t, 30*time.Second, "it is given up", func() bool {
+		testenv.Eventually(t, time.Minute, "it is given up", func() bool {
 			d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 			return err == nil && d.State == DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
 		})

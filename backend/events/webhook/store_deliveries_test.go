@@ -144,7 +144,7 @@ func webhookLeases(t *testing.T, e *env) {
 		t.Fatalf("%+v", short)
 	}
 	var third []Delivery
-	testenv.Eventually(t, 10*time.Second, "the lease expires", func() bool {
+	testenv.Eventually(t, time.Minute, "the lease expires", func() bool {
 		third = e.lease(t, "a", math.MaxInt64, time.Minute, 9)
 		return len(third) == 1
 	})

@@ -61,7 +61,7 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	cfg := quick()
 	cfg.Tracer, cfg.Parents, cfg.Log = tracer, telemetry.NewParents(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
 	stop := run(t, NewSender(b.Store, c, everything, cfg))
-	testenv.Eventually(t, 30*time.Second, "three deliveries", func() bool { return len(shop.ids()) == 3 })
+	testenv.Eventually(t, time.Minute, "three deliveries", func() bool { return len(shop.ids()) == 3 })
 	stop()
 	close(got)
 	seen := map[string]bool{}

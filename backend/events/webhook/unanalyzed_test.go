@@ -73,7 +73,7 @@ func TestBurstIntoTablesWithoutStatisticsReadsLinearly(t *testing.T) {
 				t.Fatal(err)
 			}
 			var written, fetched int64
-			testenv.Eventually(t, 20*time.Second, "the statistics are updated", func() bool {
+			testenv.Eventually(t, time.Minute, "the statistics are updated", func() bool {
 				err := conn.QueryRow(
 					t.Context(),
 					`SELECT n_tup_ins, coalesce(seq_tup_read, 0) +

@@ -211,12 +211,12 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 		_ = g.Run(ctx, database, func(context.Context) { called <- struct{}{} })
 	}()
 	verified := func() bool { _, ok := g.Verified(); return ok }
-	testenv.Eventually(t, 5*time.Second, "a verified Redis", verified)
+	testenv.Eventually(t, time.Minute, "a verified Redis", verified)
 	wantAllowed(t, g, "verified")
 
 	before := database.checks()
 	g.Raw().FlushAll(ctx)
-	testenv.Eventually(t, 5*time.Second, "an emptied Redis is detected", func() bool { return !verified() })
+	testenv.Eventually(t, time.Minute, "an emptied Redis is detected", func() bool { return !verified() })
 	// One check in progress, the one that detects it, and two around the call of unverified.
 	if n := database.checks() - before; n > 4 {
 		t.Errorf("%d checks until it was detected", n)
@@ -225,14 +225,14 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	<-called
 	database.set(2)
 	verify(t, g, 2)
-	testenv.Eventually(t, 5*time.Second, "a verified Redis again", verified)
+	testenv.Eventually(t, time.Minute, "a verified Redis again", verified)
 	wantAllowed(t, g, "verified again")
 
 	database.set(3)
-	testenv.Eventually(t, 5*time.Second, "an older generation is detected", func() bool { return !verified() })
+	testenv.Eventually(t, time.Minute, "an older generation is detected", func() bool { return !verified() })
 	wantBlocked(t, g, "an older generation")
 	verify(t, g, 3)
-	testenv.Eventually(t, 5*time.Second, "the current generation", verified)
+	testenv.Eventually(t, time.Minute, "the current generation", verified)
 
 	database.mu.Lock()
 	database.err = sale.ErrUnavailable

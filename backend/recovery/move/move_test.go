@@ -145,7 +145,7 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 // recover does what a backend does when it finds the shard unverified, and expects that it succeeds.
 func (w *world) recover() {
 	w.t.Helper()
-	testenv.Eventually(w.t, 30*time.Second, "the shard is rebuilt", func() bool {
+	testenv.Eventually(w.t, time.Minute, "the shard is rebuilt", func() bool {
 		return w.runIf() == nil && w.verified()
 	})
 }
@@ -260,7 +260,7 @@ func (w *world) rows() {
 // check verifies that the shard sells on a master, that every order is known, and that the audit balances.
 func (w *world) check(on *testenv.Redis) {
 	w.t.Helper()
-	testenv.Eventually(w.t, 30*time.Second, "the shard sells on "+on.Addr, func() bool {
+	testenv.Eventually(w.t, time.Minute, "the shard sells on "+on.Addr, func() bool {
 		return w.verified() && w.owner() == on
 	})
 	for buyer, id := range w.orders {
@@ -307,7 +307,7 @@ func TestMoveThereAndBack(t *testing.T) {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		t.Logf("%d keys, held for %v", result.Keys, result.Held)
-		testenv.Eventually(t, 10*time.Second, "the guard trusts the target", w.verified)
+		testenv.Eventually(t, time.Minute, "the guard trusts the target", w.verified)
 		if now := w.guards.Of(w.shard).Generation(); now <= before {
 			t.Errorf("generation %d, before %d", now, before)
 		}
@@ -426,7 +426,7 @@ func TestInterruptedMove(t *testing.T) {
 			if (err == nil) != moves || result.Verified != moves {
 				t.Errorf("%+v, %v", result, err)
 			}
-			testenv.Eventually(t, 10*time.Second, "the shard is verified without a rebuild", w.verified)
+			testenv.Eventually(t, time.Minute, "the shard is verified without a rebuild", w.verified)
 			w.unmarked("interrupted")
 			w.check(on)
 		})
@@ -456,7 +456,7 @@ func TestMoveIsFinishedOnTheReplicaOfTheTarget(t *testing.T) {
 	w.killAtFlip(target)
 	w.cluster.Replace(target, testenv.Complete, nil)
 	w.cluster.Rejoin(target)
-	testenv.Eventually(t, 30*time.Second, "the error names the master of the replica", func() bool {
+	testenv.Eventually(t, time.Minute, "the error names the master of the replica", func() bool {
 		_, err := w.move(target)
 		t.Log(err)
 		return err != nil && strings.Contains(err.Error(), "is a replica: name its master, "+replica.Addr)
@@ -497,7 +497,7 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 				switch step {
 				case "flip":
 					on = target
-					testenv.Eventually(t, 30*time.Second, "another move finishes", func() bool {
+					testenv.Eventually(t, time.Minute, "another move finishes", func() bool {
 						result, err := w.move(target)
 						return err == nil && !result.Verified
 					})
@@ -600,7 +600,7 @@ func TestMoveIsAbandoned(t *testing.T) {
 				w.unmarked("abandoned")
 			}
 			w.stopAt = func(string) error { return nil }
-			testenv.Eventually(t, 30*time.Second, "the move succeeds afterwards", func() bool {
+			testenv.Eventually(t, time.Minute, "the move succeeds afterwards", func() bool {
 				_, err := w.move(target)
 				return err == nil
 			})

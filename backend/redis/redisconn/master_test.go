@@ -139,7 +139,7 @@ func TestFailoverWithOneSilentSentinel(t *testing.T) {
 		first, second := miniredis.RunT(t), miniredis.RunT(t)
 		all := []*fakeSentinel{newSentinel(t, first.Addr()), newSentinel(t, first.Addr()), newSentinel(t, first.Addr())}
 		client := open(t, at(t, all...))
-		testenv.Eventually(t, 20*time.Second, "a write to the first master", func() bool {
+		testenv.Eventually(t, time.Minute, "a write to the first master", func() bool {
 			return writes(t.Context(), client, first)
 		})
 		for i, l := range all {
@@ -150,7 +150,7 @@ func TestFailoverWithOneSilentSentinel(t *testing.T) {
 			}
 		}
 		first.Close()
-		testenv.Eventually(t, 20*time.Second, "a write to the second master", func() bool {
+		testenv.Eventually(t, time.Minute, "a write to the second master", func() bool {
 			return writes(t.Context(), client, second)
 		})
 	}
@@ -183,7 +183,7 @@ func TestClientDoesNotReturnToTheOldMaster(t *testing.T) {
 	}
 	sentinel.setMaster(first.Addr(), 1)
 	before := sentinel.queries.Load()
-	testenv.Eventually(t, 20*time.Second, "the Sentinel is queried again", func() bool {
+	testenv.Eventually(t, time.Minute, "the Sentinel is queried again", func() bool {
 		if !writes(t.Context(), open(t, s), second) {
 			t.Error("the write did not arrive at the second master")
 		}
@@ -202,7 +202,7 @@ func TestSentinelsAreDiscovered(t *testing.T) {
 	}
 	one.pause()
 	other.setMaster(second.Addr(), 2)
-	testenv.Eventually(t, 20*time.Second, "a write to the master that the discovered Sentinel reports", func() bool {
+	testenv.Eventually(t, time.Minute, "a write to the master that the discovered Sentinel reports", func() bool {
 		return writes(t.Context(), open(t, s), second)
 	})
 }
@@ -218,11 +218,11 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 	}
 	over := make(chan error, 1)
 	go func() { over <- waits.BLPop(t.Context(), 0, "nothing").Err() }()
-	testenv.Eventually(t, 20*time.Second, "one idle connection and one blocked connection", func() bool {
+	testenv.Eventually(t, time.Minute, "one idle connection and one blocked connection", func() bool {
 		return first.CurrentConnectionCount() == 2
 	})
 	sentinel.setMaster(second.Addr(), 2)
-	testenv.Eventually(t, 20*time.Second, "a third client writes to the second master", func() bool {
+	testenv.Eventually(t, time.Minute, "a third client writes to the second master", func() bool {
 		return writes(t.Context(), open(t, s), second)
 	})
 	select {
@@ -245,7 +245,7 @@ func TestDialEndsWhenTheMasterChanges(t *testing.T) {
 	client := open(t, at(t, sentinel), func(o *redis.Options) { o.DialTimeout, o.MaxRetries = 20*time.Second, -1 })
 	over := make(chan error, 1)
 	go func() { over <- client.Set(t.Context(), "where", "here", 0).Err() }()
-	testenv.Eventually(t, 20*time.Second, "the Sentinel was queried", func() bool { return sentinel.queries.Load() >= 3 })
+	testenv.Eventually(t, time.Minute, "the Sentinel was queried", func() bool { return sentinel.queries.Load() >= 3 })
 	sentinel.setMaster(second.Addr(), 2)
 	if err := <-over; err != nil {
 		t.Errorf("no connection to the second master: %v", err)
@@ -302,7 +302,7 @@ func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
 		}
 		return err
 	}
-	testenv.Eventually(t, 20*time.Second, "two calls share a failure", func() bool {
+	testenv.Eventually(t, time.Minute, "two calls share a failure", func() bool {
 		return dial() == dial() //nolint:errorlint // the same value
 	})
 	if err := client.Ping(t.Context()).Err(); !errors.Is(err, syscall.ECONNREFUSED) || !redisconn.Unavailable(err) {

@@ -38,13 +38,13 @@ func TestClientFollowsTheMasterOfASentinel(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	testenv.Eventually(t, 20*time.Second, "a write to the master", func() bool {
+	testenv.Eventually(t, time.Minute, "a write to the master", func() bool {
 		return client.Set(ctx, "k", "v", 0).Err() == nil
 	})
 	if role := <-roles; role != "master" {
 		t.Errorf("connected to a server with the role %q", role)
 	}
-	testenv.Eventually(t, 30*time.Second, "the replica has the key", func() bool {
+	testenv.Eventually(t, time.Minute, "the replica has the key", func() bool {
 		return replica.Client().Get(ctx, "k").Val() == "v"
 	})
 	master.Kill()

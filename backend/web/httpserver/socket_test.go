@@ -50,7 +50,7 @@ func TestNextProcessTakesTheSocketDuringTheDrain(t *testing.T) {
 	}
 	stop()
 	var next net.Listener
-	testenv.Eventually(t, 5*time.Second, "the next process listens", func() bool {
+	testenv.Eventually(t, time.Minute, "the next process listens", func() bool {
 		next, err = unixsocket.Claim(t.Context(), path)
 		return err == nil
 	})

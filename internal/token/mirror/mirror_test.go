@@ -106,7 +106,7 @@ func TestFullDiskKeepsThePreviousKeys(t *testing.T) {
 	if _, err := request(m); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the failure is logged", func() bool {
+	testenv.Eventually(t, time.Minute, "the failure is logged", func() bool {
 		return strings.Contains(log.String(), "writing the token keys fails") &&
 			strings.Contains(log.String(), "no space left on device")
 	})
@@ -116,7 +116,7 @@ func TestFullDiskKeepsThePreviousKeys(t *testing.T) {
 	if err := os.Remove(next); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 10*time.Second, "the new key is in the file", func() bool {
+	testenv.Eventually(t, time.Minute, "the new key is in the file", func() bool {
 		return kids(t, m) == "EdDSA first, EdDSA second"
 	})
 }
@@ -145,7 +145,7 @@ func TestMirrorSurvivesTooManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected := syscall.Connect(fd, &syscall.SockaddrUnix{Name: m.Socket()})
-	testenv.Eventually(t, 10*time.Second, "the failure is logged", func() bool {
+	testenv.Eventually(t, time.Minute, "the failure is logged", func() bool {
 		return strings.Contains(log.String(), "too many open files")
 	})
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
