@@ -36,7 +36,7 @@ unit: race plain ## run the unit tests, with the race detector for Go (ONLY=./ba
 
 e2e: ## run the end-to-end tests with nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 30m ./test/e2e
-	cd test/chaos && $(GO) test -count=1 -vet=off -timeout 5m .
+	cd test/chaos && $(GO) test -count=1 -vet=off -timeout 10m .
 
 bench: install-bench ## measure the whole path against named baselines (four minutes)
 	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
@@ -66,19 +66,19 @@ race:
 # The race detector cannot observe Lua in nginx. The Go code that starts and stops nginx runs with it in test/edges.
 plain:
 	$(GO) test -vet=off -p $(PACKAGES) -timeout 20m ./nginx ./test/sim
-	cd observe/check && $(GO) test -timeout 5m ./...
-	cd packaging && $(GO) test -vet=off -timeout 5m .
+	cd observe/check && $(GO) test -timeout 10m ./...
+	cd packaging && $(GO) test -vet=off -timeout 10m .
 
 browser:
-	cd test/browser && $(GO) test -count=1 -vet=off -timeout 10m .
+	cd test/browser && $(GO) test -count=1 -vet=off -timeout 20m .
 
 # An honest shop passes the load tests, and each kind of fraud fails them. Builds k6 once.
 k6:
-	cd loadtest && $(GO) test -vet=off -timeout 10m ./...
+	cd loadtest && $(GO) test -vet=off -timeout 20m ./...
 
 # Lints docs/openapi.yaml, generates clients from it, compiles them and buys with each.
 clients: test/clients/node_modules/.package-lock.json
-	cd test/clients && $(GO) generate . && $(GO) test -count=1 -vet=off -tags generated -timeout 5m .
+	cd test/clients && $(GO) generate . && $(GO) test -count=1 -vet=off -tags generated -timeout 10m .
 
 test/clients/node_modules/.package-lock.json: test/clients/package-lock.json
 	@command -v npm >/dev/null || { echo "clients: npm is not installed: run make install" >&2; exit 1; }

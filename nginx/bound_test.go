@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"sluice/test/testenv"
 )
 
 // hot floods an edge whose one rule is 100r/s with a burst of 50. It checks the bound, and that no request was refused
@@ -76,23 +73,7 @@ func boundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
 // killAWorker kills one of the workers of the edge.
 func killAWorker(t *testing.T, e *edge) {
 	t.Helper()
-	master, err := running(e.cfg.Prefix)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	_ = syscall.Kill(workerOf(t, master.Pid), syscall.SIGKILL)
-}
-
-// workerOf is the process id of one of a master's workers.
-func workerOf(t testing.TB, master int) (worker int) {
-	t.Helper()
-	testenv.Eventually(t, time.Minute, "the master has a worker", func() bool {
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master, master))
-		n, _ := fmt.Sscan(string(children), &worker)
-		return n == 1
-	})
-	return worker
+	_ = syscall.Kill(workerOf(t, e.master().Pid), syscall.SIGKILL)
 }
 
 // Two workers race for one key without HTTP, millions of times a second. A limiter that reads and writes without a lock

@@ -68,16 +68,8 @@ func TestBypassListOfAMillion(t *testing.T) {
 // resident returns the memory of the edge's workers in KB. Shared memory is counted in each.
 func resident(t *testing.T, e *edge) (kb int) {
 	t.Helper()
-	master, err := running(e.cfg.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pid := range strings.Fields(string(children)) {
-		text, _ := os.ReadFile("/proc/" + pid + "/status")
+	for _, pid := range e.workers() {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		_, rest, _ := strings.Cut(string(text), "VmRSS:")
 		var n int
 		_, _ = fmt.Sscan(rest, &n)

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,22 +51,6 @@ func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), ba
 	}, backends...)
 }
 
-// workers returns the process ids of the workers.
-func (e *edge) workers() string {
-	e.t.Helper()
-	pid, err := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/nginx.pid"))
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	var out []byte
-	testenv.Eventually(e.t, time.Minute, "all workers run", func() bool {
-		master := strings.TrimSpace(string(pid))
-		out, err = exec.Command("pgrep", "--parent", master, "--full", "nginx: worker process").Output()
-		return err == nil && strings.Count(string(out), "\n") == e.cfg.Workers
-	})
-	return string(out)
-}
-
 // A token of a key that the provider has just published passes at its first request, and the edge is not reloaded.
 func TestEdgeFollowsKeysOfAURL(t *testing.T) { floors(t, testEdgeFollowsKeysOfAURL) }
 
@@ -81,7 +62,7 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
 	if got := send(old); got != 200 {
 		t.Fatalf("a token of the first key: %d", got)
 	}
-	pids := e.workers()
+	pids := e.allWorkers()
 	p.Rotate("second")
 	next := p.Sign("bob")
 	if got := send(next); got != 200 {
@@ -121,8 +102,8 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
 		}
 		return true
 	})
-	if now := e.workers(); now != pids {
-		t.Errorf("the workers are %s, and were %s: the edge was reloaded", now, pids)
+	if now := e.allWorkers(); !slices.Equal(now, pids) {
+		t.Errorf("the workers are %d, and were %d: the edge was reloaded", now, pids)
 	}
 }
 
@@ -137,11 +118,7 @@ func TestReplacedWorkerHasTheCurrentKeys(t *testing.T) {
 	if next, before := send(p.Sign("bob")), send(old); next != 200 || before != 401 {
 		t.Fatalf("after a rotation: %d and %d", next, before)
 	}
-	worker, err := strconv.Atoi(strings.TrimSpace(e.workers()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(e.allWorkers()[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	e.transport.CloseIdleConnections()

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,77 @@ func startEdgeThat(
 		return answers(e.cfg.Listen)
 	})
 	return e
+}
+
+const workerTitle = "nginx: worker process"
+
+// master returns the master process.
+func (e *edge) master() *os.Process {
+	e.t.Helper()
+	master, err := running(e.cfg.Prefix)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return master
+}
+
+// workers returns the process ids of the workers that run now, also of old ones that shut down.
+func (e *edge) workers() []int {
+	e.t.Helper()
+	return workersOf(e.t, e.master().Pid)
+}
+
+// allWorkers waits until there are as many workers as the configuration has, and returns their process ids.
+func (e *edge) allWorkers() (pids []int) {
+	e.t.Helper()
+	testenv.Eventually(e.t, time.Minute, "all workers run", func() bool {
+		pids = e.workers()
+		return len(pids) == e.cfg.Workers
+	})
+	return pids
+}
+
+// title returns what nginx calls a process of its own, "" for one that has ended.
+func title(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(text)
+}
+
+// ending reports whether a worker shuts down or has ended.
+func ending(pid int) bool {
+	return !strings.HasPrefix(title(pid), workerTitle) || strings.Contains(title(pid), "shutting down")
+}
+
+// workersOf returns the process ids of a master's workers that have started.
+func workersOf(t testing.TB, master int) (pids []int) {
+	t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master, master))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range strings.Fields(string(children)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(title(pid), workerTitle) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// workerOf returns the process id of one of a master's workers. It waits for one.
+func workerOf(t testing.TB, master int) (worker int) {
+	t.Helper()
+	testenv.Eventually(t, time.Minute, "the master has a worker", func() bool {
+		pids := workersOf(t, master)
+		if len(pids) > 0 {
+			worker = pids[0]
+		}
+		return len(pids) > 0
+	})
+	return worker
 }
 
 func (e *edge) writePolicy(policy string) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -386,19 +387,8 @@ func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	master, err := running(e.cfg.Prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	children := fmt.Sprintf("/proc/%d/task/%d/children", master.Pid, master.Pid)
 	testenv.Eventually(t, time.Minute, "the old worker shuts down", func() bool {
-		pids, _ := os.ReadFile(children)
-		for _, pid := range strings.Fields(string(pids)) {
-			if title, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(title), "shutting down") {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(e.workers(), ending)
 	})
 	if _, err := io.WriteString(conn, "\r\n"); err != nil {
 		t.Fatal(err)

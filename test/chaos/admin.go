@@ -26,11 +26,15 @@ func newAdmin(s *stage, h *History, seed uint64) *adminActor {
 	return &adminActor{stage: s, history: h, random: rand.New(rand.NewPCG(seed, 2)), done: map[string]int{}}
 }
 
+// commandTimeout covers a disk that is full, a Redis that is rebuilt, and a machine that has other work meanwhile.
+const commandTimeout = 3 * time.Minute
+
 // persist retries until a backend accepts or rejects the command. It has a timeout of its own, so that the outcome of a
 // command does not depend on the end of the run.
 func (o *adminActor) persist(method, path, body, key string) answer {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
+	var last answer
 	for ctx.Err() == nil {
 		one, done := context.WithTimeout(ctx, 5*time.Second)
 		a := call(one, method, o.stage.backends[o.at%len(o.stage.backends)].admin+path, adminToken, body, key)
@@ -38,10 +42,13 @@ func (o *adminActor) persist(method, path, body, key string) answer {
 		if a.status != 0 && a.status < 500 {
 			return a
 		}
+		last = a
 		o.at++
 		time.Sleep(100 * time.Millisecond)
 	}
-	o.wrong = append(o.wrong, fmt.Sprintf("%s %s was not answered for a minute", method, path))
+	o.wrong = append(o.wrong, fmt.Sprintf(
+		"%s %s was not answered in %s; the last response: %d %s", method, path, commandTimeout, last.status, last.body,
+	))
 	return answer{}
 }
 
