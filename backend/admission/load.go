@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -131,21 +132,21 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 			return err
 		}
 	}
-	requireVerified := 0
-	if s.requireVerified {
-		requireVerified = 1
+	deployment := ""
+	if s.deployment != nil {
+		deployment = strconv.FormatInt(s.deployment(), 10)
 	}
 	keys := []string{
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
-	args := []any{def.Version, string(def.Switch), len(buyers), requireVerified}
+	args := []any{def.Version, string(def.Switch), len(buyers), deployment}
 	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
 		err = errors.New("the data in Redis was lost while the buyers were stored")
 	case err == nil && result == "unverified":
-		err = errors.New("the data in Redis is not verified")
+		err = errors.New("the data in Redis is not verified, or belongs to another deployment")
 	}
 	if err != nil {
 		return unavailable("run load_sale.lua", err)

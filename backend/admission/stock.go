@@ -30,8 +30,9 @@ type StockConfig struct {
 	Claimer Claimer
 	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
 	Mover *spread.Mover
-	// RequireVerified makes Load fail if no rebuild has verified the data in Redis.
-	RequireVerified bool
+	// Deployment returns the id of the deployment in SQL, 0 if it is not known. Load fails if no rebuild has verified the
+	// data in Redis, or if the data belongs to another deployment. nil: Load loads into any Redis.
+	Deployment func() int64
 }
 
 // Claimer claims the allocation of a segment in SQL before it is loaded (store.Segments).
@@ -42,13 +43,13 @@ type Claimer interface {
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
 // safe for concurrent use.
 type Stock struct {
-	client          redisconn.Client
-	server          func(keyspace.Shard) *redis.Client // nil if client is not a *redis.Client
-	space           keyspace.Space
-	claimer         Claimer
-	mover           *spread.Mover
-	requireVerified bool
-	spreads         sync.Map // number of segments by id of a sale; it never changes
+	client     redisconn.Client
+	server     func(keyspace.Shard) *redis.Client // nil if client is not a *redis.Client
+	space      keyspace.Space
+	claimer    Claimer
+	mover      *spread.Mover
+	deployment func() int64 // may be nil
+	spreads    sync.Map     // number of segments by id of a sale; it never changes
 }
 
 // NewStock returns a Stock. It does not connect.
@@ -58,7 +59,7 @@ func NewStock(cfg StockConfig) *Stock {
 	}
 	return &Stock{
 		client: cfg.Client, server: cfg.Server, space: cfg.Space, claimer: cfg.Claimer, mover: cfg.Mover,
-		requireVerified: cfg.RequireVerified,
+		deployment: cfg.Deployment,
 	}
 }
 

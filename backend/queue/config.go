@@ -18,6 +18,9 @@ type Config struct {
 	CallTimeout time.Duration  // timeout of a call to Redis; needs a client with ContextTimeoutEnabled; 3 s
 	Jitter      func() float64 // fraction of the maximum delay, in [0,1]; default uniformly random ("full jitter")
 	OnReclaim   func(n int)    // called with the number of messages of each requeued lease, concurrently; may be nil
+	// Deployment returns the id of the deployment that the consumers belong to, 0 if it is not known. Register fails if
+	// the data belongs to another deployment. nil: not known.
+	Deployment func() int64
 }
 
 func (c Config) withDefaults() Config {
@@ -32,6 +35,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnReclaim == nil {
 		c.OnReclaim = func(int) {}
+	}
+	if c.Deployment == nil {
+		c.Deployment = func() int64 { return 0 }
 	}
 	return c
 }

@@ -12,10 +12,12 @@ import (
 )
 
 // Register returns a new consumer. name must be unique over all calls of all processes, because a Redis that has lost
-// data may assign a number again. A name consists of characters that are safe in a Redis key (NewConsumerName).
+// data may assign a number again. A name consists of characters that are safe in a Redis key (NewConsumerName). A
+// rebuild that takes the data over for another deployment removes all consumers, and those of the former owner cannot
+// register again: no worker stores orders of another deployment in its database.
 func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
 	keys := []string{l.shard.Consumers(), l.shard.Guard()}
-	number, err := l.run(ctx, "register_consumer", keys, name, maxConsumers).Int64()
+	number, err := l.run(ctx, "register_consumer", keys, name, maxConsumers, l.cfg.Deployment()).Int64()
 	return Consumer(name + "-" + strconv.FormatInt(number, 10)), wrap("register", err)
 }
 

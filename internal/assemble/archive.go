@@ -14,7 +14,7 @@ import (
 // Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
 func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive, error) {
 	all := store.New(s.db)
-	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, RequireVerified: true})
+	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, Deployment: s.guards.Deployment})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
 		Store: s.archives, Dir: dir, Log: s.log, Audit: audit.New(stock, all).Audit,

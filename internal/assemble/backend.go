@@ -136,7 +136,8 @@ func (b *Backend) buildQueue() error {
 	s := b.stores
 	mover := s.newMover()
 	b.Stock = admission.NewStock(admission.StockConfig{
-		Client: s.redis, Server: s.guardedClient, Space: s.space, RequireVerified: true, Claimer: s.segments, Mover: mover,
+		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.segments,
+		Mover: mover,
 	})
 	b.refillers = spread.NewRefillers(mover)
 	b.loops = append(b.loops, b.refill)

@@ -28,7 +28,7 @@ const (
 )
 
 func openQueues(guards *guard.Shards, space keyspace.Space, driver string, cfg queue.Config) []*queue.List {
-	cfg.Stream = driver == DriverStream
+	cfg.Stream, cfg.Deployment = driver == DriverStream, guards.Deployment
 	queues := make([]*queue.List, len(space.All()))
 	for i, shard := range space.All() {
 		queues[i] = queue.NewList(guards.Of(shard).Client(), shard, cfg)

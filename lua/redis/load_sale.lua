@@ -6,22 +6,23 @@
 --      3 sales    set     ids of the sales in this shard
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)
 --      5 returns  hash    order id -> number of its return, until its row has the number
---      6 guard    hash    run_id: this Redis was verified; rebuilding: a rebuild holds the shard
+--      6 guard    hash    run_id: this Redis was verified; rebuilding: a rebuild holds the shard; deployment
 -- ARGV 1 version
 --      2 switch
 --      3 number of buyers stored before
---      4 "1" to refuse a Redis that was not verified
+--      4 id of the deployment of the sale, 0 if it is not known; empty to load into a Redis that was not verified
 --      then the sale (include/write_sale)
--- Returns "loaded"; "present"; "unverified" if the data in Redis must be verified first; or "lost" if Redis lost the
---      buyers since they were stored. Nothing changed after any but the first.
+-- Returns "loaded"; "present"; "unverified" if the data in Redis must be verified first, or belongs to another
+--      deployment; or "lost" if Redis lost the buyers since they were stored. Nothing changed after any but the first.
 
 -- include notify
 -- include write_sale
 
 local sale, stock, sales, buyers, returns, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 
-local mark = redis.call('HMGET', guard, 'rebuilding', 'run_id')
-if mark[1] or (ARGV[4] == '1' and not mark[2]) then
+local deployment, mark = ARGV[4], redis.call('HMGET', guard, 'rebuilding', 'run_id', 'deployment')
+local foreign = deployment ~= '0' and (mark[3] or '0') ~= deployment
+if mark[1] or deployment ~= '' and (not mark[2] or foreign) then
   return 'unverified'
 end
 if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then

@@ -3,15 +3,17 @@
 --
 -- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment
 --      2 unfinished  list  the queue that an interrupted rebuild left
+--      3 consumers   hash  deleted when a deployment takes the data over: workers of the former owner cannot register
+--                          again (register_consumer)
 -- ARGV 1 "<fence> <id of the deployment>"   2 run_id with which the shard must have been verified; empty: any
 --      3 id of the deployment from which the data is taken over, 0 for data without an id; empty: none
 -- Returns "ok"; "foreign" if the data belongs to a third deployment; "fenced" if a later rebuild has begun; or
 --      "unverified". Only "ok" changes anything.
 
-local guard, unfinished = KEYS[1], KEYS[2]
+local guard, unfinished, consumers = KEYS[1], KEYS[2], KEYS[3]
 local fence, deployment = string.match(ARGV[1], '^(%d+) (%d+)$')
 
-local newest = tonumber(redis.call('HGET', guard, 'fence') or '') or 0
+local newest, taken_over = tonumber(redis.call('HGET', guard, 'fence') or '') or 0, false
 if redis.call('EXISTS', guard) == 1 then
   local owner = redis.call('HGET', guard, 'deployment') or '0'
   if not string.find(owner, '^%d+$') or #owner > 19 then
@@ -21,6 +23,7 @@ if redis.call('EXISTS', guard) == 1 then
     if owner ~= ARGV[3] then
       return 'foreign'
     end
+    taken_over = true
     newest = newest + 1 -- the fences of two deployments can be equal
   end
 end
@@ -34,4 +37,7 @@ end
 redis.call('HSET', guard, 'fence', fence, 'rebuilding', fence, 'deployment', deployment)
 redis.call('HDEL', guard, 'run_id')
 redis.call('UNLINK', unfinished)
+if taken_over then
+  redis.call('UNLINK', consumers)
+end
 return 'ok'

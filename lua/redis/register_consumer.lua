@@ -4,15 +4,19 @@
 -- key holds the consumers with the highest numbers: a live consumer that was removed registers again.
 --
 -- KEYS 1 consumers hash  number of a consumer -> id of its last batch, <name>-<number>-<n>; last -> the last number
---      2 guard     hash  rebuilding: a rebuild holds the shard
+--      2 guard     hash  rebuilding: a rebuild holds the shard; deployment
 -- ARGV 1 name of the consumer, which no other registration has
 --      2 largest number of consumers to keep
--- Returns the number.
+--      3 id of the deployment that the consumer belongs to, 0 if it is not known
+-- Returns the number; or an error that begins with HELD, or with FOREIGN if the data belongs to another deployment.
 
 local consumers, guard = KEYS[1], KEYS[2]
 local name, most = ARGV[1], tonumber(ARGV[2])
 
 -- include check_shard
+if ARGV[3] ~= '0' and (redis.call('HGET', guard, 'deployment') or '0') ~= ARGV[3] then
+  return redis.error_reply('FOREIGN this shard belongs to another deployment')
+end
 local number = (tonumber(redis.call('HGET', consumers, 'last') or '') or 0) + 1
 
 redis.call('HDEL', consumers, string.format('%d', number - most)) -- first: Redis with full memory accepts it

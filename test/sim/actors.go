@@ -27,9 +27,10 @@ type backend struct {
 
 func (w *world) stock(p *process) *admission.Stock {
 	cfg := admission.StockConfig{
-		Client: p.client, Space: w.space, RequireVerified: w.Guarded, Claimer: faultyStore{w.store, p},
+		Client: p.client, Space: w.space, Claimer: faultyStore{w.store, p},
 	}
 	if p.guards != nil {
+		cfg.Deployment = p.guards.Deployment
 		cfg.Server = func(shard keyspace.Shard) *redis.Client { return p.guards.Of(shard).Client() }
 	}
 	return admission.NewStock(cfg)

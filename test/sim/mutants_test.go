@@ -381,6 +381,27 @@ var mutants = []mutant{
 		rebuildTest("TestRebuildOfAnotherDeploymentWithTheSameFence"),
 	},
 	{
+		"rebuild: consumers of the former owner stay registered",
+		"lua/redis/rebuild_begin.lua",
+		"redis.call('UNLINK', consumers)",
+		"",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
+		"queue: a consumer of another deployment registers",
+		"lua/redis/register_consumer.lua",
+		"if ARGV[3] ~= '0' and",
+		"if false and",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
+		"load: a sale of another deployment is loaded",
+		"lua/redis/load_sale.lua",
+		"(not mark[2] or foreign)",
+		"not mark[2]",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
 		"move: holds the data of another deployment",
 		"lua/redis/move_hold.lua",
 		"if (mark[4] or '0') ~= ARGV[3] then",

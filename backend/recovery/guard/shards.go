@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -39,6 +40,14 @@ func Open(cfg Config) *Shards {
 	s.client = redisconn.Route(func(key string) *redis.Client { return s.find(key).guarded })
 	s.raw = redisconn.Route(func(key string) *redis.Client { return s.find(key).raw })
 	return s
+}
+
+// Deployment returns the id of the deployment of this process, 0 if it has none or is not known yet.
+func (s *Shards) Deployment() (id int64) {
+	for _, g := range s.guards {
+		id = cmp.Or(id, g.Deployment())
+	}
+	return id
 }
 
 // find returns the clients for a key; none if its shard does not exist.

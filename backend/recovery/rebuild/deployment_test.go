@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/admission"
+	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
@@ -229,6 +231,55 @@ func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	}
 	if of := w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val(); of != fmt.Sprint(fence-1) {
 		t.Errorf("the owner rebuilt with fence %s, and the test needs that of the other deployment, %d", of, fence-1)
+	}
+}
+
+// A worker and a backend of the former owner continue on open connections, because their guards have not yet checked.
+// The worker takes no order of the new owner, and the backend loads no sale that the new owner does not have.
+func TestFormerOwnerTakesNoOrder(t *testing.T) {
+	for _, registered := range []bool{true, false} {
+		t.Run(fmt.Sprintf("registered before %t", registered), func(t *testing.T) {
+			w := owned(t)
+			if err := w.guards.Check(w.ctx, w.store); err != nil {
+				t.Fatal(err)
+			}
+			open := func(g *guard.Shards) *queue.List {
+				return queue.NewList(w.raw(), 0, queue.Config{Deployment: g.Deployment})
+			}
+			former, consumer := open(w.guards), queue.Consumer("former-1")
+			if registered {
+				var err error
+				if consumer, err = former.Register(w.ctx, "former"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := newOther(t, w, plainPinner)
+			if _, err := o.db.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil { // of the same name
+				t.Fatal(err)
+			}
+			if err := o.rebuild.Run(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.guards.Check(w.ctx, o.db); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := former.TakeAs(w.ctx, consumer.BatchID(1), 10, ""); !errors.Is(err, queue.ErrUnregistered) {
+				t.Errorf("a consumer of the former owner: %v, want ErrUnregistered", err)
+			}
+			if _, err := former.Register(w.ctx, "former2"); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a registration of the former owner: %v, want ErrUnavailable", err)
+			}
+			stock := admission.NewStock(admission.StockConfig{Client: w.raw(), Space: space, Deployment: w.guards.Deployment})
+			if err := stock.Load(w.ctx, storetest.Sale("other", 5), w.store.OrdersOf); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a sale of the former owner: %v, want ErrUnavailable", err)
+			}
+			if w.raw().Exists(w.ctx, keyspace.Shard(0).Sale("other")).Val() != 0 {
+				t.Error("a sale of the former owner was loaded")
+			}
+			if b, _, err := open(o.guards).Take(w.ctx, 10, ""); err != nil || len(b.Messages) != 1 {
+				t.Errorf("the new owner took %v, %v, want the order of ann", b.Messages, err)
+			}
+		})
 	}
 }
 

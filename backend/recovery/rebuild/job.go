@@ -109,7 +109,7 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	if len(*only) > 0 {
 		verified = j.runID
 	}
-	keys := []string{j.shard.Guard(), j.shard.RebuildReady()}
+	keys := []string{j.shard.Guard(), j.shard.RebuildReady(), j.shard.Consumers()}
 	err := j.call(ctx, "begin", keys, verified, j.from)
 	if errors.Is(err, errNotVerified) {
 		*only = nil

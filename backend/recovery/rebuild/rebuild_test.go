@@ -118,10 +118,10 @@ func (w *world) start() {
 	w.guards = openGuards(w.t, w.redis.URL, space)
 	w.guard = w.guards.Of(0)
 	client := w.guard.Client()
-	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, RequireVerified: true})
+	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, Deployment: w.guards.Deployment})
 	w.queues = nil
 	for _, shard := range space.All() {
-		w.queues = append(w.queues, queue.NewList(client, shard, queue.Config{}))
+		w.queues = append(w.queues, queue.NewList(client, shard, queue.Config{Deployment: w.guards.Deployment}))
 	}
 	if w.journal != nil {
 		_ = w.journal.Close()

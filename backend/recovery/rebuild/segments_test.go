@@ -71,7 +71,7 @@ func newHalves(t *testing.T, units int64) *halves {
 	h.check(err)
 	h.stock = admission.NewStock(admission.StockConfig{
 		Client: h.guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return h.guards.Of(shard).Client() },
-		Space: h.space, RequireVerified: true, Claimer: h.db,
+		Space: h.space, Deployment: h.guards.Deployment, Claimer: h.db,
 	})
 	h.check(h.stock.Load(h.ctx, def, h.db.OrdersOf))
 	h.segments = admission.NewSegments(h.guards.Client(), h.space)

@@ -54,7 +54,7 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 	check()
 	stock := admission.NewStock(admission.StockConfig{
 		Client: guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return guards.Of(shard).Client() },
-		Space: two, RequireVerified: true,
+		Space: two, Deployment: guards.Deployment,
 	})
 	admit := admissiontest.NewAdmitter(t, guards.Client(), two, func(c *admission.Config) { c.Recorder = writers })
 	var ids [2]string // a sale in each shard

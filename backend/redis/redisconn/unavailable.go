@@ -35,6 +35,7 @@ func Unavailable(err error) bool {
 	return slices.ContainsFunc([]string{
 		"BUSY ", "MISCONF",
 		"HELD",      // a script found the shard being rebuilt
+		"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
 		"UNBLOCKED", // a blocking call on a master that became a replica
 	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }

@@ -40,6 +40,7 @@ func TestUnavailableKnowsTheTemporaryAnswers(t *testing.T) {
 		"BUSY Redis is busy running a script.":                                   true,
 		"MISCONF Errors writing to the AOF file: No space left on device":        true,
 		"HELD the shard is being rebuilt":                                        true,
+		"FOREIGN this shard belongs to another deployment":                       true,
 		"UNBLOCKED force unblock from blocking operation":                        true,
 		"BUSYGROUP Consumer Group name already exists":                           false,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":      false,
