@@ -42,18 +42,22 @@ func (c *crowd) send(e *edge, path string) {
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
-	received := time.Now()
-	switch resp.StatusCode {
+	c.count(resp.StatusCode, admission{sent, time.Now()})
+}
+
+// count records the status of a response, which was sent and received between the times of a.
+func (c *crowd) count(status int, a admission) {
+	switch status {
 	case http.StatusOK:
 		c.mu.Lock()
-		c.admitted = append(c.admitted, admission{sent, received})
+		c.admitted = append(c.admitted, a)
 		c.mu.Unlock()
 	case http.StatusTooManyRequests:
 		c.refused.Add(1)
 	case http.StatusServiceUnavailable:
 		c.failed.Add(1)
 	default:
-		c.t.Errorf("%s: status %d", e.name, resp.StatusCode)
+		c.t.Errorf("status %d", status)
 	}
 }
 

@@ -74,7 +74,10 @@ type backend struct {
 
 func startBackend(t *testing.T, o options, answer http.HandlerFunc) *backend {
 	t.Helper()
-	b := &backend{}
+	b := &backend{address: o.upstream}
+	if o.upstream != "" {
+		return b
+	}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		b.mu.Lock()
@@ -124,6 +127,7 @@ type options struct {
 	perClient     int
 	cors          []string
 	redis         *testenv.Redis // for rules of the fleet
+	upstream      string         // address of the backend; "": one that records its requests
 }
 
 // fleet returns a client for rules of the fleet, or nil.

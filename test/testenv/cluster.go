@@ -408,8 +408,15 @@ func (c *RedisCluster) moveKeys(slot int, source, target *Redis, n int) bool {
 	for _, k := range keys {
 		args = append(args, k)
 	}
-	if err := client.Do(context.Background(), args...).Err(); err != nil {
-		c.t.Fatalf("testenv: move slot %d: %v", slot, err)
-	}
+	Eventually(c.t, time.Minute, "the target accepts keys", func() bool {
+		err := client.Do(context.Background(), args...).Err()
+		if err != nil && strings.Contains(err.Error(), "CLUSTERDOWN") { // another master has just been replaced
+			return false
+		}
+		if err != nil {
+			c.t.Fatalf("testenv: move slot %d: %v", slot, err)
+		}
+		return true
+	})
 	return true
 }
