@@ -63,7 +63,11 @@ func (e *EmbeddedRedis) Close() {
 func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
 
 // dial makes clients connect within the process. A client can still dial in the background after it was closed.
+// Connections have small buffers, because larger ones save system calls only.
 func (e *EmbeddedRedis) dial(o *redis.Options) {
+	const buffer = 4 << 10 // bytes
+	o.ReadBufferSize, o.WriteBufferSize = buffer, buffer
+	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = buffer, buffer
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()

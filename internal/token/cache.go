@@ -8,10 +8,12 @@ import (
 )
 
 // tokenCache stores valid tokens, because verifying a signature takes from twenty to fifty times as long as a lookup.
-// It has a fixed size: a new token replaces an older one of its group. Safe for concurrent use.
+// It has a fixed size, which the first token allocates: a new token replaces an older one of its group. Safe for
+// concurrent use.
 type tokenCache struct {
 	seed   maphash.Seed
-	groups []tokenGroup
+	size   int                          // of groups
+	groups atomic.Pointer[[]tokenGroup] // nil before the first token
 }
 
 // tokenGroup holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads little
@@ -35,16 +37,20 @@ const (
 
 // newTokenCache returns a cache of size tokens, a power of two.
 func newTokenCache(size int) *tokenCache {
-	return &tokenCache{seed: maphash.MakeSeed(), groups: make([]tokenGroup, size/groupSize)}
+	return &tokenCache{seed: maphash.MakeSeed(), size: size / groupSize}
 }
 
-func (c *tokenCache) group(raw string) (uint64, *tokenGroup) {
+func (c *tokenCache) group(groups []tokenGroup, raw string) (uint64, *tokenGroup) {
 	hash := maphash.String(c.seed, raw)
-	return hash, &c.groups[hash&uint64(len(c.groups)-1)]
+	return hash, &groups[hash&uint64(len(groups)-1)]
 }
 
 func (c *tokenCache) find(raw string) (claims, bool) {
-	hash, group := c.group(raw)
+	groups := c.groups.Load()
+	if groups == nil {
+		return claims{}, false
+	}
+	hash, group := c.group(*groups, raw)
 	for i := range group {
 		if group[i].hash.Load() != hash {
 			continue
@@ -57,10 +63,15 @@ func (c *tokenCache) find(raw string) (claims, bool) {
 }
 
 func (c *tokenCache) add(raw string, verified claims) {
-	if len(raw) <= maxCachedToken {
-		hash, group := c.group(raw)
-		group.add(hash, &cachedToken{raw: strings.Clone(raw), claims: verified})
+	if len(raw) > maxCachedToken {
+		return
 	}
+	if c.groups.Load() == nil {
+		groups := make([]tokenGroup, c.size)
+		c.groups.CompareAndSwap(nil, &groups)
+	}
+	hash, group := c.group(*c.groups.Load(), raw)
+	group.add(hash, &cachedToken{raw: strings.Clone(raw), claims: verified})
 }
 
 // add replaces the token with the same hash, or uses a free entry, or replaces a random token.

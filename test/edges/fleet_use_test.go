@@ -103,6 +103,7 @@ type pipeline struct {
 	edge     *edge
 	conn     net.Conn // nil: opened by the next request
 	reader   *bufio.Reader
+	used     time.Time // the last time
 	requests string
 }
 
@@ -127,6 +128,9 @@ func (p *pipeline) send(n int) {
 // exchange sends n requests, and returns the number of responses. It is lower than n if the edge ends the connection
 // with one of them: the edge does not read the requests that follow.
 func (p *pipeline) exchange(n int) (answered int, err error) {
+	if p.conn != nil && time.Since(p.used) > 10*time.Second { // an edge closes idle connections
+		_ = p.close()
+	}
 	if p.conn == nil {
 		if p.conn, err = net.Dial("tcp", p.edge.address); err != nil {
 			return 0, err
@@ -134,6 +138,7 @@ func (p *pipeline) exchange(n int) (answered int, err error) {
 		p.reader = bufio.NewReader(p.conn)
 	}
 	sent := time.Now()
+	p.used = sent
 	if _, err := io.WriteString(p.conn, p.requests[:len(p.requests)/pipelined*n]); err != nil {
 		return 0, err
 	}
