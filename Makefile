@@ -18,7 +18,7 @@ up: ## run everything in one process with a demo sale
 build: ## build bin/sluice with its profile; the first build compiles every dependency and takes two to four minutes
 	CGO_ENABLED=0 $(GO) build -trimpath -pgo=cmd/sluice/release.pgo -o bin/sluice ./cmd/sluice
 
-install: ## install what the tests need (on Debian, as root): nginx, ngx_lua, Redis, PostgreSQL, PgBouncer, Chromium, Node.js, luacheck, shellcheck
+install: ## install what the tests need (on Debian, as root): nginx, ngx_lua, Redis, PostgreSQL, PgBouncer, Chromium, Node.js and the linters
 	@sh .ci/install
 
 # BASE is the commit with which the working tree is compared, by default the merge base with main.

@@ -167,7 +167,7 @@ func explain(base string, err error) error {
 		return p
 	}
 	if lost, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("no answer from %s: is sluice running? (%w)", base, lost.Err)
+		return fmt.Errorf("no answer from %s: start sluice, or set --server to its admin address (%w)", base, lost.Err)
 	}
 	if errors.Is(err, client.ErrNoResponse) {
 		return fmt.Errorf("%s: %w", base, err)

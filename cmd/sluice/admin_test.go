@@ -86,7 +86,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale list --json", 0, `"news": true`, ""},
 		{"sale show shoe", 0, "left       ?", ""},
 		{
-			"sale create --title T --price 1EUR", 2, "",
+			"sale create --title T --price 1EUR --stock 0", 2, "",
 			"sluice: --stock must be above 0\n",
 		},
 		{"sale pause shoe", 1, "", "sluice: This is not possible in the present state.\n"},
@@ -120,7 +120,7 @@ func TestAdminCommands(t *testing.T) {
 	}
 	s.Close()
 	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 ||
-		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": is sluice running? (dial tcp ") {
+		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": start sluice, or set --server to its admin address (dial tcp ") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 }
@@ -220,35 +220,36 @@ func TestClosingASalePrompts(t *testing.T) {
 // Wrong command lines get one line with the remedy, and exit 2.
 func TestWrongCommandLines(t *testing.T) {
 	for line, want := range map[string]string{
-		"webhok list":                         `unknown command "webhok" for "sluice": did you mean webhook? (see sluice --help)`,
-		"sale lst":                            `unknown command "lst" for "sluice sale": did you mean list? (see sluice sale --help)`,
-		"at":                                  `unknown command "at" for "sluice" (see sluice --help)`,
-		"kyes":                                `unknown command "kyes" for "sluice": did you mean keys? (see sluice --help)`,
-		"Sale list":                           `unknown command "Sale" for "sluice": did you mean sale? (see sluice --help)`,
-		"token --for 1s":                      "unknown flag: --for (see sluice token --help)",
-		"sale frobnicate":                     `unknown command "frobnicate" for "sluice sale" (see sluice sale --help)`,
-		"sale show":                           "SALE is missing: want sluice sale show SALE [flags]",
-		"sale show a b":                       `unexpected argument "b": want sluice sale show SALE [flags]`,
-		"sale create shoe3 --title x":         `unexpected argument "shoe3": use --id shoe3, or quotes around a title of several words`,
-		"sale create --id a shoe3":            `unexpected argument "shoe3": want sluice sale create --title T --stock N --price 19.99EUR [flags]`,
-		"sale create a/b":                     `unexpected argument "a/b": want sluice sale create --title T --stock N --price 19.99EUR [flags]`,
-		"sale restock":                        "SALE is missing: want sluice sale restock SALE --add N [flags]",
-		"sale restock a 3":                    `unexpected argument "3": want sluice sale restock SALE --add N [flags]`,
-		"sale rebuild a b":                    `unexpected argument "b": want sluice sale rebuild [SALE | --all] [flags]`,
-		"group rm":                            "GROUP is missing: want sluice group remove GROUP... [flags]",
-		"sale create --titel x":               "unknown flag: --titel: did you mean --title? (see sluice sale create --help)",
-		"sale create --frobnicate x":          "unknown flag: --frobnicate (see sluice sale create --help)",
-		"sale create --stock ten":             `--stock "ten": want a whole number, such as 100 (see sluice sale create --help)`,
-		"sale create --hold soon":             `--hold "soon": want a duration, such as 30s or 15m (see sluice sale create --help)`,
-		"sale create --price 9.99":            `--price: "9.99" has no currency: want an amount and a currency, such as 9.99EUR`,
-		"sale create --price 9.9EUR":          `--price: "9.9EUR": want an amount and a currency, such as 19.99EUR; EUR has 2 decimals`,
-		"version --log yaml":                  `--log "yaml": want text, json or auto`,
-		"sale list --server 127.0.0.1/x":      `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
-		"webhook deliveries ep_1 --after x":   `--after "x": want the number that the previous page ended with`,
-		"policy import":                       "FILE is missing: want sluice policy import FILE [flags]",
-		"policy import nosuch.conf":           "stat nosuch.conf: no such file or directory",
-		"up --database postgres://10.0.0.4/x": "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
-		"gateway --upstream ftp://10.0.0.1:1": `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
+		"webhok list":                 `unknown command "webhok" for "sluice": did you mean webhook? (see sluice --help)`,
+		"sale lst":                    `unknown command "lst" for "sluice sale": did you mean list? (see sluice sale --help)`,
+		"at":                          `unknown command "at" for "sluice" (see sluice --help)`,
+		"kyes":                        `unknown command "kyes" for "sluice": did you mean keys? (see sluice --help)`,
+		"Sale list":                   `unknown command "Sale" for "sluice": did you mean sale? (see sluice --help)`,
+		"token --for 1s":              "unknown flag: --for (see sluice token --help)",
+		"sale frobnicate":             `unknown command "frobnicate" for "sluice sale" (see sluice sale --help)`,
+		"sale show":                   "SALE is missing: want sluice sale show SALE [flags]",
+		"sale show a b":               `unexpected argument "b": want sluice sale show SALE [flags]`,
+		"sale create shoe3 --title x": `unexpected argument "shoe3": use --id shoe3, or quotes around a title of several words`,
+		"sale create --id a shoe3":    `unexpected argument "shoe3": want sluice sale create --title T --stock N --price 19.99EUR [flags]`,
+		"sale create a/b":             `unexpected argument "a/b": want sluice sale create --title T --stock N --price 19.99EUR [flags]`,
+		"sale restock":                "SALE is missing: want sluice sale restock SALE --add N [flags]",
+		"sale restock a 3":            `unexpected argument "3": want sluice sale restock SALE --add N [flags]`,
+		"sale rebuild a b":            `unexpected argument "b": want sluice sale rebuild [SALE | --all] [flags]`,
+		"group rm":                    "GROUP is missing: want sluice group remove GROUP... [flags]",
+		"up --listen 127.0.0.1:70000": `--listen "127.0.0.1:70000": a port is at most 65535`,
+		"sale create --titel x":       "unknown flag: --titel: did you mean --title? (see sluice sale create --help)",
+		"sale create --frobnicate x":  "unknown flag: --frobnicate (see sluice sale create --help)",
+		"sale create --stock ten":     `--stock "ten": want a whole number, such as 100 (see sluice sale create --help)`,
+		"sale create --hold soon":     `--hold "soon": want a duration, such as 30s or 15m (see sluice sale create --help)`,
+		"sale create --title x --stock 1 --price 9.99":   `--price: "9.99" has no currency: want an amount and a currency, such as 9.99EUR`,
+		"sale create --title x --stock 1 --price 9.9EUR": `--price: "9.9EUR": want an amount and a currency, such as 19.99EUR; EUR has 2 decimals`,
+		"version --log yaml":                             `--log "yaml": want text, json or auto`,
+		"sale list --server 127.0.0.1/x":                 `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
+		"webhook deliveries ep_1 --after x":              `--after "x": want the number that the previous page ended with`,
+		"policy import":                                  "FILE is missing: want sluice policy import FILE [flags]",
+		"policy import nosuch.conf":                      "stat nosuch.conf: no such file or directory",
+		"up --database postgres://10.0.0.4/x":            "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
+		"gateway --upstream ftp://10.0.0.1:1":            `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
 	} {
 		t.Chdir(t.TempDir())
 		_, stderr, code := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)

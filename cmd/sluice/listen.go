@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
+	"strconv"
 	"syscall"
 
 	"sluice/internal/unixsocket"
@@ -13,9 +15,7 @@ import (
 func (f *flagSet) listen(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		if !isHostPort(*to) {
-			bad.add("--%s %q: want host:port, such as %s", name, *to, defaultListen)
-		}
+		bad.checkHostPort(name, *to, "")
 	})
 }
 
@@ -25,15 +25,20 @@ func (f *flagSet) listenOrSocket(to *string, name, env, def, help string) {
 	f.check(func(bad *problems) {
 		if unixsocket.IsAddress(*to) {
 			bad.checkSocket(name, *to)
-		} else if !isHostPort(*to) {
-			bad.add("--%s %q: want host:port, such as %s, or unix:/path", name, *to, defaultListen)
+		} else {
+			bad.checkHostPort(name, *to, ", or unix:/path")
 		}
 	})
 }
 
-func isHostPort(addr string) bool {
+// checkHostPort checks an address of a flag that also accepts other forms, which or names.
+func (m *problems) checkHostPort(flag, addr, or string) {
 	_, port, err := net.SplitHostPort(addr)
-	return err == nil && port != "" && !unixsocket.IsAddress(addr)
+	if err != nil || port == "" || unixsocket.IsAddress(addr) {
+		m.add("--%s %q: want host:port, such as %s%s", flag, addr, defaultListen, or)
+	} else if number, err := strconv.Atoi(port); err == nil && number > math.MaxUint16 {
+		m.add("--%s %q: a port is at most %d", flag, addr, math.MaxUint16)
+	}
 }
 
 // checkSocket checks an address that begins with unix:.

@@ -68,6 +68,12 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.StringVar(&closes, "closes", "", "closing time: RFC 3339, or a duration from now (default: never)")
 	f.details(&s.Details, &description)
 	f.check(func(bad *problems) {
+		if s.Title == "" {
+			bad.add("--title is missing: want what buyers see, such as --title Shoe")
+		}
+		if !f.Changed("stock") {
+			bad.add("--stock is missing: want the number of units")
+		}
 		var err error
 		s.Description, err = readDescription(description)
 		bad.check("--description", err)

@@ -34,7 +34,7 @@ func roomForStreams(each int, log *slog.Logger) (pages, streams int) {
 	files := OpenFiles()
 	pages, streams = streamRoom(files, max(1, each))
 	if pages < notify.MaxPages || streams < api.MaxStreams {
-		log.Info("the limit of open files is low: fewer pages receive events, the others poll",
+		log.Info("the limit of open files is low (ulimit -n): fewer pages receive events, the others poll",
 			"files", files, "pages", pages, "streams", streams)
 	}
 	return pages, streams
