@@ -120,7 +120,7 @@ func TestAdminCommands(t *testing.T) {
 	}
 	s.Close()
 	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 ||
-		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": start sluice, or set --server to its admin address (dial tcp ") {
+		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": start sluice, or set --server to its admin address (") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 }

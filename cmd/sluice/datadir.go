@@ -50,7 +50,8 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, usage("the data directory %s is in use by another sluice: stop it, or use --data with another directory", d)
+		return nil, usage("the data directory %s is in use by another sluice: stop it, or use --data with another "+
+			"directory", d)
 	}
 	return func() { f.Close() }, nil
 }

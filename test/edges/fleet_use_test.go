@@ -72,7 +72,7 @@ func measureUse(t *testing.T, rate, burst int, clients string, length time.Durat
 					due -= math.Floor(due)
 					perSecond := 1.6 * float64(rate) * max(weight(i), 1e-6) / connections
 					gap := time.Duration((1 - due) / perSecond * float64(time.Second))
-					time.Sleep(min(max(gap, 2*time.Millisecond), 20*time.Millisecond))
+					<-time.After(min(max(gap, 2*time.Millisecond), 20*time.Millisecond))
 					now := time.Now()
 					due += perSecond * now.Sub(last).Seconds()
 					last = now
