@@ -388,6 +388,13 @@ var mutants = []mutant{
 		rebuildTest("TestFormerOwnerTakesNoOrder"),
 	},
 	{
+		"rebuild: a takeover does not wait for the former owner",
+		"backend/recovery/rebuild/job.go",
+		"return awaitFormerOwner(ctx)",
+		"return nil",
+		rebuildTest("TestTakeOverAwaitsTheFormerOwner"),
+	},
+	{
 		"queue: a consumer of another deployment registers",
 		"lua/redis/register_consumer.lua",
 		"if ARGV[3] ~= '0' and",

@@ -12,15 +12,15 @@ import (
 
 var failureTests = []test{
 	{"OnlyTheFailedMessageIsDelayed", queue.Config{
-		BackoffBase: time.Minute, BackoffCap: time.Hour,
+		BackoffBase: time.Hour, BackoffCap: time.Hour,
 	}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		b := h.take(3, "")
 		h.ack(b.ID, failures("no", order(2))...)
 		h.wantStats(queue.Stats{Delayed: 1})
-		h.Advance(59 * time.Second)
+		h.Advance(59 * time.Minute)
 		h.takeExactly(3)
-		h.Advance(time.Second)
+		h.Advance(time.Minute)
 		h.takeExactly(3, order(2))
 	}},
 	{"BackoffDoublesUpToItsCap", queue.Config{
@@ -29,9 +29,9 @@ var failureTests = []test{
 		h.push(order(1))
 		for _, wait := range []time.Duration{10, 20, 30, 30} {
 			h.ack(h.takeExactly(1, order(1)).ID, failures("no", order(1))...)
-			h.Advance(wait*time.Minute - 5*time.Second)
+			h.Advance((wait - 1) * time.Minute)
 			h.takeExactly(1)
-			h.Advance(5 * time.Second)
+			h.Advance(time.Minute)
 		}
 		h.takeExactly(1, order(1))
 	}},

@@ -58,7 +58,7 @@ var ends = map[string]func(h h, c queue.Consumer){
 func lateCallsLoseNothing(t *testing.T, all h) {
 	for name, end := range ends {
 		for _, calls := range lateCalls {
-			h := open(t, all.factory, queue.Config{})
+			h := open(t, all.factory, queue.Config{BackoffBase: lease, BackoffCap: lease})
 			consumer := h.newConsumer()
 			h.push(order(1))
 			h.takeAs(consumer.BatchID(1), "")

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,6 +21,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 // owned returns a world with a deployment that owns its Redis, a sale of five units and an order.
@@ -231,6 +233,49 @@ func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	}
 	if of := w.raw().HGet(w.ctx, keyspace.Shard(0).Guard(), "fence").Val(); of != fmt.Sprint(fence-1) {
 		t.Errorf("the owner rebuilt with fence %s, and the test needs that of the other deployment, %d", of, fence-1)
+	}
+}
+
+// heartbeats are the reads of a guard from SQL, one for each check of verified data.
+type heartbeats struct {
+	guard.Generations
+	begun chan struct{}
+}
+
+func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, error) {
+	select {
+	case h.begun <- struct{}{}:
+	default:
+	}
+	return h.Generations.Generation(ctx, shard)
+}
+
+// When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. On a
+// busy machine a heartbeat may be late, so the owner takes the data back and the test begins again.
+func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
+	w := owned(t)
+	o := newOther(t, w, plainPinner)
+	ctx, stop := context.WithCancel(w.ctx)
+	ended, begun := make(chan error, 1), make(chan struct{})
+	go func() { ended <- w.guard.Run(ctx, heartbeats{w.store, begun}, nil) }()
+	defer func() { stop(); <-ended }()
+	for attempt := 1; ; attempt++ {
+		testenv.Eventually(t, time.Minute, "the data is verified", func() bool {
+			<-begun
+			<-begun // an interval after the first one
+			return w.guard.Client().Ping(w.ctx).Err() == nil
+		})
+		if err := o.rebuild.Run(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		err := w.guard.Client().Ping(w.ctx).Err()
+		if errors.Is(err, guard.ErrUnverified) {
+			return
+		}
+		if attempt == 5 {
+			t.Fatalf("a command of the former owner after each takeover: %v, want ErrUnverified", err)
+		}
+		w.run()
 	}
 }
 

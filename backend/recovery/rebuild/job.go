@@ -121,7 +121,21 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	if err == nil {
 		j.cfg.Changed(ctx, j.shard)
 	}
+	if err == nil && j.from != "" {
+		return awaitFormerOwner(ctx)
+	}
 	return err
+}
+
+// awaitFormerOwner waits until the guards of the former owner's processes have noticed the takeover. What these
+// processes change until then is part of what the rebuild reads and corrects.
+func awaitFormerOwner(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(2 * guard.Heartbeat):
+		return nil
+	}
 }
 
 // checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
