@@ -25,14 +25,20 @@ const (
 	watchLimit    = 100         // maximum leases per call to Reclaim
 )
 
-// Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs errors and continues.
+// Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs the first error of an outage and
+// continues.
 func (w *Watcher) Run(ctx context.Context) error {
+	retry := loop.Backoff{Log: w.Log, What: "requeuing expired leases"}
 	for ctx.Err() == nil {
-		if n, err := w.RunOnce(ctx); err != nil && ctx.Err() == nil {
-			w.Log.Warn("watcher: reclaim failed", "err", err)
-		} else if n > 0 {
+		n, err := w.RunOnce(ctx)
+		if n > 0 {
 			w.Log.Info("watcher: requeued expired leases", "leases", n)
 		}
+		if err != nil {
+			retry.Failed(ctx, err)
+			continue
+		}
+		retry.Succeeded()
 		loop.Tick(ctx, watchInterval) // the watchers of several processes are out of step
 	}
 	return nil

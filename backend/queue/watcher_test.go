@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"sluice/backend/queue"
+	"sluice/test/testenv"
 )
 
 // leases is a reclaimer: how many each call finds, and what it fails with.
@@ -48,16 +50,20 @@ func TestWatcherOutlivesAnOutageAndEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &leases{err: errors.New("down")}
 		done := make(chan error)
+		var log testenv.Buffer
 		go func() {
-			done <- (&queue.Watcher{Queue: q, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+			done <- (&queue.Watcher{Queue: q, Log: slog.New(slog.NewTextHandler(&log, nil))}).Run(ctx)
 		}()
 		time.Sleep(100 * time.Second) // of the bubble's clock
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run: %v", err)
 		}
-		if q.calls < 75 || q.calls > 140 {
+		if q.calls < 45 || q.calls > 110 {
 			t.Errorf("%d rounds in 100 seconds", q.calls)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 1 {
+			t.Errorf("%d lines were logged, want one for the outage:\n%s", n, &log)
 		}
 	})
 }
