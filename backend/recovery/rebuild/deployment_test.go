@@ -250,8 +250,8 @@ func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, er
 	return h.Generations.Generation(ctx, shard)
 }
 
-// When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. On a
-// busy machine a heartbeat may be late, so the owner takes the data back and the test begins again.
+// When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. A
+// busy machine may delay the next one: then the owner takes the data back, and the test begins again.
 func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
 	w := owned(t)
 	o := newOther(t, w, plainPinner)
