@@ -12,7 +12,7 @@ files["nginx/testdata"] = { std = "ngx_lua" }
 
 -- Scripts that run inside Redis.
 files["lua/redis"] = {
-  ignore = { "211/guard" },
+  ignore = { "211/guard", "211/deployment" },
   read_globals = {
     "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit",
     "now_ms", "push_front", "requeue", "assign_slot", "release_slot", "slot_of", "order_of", "notify", "write_sale", "first_serial",
@@ -20,5 +20,5 @@ files["lua/redis"] = {
     "find_letter", "check_letter_types", "put_letter", "drop_letter", -- from "-- include" lines
   },
 }
--- Locals of an include are used by the scripts that include it; check_shard and check_fence use their local guard.
-files["lua/redis/include"] = { ignore = { "211", "431" }, read_globals = { "guard" } }
+-- Locals of an include are used by the scripts that include it; check_shard, check_fence and check_owner use their locals.
+files["lua/redis/include"] = { ignore = { "211", "431" }, read_globals = { "guard", "deployment" } }

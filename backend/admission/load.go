@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -132,14 +131,10 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 			return err
 		}
 	}
-	deployment := ""
-	if s.deployment != nil {
-		deployment = strconv.FormatInt(s.deployment(), 10)
-	}
 	keys := []string{
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
-	args := []any{def.Version, string(def.Switch), len(buyers), deployment}
+	args := []any{def.Version, string(def.Switch), len(buyers), s.owner()}
 	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {

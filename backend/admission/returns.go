@@ -49,8 +49,8 @@ func (s *Stock) returnUnits(
 	numbers []int64,
 ) error {
 	shard, id := s.ShardOf(home), home.SaleID
-	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id)}
-	args := make([]any, 0, 2*len(at))
+	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
+	args := append(make([]any, 0, 1+2*len(at)), s.owner())
 	for _, i := range at {
 		args = append(args, orders[i].ID.String(), orders[i].Buyer)
 	}

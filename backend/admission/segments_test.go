@@ -207,8 +207,8 @@ func TestUpdateKeepsTheUnitsOfASegment(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h := newHalves(t, c, 5, 5)
 		shard, def := h.shard(0), onSale("s", 30, 1)
-		args := append([]any{2, "paused"}, definition(def)...)
-		keys := []string{shard.Sale("s"), shard.Stock("s")}
+		args := append(append([]any{2, "paused"}, definition(def)...), "")
+		keys := []string{shard.Sale("s"), shard.Stock("s"), shard.Guard()}
 		if answer := redisscript.Run(context.Background(), c, "update_sale", keys, args...).Val(); answer != "applied" {
 			t.Fatalf("answer %v", answer)
 		}

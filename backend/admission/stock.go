@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -30,8 +31,8 @@ type StockConfig struct {
 	Claimer Claimer
 	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
 	Mover *spread.Mover
-	// Deployment returns the id of the deployment in SQL, 0 if it is not known. Load fails if no rebuild has verified the
-	// data in Redis, or if the data belongs to another deployment. nil: Load loads into any Redis.
+	// Deployment returns the id of the deployment in SQL, 0 if it is not known. Changes of a sale fail if the data in
+	// Redis belongs to another deployment, and Load also if no rebuild has verified the data. nil: any Redis is changed.
 	Deployment func() int64
 }
 
@@ -63,6 +64,14 @@ func NewStock(cfg StockConfig) *Stock {
 	}
 }
 
+// owner returns the id of the deployment for the scripts, "" if any Redis is changed.
+func (s *Stock) owner() string {
+	if s.deployment == nil {
+		return ""
+	}
+	return strconv.FormatInt(s.deployment(), 10)
+}
+
 // Update applies a newer definition to all parts of a loaded sale. Units left change by the difference of the stock;
 // those of a segment change when its allocation is applied (spread.Mover). A version that is not newer changes nothing.
 // It returns ErrNotLoaded if a part is not loaded, or an error that wraps sale.ErrUnavailable; the other parts are
@@ -75,8 +84,9 @@ func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 // UpdatePart is Update for one part of a sale.
 func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
 	shard := s.ShardOf(def.Part())
-	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID)}
+	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Guard()}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def.Sale)...)
+	args = append(args, s.owner())
 	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
 	switch {
 	case err != nil:

@@ -11,12 +11,10 @@
 -- Returns the number; or an error that begins with HELD, or with FOREIGN if the data belongs to another deployment.
 
 local consumers, guard = KEYS[1], KEYS[2]
-local name, most = ARGV[1], tonumber(ARGV[2])
+local name, most, deployment = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- include check_shard
-if ARGV[3] ~= '0' and (redis.call('HGET', guard, 'deployment') or '0') ~= ARGV[3] then
-  return redis.error_reply('FOREIGN this shard belongs to another deployment')
-end
+-- include check_owner
 local number = (tonumber(redis.call('HGET', consumers, 'last') or '') or 0) + 1
 
 redis.call('HDEL', consumers, string.format('%d', number - most)) -- first: Redis with full memory accepts it

@@ -6,23 +6,27 @@
 --      2 stock    string  units left
 --      3 buyers   hash    buyer -> order ids by slot (include/slots)
 --      4 returns  hash    order id -> number of its return, until its row has the number
--- ARGV two per order, at most 1000 orders: order id, buyer
+--      5 guard    hash    deployment
+-- ARGV 1 id of the deployment of the orders (include/check_owner)
+--      then two per order, at most 1000 orders: order id, buyer
 -- Returns per order the number of its return, from 1, or 0 if it held no unit here; nothing if Redis does not hold
---      the sale.
+--      the sale. Or an error that begins with FOREIGN, and nothing changed.
 
 -- include slots
 -- include notify
 
-local sale, stock, buyers, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sale, stock, buyers, returns, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local deployment = ARGV[1]
 
+-- include check_owner
 local def = redis.call('HMGET', sale, 'version', 'returned')
 local version, returned = def[1], tonumber(def[2] or '0')
 if not version or not tonumber(redis.call('GET', stock) or '') then
   return {}
 end
-local ids, names, n = {}, {}, #ARGV / 2
+local ids, names, n = {}, {}, (#ARGV - 1) / 2
 for i = 1, n do
-  ids[i], names[i] = ARGV[2 * i - 1], ARGV[2 * i]
+  ids[i], names[i] = ARGV[2 * i], ARGV[2 * i + 1]
 end
 local known, texts = redis.call('HMGET', returns, unpack(ids)), redis.call('HMGET', buyers, unpack(names))
 local held = {}

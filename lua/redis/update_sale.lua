@@ -5,14 +5,17 @@
 --
 -- KEYS 1 sale   hash
 --      2 stock  string  units left
+--      3 guard  hash    deployment
 -- ARGV 1 version   2 switch   3 opens_at (ms)   4 closes_at (ms, 0: never)   5 per_buyer   6 stock   7 title
---      8 price amount   9 currency
--- Returns "applied", "current" or "not_loaded".
+--      8 price amount   9 currency   10 id of the deployment of the sale (include/check_owner)
+-- Returns "applied", "current" or "not_loaded". Or an error that begins with FOREIGN, and nothing changed.
 
 -- include notify
 
-local sale, stock = KEYS[1], KEYS[2]
+local sale, stock, guard = KEYS[1], KEYS[2], KEYS[3]
+local deployment = ARGV[10]
 
+-- include check_owner
 local have = redis.call('HMGET', sale, 'version', 'stock', 'switch', 'segment')
 if not have[1] or redis.call('EXISTS', stock) == 0 then
   return 'not_loaded'

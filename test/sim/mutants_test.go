@@ -397,8 +397,22 @@ var mutants = []mutant{
 	{
 		"queue: a consumer of another deployment registers",
 		"lua/redis/register_consumer.lua",
-		"if ARGV[3] ~= '0' and",
-		"if false and",
+		"-- include check_owner\n",
+		"",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
+		"returns: the unit of an order of another deployment is returned",
+		"lua/redis/return_unit.lua",
+		"-- include check_owner\n",
+		"",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
+		"update: a sale of another deployment changes the stock",
+		"lua/redis/update_sale.lua",
+		"-- include check_owner\n",
+		"",
 		rebuildTest("TestFormerOwnerTakesNoOrder"),
 	},
 	{

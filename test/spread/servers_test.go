@@ -193,8 +193,8 @@ func (r *real) Cancel(segment int, buyer string) error {
 	r.dirty = true
 	shard, id := r.shard(segment), r.of.ID
 	// Without the segment nothing returns: its rebuild does not count the order.
-	_, _ = r.run(segment, "return_unit", []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id)},
-		order, buyer)
+	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
+	_, _ = r.run(segment, "return_unit", keys, "", order, buyer)
 	return nil
 }
 

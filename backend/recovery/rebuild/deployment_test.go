@@ -288,6 +288,7 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 			if err := w.guards.Check(w.ctx, w.store); err != nil {
 				t.Fatal(err)
 			}
+			ben := w.buy("s", "ben")
 			open := func(g *guard.Shards) *queue.List {
 				return queue.NewList(w.raw(), 0, queue.Config{Deployment: g.Deployment})
 			}
@@ -321,8 +322,20 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 			if w.raw().Exists(w.ctx, keyspace.Shard(0).Sale("other")).Val() != 0 {
 				t.Error("a sale of the former owner was loaded")
 			}
-			if b, _, err := open(o.guards).Take(w.ctx, 10, ""); err != nil || len(b.Messages) != 1 {
-				t.Errorf("the new owner took %v, %v, want the order of ann", b.Messages, err)
+			restocked := storetest.Sale("s", 50)
+			restocked.Version = 1000
+			if err := stock.Update(w.ctx, restocked); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a restock of the former owner: %v, want ErrUnavailable", err)
+			}
+			orders := []sale.Order{{ID: ben, SaleID: "s", Buyer: "ben", Slot: 1}}
+			if _, err := stock.ReturnUnits(w.ctx, "s", orders); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a return of the former owner: %v, want ErrUnavailable", err)
+			}
+			if left := w.raw().Get(w.ctx, keyspace.Shard(0).Stock("s")).Val(); left != "3" {
+				t.Errorf("%s units left, want 3", left)
+			}
+			if b, _, err := open(o.guards).Take(w.ctx, 10, ""); err != nil || len(b.Messages) != 2 {
+				t.Errorf("the new owner took %v, %v, want both orders", b.Messages, err)
 			}
 		})
 	}
