@@ -123,7 +123,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	}
 	count.InFlight(add)
 
-	if err := s.addBuyers(ctx, shard.Buyers(def.ID), buyers); err != nil {
+	if err := s.addBuyers(ctx, shard, def.ID, buyers); err != nil {
 		return err
 	}
 	if newest > 0 {
@@ -149,23 +149,20 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	return nil
 }
 
-// addBuyers stores buyers that the hash key does not have.
-func (s *Stock) addBuyers(ctx context.Context, key string, buyers map[string]keyspace.Slots) error {
+// addBuyers stores the buyers of a sale that Redis does not have.
+func (s *Stock) addBuyers(
+	ctx context.Context, shard keyspace.Shard, saleID string, buyers map[string]keyspace.Slots,
+) error {
 	const chunk = 1000
-	pipe := s.client.Pipeline()
-	flush := func() error {
-		if _, err := pipe.Exec(ctx); err != nil {
-			return unavailable("store buyers", err)
+	for some := range slices.Chunk(slices.Collect(maps.Keys(buyers)), chunk) {
+		args := append(make([]any, 0, 1+2*len(some)), s.owner())
+		for _, buyer := range some {
+			args = append(args, buyer, string(buyers[buyer]))
 		}
-		return nil
-	}
-	for buyer, slots := range buyers {
-		pipe.HSetNX(ctx, key, buyer, string(slots))
-		if pipe.Len() == chunk {
-			if err := flush(); err != nil {
-				return err
-			}
+		keys := []string{shard.Buyers(saleID), shard.Guard()}
+		if err := redisscript.Run(ctx, s.client, "load_buyers", keys, args...).Err(); err != nil {
+			return unavailable("run load_buyers.lua", err)
 		}
 	}
-	return flush()
+	return nil
 }

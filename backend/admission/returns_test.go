@@ -161,7 +161,7 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
-		if err := h.addBuyers(ctx, shard.Buyers("s"), map[string]keyspace.Slots{"ann": "700"}); err != nil {
+		if err := h.addBuyers(ctx, shard, "s", map[string]keyspace.Slots{"ann": "700"}); err != nil {
 			t.Fatal(err)
 		}
 		o.Status = sale.StatusCancelled
@@ -180,7 +180,7 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 		returned := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
 		h.returnUnits(t, "s", returned)
 		slots := map[string]keyspace.Slots{"bob": keyspace.Slots(returned.ID.String())}
-		if err := h.addBuyers(ctx, shard.Buyers("s"), slots); err != nil {
+		if err := h.addBuyers(ctx, shard, "s", slots); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, "s", "bob", "2", sale.Accepted)

@@ -26,6 +26,8 @@ if redis.call('EXISTS', guard) == 1 then
     taken_over = true
     newest = newest + 1 -- the fences of two deployments can be equal
   end
+else
+  taken_over = true -- the former owner is not known
 end
 if newest > tonumber(fence) then
   return 'fenced'

@@ -416,6 +416,20 @@ var mutants = []mutant{
 		rebuildTest("TestFormerOwnerTakesNoOrder"),
 	},
 	{
+		"load: buyers of another deployment are stored",
+		"lua/redis/load_buyers.lua",
+		"-- include check_owner\n",
+		"",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
+		"rebuild: without a guard, consumers of the former owner stay registered",
+		"lua/redis/rebuild_begin.lua",
+		"  taken_over = true -- the former owner is not known",
+		"",
+		rebuildTest("TestFormerOwnerTakesNoOrder"),
+	},
+	{
 		"load: a sale of another deployment is loaded",
 		"lua/redis/load_sale.lua",
 		"(not mark[2] or foreign)",

@@ -20,6 +20,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -282,8 +283,13 @@ func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
 // A worker and a backend of the former owner continue on open connections, because their guards have not yet checked.
 // The worker takes no order of the new owner, and the backend loads no sale that the new owner does not have.
 func TestFormerOwnerTakesNoOrder(t *testing.T) {
-	for _, registered := range []bool{true, false} {
-		t.Run(fmt.Sprintf("registered before %t", registered), func(t *testing.T) {
+	for _, c := range []struct {
+		name                    string
+		registered, withoutMark bool
+	}{
+		{"consumer", true, false}, {"new consumer", false, false}, {"guard deleted by hand", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			w := owned(t)
 			if err := w.guards.Check(w.ctx, w.store); err != nil {
 				t.Fatal(err)
@@ -293,7 +299,7 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 				return queue.NewList(w.raw(), 0, queue.Config{Deployment: g.Deployment})
 			}
 			former, consumer := open(w.guards), queue.Consumer("former-1")
-			if registered {
+			if c.registered {
 				var err error
 				if consumer, err = former.Register(w.ctx, "former"); err != nil {
 					t.Fatal(err)
@@ -302,6 +308,9 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 			o := newOther(t, w, plainPinner)
 			if _, err := o.db.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil { // of the same name
 				t.Fatal(err)
+			}
+			if c.withoutMark {
+				w.raw().Del(w.ctx, keyspace.Shard(0).Guard())
 			}
 			if err := o.rebuild.Run(w.ctx); err != nil {
 				t.Fatal(err)
@@ -316,11 +325,18 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 				t.Errorf("a registration of the former owner: %v, want ErrUnavailable", err)
 			}
 			stock := admission.NewStock(admission.StockConfig{Client: w.raw(), Space: space, Deployment: w.guards.Deployment})
-			if err := stock.Load(w.ctx, storetest.Sale("other", 5), w.store.OrdersOf); !errors.Is(err, sale.ErrUnavailable) {
+			other := storetest.Sale("other", 5)
+			if err := stock.Load(w.ctx, other, w.store.OrdersOf); !errors.Is(err, sale.ErrUnavailable) {
 				t.Errorf("a sale of the former owner: %v, want ErrUnavailable", err)
 			}
-			if w.raw().Exists(w.ctx, keyspace.Shard(0).Sale("other")).Val() != 0 {
-				t.Error("a sale of the former owner was loaded")
+			eve := func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
+				return yield(sale.Order{ID: ben, SaleID: "other", Buyer: "eve", Slot: 1, Serial: 1})
+			}
+			if err := stock.Load(w.ctx, other, eve); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a sale of the former owner with a buyer: %v, want ErrUnavailable", err)
+			}
+			if w.raw().Exists(w.ctx, keyspace.Shard(0).Sale("other"), keyspace.Shard(0).Buyers("other")).Val() != 0 {
+				t.Error("a sale of the former owner, or its buyers, were loaded")
 			}
 			restocked := storetest.Sale("s", 50)
 			restocked.Version = 1000
