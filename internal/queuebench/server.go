@@ -109,26 +109,30 @@ func (s *server) start(ctx context.Context) error {
 
 // crash kills the server and starts it again on its data directory. It returns false when the run did not start it.
 //
-// It waits until Redis has written its append-only file. With appendfsync everysec, Redis postpones that for up to two
-// seconds while the disk is busy, and a kill in that time loses messages of every driver.
+// It waits until Redis has written its append-only file: a kill before that loses messages of every driver.
 func (s *server) crash(ctx context.Context) (bool, error) {
 	if s.cmd == nil {
 		return false, nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		about, err := s.client.Info(waiting, "persistence").Result()
-		if err != nil {
-			return false, fmt.Errorf("redis-server: %w", err)
-		}
-		if strings.Contains(about, "aof_buffer_length:0\r") {
-			break
-		}
-		loop.Sleep(waiting, 20*time.Millisecond)
+	if _, err := s.infoOfWritten(ctx); err != nil {
+		return false, fmt.Errorf("redis-server: %w", err)
 	}
 	s.end()
 	return true, s.start(ctx)
+}
+
+// infoOfWritten returns the sections cpu and persistence of INFO when Redis has written its append-only file, if it has
+// one. With appendfsync everysec, Redis postpones that for up to two seconds while the disk is busy.
+func (s *server) infoOfWritten(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		info, err := s.client.Info(ctx, "cpu", "persistence").Result()
+		if err != nil || !strings.Contains(info, "aof_buffer_length:") || strings.Contains(info, "aof_buffer_length:0\r") {
+			return info, err
+		}
+		loop.Sleep(ctx, 20*time.Millisecond)
+	}
 }
 
 func (s *server) end() {

@@ -117,7 +117,7 @@ func (s *redisSubject) left(ctx context.Context) (int64, error) {
 }
 
 func (s *redisSubject) used(ctx context.Context) (cpu time.Duration, log float64, err error) {
-	text, err := s.server.client.Info(ctx, "cpu", "persistence").Result()
+	text, err := s.server.infoOfWritten(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
