@@ -143,7 +143,7 @@ func (e *edge) allWorkers() (pids []int) {
 	return pids
 }
 
-// title returns what nginx calls a process of its own, "" for one that has ended.
+// title returns the title that nginx gave one of its processes, "" if it has ended.
 func title(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return string(text)

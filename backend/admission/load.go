@@ -141,7 +141,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	case err == nil && result == "lost":
 		err = errors.New("the data in Redis was lost while the buyers were stored")
 	case err == nil && result == "unverified":
-		err = errors.New("the data in Redis is not verified, or belongs to another deployment")
+		err = errors.New("the data in Redis is not verified")
 	}
 	if err != nil {
 		return unavailable("run load_sale.lua", err)

@@ -10,19 +10,21 @@
 -- ARGV 1 version
 --      2 switch
 --      3 number of buyers stored before
---      4 id of the deployment of the sale, 0 if it is not known; empty to load into a Redis that was not verified
+--      4 id of the deployment of the sale (include/check_owner); empty to load into a Redis that was not verified
 --      then the sale (include/write_sale)
--- Returns "loaded"; "present"; "unverified" if the data in Redis must be verified first, or belongs to another
---      deployment; or "lost" if Redis lost the buyers since they were stored. Nothing changed after any but the first.
+-- Returns "loaded"; "present"; "unverified" if the data in Redis must be verified first; or "lost" if Redis lost the
+--      buyers since they were stored. Or an error that begins with FOREIGN. Nothing changed after any but the first.
 
 -- include notify
 -- include write_sale
 
 local sale, stock, sales, buyers, returns, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 
-local deployment, mark = ARGV[4], redis.call('HMGET', guard, 'rebuilding', 'run_id', 'deployment')
-local foreign = deployment ~= '0' and (mark[3] or '0') ~= deployment
-if mark[1] or deployment ~= '' and (not mark[2] or foreign) then
+local deployment = ARGV[4]
+
+-- include check_owner
+local mark = redis.call('HMGET', guard, 'rebuilding', 'run_id')
+if mark[1] or deployment ~= '' and not mark[2] then
   return 'unverified'
 end
 if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then

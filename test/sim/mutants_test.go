@@ -432,8 +432,8 @@ var mutants = []mutant{
 	{
 		"load: a sale of another deployment is loaded",
 		"lua/redis/load_sale.lua",
-		"(not mark[2] or foreign)",
-		"not mark[2]",
+		"-- include check_owner\n",
+		"",
 		rebuildTest("TestFormerOwnerTakesNoOrder"),
 	},
 	{
