@@ -19,8 +19,9 @@ func NewParents(client redisconn.Client, space keyspace.Space) *Parents {
 	return &Parents{client, space}
 }
 
-// lookupTimeout bounds a lookup. Events wait for it only while Redis is slow and spans are recorded; orders never do.
-const lookupTimeout = time.Second
+// lookupTimeout bounds a lookup. A batch of orders or events waits that long only while spans are recorded and Redis
+// does not respond.
+const lookupTimeout = 3 * time.Second
 
 // Fill looks up the Parent of every item that has none. If Redis is not available, they remain without one.
 func (p *Parents) Fill(ctx context.Context, items []Item) {
