@@ -160,7 +160,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 	if err := loader.Load(ctx, def, b.db.OrdersOf); err != nil {
 		return r, err
 	}
-	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space), b.db))
+	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), b.db))
 	admit, err := admission.NewAdmitter(admission.Config{
 		Client: redisconn.NewPipelines(client, func(key string) *redisconn.Pipeline { return pipes[pick(key)] }),
 		Space:  space, IDs: admission.NewSequencer(client, space, time.Now), MaxReady: stock,

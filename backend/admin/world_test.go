@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	space := keyspace.Space{Shards: shards}
 	databaseURL := storetest.SQLite(t)
 	rows := storetest.Open(t, databaseURL)
-	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space), rows))
+	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), rows))
 	w := &world{
 		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL, store: rows,
 		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: rows}),

@@ -134,7 +134,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	keys := []string{
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
-	args := []any{def.Version, string(def.Switch), len(buyers), s.owner()}
+	args := []any{def.Version, string(def.Switch), len(buyers), s.deployment.owner()}
 	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
@@ -155,7 +155,7 @@ func (s *Stock) addBuyers(
 ) error {
 	const chunk = 1000
 	for some := range slices.Chunk(slices.Collect(maps.Keys(buyers)), chunk) {
-		args := append(make([]any, 0, 1+2*len(some)), s.owner())
+		args := append(make([]any, 0, 1+2*len(some)), s.deployment.owner())
 		for _, buyer := range some {
 			args = append(args, buyer, string(buyers[buyer]))
 		}

@@ -50,7 +50,7 @@ func (s *Stock) returnUnits(
 ) error {
 	shard, id := s.ShardOf(home), home.SaleID
 	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
-	args := append(make([]any, 0, 1+2*len(at)), s.owner())
+	args := append(make([]any, 0, 1+2*len(at)), s.deployment.owner())
 	for _, i := range at {
 		args = append(args, orders[i].ID.String(), orders[i].Buyer)
 	}

@@ -36,13 +36,15 @@ func (s Segment) text() string {
 // Segments reads the segments of sales in Redis and changes their units; it implements spread.Segments. Each call but
 // States accesses one shard. It is safe for concurrent use.
 type Segments struct {
-	client redisconn.Client
-	space  keyspace.Space
+	client     redisconn.Client
+	space      keyspace.Space
+	deployment Deployment
 }
 
-// NewSegments returns Segments. It does not connect.
-func NewSegments(client redisconn.Client, space keyspace.Space) *Segments {
-	return &Segments{client, space}
+// NewSegments returns Segments. It does not connect. SetApart and Apply fail if the data in Redis belongs to another
+// deployment.
+func NewSegments(client redisconn.Client, space keyspace.Space, deployment Deployment) *Segments {
+	return &Segments{client, space, deployment}
 }
 
 // concurrentReads bounds the segments that one call of States reads concurrently.
@@ -157,6 +159,6 @@ func (s *Segments) Apply(ctx context.Context, of spread.Sale, segment int, to sp
 func (s *Segments) run(ctx context.Context, script string, of spread.Sale, segment int, args ...any) *redis.Cmd {
 	shard := s.space.ShardOfSegment(of.ID, segment)
 	in := Segment{Index: segment, Spread: of.Spread}
-	keys := []string{shard.Sale(of.ID), shard.Stock(of.ID)}
-	return redisscript.Run(ctx, s.client, script, keys, append([]any{in.text()}, args...)...)
+	keys := []string{shard.Sale(of.ID), shard.Stock(of.ID), shard.Guard()}
+	return redisscript.Run(ctx, s.client, script, keys, append([]any{in.text(), s.deployment.owner()}, args...)...)
 }

@@ -26,7 +26,7 @@ type halves struct {
 func newHalves(t *testing.T, c *redis.Client, units ...int64) *halves {
 	t.Helper()
 	space := keyspace.Space{Shards: 2}
-	h := &halves{NewSegments(c, space), c, space, spread.Sale{ID: "s", Spread: 2}}
+	h := &halves{NewSegments(c, space, nil), c, space, spread.Sale{ID: "s", Spread: 2}}
 	for i, n := range units {
 		h.load(t, i, spread.Allocation{Units: n, Version: 1}, n)
 	}
@@ -107,6 +107,28 @@ func TestUnitsAreSetApartOnce(t *testing.T) {
 		if got := h.setApart(t, spread.Move{From: 1, To: 0, Units: 99}); got.Units != 5 {
 			t.Fatalf("%+v of 5 units left", got)
 		}
+	})
+}
+
+// A process of another deployment moves no units, even before its guard has checked.
+func TestUnitsOfAnotherDeploymentDoNotMove(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+		h := newHalves(t, c, 5, 5)
+		c.HSet(t.Context(), h.shard(0).Guard(), "deployment", 7)
+		before := spread.State{Loaded: true, Version: 1, Units: 5, Left: 5}
+		h.deployment = func() int64 { return 8 }
+		transfer, err := h.SetApart(t.Context(), h.of, spread.Move{From: 0, To: 1, Units: 3})
+		if transfer != nil || !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("set apart %+v, %v, want ErrUnavailable", transfer, err)
+		}
+		newer := spread.Allocation{Units: 9, Version: 2}
+		if err := h.Apply(t.Context(), h.of, 0, newer); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("an allocation: %v, want ErrUnavailable", err)
+		}
+		h.want(t, 0, before)
+		h.deployment = func() int64 { return 7 }
+		h.apply(t, 0, newer)
+		h.want(t, 0, spread.State{Loaded: true, Version: 2, Units: 9, Left: 9})
 	})
 }
 

@@ -31,9 +31,9 @@ type StockConfig struct {
 	Claimer Claimer
 	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
 	Mover *spread.Mover
-	// Deployment returns the id of the deployment in SQL, 0 if it is not known. Changes of a sale fail if the data in
-	// Redis belongs to another deployment, and Load also if no rebuild has verified the data. nil: any Redis is changed.
-	Deployment func() int64
+	// Deployment: changes of a sale fail if the data in Redis belongs to another deployment, and Load also if no rebuild
+	// has verified the data. nil: any Redis is changed.
+	Deployment Deployment
 }
 
 // Claimer claims the allocation of a segment in SQL before it is loaded (store.Segments).
@@ -49,8 +49,8 @@ type Stock struct {
 	space      keyspace.Space
 	claimer    Claimer
 	mover      *spread.Mover
-	deployment func() int64 // may be nil
-	spreads    sync.Map     // number of segments by id of a sale; it never changes
+	deployment Deployment
+	spreads    sync.Map // number of segments by id of a sale; it never changes
 }
 
 // NewStock returns a Stock. It does not connect.
@@ -64,12 +64,15 @@ func NewStock(cfg StockConfig) *Stock {
 	}
 }
 
-// owner returns the id of the deployment for the scripts, "" if any Redis is changed.
-func (s *Stock) owner() string {
-	if s.deployment == nil {
+// Deployment returns the id of the deployment in SQL, 0 if it is not known. nil stands for any deployment.
+type Deployment func() int64
+
+// owner returns the argument of scripts that include check_owner: the id, or "" for any deployment.
+func (d Deployment) owner() string {
+	if d == nil {
 		return ""
 	}
-	return strconv.FormatInt(s.deployment(), 10)
+	return strconv.FormatInt(d(), 10)
 }
 
 // Update applies a newer definition to all parts of a loaded sale. Units left change by the difference of the stock;
@@ -86,7 +89,7 @@ func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
 	shard := s.ShardOf(def.Part())
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Guard()}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def.Sale)...)
-	args = append(args, s.owner())
+	args = append(args, s.deployment.owner())
 	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
 	switch {
 	case err != nil:

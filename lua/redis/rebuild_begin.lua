@@ -1,19 +1,21 @@
 -- rebuild_begin: holds a shard for the rebuild with this fence. Its queue stops, and new connections are not trusted.
 -- The data belongs to the deployment of the rebuild from then on.
 --
--- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment
+-- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment; former_owner: id of the deployment from which the
+--                          data was taken over, until a rebuild ends
 --      2 unfinished  list  the queue that an interrupted rebuild left
 --      3 consumers   hash  deleted when a deployment takes the data over: workers of the former owner cannot register
 --                          again (register_consumer)
 -- ARGV 1 "<fence> <id of the deployment>"   2 run_id with which the shard must have been verified; empty: any
 --      3 id of the deployment from which the data is taken over, 0 for data without an id; empty: none
--- Returns "ok"; "foreign" if the data belongs to a third deployment; "fenced" if a later rebuild has begun; or
---      "unverified". Only "ok" changes anything.
+-- Returns "ok" or, while there is a former owner, "taken_over": its processes may not have noticed yet. Or nothing
+--      changed, and "foreign" if the data belongs to a third deployment, "fenced" if a later rebuild has begun, or
+--      "unverified".
 
 local guard, unfinished, consumers = KEYS[1], KEYS[2], KEYS[3]
 local fence, deployment = string.match(ARGV[1], '^(%d+) (%d+)$')
 
-local newest, taken_over = tonumber(redis.call('HGET', guard, 'fence') or '') or 0, false
+local newest, former, drop_consumers = tonumber(redis.call('HGET', guard, 'fence') or '') or 0, nil, false
 if redis.call('EXISTS', guard) == 1 then
   local owner = redis.call('HGET', guard, 'deployment') or '0'
   if not string.find(owner, '^%d+$') or #owner > 19 then
@@ -23,11 +25,11 @@ if redis.call('EXISTS', guard) == 1 then
     if owner ~= ARGV[3] then
       return 'foreign'
     end
-    taken_over = true
+    former, drop_consumers = owner, true
     newest = newest + 1 -- the fences of two deployments can be equal
   end
 else
-  taken_over = true -- the former owner is not known
+  drop_consumers = true -- the former owner is not known
 end
 if newest > tonumber(fence) then
   return 'fenced'
@@ -39,7 +41,10 @@ end
 redis.call('HSET', guard, 'fence', fence, 'rebuilding', fence, 'deployment', deployment)
 redis.call('HDEL', guard, 'run_id')
 redis.call('UNLINK', unfinished)
-if taken_over then
+if drop_consumers then
   redis.call('UNLINK', consumers)
 end
-return 'ok'
+if former then
+  redis.call('HSET', guard, 'former_owner', former)
+end
+return redis.call('HEXISTS', guard, 'former_owner') == 1 and 'taken_over' or 'ok'

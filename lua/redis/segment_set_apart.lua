@@ -5,12 +5,17 @@
 --
 -- KEYS 1 sale   hash    version, segment, allocation; out: "<units> <to>" of the outgoing transfer
 --      2 stock  string  units left
--- ARGV 1 segment "<index>/<spread>"   2 largest number of units   3 index of the other segment
+--      3 guard  hash    deployment
+-- ARGV 1 segment "<index>/<spread>"   2 id of the deployment in SQL (include/check_owner)
+--      3 largest number of units   4 index of the other segment
 -- Returns three numbers: the version of the allocation, the units, the index of the other segment; nothing if no unit
---      is left. Or an error that begins with SEGMENT, if this shard does not hold that segment or a rebuild holds it.
+--      is left. Or an error, and nothing changed: it begins with SEGMENT if this shard does not hold that segment or a
+--      rebuild holds it, and with FOREIGN if the data belongs to another deployment.
 
-local sale, stock = KEYS[1], KEYS[2]
+local sale, stock, guard = KEYS[1], KEYS[2], KEYS[3]
+local deployment = ARGV[2]
 
+-- include check_owner
 local def = redis.call('HMGET', sale, 'version', 'segment', 'allocation', 'out')
 local left = tonumber(redis.call('GET', stock) or '')
 if not def[1] or not left or def[2] ~= ARGV[1] then
@@ -20,7 +25,7 @@ local units, to
 if def[4] then
   units, to = string.match(def[4], '^(%d+) (%d+)$')
 else
-  units, to = math.min(tonumber(ARGV[2]), left), ARGV[3]
+  units, to = math.min(tonumber(ARGV[3]), left), ARGV[4]
   if units < 1 then
     return {}
   end

@@ -77,7 +77,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 				p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
 			}
 		}
-		mover := spread.NewMover(admission.NewSegments(p.client, w.space), faultyStore{w.store, p})
+		mover := spread.NewMover(admission.NewSegments(p.client, w.space, nil), faultyStore{w.store, p})
 		refillers := spread.NewRefillers(mover)
 		cfg.Refill = func(of spread.Sale) admission.Refiller { return refillers.Of(of) }
 		admit, err := admission.NewAdmitter(cfg)

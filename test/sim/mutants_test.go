@@ -395,6 +395,27 @@ var mutants = []mutant{
 		rebuildTest("TestTakeOverAwaitsTheFormerOwner"),
 	},
 	{
+		"rebuild: the rebuild after an interrupted takeover does not wait",
+		"lua/redis/rebuild_begin.lua",
+		"redis.call('HSET', guard, 'former_owner', former)",
+		"return 'taken_over'",
+		rebuildTest("TestTakeOverAwaitsTheFormerOwner"),
+	},
+	{
+		"segments: units of another deployment are set apart",
+		"lua/redis/segment_set_apart.lua",
+		"-- include check_owner\n",
+		"",
+		admissionTest("TestUnitsOfAnotherDeploymentDoNotMove"),
+	},
+	{
+		"segments: an allocation of another deployment is applied",
+		"lua/redis/segment_apply.lua",
+		"-- include check_owner\n",
+		"",
+		admissionTest("TestUnitsOfAnotherDeploymentDoNotMove"),
+	},
+	{
 		"queue: a consumer of another deployment registers",
 		"lua/redis/register_consumer.lua",
 		"-- include check_owner\n",
@@ -425,7 +446,7 @@ var mutants = []mutant{
 	{
 		"rebuild: without a guard, consumers of the former owner stay registered",
 		"lua/redis/rebuild_begin.lua",
-		"  taken_over = true -- the former owner is not known",
+		"  drop_consumers = true -- the former owner is not known",
 		"",
 		rebuildTest("TestFormerOwnerTakesNoOrder"),
 	},
@@ -614,7 +635,7 @@ var mutants = []mutant{
 	{
 		"segments: an older allocation is applied",
 		"lua/redis/segment_apply.lua",
-		"if tonumber(ARGV[2]) <= tonumber(def[3]) then",
+		"if tonumber(ARGV[3]) <= tonumber(def[3]) then",
 		"if false then",
 		transfersOverStores,
 	},

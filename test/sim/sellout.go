@@ -14,7 +14,7 @@ import (
 // Each unit must reach them, and then the sale must be sold out: no unit is stranded in another segment.
 func (w *world) sellOut() {
 	ctx := context.Background()
-	mover := spread.NewMover(admission.NewSegments(w.redis, w.space), w.store)
+	mover := spread.NewMover(admission.NewSegments(w.redis, w.space, nil), w.store)
 	refillers := spread.NewRefillers(mover)
 	ids := admission.NewSequencer(w.redis, w.space, time.Now)
 	admit, err := admission.NewAdmitter(admission.Config{

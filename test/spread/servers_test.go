@@ -72,7 +72,7 @@ func (s *servers) open(t *testing.T, k int, stock int64) *real {
 	s.runs++
 	space := keyspace.Space{Shards: k}
 	r := &real{
-		servers: s, model: newModel(k, stock), space: space, segments: admission.NewSegments(s.client, space),
+		servers: s, model: newModel(k, stock), space: space, segments: admission.NewSegments(s.client, space, nil),
 		of: spread.Sale{ID: fmt.Sprintf("s%d", s.runs), Spread: k}, lost: make([]bool, k), saved: make([]map[string]any, k),
 	}
 	for i := range r.lost {

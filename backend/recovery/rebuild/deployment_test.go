@@ -254,6 +254,23 @@ func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, er
 // When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. A
 // busy machine may delay the next one: then the owner takes the data back, and the test begins again.
 func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
+	takeOver := func(w *world, o other) error { return o.rebuild.Run(w.ctx) }
+	t.Run("at once", func(t *testing.T) { testTakeOverAwaits(t, takeOver) })
+	interrupted := func(w *world, o other) error {
+		ctx, kill := context.WithCancel(w.ctx)
+		begun := newRebuilder(t, rebuild.Config{
+			Pinner: o.guards, Store: o.db, Space: space, Changed: func(context.Context, keyspace.Shard) { kill() },
+		})
+		if err := begun.Run(ctx); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("the rebuild was not interrupted: %w", err)
+		}
+		return o.unverified(w.ctx)
+	}
+	t.Run("interrupted", func(t *testing.T) { testTakeOverAwaits(t, interrupted) })
+}
+
+func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
+	t.Helper()
 	w := owned(t)
 	o := newOther(t, w, plainPinner)
 	ctx, stop := context.WithCancel(w.ctx)
@@ -266,7 +283,7 @@ func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
 			<-begun // an interval after the first one
 			return w.guard.Client().Ping(w.ctx).Err() == nil
 		})
-		if err := o.rebuild.Run(w.ctx); err != nil {
+		if err := takeOver(w, o); err != nil {
 			t.Fatal(err)
 		}
 		err := w.guard.Client().Ping(w.ctx).Err()

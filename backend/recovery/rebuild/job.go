@@ -83,6 +83,8 @@ func (j *job) call(ctx context.Context, script string, keys []string, args ...an
 		return errNotVerified
 	case result == "foreign":
 		return errForeign
+	case result == "taken_over":
+		return errTakenOver
 	case result != "ok":
 		return fmt.Errorf("script rebuild_%s returned %q", script, result)
 	}
@@ -102,6 +104,9 @@ var errNotVerified = errors.New("the data is not verified")
 // errForeign reports that another deployment has begun to use the data since the owner was checked.
 var errForeign = errors.New("the data belongs to another deployment")
 
+// errTakenOver reports that a rebuild has begun, and that processes of a former owner may not have noticed yet.
+var errTakenOver = errors.New("the data was taken over from another deployment")
+
 // begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are
 // rebuilt.
 func (j *job) begin(ctx context.Context, only *[]string) error {
@@ -115,14 +120,14 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 		*only = nil
 		err = j.call(ctx, "begin", keys, "", j.from)
 	}
-	if errors.Is(err, errForeign) { // with both ids, if they are known
-		err = cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
-	}
-	if err == nil {
+	switch {
+	case errors.Is(err, errForeign): // with both ids, if they are known
+		return cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
+	case errors.Is(err, errTakenOver):
 		j.cfg.Changed(ctx, j.shard)
-	}
-	if err == nil && j.from != "" {
 		return awaitFormerOwner(ctx)
+	case err == nil:
+		j.cfg.Changed(ctx, j.shard)
 	}
 	return err
 }

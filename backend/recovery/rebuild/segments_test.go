@@ -74,7 +74,7 @@ func newHalves(t *testing.T, units int64) *halves {
 		Space: h.space, Deployment: h.guards.Deployment, Claimer: h.db,
 	})
 	h.check(h.stock.Load(h.ctx, def, h.db.OrdersOf))
-	h.segments = admission.NewSegments(h.guards.Client(), h.space)
+	h.segments = admission.NewSegments(h.guards.Client(), h.space, nil)
 	h.mover = spread.NewMover(h.segments, h.db)
 	return h
 }
