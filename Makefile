@@ -46,11 +46,11 @@ fuzz: ## run every fuzz target for ten seconds
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 10s $$p || exit 1; done; done
 
-# The parts of `make test`. Most of their time is spent waiting for servers, leases and browsers, so two parts run in parallel,
-# and within each part one package more than there are processors. The parts share no state. The longest begins; lint is early
-# because it fails soonest.
-PARTS = race lint e2e plain browser k6 clients
-AT_ONCE ?= 2
+# The parts of `make test`. Most of their time is spent waiting for servers, leases and browsers, so three parts run in parallel,
+# and within each part one package more than there are processors. The parts share no state. The longest begin; browser waits
+# most of its time, and lint fails soonest.
+PARTS = race e2e browser lint plain k6 clients
+AT_ONCE ?= 3
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
 # The race detector does not instrument SQLite (C translated to Go) and the Lua interpreters of the gateway and of the tests' Redis:
