@@ -41,8 +41,8 @@ type Segments struct {
 	deployment Deployment
 }
 
-// NewSegments returns Segments. It does not connect. SetApart and Apply fail if the data in Redis belongs to another
-// deployment.
+// NewSegments returns Segments. It does not connect. A segment in the data of another deployment is not loaded, and
+// SetApart and Apply fail there.
 func NewSegments(client redisconn.Client, space keyspace.Space, deployment Deployment) *Segments {
 	return &Segments{client, space, deployment}
 }
@@ -78,13 +78,17 @@ func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, 
 func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spread.State, error) {
 	shard := s.space.ShardOfSegment(of.ID, segment)
 	var def *redis.SliceCmd
-	var left *redis.StringCmd
+	var left, deployment *redis.StringCmd
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		def, left = p.HMGet(ctx, shard.Sale(of.ID), segmentFields...), p.Get(ctx, shard.Stock(of.ID))
+		deployment = p.HGet(ctx, shard.Guard(), "deployment")
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return spread.State{}, err
+	}
+	if !s.deployment.owns(deployment.Val()) { // its transfers are not in the database of this process
+		return spread.State{}, ErrNotLoaded
 	}
 	return parseState(Segment{Index: segment, Spread: of.Spread}, def, left)
 }

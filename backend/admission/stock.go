@@ -67,6 +67,12 @@ func NewStock(cfg StockConfig) *Stock {
 // Deployment returns the id of the deployment in SQL, 0 if it is not known. nil stands for any deployment.
 type Deployment func() int64
 
+// owns reports whether data with this id of a deployment, "" for none, belongs to the deployment, as check_owner does.
+func (d Deployment) owns(id string) bool {
+	owner := d.owner()
+	return owner == "" || owner == "0" || owner == id
+}
+
 // owner returns the argument of scripts that include check_owner: the id, or "" for any deployment.
 func (d Deployment) owner() string {
 	if d == nil {

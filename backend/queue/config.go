@@ -18,8 +18,8 @@ type Config struct {
 	CallTimeout time.Duration  // timeout of a call to Redis; needs a client with ContextTimeoutEnabled; 3 s
 	Jitter      func() float64 // fraction of the maximum delay, in [0,1]; default uniformly random ("full jitter")
 	OnReclaim   func(n int)    // called with the number of messages of each requeued lease, concurrently; may be nil
-	// Deployment returns the id of the deployment that the consumers belong to, 0 if it is not known. Register fails if
-	// the data belongs to another deployment. nil: not known.
+	// Deployment returns the id of the deployment of this process, 0 if it is not known. Register, RetryDead, BeginCancel
+	// and FinishCancel fail if the data belongs to another deployment. nil: not known.
 	Deployment func() int64
 }
 

@@ -157,7 +157,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Sale(saleID),
 		l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Dead().Index(),
 	}
-	n, err := l.run(ctx, "dead_retry", keys, id.String()).Int()
+	n, err := l.run(ctx, "dead_retry", keys, id.String(), l.cfg.Deployment()).Int()
 	switch {
 	case err != nil:
 		return wrap("retry", err)
@@ -177,7 +177,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 // call returns the same dead letter with the current generation. Errors: sale.ErrNotFound.
 func (l *List) BeginCancel(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
 	keys := []string{l.shard.Dead().Letters(), l.shard.Guard()}
-	answer, err := l.run(ctx, "dead_begin_cancel", keys, id.String()).StringSlice()
+	answer, err := l.run(ctx, "dead_begin_cancel", keys, id.String(), l.cfg.Deployment()).StringSlice()
 	switch {
 	case err != nil:
 		return DeadLetter{}, wrap("begin cancel", err)
@@ -208,7 +208,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	if returnUnit {
 		back = 1
 	}
-	n, err := l.run(ctx, "dead_finish_cancel", keys, id.String(), dead.Message.Buyer, back).Int()
+	n, err := l.run(ctx, "dead_finish_cancel", keys, id.String(), dead.Message.Buyer, back, l.cfg.Deployment()).Int()
 	switch {
 	case err != nil:
 		return wrap("finish cancel", err)

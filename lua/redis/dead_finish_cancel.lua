@@ -10,13 +10,15 @@
 --      2 letters  hash    key -> dead letter, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)
---      5 guard    hash    rebuilding: a rebuild holds the shard
+--      5 guard    hash    rebuilding: a rebuild holds the shard; deployment
 --      6 sale     hash    returned: number of the last return
 --      7 index    zset    dead letters by sale (include/dead_letters)
 -- ARGV 1 order id
 --      2 buyer
 --      3 "1" to return the unit and the slot
--- Returns 1; 0 if the order has no letter; or -1 if its cancellation has not begun.
+--      4 id of the deployment in SQL (include/check_owner)
+-- Returns 1; 0 if the order has no letter; or -1 if its cancellation has not begun. Or an error that begins
+--      with FOREIGN, and nothing changed.
 
 -- include slots
 -- include notify
@@ -24,9 +26,10 @@
 
 local dead, letters, stock, buyers, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local sale, index = KEYS[6], KEYS[7]
-local id, buyer, wanted = ARGV[1], ARGV[2], ARGV[3] == '1'
+local id, buyer, wanted, deployment = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
 
 -- include check_shard
+-- include check_owner
 local letter, missing = find_letter(letters, id, 'cancelling')
 if not letter then
   return missing

@@ -7,14 +7,14 @@
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures
 --      6 crashes   hash    order id -> number of expired leases
---      7 guard     hash    rebuilding: a rebuild holds the shard
+--      7 guard     hash    rebuilding: a rebuild holds the shard; deployment
 --      8 sale      hash    per_buyer, accepted, segment of the order's sale
 --      9 stock     string  units left
 --     10 buyers    hash    buyer -> order ids by slot (include/slots)
 --     11 index     zset    dead letters by sale (include/dead_letters)
--- ARGV 1 order id
+-- ARGV 1 order id   2 id of the deployment in SQL (include/check_owner)
 -- Returns 1; 0 if the order has no letter; -1 if it is being cancelled; -2 if no unit is left for it; or -3 if its
---      buyer has no empty slot.
+--      buyer has no empty slot. Or an error that begins with FOREIGN, and nothing changed.
 
 -- include slots
 -- include requeue
@@ -23,9 +23,10 @@
 
 local dead, letters, ready, wake, attempts, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local guard, sale, stock, buyers, index = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local id = ARGV[1]
+local id, deployment = ARGV[1], ARGV[2]
 
 -- include check_shard
+-- include check_owner
 local letter, missing = find_letter(letters, id, 'dead')
 if not letter then
   return missing

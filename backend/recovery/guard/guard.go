@@ -39,8 +39,12 @@ const Heartbeat = 400 * time.Millisecond
 // Redis that is not available, because it may have been replaced.
 const unverifiedInterval = Heartbeat / 4
 
-// checkTimeout bounds one check.
+// checkTimeout bounds the calls of a check to Redis, and each reading of SQL.
 const checkTimeout = 2 * time.Second
+
+// sqlWait is how long a check of verified data waits for SQL. A database that hangs does not delay the observation of
+// Redis, so two heartbeats after a change of the owner every process has noticed it.
+const sqlWait = Heartbeat / 2
 
 // Generations returns the id of the deployment, 0 if it has none, and the current generation of a shard in SQL
 // (store.Generations).
@@ -210,11 +214,11 @@ func (g *Guard) block(reason string) {
 // Check observes Redis, and reads the generation from SQL if SQL is available. It blocks or unblocks the guarded
 // client. If it returns an error, Redis was not available and nothing changed.
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
 	defer g.server.Watch()() // a server that does not answer may have been replaced
 	inSQL, known := g.readSQL(ctx, sql)
-	o, err := g.observe(ctx, g.raw)
+	timed, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	o, err := g.observe(timed, g.raw)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -238,18 +242,37 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	return nil
 }
 
-// readSQL returns the generation in SQL. It is not known while SQL is unavailable: purchases depend on Redis alone
-// then.
+// readSQL returns the generation in SQL. It is not known while SQL is unavailable or slow: purchases depend on Redis
+// alone then. A reading that takes longer than sqlWait continues, for the next check. A guard that does not know its
+// deployment waits for it.
 func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64, known bool) {
-	deployment, generation, err := sql.Generation(ctx, int(g.shard))
-	if err != nil {
+	read := make(chan int64, 1) // closed without a value after an error
+	go func() {
+		defer close(read)
+		timed, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		deployment, generation, err := sql.Generation(timed, int(g.shard))
+		if err != nil {
+			return
+		}
+		if deployment != 0 {
+			g.deployment.Store(deployment)
+		}
+		raise(&g.minGeneration, generation)
+		read <- generation
+	}()
+	if g.deployment.Load() == 0 {
+		generation, known = <-read
+		return generation, known
+	}
+	limit := time.NewTimer(sqlWait)
+	defer limit.Stop()
+	select {
+	case generation, known = <-read:
+		return generation, known
+	case <-limit.C:
 		return 0, false
 	}
-	if deployment != 0 {
-		g.deployment.Store(deployment)
-	}
-	raise(&g.minGeneration, generation)
-	return generation, true
 }
 
 // note wakes the receiver of Rebuilds if the record has changed since the last check.

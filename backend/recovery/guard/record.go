@@ -33,10 +33,14 @@ func parseRecord(fields map[string]string) record {
 		}
 		return n
 	}
+	deployment := number("deployment")
+	if strconv.FormatInt(deployment, 10) != fields["deployment"] {
+		deployment = 0 // scripts compare the text
+	}
 	return record{
 		RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"),
 		Rebuilding: fields["rebuilding"] != "", Swapped: number("swapped"),
-		Deployment: number("deployment"), Shards: number("shards"),
+		Deployment: deployment, Shards: number("shards"),
 	}
 }
 

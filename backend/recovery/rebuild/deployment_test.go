@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,10 +239,12 @@ func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	}
 }
 
-// heartbeats are the reads of a guard from SQL, one for each check of verified data.
+// heartbeats are the reads of a guard from SQL, one for each check of verified data. They end with their context while
+// the database hangs.
 type heartbeats struct {
 	guard.Generations
 	begun chan struct{}
+	hangs *atomic.Bool
 }
 
 func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, error) {
@@ -248,25 +252,45 @@ func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, er
 	case h.begun <- struct{}{}:
 	default:
 	}
+	if h.hangs.Load() {
+		<-ctx.Done()
+	}
 	return h.Generations.Generation(ctx, shard)
 }
 
-// When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. A
-// busy machine may delay the next one: then the owner takes the data back, and the test begins again.
+// When a takeover ends, the guards of the former owner have blocked its purchases, also if its database hangs. The
+// takeover begins just after a heartbeat. A busy machine may delay the next one: then the owner takes the data back and
+// the test begins again.
 func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
 	takeOver := func(w *world, o other) error { return o.rebuild.Run(w.ctx) }
-	t.Run("at once", func(t *testing.T) { testTakeOverAwaits(t, takeOver) })
-	interrupted := func(w *world, o other) error {
-		ctx, kill := context.WithCancel(w.ctx)
-		begun := newRebuilder(t, rebuild.Config{
-			Pinner: o.guards, Store: o.db, Space: space, Changed: func(context.Context, keyspace.Shard) { kill() },
-		})
-		if err := begun.Run(ctx); !errors.Is(err, context.Canceled) {
-			return fmt.Errorf("the rebuild was not interrupted: %w", err)
-		}
-		return o.unverified(w.ctx)
+	for name, takeOver := range map[string]func(*world, other) error{
+		"uninterrupted": takeOver,
+		"interrupted": func(w *world, o other) error {
+			ctx, kill := context.WithCancel(w.ctx)
+			begun := newRebuilder(t, rebuild.Config{
+				Pinner: o.guards, Store: o.db, Space: space, Changed: func(context.Context, keyspace.Shard) { kill() },
+			})
+			if err := begun.Run(ctx); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("the rebuild was not interrupted: %w", err)
+			}
+			return o.unverified(w.ctx)
+		},
+		"Redis is emptied before it begins": func(w *world, o other) error {
+			emptied := afterOwnerPinner{o.guards, func() { w.raw().FlushAll(w.ctx) }}
+			return newRebuilder(t, rebuild.Config{Pinner: emptied, Store: o.db, Space: space}).Run(w.ctx)
+		},
+		"the guard is deleted by hand": func(w *world, o other) error {
+			w.raw().Del(w.ctx, keyspace.Shard(0).Guard())
+			return takeOver(w, o)
+		},
+		"the former database hangs": func(w *world, o other) error {
+			w.hangs.Store(true)
+			defer w.hangs.Store(false)
+			return takeOver(w, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testTakeOverAwaits(t, takeOver) })
 	}
-	t.Run("interrupted", func(t *testing.T) { testTakeOverAwaits(t, interrupted) })
 }
 
 func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
@@ -275,7 +299,7 @@ func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
 	o := newOther(t, w, plainPinner)
 	ctx, stop := context.WithCancel(w.ctx)
 	ended, begun := make(chan error, 1), make(chan struct{})
-	go func() { ended <- w.guard.Run(ctx, heartbeats{w.store, begun}, nil) }()
+	go func() { ended <- w.guard.Run(ctx, heartbeats{w.store, begun, &w.hangs}, nil) }()
 	defer func() { stop(); <-ended }()
 	for attempt := 1; ; attempt++ {
 		testenv.Eventually(t, time.Minute, "the data is verified", func() bool {
@@ -374,6 +398,39 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 	}
 }
 
+// A process of the former owner has begun to cancel a dead letter, and its guard has not yet checked. It neither
+// finishes that nor retries or cancels a letter of the new owner.
+func TestFormerOwnerChangesNoDeadLetter(t *testing.T) {
+	w := owned(t)
+	w.check()
+	ann, ben := w.kill("s"), w.buy("s", "ben")
+	if w.kill("s") != ben {
+		t.Fatal("ben's order is no dead letter")
+	}
+	former := queue.NewList(w.raw(), 0, queue.Config{Deployment: w.guards.Deployment})
+	if _, err := former.BeginCancel(w.ctx, ben); err != nil {
+		t.Fatal(err)
+	}
+	o := newOther(t, w, plainPinner)
+	if _, err := o.db.CreateSale(w.ctx, storetest.Sale("s", 5)); err != nil { // of the same name
+		t.Fatal(err)
+	}
+	if err := o.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	before := w.copyOf()
+	if err := former.FinishCancel(w.ctx, ben, true); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("the end of a cancellation: %v, want ErrUnavailable", err)
+	}
+	if _, err := former.BeginCancel(w.ctx, ann); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("the beginning of a cancellation: %v, want ErrUnavailable", err)
+	}
+	if err := former.RetryDead(w.ctx, ann); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("a retry: %v, want ErrUnavailable", err)
+	}
+	wantUnchanged(t, w, before)
+}
+
 // A rebuild is suspended after it has begun. Redis is emptied, and another deployment rebuilds it with the same fence.
 // Nothing of the first rebuild reaches the data of the other deployment, and neither does a restored order.
 func TestRebuildOfAnotherDeploymentWithTheSameFence(t *testing.T) {
@@ -456,14 +513,16 @@ func TestInterruptedTakeOverIsFinishedByTheNewOwner(t *testing.T) {
 	}
 }
 
-// Data without a valid id belongs to no deployment that is known. Only an admin makes it that of this one.
+// Data without a valid id belongs to no deployment that is known. Only an admin makes it that of this one. In the test,
+// N stands for the valid id.
 func TestDataWithoutADeploymentIsNotUsed(t *testing.T) {
-	for _, id := range []string{"", "x", "1.5", "0x10", "99999999999999999999999"} {
+	for _, id := range []string{"", "x", "1.5", "0x10", "0N", "9999999999999999999", "99999999999999999999999"} {
 		t.Run(fmt.Sprintf("%q", id), func(t *testing.T) {
 			w := owned(t)
 			if id == "" {
 				w.raw().HDel(w.ctx, keyspace.Shard(0).Guard(), "deployment")
 			} else {
+				id = strings.Replace(id, "N", fmt.Sprint(w.guard.Deployment()), 1)
 				w.raw().HSet(w.ctx, keyspace.Shard(0).Guard(), "deployment", id)
 			}
 			w.check()

@@ -108,28 +108,30 @@ var errForeign = errors.New("the data belongs to another deployment")
 var errTakenOver = errors.New("the data was taken over from another deployment")
 
 // begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are
-// rebuilt.
+// rebuilt. If another deployment may have used it, begin waits for the processes of that deployment.
 func (j *job) begin(ctx context.Context, only *[]string) error {
 	verified := ""
 	if len(*only) > 0 {
 		verified = j.runID
 	}
-	keys := []string{j.shard.Guard(), j.shard.RebuildReady(), j.shard.Consumers()}
+	keys := []string{j.shard.Guard(), j.shard.RebuildReady(), j.shard.Consumers(), j.shard.Sales()}
 	err := j.call(ctx, "begin", keys, verified, j.from)
 	if errors.Is(err, errNotVerified) {
 		*only = nil
 		err = j.call(ctx, "begin", keys, "", j.from)
 	}
-	switch {
-	case errors.Is(err, errForeign): // with both ids, if they are known
+	if errors.Is(err, errForeign) { // with both ids, if they are known
 		return cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
-	case errors.Is(err, errTakenOver):
-		j.cfg.Changed(ctx, j.shard)
-		return awaitFormerOwner(ctx)
-	case err == nil:
-		j.cfg.Changed(ctx, j.shard)
 	}
-	return err
+	takenOver := errors.Is(err, errTakenOver)
+	if err != nil && !takenOver {
+		return err
+	}
+	j.cfg.Changed(ctx, j.shard)
+	if takenOver || j.from != "" { // the data may have been deleted since its owner was read
+		return awaitFormerOwner(ctx)
+	}
+	return nil
 }
 
 // awaitFormerOwner waits until the guards of the former owner's processes have noticed the takeover. What these

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ type world struct {
 	rebuild *rebuild.Rebuilder
 	stopAt  string // step at which the rebuild stops; "" for none
 	steps   []string
+	hangs   atomic.Bool // the database, for heartbeats
 }
 
 // database is the order store and the registry of journals.
