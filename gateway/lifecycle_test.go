@@ -196,7 +196,7 @@ func TestBoundHolds(t *testing.T) {
 			r := bufio.NewReader(c)
 			for { // for a second, or longer on a busy machine
 				passed := time.Since(start)
-				if passed > time.Second && admitted.Load() >= perSecond/2 && refused.Load() > 0 || passed > 3*time.Second {
+				if passed > time.Second && admitted.Load() >= perSecond/2 && refused.Load() > 0 || passed > 8*time.Second {
 					return
 				}
 				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -204,7 +204,7 @@ func TestTimeoutIsRetriedForPurchases(t *testing.T) {
 	}
 	b, other := newBackend(t, silent), newBackend(t, nil)
 	t.Cleanup(func() { close(release) })
-	times := func(c *Config) { c.AnswerTimeout = 500 * time.Millisecond } // long for a backend that responds
+	times := func(c *Config) { c.AnswerTimeout = 5 * time.Second } // long for a backend that responds
 	short := func(c *Config) { c.AnswerTimeout, c.WaitTimeout = 50*time.Millisecond, 200*time.Millisecond }
 	purchase := func(e *edge) int { return e.send(t, "POST", "/v1/sales/42/orders", "{}").status }
 	for _, backends := range [][]string{{b.address(), other.address()}, {other.address(), b.address()}} {
