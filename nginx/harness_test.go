@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -231,7 +232,7 @@ func (e *edge) send(method, path, body string, headers ...string) answer {
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// raw sends bytes and returns the response, until the edge closes or is silent for a second.
+// raw sends bytes and returns the response, until the edge closes or has responded for a second.
 func (e *edge) raw(request string) string {
 	e.t.Helper()
 	conn, err := net.Dial("tcp", e.cfg.Listen)
@@ -242,8 +243,11 @@ func (e *edge) raw(request string) string {
 	if _, err := io.WriteString(conn, request); err != nil {
 		e.t.Fatal(err)
 	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	response := bufio.NewReader(conn)
+	_, _ = response.Peek(1)
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	out, _ := io.ReadAll(conn)
+	out, _ := io.ReadAll(response)
 	return string(out)
 }
 
@@ -254,7 +258,7 @@ func (e *edge) logged(n, status int) []map[string]any {
 	var found []map[string]any
 	testenv.Eventually(
 		e.t,
-		5*time.Second,
+		time.Minute,
 		fmt.Sprintf("%d entries with status %d in the access log", n, status),
 		func() bool {
 			text, _ := os.ReadFile(filepath.Join(e.cfg.Prefix, "logs/access.log"))
