@@ -163,9 +163,12 @@ type groupState struct {
 	Lag, Pending, Dead int64
 }
 
-func (c *eventChaos) groups() []groupState {
+func (c *eventChaos) groups() []groupState { return groupsAt(c.admin, adminToken) }
+
+// groupsAt returns the registered groups, or none if the admin API does not respond.
+func groupsAt(admin, token string) []groupState {
 	var answer struct{ Groups []groupState }
-	a, err := try("GET", c.admin+"/admin/v1/groups", adminToken, "")
+	a, err := try("GET", admin+"/admin/v1/groups", token, "")
 	if err == nil {
 		_ = json.Unmarshal(a.Body, &answer)
 	}
