@@ -133,6 +133,9 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return unlessStopped(ctx, err)
 	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
+	if err := s.RegisterGroups(ctx); err != nil {
+		return unlessStopped(ctx, interrupted(err))
+	}
 	fleet, closeFleet, err := openFleet(cfg.cfg.LimitRedis, p.logger())
 	if err != nil {
 		return err

@@ -44,6 +44,17 @@ const groupIdle = 10 * time.Second
 // webhookLease is how much longer a delivery is leased than its request may take.
 const webhookLease = 5 * time.Second
 
+// RegisterGroups registers all groups, so that the events of orders from now on wait for them. RunGroup registers its
+// group as well, but the others may have handled events by then, and these are deleted.
+func (s *Stores) RegisterGroups(ctx context.Context) error {
+	for _, group := range Groups {
+		if _, err := s.events.AddGroup(ctx, group, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // RunGroup runs one instance of a group until ctx ends.
 func (s *Stores) RunGroup(ctx context.Context, group string, cfg GroupConfig) error {
 	var handler events.Handler

@@ -36,10 +36,10 @@ func startUpWith(t *testing.T, env []string, data string, args ...string) *upPro
 	awaitOK(t, u.base+"/readyz")
 	testenv.Eventually(t, time.Minute, "the two curl lines", func() bool { return len(u.curlLines()) == 2 })
 	// The relay deletes events that all registered groups have handled: a group that registers later misses them.
-	testenv.Eventually(t, time.Minute, "the groups are registered", func() bool {
-		token, err := os.ReadFile(filepath.Join(data, "admin.token"))
-		return err == nil && len(groupsAt(u.admin, strings.TrimSpace(string(token)))) == len(chaosGroups)
-	})
+	token, err := os.ReadFile(filepath.Join(data, "admin.token"))
+	if groups := groupsAt(u.admin, strings.TrimSpace(string(token))); err != nil || len(groups) != len(chaosGroups) {
+		t.Errorf("groups %+v are registered, want %q (%v)", groups, chaosGroups, err)
+	}
 	return u
 }
 
