@@ -318,6 +318,47 @@ func TestDataOfAnotherDeploymentIsBlocked(t *testing.T) {
 	}
 }
 
+// hung is a database that responds to nothing until it is closed.
+type hung chan struct{}
+
+func (h hung) Generation(context.Context, int) (deployment, generation int64, err error) {
+	<-h
+	return 0, 0, errors.New("the database has ended")
+}
+
+// A database that does not respond does not hide that another deployment has taken the data over, or that Redis was
+// emptied.
+func TestHungDatabaseHidesNoChange(t *testing.T) {
+	for name, change := range map[string]func(*guard.Guard){
+		"taken over": func(g *guard.Guard) { record(t, g, "deployment", 0xb) },
+		"emptied":    func(g *guard.Guard) { g.Raw().FlushAll(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, testenv.StartRedis(t).URL, nil)
+			verify(t, g, 1)
+			record(t, g, "deployment", 0xa)
+			if err := g.Check(t.Context(), &sql{deployment: 0xa, generation: 1}); err != nil {
+				t.Fatal(err)
+			}
+			wantAllowed(t, g, "before")
+			change(g)
+			database, checked := make(hung), make(chan error)
+			go func() { checked <- g.Check(t.Context(), database) }()
+			select {
+			case err := <-checked:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("the check waits for the database")
+				defer func() { <-checked }()
+			}
+			defer close(database)
+			wantBlocked(t, g, name)
+		})
+	}
+}
+
 // Events and other keys of no shard are not used in a Redis of another deployment, and not before a check has found an
 // owner. A rebuild of a shard does not block them.
 func TestKeysOfNoShardBelongToTheDeployment(t *testing.T) {

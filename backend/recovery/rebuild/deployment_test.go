@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,12 +238,10 @@ func TestTakeOverNeedsAHigherFence(t *testing.T) {
 	}
 }
 
-// heartbeats are the reads of a guard from SQL, one for each check of verified data. They end with their context while
-// the database hangs.
+// heartbeats are the reads of a guard from SQL, one for each check of verified data.
 type heartbeats struct {
 	guard.Generations
 	begun chan struct{}
-	hangs *atomic.Bool
 }
 
 func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, error) {
@@ -252,54 +249,17 @@ func (h heartbeats) Generation(ctx context.Context, shard int) (int64, int64, er
 	case h.begun <- struct{}{}:
 	default:
 	}
-	if h.hangs.Load() {
-		<-ctx.Done()
-	}
 	return h.Generations.Generation(ctx, shard)
 }
 
-// When a takeover ends, the guards of the former owner have blocked its purchases, also if its database hangs. The
-// takeover begins just after a heartbeat. A busy machine may delay the next one: then the owner takes the data back and
-// the test begins again.
-func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
-	takeOver := func(w *world, o other) error { return o.rebuild.Run(w.ctx) }
-	for name, takeOver := range map[string]func(*world, other) error{
-		"uninterrupted": takeOver,
-		"interrupted": func(w *world, o other) error {
-			ctx, kill := context.WithCancel(w.ctx)
-			begun := newRebuilder(t, rebuild.Config{
-				Pinner: o.guards, Store: o.db, Space: space, Changed: func(context.Context, keyspace.Shard) { kill() },
-			})
-			if err := begun.Run(ctx); !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("the rebuild was not interrupted: %w", err)
-			}
-			return o.unverified(w.ctx)
-		},
-		"Redis is emptied before it begins": func(w *world, o other) error {
-			emptied := afterOwnerPinner{o.guards, func() { w.raw().FlushAll(w.ctx) }}
-			return newRebuilder(t, rebuild.Config{Pinner: emptied, Store: o.db, Space: space}).Run(w.ctx)
-		},
-		"the guard is deleted by hand": func(w *world, o other) error {
-			w.raw().Del(w.ctx, keyspace.Shard(0).Guard())
-			return takeOver(w, o)
-		},
-		"the former database hangs": func(w *world, o other) error {
-			w.hangs.Store(true)
-			defer w.hangs.Store(false)
-			return takeOver(w, o)
-		},
-	} {
-		t.Run(name, func(t *testing.T) { testTakeOverAwaits(t, takeOver) })
-	}
-}
-
-func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
-	t.Helper()
+// When a takeover ends, the guards of the former owner have blocked its purchases. It begins just after a heartbeat. A
+// busy machine may delay the next one: then the owner takes the data back, and the test begins again.
+func TestTakeOverEndsWhenTheFormerOwnerIsBlocked(t *testing.T) {
 	w := owned(t)
 	o := newOther(t, w, plainPinner)
 	ctx, stop := context.WithCancel(w.ctx)
 	ended, begun := make(chan error, 1), make(chan struct{})
-	go func() { ended <- w.guard.Run(ctx, heartbeats{w.store, begun, &w.hangs}, nil) }()
+	go func() { ended <- w.guard.Run(ctx, heartbeats{w.store, begun}, nil) }()
 	defer func() { stop(); <-ended }()
 	for attempt := 1; ; attempt++ {
 		testenv.Eventually(t, time.Minute, "the data is verified", func() bool {
@@ -307,7 +267,7 @@ func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
 			<-begun // an interval after the first one
 			return w.guard.Client().Ping(w.ctx).Err() == nil
 		})
-		if err := takeOver(w, o); err != nil {
+		if err := o.rebuild.Run(w.ctx); err != nil {
 			t.Fatal(err)
 		}
 		err := w.guard.Client().Ping(w.ctx).Err()
@@ -318,6 +278,60 @@ func testTakeOverAwaits(t *testing.T, takeOver func(*world, other) error) {
 			t.Fatalf("a command of the former owner after each takeover: %v, want ErrUnverified", err)
 		}
 		w.run()
+	}
+}
+
+// A takeover waits for two heartbeats of the former owner before it reads anything, whatever happened before.
+func TestTakeOverAwaitsTheFormerOwner(t *testing.T) {
+	for name, c := range map[string]struct {
+		before  func(*world, other)
+		changed func(*world) // after the owner was read
+	}{
+		"the former owner is there": {},
+		"an earlier takeover was interrupted": {before: func(w *world, o other) {
+			ctx, kill := context.WithCancel(w.ctx)
+			begun := newRebuilder(t, rebuild.Config{
+				Pinner: o.guards, Store: o.db, Space: space, Changed: func(context.Context, keyspace.Shard) { kill() },
+			})
+			if err := begun.Run(ctx); !errors.Is(err, context.Canceled) {
+				t.Fatalf("the rebuild was not interrupted: %v", err)
+			}
+		}},
+		"Redis is emptied before it begins": {changed: func(w *world) { w.raw().FlushAll(w.ctx) }},
+		"the guard was deleted by hand": {before: func(w *world, _ other) {
+			w.raw().Del(w.ctx, keyspace.Shard(0).Guard())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := owned(t)
+			o := newOther(t, w, plainPinner)
+			if c.before != nil {
+				c.before(w, o)
+			}
+			pinner := afterOwnerPinner{o.guards, func() {
+				if c.changed != nil {
+					c.changed(w)
+				}
+			}}
+			var began time.Time
+			var waited time.Duration
+			r := newRebuilder(t, rebuild.Config{
+				Pinner: pinner, Store: o.db, Space: space,
+				Changed: func(context.Context, keyspace.Shard) { began = time.Now() },
+				Step: func(step string) error {
+					if step == "fence" {
+						waited = time.Since(began)
+					}
+					return nil
+				},
+			})
+			if err := r.Run(w.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if waited < 2*guard.Heartbeat {
+				t.Errorf("the takeover waited for %v after it began", waited)
+			}
+		})
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -58,7 +57,6 @@ type world struct {
 	rebuild *rebuild.Rebuilder
 	stopAt  string // step at which the rebuild stops; "" for none
 	steps   []string
-	hangs   atomic.Bool // the database, for heartbeats
 }
 
 // database is the order store and the registry of journals.
