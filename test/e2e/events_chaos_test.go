@@ -97,6 +97,7 @@ func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 	took, result := time.Since(begin).Round(time.Second), c.progress(len(want))
 	c.check(all, cancelEvery, want, poisoned)
 	for _, p := range c.processes {
+		p.awaitUp(t)
 		if code := p.end(syscall.SIGTERM); code != 0 {
 			t.Errorf("SIGTERM: exit %d\n%s", code, p.output())
 		}

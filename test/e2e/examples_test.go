@@ -176,7 +176,7 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 		args[i] = strings.ReplaceAll(arg, "PORT", port)
 	}
 	receiver := &process{
-		testenv.Launch(
+		Program: testenv.Launch(
 			t,
 			args[0],
 			[]string{

@@ -46,6 +46,7 @@ func (g *groupRun) kill(n int) {
 func (g *groupRun) stop() {
 	g.Helper()
 	for _, p := range g.instances {
+		p.awaitUp(g)
 		if code := p.end(syscall.SIGTERM); code != 0 {
 			g.Errorf("SIGTERM: exit %d\n%s", code, fmt.Sprint(p.output()))
 		}

@@ -54,17 +54,32 @@ func TestMain(m *testing.M) {
 }
 
 // process is one running sluice.
-type process struct{ *testenv.Program }
+type process struct {
+	*testenv.Program
+	before int // length of the output of those that were killed
+}
 
 // launch starts `sluice args...` with nothing in its environment but env, and stops it when the test ends.
 func launch(t testing.TB, env []string, args ...string) *process {
 	t.Helper()
-	return &process{testenv.Launch(t, binary, env, args...)}
+	return &process{Program: testenv.Launch(t, binary, env, args...)}
 }
 
 func (p *process) output() string             { return p.Output() }
 func (p *process) end(sig syscall.Signal) int { return p.End(sig) }
-func (p *process) crash()                     { p.Crash() }
+func (p *process) crash() {
+	p.End(syscall.SIGKILL)
+	p.before = len(p.output())
+	p.Start()
+}
+
+// awaitUp waits until the process that was started last is up. Before that, SIGTERM kills it.
+func (p *process) awaitUp(t testing.TB) {
+	t.Helper()
+	testenv.Eventually(t, time.Minute, "the process is up", func() bool {
+		return strings.Contains(p.output()[p.before:], " is up\"")
+	})
+}
 
 func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
