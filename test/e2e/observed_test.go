@@ -192,11 +192,12 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 			t.Errorf("%s: %s of %s links to %d batches", edge, s.name, s.service, len(own.GetLinks()))
 			continue
 		}
-		batch := o.collector.trace(hex.EncodeToString(own.GetLinks()[0].GetTraceId()))
+		var batch []span // it ends after the spans of its orders
 		linksBack := func(l *otlpLink) bool { return string(l.GetSpanId()) == string(sending.GetSpanId()) }
-		if !slices.ContainsFunc(batch, func(b span) bool { return slices.ContainsFunc(b.GetLinks(), linksBack) }) {
-			t.Errorf("%s: the batch of %s does not link back", edge, s.name)
-		}
+		testenv.Eventually(t, time.Minute, edge+": the batch of "+s.name+" links back", func() bool {
+			batch = o.collector.trace(hex.EncodeToString(own.GetLinks()[0].GetTraceId()))
+			return slices.ContainsFunc(batch, func(b span) bool { return slices.ContainsFunc(b.GetLinks(), linksBack) })
+		})
 		inSQL := func(b span) bool { return b.attribute("db.system.name") == "postgresql" }
 		if s.service == "sluice-worker" && !slices.ContainsFunc(batch, inSQL) {
 			t.Errorf("%s: the batch of the worker has no statement: %v", edge, batch)
