@@ -53,8 +53,16 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 			buy := func(when, raw string) {
 				t.Helper()
 				buyers++
-				if a := do(t, "POST", st.base+"/v1/sales/shoe/orders", raw, ""); a.Status != 202 {
-					t.Errorf("%s: %d %s", when, a.Status, a.Body)
+				for {
+					begin := time.Now()
+					a := do(t, "POST", st.base+"/v1/sales/shoe/orders", raw, "")
+					if a.Status == 401 && time.Since(begin) > 2*time.Second { // a process waits no longer for a slow fetch
+						continue
+					}
+					if a.Status != 202 {
+						t.Errorf("%s: %d %s", when, a.Status, a.Body)
+					}
+					return
 				}
 			}
 			buy("the first key", p.Sign("ann"))
