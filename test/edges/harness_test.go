@@ -341,7 +341,7 @@ type heard struct {
 // The headers that belong to a connection or to the program at its other end, and not to the answer.
 var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
 
-// send sends bytes unchanged and reads until the edge closes the connection or has been silent for a while. methods
+// send sends bytes unchanged and reads until the edge closes the connection or some time has passed. methods
 // are those of the requests where they are not GET, because answers to HEAD have no body.
 func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	t.Helper()
@@ -350,8 +350,8 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	_, _ = io.WriteString(c, raw) // the edge may close before it has all
+	_ = c.SetDeadline(time.Now().Add(10 * patience)) // every answer may come from a slow machine
+	_, _ = io.WriteString(c, raw)                    // the edge may close before it has all
 	var h heard
 	r := bufio.NewReader(c)
 	for {
