@@ -322,7 +322,7 @@ func expiredTokenIsExplained(t *testing.T, s *shop) {
 	b.says("message", "Your session has expired")
 	b.ready("Sign in again")
 	b.press("buy")
-	b.fill("token", s.token("joe", 8*time.Second))
+	b.fill("token", s.token("joe", 15*time.Second))
 	b.press("use")
 	b.ready("Buy now")
 	b.press("buy")
@@ -383,7 +383,7 @@ func paidInTheCheckout(t *testing.T, s *shop) {
 
 // The page shows that an order has expired, and offers the unit again.
 func expiresWhileShown(t *testing.T, s *shop) {
-	s.create("brief", map[string]any{"hold": "3s"})
+	s.create("brief", map[string]any{"hold": "10s"})
 	b := open(t, newPerson(t), s.page("brief", "max"))
 	b.ready("Buy now")
 	b.press("buy")
