@@ -98,12 +98,12 @@ func TestCorrectServerPasses(t *testing.T) {
 	const patience = "60000" // ms; the test must pass on a slow machine
 	for script, env := range map[string][]string{
 		"smoke": {"RATE=6", "DURATION=4s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3"},
-		"spike": {"RATE=60", "DURATION=2s", "STOCK=40", "OPENS_IN=2", "MAX_VUS=60", "AUDIT_EVERY=1", "AGAIN=1", "FOLLOW=1"},
+		"spike": {"RATE=60", "DURATION=2s", "STOCK=40", "OPENS_IN=8", "MAX_VUS=60", "AUDIT_EVERY=1", "AGAIN=1", "FOLLOW=1"},
 		"soak":  {"RATE=10", "DURATION=5s", "STOCK=12", "RESTOCK_EVERY=2", "RESTOCK=3", "MAX_VUS=30"},
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			env = append(env, "P95_ACCEPTED="+patience, "P95_SOLD_OUT="+patience)
+			env = append(env, "P95_ACCEPTED="+patience, "P95_SOLD_OUT="+patience, "SETTLE=1m", "PATIENCE=1m", "MAX_DROPPED=1")
 			v, exit, printed := run(t, script, start(t, ""), env...)
 			if v.Verdict != "PASS" || exit != 0 {
 				t.Fatalf("verdict %s, exit %d, want a pass\n%s", v.Verdict, exit, printed)
