@@ -218,7 +218,7 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 
 func TestPageEndsWithItsToken(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{})
-	next, _ := l.page("/v1/me/events", "Bearer "+tokentest.Sign(t, secret, "ann", 2*time.Second), "")
+	next, _ := l.page("/v1/me/events", "Bearer "+tokentest.Sign(t, secret, "ann", 6*time.Second), "")
 	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
 	if got := next(); got != "end" {
 		t.Errorf("told %s", got)
