@@ -27,6 +27,16 @@ func ValidateGroup(name string) error {
 	return bad
 }
 
+// Register registers a group that receives all events that are still stored, in SQL and in Redis. The events from now on
+// wait for its consumers. A registered group is left unchanged. An error wraps sale.ErrUnavailable.
+func Register(ctx context.Context, db *Store, client redisconn.Client, space keyspace.Space, name string) error {
+	g, err := db.AddGroup(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	return join(ctx, client, space, g)
+}
+
 // join makes a registered group known to Redis, with the stream, should either be missing.
 func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g Group) error {
 	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()

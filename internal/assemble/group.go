@@ -48,7 +48,7 @@ const webhookLease = 5 * time.Second
 // group as well, but the others may have handled events by then, and these are deleted.
 func (s *Stores) RegisterGroups(ctx context.Context) error {
 	for _, group := range Groups {
-		if _, err := s.events.AddGroup(ctx, group, false); err != nil {
+		if err := events.Register(ctx, s.events, s.redis, s.space, group); err != nil {
 			return err
 		}
 	}
