@@ -11,7 +11,7 @@
 --      7 attempts  hash    order id -> failures
 --      8 crashes   hash    order id -> number of expired leases
 --      9 orders    stream  deleted: the new queue holds its messages
---      then the batches of all leases
+--      then the batches
 -- ARGV 1 "<fence> <deployment>"
 --      then ids of orders that had failures or crashes, and have left the queue
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.

@@ -19,7 +19,7 @@ type Books struct {
 	Sales   map[string]Shelf
 	Rows    []Row
 	Letters []Letter
-	Queue   []string           // texts of messages that are in a list, a lease or delayed
+	Queue   []string           // messages in a list, a lease or delayed: "<key> at <server>: <text>"
 	Holders map[Place][]string // the buyers hash: the orders that a buyer holds
 	Journal map[string]Place   // order id -> buyer and sale
 	Paused  []string           // what the audit or a rebuild has paused, and why
@@ -209,9 +209,14 @@ func ordersHeld(text string) (orders []string) {
 }
 
 func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {
+	add := func(rdb *redis.Client, key string, texts []string) {
+		for _, text := range texts {
+			b.Queue = append(b.Queue, fmt.Sprintf("%s at %s: %s", key, rdb.Options().Addr, text))
+		}
+	}
 	list := func(rdb *redis.Client, key string) error {
 		texts, err := rdb.LRange(ctx, key, 0, -1).Result()
-		b.Queue = append(b.Queue, texts...)
+		add(rdb, key, texts)
 		return err
 	}
 	for _, pattern := range []string{"sluice:{*}:ready", "sluice:{*}:batch:*"} {
@@ -221,7 +226,7 @@ func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {
 	}
 	if err := scan(ctx, servers, "sluice:{*}:delayed", func(rdb *redis.Client, key string) error {
 		texts, err := rdb.ZRange(ctx, key, 0, -1).Result()
-		b.Queue = append(b.Queue, texts...)
+		add(rdb, key, texts)
 		return err
 	}); err != nil {
 		return err

@@ -37,7 +37,7 @@ type job struct {
 	byID   map[string]*saleCount
 
 	kept    []string // messages of other sales, and texts that are not messages
-	batches []string // keys of leased batches
+	batches []string // keys of the batches
 }
 
 func (j *job) run(ctx context.Context, only []string) error {

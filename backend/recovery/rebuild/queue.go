@@ -32,13 +32,10 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 		j.addText(text)
 		j.status.done(1)
 	}
-	leases, err := j.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
-	if err != nil {
+	if err := j.findBatches(ctx); err != nil {
 		return err
 	}
-	for _, id := range leases {
-		batch := shard.Batch(id)
-		j.batches = append(j.batches, batch)
+	for _, batch := range j.batches {
 		if err := admission.ScanPages(j.oldestFirst(ctx, batch), add); err != nil {
 			return err
 		}
@@ -51,7 +48,7 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 	if err := admission.ScanPages(j.oldestFirst(ctx, shard.Ready()), add); err != nil {
 		return err
 	}
-	err = admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(text) })
+	err := admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(text) })
 	if err != nil {
 		return err
 	}
@@ -65,6 +62,40 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 			c.letters = append(c.letters, letter{m, backed})
 		}
 	})
+}
+
+// findBatches finds the batches that are leased, and those without a lease: a slot of a Redis Cluster that was lost
+// while it moved can be without some of its keys. The last batch of each consumer is known.
+func (j *job) findBatches(ctx context.Context) error {
+	leases, err := j.client.ZRange(ctx, j.shard.Leases(), 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	leased := map[string]bool{}
+	for _, id := range leases {
+		leased[id] = true
+		j.batches = append(j.batches, j.shard.Batch(id))
+	}
+	consumers, err := j.client.HVals(ctx, j.shard.Consumers()).Result()
+	if err != nil {
+		return err
+	}
+	exist := map[string]*redis.IntCmd{}
+	_, err = j.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, id := range consumers {
+			if !leased[id] {
+				key := j.shard.Batch(id)
+				exist[key] = p.Exists(ctx, key)
+			}
+		}
+		return nil
+	})
+	for key, found := range exist {
+		if found.Val() == 1 {
+			j.batches = append(j.batches, key)
+		}
+	}
+	return err
 }
 
 // oldestFirst returns the reader of a list that holds the newest message left.

@@ -510,6 +510,31 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 	}
 }
 
+// A slot that was lost while it moved is without some keys. The messages of a batch without a lease return to the queue.
+func TestRebuildFindsBatchesWithoutALease(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.run()
+	w.check()
+	ann, ben := w.buy("s", "ann"), w.buy("s", "ben")
+	b := w.take("s", 1)
+	shard := keyspace.Shard(0)
+	w.raw().Del(w.ctx, shard.Leases(), shard.Buyers("s"))
+	w.run()
+	w.check()
+	if n := w.raw().Exists(w.ctx, shard.Batch(b.ID)).Val(); n != 0 {
+		t.Errorf("the batch is still there")
+	}
+	w.want("s", 3, 2, 0, 0, 0)
+	var queued []sale.OrderID
+	for _, o := range w.take("s", 2).Messages {
+		queued = append(queued, o.ID)
+	}
+	if !slices.Equal(queued, []sale.OrderID{ann, ben}) {
+		t.Errorf("queued: %v, want %v and %v", queued, ann, ben)
+	}
+}
+
 // SQL loses a commit after the acknowledgement: only the slot of the order is left.
 func TestRebuildQueuesSlotsWithoutRows(t *testing.T) {
 	w := newWorld(t)
