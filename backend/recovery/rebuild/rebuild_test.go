@@ -510,7 +510,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 	}
 }
 
-// A slot that was lost while it moved is without some keys. The messages of a batch without a lease return to the queue.
+// A slot that was lost while it moved lacks some keys. The messages of a batch without a lease return to the queue.
 func TestRebuildFindsBatchesWithoutALease(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
