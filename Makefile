@@ -48,8 +48,8 @@ fuzz: ## run every fuzz target for ten seconds
 
 # The parts of `make test`. Most of their time is spent waiting for servers, leases and browsers, so three parts run in parallel,
 # and within each part one package more than there are processors. The parts share no state. The longest begin; browser waits
-# most of its time, and lint fails soonest.
-PARTS = race e2e browser lint plain k6 clients
+# most of its time.
+PARTS = race e2e browser plain lint k6 clients
 AT_ONCE ?= 3
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
