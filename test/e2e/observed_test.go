@@ -75,9 +75,7 @@ func startObserved(t *testing.T) *observed {
 	}
 	// The relay deletes events that all registered groups have handled: a group that registers later misses them.
 	testenv.Eventually(t, time.Minute, "the groups are registered", func() bool {
-		var answer struct{ Groups []groupState }
-		_ = json.Unmarshal(o.adminAPI("GET", "/admin/v1/groups", "").Body, &answer)
-		return len(answer.Groups) == 3
+		return len(groupsAt(o.admin, adminToken)) == len(chaosGroups)
 	})
 	return o
 }
