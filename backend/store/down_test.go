@@ -175,25 +175,25 @@ func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	if _, err := tx.Exec(ctx, "UPDATE sales SET sold = sold"); err != nil {
 		t.Fatal(err)
 	}
-	waiting := func(n int) func() bool {
+	active := func(n int, condition string) func() bool {
 		return func() bool {
-			var active int
+			var found int
 			err := observer.QueryRow(
 				ctx,
 				"SELECT count(*) FROM pg_stat_activity "+
-					"WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()",
-			).Scan(&active)
-			return err == nil && active == n
+					"WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database() AND "+condition,
+			).Scan(&found)
+			return err == nil && found == n
 		}
 	}
 	written := make(chan error, 1)
 	go func() { written <- s.Write(ctx, storetest.Orders("s", 3)) }()
-	testenv.Eventually(t, time.Minute, "the write waits for the lock", waiting(1))
+	testenv.Eventually(t, time.Minute, "the write waits for the lock", active(1, "wait_event_type = 'Lock'"))
 	wire.cut() // so that the server does not detect that the client has disconnected
 	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("while the sale is locked: %v", err)
 	}
-	testenv.Eventually(t, time.Minute, "the server cancels the statement", waiting(0))
+	testenv.Eventually(t, time.Minute, "the server cancels the statement", active(0, "true"))
 	wire.restore()
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,9 @@
 // Package contract validates HTTP traffic against docs/openapi.yaml. Tests put it between a client and a server; the
 // program does not use it. A response must be documented, and a request that the server accepted must be valid.
 //
-// github.com/getkin/kin-openapi loads the document, finds the operation of a request and validates parameters, bodies
-// and response headers. It does not cover these rules, which this package adds:
+// github.com/getkin/kin-openapi loads the document, finds the operation of a request and validates parameters and
+// response headers. github.com/santhosh-tekuri/jsonschema validates bodies, with schemas that are compiled once:
+// kin-openapi compiles the schema of a body for each body. This package adds the rules that neither covers:
 //
 //   - The document lists statuses that every route may answer once, in its description; see commonStatuses.
 //   - A response must not have headers of listedHeaders, or a body, that its operation does not document.
@@ -11,12 +12,9 @@
 package contract
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -46,26 +44,14 @@ func (x Exchange) String() string { return fmt.Sprintf("%s %s: %d", x.Method, x.
 type Contract struct {
 	Document *openapi3.T // read only
 	router   routers.Router
+	schemas  *schemas
 }
 
 // Load parses docs/openapi.yaml once.
 var Load = sync.OnceValues(func() (*Contract, error) { return New(docs.OpenAPI) })
 
-// textTypes are media types whose bodies are opaque strings to the validator.
-var textTypes = []string{
-	"text/event-stream", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/yaml",
-}
-
-// registerTextTypes adds decoders to the validator's global table once.
-var registerTextTypes = sync.OnceFunc(func() {
-	for _, media := range textTypes {
-		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
-	}
-})
-
 // New parses and validates a document, including its examples.
 func New(text []byte) (*Contract, error) {
-	registerTextTypes()
 	loader := openapi3.NewLoader()
 	loader.IncludeOrigin = true // for the order of operations
 	doc, err := loader.LoadFromData(text)
@@ -75,19 +61,24 @@ func New(text []byte) (*Contract, error) {
 	if err := doc.Validate(loader.Context, openapi3.EnableMultiError()); err != nil {
 		return nil, fmt.Errorf("contract: the document is not valid OpenAPI: %w", err)
 	}
+	all, err := newSchemas(doc)
+	if err != nil {
+		return nil, fmt.Errorf("contract: %w", err)
+	}
 	for name, schema := range doc.Components.Schemas {
 		for _, example := range schema.Value.Examples {
-			if err := schema.Value.VisitJSON(example, schemaOptions...); err != nil {
+			if err := all.validate(named(name), example); err != nil {
 				return nil, fmt.Errorf("contract: an example of the schema %s is not valid: %w", name, err)
 			}
 		}
 	}
-	doc.Servers = nil // any address of a test server matches
+	doc.Servers = nil     // any address of a test server matches
+	doc.OpenAPI = "3.0.3" // kin-openapi validates parameters and headers without compiling their schemas
 	router, err := gorillamux.NewRouter(doc)
 	if err != nil {
 		return nil, fmt.Errorf("contract: routes: %w", err)
 	}
-	return &Contract{doc, router}, nil
+	return &Contract{doc, router, all}, nil
 }
 
 // Operation is one method of one path.
@@ -117,22 +108,16 @@ var listedHeaders = []string{
 	"Location", "Retry-After", "WWW-Authenticate", "RateLimit", "RateLimit-Policy", "Idempotency-Replayed",
 }
 
-// options validate every part of an exchange and report all errors. Tests of the server cover authentication.
-func options(withoutBody bool) *openapi3filter.Options {
+// options validate every part of an exchange but the bodies and report all errors. Tests of the server cover
+// authentication.
+func options() *openapi3filter.Options {
 	o := &openapi3filter.Options{
-		MultiError: true, IncludeResponseStatus: true, ExcludeResponseBody: withoutBody, SkipSettingDefaults: true,
-		RejectWhenRequestBodyNotSpecified: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		MultiError: true, IncludeResponseStatus: true, ExcludeRequestBody: true, ExcludeResponseBody: true,
+		SkipSettingDefaults: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
 	}
-	o.WithCustomSchemaErrorFunc(reason)
+	o.WithCustomSchemaErrorFunc(func(err *openapi3.SchemaError) string { return err.Reason }) // without the schema
 	return o
 }
-
-var schemaOptions = []openapi3.SchemaValidationOption{
-	openapi3.EnableJSONSchema2020(), openapi3.MultiErrors(), openapi3.SetSchemaErrorMessageCustomizer(reason),
-}
-
-// reason returns a schema error without a dump of the schema.
-func reason(err *openapi3.SchemaError) string { return err.Reason }
 
 // Check returns every deviation of an exchange from the document, joined. A HEAD request is validated as GET, without
 // a response body. Requests are validated only if the server accepted them, with a status below 400.
@@ -149,7 +134,11 @@ func (c *Contract) Check(x Exchange) error {
 		found = append(found, err)
 	}
 	if x.Status < 400 {
-		if err := openapi3filter.ValidateRequest(context.Background(), input); err != nil {
+		err := errors.Join(
+			openapi3filter.ValidateRequest(context.Background(), input),
+			c.checkRequestBody(x, input.Route),
+		)
+		if err != nil {
 			found = append(found, fmt.Errorf("%s: the server accepted an undocumented request: %w", x, err))
 		}
 	}
@@ -166,23 +155,19 @@ func (c *Contract) find(x Exchange) (*openapi3filter.RequestValidationInput, err
 	if path != "/" {
 		path = strings.TrimSuffix(path, "/") // the document lists paths without it
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+path+"?"+query,
-		bytes.NewReader(x.RequestBody))
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+path+"?"+query, nil)
 	if err != nil {
 		return nil, err
 	}
 	if x.RequestHeader != nil {
 		req.Header = x.RequestHeader.Clone()
 	}
-	if len(x.RequestBody) > 0 && req.Header.Get("Content-Type") == "" {
-		req.Header.Set("Content-Type", "application/json") // the server takes a body without a type for JSON
-	}
 	route, parameters, err := c.router.FindRoute(req)
 	if err != nil {
 		return nil, err
 	}
 	return &openapi3filter.RequestValidationInput{
-		Request: req, PathParams: parameters, Route: route, Options: options(x.Method == http.MethodHead),
+		Request: req, PathParams: parameters, Route: route, Options: options(),
 	}, nil
 }
 
@@ -197,8 +182,14 @@ func (c *Contract) checkResponse(x Exchange, input *openapi3filter.RequestValida
 	var found []error
 	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: input, Status: x.Status, Header: x.ResponseHeader, Options: input.Options,
-		Body: io.NopCloser(bytes.NewReader(x.ResponseBody)),
 	})
+	if err == nil && x.Method != http.MethodHead && len(ref.Value.Content) > 0 {
+		at := pointer(operation(input.Route), "responses", statusKey(input.Route, x.Status))
+		if ref.Ref != "" {
+			at = strings.TrimPrefix(ref.Ref, "#")
+		}
+		err = c.checkBody(at, ref.Value.Content, x.ResponseHeader.Get("Content-Type"), x.ResponseBody)
+	}
 	if err != nil {
 		found = append(found, fmt.Errorf("%s: the response is not as documented: %w", x, err))
 	}
@@ -226,15 +217,10 @@ func (c *Contract) checkProblem(x Exchange) error {
 
 // Valid validates a JSON text against a schema of the document, by its name.
 func (c *Contract) Valid(schema string, text []byte) error {
-	ref := c.Document.Components.Schemas[schema]
-	if ref == nil {
+	if c.Document.Components.Schemas[schema] == nil {
 		return fmt.Errorf("docs/openapi.yaml has no schema %s", schema)
 	}
-	var value any
-	if err := json.Unmarshal(text, &value); err != nil {
-		return err
-	}
-	return ref.Value.VisitJSON(value, schemaOptions...)
+	return c.schemas.validateText(named(schema), text)
 }
 
 // CheckEvent returns the deviation of one event of a stream from the document. In the document, x-events beside the
