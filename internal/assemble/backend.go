@@ -14,22 +14,17 @@ import (
 
 	"sluice/backend/admin"
 	"sluice/backend/admin/adminhttp"
-	"sluice/backend/admin/livestats"
-	"sluice/backend/admin/session"
 	"sluice/backend/admission"
 	"sluice/backend/api"
 	"sluice/backend/audit"
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
-	"sluice/backend/events/points"
 	"sluice/backend/events/salechange"
 	"sluice/backend/events/webhook"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
-	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -241,175 +236,6 @@ func (b *Backend) buildAudit() error {
 	}
 	b.loops = append(b.loops, auditor.Run)
 	return nil
-}
-
-// buildPublicAPI builds the API of buyers with admission behind it.
-func (b *Backend) buildPublicAPI() error {
-	cfg, s := b.cfg, b.stores
-	admitter, err := b.newAdmitter()
-	if err != nil {
-		return err
-	}
-	limiter, err := b.newUserLimiter()
-	if err != nil {
-		return err
-	}
-	openPages, openStreams := roomForStreams(cfg.FilesPerStream, b.log)
-	live := notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: cfg.Registry, Log: b.log})
-	b.loops = append(b.loops, live.Run)
-	c := api.Config{
-		Admitter: admitter,
-		Stock:    b.Stock,
-		Finder:   admission.NewFinder(b.Stock),
-		Dead:     s.shards,
-		Tokens:   cfg.Tokens,
-		Points:   points.NewStore(s.db),
-		Orders: struct {
-			*store.Orders
-			*store.Payments
-		}{s.orders, s.payments},
-		Details:     s.sales,
-		Limiter:     limiter,
-		SaleChanges: b.changes,
-		Pages:       cfg.Site,
-		MaxStreams:  openStreams,
-		Callbacks:   cfg.Callbacks,
-		Known:       b.known,
-		Archived:    b.Admin.Archived,
-		QueueFull:   b.queueFull,
-		Metrics:     api.NewMetrics(b.Own),
-		Live:        live,
-		Server:      b.server,
-	}
-	c.Server.Tracer = s.tracer
-	if c.Rows, err = b.newRows(); err != nil {
-		return err
-	}
-	if cfg.PushKey.Private != "" {
-		c.Subscriptions, c.PushKey, c.CheckPushURL = notify.NewStore(s.db), cfg.PushKey.Public, cfg.PushURLs.CheckURL
-	}
-	b.public, err = api.New(c)
-	return err
-}
-
-// newRows returns what reads the status of orders: the replica if there is one.
-func (b *Backend) newRows() (api.Rows, error) {
-	current := func() float64 { return 0 }
-	var rows api.Rows = b.stores.orders
-	if b.cfg.OrdersReplica != "" {
-		replica, err := store.NewReplica(b.stores.db, b.cfg.OrdersReplica, b.log)
-		if err != nil {
-			return nil, usage("--orders-replica: %w", err)
-		}
-		b.loops = append(b.loops, replica.Run)
-		b.closers = append(b.closers, func() { _ = replica.Close() })
-		rows = replica
-		current = func() float64 {
-			if replica.Current() {
-				return 1
-			}
-			return 0
-		}
-	}
-	b.cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_orders_replica_current",
-		Help: "1: status queries of orders are answered by the replica of --orders-replica.",
-	}, current))
-	return rows, nil
-}
-
-// newAdmitter returns the Admitter, which records accepted orders in the journal if there is one.
-func (b *Backend) newAdmitter() (*admission.Admitter, error) {
-	s := b.stores
-	c := admission.Config{
-		Client: s.scripts, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
-		MaxReady: int64(b.cfg.MaxReady), Stream: s.driver == DriverStream,
-		Replicas: b.cfg.Replicas, ReplicaClient: s.guardedClient,
-		Refill: func(of spread.Sale) admission.Refiller { return b.refillers.Of(of) },
-	}
-	if b.journals != nil {
-		c.Recorder = b.journals
-	}
-	if s.tracer != nil {
-		c.Tracer = s.tracer
-	}
-	return admission.NewAdmitter(c)
-}
-
-func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
-	if b.cfg.UserRate == "" {
-		b.cfg.UserRate = admission.DefaultUserRate
-	}
-	if b.cfg.LimitRedis == "" {
-		return admission.NewUserLimiter(b.cfg.UserRate, nil)
-	}
-	client, err := redisconn.Open(b.cfg.LimitRedis)
-	if err != nil {
-		return nil, err
-	}
-	b.closers = append(b.closers, func() { _ = client.Close() })
-	pipe, err := redisconn.NewPipeline(client)
-	if err != nil {
-		return nil, err
-	}
-	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
-}
-
-// known reports whether a sale that Redis did not hold may exist: SQL had it at the last reading, or its shard is held,
-// or it was held for a few milliseconds and has the sale again.
-func (b *Backend) known(saleID string) bool {
-	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
-	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_, err := b.Stock.View(ctx, saleID)
-	return !errors.Is(err, sale.ErrNotFound)
-}
-
-// queueFull returns the Retry-After for a sale with a full queue.
-func (b *Backend) queueFull(saleID string) time.Duration {
-	return b.meters.RetryAfter(int(b.stores.space.ShardOf(saleID)))
-}
-
-// buildAdminAPI builds the admin API, the live stats and the admin console.
-func (b *Backend) buildAdminAPI() (err error) {
-	cfg, s := b.cfg, b.stores
-	liveStats := livestats.New(livestats.Config{
-		Queue: s.shards, Pace: b.meters, Own: b.Own, URLs: cfg.EdgeMetrics, Log: b.log,
-		Store: struct {
-			*store.Sales
-			*store.AdminLog
-		}{s.sales, s.adminLog},
-	})
-	cfg.Registry.MustRegister(liveStats.Collector())
-	b.loops = append(b.loops, liveStats.Run)
-	b.admin, err = adminhttp.New(adminhttp.Config{
-		Admin:         b.Admin,
-		Dead:          b.dead,
-		Auditor:       b.checker,
-		Rebuilder:     b.rebuilder,
-		Shards:        shardStatus{s},
-		Pace:          b.meters,
-		MaxReady:      int64(cfg.MaxReady),
-		Queue:         s.shards,
-		Events:        b.groups,
-		Webhooks:      b.webhooks,
-		Policies:      cfg.Policies,
-		Token:         cfg.AdminToken,
-		EndedSessions: session.NewRedisStore(s.guards.Raw(), s.space),
-		LiveStats:     liveStats,
-		Gatherer:      prometheus.Gatherers{cfg.Registry, b.Own},
-		Server:        b.server,
-		Store: struct {
-			*store.Orders
-			*store.Payments
-			*store.AdminLog
-			*store.RehearsalReports
-		}{s.orders, s.payments, s.adminLog, s.reports},
-	})
-	return err
 }
 
 // Run serves until ctx ends and open requests are answered.

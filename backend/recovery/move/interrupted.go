@@ -1,0 +1,77 @@
+package move
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+)
+
+// finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
+// known, so a rebuild follows.
+func (j *job) finish(ctx context.Context) error {
+	if err := j.step("finish", 0, 0); err != nil {
+		return err
+	}
+	has := j.source.pinned
+	if j.target.owns {
+		has = j.target.importing
+	}
+	_, err := j.checkOwner(ctx, has)
+	if _, moved := redis.IsAskError(err); moved { // by redis-cli
+		_, err = j.checkOwner(ctx, j.target.importing)
+	}
+	if err != nil {
+		return err
+	}
+	if !j.target.owns { // a node that does not import the slot makes no newer claim to it, and has no lock of it
+		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
+			return err
+		}
+	}
+	ctx, release, err := j.acquire(ctx, j.target.importing)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !j.target.owns {
+		if err := j.checkInterrupted(ctx); err != nil {
+			return err
+		}
+		keys, err := j.list(ctx, j.source.pinned)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if !keyspace.Temporary(key) {
+				j.keys = append(j.keys, key)
+			}
+		}
+		if err := j.copy(ctx, "BUSYKEY"); err != nil {
+			return err
+		}
+	}
+	if err := j.setSlot(ctx, j.target.pinned, "NODE", j.target.id); err != nil {
+		return err
+	}
+	j.settle(ctx)
+	return nil
+}
+
+// checkInterrupted verifies that the move has not been finished by another process meanwhile. The data on the source
+// would be in use.
+func (j *job) checkInterrupted(ctx context.Context) error {
+	nodes, err := redisconn.Nodes(ctx, j.source.pinned, j.source.addr)
+	if err != nil {
+		return unavailable(err)
+	}
+	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
+	if self == nil || !self.Owns(j.slot) || self.Migrating[j.slot] != j.interrupted {
+		_ = j.setSlot(ctx, j.target.pinned, "STABLE")
+		return errors.New("another process has finished the interrupted move: try again")
+	}
+	return nil
+}

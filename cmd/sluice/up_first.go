@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"sluice/backend/admin"
+	"sluice/backend/sale"
+	"sluice/internal/token"
+)
+
+// fillSecrets takes the secrets from the environment, else from the data directory, where it generates them, and
+// checks all settings.
+func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
+	for _, s := range []struct {
+		to        *string
+		env, file string
+		generate  func() (string, error)
+	}{
+		{&cfg.secret, envSecret, tokenSecretFile, newSecret},
+		{&cfg.cfg.AdminToken, envAdminToken, adminTokenFile, newSecret},
+		{&cfg.vapid, envVAPID, vapidFile, newVAPID},
+	} {
+		if *s.to = p.getenv(s.env); *s.to != "" {
+			continue
+		}
+		var err error
+		if *s.to, err = data.secret(s.file, s.generate); err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+	}
+	cfg.group.vapid, cfg.private = cfg.vapid, cfg.group.private
+	var bad problems
+	cfg.finish(p.getenv, &bad)
+	cfg.group.finish(p.getenv, &bad)
+	return bad.err()
+}
+
+func createDemo(ctx context.Context, sales *admin.Service) error {
+	_, err := sales.Create(ctx, "sluice up", sale.Sale{
+		ID:       demoSale,
+		Title:    "Demo: the last hundred",
+		Price:    sale.Price{Amount: 1999, Currency: "EUR"},
+		Stock:    100,
+		PerBuyer: 1,
+		OpensAt:  time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+		Switch:   sale.On,
+	})
+	if errors.Is(err, sale.ErrExists) {
+		return nil // from an earlier start, changed since
+	}
+	return err
+}
+
+// reachable is the address under which this machine reaches a listener.
+func reachable(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return a.String()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
+}
+
+// consoleToken describes where to find the token for the admin console of sluice up.
+func (p *program) consoleToken(data string) string {
+	if p.getenv(envAdminToken) != "" {
+		return envAdminToken
+	}
+	return dataDir(data).path(adminTokenFile)
+}
+
+func (p *program) printWelcome(cfg upFlags, at server, own ownStores) error {
+	key, err := token.NewKey(cfg.secret)
+	if err != nil {
+		return usage("%w", err)
+	}
+	buyer, err := key.With(cfg.expect).Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, `sluice is up.
+
+  page         %s/s/%s#token=%s
+  public API   %s      GET /v1/sales, POST /v1/sales/%s/orders
+  console      %s/admin/      sign in with the token in %s
+  admin API    %s      sluice sale list, sluice sale audit %s
+  data         %s
+
+Buy one unit and query the order:
+
+  order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
+  curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
+
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+	if own.redis || own.database {
+		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
+	}
+	if own.redis {
+		fmt.Fprintln(p.out, "A power failure may lose the orders of the last second.")
+	}
+	return nil
+}
