@@ -73,7 +73,7 @@ func (f *flagSet) metrics(to *string) {
 // redis declares the URL of Redis.
 func (f *flagSet) redis(to *string) {
 	f.str(to, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db, "+
-		"redis://sentinel:26379/db?master_name=NAME, or redis+cluster://host:port,host:port")
+		"unix:///path?db=N, redis://sentinel:26379/db?master_name=NAME, or redis+cluster://host:port,host:port")
 	f.check(func(bad *problems) {
 		if *to == "" {
 			bad.add("no Redis: set %s or --redis", envRedis)
@@ -96,8 +96,14 @@ func (m *problems) checkRedis(name, raw string) {
 		return
 	}
 	u, err := url.Parse(raw)
+	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
+		if _, err := redisconn.NewServer(raw); err != nil {
+			m.add("%s: %v", name, err)
+		}
+		return
+	}
 	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
-		m.add("%s: want redis://[user:password@]host:port/db", name)
+		m.add("%s: want redis://[user:password@]host:port/db or unix:///path?db=N", name)
 	}
 }
 
@@ -186,7 +192,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 // limitRedis declares the Redis server of limits that all edges share.
 func (f *flagSet) limitRedis(to *string) {
 	f.str(to, "limit-redis", envLimitRedis, "", "Redis of the rules with scope = \"fleet\", redis://host:port/db, "+
-		"or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
+		"unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
 	f.check(func(bad *problems) {
 		if *to != "" {
 			bad.checkRedis("--limit-redis", *to)

@@ -30,6 +30,8 @@ var guesses = []string{
 	"up --log yaml",
 	"up --data $DATA",
 	"up --redis localhost:6379 --data $DATA/other",
+	"worker --redis unix:redis.sock",
+	"worker --redis unix:///run/redis.sock/0?database=1",
 	"up --database mysql://root@localhost/shop --data $DATA/other",
 	"status",
 	"sales",

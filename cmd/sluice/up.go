@@ -53,8 +53,8 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 	f.groups(&cfg.group)
 	f.corsOrigins(&cfg.corsOrigins)
 	f.str(&cfg.data, "data", envData, defaultData, "directory for secrets and the database")
-	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, or "+
-		"redis://sentinel:26379/db?master_name=NAME")
+	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, "+
+		"unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME")
 	f.str(&cfg.stores.Database, "database", envDatabase, "",
 		"a database instead of SQLite in the data directory: sqlite:..., or with --redis postgres://...")
 	f.str(&cfg.policy, "policy", envPolicy, "",

@@ -63,15 +63,15 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	}
 }
 
-// With one backend, at a socket, both edges sell. A second backend cannot take the path while the first one listens,
-// and takes it after SIGTERM.
+// With one backend, at a socket, both edges sell; Redis and PostgreSQL are behind sockets as well. A second backend
+// cannot take the path while the first one listens, and takes it after SIGTERM.
 func TestBackendOwnsItsSocket(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
 		t.Run(edge, func(t *testing.T) {
 			t.Parallel()
 			path := testenv.SocketPath(t)
-			s := startStack(t, shape{edge: edge, backends: 1, workers: 1, socket: path})
+			s := startStack(t, shape{edge: edge, backends: 1, workers: 1, socket: path, sockets: true})
 			s.createSale("s", 10)
 			if a := s.buy("s", "ann"); a.Status != 202 {
 				t.Fatalf("%d %s", a.Status, a.Body)

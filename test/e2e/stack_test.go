@@ -124,6 +124,7 @@ type shape struct {
 	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
 	pooled   bool              // the processes reach it through PgBouncer
 	socket   string            // path at which the first backend listens; "" is TCP
+	sockets  bool              // the processes reach Redis and PostgreSQL through Unix sockets
 }
 
 func startStack(t testing.TB, s shape) *stack {
@@ -132,8 +133,13 @@ func startStack(t testing.TB, s shape) *stack {
 	if st.pg == nil {
 		st.pg = testenv.SharedPostgres(t)
 	}
+	redisArgs, redisSocket := []string{"--appendonly", "yes", "--appendfsync", "everysec"}, ""
+	if s.sockets {
+		redisSocket = filepath.Join(filepath.Dir(testenv.SocketPath(t)), "redis.sock")
+		redisArgs = append(redisArgs, "--unixsocket", redisSocket)
+	}
 	if st.redis == nil {
-		st.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
+		st.redis = testenv.StartRedis(t, redisArgs...)
 	}
 	if s.redisURL == "" {
 		s.redisURL = st.redis.URL
@@ -141,6 +147,9 @@ func startStack(t testing.TB, s shape) *stack {
 	database := st.pg.URL
 	if s.pooled {
 		database = testenv.PooledURL(t, st.pg)
+	}
+	if s.sockets {
+		s.redisURL, database = testenv.SocketURL(redisSocket), st.pg.SocketURL()
 	}
 	env := []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_USER_RATE=1000-S",

@@ -163,9 +163,15 @@ func (c *RedisCluster) call(n *Redis, args ...any) (string, error) {
 	return fmt.Sprint(result), err
 }
 
+// do runs a command, again while the node has not heard of a new master.
 func (c *RedisCluster) do(n *Redis, args ...any) {
 	c.t.Helper()
-	if _, err := c.call(n, args...); err != nil {
+	var err error
+	Eventually(c.t, time.Minute, fmt.Sprintf("%s has heard of a new master: %v", n.Addr, args), func() bool {
+		_, err = c.call(n, args...)
+		return err == nil || !strings.Contains(err.Error(), "Target node is not a master")
+	})
+	if err != nil {
 		c.t.Fatalf("testenv: %v: %v", args, err)
 	}
 }

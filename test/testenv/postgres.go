@@ -69,7 +69,7 @@ func createShared(t TB, template string) *Postgres {
 	if err := shared.server.exec("CREATE DATABASE " + name + " TEMPLATE " + template); err != nil {
 		t.Fatalf("testenv: create database: %v", err)
 	}
-	return &Postgres{URL: shared.server.url(name), name: name, t: t}
+	return &Postgres{URL: shared.server.url(name), name: name, t: t, port: shared.server.port, dir: shared.server.dir}
 }
 
 // StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database;
@@ -85,7 +85,7 @@ func StartPostgres(t TB, args ...string) *Postgres {
 	if err := p.exec("CREATE DATABASE sluice"); err != nil {
 		t.Fatalf("testenv: create database: %v", err)
 	}
-	p.URL = p.url("sluice")
+	p.name, p.URL = "sluice", p.url("sluice")
 	return p
 }
 
@@ -212,6 +212,11 @@ func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *Postgres) url(database string) string {
 	return fmt.Sprintf("postgres://sluice@127.0.0.1:%d/%s?sslmode=disable", p.port, database)
+}
+
+// SocketURL returns the URL of the test's database over the Unix socket of the server.
+func (p *Postgres) SocketURL() string {
+	return fmt.Sprintf("postgres://sluice@/%s?host=%s&port=%d", p.name, p.dir, p.port)
 }
 
 // start starts the server, again for as long as processes of one that has crashed still hold its memory.

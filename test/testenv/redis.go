@@ -106,6 +106,9 @@ func startRedis(t TB, dir string, args ...string) *Redis {
 	return r
 }
 
+// SocketURL returns the URL of a Redis that was started with "--unixsocket" and a path.
+func SocketURL(path string) string { return "unix://" + path + "?db=0" }
+
 // Client returns a client that is closed when the test ends.
 func (r *Redis) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: r.Addr})

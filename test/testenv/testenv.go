@@ -84,7 +84,7 @@ func freePort() (int, error) {
 // From where on the ports of FreePort are, and those that Linux gives to connections that go out (ip_local_port_range).
 const firstPort, firstOutgoing = 10240, 32768
 
-// SocketPath returns a path for the socket of a backend, in a directory that the workers of nginx may enter.
+// SocketPath returns a path for the socket of a backend, in a directory of its own that the workers of nginx may enter.
 func SocketPath(t TB) string {
 	t.Helper()
 	return filepath.Join(temporary(t), "backend.sock")

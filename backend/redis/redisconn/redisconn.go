@@ -51,9 +51,9 @@ type Server struct {
 	cluster *cluster // nil without one; otherwise master is that of one slot
 }
 
-// NewServer parses a URL: redis://[user:password@]host:port/db, or rediss:// for TLS. The URL of a Sentinel has the
-// user and password of the Sentinels; its query names the master, further Sentinels, and the user and password of
-// Redis:
+// NewServer parses a URL: redis://[user:password@]host:port/db, rediss:// for TLS, or unix://[user:password@]/path?db=N
+// for a Unix socket. The URL of a Sentinel has the user and password of the Sentinels; its query names the master,
+// further Sentinels, and the user and password of Redis:
 //
 //	redis://[user:password@]sentinel:26379/db?master_name=shop&addr=sentinel2:26379&username=U&password=P
 //
@@ -81,7 +81,7 @@ func NewServer(raw string) (*Server, error) {
 	}
 	o, err := redis.ParseURL(raw)
 	if err != nil {
-		return nil, errors.New("bad Redis URL: want redis://[user:password@]host:port/db")
+		return nil, errors.New("bad Redis URL: want redis://[user:password@]host:port/db or unix:///path?db=N")
 	}
 	return &Server{options: *o}, nil
 }
