@@ -5,8 +5,6 @@ GO ?= go
 
 # Objects without the directory of the clone: a build of another clone finds them in the cache.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
-# Tests allocate much and keep little: fewer collections take a sixth off the processor time of the simulation.
-export GOGC ?= 400
 
 # list prints the targets of a file that have a description after "##".
 list = awk -F ':.*\#\# ' '/^[a-z0-9 -]+:.*\#\# / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}'
