@@ -54,7 +54,7 @@ func newMoveShop(t *testing.T) *moveShop {
 	c := &moveShop{cutShop: &cutShop{clusterShop: startClusterShop(t, 1_000_000, true)}} // more than is sold
 	c.ids = c.sales
 	for i, id := range c.ids {
-		one := &crowd{s: c.stack, pause: 10 * time.Millisecond}
+		one := &crowd{s: c.stack, pause: 30 * time.Millisecond}
 		if i == 0 {
 			one.answered = c.gaps.add
 		}

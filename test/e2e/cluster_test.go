@@ -23,7 +23,7 @@ type clusterShop struct {
 
 const (
 	clusterShards = 16
-	clusterStock  = 1000
+	clusterStock  = 500
 )
 
 // newClusterShop starts the stack and three buyers for each sale.
@@ -119,7 +119,7 @@ func TestClusterFaults(t *testing.T) {
 	}
 	t.Logf("%d faults with seed %d", rounds, seed)
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // any sequence will do
-	stock := 500 + 300*rounds
+	stock := 200 + 200*rounds
 	c := newClusterShop(t, stock, "SLUICE_REDIS_WAIT=1")
 	replace := func(data testenv.ReplicaData) func(at int) {
 		return func(at int) {

@@ -128,6 +128,7 @@ func soldOut(t *testing.T, on shape) {
 		if a := s.buy("drop", "dan"); a.Code != "sale-closed" && a.Status != 503 {
 			t.Errorf("without a backend dan gets %d %s", a.Status, a.Body)
 		}
+		pace()
 	}
 	if a := s.buy("drop", "dan"); a.Status != 503 {
 		t.Errorf("when what was known has run out, dan gets %d %s", a.Status, a.Body)
@@ -171,6 +172,9 @@ func sameAnswer(t *testing.T, asked, known answer) {
 	}
 }
 
+// pace is the time between two requests of one buyer.
+func pace() { time.Sleep(3 * time.Millisecond) } //nolint:forbidigo // the rate of a buyer, not a wait for something
+
 // holdersBypassTheCache queries as every holder, for longer than a cache entry lives, while other buyers query too.
 func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	s.t.Helper()
@@ -186,6 +190,7 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 			} else if fromMemory(a) {
 				memory++
 			}
+			pace()
 		}
 	})
 	for name, order := range orders {
@@ -198,6 +203,7 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 						s.t.Errorf("%s, the holder of %s, gets %d %s, %v", name, order, a.Status, a.Body, err)
 						return
 					}
+					pace()
 				}
 			}
 		})

@@ -20,11 +20,12 @@ import (
 // sale again.
 func TestStormWhileRedisIsEmptied(t *testing.T) {
 	t.Parallel()
-	const stock, add = 4000, 100
+	const stock, add = 4000, 40
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true})
 	s.createSale("s", stock)
 	ctx := t.Context()
-	buyers := hammer(s, "s", 6)
+	buyers := &crowd{s: s, pause: 10 * time.Millisecond}
+	buyers.start("s", 6)
 	buyers.await(300)
 
 	var stop atomic.Bool
@@ -73,6 +74,7 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 				}
 				cancelled.Add(1)
 			}
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // as above
 		}
 	})
 	empty := func() { s.redis.Client().FlushAll(ctx) }
@@ -115,7 +117,8 @@ func TestStormWhileRedisIsEmptied(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	buyers.wg.Wait() // sold out
+	buyers.stop.Store(true)
+	buyers.wg.Wait()
 	var r audit
 	testenv.Eventually(t, 60*time.Second, "an idle shop", func() bool {
 		var a answer
