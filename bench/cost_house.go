@@ -33,16 +33,13 @@ var noRewrites = []string{"--auto-aof-rewrite-percentage", "0"}
 // newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge. redisArgs
 // are further arguments of Redis.
 func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costHouse {
-	redisSocket, listen := filepath.Join(s.TempDir(), "redis.sock"), s.address()
-	shop := newShopOf(s, bin, append([]string{
-		"--appendonly", "yes", "--appendfsync", c.fsync, "--unixsocket", redisSocket,
-	}, redisArgs...)...)
-	if cfg.sockets {
-		shop.env = sluiceEnv(testenv.SocketURL(redisSocket), shop.sql.SocketURL())
-		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
-	}
+	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
 	h := &house{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
+	listen := s.address()
+	if cfg.sockets {
+		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
+	}
 	h.at = h.backendAt(listen, "--journal", s.TempDir())
 	metrics := s.address()
 	worker := s.start(h.env, bin, "worker", "--metrics", metrics)

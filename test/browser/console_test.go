@@ -199,12 +199,33 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.clean()
 }
 
+// holdNextPage holds the response with the next page of dead letters until the page requests the list again.
+const holdNextPage = `(() => {
+	const real = window.fetch;
+	let held = false, release;
+	const again = new Promise((resolve) => { release = resolve; });
+	window.fetch = async (url, options) => {
+		if (held || !/\/dead\?.*after=[^&]/.test(String(url))) {
+			if (held && String(url).includes("/dead")) release();
+			return real(url, options);
+		}
+		held = true;
+		const got = await real(url, options);
+		await again;
+		return got;
+	};
+})()`
+
 func consoleManyAtOnce(t *testing.T, s *shop) {
 	s.createSale("many", "Many dead ones", 100, time.Now().Add(-time.Second))
 	s.die("many", 60)
 	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=many")
 	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
+	b.eval(holdNextPage)
 	b.text("Next")
+	for _, change := range []string{"pause", "resume"} { // each is a line in the admin log, so the list is reloaded
+		s.adminAPI(http.MethodPost, "/sales/many/"+change, map[string]any{})
+	}
 	b.await("the rest", `document.querySelectorAll("tbody tr[data-key]").length === 10`)
 	b.click(`document.querySelector("thead input")`)
 	b.shows("10 selected")

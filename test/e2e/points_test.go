@@ -14,9 +14,13 @@ import (
 	"sluice/test/testenv"
 )
 
+// points returns the body of the response, "" if a test that polls is over the limit of its address.
 func (u *upProcess) points(t *testing.T, bearer string) string {
 	t.Helper()
 	a := do(t, "GET", u.base+"/v1/me/points", bearer, "")
+	if a.Status == 429 {
+		return ""
+	}
 	if a.Status != 200 {
 		t.Fatalf("points: %d %s", a.Status, a.Body)
 	}

@@ -8,15 +8,18 @@ function list({ head, label, load, pick, row, empty, actions }) {
   const first = button('First', () => show([''])), back = button('Previous', () => show(trail.slice(0, -1))), more = button('Next', () => show([...trail, next]));
   const table = tableOf(label, head, body);
   const el = h('div', { class: 'list' }, table, note, h('div', { class: 'row pages' }, first, back, more, actions));
-  let trail = [''], next = '', turn = 0, rows = [];
+  // trail has the cursors of the pages up to the one that is shown, wanted those up to the one requested last.
+  let trail = [''], wanted = trail, next = '', turn = 0, rows = [];
 
   async function show(to) {
     const mine = ++turn;
+    wanted = to;
     el.classList.add('busy');
     const got = await load(to[to.length - 1]);
     if (mine !== turn) return; // a later request replaced this one
     el.classList.remove('busy');
     if (!got.ok) {
+      wanted = trail;
       note.textContent = got.problem;
       note.classList.add('problem');
       return;
@@ -36,7 +39,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     more.disabled = !next;
     el.dispatchEvent(new CustomEvent('shown', { detail: rows }));
   }
-  return { el, table, reload: () => show(trail), restart: () => show(['']), hasNext: () => next !== '', forward: () => show([...trail, next]), rows: () => rows, setNote: (text) => { note.textContent = text; } };
+  return { el, table, reload: () => show(wanted), restart: () => show(['']), hasNext: () => next !== '', forward: () => show([...trail, next]), rows: () => rows, setNote: (text) => { note.textContent = text; } };
 }
 
 // search is a form that keeps its fields in the URL, so that the URL can be shared.
