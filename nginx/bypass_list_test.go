@@ -359,6 +359,24 @@ func TestListFitsRefusal(t *testing.T) {
 	}
 }
 
+// Of the callers that want a list, one begins; and none once a list that fits was stored since the caller looked.
+func TestBypassListBeginsOnce(t *testing.T) {
+	server := requireLua(t)
+	got := server.run(t, `
+		local bypass_list = require "sluice.refusal_cache.bypass_list"
+		bypass_list.init(ngx.shared.test)
+		local record, now = { id = "once", holders = 5, sent = 0 }, require("sluice.clock").now()
+		local one, other = bypass_list.begin(record, now), bypass_list.begin(record, now)
+		bypass_list.fetch("once", 5, function() return "once;accepted=5;count=0", "" end)
+		local late = bypass_list.begin(record, now)
+		record.holders = 6
+		return tostring(one) .. " " .. tostring(other) .. " " .. tostring(late) .. " " .. tostring(bypass_list.begin(record, now))
+	`)
+	if want := "true false false true"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func joined(list []uint32) string {
 	texts := make([]string, len(list))
 	for i, sum := range list {

@@ -104,7 +104,7 @@ function _M.judge(path, line, headers, sound)
   if record.holders > 0 then
     local stale
     list, stale = bypass_list.find(record, now)
-    if stale and not wanted and bypass_list.begin(record.id) then
+    if stale and not wanted and bypass_list.begin(record, now) then
       wanted = record
       return now
     end

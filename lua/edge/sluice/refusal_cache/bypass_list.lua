@@ -145,9 +145,18 @@ function _M.has(list, sum)
   return search(list, sum)
 end
 
--- begin(id) -> true for the one caller that fetches the list now; it calls fetch
-function _M.begin(id)
-  return zone:safe_add("fetch " .. id, true, FETCHING) == true
+-- begin(record, now) -> true for the one caller that fetches the list for this refusal now; it calls fetch. Call it
+-- when find wants a list. Another worker may have stored one since, so it looks again.
+function _M.begin(record, now)
+  local key = "fetch " .. record.id
+  if zone:safe_add(key, true, FETCHING) ~= true then
+    return false
+  end
+  local _, stale = _M.find(record, now)
+  if not stale then
+    zone:delete(key)
+  end
+  return stale
 end
 
 local function ascending(list)
@@ -216,7 +225,7 @@ local function keep(id, list)
   return true
 end
 
--- fetch(id, least, request) -> true; or nil, err. Call it after begin(id) only. A list that is complete for fewer
+-- fetch(id, least, request) -> true; or nil, err. Call it after begin only. A list that is complete for fewer
 -- orders than `least` is kept as well, and the next fetch then waits as after a failure: the backend has no newer list
 -- yet.
 -- request(id, short) -> header, body; or nil, err: requests the list from a backend; with `short` only its header,
