@@ -89,14 +89,9 @@ func isCluster(raw string) bool {
 }
 
 func (m *problems) checkRedis(name, raw string) {
-	if isCluster(raw) {
-		if _, err := redisconn.NewServer(raw); err != nil {
-			m.add("%s: %v", name, err)
-		}
-		return
-	}
 	u, err := url.Parse(raw)
-	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
+	isSocket := err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/")
+	if isCluster(raw) || isSocket {
 		if _, err := redisconn.NewServer(raw); err != nil {
 			m.add("%s: %v", name, err)
 		}

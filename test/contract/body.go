@@ -72,6 +72,14 @@ func pointer(at string, names ...string) string {
 
 func named(schema string) string { return pointer("/components/schemas", schema) }
 
+// located returns the JSON pointer to what a reference names, or where there is none the given one.
+func located(ref, at string) string {
+	if ref != "" {
+		return strings.TrimPrefix(ref, "#")
+	}
+	return at
+}
+
 func operation(route *routers.Route) string {
 	return pointer("/paths", route.Path, strings.ToLower(route.Method))
 }
@@ -100,10 +108,7 @@ func (c *Contract) checkRequestBody(x Exchange, route *routers.Route) error {
 	if media == "" {
 		media = "application/json"
 	}
-	at := pointer(operation(route), "requestBody")
-	if ref.Ref != "" {
-		at = strings.TrimPrefix(ref.Ref, "#")
-	}
+	at := located(ref.Ref, pointer(operation(route), "requestBody"))
 	return c.checkBody(at, ref.Value.Content, media, x.RequestBody)
 }
 

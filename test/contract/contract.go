@@ -184,10 +184,7 @@ func (c *Contract) checkResponse(x Exchange, input *openapi3filter.RequestValida
 		RequestValidationInput: input, Status: x.Status, Header: x.ResponseHeader, Options: input.Options,
 	})
 	if err == nil && x.Method != http.MethodHead && len(ref.Value.Content) > 0 {
-		at := pointer(operation(input.Route), "responses", statusKey(input.Route, x.Status))
-		if ref.Ref != "" {
-			at = strings.TrimPrefix(ref.Ref, "#")
-		}
+		at := located(ref.Ref, pointer(operation(input.Route), "responses", statusKey(input.Route, x.Status)))
 		err = c.checkBody(at, ref.Value.Content, x.ResponseHeader.Get("Content-Type"), x.ResponseBody)
 	}
 	if err != nil {
