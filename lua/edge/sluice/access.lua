@@ -19,6 +19,7 @@ local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local refusal_cache = require "sluice.refusal_cache"
+local split = require("sluice.accel").select("split", "sluice.split")
 local variables = require("sluice.accel").select("variables", "sluice.variables")
 local token = require "sluice.token"
 
@@ -226,7 +227,9 @@ local function judge(turn, has_waited)
         return refuse(ok, rules[i], detail)
       end
       local why
+      split()
       buyer, why = verify(authorization)
+      split()
       if why == token.UNKNOWN_KEY and not has_waited and follow.await(ngx_now()) then
         refusal_cache.delayed()
         return judge(turn, true) -- other requests have used the limiter meanwhile
@@ -272,6 +275,7 @@ function _M.run()
   if not chosen then
     return
   end
+  split()
   local wait = allow(chosen)
   if wait > 0 then
     ngx.sleep(wait / 1000000)

@@ -1,0 +1,2 @@
+-- split() does nothing. accel/split.lua stands in for it.
+return function() end
