@@ -26,7 +26,7 @@ const countSpills = `init_worker_by_lua_block {
 
 // The accelerator split keeps the path of a purchase with a new token in traces that LuaJIT compiles. Without it, the
 // path is one trace, which is too large.
-func TestPurchasesWithNewTokensAreCompiled(t *testing.T) {
+func TestPathOfPurchaseFitsIntoTraces(t *testing.T) {
 	policy, err := os.ReadFile("../loadtest/policy.lua")
 	if err != nil {
 		t.Fatal(err)

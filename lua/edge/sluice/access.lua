@@ -19,7 +19,7 @@ local limiter = require "sluice.limit.rules"
 local plan = require "sluice.plan"
 local quota = require "sluice.quota"
 local refusal_cache = require "sluice.refusal_cache"
-local split = require("sluice.accel").select("split", "sluice.split")
+local split = require("sluice.accel").select("split", "sluice.split") -- ends a compiled trace, decides nothing
 local variables = require("sluice.accel").select("variables", "sluice.variables")
 local token = require "sluice.token"
 

@@ -1,2 +1,3 @@
--- split() does nothing. accel/split.lua stands in for it.
+-- split() separates the parts of a long path that LuaJIT compiles, and has no other effect. Here it does nothing;
+-- accel/split.lua stands in for it.
 return function() end
