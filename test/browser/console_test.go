@@ -140,9 +140,17 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=dead")
 	b.await("two letters", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
 	b.shows("the table refuses cursed-dead-0")
+	b.eval(holdReload)
+	for _, change := range []string{"pause", "resume"} { // each is a line in the admin log, so the list is reloaded
+		s.adminAPI(http.MethodPost, "/sales/dead/"+change, map[string]any{})
+	}
+	b.await("a reload that has begun", `window.endReload`)
 	b.text(keys[0])
-	b.shows("cursed-dead-0")
-	b.await("its history", `document.querySelector(".history li")`)
+	history := `document.querySelector(".detail:not([hidden]) .history li")`
+	b.await("its history", history)
+	b.eval(`(() => { window.before = document.querySelector("tbody tr"); window.endReload(); })()`)
+	b.await("the end of the reload", `!window.before.isConnected`)
+	b.await("the history after the reload", history)
 
 	s.sql(`ALTER TABLE orders DISABLE TRIGGER cursed`) // remove the cause
 	defer s.sql(`ALTER TABLE orders ENABLE TRIGGER cursed`)
@@ -161,6 +169,16 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	}
 	b.clean()
 }
+
+// holdReload holds the response to the next request of the page for dead letters until endReload is called.
+const holdReload = `(() => {
+	const real = window.fetch;
+	window.fetch = async (url, options) => {
+		const got = await real(url, options);
+		if (String(url).includes("/dead") && !window.endReload) await new Promise((resolve) => { window.endReload = resolve; });
+		return got;
+	};
+})()`
 
 // To retry what is selected never drops what cannot be retried.
 func consoleRetriesOrdersOnly(t *testing.T, s *shop) {

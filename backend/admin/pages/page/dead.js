@@ -7,7 +7,7 @@ function deadDetails(d, columns) {
 }
 
 function deadView() {
-  const columns = 7, chosen = new Set();
+  const columns = 7, chosen = new Set(), opened = new Set();
   const all = h('input', { type: 'checkbox', 'aria-label': 'Select all on this page', onchange: () => {
     for (const box of letters.table.querySelectorAll('tbody input[type=checkbox]')) if (box.checked !== all.checked) box.click();
   } });
@@ -37,20 +37,23 @@ function deadView() {
       const box = h('input', { type: 'checkbox', 'aria-label': 'Select ' + d.key, onchange: () => { if (box.checked) chosen.add(d.key); else chosen.delete(d.key); mark(); } });
       box.checked = chosen.has(d.key);
       const name = d.order_id || d.key.slice(0, 12) + '…';
-      const open = h('button', { type: 'button', class: 'link', 'aria-expanded': 'false', onclick: () => {
-        const shown = open.getAttribute('aria-expanded') === 'true';
-        open.setAttribute('aria-expanded', String(!shown));
-        if (shown) row.nextSibling.remove(); else row.after(deadDetails(d, columns));
-      } }, name);
+      const details = deadDetails(d, columns);
+      const expand = (shown) => {
+        open.setAttribute('aria-expanded', String(shown));
+        details.hidden = !shown;
+        if (shown) opened.add(d.key); else opened.delete(d.key);
+      };
+      const open = h('button', { type: 'button', class: 'link', onclick: () => expand(details.hidden) }, name);
+      expand(opened.has(d.key));
       const row = h('tr', { 'data-key': d.key }, h('td', null, box), h('td', null, open), h('td', null, d.sale_id ? h('a', { href: '/admin/sales/' + part(d.sale_id) }, d.sale_id) : '–'), h('td', null, stamp(d.died_at)), h('td', { class: 'n' }, count(d.attempts)),
         h('td', { class: 'wide' }, d.cancelling && h('span', { class: 'badge', 'data-state': 'paused' }, 'being cancelled'), ' ', userText(d.reason)),
         h('td', { class: 'acts' }, d.order_id && !d.cancelling && button('Retry', () => settle([d], 'retry'), 'small', 'Retry order ' + name), button(d.order_id ? 'Cancel' : 'Drop', () => settle([d], 'cancel'), 'small', 'Cancel order ' + name)));
-      return row;
+      return [row, details];
     },
   });
-  letters.el.addEventListener('shown', (e) => { // a reload keeps the selection, another page does not
+  letters.el.addEventListener('shown', (e) => { // a reload keeps the selection and open details, another page does not
     const keys = new Set(e.detail.map((d) => d.key));
-    for (const key of chosen) if (!keys.has(key)) chosen.delete(key);
+    for (const kept of [chosen, opened]) for (const key of kept) if (!keys.has(key)) kept.delete(key);
     all.checked = chosen.size > 0 && chosen.size === keys.size;
     mark();
   });
@@ -74,5 +77,5 @@ function deadView() {
     h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all matching', () => settleMatching('retry', find.values(), letters)), button('Cancel all matching', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
   mark();
   letters.restart();
-  live.onLog(() => { if (!chosen.size && !letters.table.querySelector('.detail')) letters.reload(); }); // keep a selection or open details
+  live.onLog(() => { if (!chosen.size && !opened.size) letters.reload(); }); // a person who reads or selects sees no row move
 }

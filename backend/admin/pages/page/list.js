@@ -1,7 +1,8 @@
 // spoken is a column heading for screen readers only.
 const spoken = (text) => ({ name: h('span', { class: 'unseen' }, text) });
 
-// list shows one page of a long list at a time. load(cursor) returns a result like that of api, and pick(body) returns { rows, next }.
+// list shows one page of a long list at a time. load(cursor) returns a result like that of api, pick(body) returns { rows, next },
+// and row(entry) returns the table row of an entry, or several rows.
 function list({ head, label, load, pick, row, empty, actions }) {
   const body = h('tbody');
   const note = h('p', { class: 'soft note', role: 'status' });
@@ -33,7 +34,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     trail = to;
     next = found.next ? String(found.next) : '';
     rows = found.rows;
-    fill(body, rows.map(row));
+    fill(body, rows.flatMap(row));
     note.textContent = rows.length ? '' : next ? 'No matches on this page. Continue with Next.' : typeof empty === 'function' ? empty() : empty;
     first.disabled = back.disabled = trail.length < 2;
     more.disabled = !next;
