@@ -12,6 +12,7 @@ local count = require("sluice.count").add
 local records = require "sluice.refusal_cache.record"
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 local subject = require("sluice.accel").select("subject", "sluice.refusal_cache.subject")
+local get_variable = require("sluice.accel").select("variables", "sluice.variables").get
 
 local ngx = ngx
 local ngx_var = ngx.var
@@ -178,11 +179,11 @@ end
 -- store(): stores the sale hint of the backend's response to a purchase. When the backend fails, the turn is not
 -- returned: the next request would fail as well.
 function _M.store()
-  local judged = tonumber(ngx_var.sluice_judged)
+  local judged = tonumber(get_variable("sluice_judged"))
   if not judged then
     return
   end
-  local path, status = ngx_var.uri, ngx.status
+  local path, status = get_variable("uri"), ngx.status
   local id = records.id(path)
   if id and status == 409 then
     local value = ngx_var.upstream_http_sluice_sale
@@ -191,7 +192,7 @@ function _M.store()
       local wait = match(ngx_var.upstream_http_retry_after or "", "^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
       records.store(path, judged < 0 and -judged or judged, sale, tonumber(wait))
     end
-  elseif id and status == 202 and not ngx_var.upstream_http_idempotency_replayed then
+  elseif id and status == 202 and not get_variable("upstream_http_idempotency_replayed") then
     records.invalidate(path, now_us())
   end
   if judged < 0 and status < 500 then

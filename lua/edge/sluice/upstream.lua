@@ -1,8 +1,7 @@
 -- Response times and failures of backends, for the metrics. It runs in the log phase.
 
 local add = require("sluice.count").add
-
-local ngx_var = ngx.var
+local get_variable = require("sluice.accel").select("variables", "sluice.variables").get
 local find, gmatch = string.find, string.gmatch
 local ipairs, tonumber = ipairs, tonumber
 
@@ -46,11 +45,12 @@ end
 
 -- note(): counts the tries of a request that was passed to a backend
 function _M.note()
-  local backends = ngx_var.upstream_addr
+  local backends = get_variable("upstream_addr")
   if not backends or backends == "" then
     return
   end
-  local began, status, connected = ngx_var.upstream_header_time, ngx_var.upstream_status, ngx_var.upstream_connect_time
+  local began, status = get_variable("upstream_header_time"), get_variable("upstream_status")
+  local connected = get_variable("upstream_connect_time")
   if not find(backends, ",", 1, true) then
     return one(backends, began, status, connected)
   end

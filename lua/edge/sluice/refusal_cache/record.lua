@@ -2,14 +2,15 @@
 -- which the request that brought it was sent, and how long the edge may repeat it. After an accepted order no older
 -- refusal counts.
 --
--- Every purchase reads the dict, so a refusal that one worker has stored is known to all. An entry is a text; each
--- worker keeps the latest text that it has read together with its meaning. Times are microseconds (clock.lua). The
--- expiry of the dict only removes what is no longer used.
+-- Every purchase reads the dict, so a refusal that one worker has stored is known to all. An entry is the text of a
+-- refusal, or the time of the latest accepted order, a number. Each worker keeps the latest text that it has read
+-- together with its meaning. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer
+-- used.
 
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 
 local match = string.match
-local tonumber = tonumber
+local tonumber, type = tonumber, type
 
 local MAX_TTL = 1000 -- ms
 local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates the refusal
@@ -17,10 +18,13 @@ local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates t
 -- Seconds. A turn that is never returned ends when a record would.
 local SWEPT_AFTER, TURN = 5, 1
 
-local MAX_READ = 1024 -- records that one worker keeps with their meaning; beyond that it starts again
+local MAX_READ = 1024 -- paths, and records with their meaning, that one worker keeps; beyond that it starts again
+
+local MAX_PATH = #"/v1/sales/" + sale_hint.MAX_ID + #"/orders"
 
 local zone
 local read, reads = {}, 0
+local ids, paths = {}, 0 -- by path; false for a path that is not one of purchases
 
 local _M = {}
 
@@ -31,8 +35,16 @@ end
 
 -- id(path) -> the sale's id, if this is the canonical path of its purchases; or nil
 function _M.id(path)
-  local id = match(path, "^/v1/sales/([^/]+)/orders$")
-  return id and sale_hint.is_id(id) and id or nil
+  local id = ids[path]
+  if id == nil and #path <= MAX_PATH then
+    if paths >= MAX_READ then
+      ids, paths = {}, 0
+    end
+    id = match(path, "^/v1/sales/([^/]+)/orders$")
+    id = id and sale_hint.is_id(id) and id or false
+    ids[path], paths = id, paths + 1
+  end
+  return id or nil
 end
 
 -- instant(ms) -> RFC 3339 without trailing zeros, as Go's time.RFC3339Nano writes it
@@ -60,10 +72,10 @@ local function parse(path, text)
   return record
 end
 
--- find(path) -> record, or nil. The caller compares the times with the present:
+-- find(path) -> the record of a refusal, or nil. The caller compares the times with the present:
 --   id               of the sale
 --   line             the request line of a purchase, as nearly all clients write it
---   state            sold_out, scheduled, paused, closed; or "open" with `ends` in the past
+--   state            sold_out, scheduled, paused, closed
 --   sent             us: the time before the request that brought the refusal was sent
 --   renew, ends      us: from when on the refusal is revalidated, and from when on it must not be repeated
 --   holders          the number of orders that the sale had accepted
@@ -71,7 +83,7 @@ end
 --   wait             of a scheduled sale: the backend's Retry-After in seconds
 function _M.find(path)
   local text = zone:get(path)
-  if not text then
+  if type(text) ~= "string" then
     return nil
   end
   local record = read[path]
@@ -81,25 +93,30 @@ function _M.find(path)
   return parse(path, text)
 end
 
-local function put(path, sent, ttl, state, holders, opens, wait)
-  return zone:safe_set(path, ("%.0f %d %s %.0f %.0f %d"):format(sent, ttl, state, holders, opens, wait), SWEPT_AFTER)
+-- latest(path) -> the time of the entry (us), or 0
+local function latest(path)
+  local entry = zone:get(path)
+  if type(entry) == "string" then
+    return tonumber(match(entry, "^%d+"))
+  end
+  return entry or 0
 end
 
--- store(path, sent, sale, wait): stores a refusal, unless a newer one is there. sent: us, not after the request was
+-- store(path, sent, sale, wait): stores a refusal, unless a newer entry is there. sent: us, not after the request was
 -- sent. sale: see sale_hint.lua. wait: seconds, or nil
 function _M.store(path, sent, sale, wait)
-  local record = _M.find(path)
-  if record and record.sent >= sent then
+  if latest(path) >= sent then
     return
   end
   local ttl = sale.ttl < MAX_TTL and sale.ttl or MAX_TTL
-  put(path, sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0)
+  local text = ("%.0f %d %s %.0f %.0f %d"):format(sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0)
+  zone:safe_set(path, text, SWEPT_AFTER)
 end
 
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
 -- repeats the request: refusals that were requested before now are not repeated.
 function _M.invalidate(path, now)
-  put(path, now, 0, "open", 0, 0, 0)
+  zone:safe_set(path, now, SWEPT_AFTER)
 end
 
 -- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer that does. The

@@ -7,12 +7,13 @@ local tonumber = tonumber
 local STATES = { sold_out = true, scheduled = true, paused = true, closed = true }
 
 local MAX_DIGITS = 15 -- such numbers are exact
+local MAX_ID = 64 -- characters
 
-local _M = {}
+local _M = { MAX_ID = MAX_ID }
 
 -- is_id(id) -> whether this is an id as backends make it: 1 to 64 characters, none of which is escaped in a path
 function _M.is_id(id)
-  return #id <= 64 and find(id, "^%w[%w._-]*$") ~= nil
+  return #id <= MAX_ID and find(id, "^%w[%w._-]*$") ~= nil
 end
 
 -- fields(value, id) -> table of texts by name, or nil
