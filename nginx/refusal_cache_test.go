@@ -646,6 +646,55 @@ func TestAcceptedOrderInvalidatesRefusal(t *testing.T) {
 	}
 }
 
+// Two workers store a refusal and invalidate at the same time, in every order of their calls of the shared dict: a
+// refusal that is older than the accepted order does not stay.
+func TestOlderRefusalDoesNotOutliveAnOrder(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local records = require "sluice.refusal_cache.record"
+		local path, entries, in_turns = "/v1/sales/turns/orders", {}, false
+		local function step() if in_turns then coroutine.yield() end end
+		records.init {
+			get = function(_, key) step() return entries[key] end,
+			safe_set = function(_, key, value) step() entries[key] = value return true end,
+			delete = function(_, key) step() entries[key] = nil end,
+		}
+		local SENT, orders, stays, kept = 10, {}, 0, 0
+		for accepted = SENT - 1, SENT + 1, 2 do
+			for order = 0, 1023 do -- a bit for each step: whether the worker that stores makes it
+				entries, in_turns = {}, true
+				local store = coroutine.create(function()
+					records.store(path, SENT, { state = "sold_out", ttl = 1000, holders = 1 })
+				end)
+				local invalidate = coroutine.create(function() records.invalidate(path, accepted) end)
+				local taken = {}
+				for i = 0, 40 do
+					local stores = math.floor(order / 2 ^ (i % 10)) % 2 == 1
+					local turn = stores and store or invalidate
+					if coroutine.status(turn) == "dead" then
+						stores, turn = not stores, stores and invalidate or store
+					end
+					if coroutine.status(turn) ~= "dead" then
+						taken[#taken + 1] = stores and "s" or "i"
+						local ok, err = coroutine.resume(turn)
+						if not ok then return err end
+					end
+				end
+				in_turns = false
+				orders[table.concat(taken)] = true
+				if records.find(path) and accepted > SENT then stays = stays + 1 end
+				if records.find(path) and accepted < SENT then kept = kept + 1 end
+			end
+		end
+		records.init(ngx.shared.test)
+		local n = 0
+		for _ in pairs(orders) do n = n + 1 end
+		return ("%d stay, newer ones are kept: %s, many orders: %s"):format(stays, kept > 0, n > 20)
+	`)
+	if want := "0 stay, newer ones are kept: true, many orders: true"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // The unread body of a request that is refused from memory is not the next request.
 func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 	s := startMadeShop(t, open, nil)

@@ -1,16 +1,15 @@
 -- Refusals of whole sales, in a shared dict: for each path of purchases the latest refusal of a backend, the time at
--- which the request that brought it was sent, and how long the edge may repeat it. After an accepted order no older
--- refusal counts.
+-- which the request that brought it was sent, and how long the edge may repeat it. A refusal that is older than the
+-- latest accepted order is removed.
 --
--- Every purchase reads the dict, so a refusal that one worker has stored is known to all. An entry is the text of a
--- refusal, or the time of the latest accepted order, a number. Each worker keeps the latest text that it has read
--- together with its meaning. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer
--- used.
+-- Every purchase reads the dict, so a refusal that one worker has stored is known to all. A refusal is a text; each
+-- worker keeps the latest text that it has read together with its meaning. Another entry has the time of the latest
+-- accepted order. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer used.
 
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 
 local match = string.match
-local tonumber, type = tonumber, type
+local tonumber = tonumber
 
 local MAX_TTL = 1000 -- ms
 local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates the refusal
@@ -83,7 +82,7 @@ end
 --   wait             of a scheduled sale: the backend's Retry-After in seconds
 function _M.find(path)
   local text = zone:get(path)
-  if type(text) ~= "string" then
+  if not text then
     return nil
   end
   local record = read[path]
@@ -93,30 +92,35 @@ function _M.find(path)
   return parse(path, text)
 end
 
--- latest(path) -> the time of the entry (us), or 0
-local function latest(path)
-  local entry = zone:get(path)
-  if type(entry) == "string" then
-    return tonumber(match(entry, "^%d+"))
-  end
-  return entry or 0
+-- is_superseded(path, sent) -> whether an order was accepted after this time
+local function is_superseded(path, sent)
+  local accepted = zone:get("accepted " .. path)
+  return accepted ~= nil and accepted >= sent
 end
 
--- store(path, sent, sale, wait): stores a refusal, unless a newer entry is there. sent: us, not after the request was
--- sent. sale: see sale_hint.lua. wait: seconds, or nil
+-- store(path, sent, sale, wait): stores a refusal, unless a newer one is there, or an order was accepted meanwhile.
+-- sent: us, not after the request was sent. sale: see sale_hint.lua. wait: seconds, or nil
+--
+-- Another worker may invalidate at the same time. store writes the refusal and then reads the time of the latest order;
+-- invalidate writes the time and then removes the refusal. So one of them removes a refusal that is older.
 function _M.store(path, sent, sale, wait)
-  if latest(path) >= sent then
+  local record = _M.find(path)
+  if record and record.sent >= sent or is_superseded(path, sent) then
     return
   end
   local ttl = sale.ttl < MAX_TTL and sale.ttl or MAX_TTL
   local text = ("%.0f %d %s %.0f %.0f %d"):format(sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0)
   zone:safe_set(path, text, SWEPT_AFTER)
+  if is_superseded(path, sent) then
+    zone:delete(path)
+  end
 end
 
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
 -- repeats the request: refusals that were requested before now are not repeated.
 function _M.invalidate(path, now)
-  zone:safe_set(path, now, SWEPT_AFTER)
+  zone:safe_set("accepted " .. path, now, SWEPT_AFTER)
+  zone:delete(path)
 end
 
 -- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer that does. The
