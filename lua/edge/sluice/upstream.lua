@@ -2,7 +2,7 @@
 
 local add = require("sluice.count").add
 local get_variable = require("sluice.accel").select("variables", "sluice.variables").get
-local find, gmatch = string.find, string.gmatch
+local gmatch = string.gmatch
 local ipairs, tonumber = ipairs, tonumber
 
 -- The upper bounds of the histogram's buckets in seconds, as in the Go gateway.
@@ -28,17 +28,20 @@ local function names_of(backend)
   return of
 end
 
--- one(backend, began, status, connected): counts one try. Times are in seconds, as nginx writes them: "-" without one.
-local function one(backend, began, status, connected)
-  local of, seconds = names_of(backend), tonumber(began)
-  if seconds then
-    local i = 1
-    while i <= #BOUNDS and seconds > BOUNDS[i] do
-      i = i + 1
-    end
-    add(of[i])
-    add(of.sum, seconds * 1000)
-  elseif status == "504" or status == "502" then -- not 499: the client has left
+-- answered(backend, seconds): counts a try that was answered
+local function answered(backend, seconds)
+  local of, i = names_of(backend), 1
+  while i <= #BOUNDS and seconds > BOUNDS[i] do
+    i = i + 1
+  end
+  add(of[i])
+  add(of.sum, seconds * 1000)
+end
+
+-- unanswered(backend, status, connected): counts a try without an answer
+local function unanswered(backend, status, connected)
+  if status == "504" or status == "502" then -- not 499: the client has left
+    local of = names_of(backend)
     add(connected == "-" and of.dial or status == "504" and of.timeout or of.broken)
   end
 end
@@ -49,15 +52,24 @@ function _M.note()
   if not backends or backends == "" then
     return
   end
-  local began, status = get_variable("upstream_header_time"), get_variable("upstream_status")
-  local connected = get_variable("upstream_connect_time")
-  if not find(backends, ",", 1, true) then
-    return one(backends, began, status, connected)
+  -- Times are in seconds, as nginx writes them: "-" without one. Several tries are separated by commas.
+  local began = get_variable("upstream_header_time")
+  local seconds = tonumber(began)
+  if seconds then
+    return answered(backends, seconds)
   end
   local each = "[^, ]+"
-  local next_began, next_status, next_connected = gmatch(began, each), gmatch(status, each), gmatch(connected, each)
+  local next_began = gmatch(began, each)
+  local next_status = gmatch(get_variable("upstream_status"), each)
+  local next_connected = gmatch(get_variable("upstream_connect_time"), each)
   for backend in gmatch(backends, each) do
-    one(backend, next_began(), next_status(), next_connected())
+    local status, connected = next_status(), next_connected()
+    seconds = tonumber(next_began())
+    if seconds then
+      answered(backend, seconds)
+    else
+      unanswered(backend, status, connected)
+    end
   end
 end
 

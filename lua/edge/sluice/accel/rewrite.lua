@@ -22,7 +22,7 @@ require "resty.core.var" -- declares ngx_http_lua_ffi_var_set
 
 local C = ffi.C
 local cast, copy, ffi_string = ffi.cast, ffi.copy, ffi.string
-local find, length_of, set_at = variables.find, variables.length, variables.set_at
+local find, length_of, set, set_at = variables.find, variables.length, variables.set, variables.set_at
 local is_internal, get_method = ngx.req.is_internal, ngx.req.get_method
 local headers, look = head.headers, head.look
 local now_us = clock.now
@@ -178,6 +178,7 @@ local function judge_line(r, value, line)
     message_size) ~= 0 then
     return nil
   end
+  set("sluice_odd_line", "0") -- so that nginx does not match the line either
   if relayed then
     set_at(r, "sluice_client", seen.forwarded, seen.forwarded_length)
   end
