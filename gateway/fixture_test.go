@@ -57,7 +57,7 @@ func serve(t testing.TB, source string, backends []string, change ...func(*Confi
 		Logger:       slog.New(slog.NewTextHandler(e.log, nil)),
 		Now:          func() time.Duration { return time.Duration(e.ms.Load()) * time.Millisecond },
 		Random:       func(int) int { return 0 },
-		Limits:       proxy.Limits{DrainTimeout: 5 * time.Second},
+		Limits:       proxy.Limits{DrainTimeout: time.Minute},
 	}
 	for _, c := range change {
 		c(&config)

@@ -217,7 +217,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 		if err := c.put(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := e.cfg.Reload(ctx)
 		cancel()
 		if !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), "edge: "+e.policy+c.want) ||
@@ -370,7 +370,7 @@ func TestStopFinishesRequestsInProgress(t *testing.T) {
 		<-release
 		w.WriteHeader(http.StatusAccepted)
 	})
-	e := startEdge(t, open, func(c *Config) { c.Grace = 10 * time.Second }, backend.addr)
+	e := startEdge(t, open, func(c *Config) { c.Grace = time.Minute }, backend.addr)
 	status := make(chan int, 1)
 	go func() { status <- e.do("POST", "/v1/sales/1/orders").status }()
 	<-arrived
@@ -428,7 +428,7 @@ func TestRunReportsAddressesInUse(t *testing.T) {
 	e := startEdge(t, open, nil)
 	second := e.cfg
 	second.Prefix, second.Log = "", &testenv.Buffer{}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want := ": the address is in use: stop the process that listens there, or choose another address"
 	_, port, _ := net.SplitHostPort(e.cfg.Listen)
@@ -472,7 +472,7 @@ func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
 	log := &testenv.Buffer{}
 	cfg := Config{Listen: "192.0.2.1:8080", Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: "..", Log: log}
 	cfg.Listening = func() { t.Error("an nginx that cannot listen is reported as listening") }
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := cfg.Run(ctx)
 	if text := fmt.Sprint(err) + log.String(); err == nil || !strings.Contains(text, "Cannot assign requested address") {
@@ -495,7 +495,7 @@ func TestRunReportsThatNginxListens(t *testing.T) {
 		Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret,
 		Root: "..", Prefix: prefix, Log: log, Grace: 2 * time.Second,
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	listening := 0
 	cfg.Listening = func() {

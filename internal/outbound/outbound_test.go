@@ -118,7 +118,7 @@ func newReceiver(t *testing.T, secure bool, h http.HandlerFunc) *receiver {
 }
 
 func (r *receiver) config() Config {
-	c := Config{AllowPrivate: loopback, Timeout: 5 * time.Second}
+	c := Config{AllowPrivate: loopback, Timeout: time.Minute}
 	if r.Certificate() != nil {
 		c.RootCAs = x509.NewCertPool()
 		c.RootCAs.AddCert(r.Certificate())
@@ -245,7 +245,7 @@ func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 		Config{
 			AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
 			Resolver:     resolver,
-			Timeout:      5 * time.Second,
+			Timeout:      time.Minute,
 		},
 	)
 	u := "http://shop.example:" + port + "/"
@@ -259,7 +259,7 @@ func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	if _, _, err := get(t,
-		New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: 5 * time.Second}), u); err != nil {
+		New(Config{AllowPrivate: loopback, Resolver: answering(t, "127.0.0.1"), Timeout: time.Minute}), u); err != nil {
 		t.Errorf("an allowed address: %v", err)
 	}
 }

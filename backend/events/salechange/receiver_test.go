@@ -92,7 +92,7 @@ func (h *house) next(l *salechange.Listener) salechange.Notification {
 	h.Helper()
 	select {
 	case <-l.Wake():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		h.Fatalf("nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
 			h.count("opened"), h.count("left"), h.count("sold_out"), h.count("restocked"), h.count("paused"), h.count("closed"),
 			h.count("unknown"))

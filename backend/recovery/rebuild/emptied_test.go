@@ -73,7 +73,7 @@ func TestRedisIsEmptiedDuringTheWaitForJournals(t *testing.T) {
 			return nil
 		},
 	})
-	ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 	defer cancel()
 	if err := again.Run(ctx); !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 		t.Errorf("error %v", err)
