@@ -7,7 +7,8 @@ GO ?= go
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 
 # list prints the targets of a file that have a description after "##".
-list = awk -F ':.*\#\# ' '/^[a-z0-9 -]+:.*\#\# / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}'
+list = awk -F ':.*\#\# ' -v bold="$$(test -t 1 && printf '\033[1m')" -v plain="$$(test -t 1 && printf '\033[0m')" \
+	'/^[a-z0-9 -]+:.*\#\# / {printf "  %s%-17s%s %s\n", bold, $$1, plain, $$2}'
 
 help: # lists the targets
 	@$(list) Makefile

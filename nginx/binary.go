@@ -2,7 +2,9 @@ package nginx
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +42,9 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 		}
 	}
 	out, err := exec.CommandContext(ctx, path, "-V").CombinedOutput()
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return binary{}, fmt.Errorf("%w: --nginx %s: %w", ErrConfig, path, at.Err)
+	}
 	if err != nil {
 		return binary{}, fmt.Errorf("%w: %s -V: %v", ErrConfig, path, err)
 	}

@@ -128,6 +128,11 @@ func (c Config) checked() (Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
+	for flag, path := range map[string]string{"--tls-cert": c.TLSCert, "--tls-key": c.TLSKey} {
+		if err := readable(path); path != "" && err != nil {
+			wrong("%s: %v", flag, err)
+		}
+	}
 	paths := []*string{
 		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.LeaseSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
 	}
@@ -204,4 +209,13 @@ func hostPort(address string, listen bool) (string, error) {
 		return net.JoinHostPort(host, port), nil
 	}
 	return "", errors.New("not a host name or address")
+}
+
+// readable returns an error if a file cannot be read.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

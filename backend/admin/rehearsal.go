@@ -94,19 +94,29 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 	if err != nil {
 		return err
 	}
+	var why []string
 	for _, real := range summaries {
 		over := real.Switch == sale.Closed || !real.ClosesAt.IsZero() && !real.ClosesAt.After(from)
-		if over || sale.IsRehearsal(real.ID) || slices.Contains(s.practice, real.ID) || real.OpensAt.After(to) {
-			continue
+		switch {
+		case over || sale.IsRehearsal(real.ID) || slices.Contains(s.practice, real.ID) || real.OpensAt.After(to):
+		case real.OpensAt.After(from):
+			why = append(why, fmt.Sprintf("The sale %s opens at %s, before the rehearsal ends.",
+				real.ID, real.OpensAt.UTC().Format(time.RFC3339)))
+		default:
+			why = append(why, fmt.Sprintf("The sale %s is open.", real.ID))
 		}
-		if real.OpensAt.After(from) {
-			return refused("The sale %s opens at %s, before the rehearsal ends. A rehearsal would slow down its buyers.",
-				real.ID, real.OpensAt.UTC().Format(time.RFC3339))
-		}
-		return refused("The sale %s is open. A rehearsal would slow down its buyers.", real.ID)
 	}
-	return nil
+	if len(why) == 0 {
+		return nil
+	}
+	if more := len(why) - maxReasons; more > 0 {
+		why = append(why[:maxReasons], fmt.Sprintf("%d more sales are open or will open.", more))
+	}
+	return refused("%s A rehearsal would slow down real buyers.", strings.Join(why, " "))
 }
+
+// maxReasons bounds the sales in the message of noRealSale.
+const maxReasons = 10
 
 // Rehearsals returns the rehearsals that are not removed yet, oldest first. Errors as of List.
 func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {

@@ -118,6 +118,10 @@ func TestRehearsalIsRejectedDuringRealSales(t *testing.T) {
 	if _, err := try(false, time.Minute); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "now") {
 		t.Errorf("one is open: %v", err)
 	}
+	if _, err := try(false, time.Hour); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "sale now is open.") ||
+		!strings.Contains(busy.Detail, "sale later opens at") {
+		t.Errorf("one is open, and one opens: %v", err)
+	}
 	if _, err := try(true, time.Minute); err != nil {
 		t.Errorf("a repeated request: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -260,7 +261,10 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 	for _, name := range names {
 		became, err := do(name)
 		if err != nil {
-			failed = fmt.Errorf("%s: %w", name, err)
+			failed = err
+			if !strings.Contains(err.Error(), strconv.Quote(name)) {
+				failed = fmt.Errorf("%s: %w", name, err)
+			}
 			break
 		}
 		results = append(results, result{name, became})

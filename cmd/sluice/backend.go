@@ -178,6 +178,7 @@ func (m *problems) checkNetworks(setting string, networks []string, cfg outbound
 	var err error
 	cfg.AllowPrivate, err = outbound.ParseNetworks(networks)
 	m.check(setting, err)
+	cfg.Setting = setting
 	return outbound.New(cfg)
 }
 

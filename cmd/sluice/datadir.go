@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,11 +41,11 @@ type server struct {
 // open creates the directory and locks it for this process; unlock releases it.
 func (d dataDir) open() (unlock func(), err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, usage("--data %s: %w", d, err)
 	}
 	f, err := os.OpenFile(d.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, usage("--data %s: %w", d, err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"sluice/backend/web/httpserver"
 )
 
 // problems collects all errors of a command line, so that they are reported together.
@@ -145,11 +147,23 @@ func bounds[T cmp.Ordered](least, most T) string {
 	var none T
 	switch {
 	case most != none:
-		return fmt.Sprintf("between %v and %v", least, most)
+		return fmt.Sprintf("between %s and %s", boundText(least), boundText(most))
 	case any(least) == any(time.Nanosecond):
 		return "positive, such as 10m"
 	}
-	return fmt.Sprintf("at least %v", least)
+	return "at least " + boundText(least)
+}
+
+// boundText formats a bound as a user would type it: durations without zero parts, numbers without an exponent.
+func boundText[T cmp.Ordered](bound T) string {
+	text := fmt.Sprint(bound)
+	switch v := any(bound).(type) {
+	case time.Duration:
+		text = httpserver.DurationText(v)
+	case float64:
+		text = strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return text
 }
 
 // oneOf declares a string of a few values, which are completed.

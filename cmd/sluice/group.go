@@ -90,7 +90,7 @@ func (p *program) groupRun() *cobra.Command {
 	var group groupFlags
 	var metrics string
 	c := &cobra.Command{
-		Use:   "run points|web-push|webhooks",
+		Use:   "run GROUP",
 		Short: "Run one instance of a group; any number may run, on any machine",
 		Long: `Run one instance of a built-in group. Instances share the group's events; the events of a killed
 instance go to the others after ten seconds. After SIGTERM it finishes the events in progress and
@@ -100,12 +100,18 @@ Groups: points (credits buyers); web-push (notifies subscribed browsers; needs `
 webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run web-push --web-push-contact mailto:shop@example.com`,
-		Args:      cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			want := strings.Join(assemble.Groups, ", ")
+			switch {
+			case len(args) == 0:
+				return usage("GROUP is missing: want one of %s", want)
+			case len(args) == 1 && !slices.Contains(assemble.Groups, args[0]):
+				return usage("there is no group %q here: want one of %s", args[0], want)
+			}
+			return cobra.ExactArgs(1)(nil, args)
+		},
 		ValidArgs: assemble.Groups,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(assemble.Groups, args[0]) {
-				return usage("there is no group %q here: want %s", args[0], strings.Join(assemble.Groups, ", "))
-			}
 			registry := newRegistry()
 			group.cfg.Registry, group.cfg.Counters = registry, events.NewCounters(registry)
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-group-"+args[0], stores, registry)

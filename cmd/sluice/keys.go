@@ -26,9 +26,6 @@ func (p *program) keysNewCommand() *cobra.Command {
   sluice keys new --kid 2026-11-rsa --alg RS256`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if kid == "" {
-				return usage("--kid is missing: it names the key in tokens and files, and must be new")
-			}
 			text, err := token.Generate(alg, kid)
 			if err != nil {
 				return usageError{Err: err}
@@ -37,9 +34,16 @@ func (p *program) keysNewCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().
-		StringVar(&alg, "alg", token.EdDSA, "EdDSA (Ed25519), ES256, PS256, RS256 or HS256 (a secret, which has no public part)")
-	c.Flags().StringVar(&kid, "kid", "", "the key's name, for example the current month")
+	f := p.flags(c)
+	f.oneOf(c, &alg, "alg", "", token.EdDSA,
+		"EdDSA (Ed25519), ES256, PS256, RS256 or HS256 (a secret, which has no public part)",
+		token.EdDSA, token.ES256, token.PS256, token.RS256, token.HS256)
+	f.StringVar(&kid, "kid", "", "the key's name, for example the current month")
+	f.check(func(bad *problems) {
+		if kid == "" {
+			bad.add("--kid is missing: it names the key in tokens and files, and must be new")
+		}
+	})
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,12 +40,12 @@ func (p *program) rehearseCommand() *cobra.Command {
 		Long: `Copy a sale with units of its own, send a crowd of buyers and bots to it through the edge, wait
 until every order is a row, check that nothing was sold twice or lost, remove the copy, and write a
 report. The copy is on no public list, only the crowd can see and buy it, and no webhook, push or
-other group receives its orders. Without SALE the command uses the only sale, or the demo sale of
-"sluice up".
+other group receives its orders. Without SALE the command uses the only sale besides the demo sale of
+"sluice up", or the demo sale if there is no other.
 
 A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0
 is go; 1 is no-go, unclear, or a failure.`,
-		Example: `  sluice rehearse                                        the demo sale of sluice up, with 2000 buyers
+		Example: `  sluice rehearse demo                                   the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
   sluice rehearse clean                                  removes what a rehearsal that was killed has left`,
@@ -151,7 +152,7 @@ func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	if target == "" {
 		at, err := dataDir(o.data).server()
 		if err != nil || o.server != "" {
-			return nil, errors.New("it is missing: name the URL of the edge")
+			return nil, errors.New("want the URL of the edge, such as https://shop.example")
 		}
 		target = at.Public
 	}
@@ -167,21 +168,23 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	if err := o.do(ctx, get(adminPath("sales")), &answer); err != nil {
 		return "", err
 	}
-	var ids []string
+	var ids []string // the demo sale is last
 	for _, s := range answer.Sales {
-		if !sale.IsRehearsal(s.ID) && s.ID != demoSale {
+		switch {
+		case sale.IsRehearsal(s.ID):
+		case s.ID == demoSale:
 			ids = append(ids, s.ID)
+		default:
+			ids = slices.Insert(ids, 0, s.ID)
 		}
 	}
 	switch {
-	case len(ids) == 1:
+	case len(ids) == 0:
+		return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
+	case len(ids) == 1 || len(ids) == 2 && ids[1] == demoSale:
 		return ids[0], nil
-	case len(ids) > 1:
-		return "", usage("which sale? one of %s", strings.Join(ids[:min(len(ids), 10)], ", "))
-	case len(answer.Sales) > 0:
-		return demoSale, nil
 	}
-	return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
+	return "", usage("SALE is missing: want one of %s", strings.Join(ids[:min(len(ids), 10)], ", "))
 }
 
 // storeReport stores the report where the admin console shows it. An interrupted rehearsal is stored too.
@@ -237,11 +240,16 @@ be repeated.`,
 					args = append(args, s.ID)
 				}
 			}
+			for _, id := range args {
+				if !sale.IsRehearsal(id) {
+					return usage("%q is not a rehearsal: its id begins with %s", id, sale.RehearsalPrefix)
+				}
+			}
 			removed := []removedJSON{}
 			for _, id := range args {
 				r, err := o.removeRehearsal(cmd.Context(), id)
 				if err != nil {
-					return fmt.Errorf("%s: %w", id, err)
+					return err
 				}
 				removed = append(removed, r)
 			}

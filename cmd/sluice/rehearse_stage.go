@@ -44,7 +44,7 @@ func (s *rehearsalStage) Make(
 		case http.StatusNotFound:
 			err = errors.New(noSuch("sales", saleID))
 		case http.StatusConflict:
-			err = fmt.Errorf("%w Rehearse before it opens or after it is closed, or add --beside-real-sales", err)
+			err = fmt.Errorf("%w Rehearse while no real sale is open, or add --beside-real-sales", err)
 		}
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err

@@ -123,7 +123,11 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
+			err := o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
+			if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusConflict {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return err
 		},
 	}
 }
@@ -175,7 +179,14 @@ func (o *adminClient) saleRestock() *cobra.Command {
 	}
 	f := o.p.flags(c)
 	f.Int64Var(&add, "add", 0, "units to add")
-	within(f, &add, "add", 1, 0)
+	f.check(func(bad *problems) {
+		switch {
+		case !f.Changed("add"):
+			bad.add("--add is missing: want the number of units")
+		case add < 1:
+			bad.add("--add must be at least 1")
+		}
+	})
 	f.StringVar(&key, "key", "", "idempotency key: a restock with a used key adds nothing (default: a new key)")
 	return c
 }

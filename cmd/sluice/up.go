@@ -68,6 +68,9 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 			// The embedded Redis begins empty. In a database of other processes, it and their Redis would be rebuilt in turn.
 			bad.add("--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only")
 		}
+		if cfg.listen == cfg.admin && !strings.HasSuffix(cfg.listen, ":0") {
+			bad.add("--listen and --admin are both %s: want two addresses", cfg.listen)
+		}
 		cfg.group.vapid, cfg.group.contact = p.getenv(envVAPID), cmp.Or(cfg.group.contact, unknownContact)
 		cfg.group.finish(p.getenv, bad)
 		if cfg.policy == "" && isFile(defaultPolicy) {

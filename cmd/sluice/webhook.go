@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -208,11 +209,14 @@ func (o *adminClient) webhookPing() *cobra.Command {
 					return err
 				}
 				if d.State != "waiting" {
-					err := o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) })
-					if err == nil && d.State != "delivered" {
-						err = fmt.Errorf("%s rejected it: %s", args[0], d.last())
+					var failed error
+					if d.State != "delivered" {
+						failed = fmt.Errorf("%s: the test delivery failed: %s", args[0], d.last())
+						if !o.json {
+							return failed
+						}
 					}
-					return err
+					return errors.Join(failed, o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) }))
 				}
 				select {
 				case <-ctx.Done():

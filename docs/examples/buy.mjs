@@ -1,6 +1,10 @@
 // Buys a unit and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... node buy.mjs SALE [KEY]
 const { SLUICE_URL, SLUICE_TOKEN } = process.env;
 const [sale, key = crypto.randomUUID()] = process.argv.slice(2); // a retry with the same key returns the same order
+if (!SLUICE_URL || !SLUICE_TOKEN || !sale) {
+  console.error("usage: SLUICE_URL=... SLUICE_TOKEN=... node buy.mjs SALE [KEY]");
+  process.exit(2);
+}
 
 const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 

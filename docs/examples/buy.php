@@ -29,6 +29,10 @@ function request(string $method, string $path, array $headers = [], int $seconds
     }
 }
 
+if ($argc < 2 || !getenv('SLUICE_URL') || !getenv('SLUICE_TOKEN')) {
+    fwrite(STDERR, "usage: SLUICE_URL=... SLUICE_TOKEN=... php buy.php SALE [KEY]\n");
+    exit(2);
+}
 $sale = $argv[1];
 $key = $argv[2] ?? bin2hex(random_bytes(16)); // a retry with the same key returns the same order
 [$status, $bought] = request('POST', '/v1/sales/' . rawurlencode($sale) . '/orders', ["Idempotency-Key: \"$key\"", 'Content-Length: 0']);

@@ -32,6 +32,8 @@ def request(method, path, headers=None, seconds=10):
 
 
 def main():
+    if len(sys.argv) < 2 or not os.environ.get("SLUICE_URL") or not os.environ.get("SLUICE_TOKEN"):
+        sys.exit("usage: SLUICE_URL=... SLUICE_TOKEN=... python3 buy.py SALE [KEY]")
     sale = sys.argv[1]
     key = sys.argv[2] if len(sys.argv) > 2 else str(uuid.uuid4())  # a retry with it returns the same order
     status, bought = request("POST", f"/v1/sales/{urllib.parse.quote(sale)}/orders", {"Idempotency-Key": f'"{key}"'})

@@ -2,7 +2,8 @@
 # Buys a unit with curl and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]
 # curl retries after 429, 503 and lost responses, and waits for Retry-After.
 set -eu
-sale=$1
+sale=${1:?usage: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]}
+: "${SLUICE_URL:?is not set}" "${SLUICE_TOKEN:?is not set}"
 key=${2:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')} # a retry with it returns the same order
 body=$(mktemp)
 trap 'rm -f "$body"' EXIT

@@ -14,6 +14,11 @@ export function verify(secret, headers, body) {
   });
 }
 
+const { WEBHOOK_SECRET, PORT = "9000" } = process.env;
+if (!WEBHOOK_SECRET?.startsWith("whsec_")) {
+  console.error("usage: WEBHOOK_SECRET=whsec_... PORT=9000 node webhook.mjs");
+  process.exit(2);
+}
 const processed = new Set(); // use a database, and the transaction that processes the webhook
 
 createServer((request, response) => {
@@ -25,7 +30,7 @@ createServer((request, response) => {
   });
   request.on("end", () => {
     const body = Buffer.concat(chunks);
-    if (!verify(process.env.WEBHOOK_SECRET, request.headers, body)) return response.writeHead(401).end();
+    if (!verify(WEBHOOK_SECRET, request.headers, body)) return response.writeHead(401).end();
     const id = request.headers["webhook-id"];
     if (!processed.has(id)) {
       processed.add(id);
@@ -33,4 +38,4 @@ createServer((request, response) => {
     }
     response.writeHead(204).end();
   });
-}).listen(Number(process.env.PORT ?? 9000), "127.0.0.1");
+}).listen(Number(PORT), "127.0.0.1");

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import os
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -45,4 +46,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    if not os.environ.get("WEBHOOK_SECRET", "").startswith("whsec_"):
+        sys.exit("usage: WEBHOOK_SECRET=whsec_... PORT=9000 python3 webhook.py")
     ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "9000"))), Handler).serve_forever()

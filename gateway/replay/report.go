@@ -181,7 +181,7 @@ func (t *replayer) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
 func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if r.Lines == 0 {
-		note("the log is empty")
+		note("the log is empty (nginx writes its log once a second)")
 	}
 	if r.WholeSeconds > 0 {
 		note("%d requests are from a log with a resolution of seconds: they are distributed evenly over their second",

@@ -17,6 +17,15 @@ func (r *Report) WriteText(w io.Writer) {
 		fmt.Fprintf(w, " from %s to %s (%v)", stamp(*r.From), stamp(*r.To), r.To.Sub(*r.From).Round(time.Second))
 	}
 	fmt.Fprintln(w)
+	if r.Lines > 0 {
+		r.writeResults(w)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "\nnote: %s\n", n)
+	}
+}
+
+func (r *Report) writeResults(w io.Writer) {
 	if r.NotEvaluated+r.Cached > 0 {
 		fmt.Fprintf(w, "not evaluated: %d answered by the edge itself, %d refused from the cache\n", r.NotEvaluated, r.Cached)
 	}
@@ -32,9 +41,6 @@ func (r *Report) WriteText(w io.Writer) {
 	if r.Against != nil {
 		r.writePolicy(w, r.Against)
 		r.Difference.write(w, r.Policy.File, r.Against.File)
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(w, "\nnote: %s\n", n)
 	}
 }
 

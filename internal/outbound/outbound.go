@@ -32,6 +32,7 @@ var ErrRefused = errors.New("not allowed")
 // Config configures a Client. Zero fields mean the defaults.
 type Config struct {
 	AllowPrivate []netip.Prefix // private networks that may be reached, also by http://; default none
+	Setting      string         // the flag or variable of AllowPrivate, for errors; default: not named
 	Timeout      time.Duration  // of a request, including the DNS lookup and the response; default 15 s
 	MaxBody      int64          // bytes of a response body; the rest is not read; default 64 KiB
 	PerHost      int            // connections to a host and port; further requests wait; default 64

@@ -36,7 +36,7 @@ func (c *Client) CheckURL(raw string) (*url.URL, error) {
 func (c *Client) check(u *url.URL) error {
 	switch {
 	case u.Scheme == "http" && len(c.cfg.AllowPrivate) == 0:
-		return refused("must begin with https://")
+		return refused("must begin with https://%s", c.remedy("http:// is for networks of"))
 	case u.Scheme != "https" && u.Scheme != "http":
 		return refused("must begin with https://")
 	case u.Opaque != "" || u.Hostname() == "":
@@ -62,10 +62,18 @@ func (c *Client) check(u *url.URL) error {
 		host = "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && guard.SafeAddr(ip.Unmap()) != nil {
-		return refused("has an address that is not allowed: it is not public%s",
-			map[bool]string{true: ", or requires https"}[u.Scheme == "http"])
+		return refused("has an address that is not allowed: it is not public%s%s",
+			map[bool]string{true: ", or requires https"}[u.Scheme == "http"], c.remedy("private networks are allowed with"))
 	}
 	return nil
+}
+
+// remedy names the setting that allows networks, if there is one.
+func (c *Client) remedy(text string) string {
+	if c.cfg.Setting == "" {
+		return ""
+	}
+	return " (" + text + " " + c.cfg.Setting + ")"
 }
 
 func refused(format string, args ...any) error {

@@ -40,7 +40,7 @@ func (c Workload) Check() error {
 	}
 	add(c.Buyers < 1 || c.Buyers > maxBuyers, "--buyers must be between 1 and %d", maxBuyers)
 	add(!(c.Bots >= 0 && c.Bots <= 1), "--bots must be between 0 and 1, the share of buyers that are bots")
-	add(c.Span < 100*time.Millisecond || c.Span > maxSpan, "--span must be between 100ms and %s", maxSpan)
+	add(c.Span < 100*time.Millisecond || c.Span > maxSpan, "--span must be between 100ms and %gm", maxSpan.Minutes())
 	add(c.Think < 0 || c.Think > time.Minute, "--think must be between 0s and 1m")
 	add(c.Retries < 0 || c.Retries > 100, "--retries must be between 0 and 100")
 	if len(bad) == 0 {

@@ -191,7 +191,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --max-lost 2 --out /nowhere", "--curve", 2},
 		{"rehearse shoe shoe", "", 2},
 		{"rehearse shoe --server " + u.admin, "--target", 2},
-		{"rehearse clean shoe", "must be a rehearsal", 2},
+		{"rehearse clean shoe", "is not a rehearsal", 2},
 		{"rehearse clean", "there is no rehearsal", 0},
 	} {
 		out, errOut, code := sluiceRun(t, nil, append(strings.Fields(c.args), "--data", u.data)...)

@@ -52,7 +52,8 @@ func (c *converter) nginx(path string) error {
 		LexOptions: crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}},
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf(
+			"%s: not a configuration of nginx: %w (files of an Ingress or of APISIX end in .yaml, .yml or .json)", path, err)
 	}
 	n := &nginxConfig{converter: c, zones: map[string]*zone{}, byMap: map[string]*crossplane.Directive{}}
 	for _, config := range payload.Config {

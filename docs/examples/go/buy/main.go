@@ -22,11 +22,8 @@ func run(args []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c, err := client.New(os.Getenv("SLUICE_URL"), client.WithToken(os.Getenv("SLUICE_TOKEN")))
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		return errors.New("usage: buy SALE [KEY]")
+	if len(args) == 0 || err != nil {
+		return errors.Join(errors.New("usage: SLUICE_URL=... SLUICE_TOKEN=... buy SALE [KEY]"), err)
 	}
 	key := "" // Buy generates one
 	if len(args) > 1 {
