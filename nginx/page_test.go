@@ -3,6 +3,7 @@ package nginx
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -197,6 +198,21 @@ func TestEscapedPathIsNotThePageOfAnother(t *testing.T) {
 			if got := e.do("GET", path).status; got != want {
 				t.Errorf("%s: %d, want %d", path, got, want)
 			}
+		}
+	}
+}
+
+// nginx redirects no path without its last slash: it would do that before the head is judged and limits are evaluated.
+func TestNoPathIsRedirected(t *testing.T) {
+	backend := echo(t)
+	e := startEdge(t, open, nil, backend.addr)
+	for _, path := range []string{"/assets", "/assets?x", "/%61ssets", "/ASSETS", "/s", "/v1", "/v1/sales"} {
+		if got := e.do("GET", path); got.status != 200 {
+			t.Errorf("%s: %d %v, and not the answer of a backend", path, got.status, got.header)
+		}
+		raw := "GET  " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+		if got := e.raw(raw); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("two spaces before %s: %.60q", path, got)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -646,52 +647,108 @@ func TestAcceptedOrderInvalidatesRefusal(t *testing.T) {
 	}
 }
 
-// Two workers store a refusal and invalidate at the same time, in every order of their calls of the shared dict: a
-// refusal that is older than the accepted order does not stay.
+// Three workers store a refusal and invalidate twice at the same time, in many orders of their calls of the shared dict
+// and the clock: a refusal that is older than one of the orders does not stay. Each call takes 0.1 ms, so that a worker
+// can be interrupted for longer than the margin of a mark.
 func TestOlderRefusalDoesNotOutliveAnOrder(t *testing.T) {
-	got := requireLua(t).run(t, `
+	const run = `
 		local records = require "sluice.refusal_cache.record"
-		local path, entries, in_turns = "/v1/sales/turns/orders", {}, false
-		local function step() if in_turns then coroutine.yield() end end
+		local path, entries, time, in_turns = "/v1/sales/turns/orders", {}, 0, false
+		local function step() if in_turns then coroutine.yield() time = time + 100 end end
+		local function now() step() return time end
 		records.init {
 			get = function(_, key) step() return entries[key] end,
-			safe_set = function(_, key, value) step() entries[key] = value return true end,
+			safe_set = function(_, key, value)
+				step()
+				entries[key] = value
+				return true
+			end,
 			delete = function(_, key) step() entries[key] = nil end,
 		}
-		local SENT, orders, stays, kept = 10, {}, 0, 0
-		for accepted = SENT - 1, SENT + 1, 2 do
-			for order = 0, 1023 do -- a bit for each step: whether the worker that stores makes it
-				entries, in_turns = {}, true
-				local store = coroutine.create(function()
-					records.store(path, SENT, { state = "sold_out", ttl = 1000, holders = 1 })
+		math.randomseed(%d)
+		local stays, kept = 0, 0
+		for _ = 1, 50000 do
+			entries, in_turns, time = {}, true, 0
+			local first, sent, accepted, workers = math.random(0, 2000), math.random(0, 4000), {}, {}
+			workers[1] = coroutine.create(function()
+				while time < sent do step() end
+				records.store(path, sent, { state = "sold_out", ttl = 1000, holders = 1 })
+			end)
+			for i = 1, 2 do
+				local at = first + math.random(0, 300)
+				workers[1 + i] = coroutine.create(function()
+					while time < at do step() end
+					accepted[i] = time
+					records.invalidate(path, now)
 				end)
-				local invalidate = coroutine.create(function() records.invalidate(path, accepted) end)
-				local taken = {}
-				for i = 0, 40 do
-					local stores = math.floor(order / 2 ^ (i % 10)) % 2 == 1
-					local turn = stores and store or invalidate
-					if coroutine.status(turn) == "dead" then
-						stores, turn = not stores, stores and invalidate or store
-					end
-					if coroutine.status(turn) ~= "dead" then
-						taken[#taken + 1] = stores and "s" or "i"
-						local ok, err = coroutine.resume(turn)
-						if not ok then return err end
+			end
+			while #workers > 0 do
+				local i = math.random(#workers)
+				for _ = 1, math.random(15) do
+					local ok, err = coroutine.resume(workers[i])
+					if not ok then return err end
+					if coroutine.status(workers[i]) == "dead" then
+						table.remove(workers, i)
+						break
 					end
 				end
-				in_turns = false
-				orders[table.concat(taken)] = true
-				if records.find(path) and accepted > SENT then stays = stays + 1 end
-				if records.find(path) and accepted < SENT then kept = kept + 1 end
+			end
+			in_turns = false
+			local found, newest = records.find(path), math.max(unpack(accepted))
+			if found and found.state == "sold_out" then
+				if newest > sent then stays = stays + 1 else kept = kept + 1 end
 			end
 		end
 		records.init(ngx.shared.test)
-		local n = 0
-		for _ in pairs(orders) do n = n + 1 end
-		return ("%d stay, newer ones are kept: %s, many orders: %s"):format(stays, kept > 0, n > 20)
+		return ("%%d stay, newer ones are kept: %%s"):format(stays, kept > 100)
+	`
+	seed := rand.IntN(1e9)
+	got := requireLua(t).run(t, fmt.Sprintf(run, seed))
+	if want := "0 stay, newer ones are kept: true"; got != want {
+		t.Errorf("seed %d: got %q, want %q", seed, got, want)
+	}
+}
+
+// Without room for the mark of an order, an older refusal is not stored either.
+func TestOlderRefusalDoesNotOutliveAnOrderInAFullZone(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local records = require "sluice.refusal_cache.record"
+		local zone, keys = ngx.shared.test, {}
+		records.init(zone)
+		local path, sale = "/v1/sales/turns/orders", { state = "sold_out", ttl = 1000, holders = 1 }
+		records.store(path, 5000, sale)
+		for _, size in ipairs { 65536, 3000, 1000, 400, 1 } do
+			while zone:safe_set(("fill /v1/sales/%06d/orders"):format(#keys), ("x"):rep(size)) do
+				keys[#keys + 1] = ("fill /v1/sales/%06d/orders"):format(#keys)
+			end
+		end
+		records.invalidate(path, function() return 20000 end)
+		local mark = zone:get("accepted " .. path)
+		records.store(path, 15000, sale)
+		local older = records.find(path)
+		records.store(path, 30000, sale)
+		local newer = records.find(path)
+		zone:delete(path)
+		for _, key in ipairs(keys) do zone:delete(key) end
+		return ("mark %s, older refusal %s, newer %s"):format(mark, older and older.state, newer and newer.state)
 	`)
-	if want := "0 stay, newer ones are kept: true, many orders: true"; got != want {
+	if want := "mark nil, older refusal ended, newer sold_out"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// An order with a chunked body invalidates refusals like any other.
+func TestChunkedOrderInvalidatesRefusal(t *testing.T) {
+	s := startMadeShop(t, open, func(s *madeShop) { s.header = "drop;state=paused;version=7;ttl=1000;holders=0" })
+	s.learned(t)
+	s.set(func() { s.header = "" })
+	got := s.edge.raw("POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: " + signed(t, "ann") +
+		"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 202 ") {
+		t.Fatal(got)
+	}
+	if a, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached || a.status != 202 {
+		t.Errorf("the buyer repeats it: from memory: %v, %d", cached, a.status)
 	}
 }
 

@@ -49,7 +49,7 @@ func breakHead(random *rand.Rand) string {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	lines := []string{
 		pick("GET", "GET", "POST", "PUT", "X-Y_Z") + " " + pick("/", "/a/b", "/a?b=c", "/a%20b/",
-			"/v1/sales/1") + " HTTP/1." + pick(
+			"/assets", "/s", "/v1/sales/1") + " HTTP/1." + pick(
 			"1",
 			"1",
 			"1",

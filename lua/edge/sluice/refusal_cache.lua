@@ -193,7 +193,7 @@ function _M.store()
       records.store(path, judged < 0 and -judged or judged, sale, tonumber(wait))
     end
   elseif id and status == 202 and not get_variable("upstream_http_idempotency_replayed") then
-    records.invalidate(path, now_us())
+    records.invalidate(path, now_us)
   end
   if judged < 0 and status < 500 then
     records.give_back(path)

@@ -10,7 +10,7 @@ local request_id = require "sluice.request_id"
 
 local ngx_var = ngx.var
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
-local byte = string.byte
+local byte, find = string.byte, string.find
 local tonumber = tonumber
 
 local DOT = 46
@@ -25,26 +25,41 @@ end
 
 local _M = { MAX_LINE = MAX_LINE }
 
--- Request lines on which readers agree, each with the host it came with: most requests are like an earlier one, and
--- $sluice_odd_line is a long regular expression.
-local MAX_LINES = 1024
-local even, lines = {}, 0
+-- Request lines and hosts on which readers agree: most requests are like earlier ones, and $sluice_odd_line is a long
+-- regular expression. It judges the line and the host separately, if there is no space in the host.
+local MAX_EVEN = 1024
+local lines, line_count = {}, 0
+local hosts, host_count = {}, 0
+
+-- is_even_host(host) -> whether a request with this host was even
+function _M.is_even_host(host)
+  return hosts[host] ~= nil
+end
+
+local function remember(line, host)
+  if not lines[line] then
+    if line_count >= MAX_EVEN then
+      lines, line_count = {}, 0
+    end
+    lines[line], line_count = true, line_count + 1
+  end
+  if not hosts[host] then
+    if host_count >= MAX_EVEN then
+      hosts, host_count = {}, 0
+    end
+    hosts[host], host_count = true, host_count + 1
+  end
+end
 
 -- is_even(line, host) -> whether readers agree about the request line and the host
 local function is_even(line, host)
-  if host and even[line] == host then
+  if host and lines[line] and hosts[host] then
     return true
   elseif ngx_var.sluice_odd_line ~= "0" then
     return false
   end
-  if host and #line + #host <= MAX_LINE then
-    if not even[line] then
-      if lines >= MAX_LINES then
-        even, lines = {}, 0
-      end
-      lines = lines + 1
-    end
-    even[line] = host
+  if host and #line + #host <= MAX_LINE and not find(host, " ", 1, true) then
+    remember(line, host)
   end
   return true
 end

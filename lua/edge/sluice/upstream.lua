@@ -63,8 +63,8 @@ function _M.note()
   local next_status = gmatch(get_variable("upstream_status"), each)
   local next_connected = gmatch(get_variable("upstream_connect_time"), each)
   for backend in gmatch(backends, each) do
-    local status, connected = next_status(), next_connected()
-    seconds = tonumber(next_began())
+    local status, connected, time = next_status(), next_connected(), next_began()
+    seconds = tonumber(time)
     if seconds then
       answered(backend, seconds)
     else

@@ -4,7 +4,7 @@
 --
 -- It relies on what accel/head.lua and accel/variables.lua rely on. It leaves a request to the plain module unless
 --   * accel/head.lua has read its head
---   * its request line and host are those of an earlier request that was well written
+--   * its request line and its host are those of earlier requests that were well written
 --   * its client is an IPv4 address, its own or that of one hop behind a trusted proxy
 
 local accel = require "sluice.accel"
@@ -50,11 +50,10 @@ local QUIET = 1000
 --   limited whether limits cover the path
 --   chosen  the rules, see plan.lua
 --   sale    whether the refusal cache may have a refusal for it
---   host    of the last request with this line
 --   quiet   until when the sale needs no lookup (us)
 local MAX_LINES = 1024
 local lines, count = {}, 0
-local last = { text = "" }
+local last, last_host = { text = "" }, "\0" -- no host has a zero byte
 
 -- Keys of clients by address, so that no string is made for a client that came before. Trusted peers by address.
 local MAX_CLIENTS = 65536
@@ -86,7 +85,7 @@ local function remember(text)
   end
   lines[text] = {
     text = text, path = path, chosen = access.plan_of(method, path), limited = rewrite.is_limited(path),
-    sale = method == "POST", host = host, quiet = 0,
+    sale = method == "POST", quiet = 0,
   }
   count = count + 1
 end
@@ -102,6 +101,21 @@ local function line_of(value)
     last = line
   end
   return line
+end
+
+-- is_known_host(at, n) -> whether a request with this host was well written
+local function is_known_host(at, n)
+  if same(at, n, last_host) then
+    return true
+  elseif n > rewrite.MAX_LINE then
+    return false
+  end
+  local host = ffi_string(at, n)
+  if not rewrite.is_even_host(host) then
+    return false
+  end
+  last_host = host
+  return true
 end
 
 -- trusts_peer() -> whether the peer, in `number`, is a trusted proxy; nil where there are none
@@ -165,7 +179,7 @@ end
 -- judge_line(r, value, line) -> see judge; or nil: it is left to the plain module
 local function judge_line(r, value, line)
   local seen = look(r, length_of(value))
-  if not seen or seen.host == nil or not same(seen.host, seen.host_length, line.host)
+  if not seen or seen.host == nil or not is_known_host(seen.host, seen.host_length)
     or seen.body ~= nil and seen.body_length > 4 then
     return nil
   end

@@ -3,8 +3,8 @@
 -- latest accepted order is removed.
 --
 -- Every purchase reads the dict, so a refusal that one worker has stored is known to all. A refusal is a text; each
--- worker keeps the latest text that it has read together with its meaning. Another entry has the time of the latest
--- accepted order. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer used.
+-- worker keeps the latest text that it has read together with its meaning. Another entry, the mark, has the time of the
+-- latest accepted order. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer used.
 
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 
@@ -16,6 +16,9 @@ local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates t
 
 -- Seconds. A turn that is never returned ends when a record would.
 local SWEPT_AFTER, TURN = 5, 1
+
+-- A mark is later than its order by this (us), see invalidate.
+local MARGIN = 1000
 
 local MAX_READ = 1024 -- paths, and records with their meaning, that one worker keeps; beyond that it starts again
 
@@ -94,15 +97,15 @@ end
 
 -- is_superseded(path, sent) -> whether an order was accepted after this time
 local function is_superseded(path, sent)
-  local accepted = zone:get("accepted " .. path)
-  return accepted ~= nil and accepted >= sent
+  local mark = zone:get("accepted " .. path)
+  return mark ~= nil and mark >= sent
 end
 
 -- store(path, sent, sale, wait): stores a refusal, unless a newer one is there, or an order was accepted meanwhile.
 -- sent: us, not after the request was sent. sale: see sale_hint.lua. wait: seconds, or nil
 --
--- Another worker may invalidate at the same time. store writes the refusal and then reads the time of the latest order;
--- invalidate writes the time and then removes the refusal. So one of them removes a refusal that is older.
+-- Another worker may invalidate at the same time. store writes the refusal and then reads the mark; invalidate writes
+-- the mark and then removes the refusal. So one of them removes a refusal that is older.
 function _M.store(path, sent, sale, wait)
   local record = _M.find(path)
   if record and record.sent >= sent or is_superseded(path, sent) then
@@ -117,10 +120,22 @@ function _M.store(path, sent, sale, wait)
 end
 
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
--- repeats the request: refusals that were requested before now are not repeated.
+-- repeats the request: refusals that were requested until now are not repeated. now: a function that returns the time
+--
+-- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an earlier
+-- time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then each mark is
+-- later than the moment in which it was written. Without room for a mark, a refusal that has ended takes its place.
 function _M.invalidate(path, now)
-  zone:safe_set("accepted " .. path, now, SWEPT_AFTER)
-  zone:delete(path)
+  local started, marked
+  repeat
+    started = now()
+    marked = zone:safe_set("accepted " .. path, started + MARGIN, SWEPT_AFTER)
+  until now() - started < MARGIN
+  if marked then
+    zone:delete(path)
+  else
+    zone:safe_set(path, ("%.0f 0 ended 0 0 0"):format(started + MARGIN), SWEPT_AFTER)
+  end
 end
 
 -- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer that does. The
