@@ -3,8 +3,9 @@
 -- latest accepted order is removed.
 --
 -- Every purchase reads the dict, so a refusal that one worker has stored is known to all. A refusal is a text; each
--- worker keeps the latest text that it has read together with its meaning. Another entry, the mark, has the time of the
--- latest accepted order. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer used.
+-- worker keeps the latest text that it has read together with its meaning. Another entry, the mark, has the time of
+-- the latest accepted order. Times are microseconds (clock.lua). The expiry of the dict only removes what is no longer
+-- used.
 
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 
@@ -122,9 +123,10 @@ end
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
 -- repeats the request: refusals that were requested until now are not repeated. now: a function that returns the time
 --
--- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an earlier
--- time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then each mark is
--- later than the moment in which it was written. Without room for a mark, a refusal that has ended takes its place.
+-- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an
+-- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
+-- each mark is later than the moment in which it was written. Without room for a mark, a refusal that has ended takes
+-- its place.
 function _M.invalidate(path, now)
   local started, marked
   repeat
