@@ -742,8 +742,8 @@ func TestChunkedOrderInvalidatesRefusal(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) { s.header = "drop;state=paused;version=7;ttl=1000;holders=0" })
 	s.learned(t)
 	s.set(func() { s.header = "" })
-	got := s.edge.raw("POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: " + signed(t, "ann") +
-		"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	got := s.edge.raw(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: %s\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", dropOrders, signed(t, "ann")))
 	if !strings.HasPrefix(got, "HTTP/1.1 202 ") {
 		t.Fatal(got)
 	}
