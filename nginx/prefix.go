@@ -158,8 +158,12 @@ func (p *prefix) source(text string) string {
 		if p.root != "" {
 			target = filepath.Join(p.root, name) + "/"
 		}
-		text = strings.ReplaceAll(text, p.dir+"/"+name, target)
-		text = strings.ReplaceAll(text, p.dir+"//"+name, target) // nginx keeps the slash at the end of its prefix
+		for _, dir := range []string{p.dir + "/", p.dir + "//"} { // nginx keeps the slash at the end of its prefix
+			text = strings.ReplaceAll(text, dir+name, target)
+			for cut := range len(dir) { // Lua shortens long names of files
+				text = strings.ReplaceAll(text, "..."+dir[cut:]+name, target)
+			}
+		}
 	}
 	return text
 }

@@ -59,6 +59,9 @@ type Recorder interface {
 // DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
 const DefaultMaxReady = 1_000_000
 
+// DefaultTimeout is the default of Config.Timeout.
+const DefaultTimeout = time.Second
+
 // Tracer records runs of the script. Script starts the span of a run for purchases with these traceparents, at least
 // one, and returns a function that ends it. Neither may block.
 type Tracer interface {
@@ -82,6 +85,9 @@ type Config struct {
 	Tracer Tracer
 	// Refill returns the Refiller of a sale with several segments; required for such sales.
 	Refill func(of spread.Sale) Refiller
+	// Timeout bounds the time of a group in Redis, and the time that a request waits for its group. 0 means
+	// DefaultTimeout.
+	Timeout time.Duration
 	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
 	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
 	// finds it.
@@ -105,30 +111,31 @@ type Admitter struct {
 	groups groups
 }
 
-// decideTimeout bounds the time of a group in Redis, and the time that a request waits for its group.
-const decideTimeout = time.Second
-
 // NewAdmitter returns an Admitter. It does not connect.
 func NewAdmitter(cfg Config) (*Admitter, error) {
 	switch {
 	case cfg.Client == nil || cfg.IDs == nil:
 		return nil, errors.New("admission: Config needs Client and IDs")
-	case cfg.MaxReady < 0 || cfg.Replicas < 0:
-		return nil, fmt.Errorf("admission: MaxReady %d and Replicas %d must not be negative", cfg.MaxReady, cfg.Replicas)
+	case cfg.MaxReady < 0 || cfg.Replicas < 0 || cfg.Timeout < 0:
+		return nil, fmt.Errorf("admission: MaxReady %d, Replicas %d and Timeout %s must not be negative",
+			cfg.MaxReady, cfg.Replicas, cfg.Timeout)
 	case cfg.Replicas > 0 && cfg.ReplicaClient == nil:
 		return nil, errors.New("admission: Config with Replicas needs ReplicaClient")
 	}
 	if cfg.MaxReady == 0 {
 		cfg.MaxReady = DefaultMaxReady
 	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
-	a.groups = groups{run: a.runGroup, timeout: decideTimeout, sales: map[string][]*waiter{}}
+	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, sales: map[string][]*waiter{}}
 	return a, nil
 }
 
-// Admit decides r. Concurrent calls for one sale share round trips. It returns after at most three seconds (for an
-// order number, for the group, for the decision), or when ctx is done. An error wraps sale.ErrUnavailable; the order
-// may still have been accepted or be accepted later, and a repeated request finds it.
+// Admit decides r. Concurrent calls for one sale share round trips. With the default timeout it returns after at most
+// three seconds (for an order number, for the group, for the decision), or when ctx is done. An error wraps
+// sale.ErrUnavailable; the order may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	if r.Spread > 1 {
 		return a.admitSpread(ctx, r)

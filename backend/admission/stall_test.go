@@ -6,18 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
-
-// longTimeouts makes calls wait for a minute unless their context ends, so that a slow machine does not cause a
-// timeout.
-func longTimeouts(o *redis.Options) {
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
-}
 
 const tooLong = 20 * time.Second
 
@@ -25,7 +17,7 @@ const tooLong = 20 * time.Second
 // order numbers.
 func TestAdmitReturnsAtItsDeadlineWhenRedisStalls(t *testing.T) {
 	r := testenv.StartRedis(t)
-	client, err := redisconn.Open(r.URL, longTimeouts)
+	client, err := redisconn.Open(r.URL, testenv.LongTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

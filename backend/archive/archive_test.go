@@ -41,7 +41,7 @@ type world struct {
 
 func newWorld(t *testing.T, db *store.Store) *world {
 	t.Helper()
-	client, err := redisconn.Open(testenv.StartRedis(t).URL)
+	client, err := redisconn.Open(testenv.StartRedis(t).URL, testenv.LongTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// LongTimeouts is an option of redisconn for tests that wait for no timeout: commands wait for a minute unless their
+// context ends, so that a busy machine does not make them fail.
+func LongTimeouts(o *redis.Options) {
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
+}
+
 // Redis is a redis-server of the test's own. Its methods are not safe for concurrent use.
 type Redis struct {
 	URL  string // redis://127.0.0.1:port/0

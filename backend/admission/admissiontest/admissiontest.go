@@ -10,12 +10,14 @@ import (
 	"sluice/backend/redis/redisconn"
 )
 
-// NewAdmitter returns an Admitter over client. Each change edits its Config.
+// NewAdmitter returns an Admitter over client. Each change edits its Config. Its timeout is a minute, because a busy
+// machine delays tests by seconds.
 func NewAdmitter(
 	tb testing.TB, client redisconn.Client, space keyspace.Space, change ...func(*admission.Config),
 ) *admission.Admitter {
 	tb.Helper()
-	cfg := admission.Config{Client: client, Space: space, IDs: admission.NewSequencer(client, space, time.Now)}
+	cfg := admission.Config{Client: client, Space: space, IDs: admission.NewSequencer(client, space, time.Now),
+		Timeout: time.Minute}
 	for _, edit := range change {
 		edit(&cfg)
 	}
