@@ -31,7 +31,7 @@ check: ## check what has changed in about a minute: format, lint, unit tests, do
 
 test: install ## run everything: lint, unit tests with the race detector, end-to-end, browser and load tests
 	@echo "$(PARTS): $(AT_ONCE) in parallel; each is printed when it ends"
-	+@$(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
+	+@sh .ci/in-memory $(MAKE) --no-print-directory -j$(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 lint: ## run gofmt, vet, staticcheck and other linters for Go, luacheck, shellcheck
 	@bash .ci/lint
