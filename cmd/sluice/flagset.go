@@ -156,14 +156,13 @@ func bounds[T cmp.Ordered](least, most T) string {
 
 // boundText formats a bound as a user would type it: durations without zero parts, numbers without an exponent.
 func boundText[T cmp.Ordered](bound T) string {
-	text := fmt.Sprint(bound)
 	switch v := any(bound).(type) {
 	case time.Duration:
-		text = httpserver.DurationText(v)
+		return httpserver.DurationText(v)
 	case float64:
-		text = strconv.FormatFloat(v, 'f', -1, 64)
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
-	return text
+	return fmt.Sprint(bound)
 }
 
 // oneOf declares a string of a few values, which are completed.

@@ -168,23 +168,23 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	if err := o.do(ctx, get(adminPath("sales")), &answer); err != nil {
 		return "", err
 	}
-	var ids []string // the demo sale is last
+	var ids, demo []string
 	for _, s := range answer.Sales {
 		switch {
-		case sale.IsRehearsal(s.ID):
 		case s.ID == demoSale:
+			demo = []string{demoSale}
+		case !sale.IsRehearsal(s.ID):
 			ids = append(ids, s.ID)
-		default:
-			ids = slices.Insert(ids, 0, s.ID)
 		}
 	}
+	all := slices.Concat(demo, ids)
 	switch {
-	case len(ids) == 0:
+	case len(all) == 0:
 		return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
-	case len(ids) == 1 || len(ids) == 2 && ids[1] == demoSale:
-		return ids[0], nil
+	case len(ids) <= 1:
+		return all[len(all)-1], nil
 	}
-	return "", usage("SALE is missing: want one of %s", strings.Join(ids[:min(len(ids), 10)], ", "))
+	return "", usage("SALE is missing: want one of %s", strings.Join(all[:min(len(all), 10)], ", "))
 }
 
 // storeReport stores the report where the admin console shows it. An interrupted rehearsal is stored too.
@@ -249,7 +249,7 @@ be repeated.`,
 			for _, id := range args {
 				r, err := o.removeRehearsal(cmd.Context(), id)
 				if err != nil {
-					return err
+					return fmt.Errorf("%s: %w", id, err)
 				}
 				removed = append(removed, r)
 			}

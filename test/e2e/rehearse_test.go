@@ -178,15 +178,19 @@ func TestRehearseAgainstUp(t *testing.T) {
 		t.Errorf("the real sale has %d left, had %d", now, left)
 	}
 
-	if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", "shoe", "--title", "Shoe", "--stock", "5",
-		"--price", "1EUR", "--data", u.data); code != 0 {
-		t.Fatal(out, errOut)
+	for _, id := range []string{"shoe", "bag"} {
+		if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", id, "--title", "For sale", "--stock", "5",
+			"--price", "1EUR", "--data", u.data); code != 0 {
+			t.Fatal(out, errOut)
+		}
 	}
 	for _, c := range []struct {
 		args, want string
 		code       int
 	}{
 		{"rehearse shoe", "shoe is open", 1},
+		{"rehearse bag", "shoe is open", 1},
+		{"rehearse", "SALE is missing: want one of demo, ", 2},
 		{"rehearse other --beside-real-sales", `no sale "other"`, 1},
 		{"rehearse shoe --buyers 0 --bots 2 --curve flat --span 0s --max-lost 2 --out /nowhere", "--curve", 2},
 		{"rehearse shoe shoe", "", 2},

@@ -408,6 +408,10 @@ func TestEdgesHideInternalPaths(t *testing.T) {
 			"a body that is large": {
 				raw: request("POST", path, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413",
 			},
+			"a body of HEAD that is large": {
+				raw:     request("HEAD", path, "Content-Length: 16385") + strings.Repeat("a", 16385),
+				methods: []string{"HEAD"}, codes: "413",
+			},
 			"a body that is not one": {
 				raw: request("POST", path, "Content-Length: 2", "Transfer-Encoding: chunked") + "{}", codes: "400",
 			},
