@@ -98,6 +98,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	}
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
 	ctx.SetConnectionClose()
+	ctx.Response.SkipBody = ctx.IsHead()
 	g.metrics.responded(ctx.Response.StatusCode())
 	if g.access != nil {
 		g.access.add(ctx, &x)
