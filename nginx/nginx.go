@@ -128,9 +128,10 @@ func (c Config) checked() (Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
-	for flag, path := range map[string]string{"--tls-cert": c.TLSCert, "--tls-key": c.TLSKey} {
-		if err := readable(path); path != "" && err != nil {
-			wrong("%s: %v", flag, err)
+	for _, file := range [][2]string{{"--tls-cert", c.TLSCert}, {"--tls-key", c.TLSKey}} {
+		flag, path := file[0], file[1]
+		if info, err := os.Stat(path); path != "" && (err != nil || info.IsDir()) {
+			wrong("%s: %s is not a file", flag, path)
 		}
 	}
 	paths := []*string{
@@ -209,13 +210,4 @@ func hostPort(address string, listen bool) (string, error) {
 		return net.JoinHostPort(host, port), nil
 	}
 	return "", errors.New("not a host name or address")
-}
-
-// readable returns an error if a file cannot be read.
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }

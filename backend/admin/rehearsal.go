@@ -102,6 +102,8 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 		case real.OpensAt.After(from):
 			why = append(why, fmt.Sprintf("The sale %s opens at %s, before the rehearsal ends.",
 				real.ID, real.OpensAt.UTC().Format(time.RFC3339)))
+		case real.Switch == sale.Paused:
+			why = append(why, fmt.Sprintf("The sale %s is paused.", real.ID))
 		default:
 			why = append(why, fmt.Sprintf("The sale %s is open.", real.ID))
 		}
@@ -110,7 +112,7 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 		return nil
 	}
 	if more := len(why) - maxReasons; more > 0 {
-		why = append(why[:maxReasons], fmt.Sprintf("%d more sales are open or will open.", more))
+		why = append(why[:maxReasons], fmt.Sprintf("Further sales like these: %d.", more))
 	}
 	return refused("%s A rehearsal would slow down real buyers.", strings.Join(why, " "))
 }

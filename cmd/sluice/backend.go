@@ -156,7 +156,8 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	b.cfg.Policies = replay.NewTrial()
 	b.cfg.Site, err = buyer.New(b.pages)
 	bad.check("buyer's pages", err)
-	b.cfg.WebhookURLs = bad.checkNetworks("--allow-private", b.private, outbound.Config{})
+	b.cfg.WebhookURLs = bad.checkNetworks(
+		"--allow-private", b.private, outbound.Config{Setting: "--allow-private of the backend"})
 	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
 		if isCluster(b.cfg.LimitRedis) {
@@ -178,7 +179,6 @@ func (m *problems) checkNetworks(setting string, networks []string, cfg outbound
 	var err error
 	cfg.AllowPrivate, err = outbound.ParseNetworks(networks)
 	m.check(setting, err)
-	cfg.Setting = setting
 	return outbound.New(cfg)
 }
 

@@ -211,7 +211,7 @@ func (o *adminClient) webhookPing() *cobra.Command {
 				if d.State != "waiting" {
 					var failed error
 					if d.State != "delivered" {
-						failed = fmt.Errorf("%s: the test delivery failed: %s", args[0], d.last())
+						failed = fmt.Errorf("%s: the test delivery %s failed: %s", args[0], d.ID, d.last())
 						if !o.json {
 							return failed
 						}

@@ -22,7 +22,7 @@ func run(args []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c, err := client.New(os.Getenv("SLUICE_URL"), client.WithToken(os.Getenv("SLUICE_TOKEN")))
-	if len(args) == 0 || err != nil {
+	if len(args) == 0 || err != nil || os.Getenv("SLUICE_TOKEN") == "" {
 		return errors.Join(errors.New("usage: SLUICE_URL=... SLUICE_TOKEN=... buy SALE [KEY]"), err)
 	}
 	key := "" // Buy generates one

@@ -21,6 +21,9 @@ local SWEPT_AFTER, TURN = 5, 1
 -- A mark is later than its order by this (us), see invalidate.
 local MARGIN = 1000
 
+-- The mark of all sales, used if the mark of one has no room. It exists from the start, so it can always be replaced.
+local ANY = "accepted"
+
 local MAX_READ = 1024 -- paths, and records with their meaning, that one worker keeps; beyond that it starts again
 
 local MAX_PATH = #"/v1/sales/" + sale_hint.MAX_ID + #"/orders"
@@ -34,6 +37,7 @@ local _M = {}
 -- init(sales): the shared dict
 function _M.init(sales)
   zone = sales
+  zone:safe_add(ANY, 0)
 end
 
 -- id(path) -> the sale's id, if this is the canonical path of its purchases; or nil
@@ -98,8 +102,8 @@ end
 
 -- is_superseded(path, sent) -> whether an order was accepted after this time
 local function is_superseded(path, sent)
-  local mark = zone:get("accepted " .. path)
-  return mark ~= nil and mark >= sent
+  local mark, any = zone:get("accepted " .. path), zone:get(ANY)
+  return mark ~= nil and mark >= sent or any ~= nil and any >= sent
 end
 
 -- store(path, sent, sale, wait): stores a refusal, unless a newer one is there, or an order was accepted meanwhile.
@@ -125,19 +129,16 @@ end
 --
 -- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an
 -- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
--- each mark is later than the moment in which it was written. Without room for a mark, a refusal that has ended takes
--- its place.
+-- the last mark of each order is later than the moment in which it was written.
 function _M.invalidate(path, now)
-  local started, marked
+  local started
   repeat
     started = now()
-    marked = zone:safe_set("accepted " .. path, started + MARGIN, SWEPT_AFTER)
+    if not zone:safe_set("accepted " .. path, started + MARGIN, SWEPT_AFTER) then
+      zone:safe_set(ANY, started + MARGIN)
+    end
   until now() - started < MARGIN
-  if marked then
-    zone:delete(path)
-  else
-    zone:safe_set(path, ("%.0f 0 ended 0 0 0"):format(started + MARGIN), SWEPT_AFTER)
-  end
+  zone:delete(path)
 end
 
 -- turn(path, sum) -> true for the request that revalidates the refusal; otherwise the sum of the buyer that does. The
