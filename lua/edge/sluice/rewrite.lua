@@ -28,27 +28,11 @@ local _M = { MAX_LINE = MAX_LINE }
 -- Request lines and hosts on which readers agree: most requests are like earlier ones, and $sluice_odd_line is a long
 -- regular expression. It judges the line and the host separately, if there is no space in the host.
 local MAX_EVEN = 1024
-local lines, line_count = {}, 0
-local hosts, host_count = {}, 0
+local lines, hosts, count = {}, {}, 0
 
 -- is_even_host(host) -> whether a request with this host was even
 function _M.is_even_host(host)
   return hosts[host] ~= nil
-end
-
-local function remember(line, host)
-  if not lines[line] then
-    if line_count >= MAX_EVEN then
-      lines, line_count = {}, 0
-    end
-    lines[line], line_count = true, line_count + 1
-  end
-  if not hosts[host] then
-    if host_count >= MAX_EVEN then
-      hosts, host_count = {}, 0
-    end
-    hosts[host], host_count = true, host_count + 1
-  end
 end
 
 -- is_even(line, host) -> whether readers agree about the request line and the host
@@ -59,7 +43,10 @@ local function is_even(line, host)
     return false
   end
   if host and #line + #host <= MAX_LINE and not find(host, " ", 1, true) then
-    remember(line, host)
+    if count >= MAX_EVEN then
+      lines, hosts, count = {}, {}, 0
+    end
+    lines[line], hosts[host], count = true, true, count + 1
   end
   return true
 end
