@@ -90,7 +90,7 @@ func TestCachedTokenExpires(t *testing.T) {
 		try(raw .. "x", 1999999999)
 		try(raw:sub(1, -2), 1999999999)
 		local header = "Bearer " .. raw
-		verify(raw, 1999999998, header)
+		verify(header, 1999999998, 8)
 		local function cached(text, now) out[#out + 1] = tostring((token.cached(text, now))) end
 		cached(header, 1999999999)
 		cached(header, 2000000000)
@@ -115,10 +115,10 @@ func TestTokensThatComeOnceAreNotCached(t *testing.T) {
 		local raw, other = `+luaString(good)+`, `+luaString(other)+`
 		local header, out = "Bearer " .. raw, {}
 		for _ = 1, 3 do
-			out[#out + 1] = token.verify(raw, 1999999999, header)
+			out[#out + 1] = token.verify(header, 1999999999, 8)
 			out[#out + 1] = tostring((token.cached(header, 1999999999)))
 		end
-		out[#out + 1] = token.verify(other, 1999999999, "Bearer " .. other)
+		out[#out + 1] = token.verify("Bearer " .. other, 1999999999, 8)
 		out[#out + 1] = tostring((token.cached("Bearer " .. other, 1999999999)))
 		local again = 0
 		for i = 1, 5000 do cache.is_new(("%08d"):format(i * 7919)) end

@@ -89,11 +89,11 @@ end
 
 -- verify(authorization) -> the buyer that the request's token names; or nil, err
 local function verify(authorization)
-  local raw = token.from_headers(authorization, get_variable("http_token"))
-  if not raw then
+  local text, first = token.find(authorization, get_variable("http_token"))
+  if not text then
     return nil, "no token"
   end
-  return token.verify(raw, ngx_now(), authorization ~= "" and authorization or nil)
+  return token.verify(text, ngx_now(), first)
 end
 
 -- What the rules report of an allowed request:

@@ -17,7 +17,7 @@ local get_variable = require("sluice.accel").select("variables", "sluice.variabl
 local ngx = ngx
 local ngx_var = ngx.var
 local now_us = clock.now
-local ceil, max, min = math.ceil, math.max, math.min
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local match, sub = string.match, string.sub
 local tonumber = tonumber
 
@@ -37,6 +37,8 @@ local on = false
 -- turn: the path whose refusal the request revalidates.
 local wanted, turn
 
+local stamp, stamped = "", -1 -- of the latest millisecond
+
 local _M = {}
 
 -- init(sales, repeats): sales is the shared dict; repeats: the policy's repeat_refusals
@@ -44,6 +46,16 @@ function _M.init(sales, repeats)
   records.init(sales)
   bypass_list.init(sales)
   on = repeats
+end
+
+-- sent_at(now) -> the time (us) as judge returns it, which is up to a millisecond earlier: requests of one millisecond
+-- share a text, because a new string for each request would take longer than the rest of judge.
+function _M.sent_at(now)
+  local ms = floor(now / 1000)
+  if ms ~= stamped then
+    stamp, stamped = ("%.0f"):format(ms * 1000), ms
+  end
+  return stamp
 end
 
 -- is_plain(path, line) -> whether the client has written the request line in the usual way; a query makes no difference
@@ -89,17 +101,18 @@ function _M.is_quiet(path, now)
   return not record or now >= record.ends
 end
 
--- judge(path, line, headers, sound) -> the state of the sale, when the request is refused for it; otherwise the time,
--- in microseconds: store must know when the request was sent, at the earliest. The time is negative for the request
--- that revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:
+-- judge(path, line, headers, sound) -> the state of the sale, if the request is refused for it. Otherwise the time of
+-- sent_at, because store must know when the request was sent, at the earliest; it has a minus sign for the request that
+-- revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:
 -- whether nginx will accept the request
 function _M.judge(path, line, headers, sound)
   if not on then
     return NOTHING
   end
   local record, now = records.find(path), now_us()
+  local sent = _M.sent_at(now)
   if not record or now >= record.ends or not sound or line ~= record.line and not is_plain(path, line) then
-    return now
+    return sent
   end
   local list
   if record.holders > 0 then
@@ -107,26 +120,26 @@ function _M.judge(path, line, headers, sound)
     list, stale = bypass_list.find(record, now)
     if stale and not wanted and bypass_list.begin(record, now) then
       wanted = record
-      return now
+      return sent
     end
     if not list then
-      return now
+      return sent
     end
   end
   local sum
   if list or now >= record.renew then
     sum = subject.of(headers)
     if may_hold(list, sum) then
-      return now
+      return sent
     end
   end
   if now >= record.renew and sum ~= false then
     local whose = records.turn(path, sum or 0)
     if whose == true then
       turn = path
-      return -now
+      return "-" .. sent
     elseif whose == sum then -- the same buyer again: there may be an order without an answer yet
-      return now
+      return sent
     end
   end
   count(COUNTED[record.state])

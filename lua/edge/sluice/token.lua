@@ -8,7 +8,7 @@ local json = require "sluice.json"
 local jws = require("sluice.accel").select("jws", "sluice.token.jws")
 local keys = require "sluice.token.keys"
 
-local match, sub, byte, lower = string.match, string.sub, string.byte, string.lower
+local sub, byte, lower = string.sub, string.byte, string.lower
 local decode = base64url.decode
 local type = type
 
@@ -103,9 +103,9 @@ local function remember_header(header, key)
   known_headers[header], headers = key, headers + 1
 end
 
--- check(raw, now) -> subject, expiry; or nil, err
-local function check(raw, now)
-  local header, err = jws.open(raw)
+-- check(text, first, now) -> subject, expiry; or nil, err. See verify
+local function check(text, first, now)
+  local header, err = jws.open(text, first)
   if not header then
     return nil, err
   end
@@ -144,35 +144,36 @@ function _M.cached(authorization, now)
   return byte(authorization, BEARER + 1) == SPACE and cache.get(authorization, now) or nil
 end
 
--- verify(raw, now, authorization) -> subject; or nil, err. now: seconds since 1970. authorization: the header in which
--- raw came, or nil. The cache has both whole headers Authorization and tokens; a token with a space is no token.
-function _M.verify(raw, now, authorization)
-  local text = authorization or raw
-  local known = (authorization or byte(raw, BEARER + 1) ~= SPACE) and cache.get(text, now)
+-- verify(text, now, first) -> subject; or nil, err. text: a token, or a header Authorization in which the token begins
+-- at byte `first`, a number above 1. now: seconds since 1970. The cache has both whole headers Authorization and
+-- tokens; a token with a space is no token.
+function _M.verify(text, now, first)
+  local known = (first or byte(text, BEARER + 1) ~= SPACE) and cache.get(text, now)
   if known then
     return known
   end
-  local subject, expiry = check(raw, now)
+  local subject, expiry = check(text, first or 1, now)
   if not subject then
     return nil, expiry
   end
-  if not cache.is_new(raw) then
+  if not cache.is_new(text) then
     cache.set(text, subject, expiry)
   end
   return subject
 end
 
--- from_headers(authorization, token) -> raw token, or nil. The header `token` counts only where there is no
--- Authorization.
-function _M.from_headers(authorization, token)
+-- find(authorization, token) -> text, first: for verify; or nil: no token. The header `token` counts only where there
+-- is no Authorization.
+function _M.find(authorization, token)
   if authorization and authorization ~= "" then
-    if byte(authorization, 7) == SPACE and lower(sub(authorization, 1, 6)) == "bearer" then
-      if byte(authorization, 8) ~= SPACE then
-        return (sub(authorization, 8))
-      end
-      return (match(authorization, "^ *(.*)", 8))
+    if byte(authorization, BEARER + 1) ~= SPACE or lower(sub(authorization, 1, BEARER)) ~= "bearer" then
+      return nil
     end
-    return nil
+    local first = BEARER + 2
+    while byte(authorization, first) == SPACE do
+      first = first + 1
+    end
+    return authorization, first
   end
   if token and token ~= "" then
     return token

@@ -28,27 +28,27 @@ local written = ffi.new("unsigned char[?]", MAC + 1)
 
 local _M = {}
 
--- The open token, its bytes, their number, and where its dots are.
-local token, bytes, n, first, second
+-- The text with the open token, where the token begins, its bytes, their number, and where its dots are.
+local text, start, bytes, n, first, second
 
-function _M.open(raw)
-  local size = #raw
+function _M.open(whole, from)
+  local size = #whole - from + 1
   if size > MAX_TOKEN then
     return nil, TOO_LONG
   end
-  local at = cast(BYTES, raw)
+  local at = cast(BYTES, whole) + (from - 1)
   local a = C.sluice_find(at, DOT, size)
   local b = a ~= nil and C.sluice_find(a + 1, DOT, size - tonumber(a - at) - 1) or nil
   if b == nil or C.sluice_find(b + 1, DOT, size - tonumber(b - at) - 1) ~= nil then
     return nil, "not three segments"
   end
-  token, bytes, n, first, second = raw, at, size, tonumber(a - at), tonumber(b - at)
+  text, start, bytes, n, first, second = whole, from, at, size, tonumber(a - at), tonumber(b - at)
   return (ffi_string(at, first))
 end
 
 function _M.is_signed(key)
   if not key.hmac then
-    plain.open(token)
+    plain.open(text, start)
     return plain.is_signed(key)
   end
   local mac = hmac.compute(key.hmac, bytes, second)

@@ -28,7 +28,7 @@ local headers, look = head.headers, head.look
 local now_us = clock.now
 local ngx_var = ngx.var
 local judge_plainly = rewrite.judge
-local is_state, refuses_early = refusal_cache.is_state, access.refuses_early
+local is_state, sent_at, refuses_early = refusal_cache.is_state, refusal_cache.sent_at, access.refuses_early
 
 ffi.cdef [[
 int sluice_same_text(const unsigned char *at, const char *text, size_t n) __asm__("memcmp");
@@ -168,10 +168,10 @@ end
 local function judge_sale(line)
   local now = now_us()
   if now < line.quiet then
-    return now
+    return sent_at(now)
   elseif refusal_cache.is_quiet(line.path, now) then
     line.quiet = now + QUIET
-    return now
+    return sent_at(now)
   end
   return refusal_cache.judge(line.path, line.text, headers, true)
 end

@@ -57,7 +57,7 @@ function _M.sum(raw)
   return searched(claims)
 end
 
--- sum_of(authorization) -> the same for the token in a header Authorization, see token.from_headers
+-- sum_of(authorization) -> the same for the token in a header Authorization, see token.find
 local function sum_of(authorization)
   if byte(authorization, BEARER + 1) ~= SPACE or lower(sub(authorization, 1, BEARER)) ~= "bearer" then
     return false

@@ -38,10 +38,10 @@ function _M.get(text, now)
   end
 end
 
--- is_new(raw) -> whether this worker has not verified the token before, as far as it remembers. raw: a verified token;
--- its last characters belong to the signature, so they are distributed evenly.
-function _M.is_new(raw)
-  local a, b, c, d, e, f, g = byte(raw, -7, -1)
+-- is_new(text) -> whether this worker has not verified the token before, as far as it remembers. text: ends with a
+-- verified token; its last characters belong to the signature, so they are distributed evenly.
+function _M.is_new(text)
+  local a, b, c, d, e, f, g = byte(text, -7, -1)
   local digest = (((((a * 131 + b) * 131 + c) * 131 + d) * 131 + e) * 131 + f) * 131 + g -- below 2^53, so exact
   local place = digest % SEEN + 1
   if seen[place] == digest then

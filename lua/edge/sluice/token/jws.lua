@@ -13,41 +13,42 @@ local MAX_TOKEN = 4096 -- bytes
 
 local _M = { MAX_TOKEN = MAX_TOKEN, TOO_LONG = "longer than " .. MAX_TOKEN .. " bytes" }
 
-local token, first, second = "", 0, 0 -- the open token, and where its dots are
+-- The text with the open token, where the token begins, and where its dots are.
+local text, start, first, second = "", 1, 0, 0
 
--- open(raw) -> the header as it was sent; or nil, err
-function _M.open(raw)
-  if #raw > MAX_TOKEN then
+-- open(whole, from) -> the header as it was sent; or nil, err. The token is the end of a text, from byte `from` on.
+function _M.open(whole, from)
+  if #whole - from >= MAX_TOKEN then
     return nil, _M.TOO_LONG
   end
-  local a = find(raw, ".", 1, true)
-  local b = a and find(raw, ".", a + 1, true)
-  if not b or find(raw, ".", b + 1, true) then
+  local a = find(whole, ".", from, true)
+  local b = a and find(whole, ".", a + 1, true)
+  if not b or find(whole, ".", b + 1, true) then
     return nil, "not three segments"
   end
-  token, first, second = raw, a, b
-  return (sub(raw, 1, a - 1))
+  text, start, first, second = whole, from, a, b
+  return (sub(whole, from, a - 1))
 end
 
 -- is_signed(key) -> whether the signature is this key's. Of an HMAC the texts are compared and not the bytes: only the
 -- canonical spelling is accepted.
 function _M.is_signed(key)
-  local text, signature = sub(token, 1, second - 1), sub(token, second + 1)
+  local signed, signature = sub(text, start, second - 1), sub(text, second + 1)
   if key.hmac then
-    local mac = hmac.sum(key.hmac, text)
+    local mac = hmac.sum(key.hmac, signed)
     return mac ~= nil and hmac.equal(encode(mac), signature)
   end
   local bytes = decode(signature)
-  return bytes ~= nil and public.verify(key, text, bytes)
+  return bytes ~= nil and public.verify(key, signed, bytes)
 end
 
 -- claims() -> sub, exp, nbf or nil; or nil, err. Call it for a token whose signature is verified.
 function _M.claims()
-  local text = decode(sub(token, first + 1, second - 1))
-  if not text then
+  local payload = decode(sub(text, first + 1, second - 1))
+  if not payload then
     return nil, "not base64url"
   end
-  return claims.read(text)
+  return claims.read(payload)
 end
 
 return _M
