@@ -112,6 +112,14 @@ func (w *world) handleEvents() {
 	}
 }
 
+// files returns the paths of the files in the output directory whose names match a pattern.
+func (w *world) files(pattern string) []string {
+	w.Helper()
+	paths, err := filepath.Glob(filepath.Join(w.cfg.Dir, pattern))
+	w.check(err)
+	return paths
+}
+
 func (w *world) check(err error) {
 	w.Helper()
 	if err != nil {
@@ -349,7 +357,6 @@ func TestDamagedFileRemovesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))
 	w.sale("old", 20)
-	path := filepath.Join(w.cfg.Dir, "old-1.ndjson.gz")
 	for name, damage := range map[string]func(b []byte) []byte{
 		"empty":     func([]byte) []byte { return nil },
 		"truncated": func(b []byte) []byte { return b[:len(b)-20] },
@@ -360,6 +367,7 @@ func TestDamagedFileRemovesNothing(t *testing.T) {
 			if step != "verify" {
 				return nil
 			}
+			path := w.files("old-1-*.ndjson.gz")[0]
 			b, err := os.ReadFile(path)
 			w.check(err)
 			return os.WriteFile(path, damage(b), 0o600)
@@ -372,5 +380,46 @@ func TestDamagedFileRemovesNothing(t *testing.T) {
 	w.cfg.Step = nil
 	if a, err := archive.New(w.cfg).Archive(w.ctx, "old"); err != nil || a.Orders != 20 {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// A run that is late by a whole other run fails, and does not replace its file.
+func TestTwoRunsDoNotReplaceEachOthersFiles(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		w := newWorld(t, db)
+		w.sale("old", 20)
+		late := w.cfg
+		late.Step = func(step string) error {
+			if len(w.inFiles("old")) == 0 {
+				_, err := archive.New(w.cfg).Archive(w.ctx, "old")
+				w.check(err)
+			}
+			return nil
+		}
+		_, err := archive.New(late).Archive(w.ctx, "old")
+		if !errors.Is(err, sale.ErrConflict) || !strings.Contains(err.Error(), "another run") {
+			t.Errorf("the late run: %v", err)
+		}
+		if n := len(w.inFiles("old")); n != 20 {
+			t.Errorf("%d of 20 orders are in the recorded file", n)
+		}
+	})
+}
+
+// Two deployments with a sale of the same id archive it to one directory.
+func TestDeploymentsShareAnArchiveDirectory(t *testing.T) {
+	t.Parallel()
+	a, b := newWorld(t, storetest.Open(t, storetest.SQLite(t))), newWorld(t, storetest.Open(t, storetest.SQLite(t)))
+	b.cfg.Dir = a.cfg.Dir
+	for n, w := range map[int]*world{30: a, 20: b} {
+		w.sale("old", n)
+		_, err := archive.New(w.cfg).Archive(w.ctx, "old")
+		w.check(err)
+	}
+	if of, other := len(a.inFiles("old")), len(b.inFiles("old")); of != 30 || other != 20 {
+		t.Errorf("the files have %d and %d orders, want 30 and 20", of, other)
+	}
+	if left := a.files("*.tmp"); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
 	}
 }

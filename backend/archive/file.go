@@ -65,19 +65,17 @@ type written struct {
 // readPage is how many rows one statement reads.
 const readPage = 5000
 
-// write writes all rows of a sale to a file. The file gets its name when it is complete and on disk; a file of the same
-// name, of a run that ended before it was recorded, is replaced.
+// write writes all rows of a sale to a file. The file gets its name when it is complete and on disk. The name contains
+// the start of the SHA-256, so no run replaces a file that has other rows: of another run at the same time, of another
+// deployment, or from before the database was restored.
 func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ written, err error) {
-	name := fmt.Sprintf("%s-%d.ndjson.gz", saleID, number)
-	part := written{path: filepath.Join(a.cfg.Dir, name)}
-	temporary := part.path + ".tmp"
-	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := os.CreateTemp(a.cfg.Dir, fmt.Sprintf("%s-%d-*.tmp", saleID, number)) // mode 0600
 	if err != nil {
 		return written{}, err
 	}
 	defer func() {
 		if err = errors.Join(err, file.Close()); err != nil {
-			_ = os.Remove(temporary)
+			_ = os.Remove(file.Name())
 		}
 	}()
 	sum := sha256.New()
@@ -130,19 +128,21 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 		after = page[len(page)-1].Number
 	}
 	for _, do := range []func() error{
-		func() error { return lines.Encode(row{Footer: &count}) },
-		compressed.Close, buffered.Flush, file.Sync,
-		func() error { return os.Rename(temporary, part.path) },
-		func() error { return syncDir(a.cfg.Dir) },
+		func() error { return lines.Encode(row{Footer: &count}) }, compressed.Close, buffered.Flush, file.Sync,
 	} {
 		if err := do(); err != nil {
 			return written{}, err
 		}
 	}
-	part.ArchivePart = store.ArchivePart{
-		Number: number, File: name, SHA256: hex.EncodeToString(sum.Sum(nil)), Orders: count.Orders, Payments: count.Payments,
+	digest := hex.EncodeToString(sum.Sum(nil))
+	name := fmt.Sprintf("%s-%d-%s.ndjson.gz", saleID, number, digest[:16])
+	part := written{path: filepath.Join(a.cfg.Dir, name), ArchivePart: store.ArchivePart{
+		Number: number, File: name, SHA256: digest, Orders: count.Orders, Payments: count.Payments,
+	}}
+	if err := os.Rename(file.Name(), part.path); err != nil {
+		return written{}, err
 	}
-	return part, nil
+	return part, syncDir(a.cfg.Dir)
 }
 
 // syncDir makes the names of the files durable.

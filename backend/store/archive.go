@@ -228,10 +228,18 @@ func (s *Archives) PaymentsToArchive(
 
 // BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
 // sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if the sale
-// cannot be archived, see Unsettled; sale.ErrNotFound.
+// cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.
 func (s *Archives) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
 	return s.db.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
 		if _, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate); err != nil {
+			return err
+		}
+		var parts int
+		err := Get(ctx, c, []any{&parts}, "SELECT count(*) FROM archive_parts WHERE sale_id = $1", saleID)
+		if err == nil && parts != p.Number-1 {
+			err = fmt.Errorf("another run archives it, too: %w", sale.ErrConflict)
+		}
+		if err != nil {
 			return err
 		}
 		now := c.Dialect().Now
@@ -254,7 +262,7 @@ func (s *Archives) BeginPart(ctx context.Context, saleID string, p ArchivePart) 
 				return err
 			}
 		}
-		_, err := c.Exec(ctx, `INSERT INTO archive_parts (sale_id, part, file, sha256, orders, payments, at)
+		_, err = c.Exec(ctx, `INSERT INTO archive_parts (sale_id, part, file, sha256, orders, payments, at)
 			VALUES ($1, $2, $3, $4, $5, $6, `+now+")", saleID, p.Number, p.File, p.SHA256, p.Orders, p.Payments)
 		return err
 	})

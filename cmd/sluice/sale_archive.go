@@ -33,7 +33,7 @@ of the running deployment, with tables of the version of this program, and must 
 does not create it, migrate it or wait for it.`,
 		Example: `  sluice sale archive shoe --output /var/backups/sluice
   sluice sale archive --ended-before 2026-01-01 --output /var/backups/sluice
-  zcat /var/backups/sluice/shoe-1.ndjson.gz | jq -c 'select(.order) | .order'`,
+  zcat /var/backups/sluice/shoe-1-*.ndjson.gz | jq -c 'select(.order) | .order'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
