@@ -92,16 +92,27 @@ func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replaye
 		return "", false, err
 	}
 	if settled == SettledPaid && o.Status == sale.StatusCreated {
-		_, err := c.Exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+c.Dialect().Now+
-			" WHERE id = $1 AND status = 'created'", int64(o.ID), p.Reference)
-		if err != nil {
-			return "", false, err
-		}
-		if err := appendOutbox(ctx, c, OutboxPaid, o); err != nil {
+		if err := markPaid(ctx, c, p, o); err != nil {
 			return "", false, err
 		}
 	}
 	return settled, false, insertPayment(ctx, c, p, o, settled)
+}
+
+// markPaid marks an order as paid by a payment. An earlier callback of this payment may have had another amount: its
+// refund is withdrawn, unless an admin has settled it.
+func markPaid(ctx context.Context, c Conn, p Payment, o sale.Order) error {
+	_, err := c.Exec(ctx, "UPDATE orders SET status = 'paid', reference = $2, updated_at = "+c.Dialect().Now+
+		" WHERE id = $1 AND status = 'created'", int64(o.ID), p.Reference)
+	if err != nil {
+		return err
+	}
+	_, err = c.Exec(ctx, "UPDATE payments SET refund = 0"+
+		" WHERE order_id = $1 AND reference = $2 AND refund = 1 AND settled_at IS NULL", int64(o.ID), p.Reference)
+	if err != nil {
+		return err
+	}
+	return appendOutbox(ctx, c, OutboxPaid, o)
 }
 
 // decideSettlement decides the settlement of a callback whose order is locked.
@@ -134,16 +145,16 @@ func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Set
 }
 
 // insertPayment records a settled callback. A refund is requested once per payment, also if several callbacks report
-// the same payment.
+// the same payment, and not for the payment that paid the order.
 func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled Settlement) error {
 	refund := 0
 	if settled.needsRefund() {
-		requested, err := Exists(ctx, c,
-			"SELECT id FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1 LIMIT 1", int64(o.ID), p.Reference)
+		needless, err := Exists(ctx, c, `SELECT 1 FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1
+			UNION ALL SELECT 1 FROM orders WHERE id = $1 AND reference = $2 AND status = 'paid' LIMIT 1`, int64(o.ID), p.Reference)
 		if err != nil {
 			return err
 		}
-		if !requested {
+		if !needless {
 			refund = 1
 		}
 	}

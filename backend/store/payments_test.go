@@ -147,6 +147,44 @@ func TestSettleRefundOnce(t *testing.T) {
 	})
 }
 
+// Two callbacks of one payment have different amounts. Whichever is first, no refund is requested for the payment that
+// paid the order.
+func TestPaymentThatPaidIsNotRefunded(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 10)
+		for _, mismatchFirst := range []bool{false, true} {
+			o := storetest.Order("s", fmt.Sprint(mismatchFirst))
+			e.write(t, o)
+			wrong := storetest.Payment(o, "ref")
+			wrong.Price.Amount--
+			if mismatchFirst {
+				e.wantSettled(t, wrong, store.SettledMismatch)
+				if open := e.refunds(t); len(open) != 1 {
+					t.Fatalf("the wrong amount alone: refunds %+v", open)
+				}
+			}
+			e.pay(t, o, "ref")
+			if !mismatchFirst {
+				e.wantSettled(t, wrong, store.SettledMismatch)
+			}
+			if open := e.refunds(t); len(open) != 0 {
+				t.Errorf("mismatch first %v: refunds of the payment that paid: %+v", mismatchFirst, open)
+			}
+			other := wrong
+			other.CallbackID, other.Reference = wrong.CallbackID+"-other", "other"
+			e.wantSettled(t, other, store.SettledMismatch)
+			open := e.refunds(t)
+			if len(open) != 1 || open[0].Reference != "other" {
+				t.Fatalf("another payment with a wrong amount: refunds %+v", open)
+			}
+			_, err := e.SettleRefund(e.ctx, open[0].Number, "eve", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // One of several concurrent calls with the same callback settles it. The others wait for it and return the same: none
 // needs a retry.
 func TestPayOnceConcurrently(t *testing.T) {
