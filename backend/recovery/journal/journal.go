@@ -56,7 +56,6 @@ type Journal struct {
 	opened   time.Time
 	torn     bool // a partial write could not be truncated; the next write starts a new segment
 	failed   bool
-	dirty    bool
 	restored int64
 
 	syncing sync.Mutex // held during fsync; the next fsync covers all waiting writes
@@ -200,7 +199,7 @@ func (j *Journal) startSegment() error {
 	if j.file != nil {
 		j.file.Close()
 	}
-	j.file, j.number, j.size, j.opened, j.torn, j.dirty = f, j.number+1, 0, time.Now(), false, false
+	j.file, j.number, j.size, j.opened, j.torn = f, j.number+1, 0, time.Now(), false
 	if dir, err := os.Open(j.dir); err == nil { // the directory entry must survive a loss of power too
 		_ = dir.Sync()
 		dir.Close()
@@ -261,7 +260,6 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 		return 0, err
 	}
 	j.size += int64(n)
-	j.dirty = true
 	j.written++
 	return j.written, nil
 }
@@ -276,7 +274,6 @@ func (j *Journal) sync(turn int64) error {
 	}
 	j.mu.Lock()
 	upTo, file := j.written, j.file
-	j.dirty = false
 	j.mu.Unlock()
 	if file == nil {
 		return os.ErrClosed
@@ -307,13 +304,11 @@ func (j *Journal) Run(ctx context.Context) error {
 	}
 }
 
+// flush returns when all writes are on disk.
 func (j *Journal) flush() error {
 	j.mu.Lock()
-	turn, dirty := j.written, j.dirty
+	turn := j.written
 	j.mu.Unlock()
-	if !dirty {
-		return nil
-	}
 	return j.sync(turn)
 }
 

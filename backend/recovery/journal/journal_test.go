@@ -47,7 +47,12 @@ func (r rows) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]
 	return found, nil
 }
 
-type noRows struct{}
+// Finished reports the sale "old".
+func (rows) Finished(_ context.Context, saleIDs []string) (map[string]bool, error) {
+	return map[string]bool{"old": true}, nil
+}
+
+type noRows struct{ rows }
 
 func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return nil, sale.ErrUnavailable
@@ -175,6 +180,88 @@ func TestTrimKeepsASegmentWithManyQueuedOrders(t *testing.T) {
 	after, _ := j.segments()
 	if len(before) != len(after) || len(j.ids(t)) != 3*maxStragglers {
 		t.Errorf("%d segments, want %d", len(after), len(before))
+	}
+}
+
+// Orders of a finished sale, which are not rows any more, do not keep a segment.
+func TestTrimDropsOrdersOfFinishedSales(t *testing.T) {
+	j := open(t, t.TempDir(), Config{Segment: 400})
+	for i := int64(1); i <= 4*maxStragglers; i++ {
+		o := entry(i, "buyer")
+		if o.SaleID = "old"; i == 10 {
+			o.SaleID = "new"
+		}
+		if err := j.Append(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Trim(t.Context(), rows{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := j.ids(t); left[10] != 1 || len(left) > 20 { // and those of the current segment
+		t.Errorf("%d orders remain, order 10 %d times", len(left), left[10])
+	}
+}
+
+// A segment that cannot be read hides no other.
+func TestUnreadableSegment(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "000000000000"+suffix), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, dir, Config{Segment: 100})
+	for i := int64(1); i <= 20; i++ {
+		if err := j.Append(entry(i, "buyer")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	if _, err := j.Orders(func(sale.Order) { found++ }); err == nil || found != 20 {
+		t.Errorf("%d of 20 orders, error %v", found, err)
+	}
+	written := rows{}
+	for i := int64(1); i <= 20; i++ {
+		written[sale.OrderID(i)] = true
+	}
+	if err := j.Trim(t.Context(), written); err == nil {
+		t.Error("Trim does not report the segment")
+	}
+	if left, _ := j.segments(); len(left) != 2 {
+		t.Errorf("segments %v, want the unreadable one and the current one", left)
+	}
+}
+
+// After a failed fsync the writes count as not synced, and a flush waits for an fsync in progress.
+func TestFlushReturnsWhenAllWritesAreOnDisk(t *testing.T) {
+	j := open(t, t.TempDir(), Config{})
+	r, w, err := os.Pipe() // can be written and not synced
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	disk := j.file
+	j.file = w
+	if err := j.Append(entry(1, "ann")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := j.flush(); err == nil {
+			t.Error("flush reports success, and no write is on disk")
+		}
+	}
+	j.file = disk
+	j.syncing.Lock() // as sync does in another goroutine
+	flushed := make(chan error)
+	go func() { flushed <- j.flush() }()
+	select {
+	case err := <-flushed:
+		t.Errorf("flush returned during an fsync: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	j.syncing.Unlock()
+	if err := <-flushed; err != nil || j.synced != j.written {
+		t.Errorf("%v, %d of %d writes are synced", err, j.synced, j.written)
 	}
 }
 

@@ -2,8 +2,10 @@ package journal
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
@@ -29,6 +31,28 @@ func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generati
 			") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", shard = $2, generation = $3", id, shard, generation)
 		return err
 	})
+}
+
+// Finished returns the sales with orders that may leave a journal: archived sales, and rehearsals that were removed.
+// Another sale that SQL does not have is not finished: it may be missing because SQL was restored from a backup.
+func (r *Registry) Finished(ctx context.Context, saleIDs []string) (finished map[string]bool, err error) {
+	err = r.db.View(ctx, "journal: finished sales", func(ctx context.Context, c store.Conn) error {
+		finished = map[string]bool{}
+		for _, id := range saleIDs {
+			finished[id] = sale.IsRehearsal(id)
+		}
+		in := c.Dialect().In("$1")
+		existing, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM sales WHERE id "+in, saleIDs)
+		if err != nil {
+			return err
+		}
+		archived, err := store.Select(ctx, c, store.Column[string], "SELECT sale_id FROM archives WHERE sale_id "+in, saleIDs)
+		for _, id := range existing {
+			finished[id] = slices.Contains(archived, id)
+		}
+		return err
+	})
+	return finished, err
 }
 
 // Journals returns every journal of a shard that has ever sent a heartbeat, by id.

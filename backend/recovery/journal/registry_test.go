@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -30,6 +31,31 @@ func TestRegistryListsHeartbeats(t *testing.T) {
 		for _, j := range found {
 			if j.Silent < 0 || j.Silent.Minutes() > 1 {
 				t.Errorf("journal %s was silent for %v", j.ID, j.Silent)
+			}
+		}
+	})
+}
+
+func TestFinishedSales(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		trial, removed := sale.RehearsalPrefix+"trial", sale.RehearsalPrefix+"removed"
+		for _, id := range []string{"open", "archived", trial} {
+			if _, err := db.CreateSale(t.Context(), storetest.Sale(id, 10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.SetSwitch(t.Context(), "archived", sale.Closed); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.BeginPart(t.Context(), "archived", store.ArchivePart{Number: 1, File: "f", SHA256: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		finished, err := NewRegistry(db.DB).Finished(t.Context(), []string{"open", "archived", trial, removed, "unknown"})
+		for id, want := range map[string]bool{
+			"open": false, "archived": true, trial: false, removed: true, "unknown": false,
+		} {
+			if err != nil || finished[id] != want {
+				t.Errorf("sale %s is finished: %v, %v; want %v", id, finished[id], err, want)
 			}
 		}
 	})

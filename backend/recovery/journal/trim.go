@@ -16,6 +16,12 @@ type Rows interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
+// TrimStore is the part of SQL that Trim needs (store.Orders and Registry).
+type TrimStore interface {
+	Rows
+	Finished(ctx context.Context, saleIDs []string) (map[string]bool, error)
+}
+
 // NotRows returns the orders that are not rows in SQL.
 func NotRows(ctx context.Context, rows Rows, orders []sale.Order) (missing []sale.Order, err error) {
 	for part := range slices.Chunk(orders, rowsPerQuery) {
@@ -46,7 +52,7 @@ const (
 )
 
 // Orders calls each for every order in the journal, oldest first. It can yield an order twice. broken is the number of
-// unreadable records.
+// unreadable records. If a segment cannot be read, it continues with the next one, and returns the errors.
 func (j *Journal) Orders(each func(sale.Order)) (broken int, err error) {
 	j.mu.Lock()
 	numbers, err := j.segments()
@@ -54,12 +60,14 @@ func (j *Journal) Orders(each func(sale.Order)) (broken int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("journal: %w", err)
 	}
+	var errs []error
 	for _, n := range numbers {
 		bad, err := j.readSegment(n, each)
 		broken += bad
-		if err != nil {
-			return broken, fmt.Errorf("journal: %w", err)
-		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return broken, fmt.Errorf("journal: %w", err)
 	}
 	return broken, nil
 }
@@ -77,9 +85,9 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 }
 
 // Trim deletes segments without queued orders, oldest first, so the size of the journal follows the length of the
-// queue. It copies a few stragglers, such as dead letters, to the current segment. It returns file errors, or an error
-// that wraps sale.ErrUnavailable.
-func (j *Journal) Trim(ctx context.Context, rows Rows) error {
+// queue. It copies a few stragglers, such as dead letters, to the current segment. A segment that cannot be read stays.
+// It returns file errors, or an error that wraps sale.ErrUnavailable.
+func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	j.mu.Lock()
 	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
 		if err := j.startSegment(); err != nil {
@@ -93,30 +101,39 @@ func (j *Journal) Trim(ctx context.Context, rows Rows) error {
 	if err != nil {
 		return fmt.Errorf("journal: trim: %w", err)
 	}
+	var unreadable []error
 	for _, n := range numbers {
 		if n >= current {
-			return nil
+			break
 		}
-		gone, err := j.trimSegment(ctx, n, rows)
+		var orders []sale.Order
+		if _, err := j.readSegment(n, func(o sale.Order) { orders = append(orders, o) }); err != nil {
+			unreadable = append(unreadable, err)
+			continue
+		}
+		gone, err := j.trimSegment(ctx, n, orders, store)
 		if err != nil {
 			return fmt.Errorf("journal: trim: %w", err)
 		}
 		if !gone {
-			return nil // later segments have more orders that are not rows
+			break // later segments have more orders that are not rows
 		}
+	}
+	if err := errors.Join(unreadable...); err != nil {
+		return fmt.Errorf("journal: trim: %w", err)
 	}
 	return nil
 }
 
-func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone bool, err error) {
-	var orders []sale.Order
-	if _, err := j.readSegment(n, func(o sale.Order) { orders = append(orders, o) }); err != nil {
-		return false, err
-	}
+// trimSegment deletes a segment with these orders, unless many of them are queued.
+func (j *Journal) trimSegment(ctx context.Context, n int64, orders []sale.Order, store TrimStore) (gone bool, err error) {
 	var stragglers []sale.Order
 	for part := range slices.Chunk(orders, rowsPerQuery) {
-		missing, err := NotRows(ctx, rows, part)
+		missing, err := NotRows(ctx, store, part)
 		if err != nil {
+			return false, err
+		}
+		if missing, err = ofUnfinishedSales(ctx, store, missing); err != nil {
 			return false, err
 		}
 		if stragglers = append(stragglers, missing...); len(stragglers) > maxStragglers {
@@ -132,4 +149,19 @@ func (j *Journal) trimSegment(ctx context.Context, n int64, rows Rows) (gone boo
 		}
 	}
 	return true, os.Remove(j.path(n))
+}
+
+// ofUnfinishedSales returns the orders of sales that are not finished. An order that is not a row is looked up here
+// after its row, because the rows of an archived sale are removed after the sale is marked as archived.
+func ofUnfinishedSales(ctx context.Context, store TrimStore, orders []sale.Order) ([]sale.Order, error) {
+	if len(orders) == 0 {
+		return nil, nil
+	}
+	var ids []string
+	for _, o := range orders {
+		ids = append(ids, o.SaleID)
+	}
+	slices.Sort(ids)
+	finished, err := store.Finished(ctx, slices.Compact(ids))
+	return slices.DeleteFunc(orders, func(o sale.Order) bool { return finished[o.SaleID] }), err
 }

@@ -36,8 +36,8 @@ const (
 
 // JournalStore is the part of SQL that a JournalWriter needs (store.Orders and journal.Registry).
 type JournalStore interface {
+	journal.TrimStore
 	Heartbeat(ctx context.Context, id string, shard int, generation int64) error
-	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
 // JournalWriterConfig configures a JournalWriter. All fields except Rebuilds and Log are required.
@@ -55,7 +55,9 @@ type JournalWriter struct {
 	cfg JournalWriterConfig
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
-	// late reports that an order was recorded after the journal was restored in a Redis that may not have the order.
+	// restoring is the generation that Restore restores, or has restored last; 0: none yet.
+	restoring atomic.Int64
+	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late    atomic.Bool
 	woken   loop.Wake     // after late was set
 	next    time.Duration // until the next check
@@ -89,7 +91,7 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 			w.written.Put(o.ID, struct{}{})
 		}
 	}
-	if w.cfg.Journal.Restored() > generation {
+	if max(w.restoring.Load(), w.cfg.Journal.Restored()) > generation {
 		w.late.Store(true)
 		w.woken.Up()
 	}
@@ -174,6 +176,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 }
 
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
+// After an error the orders that could be read are restored, and the next Restore tries all again.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
 	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
 	switch {
@@ -197,27 +200,28 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 			w.late.Store(true)
 		}
 	}()
+	w.restoring.Store(fence) // before the files are read: Record writes first, and then compares
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
-	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
+	broken, unreadable := w.cfg.Journal.Orders(func(o sale.Order) {
 		if !seen[o.ID] {
 			seen[o.ID] = true
 			orders = append(orders, o)
 		}
 	})
-	if err != nil {
-		return false, err
-	}
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
 	if err != nil {
-		return false, err
-	}
-	if err := w.cfg.Journal.SetRestored(fence); err != nil {
 		return false, err
 	}
 	if done.Requeued > 0 || done.Unbacked > 0 || broken > 0 {
 		w.cfg.Log.Warn("journal: restored orders that Redis had lost", "requeued", done.Requeued, "unbacked", done.Unbacked,
 			"known", done.Known, "rows", done.Rows, "unreadable", broken)
+	}
+	if unreadable != nil {
+		return false, unreadable
+	}
+	if err := w.cfg.Journal.SetRestored(fence); err != nil {
+		return false, err
 	}
 	return true, nil
 }

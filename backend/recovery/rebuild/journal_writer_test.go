@@ -39,6 +39,8 @@ type noRows struct{}
 
 func (noRows) Heartbeat(context.Context, string, int, int64) error { return nil }
 
+func (noRows) Finished(context.Context, []string) (map[string]bool, error) { return nil, nil }
+
 func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return nil, nil
 }

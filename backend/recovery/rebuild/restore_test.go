@@ -3,6 +3,9 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"sluice/backend/recovery/guard"
@@ -21,6 +24,77 @@ func (h hookedRows) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.
 	rows, err := h.Store.Statuses(ctx, ids)
 	h.then()
 	return rows, err
+}
+
+// An order that was accepted before Redis was emptied is recorded after the files of the journal were read: the next
+// Restore restores it.
+func TestOrderRecordedDuringARestoreIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	known := sale.Order{ID: w.buy("s", "ann"), SaleID: "s", Buyer: "ann", Slot: 1}
+	late := sale.Order{ID: known.ID + 7, SaleID: "s", Buyer: "zoe", Slot: 1}
+	generation := w.writer.Generation()
+	var writer *rebuild.JournalWriter
+	recorded := false
+	rows := hookedRows{w.store, func() {
+		if !recorded {
+			recorded = true
+			writer.Record(generation, []sale.Order{late})
+		}
+	}}
+	writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, rows), Store: w.store,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err := w.raw().FlushAll(w.ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	for _, want := range []bool{true, true, false} {
+		if restored, err := writer.Restore(w.ctx); err != nil || restored != want {
+			t.Errorf("restored %v, %v; want %v", restored, err, want)
+		}
+	}
+	w.drain()
+	for _, o := range []sale.Order{known, late} {
+		if _, err := w.store.Order(w.ctx, o.ID); err != nil {
+			t.Errorf("the order of %s: %v", o.Buyer, err)
+		}
+	}
+}
+
+// Orders in other segments are restored, also if a segment of the journal cannot be read.
+func TestRestoreDespiteAnUnreadableSegment(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	id := w.buy("s", "ann")
+	unreadable := filepath.Join(w.redis.Dir, "journal", "000000000000.journal")
+	if err := os.Mkdir(unreadable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.raw().FlushAll(w.ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if restored, err := w.writer.Restore(w.ctx); restored || err == nil {
+		t.Errorf("restored %v, %v", restored, err)
+	}
+	w.drain()
+	if _, err := w.store.Order(w.ctx, id); err != nil {
+		t.Errorf("the order in the other segment: %v", err)
+	}
+	if err := os.Remove(unreadable); err != nil {
+		t.Fatal(err)
+	}
+	if restored, err := w.writer.Restore(w.ctx); !restored || err != nil {
+		t.Errorf("after the segment was removed: restored %v, %v", restored, err)
+	}
 }
 
 // An order becomes a row, is cancelled and returns its unit and slot during RestoreOrders: neither a slot nor a letter
