@@ -126,7 +126,9 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 }
 
 // trimSegment deletes a segment with these orders, unless many of them are queued.
-func (j *Journal) trimSegment(ctx context.Context, n int64, orders []sale.Order, store TrimStore) (gone bool, err error) {
+func (j *Journal) trimSegment(
+	ctx context.Context, n int64, orders []sale.Order, store TrimStore,
+) (gone bool, err error) {
 	var stragglers []sale.Order
 	for part := range slices.Chunk(orders, rowsPerQuery) {
 		missing, err := NotRows(ctx, store, part)
