@@ -26,6 +26,12 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 	if err := os.WriteFile(notADatabase, []byte(strings.Repeat("this is not a database\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	bare, err := url.Parse(storetest.BarePostgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noDatabase, noRole := *bare, *bare
+	noDatabase.Path, noRole.User = "/absent", url.UserPassword("absent", "s3cret")
 	for _, c := range []struct {
 		url  string
 		want string // a part of the message
@@ -43,6 +49,9 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 		{"postgres://sluice@db/orders?password=s3cret&pool_mode=s3cret", "pool_mode must be session or transaction", true},
 		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d/orders", closed), "refused", false},
 		{fmt.Sprintf("postgres://sluice:s3cret@127.0.0.1:%d,127.0.0.1:%d/orders", closed, closed), "refused", false},
+
+		{noDatabase.String(), `database "absent" does not exist: correct`, true},
+		{noRole.String(), `role "absent" does not exist: correct`, true},
 
 		{"sqlite:", "must name a file", true},
 		{"sqlite:///", "must name a file", true},

@@ -40,7 +40,7 @@ func openPostgres(
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.Existing {
-		if err := checkTables(first, p.readers, "postgres", classifyPostgres); err != nil {
+		if err := checkTables(first, p.readers, "postgres", classifyConnect); err != nil {
 			p.pool.Close()
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func openPostgres(
 	}
 	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
 		p.pool.Close()
-		return nil, classifyPostgres(err)
+		return nil, classifyConnect(err)
 	}
 	slow := config.ConnConfig.Copy()
 	delete(slow.RuntimeParams, "statement_timeout")
@@ -239,6 +239,17 @@ func classifyPostgres(err error) error {
 		err = fmt.Errorf("%w: %s", err, addPoolMode)
 	}
 	return unavailable(err)
+}
+
+// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user or
+// the password, or has no such database: the same URL will not work later.
+func classifyConnect(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
+		return &URLError{pg.Message + ": correct the user, the password or the name of the database, or the pg_hba.conf of " +
+			"the server"}
+	}
+	return classifyPostgres(err)
 }
 
 const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"

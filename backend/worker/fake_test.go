@@ -232,7 +232,9 @@ var errDown = fmt.Errorf("connection refused: %w", sale.ErrUnavailable)
 func start(t *testing.T, q worker.Queue, s worker.Store, cfg worker.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.Concurrency = 1
-	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	done := make(chan error, 1)
 	go func() { done <- worker.New(q, s, cfg).Run(ctx) }()
 	return sync.OnceFunc(func() {

@@ -35,10 +35,12 @@ func (l *loop) run() {
 			l.queueFailed("take", err)
 			l.pause(&pause, KindQueue)
 		case len(batch.Messages) > 0:
+			l.queueWorks()
 			pause.reset()
 			l.process(batch)
 			l.gather(len(batch.Messages))
 		default:
+			l.queueWorks()
 			if err := l.await(); err != nil {
 				l.queueFailed("wait", err)
 				l.pause(&pause, KindQueue)
@@ -256,9 +258,19 @@ func (l *loop) leaseLost(id string) {
 	l.cfg.Log.Warn("worker: lease expired, another worker has the batch", "batch", id)
 }
 
+// queueFailed counts a failed call, and logs it if it is the first of a row.
 func (l *loop) queueFailed(call string, err error) {
 	l.cfg.Metrics.Failed(KindQueue)
-	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
+	if !l.failing.Swap(true) {
+		l.cfg.Log.Warn("worker: the queue fails; retrying", "call", call, "err", err)
+	}
+}
+
+// queueWorks ends a row of failures.
+func (l *loop) queueWorks() {
+	if l.failing.Load() && l.failing.Swap(false) {
+		l.cfg.Log.Info("worker: the queue works again")
+	}
 }
 
 var (

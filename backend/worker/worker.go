@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -109,6 +110,7 @@ type Worker struct {
 	store   Store
 	cfg     Config
 	waiting chan struct{} // holds an element while a loop waits in the queue on behalf of all
+	failing atomic.Bool   // the last call to the queue failed, which is logged once
 }
 
 // New returns a Worker. Run starts it.

@@ -1,10 +1,12 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -181,12 +183,16 @@ func TestUnavailableStoreCountsNoAttempts(t *testing.T) {
 		began := time.Now()
 		const outage = 5 * time.Minute
 		s.refuse = func([]sale.Order) error {
-			if time.Since(began) < outage {
+			switch past := time.Since(began); {
+			case past < outage/2:
 				return errDown
+			case past < outage:
+				return fmt.Errorf("no such column: %w", sale.ErrUnavailable)
 			}
 			return nil
 		}
-		stop := start(t, q, s, worker.Config{Metrics: m})
+		var log bytes.Buffer
+		stop := start(t, q, s, worker.Config{Metrics: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		<-q.emptied
 		if late := time.Since(began) - outage; late > 3*time.Second {
 			t.Errorf("written %s after the outage", late)
@@ -199,6 +205,7 @@ func TestUnavailableStoreCountsNoAttempts(t *testing.T) {
 		if n := m.kinds[worker.KindUnavailable]; n < int(outage/(2*time.Second)) || n > 2000 {
 			t.Errorf("%d attempts in %s", n, outage)
 		}
+		wantLines(t, log.String(), "connection refused", "no such column", "available again")
 	})
 }
 
@@ -287,7 +294,8 @@ func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
 	synctest.Test(t, func(t *testing.T) {
 		q, m := newQueue(orders(3), orders(1)), &counts{}
 		q.takeErrs = []error{errDown, errDown}
-		stop := start(t, q, &ledger{}, worker.Config{Metrics: m})
+		var log bytes.Buffer
+		stop := start(t, q, &ledger{}, worker.Config{Metrics: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		<-q.emptied
 		stop()
 		if q.ids[0] != q.ids[1] || q.ids[1] != q.ids[2] {
@@ -299,7 +307,17 @@ func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
 		if m.kinds[worker.KindQueue] != 2 || m.lost != 0 {
 			t.Errorf("counted %+v", m)
 		}
+		wantLines(t, log.String(), "the queue fails", "the queue works again")
 	})
+}
+
+// wantLines reports an error unless the log has these lines, and no other.
+func wantLines(t *testing.T, log string, parts ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	if !slices.EqualFunc(lines, parts, strings.Contains) {
+		t.Errorf("the log has\n%s\nwant one line for each of %q", log, parts)
+	}
 }
 
 // A Redis that has lost the consumers answers ErrUnregistered. The batch that is written stays to be acknowledged.
