@@ -173,7 +173,28 @@ func openGuards(
 		_ = guards.Close()
 		return nil, err
 	}
+	if cfg.Embedded == nil {
+		warnEviction(ctx, guards, c.Space, cfg.Log)
+	}
 	return guards, nil
+}
+
+// warnEviction logs a warning for each server that deletes keys when its memory is full, as far as the servers respond.
+func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Space, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	seen := map[string]bool{}
+	for _, shard := range space.All() {
+		client := guards.Of(shard).Raw()
+		if addr := client.Options().Addr; !seen[addr] {
+			seen[addr] = true
+			policy := client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+			if policy != "" && policy != "noeviction" {
+				log.Warn("Redis deletes keys when its memory is full, and accepted orders with them: "+
+					"set maxmemory-policy noeviction", "address", addr, "maxmemory-policy", policy)
+			}
+		}
+	}
 }
 
 // checkAccess returns a UsageError if Redis rejects the user, the password or the number of the database. A Redis that

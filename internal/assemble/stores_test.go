@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,27 @@ func TestRedisThatRejectsTheClientEndsTheStart(t *testing.T) {
 			if _, bad := errors.AsType[UsageError](err); bad != (want != "") || bad && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %s: %v, want a UsageError with %q", url, of, err, want)
 			}
+		}
+	}
+}
+
+func TestWarningAboutEviction(t *testing.T) {
+	r := testenv.StartRedis(t)
+	for policy, want := range map[string]int{"noeviction": 0, "allkeys-lru": 1} {
+		if err := r.Client().ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s, err := OpenStores(t.Context(), StoresConfig{
+			Redis: r.URL, Database: "sqlite:" + filepath.Join(t.TempDir(), "orders.db"), Shards: 3, Driver: DriverList,
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if n := strings.Count(log.String(), "set maxmemory-policy noeviction"); n != want {
+			t.Errorf("%s: %d warnings, want %d: %s", policy, n, want, log.String())
 		}
 	}
 }
