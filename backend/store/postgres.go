@@ -241,8 +241,8 @@ func classifyPostgres(err error) error {
 	return unavailable(err)
 }
 
-// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user or
-// the password, or has no such database: the same URL will not work later.
+// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user
+// or the password, or has no such database: the same URL will not work later.
 func classifyConnect(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {

@@ -54,8 +54,8 @@ func isFault(err error) bool {
 }
 
 // persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit,
-// and counts no attempt of an order. A cause is logged when it differs from the previous one. During shutdown it returns
-// errStopping instead.
+// and counts no attempt of an order. A cause is logged when it differs from the previous one. During shutdown it
+// returns errStopping instead.
 func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 	var pause backoff
 	cause := ""
