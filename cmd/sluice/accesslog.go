@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 )
 
 // accessFile is a log file that can be reopened after a rotation. It is safe for concurrent use.
@@ -50,34 +47,29 @@ func (l *accessFile) close() {
 	_ = l.file.Close() // O_APPEND: what was written is written
 }
 
-// followSignals reopens the log on SIGUSR1 and SIGHUP, the signals that nginx uses, until ctx ends.
-func (l *accessFile) followSignals(ctx context.Context, log *slog.Logger) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			if err := l.reopen(); err != nil {
-				log.Error("reopening the access log failed, the previous file stays in use", "err", err)
-			}
-		}
+// reopenAccessLog handles SIGUSR1 and SIGHUP, the signals by which nginx reopens its logs.
+func reopenAccessLog(file *accessFile, log *slog.Logger, s os.Signal) {
+	if file == nil {
+		log.Info("signal ignored: there is no access log file; changed policies, keys and certificates are read without a "+
+			"signal", "signal", s.String())
+		return
+	}
+	if err := file.reopen(); err != nil {
+		log.Error("reopening the access log failed, the previous file stays in use", "err", err)
 	}
 }
 
-// openAccessLog opens what --access-log names: a file, which follow tends to, or "-" for standard output.
-func (p *program) openAccessLog(
-	path string,
-	log *slog.Logger,
-) (to io.Writer, follow func(context.Context) error, done func(), err error) {
-	if path == "-" {
-		return p.out, func(context.Context) error { return nil }, func() {}, nil
+// openAccessLog opens what --access-log names: "" for no log, "-" for standard output, or a file, which it also
+// returns.
+func (p *program) openAccessLog(path string) (to io.Writer, file *accessFile, done func(), err error) {
+	switch path {
+	case "":
+		return nil, nil, func() {}, nil
+	case "-":
+		return p.out, nil, func() {}, nil
 	}
-	file, err := openAccessFile(path)
-	if err != nil {
+	if file, err = openAccessFile(path); err != nil {
 		return nil, nil, nil, usage("--access-log: %w", err)
 	}
-	return file, func(ctx context.Context) error { return file.followSignals(ctx, log) }, file.close, nil
+	return file, file, file.close, nil
 }

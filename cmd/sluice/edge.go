@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
   sluice edge --upstream unix:/run/sluice/backend.sock    a backend on this machine
   sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
   sluice edge reload                                      take a changed policy`,
+		Annotations: map[string]string{handlesHangup: "reloads"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
@@ -44,8 +46,9 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.CORSOrigins = edge.corsOrigins
 			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), p.errOut, version
-			cfg.Listening = func() { p.logger().Info("edge listening", "address", edge.listen) }
-			run := func(ctx context.Context) error { return cfg.Run(ctx) }
+			signals, stop := received(syscall.SIGHUP)
+			defer stop()
+			run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }
 			if check {
 				cfg.Prefix = ""
 				run = func(ctx context.Context) error {
@@ -80,6 +83,9 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 	c.PersistentFlags().StringVar(&cfg.Prefix, "prefix", "",
 		"directory for generated files, logs and the pid (default: .sluice-edge in the working directory)")
 	c.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := p.checkLog(); err != nil { // cobra calls no such function of a parent
+			return err
+		}
 		if cfg.Prefix == "" {
 			wd, err := os.Getwd()
 			if err != nil {
@@ -103,18 +109,62 @@ connections. A client that sends at that moment sees a reset and must repeat its
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			running := nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}
-			file, err := running.RunningPolicy()
-			if err != nil {
-				return edgeError(err)
-			}
-			if _, err := policy.Read(file); err != nil {
-				fmt.Fprintln(p.errOut, err) // as sluice policy check does
+			err := reloadEdge(cmd.Context(), running)
+			if bad, ok := errors.AsType[policyError](err); ok {
+				fmt.Fprintln(p.errOut, bad) // as sluice policy check does
 				return errReported
 			}
-			return edgeError(running.Reload(cmd.Context()))
+			return edgeError(err)
 		},
 	})
 	return c
+}
+
+// policyError is an error in a policy: "FILE:LINE: problem".
+type policyError struct{ error }
+
+// reloadEdge checks the policy of the running edge, and reloads it.
+func reloadEdge(ctx context.Context, running nginx.Config) error {
+	file, err := running.RunningPolicy()
+	if err != nil {
+		return err
+	}
+	if _, err := policy.Read(file); err != nil {
+		return policyError{err}
+	}
+	return running.Reload(ctx)
+}
+
+// runEdge runs nginx until ctx ends. SIGHUP reloads it, as sluice edge reload does.
+func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string, signals <-chan os.Signal) error {
+	listening := make(chan struct{})
+	cfg.Listening = func() {
+		p.logger().Info("edge listening", "address", address)
+		close(listening)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	reloads.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-listening: // a signal before that waits
+			onSignal(ctx, signals, func(os.Signal) { p.reloadOnHangup(ctx, *cfg) })
+		}
+	})
+	defer reloads.Wait()
+	defer stop()
+	return cfg.Run(ctx)
+}
+
+func (p *program) reloadOnHangup(ctx context.Context, cfg nginx.Config) {
+	switch err := reloadEdge(ctx, cfg); {
+	case ctx.Err() != nil:
+	case err != nil:
+		p.logger().Error("the reload is rejected, the previous policy, keys and configuration stay in use",
+			"err", oneLine(err))
+	default:
+		p.logger().Info("reloading")
+	}
 }
 
 // mirrored runs an edge with keys that are fetched.

@@ -69,6 +69,15 @@ func TestEdgeReportsItsAddress(t *testing.T) {
 	}
 }
 
+// The flags of the log apply to the edge as to every command.
+func TestEdgeChecksTheFormatOfItsLog(t *testing.T) {
+	t.Parallel()
+	if code, out, errOut := invoke(t, "edge", "reload", "--log", "xml"); code != exitUsage || out != "" ||
+		errOut != "sluice: --log \"xml\": want text, json or auto\n" {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+}
+
 // A reload checks the policy as sluice policy check does. An error changes nothing, and a warning prevents nothing.
 func TestEdgeReloadChecksThePolicy(t *testing.T) {
 	t.Parallel()

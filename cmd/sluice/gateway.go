@@ -1,7 +1,8 @@
 package main
 
 import (
-	"context"
+	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +24,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 socket unit, it uses the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua
   sluice gateway --upstream unix:/run/sluice/backend.sock        a backend on this machine`,
+		Annotations: map[string]string{handlesHangup: "reopens the access log"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.PolicyPath == "" {
 				cfg.PolicySource = lua.Policy
@@ -30,6 +32,8 @@ socket unit, it uses the unit's listener instead of --listen.`,
 				return usageError{Err: err}
 			}
 			log := p.logger()
+			signals, stop := received(syscall.SIGHUP, syscall.SIGUSR1)
+			defer stop()
 			registry := newRegistry()
 			cfg.Upstreams, cfg.Secret, cfg.TokenKeys = edge.upstreams, edge.secret, edge.tokenKeys
 			cfg.Expect = edge.expect
@@ -43,15 +47,12 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			}
 			defer spans.Close()
 			cfg.Spans = edgetrace.New(spans)
-			follow := func(context.Context) error { return nil }
-			if access != "" {
-				to, tend, done, err := p.openAccessLog(access, log)
-				if err != nil {
-					return err
-				}
-				defer done()
-				cfg.AccessLog, follow = to, tend
+			to, file, done, err := p.openAccessLog(access)
+			if err != nil {
+				return err
 			}
+			defer done()
+			cfg.AccessLog = to
 			fleet, closeFleet, err := openFleet(edge.limitRedis, log)
 			if err != nil {
 				return err
@@ -75,7 +76,10 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			log.Info("gateway is up", "listen", ln.Addr().String())
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { return g.Serve(ctx, ln) })
-			group.Go(func() error { return follow(ctx) })
+			group.Go(func() error {
+				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(file, log, s) })
+				return nil
+			})
 			group.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
 			return group.Wait()
 		},

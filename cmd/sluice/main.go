@@ -53,6 +53,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	root.SetArgs(args)
 	root.SetOut(p.out)
 	root.SetErr(stderr)
+	ctx, stop := untilHangup(ctx, root, args)
+	defer stop()
 	err = root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// handlesHangup annotates commands that use SIGHUP for something else than their end.
+const handlesHangup = "sighup"
+
+// untilHangup returns a context that SIGHUP ends too, as SIGTERM does: when its terminal is closed, a process finishes
+// its work. It leaves the signal to commands that handle it, and ignored if the process was started so, as nohup does.
+func untilHangup(ctx context.Context, root *cobra.Command, args []string) (context.Context, context.CancelFunc) {
+	c, _, err := root.Find(args)
+	if err != nil || c.Annotations[handlesHangup] != "" || signal.Ignored(syscall.SIGHUP) {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
+}
+
+// received delivers these signals, until stop. One that arrives while another one waits is dropped.
+func received(signals ...os.Signal) (_ <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, signals...)
+	return c, func() { signal.Stop(c) }
+}
+
+// onSignal calls f for each signal, until ctx ends.
+func onSignal(ctx context.Context, signals <-chan os.Signal, f func(os.Signal)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-signals:
+			f(s)
+		}
+	}
+}

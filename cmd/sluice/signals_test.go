@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// The environment of a child process of these tests has the arguments of sluice, one a line.
+const childArguments = "SLUICE_TEST_CHILD_ARGUMENTS"
+
+// child is a sluice in a process of its own.
+type child struct {
+	*exec.Cmd
+	t   *testing.T
+	log *testenv.Buffer
+}
+
+// startChild runs sluice, through a shell that first runs setup, and waits until its output has a text.
+func startChild(t *testing.T, setup, started string, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, log: &testenv.Buffer{}}
+	c.Cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", setup+` exec "$@"`, "sh",
+		os.Args[0], "-test.run=^TestChild$")
+	c.Env = append(os.Environ(), childArguments+"="+strings.Join(args, "\n"), envSecret+"="+testSecret)
+	c.Stdout, c.Stderr = c.log, c.log
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLog(started)
+	return c
+}
+
+// TestChild is sluice in the child process, and otherwise no test.
+func TestChild(t *testing.T) {
+	args, is := os.LookupEnv(childArguments)
+	if !is {
+		t.Skip("not a child process")
+	}
+	os.Args = append([]string{"sluice"}, strings.Split(args, "\n")...)
+	main()
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.Process.Signal(s); err != nil {
+		c.t.Fatalf("%v: %v: %s", s, err, c.log)
+	}
+}
+
+func (c *child) awaitLog(text string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, time.Minute, "the process logs "+text, func() bool {
+		return strings.Contains(c.log.String(), text)
+	})
+}
+
+// ends waits for a normal end.
+func (c *child) ends() {
+	c.t.Helper()
+	if err := c.Wait(); err != nil {
+		c.t.Errorf("the process ended with: %v: %s", err, c.log)
+	}
+}
+
+// SIGHUP stops a process that has nothing to reload, as SIGTERM does.
+func TestHangupStops(t *testing.T) {
+	t.Parallel()
+	up := startChild(t, "", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--data", t.TempDir())
+	up.signal(syscall.SIGHUP)
+	up.ends()
+}
+
+// A process that was started with SIGHUP ignored, as by nohup, ignores it.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	up := startChild(t, "trap '' HUP;", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--data", t.TempDir())
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.Process.Pid))
+	if err != nil {
+		t.Skip("no /proc")
+	}
+	_, ignored, _ := strings.Cut(string(status), "SigIgn:")
+	var mask uint64
+	if _, err := fmt.Sscanf(ignored, "%x", &mask); err != nil || mask>>(syscall.SIGHUP-1)&1 != 1 {
+		t.Errorf("SIGHUP is not ignored: %v, %x", err, mask)
+	}
+	up.signal(syscall.SIGTERM)
+	up.ends()
+}
+
+// SIGHUP and SIGUSR1 make a gateway reopen its access log. Without one it logs that it ignores them.
+func TestGatewayReopensItsAccessLogOnHangup(t *testing.T) {
+	t.Parallel()
+	args := []string{"gateway", "--upstream", "127.0.0.1:1", "--listen", "127.0.0.1:0"}
+	plain := startChild(t, "", "gateway is up", args...)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1} {
+		plain.signal(s)
+		plain.awaitLog(fmt.Sprintf(`"signal":"%v"`, s))
+	}
+	plain.signal(syscall.SIGTERM)
+	plain.ends()
+
+	log := filepath.Join(t.TempDir(), "access.log")
+	logs := startChild(t, "", "gateway is up", append(args, "--access-log", log)...)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1} {
+		if err := os.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+		logs.signal(s)
+		testenv.Eventually(t, time.Minute, "the log is reopened", func() bool { return isFile(log) })
+	}
+	logs.signal(syscall.SIGTERM)
+	logs.ends()
+}
+
+// SIGHUP reloads the nginx edge. A policy with an error is logged, and the previous one stays in use.
+func TestEdgeReloadsOnHangup(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	file := write(t, "policy.lua", "return { rules = {} }")
+	edge := startChild(t, "", "edge listening", "edge", "--upstream", "127.0.0.1:1", "--root=", "--listen", address,
+		"--prefix", t.TempDir(), "--policy", file)
+	for _, c := range []struct {
+		policy, log string
+		status      int
+	}{
+		{"return {", file + ":1: syntax error at the end of the file: is a bracket or a quote not closed?", 503},
+		{`return { rules = { { name = "all", key = "token", rate = "1r/s" } } }`, `"msg":"reloading"`, 401},
+	} {
+		if err := os.WriteFile(file, []byte(c.policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		edge.signal(syscall.SIGHUP)
+		edge.awaitLog(c.log)
+		testenv.Eventually(t, time.Minute, fmt.Sprintf("the edge answers %d", c.status), func() bool {
+			return statusOf(t.Context(), "http://"+address+"/v1/sales") == c.status
+		})
+	}
+	edge.signal(syscall.SIGTERM)
+	edge.ends()
+}
+
+// statusOf returns the status of a GET on a connection of its own, 0 without an answer.
+func statusOf(ctx context.Context, url string) int {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
