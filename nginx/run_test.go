@@ -155,6 +155,9 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	}
 	testenv.Eventually(t, time.Minute, "nginx reports the error of the policy",
 		func() bool { return strings.Contains(e.log.String(), `policy.lua:3: a rule has no field "brust"`) })
+	if log := e.log.String(); strings.Contains(log, "stack traceback") {
+		t.Errorf("nginx reports the error with the calls of Lua: %s", log)
+	}
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 		t.Errorf("after two failed reloads: %s, want 200 429", got)
 	}

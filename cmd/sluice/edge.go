@@ -40,6 +40,11 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
 			}
+			if file := edgePolicy(cfg); file != "" {
+				if _, err := policy.Read(file); err != nil {
+					return usageError{Err: err}
+				}
+			}
 			cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
 			cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
@@ -118,6 +123,14 @@ connections. A client that sends at that moment sees a reset and must repeat its
 		},
 	})
 	return c
+}
+
+// edgePolicy returns the policy file of an edge, "" for the built-in one.
+func edgePolicy(cfg nginx.Config) string {
+	if file := filepath.Join(cfg.Root, "lua", "policy.lua"); cfg.Policy == "" && cfg.Root != "" && isFile(file) {
+		return file
+	}
+	return cfg.Policy
 }
 
 // policyError is an error in a policy: "FILE:LINE: problem".

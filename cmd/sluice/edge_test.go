@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,29 @@ func TestEdgeChecksTheFormatOfItsLog(t *testing.T) {
 	if code, out, errOut := invoke(t, "edge", "reload", "--log", "xml"); code != exitUsage || out != "" ||
 		errOut != "sluice: --log \"xml\": want text, json or auto\n" {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+}
+
+// A start checks the policy as sluice gateway does, which lists all errors and their remedies.
+func TestEdgeChecksThePolicyOfAStart(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "lua"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "lua", "policy.lua")
+	for _, bad := range []string{"return {", "return { rules = { { nam = 'a', key = 'ip', rate = '1r/s' } } }", "return 1"} {
+		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		secret := envSecret + "=" + testSecret
+		_, _, want := call(t, "gateway --upstream 127.0.0.1:1 --policy "+file, secret)
+		for _, args := range []string{" --policy " + file, " -t --policy " + file, " --root " + root} {
+			code, out, errOut := call(t, "edge --upstream 127.0.0.1:1"+args, secret)
+			if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(errOut, "sluice: "+file+":1: ") {
+				t.Errorf("edge%s with %q: exit %d, %s%s, want %s", args, bad, code, out, errOut, want)
+			}
+		}
 	}
 }
 

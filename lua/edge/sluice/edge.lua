@@ -44,12 +44,23 @@ function _M.check()
   return p
 end
 
+-- checked() -> what check returns. After an error, ngx_lua reports one line: it calls debug.traceback for the others,
+-- and discards this Lua VM.
+local function checked()
+  local ok, result = pcall(_M.check)
+  if not ok then
+    rawset(debug, "traceback", function(message) return message end)
+    error(result, 0)
+  end
+  return result
+end
+
 function _M.init()
   -- A request's path through the edge is longer than the longest trace that LuaJIT compiles by default (15, 4000, 500,
   -- 500). LuaJIT does not compile a function that ends in a call of a built-in function, and gives up on it after some
   -- tries: functions on this path return (tonumber(x)), with parentheses, which is not a tail call.
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
-  local p = _M.check()
+  local p = checked()
   rules.init(ngx.shared.sluice_buckets)
   fleet.init(ngx.shared.sluice_leases, os.getenv("SLUICE_LEASE_SOCKET"))
   access.init(p)
