@@ -149,6 +149,9 @@ const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 // Call it before Serve.
 func (g *Gateway) AwaitKeys(ctx context.Context) error { return g.keys.Await(ctx, g.log) }
 
+// KeyNames returns the names of the token keys in use, "ALG KID". Call it after AwaitKeys.
+func (g *Gateway) KeyNames() []string { return g.keys.Set().Names() }
+
 // Serve accepts connections from ln until ctx ends, and then drains: it accepts no more connections, ends event
 // streams, waits up to DrainTimeout for other requests, and closes what remains. It returns nil if all requests
 // finished in time. Call it once.

@@ -68,7 +68,7 @@ type Config struct {
 	Root   string        // directory with nginx/ and lua/, used in place; "": the embedded files
 	Prefix string        // directory for generated files, logs and the pid; "": a temporary one, which Reload cannot find
 	Binary string        // nginx or openresty; "" finds it
-	Log    io.Writer     // nginx's error log; nil is os.Stderr
+	Log    io.Writer     // nginx's error log, from notices on; nil is os.Stderr
 	Access string        // access log file; "" is logs/access.log in Prefix, "off" is none
 	Grace  time.Duration // how long requests may take to finish when Run is stopped; 0 is 20 s
 

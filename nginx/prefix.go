@@ -191,7 +191,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.Workers > 0 {
 		workers = fmt.Sprint(c.Workers)
 	}
-	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr warn;\nenv SLUICE_TOKEN_SECRET;\n"
+	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr notice;\nenv SLUICE_TOKEN_SECRET;\n"
 	if c.Policy != "" {
 		main += fmt.Sprintf(policyLine, c.Policy)
 	}

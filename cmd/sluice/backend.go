@@ -67,7 +67,8 @@ it, each backend has its own.`,
 			if err != nil {
 				return err
 			}
-			p.logger().Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String())
+			p.logger().Info("backend is up", "listen", public.Addr().String(), "admin", admin.Addr().String(),
+				"keys", b.cfg.Tokens.Set().Names())
 			return backend.Run(cmd.Context(), public, admin)
 		},
 	}

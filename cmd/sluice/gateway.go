@@ -73,7 +73,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			if err != nil {
 				return err
 			}
-			log.Info("gateway is up", "listen", ln.Addr().String())
+			log.Info("gateway is up", "listen", ln.Addr().String(), "keys", g.KeyNames())
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { return g.Serve(ctx, ln) })
 			group.Go(func() error {

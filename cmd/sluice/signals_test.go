@@ -105,6 +105,7 @@ func TestGatewayReopensItsAccessLogOnHangup(t *testing.T) {
 	t.Parallel()
 	args := []string{"gateway", "--upstream", "127.0.0.1:1", "--listen", "127.0.0.1:0"}
 	plain := startChild(t, "", "gateway is up", args...)
+	plain.awaitLog(`"keys":["HS256"]`)
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1} {
 		plain.signal(s)
 		plain.awaitLog(fmt.Sprintf(`"signal":"%v"`, s))

@@ -21,7 +21,8 @@ local _M = {}
 -- judge() -> $sluice_judged, see rewrite.lua
 _M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
 
--- check() -> policy: the parts of init that need no shared memory, for nginx/check.conf. Raises an error of one line.
+-- check() -> policy, its path: the parts of init that need no shared memory, for nginx/check.conf. Raises an error of
+-- one line.
 function _M.check()
   local secret, keys = os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS")
   token.init(secret, keys)
@@ -41,18 +42,18 @@ function _M.check()
         .. "--limit-redis or SLUICE_LIMIT_REDIS_URL", 0)
     end
   end
-  return p
+  return p, path
 end
 
 -- checked() -> what check returns. After an error, ngx_lua reports one line: it calls debug.traceback for the others,
 -- and discards this Lua VM.
 local function checked()
-  local ok, result = pcall(_M.check)
+  local ok, result, path = pcall(_M.check)
   if not ok then
     rawset(debug, "traceback", function(message) return message end)
     error(result, 0)
   end
-  return result
+  return result, path
 end
 
 function _M.init()
@@ -60,7 +61,7 @@ function _M.init()
   -- 500). LuaJIT does not compile a function that ends in a call of a built-in function, and gives up on it after some
   -- tries: functions on this path return (tonumber(x)), with parentheses, which is not a tail call.
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
-  local p = checked()
+  local p, path = checked()
   rules.init(ngx.shared.sluice_buckets)
   fleet.init(ngx.shared.sluice_leases, os.getenv("SLUICE_LEASE_SOCKET"))
   access.init(p)
@@ -68,6 +69,7 @@ function _M.init()
   status.init(p, os.getenv("SLUICE_VERSION"), os.getenv("SLUICE_SPANS_METRICS"))
   request_id.init(random.bytes(28))
   handover.init(ngx.shared.sluice_counters)
+  ngx.log(ngx.NOTICE, "policy: ", path, "; rules: ", #p.rules, "; token keys: ", table.concat(token.names(), ", "))
 end
 
 function _M.init_worker()

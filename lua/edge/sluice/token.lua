@@ -63,6 +63,20 @@ function _M.init(secret, path)
   _M.use(by or error(err, 0))
 end
 
+-- names() -> the names of the keys in use, "ALG KID"
+function _M.names()
+  local names = {}
+  for alg, by_kid in pairs(set) do
+    if alg ~= "Ed25519" then -- another name of EdDSA
+      for kid in pairs(by_kid) do
+        names[#names + 1] = kid == "" and alg or alg .. " " .. kid
+      end
+    end
+  end
+  table.sort(names)
+  return names
+end
+
 -- key_for(segment) -> the key that the first segment of a token names; or nil, err
 local function key_for(segment)
   local text = decode(segment)

@@ -49,7 +49,7 @@ local function read()
     return false
   end
   token.use(by)
-  ngx.log(ngx.NOTICE, "token keys reloaded")
+  ngx.log(ngx.INFO, "token keys reloaded") -- `sluice edge` logs them once for all workers
   return true
 end
 
