@@ -79,9 +79,12 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var x exchange
 	x.unread = true
 	x.NewID()
-	fault := proxy.NoFault
+	fault, isHead := proxy.NoFault, ctx.IsHead()
 	if c, ok := ctx.Conn().(*proxy.Conn); ok {
 		x.Client, fault = c.Peer(), c.Fault()
+		if fault != proxy.NoFault { // the method is not parsed
+			isHead = c.IsHead()
+		}
 		c.Linger()
 	}
 	var small *fasthttp.ErrSmallBuffer
@@ -98,7 +101,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	}
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
 	ctx.SetConnectionClose()
-	ctx.Response.SkipBody = ctx.IsHead()
+	ctx.Response.SkipBody = isHead
 	g.metrics.responded(ctx.Response.StatusCode())
 	if g.access != nil {
 		g.access.add(ctx, &x)

@@ -58,6 +58,9 @@ func (c *Conn) Chunked() bool { return c.validator.state == chunkedBody }
 // Fault returns the reason why the connection was stopped, or NoFault.
 func (c *Conn) Fault() Fault { return c.validator.fault }
 
+// IsHead reports whether the method of the request with the fault is HEAD.
+func (c *Conn) IsHead() bool { return c.validator.isHead }
+
 // Linger makes Close read what the client is still sending, so that the client can read the response.
 func (c *Conn) Linger() { c.linger.Store(true) }
 

@@ -18,16 +18,17 @@ import (
 type validator struct {
 	state  headState
 	fault  Fault
-	size   int // bytes of this head
-	line   int // bytes of this line
-	lines  int // header lines of this head
-	column int // bytes of the current element
-	spaces int // spaces in the request line
-	name   [len("transfer-encoding") + 1]byte
-	value  [20]byte // without the white space around it
-	filled int      // bytes of value
+	size   int                                // bytes of this head
+	line   int                                // bytes of this line
+	lines  int                                // header lines of this head
+	column int                                // bytes of the current element
+	spaces int                                // spaces in the request line
+	name   [len("transfer-encoding") + 1]byte // of the header in lower case, or the method
+	value  [20]byte                           // without the white space around it
+	filled int                                // bytes of value
 	field  field
 
+	isHead                        bool // the method is HEAD
 	http10, host, length, chunked bool // what the head contains
 	started                       bool // the client has sent something, possibly a blank line
 
@@ -188,9 +189,8 @@ func allText(w uint64) bool {
 func (v *validator) step(c byte) {
 	switch v.state {
 	case beforeRequest:
-		if v.state = inRequestLine; !isMethod(c) {
-			v.fault = MalformedHead
-		}
+		v.state = inRequestLine
+		v.method(c)
 	case inRequestLine:
 		v.requestLine(c)
 	case requestLineLF:
@@ -241,9 +241,10 @@ func (v *validator) requestLine(c byte) {
 	switch v.spaces {
 	case 0:
 		if c == ' ' {
+			v.isHead = v.column == len("HEAD") && string(v.name[:v.column]) == "HEAD"
 			v.spaces, v.column = 1, 0
-		} else if !isMethod(c) {
-			v.fault = MalformedHead
+		} else {
+			v.method(c)
 		}
 	case 1:
 		switch {
@@ -268,6 +269,17 @@ func (v *validator) requestLine(c byte) {
 			v.fault = MalformedHead
 		}
 	}
+}
+
+// method takes one byte of the method.
+func (v *validator) method(c byte) {
+	if !isMethod(c) {
+		v.fault = MalformedHead
+	}
+	if v.column < len(v.name) {
+		v.name[v.column] = c
+	}
+	v.column++
 }
 
 // isMethod is stricter than RFC 9110, and the same as in nginx. No registered method contains other characters.

@@ -234,6 +234,33 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		) +
 			request("DELETE", "/v1/sales/1", c.next()) + request("BREW", "/", c.next(), last), codes: "200 200 200"},
 		{name: "HEAD", raw: request("HEAD", "/v1/sales", c.next(), last), methods: []string{"HEAD"}, codes: "200"},
+		{
+			name: "HEAD with a line without a colon", raw: request("HEAD", "/v1/sales", c.next(), "Nonsense"),
+			methods: []string{"HEAD"}, codes: "400",
+		},
+		{
+			name: "HEAD with 101 lines", raw: request("HEAD", "/v1/sales", strings.Repeat("A: b\r\n", 99)+"A: b"),
+			methods: []string{"HEAD"}, codes: "431",
+		},
+		{
+			name: "HEAD with a line that is too long", raw: request("HEAD", "/v1/sales", "A: "+strings.Repeat("b", 9000)),
+			methods: []string{"HEAD"}, codes: "431",
+		},
+		{name: "HEAD of another target", raw: "HEAD * HTTP/1.1\r\nHost: x\r\n\r\n", methods: []string{"HEAD"}, codes: "400"},
+		{
+			name: "HEAD of a path with an escaped backslash", raw: request("HEAD", "/a%5cb", c.next()),
+			methods: []string{"HEAD"}, codes: "400",
+		},
+		{
+			name: "a malformed request after HEAD", raw: request("HEAD", "/v1/sales", c.next()) + request("GET", "/", "Nonsense"),
+			methods: []string{"HEAD"}, codes: "200 400",
+		},
+		{
+			name: "HEAD alone", raw: "HEAD\r\n\r\n", codes: "400",
+		},
+		{
+			name: "a longer method", raw: request("HEADS", "/", c.next(), "Nonsense"), codes: "400",
+		},
 		{name: "nothing", raw: request("GET", "/nothing", c.next(), last), codes: "204"},
 		{
 			name: "not modified",
