@@ -54,7 +54,8 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
 	// A buyer that comes once is counted until the next cleanup: with the default interval, for up to half a minute.
-	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: min(r.Period, limiter.DefaultCleanUpInterval)}
+	cleanup := min(r.Period, limiter.DefaultCleanUpInterval)
+	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: cleanup}
 	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
 	if client != nil {
 		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(client, options) }
