@@ -1,9 +1,10 @@
 package adminhttp
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"time"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
@@ -12,8 +13,8 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-// maxProfile bounds the duration of a profile or trace.
-const maxProfile = time.Minute
+// maxProfile bounds the duration of a profile or trace, in seconds.
+const maxProfile = 60
 
 // addProfiles registers the routes of go tool pprof, without the command line, which may hold the password of a store.
 func (h *handlers) addProfiles() {
@@ -28,11 +29,24 @@ func (h *handlers) addProfiles() {
 		if !known {
 			return httpserver.ErrNotFound
 		}
-		if seconds := c.Context().QueryArgs().GetUintOrZero("seconds"); time.Duration(seconds)*time.Second > maxProfile {
-			return sale.Invalid("seconds", "must be at most 60")
+		if err := checkSeconds(c); err != nil {
+			return err
 		}
 		return serveHTTP(c, serve)
 	})
+}
+
+// checkSeconds bounds the parameter seconds, as the handlers of net/http read it. They also accept signs and fractions.
+func checkSeconds(c *fiber.Ctx) error {
+	var r http.Request
+	if err := fasthttpadaptor.ConvertRequest(c.Context(), &r, true); err != nil {
+		return httpserver.ErrNotFound
+	}
+	text := r.FormValue("seconds")
+	if n, err := strconv.ParseUint(text, 10, 63); text != "" && (err != nil || n < 1 || n > maxProfile) {
+		return sale.Invalid("seconds", fmt.Sprintf("must be a whole number between 1 and %d", maxProfile))
+	}
+	return nil
 }
 
 // serveHTTP answers with a handler of net/http.

@@ -19,7 +19,10 @@ func TestProfilesNeedTheToken(t *testing.T) {
 	}
 	for path, status := range map[string]int{
 		"/debug/pprof/cmdline": 404, "/debug/pprof/nothing": 404, "/debug/pprof/profile?seconds=61": 400,
-		"/debug/pprof/goroutine?seconds=99999": 400,
+		"/debug/pprof/goroutine?seconds=99999": 400, "/debug/pprof/profile?seconds=%2B63": 400,
+		"/debug/pprof/profile?seconds=-1": 400, "/debug/pprof/trace?seconds=1e3": 400,
+		"/debug/pprof/trace?seconds=61&seconds=1": 400, "/debug/pprof/heap?seconds=9223372036854775808": 400,
+		"/debug/pprof/trace?seconds=0.01": 400, "/debug/pprof/heap?seconds=0": 400,
 	} {
 		if a := s.operate("GET", path, ""); a.Status != status {
 			t.Errorf("%s: %d, want %d", path, a.Status, status)
