@@ -223,7 +223,7 @@ func (s *Sender) count(id string, all []Result, lost int) {
 			outcome = "released"
 		case r.State == DeliveryDelivered:
 			outcome = "delivered"
-		case r.State == DeliveryFailed:
+		case r.State == DeliveryFailed && r.Delivery.Sequence != SequenceUnordered: // a ping has one attempt
 			outcome = "given_up"
 			s.cfg.Log.Warn("webhook delivery failed after its last attempt",
 				"endpoint", id, "delivery", r.Delivery.ID, "err", r.Error)

@@ -414,11 +414,17 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, NewSender(b.Store, c, everything, quick()))
+			cfg, lines := quick(), &testenv.Buffer{}
+			cfg.Log = slog.New(slog.NewTextHandler(lines, nil))
+			stop := run(t, NewSender(b.Store, c, everything, cfg))
 			testenv.Eventually(t, time.Minute, "it is given up", func() bool {
 				d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 				return err == nil && d.State == DeliveryFailed && len(log) == 1 && log[0].Error != ""
 			})
+			stop()
+			if got := b.show(t, e.ID); got.Failed != 0 || lines.String() != "" {
+				t.Errorf("a ping is counted as a failed delivery: %d, and logged: %s", got.Failed, lines)
+			}
 		})
 	}
 	t.Run("a private address", func(t *testing.T) {

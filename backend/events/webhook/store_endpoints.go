@@ -63,7 +63,7 @@ type Endpoint struct {
 	OldUntil, FailingSince, HoldUntil, CreatedAt time.Time // zero: none
 
 	Failures        int64         // failed attempts in a row
-	Waiting, Failed int64         // deliveries
+	Waiting, Failed int64         // deliveries; a failed ping is not counted
 	Oldest          time.Duration // age of the oldest waiting delivery
 }
 
@@ -164,7 +164,7 @@ func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
 	if e.Waiting > 0 {
 		e.Oldest = max(now.Sub(oldest.Time), 0)
 	}
-	const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3"
+	const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND sequence >= 0"
 	return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)
 }
 

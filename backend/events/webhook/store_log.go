@@ -116,7 +116,7 @@ func lockEnabled(ctx context.Context, c store.Conn, endpointID string) error {
 }
 
 // RedeliverFailed makes up to limit of an endpoint's deliveries that were given up since a time due now, oldest first,
-// logs it, and returns how many. Errors are those of Redeliver.
+// logs it, and returns how many. It skips pings. Errors are those of Redeliver.
 func (s *Store) RedeliverFailed(
 	ctx context.Context, endpointID string, since time.Time, limit int,
 ) (n int64, err error) {
@@ -128,7 +128,7 @@ func (s *Store) RedeliverFailed(
 		n, err = c.Exec(ctx, `UPDATE webhook_deliveries
 			SET state = 1, attempts = 0, due_at = `+c.Dialect().Now+`, ended_at = NULL
 			WHERE number IN (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND ended_at >= $2
-				ORDER BY number LIMIT $3)`, endpointID, since, limit)
+				AND sequence >= 0 ORDER BY number LIMIT $3)`, endpointID, since, limit)
 		if err != nil || n == 0 {
 			return err
 		}

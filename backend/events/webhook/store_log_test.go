@@ -13,6 +13,11 @@ func TestDeliveriesAreSentAgain(t *testing.T) {
 
 func webhookRedelivered(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
+	e.add(t, "a", "-1:0") // a ping: it is not counted as failed, and not sent again with the failed deliveries
+	e.results(t, givenUp(e.wantLeased(t, "a", "-1:0")[0]))
+	if a, err := e.Endpoint(e.ctx, "a"); err != nil || a.Failed != 0 || !a.FailingSince.IsZero() {
+		t.Errorf("after a failed ping: %+v, %v", a, err)
+	}
 	e.add(t, "a", "1:1", "2:2", "3:3", "4:4")
 	leased := e.wantLeased(t, "a", "1:1", "2:2", "3:3", "4:4")
 	e.results(t, givenUp(leased[0]), givenUp(leased[1]), givenUp(leased[2]), delivered(leased[3]))
@@ -20,7 +25,7 @@ func webhookRedelivered(t *testing.T, e *env) {
 		len(list) != 2 || list[0].ID != "3:3_a" {
 		t.Fatalf("%+v, %v", list, err)
 	} else if rest, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a", State: DeliveryFailed,
-		Before: list[1].Number}); err != nil || len(rest) != 1 || rest[0].ID != "1:1_a" {
+		Before: list[1].Number}); err != nil || len(rest) != 2 || rest[0].ID != "1:1_a" {
 		t.Fatalf("%+v, %v", rest, err)
 	}
 	if n, err := e.RedeliverFailed(e.ctx, "a", time.Now().Add(time.Hour), 9); err != nil || n != 0 {
@@ -30,6 +35,10 @@ func webhookRedelivered(t *testing.T, e *env) {
 		t.Errorf("limit 2: %d, %v", n, err)
 	}
 	e.wantLeased(t, "a", "1:1", "2:2")
+	if n, err := e.RedeliverFailed(e.ctx, "a", time.Time{}, 9); err != nil || n != 1 {
+		t.Errorf("the rest: %d, %v", n, err)
+	}
+	e.wantLeased(t, "a", "3:3")
 	for range 2 { // a delivered one, twice
 		if err := e.Redeliver(e.ctx, "4:4_a"); err != nil {
 			t.Fatal(err)
