@@ -254,6 +254,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"policy import":                                   "FILE is missing: want sluice policy import FILE [flags]",
 		"policy import nosuch.conf":                       "stat nosuch.conf: no such file or directory",
 		"up --database postgres://10.0.0.4/x":             "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
+		"gateway --upstream 10.0.0.1:1 --metrics foo":     `--metrics "foo": want host:port, such as 127.0.0.1:9102`,
+		"edge --upstream 10.0.0.1:1 --metrics foo":        `--metrics "foo": want host:port, such as 127.0.0.1:9102`,
 		"gateway --upstream ftp://10.0.0.1:1":             `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
 	} {
 		t.Chdir(t.TempDir())

@@ -51,10 +51,6 @@ it, each backend has its own.`,
 			}
 			defer closeStores()
 			p.collectLess()
-			backend, err := assemble.NewBackend(s, b.cfg)
-			if err != nil {
-				return err
-			}
 			if err := b.cfg.Tokens.Await(cmd.Context(), p.logger()); err != nil {
 				return unlessStopped(cmd.Context(), err)
 			}
@@ -64,6 +60,11 @@ it, each backend has its own.`,
 			}
 			defer public.Close()
 			admin, err := listen(cmd.Context(), "admin", b.admin)
+			if err != nil {
+				return err
+			}
+			defer admin.Close()
+			backend, err := assemble.NewBackend(s, b.cfg) // after the listeners: it logs
 			if err != nil {
 				return err
 			}

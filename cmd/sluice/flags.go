@@ -60,6 +60,8 @@ const (
 	defaultAdmin  = "127.0.0.1:8081"
 	defaultData   = ".sluice"
 
+	exampleMetrics = "127.0.0.1:9102"
+
 	keysHelp = "JWK Set of the keys that verify tokens, a file or https://..., in addition to the secret or instead of it"
 	dataHelp = "data directory of sluice up"
 )
@@ -68,6 +70,11 @@ func (f *flagSet) json(to *bool) { f.BoolVar(to, "json", false, "print JSON") }
 
 func (f *flagSet) metrics(to *string) {
 	f.StringVar(to, "metrics", "", "address of the Prometheus metrics, host:port (default: no metrics)")
+	f.check(func(bad *problems) {
+		if *to != "" {
+			bad.checkHostPort("metrics", *to, exampleMetrics)
+		}
+	})
 }
 
 // redis declares the URL of Redis.

@@ -73,6 +73,11 @@ socket unit, it uses the unit's listener instead of --listen.`,
 			if err != nil {
 				return err
 			}
+			defer ln.Close()
+			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
+			if err != nil {
+				return err
+			}
 			log.Info("gateway is up", "listen", ln.Addr().String(), "keys", g.KeyNames())
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { return g.Serve(ctx, ln) })
@@ -80,7 +85,7 @@ socket unit, it uses the unit's listener instead of --listen.`,
 				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(file, log, s) })
 				return nil
 			})
-			group.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
+			group.Go(func() error { return serveMetrics(ctx) })
 			return group.Wait()
 		},
 	}

@@ -121,8 +121,12 @@ webhooks (notifies other systems, see sluice webhook).`,
 			defer closeStores()
 			defer group.cfg.Webhooks.Client.Close()
 			log := p.logger()
+			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
+			if err != nil {
+				return err
+			}
 			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
+			g.Go(func() error { return serveMetrics(ctx) })
 			g.Go(func() error { return s.RunGuard(ctx) })
 			g.Go(func() error { return s.RunGroup(ctx, args[0], group.cfg) })
 			log.Info("the group is up", "group", args[0])

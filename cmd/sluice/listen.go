@@ -15,7 +15,7 @@ import (
 func (f *flagSet) listen(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		bad.checkHostPort(name, *to, "")
+		bad.checkHostPort(name, *to, defaultListen)
 	})
 }
 
@@ -26,16 +26,16 @@ func (f *flagSet) listenOrSocket(to *string, name, env, def, help string) {
 		if unixsocket.IsAddress(*to) {
 			bad.checkSocket(name, *to)
 		} else {
-			bad.checkHostPort(name, *to, ", or unix:/path")
+			bad.checkHostPort(name, *to, defaultListen+", or unix:/path")
 		}
 	})
 }
 
-// checkHostPort checks an address of a flag that also accepts other forms, which or names.
-func (m *problems) checkHostPort(flag, addr, or string) {
+// checkHostPort checks an address of a flag. The message names examples of what the flag accepts.
+func (m *problems) checkHostPort(flag, addr, examples string) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "" || unixsocket.IsAddress(addr) {
-		m.add("--%s %q: want host:port, such as %s%s", flag, addr, defaultListen, or)
+		m.add("--%s %q: want host:port, such as %s", flag, addr, examples)
 	} else if number, err := strconv.Atoi(port); err == nil && number > math.MaxUint16 {
 		m.add("--%s %q: a port is at most %d", flag, addr, math.MaxUint16)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"time"
@@ -25,15 +26,22 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// serveMetrics answers GET /metrics until ctx ends; with an empty address it does nothing.
-func serveMetrics(ctx context.Context, log *slog.Logger, addr string, from prometheus.Gatherer) error {
+// openMetrics opens the listener of --metrics. serve answers GET /metrics until ctx ends; with an empty address it does
+// nothing.
+func openMetrics(
+	ctx context.Context, log *slog.Logger, addr string, from prometheus.Gatherer,
+) (serve func(ctx context.Context) error, err error) {
 	if addr == "" {
-		return nil
+		return func(context.Context) error { return nil }, nil
 	}
 	ln, err := listen(ctx, "metrics", addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return func(ctx context.Context) error { return serveMetrics(ctx, log, ln, from) }, nil
+}
+
+func serveMetrics(ctx context.Context, log *slog.Logger, ln net.Listener, from prometheus.Gatherer) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}

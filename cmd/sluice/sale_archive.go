@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,17 @@ does not create it, migrate it or wait for it.`,
 	return c
 }
 
+// notArchived describes why a sale is not archived. The text of sale.ErrConflict follows the reasons and adds nothing.
+func notArchived(id string, err error) error {
+	switch {
+	case errors.Is(err, sale.ErrNotFound):
+		return errors.New(noSuch("sales", id))
+	case errors.Is(err, sale.ErrConflict):
+		return errors.New(strings.TrimSuffix(err.Error(), ": "+sale.ErrConflict.Error()))
+	}
+	return err
+}
+
 // archiveAll archives sales one after the other. A sale that is rejected does not prevent the next one.
 func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []string, dir string) error {
 	type archived struct {
@@ -94,16 +106,16 @@ func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []
 		Files    int    `json:"files"`
 	}
 	all := []archived{}
+	var failed error // the last one
 	for _, id := range ids {
 		a, err := s.Archive(ctx, id, dir)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, sale.ErrNotFound) {
-			err = errors.New(noSuch("sales", id))
-		}
 		if err != nil {
-			fmt.Fprintln(o.p.errOut, "sluice:", err)
+			if failed = notArchived(id, err); len(ids) > 1 {
+				fmt.Fprintln(o.p.errOut, "sluice: "+visible(oneLine(failed)))
+			}
 			continue
 		}
 		all = append(all, archived{id, a.Orders, a.Payments, len(a.Parts)})
@@ -112,13 +124,13 @@ func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []
 		if err := o.p.printJSON(map[string]any{"archived": all}); err != nil {
 			return err
 		}
-	} else {
+	} else if len(all) > 0 || failed == nil {
 		table(o.p.out, "SALE\tORDERS\tPAYMENTS\tFILES", all, func(a archived) []any {
 			return []any{a.Sale, a.Orders, a.Payments, a.Files}
 		})
 	}
-	if failed := len(ids) - len(all); failed > 0 {
-		return fmt.Errorf("%d of %d sales are not archived", failed, len(ids))
+	if failed != nil && len(ids) > 1 {
+		return fmt.Errorf("%d of %d sales are not archived", len(ids)-len(all), len(ids))
 	}
-	return nil
+	return failed
 }

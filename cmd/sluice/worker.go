@@ -82,11 +82,15 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 				return unlessStopped(cmd.Context(), err)
 			}
 			defer closeStores()
+			log := p.logger()
+			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
+			if err != nil {
+				return err
+			}
 			p.collectLess()
 			_ = s.CheckRedis(cmd.Context()) // before the first batch is taken; an error is repeated by the guard
-			log := p.logger()
 			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx, log, metrics, registry) })
+			g.Go(func() error { return serveMetrics(ctx) })
 			g.Go(func() error { return s.RunGuard(ctx) })
 			g.Go(func() error { return s.RunWorker(ctx, cfg) })
 			log.Info("worker is up", "shards", stores.Shards, "concurrency", cfg.Concurrency, "batch", cfg.Batch)
@@ -124,8 +128,12 @@ watchers may run.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			registry := newRegistry()
 			cfg.Log, cfg.Queue.OnReclaim = p.logger(), worker.NewCounters(registry).Reclaimed
+			serveMetrics, err := openMetrics(cmd.Context(), cfg.Log, metrics, registry)
+			if err != nil {
+				return err
+			}
 			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx, cfg.Log, metrics, registry) })
+			g.Go(func() error { return serveMetrics(ctx) })
 			g.Go(func() error { return assemble.RunWatcher(ctx, cfg) })
 			return g.Wait()
 		},

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"sluice/test/testenv"
 )
 
 // A lease out of bounds is rejected before the worker opens a store.
@@ -20,5 +24,22 @@ func TestWorkerRefusesALeaseOutOfBounds(t *testing.T) {
 		if err := c.PreRunE(c, nil); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "--lease") {
 			t.Errorf("--lease %s: %v", lease, err)
 		}
+	}
+}
+
+// A watcher logs that it is up, without a listener for metrics and without Redis.
+func TestWatcherLogsThatItIsUp(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	log, ended := &testenv.Buffer{}, make(chan int, 1)
+	go func() {
+		args := strings.Fields("watcher --log text --redis redis://127.0.0.1:1/0")
+		ended <- run(ctx, args, func(string) string { return "" }, log, log)
+	}()
+	testenv.Eventually(t, time.Minute, "the watcher is up", func() bool {
+		return strings.Contains(log.String(), "INF watcher is up shards=1\n")
+	})
+	stop()
+	if code := <-ended; code != exitOK {
+		t.Errorf("exit %d: %s", code, log)
 	}
 }

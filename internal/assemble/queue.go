@@ -96,6 +96,7 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	guarding, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { _ = g.Run(guarding, noSQL{}, nil) }()
+	cfg.Log.Info("watcher is up", "shards", cfg.Shards)
 	return runWatchers(ctx, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.Log)
 }
 
