@@ -87,9 +87,11 @@ func (c Config) checked() (Config, error) {
 	}
 	c.Listen = address
 	if c.Status != "" {
-		if c.Status, err = hostPort(c.Status, true); err != nil {
-			wrong("the status listener %q: %v", c.Status, err)
+		address, err := hostPort(c.Status, true)
+		if err != nil {
+			wrong("--metrics %q: %v", c.Status, err)
 		}
+		c.Status = address
 	}
 	if len(c.Upstreams) == 0 {
 		wrong("--upstream: name at least one backend")

@@ -130,6 +130,8 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 		}
 	} else if refused && p.Status == http.StatusBadRequest {
 		return usageError{Err: invalid(p, o.running)}
+	} else if refused && p.Code == client.Unavailable {
+		return fmt.Errorf("%w (sluice health --server %s names the component)", p, o.base)
 	}
 	return explain(o.base, err)
 }
@@ -203,14 +205,17 @@ func invalid(p *client.Problem, flags *pflag.FlagSet) error {
 	return clearer{strings.Join(fields, "; "), p}
 }
 
-// flagOf returns the flag that sets a field of a request, such as --opens for opens_at, else the field.
+// flagOf returns the flag that sets a field of a request, such as --opens for opens_at or --type for types, else the
+// field.
 func flagOf(field string, flags *pflag.FlagSet) string {
 	name, _, _ := strings.Cut(field, ".")
 	name = strings.ReplaceAll(strings.TrimSuffix(name, "_at"), "_", "-")
-	if flags == nil || flags.Lookup(name) == nil {
-		return field
+	for _, name := range []string{name, strings.TrimSuffix(name, "s")} { // types is a list of --type
+		if flags != nil && flags.Lookup(name) != nil {
+			return "--" + name
+		}
 	}
-	return "--" + name
+	return field
 }
 
 // resources are what paths of the admin API name, and the commands that list them. besides is the remedy for a missing

@@ -47,6 +47,12 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 		503,
 		`{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`,
 	)
+	say("GET /admin/v1/groups", 503, `{"title":"Temporarily unavailable","status":503,`+
+		`"detail":"The service is temporarily unavailable.","code":"temporarily-unavailable"}`)
+	say("POST /admin/v1/webhooks", 400, `{"title":"Bad request","status":400,"code":"bad-request","errors":`+
+		`[{"field":"types","detail":"must be order.created or order.paid"}]}`)
+	say("POST /admin/v1/sales/news/restock", 409, `{"title":"Conflict","status":409,"code":"conflict",`+
+		`"detail":"Nothing was added: this Idempotency-Key was used with another number."}`)
 	say("GET /admin/v1/orders/3", 404, `{"title":"Not found","status":404,"code":"not-found",`+
 		`"detail":"There is no such order in SQL. Cancel a dead order under /admin/v1/dead."}`)
 	say("GET /admin/v1/queue", 200, `<html>`)
@@ -98,6 +104,10 @@ func TestAdminCommands(t *testing.T) {
 			"queue", 1, "",
 			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
 		},
+		{"group list", 1, "",
+			"sluice: The service is temporarily unavailable. (sluice health --server " + s.URL + " names the component)\n"},
+		{"webhook add https://shop.example --type order.foo", 2, "", "sluice: --type must be order.created or order.paid\n"},
+		{"sale restock news --add 1", 1, "", "sluice: Nothing was added: this --key was used with another number.\n"},
 		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
 		{"health --json", 1, `"ready": false`, "sluice: not ready: Down. (redis is down)\n"},
 		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
@@ -245,6 +255,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale create --titel x":                           "unknown flag: --titel: did you mean --title? (see sluice sale create --help)",
 		"sale create --frobnicate x":                      "unknown flag: --frobnicate (see sluice sale create --help)",
 		"sale create --stock ten":                         `--stock "ten": want a whole number, such as 100 (see sluice sale create --help)`,
+		"sale create --stock 99999999999999999999":        `--stock "99999999999999999999": the number is out of range (see sluice sale create --help)`,
+		"edge --upstream 10.0.0.1:1 --root /nosuch":       `--root "/nosuch": want a directory with nginx/ and lua/, or an empty value for the built-in files`,
 		"sale create --hold soon":                         `--hold "soon": want a duration, such as 30s or 15m (see sluice sale create --help)`,
 		"sale create --title x --stock 1 --price 9.99":    `--price: "9.99" has no currency: want an amount and a currency, such as 9.99EUR`,
 		"sale create --title x --stock 1 --price 9.9EUR":  `--price: "9.9EUR": want an amount and a currency, such as 19.99EUR; EUR has 2 decimals`,
@@ -277,6 +289,15 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 			"SLUICE_WEBHOOK_TIMEOUT=15: want a duration such as 30s, between 100ms and 2m"},
 		{"up", "SLUICE_QUEUE=heap", "SLUICE_QUEUE=heap: want list or stream"},
 		{"up --queue heap", "SLUICE_QUEUE=list", `--queue "heap": want list or stream`},
+		{"up", "SLUICE_REDIS_URL=foo", "SLUICE_REDIS_URL: want redis://[user:password@]host:port/db or unix:///path?db=N"},
+		{"up --redis foo", "SLUICE_REDIS_URL=redis://127.0.0.1:1/0",
+			"--redis: want redis://[user:password@]host:port/db or unix:///path?db=N"},
+		{"up --redis redis://127.0.0.1:1/x", "",
+			"--redis: bad Redis URL: want redis://[user:password@]host:port/db or unix:///path?db=N"},
+		{"up", "SLUICE_DATABASE_URL=mysql://x", "SLUICE_DATABASE_URL: must begin with postgres:// or sqlite:"},
+		{"up --database mysql://y", "SLUICE_DATABASE_URL=mysql://x", "--database: must begin with postgres:// or sqlite:"},
+		{"up --sign-in javascript:x", "",
+			`--sign-in "javascript:x": use an http or https URL such as https://shop.example/login?back={url}`},
 		{"up --listen 127.0.0.1:0 --admin 127.0.0.1:0", "SLUICE_ADMIN_TOKEN=short",
 			"SLUICE_ADMIN_TOKEN has 5 bytes: it must hold at least 16 (openssl rand -hex 32 makes one)"},
 		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},

@@ -157,7 +157,9 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	}
 	b.cfg.Policies = replay.NewTrial()
 	b.cfg.Site, err = buyer.New(b.pages)
-	bad.check("buyer's pages", err)
+	if err != nil {
+		bad.add("%v", err) // it names the flags
+	}
 	b.cfg.WebhookURLs = bad.checkNetworks(
 		"--allow-private", b.private, outbound.Config{Setting: "--allow-private of the backend"})
 	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)

@@ -82,6 +82,11 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
 		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")
+	f.check(func(bad *problems) {
+		if cfg.Root != "" && !isFile(filepath.Join(cfg.Root, "nginx", "nginx.conf")) {
+			bad.add("--root %q: want a directory with nginx/ and lua/, or an empty value for the built-in files", cfg.Root)
+		}
+	})
 	f.metrics(&cfg.Status)
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: searched)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
@@ -140,7 +145,7 @@ type policyError struct{ error }
 func reloadEdge(ctx context.Context, running nginx.Config) error {
 	file, err := running.RunningPolicy()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: set --prefix to the directory of the running edge", err)
 	}
 	if _, err := policy.Read(file); err != nil {
 		return policyError{err}

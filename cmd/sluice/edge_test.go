@@ -145,7 +145,22 @@ func TestEdgeReloadChecksThePolicy(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the new policy is in effect",
 		func() bool { return status() == http.StatusTooManyRequests })
 	code, out, errOut := invoke(t, "edge", "reload", "--prefix", t.TempDir())
-	if code != exitUsage || out != "" || !strings.HasPrefix(errOut, "sluice: edge: no edge runs in ") {
+	if code != exitUsage || out != "" || !strings.HasPrefix(errOut, "sluice: edge: no edge runs in ") ||
+		!strings.HasSuffix(errOut, ": set --prefix to the directory of the running edge\n") {
 		t.Errorf("without an edge: exit %d, %s%s", code, out, errOut)
+	}
+}
+
+// A file that is not PEM is rejected before nginx or the gateway starts.
+func TestCertificateMustBePEM(t *testing.T) {
+	file := write(t, "cert.pem", "not a certificate")
+	for _, edge := range []string{"edge", "gateway"} {
+		line := edge + " --upstream 127.0.0.1:1 --listen 127.0.0.1:0 --tls-cert " + file + " --tls-key none.pem"
+		code, stdout, stderr := call(t, line, envSecret+"="+testSecret)
+		want := "sluice: --tls-cert: " + file + " has no PEM block (-----BEGIN ...): name a PEM file; " +
+			"--tls-key: open none.pem: no such file or directory\n"
+		if code != exitUsage || stdout != "" || stderr != want {
+			t.Errorf("%s: exit %d, %s%s, want %s", line, code, stdout, stderr, want)
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,7 +87,7 @@ func (f *flagSet) redis(to *string) {
 		if *to == "" {
 			bad.add("no Redis: set %s or --redis", envRedis)
 		} else {
-			bad.checkRedis("--redis", *to)
+			bad.checkRedis(f.source("redis", envRedis), *to)
 		}
 	})
 }
@@ -98,15 +100,13 @@ func isCluster(raw string) bool {
 func (m *problems) checkRedis(name, raw string) {
 	u, err := url.Parse(raw)
 	isSocket := err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/")
-	if isCluster(raw) || isSocket {
-		if _, err := redisconn.NewServer(raw); err != nil {
-			m.add("%s: %v", name, err)
-		}
+	if !isCluster(raw) && !isSocket &&
+		(err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "") {
+		m.add("%s: want redis://[user:password@]host:port/db or unix:///path?db=N", name)
 		return
 	}
-	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
-		m.add("%s: want redis://[user:password@]host:port/db or unix:///path?db=N", name)
-	}
+	_, err = redisconn.NewServer(raw)
+	m.check(name, err)
 }
 
 // database declares the URL of the database.
@@ -185,10 +185,24 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 			}
 		}
 		to.keys = bad.checkTokens(to.secret, to.tokenKeys, to.expect)
+		bad.checkPEM("tls-cert", to.tlsCert)
+		bad.checkPEM("tls-key", to.tlsKey)
 		if (to.tlsCert == "") != (to.tlsKey == "") {
 			bad.add("--tls-cert and --tls-key go together")
 		}
 	})
+}
+
+// checkPEM checks that a file, if a flag names one, begins like a certificate or a key.
+func (m *problems) checkPEM(flag, file string) {
+	if file == "" {
+		return
+	}
+	text, err := os.ReadFile(file)
+	if block, _ := pem.Decode(text); err == nil && block == nil {
+		err = fmt.Errorf("%s has no PEM block (-----BEGIN ...): name a PEM file", file)
+	}
+	m.check("--"+flag, err)
 }
 
 // limitRedis declares the Redis server of limits that all edges share.
@@ -197,7 +211,7 @@ func (f *flagSet) limitRedis(to *string) {
 		"unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
 	f.check(func(bad *problems) {
 		if *to != "" {
-			bad.checkRedis("--limit-redis", *to)
+			bad.checkRedis(f.source("limit-redis", envLimitRedis), *to)
 		}
 	})
 }

@@ -69,6 +69,14 @@ func (f *flagSet) env(name, help string) (value, helpWithName string) {
 	return f.getenv(name), help + " [" + name + "]"
 }
 
+// source returns the name of what set a value, for messages: the variable env, or the flag.
+func (f *flagSet) source(name, env string) string {
+	if f.getenv(env) != "" && !f.Changed(name) {
+		return env
+	}
+	return "--" + name
+}
+
 // str declares a string with its default from the variable env, if that is not empty.
 func (f *flagSet) str(to *string, name, env, def, help string) {
 	value, help := f.env(env, help)

@@ -55,6 +55,7 @@ func (p *program) keysPublicCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var sets [][]byte
+			var public []byte
 			for _, file := range files {
 				text, err := token.ReadFile(file)
 				if err != nil {
@@ -64,12 +65,11 @@ func (p *program) keysPublicCommand() *cobra.Command {
 					return usage("%s: %w", file, err)
 				}
 				sets = append(sets, text)
+				if public, err = token.Public(sets...); err != nil {
+					return usage("%s, after the keys of the files before it: %w", file, err)
+				}
 			}
-			text, err := token.Public(sets...)
-			if err != nil {
-				return usageError{Err: err}
-			}
-			_, err = p.out.Write(text)
+			_, err := p.out.Write(public)
 			return err
 		},
 	}

@@ -87,6 +87,8 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 
 // Every error is one line and exit 2, before anything is started.
 func TestInvalidKeysAreUsageErrors(t *testing.T) {
+	_, private, _ := call(t, "keys new --kid k1")
+	twice := file(t, private)
 	bad := file(t, `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
 	const n = "n must be base64url of an odd number of 2048 to 8192 bits"
 	backend := "backend --redis redis://127.0.0.1:1/0 --database sqlite:none.db"
@@ -114,6 +116,8 @@ func TestInvalidKeysAreUsageErrors(t *testing.T) {
 		{"keys new --alg ES512", `--alg "ES512": want EdDSA or ES256 or PS256 or RS256 or HS256; --kid is missing`, nil},
 		{"keys public " + bad, n, nil},
 		{"keys public none.json", "no such file", nil},
+		{"keys public " + twice + " " + twice,
+			twice + ", after the keys of the files before it: key 2: its kid is used twice\n", nil},
 	} {
 		code, _, stderr := call(t, c.args, c.env...)
 		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {

@@ -174,6 +174,9 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			if err != nil && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, request.Key)
 			}
+			if answered && p.Status == http.StatusConflict {
+				return clearer{strings.ReplaceAll(p.Error(), "Idempotency-Key", "--key"), p}
+			}
 			return err
 		},
 	}

@@ -61,7 +61,7 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	f.check(func(bad *problems) {
 		if cfg.stores.Redis != "" {
-			bad.checkRedis("--redis", cfg.stores.Redis)
+			bad.checkRedis(f.source("redis", envRedis), cfg.stores.Redis)
 		} else if cfg.cfg.Replicas > 0 {
 			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", cfg.cfg.Replicas)
 		} else if strings.HasPrefix(cfg.stores.Database, "postgres") {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,6 +75,9 @@ func flagError(c *cobra.Command, err error) error {
 		return usage("%w%s%s", err, hint, see)
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if errors.Is(err, strconv.ErrRange) {
+			return usage("--%s %q: the number is out of range%s", invalid.GetFlag().Name, invalid.GetValue(), see)
+		}
 		if want := wanted(invalid.GetFlag().Value.Type()); want != "" {
 			return usage("--%s %q: want %s%s", invalid.GetFlag().Name, invalid.GetValue(), want, see)
 		}

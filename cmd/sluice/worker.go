@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
+	"sluice/backend/store"
 	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 	"sluice/internal/assemble"
@@ -59,7 +61,15 @@ func (p *program) tracedStores(
 	if spans != nil {
 		cfg.Tracer = telemetry.New(spans, version)
 	}
-	return assemble.OpenStores(ctx, cfg)
+	s, err := assemble.OpenStores(ctx, cfg)
+	if bad, ok := errors.AsType[*store.URLError](err); ok {
+		source := "--database"
+		if cfg.Database == p.getenv(envDatabase) {
+			source = envDatabase
+		}
+		return nil, usage("%s: %s", source, bad.Detail)
+	}
+	return s, err
 }
 
 func (p *program) workerCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,7 +70,8 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}
 		j, err := journal.Open(dir, journal.Config{Sync: cfg.Sync, Log: s.log})
 		if err != nil {
-			return nil, closeJournals, usage("--journal: %w", err)
+			return nil, closeJournals, usage("--journal: %s (name a directory that only this backend uses)",
+				strings.TrimPrefix(err.Error(), "journal: "))
 		}
 		open = append(open, j)
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{

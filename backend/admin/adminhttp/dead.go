@@ -67,6 +67,9 @@ func (h *handlers) showDead(ctx context.Context, r *request) (any, error) {
 }
 
 func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {
+	if _, raw := rawKey(r.Params("order")); raw {
+		return nil, sale.Invalid("order", "must be the id of an order; a raw entry can only be cancelled")
+	}
 	id, reason := r.orderID(), r.reason()
 	if r.err != nil {
 		return nil, r.err

@@ -16,9 +16,13 @@ import (
 
 var (
 	errClosedSale = httpserver.NewProblem(problem.Conflict, "The sale is closed and cannot be reopened.")
-	errNoRestock  = httpserver.NewProblem(problem.Conflict, fmt.Sprintf(
-		"Nothing was added: the sale is closed, its stock would exceed %d, or this Idempotency-Key was used with another "+
-			"number.", int64(sale.MaxStock)))
+
+	errNoRestock       = httpserver.NewProblem(problem.Conflict, "Nothing was added.")
+	errNoRestockClosed = httpserver.NewProblem(problem.Conflict, "Nothing was added: the sale is closed.")
+	errNoRestockStock  = httpserver.NewProblem(problem.Conflict, fmt.Sprintf(
+		"Nothing was added: the stock of the sale would exceed %d.", int64(sale.MaxStock)))
+	errNoRestockKey = httpserver.NewProblem(problem.Conflict,
+		"Nothing was added: this Idempotency-Key was used with another number.")
 )
 
 func (h *handlers) addSales() {
@@ -208,7 +212,24 @@ func (h *handlers) restock(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v, err := h.cfg.Admin.Restock(ctx, r.actor, saleID, add, key)
-	return saleJSON(v), saleProblem(err, errNoRestock)
+	if errors.Is(err, sale.ErrConflict) {
+		return nil, h.noRestock(ctx, saleID, add)
+	}
+	return saleJSON(v), saleProblem(err, httpserver.ErrConflict)
+}
+
+// noRestock returns the problem of a rejected restock, with the reason that the sale shows.
+func (h *handlers) noRestock(ctx context.Context, saleID string, add int64) error {
+	v, err := h.cfg.Admin.Show(ctx, saleID)
+	switch {
+	case err != nil:
+		return errNoRestock
+	case v.Switch == sale.Closed:
+		return errNoRestockClosed
+	case add > sale.MaxStock-v.Stock:
+		return errNoRestockStock
+	}
+	return errNoRestockKey
 }
 
 func (h *handlers) audit(ctx context.Context, r *request) (any, error) {

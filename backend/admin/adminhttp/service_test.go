@@ -1,6 +1,7 @@
 package adminhttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -29,10 +30,12 @@ type fakeService struct {
 	err    error
 	view   admin.View
 	wasRow bool
-	dead   []queue.DeadLetter
-	next   string
-	stats  queue.Stats
-	second queue.Stats // of another shard
+
+	noRestock error // of Restock
+	dead      []queue.DeadLetter
+	next      string
+	stats     queue.Stats
+	second    queue.Stats // of another shard
 
 	settled []admin.Settled
 
@@ -85,7 +88,7 @@ func (d *fakeService) List(context.Context) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("list")
 }
 func (d *fakeService) Restock(_ context.Context, actor, id string, add int64, key string) (admin.View, error) {
-	return d.view, d.record("%s adds %d to %s, key %q", actor, add, id, key)
+	return d.view, cmp.Or(d.record("%s adds %d to %s, key %q", actor, add, id, key), d.noRestock)
 }
 func (d *fakeService) Describe(_ context.Context, actor, id string, to sale.Details) (admin.View, error) {
 	return d.view, d.record("%s describes %s: %+v", actor, id, to)

@@ -59,7 +59,7 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 	if s.Types != nil {
 		for _, t := range *s.Types {
 			if !slices.Contains(Types, t) {
-				bad.Add("types", "must be of "+strings.Join(Types, ", "))
+				bad.Add("types", "must be "+strings.Join(Types[:len(Types)-1], ", ")+" or "+Types[len(Types)-1])
 				break
 			}
 		}

@@ -278,7 +278,7 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 // checkSignIn rejects a sign-in page that is no URL with "{url}".
 func checkSignIn(raw string) error {
 	if raw != "" && !validURL(raw, "{url}") {
-		return fmt.Errorf("sign-in page %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
+		return fmt.Errorf("--sign-in %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func checkSignIn(raw string) error {
 // checkCheckout rejects a checkout that does not name the order.
 func checkCheckout(raw string) error {
 	if raw != "" && (!strings.Contains(raw, "{order}") || !validURL(raw, "{order}", "{sale}")) {
-		return fmt.Errorf("checkout %q: use an http or https URL with {order}, such as "+
+		return fmt.Errorf("--checkout %q: use an http or https URL with {order}, such as "+
 			"https://shop.example/pay?order={order}&sale={sale}", raw)
 	}
 	return nil
@@ -298,7 +298,8 @@ var ancestor = regexp.MustCompile(`^https?://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]
 func checkAncestors(origins []string) error {
 	for _, origin := range origins {
 		if !ancestor.MatchString(origin) {
-			return fmt.Errorf("frame ancestor %q: use an origin such as https://shop.example or https://*.shop.example", origin)
+			return fmt.Errorf("--frame-ancestors %q: use an origin such as https://shop.example or https://*.shop.example",
+				origin)
 		}
 	}
 	return nil
