@@ -159,6 +159,12 @@ func TestInvalidRequestsAre400(t *testing.T) {
 		{"GET", "/admin/v1/dead?error_contains=%00", "", ""},
 		{"GET", "/admin/v1/sales?q=%00", "", ""},
 		{"GET", "/admin/v1/log?target=%00x", "", ""},
+		{"GET", "/admin/v1/log?after=-1", "", ""},
+		{"GET", "/admin/v1/orders?stat=paid", "", ""},
+		{"GET", "/admin/v1/payments?before=1", "", ""},
+		{"GET", "/admin/v1/sales?limit=1&%01=2", "", ""},
+		{"GET", "/admin/v1/groups/points/dead?sale=drop", "", ""},
+		{"GET", "/admin/v1/webhooks/ep_1/deliveries?after=1", "", ""},
 		{"GET", "/admin/v1/log?actor=a%1Bb", "", ""},
 		{"GET", "/admin/v1/log?action=%FF", "", ""},
 		{"GET", "/admin/v1/dead?limit=1001", "", ""},
@@ -280,5 +286,14 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"units":0,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
 	if a.Body != want {
 		t.Errorf("%s\nwant %s", a.Body, want)
+	}
+}
+
+// An unknown parameter is named beside an invalid one.
+func TestUnknownParametersOfListsAreNamed(t *testing.T) {
+	a := newFakeService().serve(t).operate("GET", "/admin/v1/log?after=-1&limit=x", "")
+	want := `[{"field":"limit","detail":"must be between 1 and 1000"},{"field":"after","detail":"is not a known parameter"}]`
+	if got := a.Field(t, "errors"); a.Status != 400 || !strings.Contains(a.Body, want) {
+		t.Errorf("%d %s, want %s", a.Status, got, want)
 	}
 }

@@ -14,6 +14,7 @@ func (h *handlers) listLog(ctx context.Context, r *request) (any, error) {
 		Target: q.Line("target"), Actor: q.Line("actor"), Action: q.Line("action"), Before: q.Number("before"),
 		Limit: q.Limit(),
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

@@ -111,6 +111,7 @@ func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
 		SaleID: q.Sale(), Buyer: q.Line("buyer"), Status: sale.Status(status),
 		Newest: q.OneOf("sort", "oldest", "newest") == "newest", After: q.Order("after"), Limit: q.Limit(),
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,7 @@ func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
 		OpenRefunds: q.OneOf("refund", "open") == "open", SaleID: q.Sale(), OrderID: q.Order("order"),
 		After: q.Number("after"), Limit: q.Limit(),
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

@@ -165,6 +165,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 	if wanted.After != "" && sale.ValidateID(wanted.After) != nil {
 		q.Reject("after", "must be the next of the previous page")
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

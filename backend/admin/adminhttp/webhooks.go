@@ -197,6 +197,7 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) 
 			wanted.State = state
 		}
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

@@ -12,13 +12,15 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/backend/sale"
+	"sluice/internal/strictjson"
 )
 
 // Query reads the query parameters of a list and collects what is wrong with them. Returned strings are copies. An
 // absent parameter is the zero value.
 type Query struct {
-	args *fasthttp.Args
-	bad  sale.InvalidError
+	args  *fasthttp.Args
+	known []string // the parameters that were read
+	bad   sale.InvalidError
 }
 
 // NewQuery returns the query of a request.
@@ -33,13 +35,31 @@ func (q *Query) Reject(name, detail string) { q.bad.Add(name, detail) }
 // Err returns a *sale.InvalidError with all rejected parameters, or nil.
 func (q *Query) Err() error { return q.bad.Err() }
 
+// RejectUnknown rejects the parameters that were not read.
+func (q *Query) RejectUnknown() {
+	for name := range q.args.All() {
+		if !slices.Contains(q.known, string(name)) {
+			q.Reject(strings.Trim(strictjson.QuoteName(string(name)), `"`), "is not a known parameter")
+		}
+	}
+}
+
+// has reports whether the request has a parameter, which is known from now on.
+func (q *Query) has(name string) bool {
+	q.known = append(q.known, name)
+	return q.args.Has(name)
+}
+
 // Text returns a parameter without a check.
-func (q *Query) Text(name string) string { return string(q.args.Peek(name)) }
+func (q *Query) Text(name string) string {
+	q.known = append(q.known, name)
+	return string(q.args.Peek(name))
+}
 
 // Sale returns the parameter "sale", the id of a sale.
 func (q *Query) Sale() string {
 	id := q.Text("sale")
-	if q.args.Has("sale") {
+	if q.has("sale") {
 		if err := sale.ValidateID(id); err != nil {
 			q.Reject("sale", err.Error())
 		}
@@ -50,7 +70,7 @@ func (q *Query) Sale() string {
 // OneOf returns a parameter whose value must be one of the words.
 func (q *Query) OneOf(name string, words ...string) string {
 	word := q.Text(name)
-	if q.args.Has(name) && !slices.Contains(words, word) {
+	if q.has(name) && !slices.Contains(words, word) {
 		q.Reject(name, "must be one of "+strings.Join(words, ", "))
 	}
 	return word
@@ -58,7 +78,7 @@ func (q *Query) OneOf(name string, words ...string) string {
 
 // Order returns the id of an order.
 func (q *Query) Order(name string) sale.OrderID {
-	if !q.args.Has(name) {
+	if !q.has(name) {
 		return 0
 	}
 	id, err := sale.ParseOrderID(q.Text(name))
@@ -70,7 +90,7 @@ func (q *Query) Order(name string) sale.OrderID {
 
 // Number returns a whole number of at least 0.
 func (q *Query) Number(name string) int64 {
-	if !q.args.Has(name) {
+	if !q.has(name) {
 		return 0
 	}
 	n, err := strconv.ParseInt(q.Text(name), 10, 64)
@@ -99,7 +119,7 @@ func IsStorable(text string) bool { return utf8.ValidString(text) && strings.Ind
 
 // Time returns an RFC 3339 time.
 func (q *Query) Time(name string) time.Time {
-	if !q.args.Has(name) {
+	if !q.has(name) {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, q.Text(name))
@@ -116,7 +136,7 @@ const (
 
 // Limit returns the parameter "limit", the size of a page from 1 to 1000. The default is 100.
 func (q *Query) Limit() int {
-	if !q.args.Has("limit") {
+	if !q.has("limit") {
 		return defaultPageSize
 	}
 	n, err := strconv.Atoi(q.Text("limit"))
