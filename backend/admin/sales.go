@@ -165,12 +165,14 @@ func (s *Service) Show(ctx context.Context, id string) (View, error) {
 	if found.Switch == sale.Paused {
 		v.Paused = s.pausedBy(ctx, id)
 	}
-	if s.Archived(id) {
+	if found.Switch == sale.Closed { // as an archived sale is; Archived may not know it yet
 		a, err := s.store.Archive(ctx, id)
-		if err != nil {
+		switch {
+		case err == nil:
+			v.Archive = &a
+		case !errors.Is(err, sale.ErrNotFound):
 			return View{}, err
 		}
-		v.Archive = &a
 	}
 	return v, nil
 }

@@ -423,3 +423,21 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 		t.Fatalf("logged\n%s", out.String())
 	}
 }
+
+// An archived sale is shown as archived immediately, before RunOnce reads the archived sales.
+func TestArchivedSaleIsShownAsArchived(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 3)
+	if _, err := w.Close(w.ctx, "ann", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := w.Show(w.ctx, "old"); err != nil || v.Archive != nil {
+		t.Fatalf("a closed sale: %+v, %v", v.Archive, err)
+	}
+	if err := w.store.BeginPart(w.ctx, "old", store.ArchivePart{Number: 1, File: "old-1.ndjson.gz"}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := w.Show(w.ctx, "old"); err != nil || v.Archive == nil || v.Archive.Parts[0].File != "old-1.ndjson.gz" {
+		t.Fatalf("%+v, %v", v.Archive, err)
+	}
+}
