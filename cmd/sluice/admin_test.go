@@ -47,6 +47,20 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 		503,
 		`{"title":"Temporarily unavailable","status":503,"detail":"Stored, and takes effect soon.","code":"temporarily-unavailable"}`,
 	)
+	say("GET /admin/v1/sales/old", 200, `{"id":"old","title":"Old","state":"closed","left":null,"drain_seconds":0,`+
+		`"archive":{"orders":2,"paid":2,"revenue":{"amount":2,"currency":"EUR"},"files":["old-1.ndjson.gz"]}}`)
+	say("GET /admin/v1/sales/nosuch", 404,
+		`{"title":"Not found","status":404,"detail":"There is no such sale.","code":"not-found"}`)
+	say("GET /admin/v1/orders/4", 200, `{"order_id":"4","status":"cancelled","cancelled_by":"root"}`)
+	say("POST /admin/v1/webhooks/ep_1/change", 200, `{}`)
+	say("POST /admin/v1/webhooks/ep_1/rotate", 200, `{"keep":"0s","secret":"whsec_x"}`)
+	say("GET /admin/v1/groups/points/dead", 200, `{"dead":[]}`)
+	settled := func(dry, status string) string {
+		return `{"dry_run":` + dry + `,"done":1,"failed":0,"orders":[{"order_id":"7","sale_id":"shoe","buyer":"ann",` +
+			`"reason":"deadlock","status":"` + status + `","units":1,"given_back":false}]}`
+	}
+	say("POST /admin/v1/dead/cancel", 200, settled("true", "dead"))
+	say("POST /admin/v1/dead/retry", 200, settled("false", "queued"))
 	say("GET /admin/v1/groups", 503, `{"title":"Temporarily unavailable","status":503,`+
 		`"detail":"The service is temporarily unavailable.","code":"temporarily-unavailable"}`)
 	say("POST /admin/v1/webhooks", 400, `{"title":"Bad request","status":400,"code":"bad-request","errors":`+
@@ -90,7 +104,22 @@ func TestAdminCommands(t *testing.T) {
 	}{
 		{"sale show shoe --json", 0, `"news": true`, ""},
 		{"sale list --json", 0, `"news": true`, ""},
-		{"sale show shoe", 0, "left       ?", ""},
+		{"sale show shoe", 0, "left           ?", ""},
+		{"sale show shoe", 0, "in SQL within  nothing leaves the queue\n", ""},
+		{"sale show old", 0, "state      closed, archived\nstock      0\nsold       0\n", ""},
+		{"order show 4", 0, "cancelled  root\n", ""},
+		{
+			"webhook change ep_1 --sale shoe --sale nosuch", 0, "ep_1 is changed\n", `warning: there is no sale "nosuch" ` +
+				"(see sluice sale list); the endpoint gets nothing of it until it is created\n",
+		},
+		{"webhook rotate ep_1 --keep 0s", 0, "the old one signs no longer:\n\n  whsec_x\n", ""},
+		{"webhook redeliver ep_1 --failed --since yesterday", 2, "", `sluice: --since: "yesterday": want a time such as ` +
+			"2026-12-01T10:00:00Z, or a duration such as 5m\n"},
+		{"dead --group points retry --all", 0, "0 events run again\n", ""},
+		{"dead --group points cancel --all --json", 0, "[]\n", ""},
+		{"dead cancel --all --dry-run", 0, "7      shoe  ann    dead    1           deadlock", ""},
+		{"dead retry --all", 0, "7      shoe  ann    queued  0           deadlock", ""},
+		{"dead retry --all", 0, "\n1 requeued, 0 not\n", ""},
 		{
 			"sale create --title T --price 1EUR --stock 0", 2, "",
 			"sluice: --stock must be above 0\n",

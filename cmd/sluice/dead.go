@@ -119,11 +119,7 @@ func (f *deadFilter) read(now time.Time) error {
 		if when.text == "" {
 			continue
 		}
-		text := when.text
-		if _, err := time.ParseDuration(text); err == nil {
-			text = "-" + text
-		}
-		at, err := parseWhen(text, now)
+		at, err := parseSince(when.text, now)
 		if err != nil {
 			bad.add("--%s: %v", when.flag, err)
 		}
@@ -211,17 +207,24 @@ type settledOrder struct {
 	Buyer       string `json:"buyer"`
 	DeathReason string `json:"reason"`
 	Status      string `json:"status"`
+	Units       int    `json:"units"`
 	GivenBack   bool   `json:"given_back"`
 	Error       string `json:"error,omitempty"`
 }
 
-func (d settledOrder) cells() []any {
+// cells are those of a table. would: the order was only listed, and a cancel would return its units.
+func (d settledOrder) cells(would bool) []any {
 	back := 0
 	if d.GivenBack {
 		back = 1
+	} else if would {
+		back = d.Units
 	}
 	return []any{d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.DeathReason, d.Error}
 }
+
+// settledAs are the results of the verbs. A cancel may also keep an order that is in the database, or drop a message.
+var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
 
 type settledPage struct {
 	DryRun bool           `json:"dry_run"`
@@ -253,11 +256,12 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	}
 	status.done()
 	err := o.show(all, func(w io.Writer) {
-		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders, settledOrder.cells)
+		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders,
+			func(d settledOrder) []any { return d.cells(f.DryRun && verb == "cancel") })
 		if f.DryRun {
 			fmt.Fprintf(w, "%d orders; without --dry-run: %s\n", all.Done, verb)
 		} else {
-			fmt.Fprintf(w, "%d settled, %d not\n", all.Done, all.Failed)
+			fmt.Fprintf(w, "%d %s, %d not\n", all.Done, settledAs[verb], all.Failed)
 		}
 	})
 	switch {
@@ -266,7 +270,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	case stopped != nil:
 		return fmt.Errorf("stopped, and may be repeated: %w", stopped)
 	case all.Failed > 0:
-		return fmt.Errorf("%d orders could not be settled", all.Failed)
+		return fmt.Errorf("%d orders could not be %s", all.Failed, settledAs[verb])
 	}
 	return nil
 }
@@ -285,8 +289,12 @@ func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []s
 			}
 		}
 	}
-	became := map[string]string{"retry": "is run again", "cancel": "is dropped"}[verb]
-	return o.postEach(ctx, ids, became, reason(why), func(id string) string {
+	became := map[string]string{"retry": "run again", "cancel": "dropped"}[verb]
+	err := o.postEach(ctx, ids, "is "+became, reason(why), func(id string) string {
 		return adminPath("groups", o.group, "dead", id, verb)
 	})
+	if all && err == nil && !o.json {
+		fmt.Fprintf(o.p.out, "%s %s\n", counted(len(ids), "event"), became)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"sluice/client"
 )
@@ -18,6 +19,17 @@ func TestOutcomeOfADeadOrder(t *testing.T) {
 	} {
 		if got := became(s); got != want {
 			t.Errorf("%+v %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestSinceIsATimeOrADurationAgo(t *testing.T) {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2h": now.Add(-2 * time.Hour), "2026-11-27T10:00:00Z": now.Add(-2 * time.Hour),
+	} {
+		if at, err := parseSince(text, now); err != nil || !at.Equal(want) {
+			t.Errorf("%s: %s, %v, want %s", text, at, err, want)
 		}
 	}
 }

@@ -54,7 +54,10 @@ func whyCancelled(r client.AdminOrder) string {
 	if r.CancelledBy == "" {
 		return ""
 	}
-	why := r.CancelledBy + ": " + r.Reason
+	why := r.CancelledBy
+	if r.Reason != "" {
+		why += ": " + r.Reason
+	}
 	if r.Returning {
 		why += " (its unit is on its way back)"
 	}

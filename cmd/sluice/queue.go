@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +16,9 @@ func (p *program) queueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "Show the waiting orders and the time until they are in SQL",
 		Long: `Show the orders in each shard of the queue, the rate at which it drains, and the time until all
-orders accepted so far are in the database. A shard with as many ready orders as its bound accepts
-no more: purchases of its sales get 503 until it has drained.`,
+orders accepted so far are in the database, or that nothing leaves the queue, for example because no
+worker runs. A shard with as many ready orders as its bound accepts no more: purchases of its sales
+get 503 until it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -26,6 +28,12 @@ no more: purchases of its sales get 503 until it has drained.`,
 	})
 }
 
+// noDrain is shown instead of the time until all orders are in the database.
+const noDrain = "nothing leaves the queue"
+
+// stalled reports whether orders wait in a shard and none leaves it.
+func stalled(s client.QueueShard) bool { return s.DrainedPerSecond != nil && s.DrainSeconds == nil }
+
 func printQueue(w io.Writer, q client.Queue) {
 	rows := q.Shards
 	if len(rows) > 1 {
@@ -33,16 +41,18 @@ func printQueue(w io.Writer, q client.Queue) {
 	}
 	table(w, "SHARD\tREADY\tDELAYED\tLEASED\tLEASES\tDEAD\tOLDEST\tDRAINED/S\tIN SQL WITHIN", rows,
 		func(s client.QueueShard) []any {
-			name, drained := fmt.Sprint(s.Shard), "?"
+			name, drained, within := fmt.Sprint(s.Shard), "?", cell((*seconds)(s.DrainSeconds))
 			if s.DrainedPerSecond != nil {
 				drained = fmt.Sprintf("%.0f", *s.DrainedPerSecond)
+			}
+			if stalled(s) || s.Shard < 0 && slices.ContainsFunc(q.Shards, stalled) {
+				within = noDrain
 			}
 			if s.Shard < 0 {
 				name, drained = "all", ""
 			}
 			return []any{
-				name, s.Ready, s.Delayed, s.Leased, s.Leases, s.Dead, seconds(s.OldestAgeSeconds), drained,
-				(*seconds)(s.DrainSeconds),
+				name, s.Ready, s.Delayed, s.Leased, s.Leases, s.Dead, seconds(s.OldestAgeSeconds), drained, within,
 			}
 		})
 	fmt.Fprintf(w, "a shard with %d ready orders rejects purchases\n", q.MaxReady)

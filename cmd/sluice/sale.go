@@ -306,12 +306,18 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 		drain := ""
 		if s.DrainSeconds != nil {
 			drain = cell(seconds(*s.DrainSeconds))
+		} else if r.Method == http.MethodGet { // other responses do not contain it
+			drain = noDrain
+		}
+		state, left := string(s.State), cell(s.Left)
+		if s.Archive != nil { // it is neither in Redis nor in the queue
+			state, left, drain = state+", archived", "", ""
 		}
 		segments := ""
 		if s.Spread > 1 {
 			segments = fmt.Sprintf("%d, of which Redis holds %d", s.Spread, len(s.Segments))
 		}
-		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", s.State, "stock", s.Stock, "left", s.Left,
+		fields(w, "id", s.ID, "title", s.Title, "price", s.Price, "state", state, "stock", s.Stock, "left", left,
 			"sold", s.Sold, "per buyer", s.PerBuyer, "opens", s.OpensAt, "hold", s.Hold, "closes", s.ClosesAt,
 			"picture", s.Picture, "description", firstLine(s.Description), "paused by", s.PausedBy, "in SQL within", drain,
 			"segments", segments)
@@ -322,6 +328,7 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 			})
 		}
 		if a := s.Archive; a != nil {
+			fmt.Fprintln(w)
 			fields(w, "archived", a.EndedAt, "orders", a.Orders, "paid", a.Paid, "cancelled", a.Cancelled, "revenue", a.Revenue,
 				"files", strings.Join(a.Files, ", "))
 		}
@@ -347,4 +354,12 @@ func parseWhen(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%q: want a time such as 2026-12-01T10:00:00Z, or a duration such as 5m", s)
 	}
 	return t, nil
+}
+
+// parseSince reads a time, or a duration before now.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	if _, err := time.ParseDuration(s); err == nil {
+		s = "-" + s
+	}
+	return parseWhen(s, now)
 }

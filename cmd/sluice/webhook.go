@@ -65,15 +65,30 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 				"types": append([]string{}, types...), "sales": append([]string{}, sales...),
 			}
 			var made client.Endpoint
-			return o.print(cmd.Context(), post(adminPath("webhooks"), body), &made, func(w io.Writer) {
+			err := o.print(cmd.Context(), post(adminPath("webhooks"), body), &made, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is made. Its secret, which is not shown again:\n\n  %s\n", made.ID, made.Secret)
 			})
+			if err != nil {
+				return err
+			}
+			o.warnOfUnknownSales(cmd.Context(), sales)
+			return nil
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
 	c.Flags().BoolVar(&strict, "strict", false,
 		"send one delivery at a time, in the order of all events (default: in order per order)")
 	return c
+}
+
+// warnOfUnknownSales prints the sales of an endpoint that do not exist: an error of the name, or sales of the future.
+func (o *adminClient) warnOfUnknownSales(ctx context.Context, sales []string) {
+	for _, id := range sales {
+		if o.requireSale(ctx, id) != nil {
+			fmt.Fprintln(o.p.errOut, visible(fmt.Sprintf(
+				"warning: %s; the endpoint gets nothing of it until it is created", noSuch("sales", id))))
+		}
+	}
 }
 
 func (o *adminClient) webhookList() *cobra.Command {
@@ -130,9 +145,14 @@ func (o *adminClient) webhookChange() *cobra.Command {
 					body[setting.name] = setting.value
 				}
 			}
-			return o.postEach(cmd.Context(), args, "is changed", body, func(id string) string {
+			err := o.postEach(cmd.Context(), args, "is changed", body, func(id string) string {
 				return adminPath("webhooks", id, "change")
 			})
+			if err != nil {
+				return err
+			}
+			o.warnOfUnknownSales(cmd.Context(), sales)
+			return nil
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
@@ -172,8 +192,11 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 			var answer struct{ Keep, Secret string }
 			body := map[string]string{"reason": why, "keep": keep.String()}
 			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "rotate"), body), &answer, func(w io.Writer) {
-				fmt.Fprintf(w, "The new secret, which is not shown again; the old one signs too for %s:\n\n  %s\n",
-					answer.Keep, answer.Secret)
+				old := "signs too for " + answer.Keep
+				if keep == 0 {
+					old = "signs no longer"
+				}
+				fmt.Fprintf(w, "The new secret, which is not shown again; the old one %s:\n\n  %s\n", old, answer.Secret)
 			})
 		},
 	}
@@ -304,7 +327,8 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 		Short: "Send deliveries again with the same id and body: the named ones, or with --failed all that failed " +
 			"permanently",
 		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
-  sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z`,
+  sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z
+  sluice webhook redeliver ep_k3jx5 --failed --since 2h`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -319,7 +343,11 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 			}
 			body := reason(why)
 			if since != "" {
-				body["since"] = since
+				at, err := parseSince(since, time.Now())
+				if err != nil {
+					return usage("--since: %w", err)
+				}
+				body["since"] = at.Format(time.RFC3339Nano)
 			}
 			var answer struct{ Redelivering int64 }
 			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "redeliver"), body), &answer,
@@ -328,6 +356,7 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 	}
 	reasonFlag(c, &why)
 	c.Flags().BoolVar(&failed, "failed", false, "all failed deliveries")
-	c.Flags().StringVar(&since, "since", "", "with --failed: only those failed since then, RFC 3339 (default: all)")
+	c.Flags().StringVar(&since, "since", "", "with --failed: only those failed since: RFC 3339, or a duration ago, "+
+		"such as 2h (default: all)")
 	return c
 }

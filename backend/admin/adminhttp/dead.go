@@ -47,6 +47,7 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 		SaleID: q.Sale(), After: q.Text("after"), Limit: q.Limit(), ErrorContains: q.Line("error_contains"),
 		DiedAfter: q.Time("died_after"), DiedBefore: q.Time("died_before"),
 	}
+	q.RejectUnknown()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
@@ -111,6 +112,7 @@ type settledBody struct {
 	Buyer     string `json:"buyer"`
 	Reason    string `json:"reason"`          // error of the last attempt
 	Status    string `json:"status"`          // its status now
+	Units     int    `json:"units"`           // that the dead letter held
 	GivenBack bool   `json:"given_back"`      // its unit is on sale again
 	Error     string `json:"error,omitempty"` // why it was not settled
 }
@@ -120,6 +122,9 @@ func settledJSON(s admin.Settled) settledBody {
 	b := settledBody{
 		OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Reason: s.DeadLetter.Reason,
 		Status: string(s.Status), GivenBack: s.UnitReturned,
+	}
+	if m.ID != 0 && !s.DeadLetter.Unbacked {
+		b.Units = 1
 	}
 	if errors.Is(s.Err, sale.ErrNotFound) {
 		b.Error = "it was settled by another request"

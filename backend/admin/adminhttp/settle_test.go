@@ -30,8 +30,8 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	one := `{"order_id":"` + servertest.OrderID(5).
 		String() +
 		`","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
-	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","given_back":true},` + one + `dead","given_back":false,"error":"it is being cancelled: not possible in this state"},` +
-		one + `dead","given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
+	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","units":1,"given_back":true},` + one + `dead","units":1,"given_back":false,"error":"it is being cancelled: not possible in this state"},` +
+		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
 	if a.Status != 200 || a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}

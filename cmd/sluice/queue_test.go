@@ -1,0 +1,27 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/client"
+)
+
+// A shard that nothing leaves has words in place of a time, and so has the sum. Without a second sample both are
+// unknown.
+func TestQueueThatNothingLeaves(t *testing.T) {
+	rate, empty := 0.0, 0.0
+	for want, shards := range map[string][]client.QueueShard{
+		"? ?": {{}, {Shard: 1}},
+		"nothing leaves the queue nothing leaves the queue": {{DrainedPerSecond: &rate}, {Shard: 1}},
+		"0s ?": {{DrainedPerSecond: &rate, QueueCounts: client.QueueCounts{DrainSeconds: &empty}}, {Shard: 1}},
+	} {
+		var b strings.Builder
+		printQueue(&b, client.Queue{Shards: shards})
+		lines := strings.Split(b.String(), "\n")
+		at := strings.Index(lines[0], "IN SQL WITHIN")
+		if got := lines[1][at:] + " " + lines[3][at:]; got != want {
+			t.Errorf("%q, want %q:\n%s", got, want, &b)
+		}
+	}
+}
