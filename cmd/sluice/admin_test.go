@@ -61,7 +61,8 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	}
 	say("POST /admin/v1/dead/cancel", 200, settled("true", "dead"))
 	say("POST /admin/v1/dead/retry", 200, settled("false", "queued"))
-	say("GET /admin/v1/groups", 503, `{"title":"Temporarily unavailable","status":503,`+
+	say("GET /admin/v1/groups", 200, `{"stream_entries":1,"unrelayed_seconds":0,"groups":[]}`)
+	say("GET /admin/v1/payments", 503, `{"title":"Temporarily unavailable","status":503,`+
 		`"detail":"The service is temporarily unavailable.","code":"temporarily-unavailable"}`)
 	say("POST /admin/v1/webhooks", 400, `{"title":"Bad request","status":400,"code":"bad-request","errors":`+
 		`[{"field":"types","detail":"must be order.created or order.paid"}]}`)
@@ -133,7 +134,8 @@ func TestAdminCommands(t *testing.T) {
 			"queue", 1, "",
 			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
 		},
-		{"group list", 1, "",
+		{"group list", 0, "\n1 event in the stream; none waits in the database\n", ""},
+		{"payment list", 1, "",
 			"sluice: The service is temporarily unavailable. (sluice health --server " + s.URL + " names the component)\n"},
 		{"webhook add https://shop.example --type order.foo", 2, "", "sluice: --type must be order.created or order.paid\n"},
 		{"sale restock news --add 1", 1, "", "sluice: Nothing was added: this --key was used with another number.\n"},

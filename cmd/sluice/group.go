@@ -201,8 +201,11 @@ func (o *adminClient) groupList() *cobra.Command {
 					}
 					return []any{g.Name, g.Lag, g.Pending, g.Consumers, g.Oldest, g.Dead, remark}
 				})
-				fmt.Fprintf(w, "%d events in the stream; the oldest event before the stream has waited %s\n",
-					answer.Stream, answer.Unrelayed)
+				waits := "none waits in the database"
+				if answer.Unrelayed > 0 {
+					waits = fmt.Sprintf("the oldest one in the database has waited %s for the stream", answer.Unrelayed)
+				}
+				fmt.Fprintf(w, "%s in the stream; %s\n", counted(int(answer.Stream), "event"), waits)
 			})
 		},
 	}

@@ -39,7 +39,7 @@ type jwk struct {
 func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil }
 
 // errNotStrict has the same text at the Lua edge.
-var errNotStrict = errors.New("not a JSON object, or one that two readers could understand differently")
+var errNotStrict = errors.New("not a JSON object in UTF-8 without repeated names")
 
 // unsupportedError is why a key is skipped: it may be valid, but no verifier here has its kind.
 type unsupportedError struct{ member string }

@@ -15,7 +15,7 @@ local MIN_SECRET, MAX_SECRET = 32, 1024 -- bytes
 local MIN_RSA, MAX_RSA = 2048, 8192 -- bits
 local MIN_E, MAX_E = 65537, 2147483647
 
-local NOT_AN_OBJECT = "not a JSON object, or one that two readers could understand differently"
+local NOT_AN_OBJECT = "not a JSON object in UTF-8 without repeated names"
 
 -- The encodings of the points of small order, without the top bit: 0, 1, the two of order 8, p-1, p and p+1. For such a
 -- key a signature that is valid for any text is easy to find.
