@@ -295,6 +295,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale list --server 127.0.0.1/x":                  `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
 		"webhook deliveries ep_1 --after x":               `--after "x": want the number that the previous page ended with`,
 		"policy import":                                   "FILE is missing: want sluice policy import FILE [flags]",
+		"dead list --group points --sale x":               "--sale selects dead orders, and --group lists dead events: use one of them",
 		"policy import nosuch.conf":                       "stat nosuch.conf: no such file or directory",
 		"up --database postgres://10.0.0.4/x":             "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
 		"gateway --upstream 10.0.0.1:1 --metrics foo":     `--metrics "foo": want host:port, such as 127.0.0.1:9102`,

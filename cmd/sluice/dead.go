@@ -45,6 +45,9 @@ func (o *deadClient) deadList() *cobra.Command {
   sluice dead list --group points`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := page.query("after", page.after, "sale", sale)
+			if o.group != "" && sale != "" {
+				return usage("--sale selects dead orders, and --group lists dead events: use one of them")
+			}
 			if o.group != "" {
 				return printList(cmd.Context(), &o.adminClient, adminPath("groups", o.group, "dead")+query, "dead",
 					"EVENT\tDIED\tDELIVERIES\tREASON", deadEvent.cells)
