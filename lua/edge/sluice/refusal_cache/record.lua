@@ -124,6 +124,15 @@ function _M.store(path, sent, sale, wait)
   end
 end
 
+-- mark(path, now) -> whether the worker was not interrupted for MARGIN while it wrote the mark
+local function mark(path, now)
+  local started = now()
+  if not zone:safe_set("accepted " .. path, started + MARGIN, SWEPT_AFTER) then
+    zone:safe_set(ANY, started + MARGIN)
+  end
+  return now() - started < MARGIN
+end
+
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
 -- repeats the request: refusals that were requested until now are not repeated. now: a function that returns the time
 --
@@ -131,13 +140,8 @@ end
 -- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
 -- the last mark of each order is later than the moment in which it was written.
 function _M.invalidate(path, now)
-  local started
-  repeat
-    started = now()
-    if not zone:safe_set("accepted " .. path, started + MARGIN, SWEPT_AFTER) then
-      zone:safe_set(ANY, started + MARGIN)
-    end
-  until now() - started < MARGIN
+  while not mark(path, now) do -- not repeat: LuaJIT does not compile the callers of a loop that is always entered
+  end
   zone:delete(path)
 end
 
