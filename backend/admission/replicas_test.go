@@ -31,7 +31,7 @@ func newReplicated(t *testing.T) replicated {
 	f := replicated{
 		t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr),
 	}
-	c, err := redisconn.Open(master.URL, testenv.LongTimeouts)
+	c, err := redisconn.Open(master.URL, testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 	r := testenv.StartRedis(t)
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	c, err := redisconn.Open(r.URL, testenv.LongTimeouts)
+	c, err := redisconn.Open(r.URL, testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestUserLimiterRejectsAboveTheRate(t *testing.T) {
 // While the shared Redis does not respond, each backend counts locally, and no request waits long.
 func TestUserLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	server := testenv.StartRedis(t)
-	client, err := redisconn.Open(server.URL, testenv.LongTimeouts)
+	client, err := redisconn.Open(server.URL, testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type livePages struct {
 func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	t.Helper()
 	mini := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://"+mini.Addr(), testenv.LongTimeouts)
+	client, err := redisconn.Open("redis://"+mini.Addr(), testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ type world struct {
 
 func newWorld(t *testing.T, db *store.Store) *world {
 	t.Helper()
-	client, err := redisconn.Open(testenv.StartRedis(t).URL, testenv.LongTimeouts)
+	client, err := redisconn.Open(testenv.StartRedis(t).URL, testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func newWorld(t *testing.T, redisURL string) *world {
 
 // client opens Redis as the program does.
 func (w *world) client() *redis.Client {
-	c, err := redisconn.Open(w.redis, testenv.LongTimeouts)
+	c, err := redisconn.Open(w.redis, testenv.WithoutTimeouts)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LongTimeouts is an option of redisconn for tests that wait for no timeout: commands wait for a minute unless their
-// context ends, so that a busy machine does not make them fail.
-func LongTimeouts(o *redis.Options) {
+// WithoutTimeouts is an option of redisconn for tests that wait for no timeout: a command waits for a minute, unless
+// its context ends, so that a busy machine does not make it fail.
+func WithoutTimeouts(o *redis.Options) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
 }
 

@@ -36,7 +36,7 @@ type house struct {
 
 func open(t *testing.T, url string) *redis.Client {
 	t.Helper()
-	c, err := redisconn.Open(url, testenv.LongTimeouts)
+	c, err := redisconn.Open(url, testenv.WithoutTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
