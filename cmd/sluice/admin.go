@@ -228,6 +228,7 @@ var resources = map[string]struct{ what, list, besides string }{
 	"dead":       {what: "dead letter", list: "sluice dead list"},
 	"groups":     {what: "consumer group", list: "sluice group list"},
 	"webhooks":   {what: "webhook endpoint", list: "sluice webhook list"},
+	"rehearsals": {what: "rehearsal", list: "the admin console"},
 	"deliveries": {what: "delivery", list: "sluice webhook deliveries ENDPOINT"},
 }
 

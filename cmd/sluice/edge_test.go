@@ -83,7 +83,12 @@ func TestEdgeChecksTheFormatOfItsLog(t *testing.T) {
 func TestEdgeChecksThePolicyOfAStart(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "lua"), 0o700); err != nil {
+	for _, dir := range []string{"lua", "nginx"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "nginx", "nginx.conf"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(root, "lua", "policy.lua")

@@ -184,7 +184,12 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	case len(ids) <= 1:
 		return all[len(all)-1], nil
 	}
-	return "", usage("SALE is missing: want one of %s", strings.Join(all[:min(len(all), 10)], ", "))
+	const most = 10
+	more := ""
+	if n := len(all) - most; n > 0 {
+		all, more = all[:most], fmt.Sprintf(" or %d others, see sluice sale list", n)
+	}
+	return "", usage("SALE is missing: want one of %s%s", strings.Join(all, ", "), more)
 }
 
 // storeReport stores the report where the admin console shows it. An interrupted rehearsal is stored too.

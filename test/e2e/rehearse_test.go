@@ -196,6 +196,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		{"rehearse shoe shoe", "", 2},
 		{"rehearse shoe --server " + u.admin, "--target", 2},
 		{"rehearse clean shoe", "is not a rehearsal", 2},
+		{"rehearse clean rehearsal-none", `there is no rehearsal "rehearsal-none" (see the admin console)`, 1},
 		{"rehearse clean", "there is no rehearsal", 0},
 	} {
 		out, errOut, code := sluiceRun(t, nil, append(strings.Fields(c.args), "--data", u.data)...)
