@@ -28,8 +28,12 @@ type child struct {
 // startChild runs sluice, through a shell that first runs setup, and waits until its output has a text.
 func startChild(t *testing.T, setup, started string, args ...string) *child {
 	t.Helper()
+	_, restore := received(syscall.SIGHUP) // under nohup a child would inherit it as ignored
+	t.Cleanup(restore)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(stop)
 	c := &child{t: t, log: &testenv.Buffer{}}
-	c.Cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", setup+` exec "$@"`, "sh",
+	c.Cmd = exec.CommandContext(ctx, "/bin/sh", "-c", setup+` exec "$@"`, "sh",
 		os.Args[0], "-test.run=^TestChild$")
 	c.Env = append(os.Environ(), childArguments+"="+strings.Join(args, "\n"), envSecret+"="+testSecret)
 	c.Stdout, c.Stderr = c.log, c.log
