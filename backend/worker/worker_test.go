@@ -205,7 +205,7 @@ func TestUnavailableStoreCountsNoAttempts(t *testing.T) {
 		if n := m.kinds[worker.KindUnavailable]; n < int(outage/(2*time.Second)) || n > 2000 {
 			t.Errorf("%d attempts in %s", n, outage)
 		}
-		wantLines(t, log.String(), "connection refused", "no such column", "available again")
+		wantLines(t, log.String(), "connection refused", "available again")
 	})
 }
 

@@ -54,11 +54,9 @@ func isFault(err error) bool {
 }
 
 // persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit,
-// and counts no attempt of an order. A cause is logged when it differs from the previous one. During shutdown it
-// returns errStopping instead.
+// and counts no attempt of an order. During shutdown it returns errStopping instead.
 func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 	var pause backoff
-	cause := ""
 	for {
 		start := time.Now()
 		err := l.attempt(ctx, orders)
@@ -75,8 +73,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 			return err
 		}
 		l.cfg.Metrics.Failed(KindUnavailable)
-		if text := err.Error(); text != cause {
-			cause = text
+		if pause.n == 0 {
 			l.cfg.Log.WarnContext(ctx, "worker: the store is unavailable, retrying", "err", err)
 		}
 		if l.stopping.Err() != nil {

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"sluice/backend/sale"
@@ -33,8 +32,8 @@ func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generati
 	})
 }
 
-// Finished returns the sales with orders that may leave a journal: archived sales, and rehearsals that were removed.
-// Another sale that SQL does not have is not finished: it may be missing because SQL was restored from a backup.
+// Finished returns the rehearsals that were removed: their orders may leave a journal. Another sale that SQL does not
+// have is not finished, because SQL may have been restored from a backup.
 func (r *Registry) Finished(ctx context.Context, saleIDs []string) (finished map[string]bool, err error) {
 	err = r.db.View(ctx, "journal: finished sales", func(ctx context.Context, c store.Conn) error {
 		finished = map[string]bool{}
@@ -43,12 +42,8 @@ func (r *Registry) Finished(ctx context.Context, saleIDs []string) (finished map
 		}
 		in := c.Dialect().In("$1")
 		existing, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM sales WHERE id "+in, saleIDs)
-		if err != nil {
-			return err
-		}
-		archived, err := store.Select(ctx, c, store.Column[string], "SELECT sale_id FROM archives WHERE sale_id "+in, saleIDs)
 		for _, id := range existing {
-			finished[id] = slices.Contains(archived, id)
+			finished[id] = false
 		}
 		return err
 	})

@@ -52,7 +52,7 @@ func TestFinishedSales(t *testing.T) {
 		}
 		finished, err := NewRegistry(db.DB).Finished(t.Context(), []string{"open", "archived", trial, removed, "unknown"})
 		for id, want := range map[string]bool{
-			"open": false, "archived": true, trial: false, removed: true, "unknown": false,
+			"open": false, "archived": false, trial: false, removed: true, "unknown": false,
 		} {
 			if err != nil || finished[id] != want {
 				t.Errorf("sale %s is finished: %v, %v; want %v", id, finished[id], err, want)

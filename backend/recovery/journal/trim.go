@@ -153,8 +153,7 @@ func (j *Journal) trimSegment(
 	return true, os.Remove(j.path(n))
 }
 
-// ofUnfinishedSales returns the orders of sales that are not finished. An order that is not a row is looked up here
-// after its row, because the rows of an archived sale are removed after the sale is marked as archived.
+// ofUnfinishedSales returns the orders of sales that are not finished.
 func ofUnfinishedSales(ctx context.Context, store TrimStore, orders []sale.Order) ([]sale.Order, error) {
 	if len(orders) == 0 {
 		return nil, nil
