@@ -23,6 +23,8 @@ type loop struct {
 	uncertain bool           // a take with id next returned an error and may have been executed
 	ack       string         // a batch that is committed and not acknowledged
 
+	takeFails, waitFails bool // the last such call failed, which was logged
+
 	generation int64 // of the Redis data that the current batch was taken from; 0: any
 }
 
@@ -32,18 +34,20 @@ func (l *loop) run() {
 		batch, err := l.take()
 		switch {
 		case err != nil:
-			l.queueFailed("take", err)
+			l.callFailed(&l.takeFails, "take", err)
 			l.pause(&pause, KindQueue)
 		case len(batch.Messages) > 0:
-			l.queueWorks()
+			l.callWorks(&l.takeFails, "take")
 			pause.reset()
 			l.process(batch)
 			l.gather(len(batch.Messages))
 		default:
-			l.queueWorks()
+			l.callWorks(&l.takeFails, "take")
 			if err := l.await(); err != nil {
-				l.queueFailed("wait", err)
+				l.callFailed(&l.waitFails, "wait", err)
 				l.pause(&pause, KindQueue)
+			} else {
+				l.callWorks(&l.waitFails, "wait")
 			}
 		}
 	}
@@ -258,18 +262,26 @@ func (l *loop) leaseLost(id string) {
 	l.cfg.Log.Warn("worker: lease expired, another worker has the batch", "batch", id)
 }
 
-// queueFailed counts a failed call, and logs it if it is the first of a row.
 func (l *loop) queueFailed(call string, err error) {
 	l.cfg.Metrics.Failed(KindQueue)
-	if !l.failing.Swap(true) {
-		l.cfg.Log.Warn("worker: the queue fails; retrying", "call", call, "err", err)
-	}
+	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
 }
 
-// queueWorks ends a row of failures.
-func (l *loop) queueWorks() {
-	if l.failing.Load() && l.failing.Swap(false) {
-		l.cfg.Log.Info("worker: the queue works again")
+// callFailed is queueFailed for a call that run repeats: it logs the first failure of a row.
+func (l *loop) callFailed(fails *bool, call string, err error) {
+	if *fails {
+		l.cfg.Metrics.Failed(KindQueue)
+		return
+	}
+	*fails = true
+	l.queueFailed(call, err)
+}
+
+// callWorks ends a row of failures.
+func (l *loop) callWorks(fails *bool, call string) {
+	if *fails {
+		*fails = false
+		l.cfg.Log.Info("worker: queue call works again", "call", call)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -110,7 +109,6 @@ type Worker struct {
 	store   Store
 	cfg     Config
 	waiting chan struct{} // holds an element while a loop waits in the queue on behalf of all
-	failing atomic.Bool   // the last call to the queue failed, which is logged once
 }
 
 // New returns a Worker. Run starts it.

@@ -307,7 +307,7 @@ func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
 		if m.kinds[worker.KindQueue] != 2 || m.lost != 0 {
 			t.Errorf("counted %+v", m)
 		}
-		wantLines(t, log.String(), "the queue fails", "the queue works again")
+		wantLines(t, log.String(), "queue call failed", "queue call works again")
 	})
 }
 
