@@ -112,7 +112,7 @@ func (w *world) handleEvents() {
 	}
 }
 
-// files returns the paths of the files in the output directory whose names match a pattern.
+// files returns the paths in the output directory that match a pattern.
 func (w *world) files(pattern string) []string {
 	w.Helper()
 	paths, err := filepath.Glob(filepath.Join(w.cfg.Dir, pattern))

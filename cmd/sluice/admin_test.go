@@ -106,7 +106,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe --json", 0, `"news": true`, ""},
 		{"sale list --json", 0, `"news": true`, ""},
 		{"sale show shoe", 0, "left           ?", ""},
-		{"sale show shoe", 0, "in SQL within  nothing leaves the queue\n", ""},
+		{"sale show shoe", 0, "in SQL within  ? (see sluice queue)\n", ""},
 		{"sale show old", 0, "state      closed, archived\nstock      0\nsold       0\n", ""},
 		{"order show 4", 0, "cancelled  root\n", ""},
 		{

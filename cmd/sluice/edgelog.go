@@ -22,8 +22,8 @@ var nginxLine = regexp.MustCompile(
 	`^(?:nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )\[(\w+)\] (?:\d+#\d+: )?(?:\*\d+ )?` +
 		`(\[lua\] \S+:\d+: (?:[\w.]+\(\): )?)?(.*)$`)
 
-// tooLarge begins the errors that nginx logs for a body above the limit. The access log has these requests.
-const tooLarge = "client intended to send too large "
+// byClient matches the errors that nginx logs for what a client sends. The access log has these requests.
+var byClient = regexp.MustCompile(`^client (sent |intended to send )`)
 
 func (l *nginxLog) Write(p []byte) (int, error) {
 	rest := append(l.partial, p...)
@@ -38,11 +38,14 @@ func (l *nginxLog) Write(p []byte) (int, error) {
 	}
 }
 
-// line logs one line. One that does not begin as nginx's do, for example of a stack of Lua, belongs to the one before.
+// line logs one line. One that does not begin as nginx's do is at least a warning: it belongs to an error before it, as
+// a stack of Lua does, or another library reports the end of the process.
 func (l *nginxLog) line(line string) {
 	if parts := nginxLine.FindStringSubmatch(line); parts != nil {
 		line = parts[3]
 		l.level = nginxLevel(parts[1], parts[2] != "", line)
+	} else {
+		l.level = max(l.level, slog.LevelWarn)
 	}
 	if line != "" {
 		l.log.Log(context.Background(), l.level, line, "from", "nginx")
@@ -54,7 +57,7 @@ func (l *nginxLog) line(line string) {
 func nginxLevel(name string, lua bool, text string) slog.Level {
 	switch name {
 	case "emerg", "alert", "crit", "error":
-		if !strings.HasPrefix(text, tooLarge) {
+		if !byClient.MatchString(text) {
 			return slog.LevelError
 		}
 	case "warn":

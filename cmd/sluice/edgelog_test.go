@@ -31,6 +31,14 @@ func TestErrorLogOfNginx(t *testing.T) {
 			at + "[error] " + process + "*7 lua entry thread aborted: runtime error\nstack traceback:\n\n\tin f\n",
 			"ERROR lua entry thread aborted: runtime error\nERROR stack traceback:\nERROR \tin f\n",
 		},
+		{
+			at + "[notice] " + process + "start worker process 13\nmalloc(): corrupted top size\n",
+			"DEBUG start worker process 13\nWARN malloc(): corrupted top size\n",
+		},
+		{
+			at + "[error] " + process + "*7 client sent invalid chunked body\n",
+			"DEBUG client sent invalid chunked body\n",
+		},
 		{"", ""},
 	} {
 		for size := range len(c.in) {

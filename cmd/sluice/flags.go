@@ -195,7 +195,8 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 
 // checkPEM checks that a file, if a flag names one, begins like a certificate or a key.
 func (m *problems) checkPEM(flag, file string) {
-	if file == "" {
+	info, err := os.Stat(file)
+	if file == "" || err == nil && info.Mode()&os.ModeNamedPipe != 0 { // a pipe can be read once
 		return
 	}
 	text, err := os.ReadFile(file)

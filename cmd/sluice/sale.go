@@ -307,7 +307,7 @@ func (o *adminClient) sale(ctx context.Context, r client.Request) error {
 		if s.DrainSeconds != nil {
 			drain = cell(seconds(*s.DrainSeconds))
 		} else if r.Method == http.MethodGet { // other responses do not contain it
-			drain = noDrain
+			drain = "? (see sluice queue)"
 		}
 		state, left := string(s.State), cell(s.Left)
 		if s.Archive != nil { // it is neither in Redis nor in the queue
@@ -358,8 +358,8 @@ func parseWhen(s string, now time.Time) (time.Time, error) {
 
 // parseSince reads a time, or a duration before now.
 func parseSince(s string, now time.Time) (time.Time, error) {
-	if _, err := time.ParseDuration(s); err == nil {
-		s = "-" + s
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		s = (-d).String()
 	}
 	return parseWhen(s, now)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,9 +48,9 @@ func (r rows) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]
 	return found, nil
 }
 
-// Finished reports the sale "old".
-func (rows) Finished(_ context.Context, saleIDs []string) (map[string]bool, error) {
-	return map[string]bool{"old": true}, nil
+// RemovedRehearsals returns the sale "old", if it is among the sales.
+func (rows) RemovedRehearsals(_ context.Context, saleIDs []string) ([]string, error) {
+	return slices.DeleteFunc(saleIDs, func(id string) bool { return id != "old" }), nil
 }
 
 type noRows struct{ rows }
@@ -183,8 +184,8 @@ func TestTrimKeepsASegmentWithManyQueuedOrders(t *testing.T) {
 	}
 }
 
-// Orders of a finished sale, which are not rows any more, do not keep a segment.
-func TestTrimDropsOrdersOfFinishedSales(t *testing.T) {
+// Orders of a removed rehearsal, which are not rows any more, do not keep a segment.
+func TestTrimDropsOrdersOfRemovedRehearsals(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 400})
 	for i := int64(1); i <= 4*maxStragglers; i++ {
 		o := entry(i, "buyer")

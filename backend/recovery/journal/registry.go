@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"sluice/backend/sale"
@@ -32,22 +33,19 @@ func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generati
 	})
 }
 
-// Finished returns the rehearsals that were removed: their orders may leave a journal. Another sale that SQL does not
-// have is not finished, because SQL may have been restored from a backup.
-func (r *Registry) Finished(ctx context.Context, saleIDs []string) (finished map[string]bool, err error) {
-	err = r.db.View(ctx, "journal: finished sales", func(ctx context.Context, c store.Conn) error {
-		finished = map[string]bool{}
-		for _, id := range saleIDs {
-			finished[id] = sale.IsRehearsal(id)
-		}
-		in := c.Dialect().In("$1")
-		existing, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM sales WHERE id "+in, saleIDs)
-		for _, id := range existing {
-			finished[id] = false
-		}
-		return err
-	})
-	return finished, err
+// RemovedRehearsals returns the rehearsals among the sales that were removed. Another sale that SQL does not have
+// is not returned: SQL may have been restored from a backup that is older than the sale.
+func (r *Registry) RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error) {
+	ids := slices.DeleteFunc(slices.Clone(saleIDs), func(id string) bool { return !sale.IsRehearsal(id) })
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	existing, err := store.ViewRows(ctx, r.db, "journal: rehearsals", store.Column[string],
+		"SELECT id FROM sales WHERE id "+r.db.Dialect().In("$1"), ids)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(existing, id) }), nil
 }
 
 // Journals returns every journal of a shard that has ever sent a heartbeat, by id.

@@ -19,7 +19,7 @@ type Rows interface {
 // TrimStore is the part of SQL that Trim needs (store.Orders and Registry).
 type TrimStore interface {
 	Rows
-	Finished(ctx context.Context, saleIDs []string) (map[string]bool, error)
+	RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error)
 }
 
 // NotRows returns the orders that are not rows in SQL.
@@ -135,7 +135,7 @@ func (j *Journal) trimSegment(
 		if err != nil {
 			return false, err
 		}
-		if missing, err = ofUnfinishedSales(ctx, store, missing); err != nil {
+		if missing, err = withoutRemoved(ctx, store, missing); err != nil {
 			return false, err
 		}
 		if stragglers = append(stragglers, missing...); len(stragglers) > maxStragglers {
@@ -153,16 +153,13 @@ func (j *Journal) trimSegment(
 	return true, os.Remove(j.path(n))
 }
 
-// ofUnfinishedSales returns the orders of sales that are not finished.
-func ofUnfinishedSales(ctx context.Context, store TrimStore, orders []sale.Order) ([]sale.Order, error) {
-	if len(orders) == 0 {
-		return nil, nil
-	}
+// withoutRemoved returns the orders without those of removed rehearsals.
+func withoutRemoved(ctx context.Context, store TrimStore, orders []sale.Order) ([]sale.Order, error) {
 	var ids []string
 	for _, o := range orders {
 		ids = append(ids, o.SaleID)
 	}
 	slices.Sort(ids)
-	finished, err := store.Finished(ctx, slices.Compact(ids))
-	return slices.DeleteFunc(orders, func(o sale.Order) bool { return finished[o.SaleID] }), err
+	removed, err := store.RemovedRehearsals(ctx, slices.Compact(ids))
+	return slices.DeleteFunc(orders, func(o sale.Order) bool { return slices.Contains(removed, o.SaleID) }), err
 }

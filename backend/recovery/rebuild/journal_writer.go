@@ -55,7 +55,7 @@ type JournalWriter struct {
 	cfg JournalWriterConfig
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
-	// restoring is the generation that Restore restores, or has restored last; 0: none yet.
+	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late    atomic.Bool
@@ -129,9 +129,6 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 	defer func() { <-done }()
 	for ctx.Err() == nil {
 		w.RunOnce(ctx)
-		if w.late.Load() {
-			w.next = rebuildingInterval
-		}
 		w.sleep(ctx)
 	}
 	return nil
@@ -195,20 +192,25 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if fence == w.cfg.Journal.Restored() && !late {
 		return false, nil
 	}
+	var unreadable error
 	defer func() {
 		if err != nil && late {
 			w.late.Store(true)
+			if unreadable == nil { // a file error lasts longer
+				w.next = rebuildingInterval
+			}
 		}
 	}()
 	w.restoring.Store(fence) // before the files are read: Record writes first, and then compares
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
-	broken, unreadable := w.cfg.Journal.Orders(func(o sale.Order) {
+	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
 		if !seen[o.ID] {
 			seen[o.ID] = true
 			orders = append(orders, o)
 		}
 	})
+	unreadable = err
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
 	if err != nil {
 		return false, err

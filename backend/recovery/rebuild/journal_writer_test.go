@@ -39,7 +39,7 @@ type noRows struct{}
 
 func (noRows) Heartbeat(context.Context, string, int, int64) error { return nil }
 
-func (noRows) Finished(context.Context, []string) (map[string]bool, error) { return nil, nil }
+func (noRows) RemovedRehearsals(context.Context, []string) ([]string, error) { return nil, nil }
 
 func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return nil, nil

@@ -45,9 +45,9 @@ function _M.check()
   return p, path
 end
 
--- checked() -> what check returns. After an error, ngx_lua reports one line: it calls debug.traceback for the others,
--- and discards this Lua VM.
-local function checked()
+-- check_in_one_line() -> what check returns. For an error, ngx_lua logs what debug.traceback returns, here the message
+-- alone, and discards this Lua VM.
+local function check_in_one_line()
   local ok, result, path = pcall(_M.check)
   if not ok then
     rawset(debug, "traceback", function(message) return message end)
@@ -61,7 +61,7 @@ function _M.init()
   -- 500). LuaJIT does not compile a function that ends in a call of a built-in function, and gives up on it after some
   -- tries: functions on this path return (tonumber(x)), with parentheses, which is not a tail call.
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
-  local p, path = checked()
+  local p, path = check_in_one_line()
   rules.init(ngx.shared.sluice_buckets)
   fleet.init(ngx.shared.sluice_leases, os.getenv("SLUICE_LEASE_SOCKET"))
   access.init(p)

@@ -163,7 +163,7 @@ end
 function _M.delayed()
   local judged = tonumber(ngx_var.sluice_judged)
   if judged then
-    ngx_var.sluice_judged = judged < 0 and -now_us() or now_us()
+    ngx_var.sluice_judged = (judged < 0 and "-" or "") .. _M.sent_at(now_us())
   end
 end
 

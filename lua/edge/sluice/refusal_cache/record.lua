@@ -140,7 +140,7 @@ end
 -- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
 -- the last mark of each order is later than the moment in which it was written.
 function _M.invalidate(path, now)
-  while not mark(path, now) do -- not repeat: LuaJIT does not compile the callers of a loop that is always entered
+  while not mark(path, now) do -- LuaJIT does not compile the callers of a repeat loop, which is always entered
   end
   zone:delete(path)
 end

@@ -3,15 +3,14 @@
 -- request to the limits and the signature check, and no further.
 
 local base64url = require "sluice.token.base64url"
+local token = require "sluice.token"
 
 local crc32 = ngx.crc32_long
 local decode = base64url.decode
-local byte, find, lower, sub = string.byte, string.find, string.lower, string.sub
+local find, lower, sub = string.find, string.lower, string.sub
 
 local MAX_TOKEN = 4096 -- bytes, see token/jws.lua
 local FIRST = '{"sub":"' -- how nearly all claims begin
-local SPACE = 32
-local BEARER = 6 -- letters
 
 local _M = { MAX_TOKEN = MAX_TOKEN }
 
@@ -57,27 +56,10 @@ function _M.sum(raw)
   return searched(claims)
 end
 
--- sum_of(authorization) -> the same for the token in a header Authorization, see token.find
-local function sum_of(authorization)
-  if byte(authorization, BEARER + 1) ~= SPACE or lower(sub(authorization, 1, BEARER)) ~= "bearer" then
-    return false
-  end
-  local from = BEARER + 2
-  while byte(authorization, from) == SPACE do
-    from = from + 1
-  end
-  return _M.sum(sub(authorization, from))
-end
-
 -- of(headers) -> the same for the token of a request. headers: see head.lua
 function _M.of(headers)
-  local authorization, raw = headers.authorization, headers.token
-  if authorization and authorization ~= "" then
-    return sum_of(authorization)
-  elseif raw and raw ~= "" then
-    return _M.sum(raw)
-  end
-  return false
+  local text, first = token.find(headers.authorization, headers.token)
+  return text ~= nil and _M.sum(first and sub(text, first) or text)
 end
 
 return _M
