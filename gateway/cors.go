@@ -47,8 +47,8 @@ func (g *Gateway) allowOrigin(x *exchange) {
 
 // respondPreflight answers the question of a browser whether a page of an allowed origin may send a request, and
 // reports whether it did. It counts for no limit.
-func (x *exchange) respondPreflight(ctx *fasthttp.RequestCtx, chunked bool) bool {
-	if len(x.origin) == 0 || len(x.Headers.Preflight) == 0 || !ctx.IsOptions() || chunked {
+func (x *exchange) respondPreflight(ctx *fasthttp.RequestCtx) bool {
+	if len(x.origin) == 0 || len(x.Headers.Preflight) == 0 || !ctx.IsOptions() || x.Headers.Chunked {
 		return false
 	}
 	h := &ctx.Response.Header

@@ -209,6 +209,27 @@ func TestResponsesWithoutBodyAreFramed(t *testing.T) {
 	}
 }
 
+func TestHEADWithMalformedChunksIsAnsweredWithoutBody(t *testing.T) {
+	e := serve(t, open, []string{newBackend(t, nil).address()})
+	for _, before := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		c := e.connect(t)
+		defer c.Close()
+		_, _ = io.WriteString(c, before+"HEAD /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+		r := bufio.NewReader(c)
+		if before != "" {
+			if got := readOne(t, r, "GET"); got.status != 200 {
+				t.Errorf("the request before: %+v", got)
+			}
+		}
+		if got := readOne(t, r, "HEAD"); got.status != 400 || got.header.Get("Content-Length") == "" {
+			t.Errorf("%q before: %+v", before, got)
+		}
+		if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+			t.Errorf("%q before: %q follows the response, %v", before, rest, err)
+		}
+	}
+}
+
 // accepting starts a TCP server that passes each connection to handle, and closes it afterwards. It returns its
 // address.
 func accepting(t *testing.T, handle func(r *bufio.Reader, w io.Writer)) string {

@@ -222,7 +222,7 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	g.handle(ctx, x, client)
 	x.setOrigin(ctx)
 	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
-	if x.Headers.Close || client != nil && client.Chunked() {
+	if x.Headers.Close {
 		ctx.SetConnectionClose()
 	}
 }
@@ -234,11 +234,11 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Co
 	}
 	p := g.policy.Load()
 	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
-	if g.handleReserved(ctx, x, client) {
+	if g.handleReserved(ctx, x) {
 		return
 	}
 	g.allowOrigin(x)
-	if x.respondPreflight(ctx, client != nil && client.Chunked()) {
+	if x.respondPreflight(ctx) {
 		return
 	}
 	x.key = limit.Address(x.Client)
@@ -284,13 +284,13 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 }
 
 // handleReserved answers requests for reserved paths, and reports whether the path is one.
-func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Conn) bool {
+func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	reserved := reservedPath(x.path)
 	if reserved == notReserved {
 		return false
 	}
 	switch {
-	case client != nil && client.Chunked(): // no reserved path accepts a body
+	case x.Headers.Chunked: // no reserved path accepts a body
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	case reserved == healthPath:
 		respondHealth(ctx)

@@ -82,8 +82,8 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	fault, isHead := proxy.NoFault, ctx.IsHead()
 	if c, ok := ctx.Conn().(*proxy.Conn); ok {
 		x.Client, fault = c.Peer(), c.Fault()
-		if fault != proxy.NoFault { // the method is not parsed
-			isHead = c.IsHead()
+		if fault != proxy.NoFault || ctx.Request.Header.ContentLength() == 0 {
+			isHead = c.IsHead() // fasthttp has not parsed the method, or discarded it with malformed chunks
 		}
 		c.Linger()
 	}

@@ -42,7 +42,7 @@ var (
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
 )
 
-// settlements maps each settlement to its result, or to the problem for a payment that must be refunded.
+// settlements maps each settlement to its result, or to the problem for a payment that did not pay the order.
 var settlements = map[store.Settlement]struct {
 	result string
 	code   problem.Code
@@ -56,7 +56,7 @@ var settlements = map[store.Settlement]struct {
 	},
 	store.SettledMismatch: {
 		code:   problem.PaymentMismatch,
-		detail: "The amount is not the price of the sale. The payment is recorded for a refund.",
+		detail: "The amount is not the price of the sale. The payment is recorded for a refund, unless it has paid the order.",
 	},
 	store.SettledTwice: {
 		code:   problem.AlreadyPaid,
@@ -111,7 +111,7 @@ func (h *handlers) takePayment(c *fiber.Ctx) (result string, err error) {
 		return result, httpserver.SendJSON(c, fiber.StatusOK, body)
 	}
 	if !replayed {
-		h.Log().WarnContext(httpserver.LogContext(c.Context()), "payment needs a refund",
+		h.Log().WarnContext(httpserver.LogContext(c.Context()), "payment rejected",
 			"order", wanted.OrderID.String(), "reference", wanted.Reference, "reason", string(settled))
 	}
 	body := problem.New(row.code, row.detail)

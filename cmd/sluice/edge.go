@@ -50,7 +50,9 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
 			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
 			cfg.CORSOrigins = edge.corsOrigins
-			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), &nginxLog{log: p.logger()}, version
+			errorLog := &nginxLog{log: p.logger()}
+			defer errorLog.end()
+			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), errorLog, version
 			signals, stop := received(syscall.SIGHUP)
 			defer stop()
 			run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }

@@ -12,9 +12,13 @@ import (
 // use.
 type nginxLog struct {
 	log     *slog.Logger
-	partial []byte     // a line without its end
+	partial []byte     // a line without its end, shorter than maxNginxLine
 	level   slog.Level // of the last line
 }
+
+// maxNginxLine is where a longer line is divided. nginx truncates its own lines to 2 KiB, those of libraries have no
+// bound.
+const maxNginxLine = 64 << 10
 
 // The parts of nginx's line: the level, the position in a Lua module, and the text. The time and the process are left
 // out.
@@ -29,14 +33,21 @@ func (l *nginxLog) Write(p []byte) (int, error) {
 	rest := append(l.partial, p...)
 	for {
 		line, after, whole := bytes.Cut(rest, []byte("\n"))
-		if !whole {
+		switch {
+		case whole:
+			rest = after
+		case len(rest) < maxNginxLine:
 			l.partial = rest
 			return len(p), nil
+		default:
+			line, rest = rest[:maxNginxLine], rest[maxNginxLine:]
 		}
-		rest = after
 		l.line(strings.TrimSuffix(string(line), "\r"))
 	}
 }
+
+// end logs a last line without an end, as of a process that was killed. Call it once nginx has ended.
+func (l *nginxLog) end() { _, _ = l.Write([]byte("\n")) }
 
 // line logs one line. One that does not begin as nginx's do is at least a warning: it belongs to an error before it, as
 // a stack of Lua does, or another library reports the end of the process.

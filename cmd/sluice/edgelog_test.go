@@ -39,6 +39,7 @@ func TestErrorLogOfNginx(t *testing.T) {
 			at + "[error] " + process + "*7 client sent invalid chunked body\n",
 			"DEBUG client sent invalid chunked body\n",
 		},
+		{"[emerg] no end", "WARN [emerg] no end\n"},
 		{"", ""},
 	} {
 		for size := range len(c.in) {
@@ -50,10 +51,27 @@ func TestErrorLogOfNginx(t *testing.T) {
 					t.Fatalf("Write: %d, %v", n, err)
 				}
 			}
+			l.end()
 			if got := out.text(t); got != c.want {
 				t.Errorf("%q in parts of %d bytes:\n%swant\n%s", c.in, size+1, got, c.want)
 			}
 		}
+	}
+}
+
+// A line without end is logged in parts, so that it does not fill the memory.
+func TestErrorLogOfNginxWithoutLineEnds(t *testing.T) {
+	var out lines
+	l := &nginxLog{log: slog.New(slog.NewJSONHandler(&out, nil))}
+	for range 3 * maxNginxLine / 1024 {
+		_, _ = l.Write(bytes.Repeat([]byte("a"), 1024))
+		if cap(l.partial) > 2*maxNginxLine {
+			t.Fatalf("%d bytes are held", cap(l.partial))
+		}
+	}
+	part := "WARN " + strings.Repeat("a", maxNginxLine) + "\n"
+	if got := out.text(t); got != part+part+part {
+		t.Errorf("%d bytes are logged, want %d", len(got), 3*len(part))
 	}
 }
 

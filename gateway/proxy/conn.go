@@ -52,13 +52,10 @@ func (c *Conn) ProxySource() (a netip.Addr) {
 	return a.Unmap()
 }
 
-// Chunked reports whether the current request has a chunked body. The connection must be closed after the response.
-func (c *Conn) Chunked() bool { return c.validator.state == chunkedBody }
-
 // Fault returns the reason why the connection was stopped, or NoFault.
 func (c *Conn) Fault() Fault { return c.validator.fault }
 
-// IsHead reports whether the method of the request with the fault is HEAD.
+// IsHead reports whether the method of the request with the fault, or with a chunked body, is HEAD.
 func (c *Conn) IsHead() bool { return c.validator.isHead }
 
 // Linger makes Close read what the client is still sending, so that the client can read the response.

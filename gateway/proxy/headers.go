@@ -34,7 +34,8 @@ type Headers struct {
 	Forwarded []byte // X-Forwarded-For, joined with commas
 	Origin    []byte // of the page that sent the request; valid until the request ends
 	Preflight []byte // Access-Control-Request-Method
-	Close     bool   // the client requests that the connection is closed after the response
+	Chunked   bool   // the body is chunked; the connection must be closed, because what follows is not validated
+	Close     bool   // the connection must be closed after the response
 
 	lines         []header
 	authorization []byte
@@ -66,6 +67,7 @@ func (hs *Headers) read(raw []byte, http11 bool) bool {
 			return false
 		}
 	}
+	hs.Close = hs.Close || hs.Chunked
 	if hs.state >= 0 && hs.parent >= 0 && len(hs.lines[hs.state].value()) > 0 {
 		hs.lines[hs.state].action = pass
 	}
@@ -117,6 +119,8 @@ func (hs *Headers) classify(h *header) bool {
 			hs.Forwarded = append(hs.Forwarded, ", "...)
 		}
 		hs.Forwarded = append(hs.Forwarded, h.value()...)
+	case "transfer-encoding":
+		hs.Chunked = true // a validated head has no other value
 	case "connection":
 		hs.connection(h.value())
 	case "traceparent":

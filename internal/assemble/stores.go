@@ -186,14 +186,13 @@ func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Spac
 	seen := map[string]bool{}
 	for _, shard := range space.All() {
 		client := guards.Of(shard).Raw()
-		if addr := client.Options().Addr; !seen[addr] {
-			seen[addr] = true
-			policy := client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
-			if policy != "" && policy != "noeviction" {
-				log.Warn("Redis deletes keys when its memory is full, and accepted orders with them: "+
-					"set maxmemory-policy noeviction", "address", addr, "maxmemory-policy", policy)
-			}
+		info := client.InfoMap(ctx)
+		id, policy := info.Item("Server", "run_id"), info.Item("Memory", "maxmemory_policy")
+		if policy != "" && policy != "noeviction" && !seen[id] {
+			log.Warn("Redis deletes keys when its memory is full, and accepted orders with them: "+
+				"set maxmemory-policy noeviction", "address", client.Options().Addr, "maxmemory-policy", policy)
 		}
+		seen[id] = true
 	}
 }
 

@@ -187,6 +187,13 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			) + "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n" + request("GET", "/next"),
 			codes: "202",
 		},
+		{
+			name: "a chunked body behind other requests",
+			raw: request("GET", "/healthz") + request("GET", "/v1/sales", c.next()) +
+				request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a8b"), "Transfer-Encoding: chunked") +
+				"3\r\nabc\r\n0\r\n\r\n" + request("GET", "/next"),
+			codes: "200 200 202",
+		},
 		{name: "two tries of one buyer", raw: request(
 			"POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9"),
 		) + request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "a9")) +
