@@ -83,12 +83,11 @@ function sluice_report(int $order_id): void
     if ($id === '') {
         return; // not from a sale of sluice
     }
-    $reference = $order->get_transaction_id() ?: "wc-$order_id";
     $body = json_encode(['type' => 'payment.succeeded', 'data' => [
         'order_id' => $id,
         'amount' => (int) round($order->get_total() * 10 ** wc_get_price_decimals()),
         'currency' => $order->get_currency(),
-        'reference' => $reference,
+        'reference' => "wc-$order_id", // the id of the transaction may be set later, and repetitions must be equal
     ]]);
     $now = time();
     $answer = wp_remote_post(SLUICE_URL . '/v1/payments', ['body' => $body, 'headers' => [
@@ -97,9 +96,9 @@ function sluice_report(int $order_id): void
         'webhook-timestamp' => (string) $now,
         'webhook-signature' => sluice_signature("wc-$order_id", $now, $body, SLUICE_PAYMENT_SECRET),
     ]]);
-    $status = wp_remote_retrieve_response_code($answer);
-    if ($status === 409) {
-        $order->add_order_note('sluice did not accept this payment: ' . wp_remote_retrieve_body($answer) . ' Refund it.');
+    $status = (int) wp_remote_retrieve_response_code($answer); // 0: no response
+    if (in_array($status, [404, 409, 422], true)) { // 422: the total has changed since the first report
+        $order->add_order_note('sluice did not accept this payment, it may need a refund: ' . wp_remote_retrieve_body($answer));
     } elseif ($status !== 200) {
         wp_schedule_single_event(time() + 60, 'sluice_report', [$order_id]);
     }

@@ -250,3 +250,42 @@ func TestWooCommercePluginSigns(t *testing.T) {
 		t.Errorf("a callback with the plugin's signature: %d %s", paid.Status, paid.Body)
 	}
 }
+
+// wordpress replaces the functions of WordPress and WooCommerce that the plugin uses to report a payment. They print
+// their calls.
+const wordpress = `
+const SLUICE_URL = 'https://sale', SLUICE_PAYMENT_SECRET = 'whsec_c2VjcmV0';
+class Order {
+    function get_meta($key) { return '77'; }
+    function get_total() { return '19.99'; }
+    function get_currency() { return 'EUR'; }
+    function add_order_note($text) { echo "note: $text\n"; }
+}
+function add_action($hook, $call) {}
+function wc_get_order($id) { return new Order(); }
+function wc_get_price_decimals() { return 2; }
+function wp_remote_post($url, $request) { echo $request['headers']['webhook-id'], " $url $request[body]\n"; return null; }
+function wp_remote_retrieve_response_code($answer) { global $argv; return $argv[2]; }
+function wp_remote_retrieve_body($answer) { return 'why'; }
+function wp_schedule_single_event($at, $hook, $with) { echo "again: $hook(", implode($with), ") in ", $at - time(), " s\n"; }
+`
+
+// The plugin repeats a report until it is recorded or rejected.
+func TestWooCommercePluginReportsPayments(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("php"); err != nil {
+		t.Log("php is not here, so the plugin was not run")
+		return
+	}
+	const report = `wc-7 https://sale/v1/payments {"type":"payment.succeeded","data":` +
+		`{"order_id":"77","amount":1999,"currency":"EUR","reference":"wc-7"}}` + "\n"
+	const rejected = "note: sluice did not accept this payment, it may need a refund: why\n"
+	const again = "again: sluice_report(7) in 60 s\n"
+	for status, want := range map[string]string{"200": "", "404": rejected, "409": rejected, "422": rejected, "401": again, "503": again, "": again} {
+		out, err := exec.CommandContext(t.Context(), "php", "-r", wordpress+"require $argv[1]; sluice_report(7);", "--",
+			filepath.Join(root, "docs/examples/woocommerce.php"), status).CombinedOutput()
+		if err != nil || string(out) != report+want {
+			t.Errorf("status %q: %v\n%s", status, err, out)
+		}
+	}
+}
