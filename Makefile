@@ -63,13 +63,13 @@ PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 UNWATCHED = modernc.org/sqlite/lib github.com/yuin/gopher-lua/...
 RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
 
-# With -short the simulation plays a few seeds; the target plain plays all of them.
+# With -short the simulations play a few seeds and loads; the target plain plays all of them.
 race:
 	$(GO) test $(RACE) -count=1 -short -vet=off -p $(PACKAGES) -timeout 20m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /test/e2e -e /nginx$$))
 
 # The race detector cannot observe Lua in nginx. The Go code that starts and stops nginx runs with it in test/edges.
 plain:
-	$(GO) test -count=1 -vet=off -p $(PACKAGES) -timeout 20m ./nginx ./test/sim
+	$(GO) test -count=1 -vet=off -p $(PACKAGES) -timeout 20m ./nginx ./test/sim ./internal/fleetlimit
 	cd observe/check && $(GO) test -count=1 -timeout 10m ./...
 	cd packaging && $(GO) test -count=1 -vet=off -timeout 10m .
 

@@ -6,6 +6,27 @@ import (
 	"testing"
 )
 
+// load distributes requests over edges.
+type load struct {
+	name    string
+	weights func(i int, at float64) float64 // the weight of edge i; at counts periods
+}
+
+// loads are those that the tests of a fleet's use play: one with -short, since the race detector finds nothing in their
+// single goroutine. The target plain plays all.
+func loads() []load {
+	all := []load{
+		{"moving", func(i int, at float64) float64 { return 1.001 + math.Cos(2*math.Pi*(at-float64(i)/4)) }},
+		{"even", func(int, float64) float64 { return 1 }},
+		{"skewed", func(i int, _ float64) float64 { return math.Pow(0.2, float64(i)) }},
+		{"one edge", func(i int, _ float64) float64 { return math.Pow(0.01, float64(i)) }},
+	}
+	if testing.Short() {
+		return all[:1]
+	}
+	return all
+}
+
 // TestFleetUsesTheRate runs a fleet of four edges at 1.6 times the rate, and with clients that stay below it.
 func TestFleetUsesTheRate(t *testing.T) {
 	for _, r := range []struct {
@@ -13,15 +34,7 @@ func TestFleetUsesTheRate(t *testing.T) {
 		span             float64 // s
 		trips            float64 // the least decisions for a round trip
 	}{{10, 50, 900, 7}, {1000, 200, 30, 50}, {20000, 1000, 4, 50}} {
-		for _, load := range []struct {
-			name    string
-			weights func(i int, at float64) float64
-		}{
-			{"even", func(int, float64) float64 { return 1 }},
-			{"skewed", func(i int, _ float64) float64 { return math.Pow(0.2, float64(i)) }},
-			{"one edge", func(i int, _ float64) float64 { return math.Pow(0.01, float64(i)) }},
-			{"moving", func(i int, at float64) float64 { return 1.001 + math.Cos(2*math.Pi*(at-float64(i)/4)) }},
-		} {
+		for _, load := range loads() {
 			for _, times := range []float64{1.6, 0.7} {
 				t.Run(fmt.Sprintf("%d/s %s %.1f", r.perSecond, load.name, times), func(t *testing.T) {
 					s := newSim(t, 1, r.perSecond, 1e6, int(r.burst), 4, unchanged)
@@ -66,14 +79,7 @@ func TestFleetUsesTheRate(t *testing.T) {
 // burst is used in the first 8 s. It is the set-up of make fleet.
 func TestColdFleetUsesTheRate(t *testing.T) {
 	const rate, burst, span, runs = 10, 50, 40.0, 40
-	for _, load := range []struct {
-		name    string
-		weights func(i int, at float64) float64
-	}{
-		{"even", func(int, float64) float64 { return 1 }},
-		{"skewed", func(i int, _ float64) float64 { return math.Pow(0.2, float64(i)) }},
-		{"moving", func(i int, at float64) float64 { return 1.001 + math.Cos(2*math.Pi*(at-float64(i)/4)) }},
-	} {
+	for _, load := range loads() {
 		t.Run(load.name, func(t *testing.T) {
 			var admitted, decisions, trips int
 			for seed := range uint64(runs) {
