@@ -13,13 +13,12 @@ import (
 
 // Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
 func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive, error) {
-	all := store.New(s.db)
 	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, Deployment: s.guards.Deployment})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
-		Store: s.archives, Dir: dir, Log: s.log, Audit: audit.New(stock, all).Audit,
+		Store: s.tables.Archives, Dir: dir, Log: s.log, Audit: audit.New(stock, s.tables).Audit,
 		Remove: func(ctx context.Context, saleID string) error {
-			def, _, err := all.Sale(ctx, saleID)
+			def, _, err := s.tables.Sale(ctx, saleID)
 			if err != nil {
 				return err
 			}
@@ -37,5 +36,5 @@ func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive
 
 // EndedSales returns the sales that ended before an instant and have rows to archive, oldest first.
 func (s *Stores) EndedSales(ctx context.Context, before time.Time) ([]string, error) {
-	return s.archives.EndedSales(ctx, before)
+	return s.tables.EndedSales(ctx, before)
 }

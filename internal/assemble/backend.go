@@ -131,7 +131,7 @@ func (b *Backend) buildQueue() error {
 	s := b.stores
 	mover := s.newMover()
 	b.Stock = admission.NewStock(admission.StockConfig{
-		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.segments,
+		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.tables,
 		Mover: mover,
 	})
 	b.refillers = spread.NewRefillers(mover)
@@ -196,14 +196,7 @@ const returnEvery = time.Second
 func (b *Backend) buildAdmin() error {
 	s := b.stores
 	c := admin.Config{
-		Store: struct {
-			*store.Sales
-			*store.Orders
-			*store.Payments
-			*store.AdminLog
-			*store.Archives
-		}{s.sales, s.orders, s.payments, s.adminLog, s.archives},
-		Stock: b.Stock, Practice: b.cfg.Practice, Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
+		Store: s.tables, Stock: b.Stock, Practice: b.cfg.Practice, Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
 	}
 	for _, q := range s.queues {
 		c.Shards = append(c.Shards, q)
@@ -219,10 +212,7 @@ func (b *Backend) buildAdmin() error {
 // buildAudit builds the audit on request and the periodic one.
 func (b *Backend) buildAudit() error {
 	s := b.stores
-	b.checker = audit.New(b.Stock, struct {
-		*store.Sales
-		*store.Orders
-	}{s.sales, s.orders})
+	b.checker = audit.New(b.Stock, s.tables)
 	auditor, err := audit.NewAuditor(audit.AuditorConfig{
 		Checker: b.checker, Space: s.space, Acquire: s.acquireAudit, Generation: s.verifiedGeneration,
 		Pause: func(ctx context.Context, saleID, reason string) error {

@@ -35,17 +35,14 @@ func (b *Backend) buildPublicAPI() error {
 	live := notify.NewLive(s.redis, s.space, notify.LiveConfig{Pages: openPages, Registerer: cfg.Registry, Log: b.log})
 	b.loops = append(b.loops, live.Run)
 	c := api.Config{
-		Admitter: admitter,
-		Stock:    b.Stock,
-		Finder:   admission.NewFinder(b.Stock),
-		Dead:     s.shards,
-		Tokens:   cfg.Tokens,
-		Points:   points.NewStore(s.db),
-		Orders: struct {
-			*store.Orders
-			*store.Payments
-		}{s.orders, s.payments},
-		Details:     s.sales,
+		Admitter:    admitter,
+		Stock:       b.Stock,
+		Finder:      admission.NewFinder(b.Stock),
+		Dead:        s.shards,
+		Tokens:      cfg.Tokens,
+		Points:      points.NewStore(s.db),
+		Orders:      s.tables,
+		Details:     s.tables,
 		Limiter:     limiter,
 		SaleChanges: b.changes,
 		Pages:       cfg.Site,
@@ -72,7 +69,7 @@ func (b *Backend) buildPublicAPI() error {
 // newRows returns what reads the status of orders: the replica if there is one.
 func (b *Backend) newRows() (api.Rows, error) {
 	current := func() float64 { return 0 }
-	var rows api.Rows = b.stores.orders
+	var rows api.Rows = b.stores.tables
 	if b.cfg.OrdersReplica != "" {
 		replica, err := store.NewReplica(b.stores.db, b.cfg.OrdersReplica, b.log)
 		if err != nil {
@@ -136,7 +133,7 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 // or it was held for a few milliseconds and has the sale again.
 func (b *Backend) known(saleID string) bool {
 	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
-	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.generations) {
+	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.tables) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -154,17 +151,14 @@ func (b *Backend) queueFull(saleID string) time.Duration {
 func (b *Backend) buildAdminAPI() (err error) {
 	cfg, s := b.cfg, b.stores
 	liveStats := livestats.New(livestats.Config{
-		Queue: s.shards, Pace: b.meters, Own: b.Own, URLs: cfg.EdgeMetrics, Log: b.log,
-		Store: struct {
-			*store.Sales
-			*store.AdminLog
-		}{s.sales, s.adminLog},
+		Queue: s.shards, Pace: b.meters, Store: s.tables, Own: b.Own, URLs: cfg.EdgeMetrics, Log: b.log,
 	})
 	cfg.Registry.MustRegister(liveStats.Collector())
 	b.loops = append(b.loops, liveStats.Run)
 	b.admin, err = adminhttp.New(adminhttp.Config{
 		Admin:         b.Admin,
 		Dead:          b.dead,
+		Store:         s.tables,
 		Auditor:       b.checker,
 		Rebuilder:     b.rebuilder,
 		Shards:        shardStatus{s},
@@ -179,12 +173,6 @@ func (b *Backend) buildAdminAPI() (err error) {
 		LiveStats:     liveStats,
 		Gatherer:      prometheus.Gatherers{cfg.Registry, b.Own},
 		Server:        b.server,
-		Store: struct {
-			*store.Orders
-			*store.Payments
-			*store.AdminLog
-			*store.RehearsalReports
-		}{s.orders, s.payments, s.adminLog, s.reports},
 	})
 	return err
 }

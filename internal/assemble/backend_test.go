@@ -92,7 +92,7 @@ func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
 	}
 	before := dump(t, owner)
 	other := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "other.db"))
-	if _, err := other.stores.sales.CreateSale(t.Context(), newSale()); err != nil {
+	if _, err := other.stores.tables.CreateSale(t.Context(), newSale()); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.Admin.RunOnce(t.Context()); err == nil {

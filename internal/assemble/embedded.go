@@ -82,7 +82,7 @@ func (e *EmbeddedRedis) dial(o *redis.Options) {
 
 // Undelivered returns every order that is in Redis and not a row, queued or dead, for RestoreUndelivered.
 func (b *Backend) Undelivered(ctx context.Context) ([]byte, error) {
-	all, err := b.stores.sales.SaleSummaries(ctx)
+	all, err := b.stores.tables.SaleSummaries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (s *Stores) RestoreUndelivered(ctx context.Context, text []byte) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := s.orders.Statuses(ctx, ids)
+	rows, err := s.tables.Statuses(ctx, ids)
 	if err != nil {
 		return err
 	}

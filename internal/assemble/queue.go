@@ -56,7 +56,7 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 		if s.tracer != nil {
 			config.Tracer = telemetry.NewOrders(s.tracer, s.parents)
 		}
-		w := worker.New(q, s.orders, config)
+		w := worker.New(q, s.tables, config)
 		g.Go(func() error { return w.Run(ctx) })
 	}
 	if !cfg.NoWatcher {

@@ -24,16 +24,13 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guards, Space: s.space, Log: s.log,
 		Store: struct {
-			*store.Sales
-			*store.Orders
-			*store.Generations
-			*store.Segments
+			*store.Store
 			*journal.Registry
-		}{s.sales, s.orders, s.generations, s.segments, s.journals},
+		}{s.tables, s.journals},
 		// blocks, wakes the journal and unblocks earlier than the heartbeat
-		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.generations) },
+		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := s.sales.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
+			_, err := s.tables.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
 			return err
 		},
 	})
@@ -41,7 +38,7 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 
 func (s *Stores) restorer(shard keyspace.Shard) *rebuild.Restorer {
 	g := s.guards.Of(shard)
-	return rebuild.NewRestorer(g, g.Raw(), shard, s.orders)
+	return rebuild.NewRestorer(g, g.Raw(), shard, s.tables)
 }
 
 // JournalConfig configures the journal of accepted orders.
@@ -77,24 +74,24 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
 			Store: struct {
-				*store.Orders
+				*store.Store
 				*journal.Registry
-			}{s.orders, s.journals},
+			}{s.tables, s.journals},
 		}))
 	}
 	return writers, closeJournals, nil
 }
 
 // CheckRedis finds out whether the data in Redis is verified, without waiting for the heartbeat.
-func (s *Stores) CheckRedis(ctx context.Context) error { return s.guards.Check(ctx, s.generations) }
+func (s *Stores) CheckRedis(ctx context.Context) error { return s.guards.Check(ctx, s.tables) }
 
 // RunGuard watches Redis until ctx ends, and leaves the rebuild to the backends.
-func (s *Stores) RunGuard(ctx context.Context) error { return s.guards.Run(ctx, s.generations, nil) }
+func (s *Stores) RunGuard(ctx context.Context) error { return s.guards.Run(ctx, s.tables, nil) }
 
 // runGuard watches all shards until ctx ends, and rebuilds each when its data is not verified.
 func (b *Backend) runGuard(ctx context.Context) error {
 	failing := make([]bool, len(b.stores.space.All())) // by shard
-	return b.stores.guards.Run(ctx, b.stores.generations, func(ctx context.Context, shard keyspace.Shard) {
+	return b.stores.guards.Run(ctx, b.stores.tables, func(ctx context.Context, shard keyspace.Shard) {
 		err := b.rebuildUnverified(ctx, shard)
 		switch {
 		case err == nil:
@@ -121,7 +118,7 @@ func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) e
 type shardStatus struct{ stores *Stores }
 
 func (s shardStatus) Status(ctx context.Context) []guard.Status {
-	return s.stores.guards.Status(ctx, s.stores.generations)
+	return s.stores.guards.Status(ctx, s.stores.tables)
 }
 
 // verified checks whether the data in Redis is verified.
@@ -187,7 +184,7 @@ func (s *Stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
 // verifiedGeneration returns the generation of a shard as of now, if its data is verified.
 func (s *Stores) verifiedGeneration(ctx context.Context, shard keyspace.Shard) (int64, bool) {
 	g := s.guards.Of(shard)
-	if !g.CheckNow(ctx, s.generations) {
+	if !g.CheckNow(ctx, s.tables) {
 		return 0, false
 	}
 	return g.Generation(), true

@@ -17,9 +17,9 @@ func (s *Stores) MoveShard(
 	m, err := move.New(move.Config{
 		Server: s.guards.Server(), Space: s.space, Progress: progress, Log: s.log,
 		Store: struct {
-			*store.Generations
+			*store.Store
 			*journal.Registry
-		}{s.generations, s.journals},
+		}{s.tables, s.journals},
 	})
 	if err != nil {
 		return move.Result{}, err

@@ -21,7 +21,7 @@ const (
 
 // newMover returns a Mover over the stores.
 func (s *Stores) newMover() *spread.Mover {
-	return spread.NewMover(admission.NewSegments(s.redis, s.space, s.guards.Deployment), s.segments)
+	return spread.NewMover(admission.NewSegments(s.redis, s.space, s.guards.Deployment), s.tables)
 }
 
 // refill moves units between the segments of sales, and completes moves that another process left unfinished, until ctx

@@ -59,17 +59,10 @@ type Stores struct {
 	parents *telemetry.Parents // nil without tracer
 	stop    context.CancelFunc
 
-	db          *store.DB
-	sales       *store.Sales
-	orders      *store.Orders
-	payments    *store.Payments
-	adminLog    *store.AdminLog
-	reports     *store.RehearsalReports
-	generations *store.Generations
-	archives    *store.Archives
-	segments    *store.Segments
-	journals    *journal.Registry
-	events      *events.Store
+	db       *store.DB
+	tables   *store.Store // of db
+	journals *journal.Registry
+	events   *events.Store
 }
 
 // OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
@@ -230,12 +223,7 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	if err != nil {
 		return err
 	}
-	all := store.New(s.db)
-	s.sales, s.orders, s.payments = all.Sales, all.Orders, all.Payments
-	s.adminLog, s.reports, s.generations = all.AdminLog, all.RehearsalReports, all.Generations
-	s.archives = all.Archives
-	s.segments = all.Segments
-	s.journals, s.events = journal.NewRegistry(s.db), events.NewStore(s.db)
+	s.tables, s.journals, s.events = store.New(s.db), journal.NewRegistry(s.db), events.NewStore(s.db)
 	return nil
 }
 
@@ -268,7 +256,7 @@ func Await(ctx context.Context, log *slog.Logger, store string, do func() error)
 // with the name of a sale it determines the shard.
 func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
-	deployment, have, err := s.generations.ClaimDeployment(ctx, want)
+	deployment, have, err := s.tables.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
 		return 0, usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
 			"(to change it: docs/operations.md)", want, have)
