@@ -246,23 +246,15 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 	return s.Show(ctx, stored.ID)
 }
 
-func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
-	return apply(ctx, s.store, s.stock, stored)
-}
-
 // apply makes Redis hold at least this version of a sale. Load does nothing if another process has loaded the sale in
 // the meantime, perhaps an older version, so Update follows it.
-func apply(ctx context.Context, db orderReader, stock Stock, stored sale.Sale) error {
-	err := stock.Update(ctx, stored)
+func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
+	err := s.stock.Update(ctx, stored)
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	if err := stock.Load(ctx, stored, db.OrdersOf); err != nil {
+	if err := s.stock.Load(ctx, stored, s.store.OrdersOf); err != nil {
 		return err
 	}
-	return stock.Update(ctx, stored)
-}
-
-type orderReader interface {
-	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	return s.stock.Update(ctx, stored)
 }
