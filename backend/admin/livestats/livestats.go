@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
 	"sluice/backend/store"
@@ -117,13 +116,13 @@ func (s *Stats) RunOnce(ctx context.Context) {
 	defer cancel()
 	sample := Sample{At: s.cfg.Now().UnixMilli()}
 	deltas := make([]counters, len(s.sources))
-	var g errgroup.Group
+	var reads sync.WaitGroup
 	for i, src := range s.sources {
-		g.Go(func() error { deltas[i] = src.delta(ctx, s.cfg.Log); return nil })
+		reads.Go(func() { deltas[i] = src.delta(ctx, s.cfg.Log) })
 	}
-	g.Go(func() error { sample.Queue = s.queue(ctx); return nil })
-	g.Go(func() error { sample.Totals = s.totals(ctx); return nil })
-	_ = g.Wait() // the functions return no errors
+	reads.Go(func() { sample.Queue = s.queue(ctx) })
+	reads.Go(func() { sample.Totals = s.totals(ctx) })
+	reads.Wait()
 	sum := counters{}
 	for _, d := range deltas {
 		sum.add(d)
