@@ -1,6 +1,9 @@
 package audit
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Metrics counts the audits of this process. It is safe for concurrent use.
 type Metrics struct {
@@ -11,25 +14,23 @@ type Metrics struct {
 
 // NewMetrics returns the metrics and registers them with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	metrics := promauto.With(reg)
 	m := &Metrics{
-		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
+		audits: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_audits_total",
 			Help: "Audits of sales by this process: balanced, unbalanced, or failed (store unavailable).",
 		}, []string{"result"}),
-		last: prometheus.NewGauge(prometheus.GaugeOpts{
+		last: metrics.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_audit_last_timestamp_seconds",
 			Help: "Time of the last audit by this process; use the maximum over all processes. 0 before the first audit.",
 		}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: metrics.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_audit_seconds", Help: "Duration of an audit of all sales of a shard.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 		}),
 	}
 	for _, result := range []string{"balanced", "unbalanced", "failed"} {
 		m.audits.WithLabelValues(result)
-	}
-	if reg != nil {
-		reg.MustRegister(m.audits, m.last, m.seconds)
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Kinds of failures.
@@ -32,26 +33,27 @@ type Counters struct {
 
 // NewCounters registers the counters. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
+	metrics := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return metrics.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	c := &Counters{
 		orders:    counter("sluice_worker_orders_written_total", "Orders written to SQL, including repeated writes."),
 		batches:   counter("sluice_worker_batches_total", "Transactions that wrote orders."),
 		lost:      counter("sluice_worker_lost_leases_total", "Leases that expired while this worker was writing the batch."),
 		reclaimed: counter("sluice_queue_reclaimed_total", "Messages requeued because the lease of their batch expired."),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",
 		}, []string{"kind"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: metrics.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_worker_write_seconds", Help: "Duration of a transaction.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
 		}),
-		sizes: prometheus.NewHistogram(prometheus.HistogramOpts{
+		sizes: metrics.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_worker_batch_orders", Help: "Orders per transaction.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
-		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		paused: metrics.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sluice_worker_paused_loops", Help: "Loops that wait for the store (unavailable) or the queue (queue).",
 		}, []string{"kind"}),
 	}
@@ -61,7 +63,6 @@ func NewCounters(r prometheus.Registerer) *Counters {
 	for _, kind := range []string{KindRejected, KindError, KindUnavailable, KindQueue} {
 		c.failures.WithLabelValues(kind) // exported as 0 from the start, so that rates are defined
 	}
-	r.MustRegister(c.orders, c.batches, c.lost, c.reclaimed, c.failures, c.seconds, c.sizes, c.paused)
 	return c
 }
 
