@@ -163,17 +163,13 @@ func (c commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // Script starts the client span of a Redis script that decides several purchases in one run. Its parent is the first
 // of the traceparents, and it has links to the others. The returned function ends it.
 func (t *Tracer) Script(parents []string) (end func(err error)) {
-	var links []trace.Link
-	for _, parent := range parents[1:min(len(parents), maxLinks+1)] {
-		links = append(links, trace.Link{SpanContext: parse(parent)})
-	}
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), parse(parents[0]))
 	_, span := t.call(ctx, "redis", "EVALSHA")
 	if span == nil {
 		return func(error) {}
 	}
-	for _, link := range links {
-		span.AddLink(link)
+	for _, parent := range parents[1:min(len(parents), maxLinks+1)] {
+		span.AddLink(trace.Link{SpanContext: parse(parent)})
 	}
 	return func(err error) { endCommand(span, err) }
 }

@@ -13,7 +13,7 @@ type Orders struct {
 }
 
 // NewOrders returns Orders. The tracer must not be nil: a worker without tracing does not use Orders.
-func NewOrders(tracer *Tracer, notes *Parents) *Orders { return &Orders{tracer, notes} }
+func NewOrders(tracer *Tracer, parents *Parents) *Orders { return &Orders{tracer, parents} }
 
 // Begin starts the span of a batch. It takes up to lookupTimeout if Redis does not respond.
 func (o *Orders) Begin(
