@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -22,7 +21,7 @@ type Shards []Shard
 // DeadLetter returns a dead letter of any shard. If none has it, the error wraps sale.ErrNotFound, or
 // sale.ErrUnavailable if a shard could not be read.
 func (s Shards) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
-	missing := fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
+	missing := notDead(id)
 	for _, shard := range s {
 		d, err := shard.DeadLetter(ctx, id)
 		switch {
