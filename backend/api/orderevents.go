@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -118,7 +117,7 @@ func updateOf(id sale.OrderID, saleID string, status sale.Status) update {
 }
 
 func updateOfEvent(e events.Event) update {
-	return updateOf(e.OrderID, e.SaleID, sale.Status(strings.TrimPrefix(string(e.Type), "order.")))
+	return updateOf(e.OrderID, e.SaleID, e.Status())
 }
 
 // begin collects the first updates: the events that the page has missed or, if they are not known, the current status
