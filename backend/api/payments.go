@@ -193,7 +193,7 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 	if succeeded && !hasAmount {
 		data.RejectOnce("amount", "must be set")
 	}
-	if (succeeded || p.Price.Currency != "") && !currencyCode(p.Price.Currency) {
+	if (succeeded || p.Price.Currency != "") && !sale.IsCurrency(p.Price.Currency) {
 		data.RejectOnce("currency", "must be three capital letters (ISO 4217)")
 	}
 	if (succeeded || p.Reference != "") && sale.ValidateBuyer(p.Reference) != nil {
@@ -201,10 +201,6 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 			"must be 1 to "+strconv.Itoa(sale.MaxBuyerLen)+" bytes of text without control characters")
 	}
 	return p, o.Err()
-}
-
-func currencyCode(s string) bool {
-	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // notWritten answers a callback for an order that is not a row. The order may still be queued. It is reported as

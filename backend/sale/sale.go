@@ -128,7 +128,7 @@ func (s Sale) Validate() error {
 	if s.Price.Amount < 0 || s.Price.Amount > MaxAmount {
 		bad.Add("price.amount", fmt.Sprintf("must be between 0 and %d", MaxAmount))
 	}
-	if !currencyCode(s.Price.Currency) {
+	if !IsCurrency(s.Price.Currency) {
 		bad.Add("price.currency", "must be three capital letters (ISO 4217)")
 	}
 	if s.Stock < 1 || s.Stock > MaxStock {
@@ -197,6 +197,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-func currencyCode(s string) bool {
+// IsCurrency reports whether a text has the form of a currency code of ISO 4217.
+func IsCurrency(s string) bool {
 	return len(s) == 3 && strings.IndexFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' }) < 0
 }
