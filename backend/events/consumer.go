@@ -280,9 +280,8 @@ func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 	if err != nil || pending.Count == 0 {
 		return nil, err
 	}
-	stream := []string{c.space.Events()}
-	answer, err := redisscript.Load("event_claim").
-		Run(ctx, c.client, stream, c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
+	answer, err := redisscript.Run(ctx, c.client, "event_claim", []string{c.space.Events()},
+		c.group, c.name, c.cfg.Idle.Milliseconds(), c.cfg.Batch).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -303,8 +302,8 @@ func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 // removeConsumers removes the group's consumers without pending events that have been idle for long, and stopping.
 func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
 	idle := 10*time.Minute + 10*c.cfg.Idle
-	return redisscript.Load("event_remove_consumers").
-		Run(ctx, c.client, []string{c.space.Events()}, c.group, idle.Milliseconds(), stopping).Err()
+	return redisscript.Run(ctx, c.client, "event_remove_consumers", []string{c.space.Events()},
+		c.group, idle.Milliseconds(), stopping).Err()
 }
 
 // goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves

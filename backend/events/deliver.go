@@ -245,6 +245,6 @@ func (c *Consumer) hold(ctx context.Context, idle time.Duration, ids ...string) 
 	for _, id := range ids {
 		args = append(args, id, idle.Milliseconds())
 	}
-	extend := redisscript.Load("event_extend_claim")
-	return wrap("renew", extend.Run(ctx, c.client, []string{c.space.Events()}, args...).Err())
+	keys := []string{c.space.Events()}
+	return wrap("renew", redisscript.Run(ctx, c.client, "event_extend_claim", keys, args...).Err())
 }

@@ -227,7 +227,7 @@ func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	for _, e := range events {
 		args = append(args, strconv.FormatInt(e.Position, 10), e.Encode())
 	}
-	answer, err := redisscript.Load("event_append").Run(ctx, r.client, []string{r.space.Events()}, args...).Int64Slice()
+	answer, err := redisscript.Run(ctx, r.client, "event_append", []string{r.space.Events()}, args...).Int64Slice()
 	if err != nil {
 		return wrap("append", err)
 	}
@@ -246,7 +246,7 @@ func (r *Relay) Trim(ctx context.Context) error {
 	for _, g := range groups {
 		args = append(args, g.Name, g.Start)
 	}
-	answer, err := redisscript.Load("event_trim").Run(ctx, r.client, []string{r.space.Events()}, args...).Slice()
+	answer, err := redisscript.Run(ctx, r.client, "event_trim", []string{r.space.Events()}, args...).Slice()
 	if err != nil {
 		return wrap("trim", err)
 	}

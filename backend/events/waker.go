@@ -35,7 +35,7 @@ func (w *Waker) Run(ctx context.Context) error {
 		case <-w.pending:
 		}
 		call, cancel := context.WithTimeout(ctx, time.Second)
-		_ = redisscript.Load("event_wake").Run(call, w.client, []string{w.space.EventWake()}).Err() // see Waker
+		_ = redisscript.Run(call, w.client, "event_wake", []string{w.space.EventWake()}).Err() // see Waker
 		cancel()
 	}
 }
