@@ -22,9 +22,8 @@ func ValidateGroup(name string) error {
 	if ok {
 		return nil
 	}
-	bad := &sale.InvalidError{}
-	bad.Add("group", fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", MaxGroupName))
-	return bad
+	return sale.Invalid("group",
+		fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", MaxGroupName))
 }
 
 // Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now
