@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"sluice/internal/spelling"
 )
 
 // suggestionDistance is the number of edits up to which a command or flag is suggested for an unknown one. In short
@@ -17,7 +19,7 @@ const suggestionDistance = 2
 
 // resembles reports whether a command or flag is suggested for an unknown one.
 func resembles(unknown, name string) bool {
-	return distance(unknown, name) <= min(suggestionDistance, max(len(unknown), len(name))/3)
+	return spelling.Distance(unknown, name) <= min(suggestionDistance, max(len(unknown), len(name))/3)
 }
 
 // argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
@@ -104,7 +106,7 @@ func wanted(kind string) string {
 func nearestFlag(c *cobra.Command, name string) string {
 	nearest, best := "", suggestionDistance+1
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := distance(name, f.Name); d < best && !f.Hidden && resembles(name, f.Name) {
+		if d := spelling.Distance(name, f.Name); d < best && !f.Hidden && resembles(name, f.Name) {
 			nearest, best = f.Name, d
 		}
 	})
@@ -121,30 +123,6 @@ func nearestCommands(c *cobra.Command, name string) (near []string) {
 		}
 	}
 	return near
-}
-
-// distance returns the number of insertions, deletions, replacements and transpositions of adjacent letters between two
-// names (optimal string alignment).
-func distance(a, b string) int {
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			change := last[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row[j+1] = min(change, row[j]+1, last[j+1]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
 }
 
 // helpCommand prints the help of another command, and rejects an unknown one.
