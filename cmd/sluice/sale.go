@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -243,13 +242,9 @@ func (o *adminClient) saleAudit() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r client.Audit
 			done := o.p.waiting("counting every unit of " + args[0])
-			var raw json.RawMessage
-			err := o.do(cmd.Context(), get(adminPath("sales", args[0], "audit")), &raw)
+			raw, err := o.fetch(cmd.Context(), get(adminPath("sales", args[0], "audit")), &r)
 			done()
 			if err != nil {
-				return err
-			}
-			if err := json.Unmarshal(raw, &r); err != nil {
 				return err
 			}
 			if err := o.show(raw, func(w io.Writer) { printAudit(w, r) }); err != nil || r.Balanced {

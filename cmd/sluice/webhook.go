@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -223,12 +222,9 @@ func (o *adminClient) webhookPing() *cobra.Command {
 			defer cancel()
 			path := adminPath("webhooks", args[0], "deliveries", sent.Delivery)
 			for {
-				var raw json.RawMessage
-				if err := o.do(cmd.Context(), get(path), &raw); err != nil {
-					return err
-				}
 				var d deliveryJSON
-				if err := json.Unmarshal(raw, &d); err != nil {
+				raw, err := o.fetch(cmd.Context(), get(path), &d)
+				if err != nil {
 					return err
 				}
 				if d.State != "waiting" {
