@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -115,4 +116,12 @@ func (d dataDir) setServer(s server) error {
 		return err
 	}
 	return d.write(serverFile, append(b, '\n'))
+}
+
+// claims returns c with the claims of the sluice up that uses the directory in place of empty ones.
+func (d dataDir) claims(c token.Expect) token.Expect {
+	if at, err := d.server(); err == nil {
+		c.Issuer, c.Audience = cmp.Or(c.Issuer, at.Expect.Issuer), cmp.Or(c.Audience, at.Expect.Audience)
+	}
+	return c
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -80,11 +79,7 @@ func (p *program) signer(data, keys, kid string, claims token.Expect) (*token.Si
 	if err != nil {
 		return nil, err
 	}
-	if at, err := dataDir(data).server(); err == nil {
-		claims.Issuer = cmp.Or(claims.Issuer, at.Expect.Issuer)
-		claims.Audience = cmp.Or(claims.Audience, at.Expect.Audience)
-	}
-	return signer.With(claims), nil
+	return signer.With(dataDir(data).claims(claims)), nil
 }
 
 // keySigner finds what signs: see the command's help.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,11 +68,7 @@ users of the machine cannot see it. The secret is ` + envSecret + `, else that o
 			bad.add("%v", err)
 			return
 		}
-		if at, err := dataDir(data).server(); err == nil {
-			expect.Issuer = cmp.Or(expect.Issuer, at.Expect.Issuer)
-			expect.Audience = cmp.Or(expect.Audience, at.Expect.Audience)
-		}
-		verifier = bad.checkTokens(secret, keys, expect)
+		verifier = bad.checkTokens(secret, keys, dataDir(data).claims(expect))
 	})
 	return c
 }
