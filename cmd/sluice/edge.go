@@ -79,7 +79,6 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
-	f.limitRedis(&edge.limitRedis)
 	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",

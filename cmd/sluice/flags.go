@@ -165,6 +165,8 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	f.corsOrigins(&to.corsOrigins)
 	f.number(&to.perClient, "per-client", "", nginx.DefaultPerClient, 1, 65535,
 		"maximum concurrent requests of one client")
+	f.str(&to.limitRedis, "limit-redis", envLimitRedis, "", "Redis of the rules with scope = \"fleet\", "+
+		"redis://host:port/db, unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
 	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
 		"every connection begins with a PROXY header (v1 or v2), used if it comes from the policy's trusted_proxies")
 	f.StringVar(&to.tlsCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
@@ -190,6 +192,9 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 		if (to.tlsCert == "") != (to.tlsKey == "") {
 			bad.add("--tls-cert and --tls-key go together")
 		}
+		if to.limitRedis != "" {
+			bad.checkRedis(f.source("limit-redis", envLimitRedis), to.limitRedis)
+		}
 	})
 }
 
@@ -204,17 +209,6 @@ func (m *problems) checkPEM(flag, file string) {
 		err = fmt.Errorf("%s has no PEM block (-----BEGIN ...): name a PEM file", file)
 	}
 	m.check("--"+flag, err)
-}
-
-// limitRedis declares the Redis server of limits that all edges share.
-func (f *flagSet) limitRedis(to *string) {
-	f.str(to, "limit-redis", envLimitRedis, "", "Redis of the rules with scope = \"fleet\", redis://host:port/db, "+
-		"unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
-	f.check(func(bad *problems) {
-		if *to != "" {
-			bad.checkRedis(f.source("limit-redis", envLimitRedis), *to)
-		}
-	})
 }
 
 // withScheme returns host:port as http://host:port, and anything else unchanged.

@@ -91,7 +91,6 @@ socket unit, it uses the unit's listener instead of --listen.`,
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
-	f.limitRedis(&edge.limitRedis)
 	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
 		"policy file, read again when it changes (default: the built-in lua/policy.lua)")
 	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
