@@ -106,7 +106,13 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 		}
 		return nil
 	}
-	c.AddCommand(&cobra.Command{
+	c.AddCommand(p.edgeReload(&cfg.Prefix))
+	return c
+}
+
+// edgeReload returns the command that reloads the edge of a directory, which is known when it runs.
+func (p *program) edgeReload(prefix *string) *cobra.Command {
+	return &cobra.Command{
 		Use: "reload",
 		Short: "Reload the policy, the token keys and the configuration of the running edge; invalid ones are rejected " +
 			"and the current ones stay",
@@ -119,7 +125,7 @@ connections. A client that sends at that moment sees a reset and must repeat its
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			running := nginx.Config{Prefix: cfg.Prefix, Secret: p.getenv(envSecret), Log: p.errOut}
+			running := nginx.Config{Prefix: *prefix, Secret: p.getenv(envSecret), Log: p.errOut}
 			err := reloadEdge(cmd.Context(), running)
 			if bad, ok := errors.AsType[policyError](err); ok {
 				fmt.Fprintln(p.errOut, bad) // as sluice policy check does
@@ -127,8 +133,7 @@ connections. A client that sends at that moment sees a reset and must repeat its
 			}
 			return edgeError(err)
 		},
-	})
-	return c
+	}
 }
 
 // edgePolicy returns the policy file of an edge, "" for the built-in one.
