@@ -12,12 +12,16 @@ local MAX_DENOMINATOR = 100000
 
 local _M = {}
 
-local function gcd(a, b)
-  while b > 0 do
-    a, b = b, a % b
+-- lowest(p, q) -> p / q in lowest terms
+local function lowest(p, q)
+  local common, rest = q, p
+  while rest > 0 do
+    common, rest = rest, common % rest
   end
-  return a
+  return p / common, q / common
 end
+
+_M.lowest = lowest
 
 -- nearest(x) -> p, q with p / q == x, by continued fractions; or nil
 local function nearest(x)
@@ -46,9 +50,7 @@ function _M.of(rate)
     q = MAX_DENOMINATOR * max(1, ceil(1 / rate))
     p = floor(rate * q)
   end
-  local period = q * SECOND
-  local common = gcd(period, p)
-  return p / common, period / common
+  return lowest(p, q * SECOND)
 end
 
 return _M

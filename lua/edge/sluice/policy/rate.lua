@@ -1,5 +1,7 @@
 -- Rates as exact fractions: "20r/s" is 20 requests per 1,000,000 us, "0.5r/h" is 1 per 7,200,000,000 us.
 
+local lowest = require("sluice.limit.fraction").lowest
+
 local floor, ceil = math.floor, math.ceil
 
 local PERIODS = { s = 1000000, m = 60 * 1000000, h = 3600 * 1000000 } -- us
@@ -9,13 +11,6 @@ local MAX_PER_SECOND = 1000000
 local MAX_COUNT = 1000000000
 
 local _M = {}
-
-local function gcd(a, b)
-  while b > 0 do
-    a, b = b, a % b
-  end
-  return a
-end
 
 -- parse(text) -> count, period (us); or nil, err, which continues a message that begins with the rate
 function _M.parse(text)
@@ -31,8 +26,7 @@ function _M.parse(text)
   if count / period * PERIODS.s > MAX_PER_SECOND then
     return nil, ("is more than %d requests a second: leave the rule out to limit nothing"):format(MAX_PER_SECOND)
   end
-  local common = gcd(period, count)
-  count, period = count / common, period / common
+  count, period = lowest(count, period)
   if count > MAX_COUNT then -- more than nine digits: rounded down, so that the stated bound holds
     local over = count / MAX_COUNT
     count, period = floor(count / over), ceil(period / over)
