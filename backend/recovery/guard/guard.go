@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,11 +79,11 @@ type Guard struct {
 	interval time.Duration // Config.Heartbeat
 
 	blocked       atomic.Bool
-	generation    atomic.Int64  // of the last verified observation; 0 if none
-	minGeneration atomic.Int64  // highest generation seen in SQL
-	deployment    atomic.Int64  // id in SQL; 0 if not known
-	ownership     atomic.Int32  // by the last check
-	changed       chan struct{} // wakes Run after block
+	generation    atomic.Int64 // of the last verified observation; 0 if none
+	minGeneration atomic.Int64 // highest generation seen in SQL
+	deployment    atomic.Int64 // id in SQL; 0 if not known
+	ownership     atomic.Int32 // by the last check
+	changed       loop.Wake    // wakes Run after block
 
 	rebuilds loop.Wake // see Rebuilds
 
@@ -100,7 +99,7 @@ type Guard struct {
 func New(cfg Config) *Guard {
 	g := &Guard{
 		server: cfg.Server.For(cfg.Shard.Guard()), shard: cfg.Shard, shards: len(cfg.Space.All()), identify: cfg.Identify,
-		log: cmp.Or(cfg.Log, slog.Default()), options: slices.Clip(cfg.Options), changed: make(chan struct{}, 1),
+		log: cmp.Or(cfg.Log, slog.Default()), options: slices.Clip(cfg.Options), changed: loop.NewWake(),
 	}
 	if g.identify == nil {
 		g.identify = RunID
@@ -205,10 +204,7 @@ func (g *Guard) block(reason string) {
 		}
 		g.log.Log(context.Background(), level, "Redis is not verified; purchases wait for a rebuild", "reason", reason)
 	}
-	select {
-	case g.changed <- struct{}{}:
-	default:
-	}
+	g.changed.Up()
 }
 
 // Check observes Redis, and reads the generation from SQL if SQL is available. It blocks or unblocks the guarded
@@ -374,9 +370,7 @@ func openPinned(
 // connections.
 type gate struct{ blocked func() bool }
 
-func (gate) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
+func (gate) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
