@@ -48,8 +48,8 @@ func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	g.cfg.Points, err = points.ParseRule(g.points)
 	bad.check("--points", err)
-	g.cfg.Webhooks.Client = bad.checkNetworks("--allow-private", g.private,
-		outbound.Config{Timeout: g.cfg.Webhooks.Timeout, UserAgent: "sluice-webhooks"})
+	g.cfg.Webhooks.Client = bad.checkNetworks(
+		"--allow-private", g.private, outbound.Config{Timeout: g.cfg.Webhooks.Timeout})
 	key, client := bad.checkWebPush(g.vapid, getenv)
 	g.cfg.WebPush = notify.WebConfig{Key: key, Client: client, Contact: g.contact}
 	if g.contact != "" || g.vapid != "" {

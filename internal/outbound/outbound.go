@@ -36,7 +36,6 @@ type Config struct {
 	Timeout      time.Duration  // of a request, including the DNS lookup and the response; default 15 s
 	MaxBody      int64          // bytes of a response body; the rest is not read; default 64 KiB
 	PerHost      int            // connections to a host and port; further requests wait; default 64
-	UserAgent    string         // of requests without one; default "sluice"
 
 	RootCAs  *x509.CertPool // default: those of the system
 	Resolver *net.Resolver  // default: that of the system
@@ -55,7 +54,6 @@ func New(cfg Config) *Client {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, 64<<10)
 	cfg.PerHost = cmp.Or(cfg.PerHost, 64)
-	cfg.UserAgent = cmp.Or(cfg.UserAgent, "sluice")
 	c := &Client{cfg: cfg}
 	var v4, v6 []netip.Prefix
 	for _, p := range cfg.AllowPrivate {
@@ -127,7 +125,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	defer cancel()
 	req = req.Clone(ctx)
 	if req.Header.Get("User-Agent") == "" {
-		req.Header.Set("User-Agent", c.cfg.UserAgent)
+		req.Header.Set("User-Agent", "sluice")
 	}
 	through := c.tls
 	if req.URL.Scheme == "http" {
