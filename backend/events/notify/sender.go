@@ -44,17 +44,8 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 		after = max(after, wait.after)
 	}
 	s.cfg.Metrics.attempted(outcomeFailed)
-	s.cfg.Log.Debug(
-		"notification failed; retrying",
-		"event",
-		v.EventID,
-		"attempts",
-		v.Attempts,
-		"after",
-		after,
-		"err",
-		err,
-	)
+	s.cfg.Log.Debug("notification failed; retrying",
+		"event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
 	return result{Delivery: v, after: after}
 }
 
