@@ -56,15 +56,8 @@ func NewHoldExpirer(cfg Config) *HoldExpirer {
 // Run calls RunOnce at every tick of interval until ctx ends, and then returns nil. It logs when failures begin and
 // end.
 func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
-	retry := loop.Backoff{Log: h.log, What: "cancelling unpaid orders or returning their units"}
-	for ctx.Err() == nil {
-		if err := h.RunOnce(ctx); err != nil {
-			retry.Failed(ctx, err)
-			continue
-		}
-		retry.Succeeded()
-		loop.Tick(ctx, interval)
-	}
+	loop.Repeat(ctx, interval, h.log, "cancelling unpaid orders or returning their units",
+		func() error { return h.RunOnce(ctx) })
 	return nil
 }
 

@@ -50,18 +50,15 @@ const refillAhead = 30 * time.Second
 // Run calls RunOnce at every tick of interval until ctx ends, and then returns nil. It logs when failures begin and
 // end.
 func (s *Service) Run(ctx context.Context, interval time.Duration) error {
-	retry := loop.Backoff{Log: s.log, What: "applying the sales in SQL to Redis"}
-	for turn := 0; ctx.Err() == nil; turn++ {
-		if err := s.RunOnce(ctx); err != nil {
-			retry.Failed(ctx, err)
-			continue
-		}
-		retry.Succeeded()
-		if turn%sweepEvery == 0 {
+	turn := 0
+	loop.Repeat(ctx, interval, s.log, "applying the sales in SQL to Redis", func() error {
+		err := s.RunOnce(ctx)
+		if err == nil && turn%sweepEvery == 0 {
 			s.sweepRehearsals(ctx)
 		}
-		loop.Tick(ctx, interval)
-	}
+		turn++
+		return err
+	})
 	return nil
 }
 

@@ -28,19 +28,14 @@ const (
 // Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs the first error of an outage and
 // continues.
 func (w *Watcher) Run(ctx context.Context) error {
-	retry := loop.Backoff{Log: w.Log, What: "requeuing expired leases"}
-	for ctx.Err() == nil {
+	// the watchers of several processes are out of step
+	loop.Repeat(ctx, watchInterval, w.Log, "requeuing expired leases", func() error {
 		n, err := w.RunOnce(ctx)
 		if n > 0 {
 			w.Log.Info("watcher: requeued expired leases", "leases", n)
 		}
-		if err != nil {
-			retry.Failed(ctx, err)
-			continue
-		}
-		retry.Succeeded()
-		loop.Tick(ctx, watchInterval) // the watchers of several processes are out of step
-	}
+		return err
+	})
 	return nil
 }
 

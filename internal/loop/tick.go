@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -13,6 +14,14 @@ var phase = rand.N(time.Hour)
 // process are multiples of their intervals from the same instant: loops of one interval run together, so that an idle
 // process wakes once for all of them.
 func Tick(ctx context.Context, interval time.Duration) { Sleep(ctx, UntilTick(interval)) }
+
+// Repeat calls do immediately and then at each tick of the interval, until ctx ends. A call that fails is retried as
+// Retry does.
+func Repeat(ctx context.Context, interval time.Duration, log *slog.Logger, what string, do func() error) {
+	for Retry(ctx, log, what, do) {
+		Tick(ctx, interval)
+	}
+}
 
 // UntilTick returns the time until the next tick: more than 0 and at most interval, which must be positive.
 func UntilTick(interval time.Duration) time.Duration {
