@@ -92,15 +92,10 @@ func (f *flagSet) redis(to *string) {
 	})
 }
 
-// isCluster reports whether a URL names a Redis Cluster.
-func isCluster(raw string) bool {
-	return strings.HasPrefix(raw, "redis+cluster://") || strings.HasPrefix(raw, "rediss+cluster://")
-}
-
 func (m *problems) checkRedis(name, raw string) {
 	u, err := url.Parse(raw)
 	isSocket := err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/")
-	if !isCluster(raw) && !isSocket &&
+	if !redisconn.IsCluster(raw) && !isSocket &&
 		(err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "") {
 		m.add("%s: want redis://[user:password@]host:port/db or unix:///path?db=N", name)
 		return

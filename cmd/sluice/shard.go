@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/client"
 	"sluice/internal/assemble"
 )
@@ -117,7 +118,7 @@ does not create it, migrate it or wait for it.`,
 		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" {
 			bad.add("--to %q: want the address of a master, host:port", to)
 		}
-		if stores.Redis != "" && !isCluster(stores.Redis) {
+		if stores.Redis != "" && !redisconn.IsCluster(stores.Redis) {
 			bad.add("--redis is one Redis, where a shard cannot move: name a cluster, redis+cluster://host:port")
 		}
 	})

@@ -51,7 +51,8 @@ const (
 	clusterTLSScheme = "rediss+cluster://"
 )
 
-func isCluster(raw string) bool {
+// IsCluster reports whether a URL names a Redis Cluster.
+func IsCluster(raw string) bool {
 	return strings.HasPrefix(raw, clusterScheme) || strings.HasPrefix(raw, clusterTLSScheme)
 }
 

@@ -63,7 +63,7 @@ type Server struct {
 //
 // The error does not contain a password.
 func NewServer(raw string) (*Server, error) {
-	if isCluster(raw) {
+	if IsCluster(raw) {
 		c, o, err := parseCluster(raw)
 		if err != nil {
 			return nil, err
