@@ -35,15 +35,8 @@ type cluster struct {
 	servers map[int]*Server          // by slot
 	nodes   map[string]*redis.Client // by address
 	known   []string                 // addresses of all nodes in the last map
-	lastMap []clusterNode
+	lastMap []Node
 	readAt  time.Time // time of the last map
-}
-
-// clusterNode is one node with its slots, as another node describes it.
-type clusterNode struct {
-	addr  string
-	epoch int64 // configuration epoch; the owner of a slot with the highest one wins
-	slots [][2]int
 }
 
 const (
@@ -131,9 +124,8 @@ func (s slotMaster) query(ctx context.Context, _ []string) (answer, error) {
 	}
 	var best answer
 	for _, n := range nodes {
-		owns := slices.ContainsFunc(n.slots, func(r [2]int) bool { return r[0] <= s.slot && s.slot <= r[1] })
-		if owns && (best.master == "" || n.epoch > best.epoch) {
-			best = answer{master: n.addr, epoch: n.epoch}
+		if n.Owns(s.slot) && (best.master == "" || n.epoch > best.epoch) {
+			best = answer{master: n.Addr, epoch: n.epoch}
 		}
 	}
 	if best.master == "" {
@@ -142,8 +134,8 @@ func (s slotMaster) query(ctx context.Context, _ []string) (answer, error) {
 	return best, nil
 }
 
-// read returns the nodes with slots, of all maps that most of the nodes return. Concurrent calls share a query.
-func (c *cluster) read(ctx context.Context) ([]clusterNode, error) {
+// read returns the nodes of all maps that most of the nodes return. Concurrent calls share a query.
+func (c *cluster) read(ctx context.Context) ([]Node, error) {
 	c.mu.Lock()
 	nodes, fresh := c.lastMap, time.Since(c.readAt) < queryInterval/2
 	c.mu.Unlock()
@@ -155,14 +147,14 @@ func (c *cluster) read(ctx context.Context) ([]clusterNode, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("no node of the cluster answered: %w", ctx.Err())
 	case r := <-result:
-		nodes, _ := r.Val.([]clusterNode)
+		nodes, _ := r.Val.([]Node)
 		return nodes, r.Err
 	}
 }
 
 // readAll queries all nodes concurrently. It returns when most have answered, or at the timeout with the answers so
 // far.
-func (c *cluster) readAll() ([]clusterNode, error) {
+func (c *cluster) readAll() ([]Node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout) // shared by all waiting callers
 	defer cancel()
 	c.mu.Lock()
@@ -171,23 +163,20 @@ func (c *cluster) readAll() ([]clusterNode, error) {
 	slices.Sort(addrs)
 	addrs = slices.Compact(addrs)
 	type reply struct {
-		nodes []clusterNode
-		all   []string
+		nodes []Node
 		err   error
 	}
 	replies := make(chan reply, len(addrs))
 	for _, addr := range addrs {
 		go func() {
-			text, err := c.node(addr).ClusterNodes(ctx).Result()
+			nodes, err := Nodes(ctx, c.node(addr), addr)
 			if err != nil {
-				replies <- reply{err: fmt.Errorf("%s: %w", addr, err)}
-				return
+				err = fmt.Errorf("%s: %w", addr, err)
 			}
-			nodes, all := parseClusterNodes(text, addr)
-			replies <- reply{nodes, all, nil}
+			replies <- reply{nodes, err}
 		}()
 	}
-	var nodes []clusterNode
+	var nodes []Node
 	var known []string
 	var failed []error
 	answered := 0
@@ -197,7 +186,10 @@ func (c *cluster) readAll() ([]clusterNode, error) {
 			failed = append(failed, r.err)
 			continue
 		}
-		nodes, known = append(nodes, r.nodes...), append(known, r.all...)
+		nodes = append(nodes, r.nodes...)
+		for _, n := range r.nodes {
+			known = append(known, n.Addr)
+		}
 		if answered++; answered > len(addrs)/2 {
 			break
 		}
@@ -229,18 +221,6 @@ func (c *cluster) node(addr string) *redis.Client {
 		c.nodes[addr] = redis.NewClient(&o)
 	}
 	return c.nodes[addr]
-}
-
-// parseClusterNodes parses the reply of CLUSTER NODES of the node at addr: the masters that have slots, and the
-// addresses of all nodes.
-func parseClusterNodes(text, addr string) (masters []clusterNode, all []string) {
-	for _, n := range parseNodes(text, addr) {
-		all = append(all, n.Addr)
-		if n.Master && len(n.slots) > 0 {
-			masters = append(masters, clusterNode{addr: n.Addr, epoch: n.epoch, slots: n.slots})
-		}
-	}
-	return masters, all
 }
 
 // parseSlots parses a slot or a range of slots. A slot that moves ("[93-<-...]") is not one of them.

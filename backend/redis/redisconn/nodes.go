@@ -21,7 +21,7 @@ type Node struct {
 	// Migrating and Importing are the ids of the other node by slot that moves. Only Self has them.
 	Migrating, Importing map[int]string
 
-	epoch int64
+	epoch int64 // configuration epoch; the owner of a slot with the highest one wins
 	slots [][2]int
 }
 
