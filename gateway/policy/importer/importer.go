@@ -18,10 +18,6 @@ import (
 // maxSize bounds the bytes of a file.
 const maxSize = 16 << 20
 
-// ErrNoLimits reports that a file contains no rate limit.
-var ErrNoLimits = errors.New("no rate limit found: want nginx with limit_req_zone, an Ingress with " +
-	"nginx.ingress.kubernetes.io/limit-rps or limit-rpm, or APISIX with the plugin limit-req")
-
 // Result is a converted policy.
 type Result struct {
 	Rules          []Rule
@@ -36,8 +32,7 @@ type Rule struct {
 }
 
 // Import converts the file at path: YAML or JSON by its extension (.yaml, .yml, .json), else nginx, with the files that
-// it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules. The error wraps
-// ErrNoLimits if there is nothing to convert.
+// it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules.
 func Import(path string) (*Result, error) {
 	if err := checkFile(path); err != nil {
 		return nil, err
@@ -54,7 +49,8 @@ func Import(path string) (*Result, error) {
 		return nil, err
 	}
 	if len(c.Rules) == 0 && !c.found {
-		return nil, fmt.Errorf("%s: %w", path, ErrNoLimits)
+		return nil, fmt.Errorf("%s: no rate limit found: want nginx with limit_req_zone, an Ingress with "+
+			"nginx.ingress.kubernetes.io/limit-rps or limit-rpm, or APISIX with the plugin limit-req", path)
 	}
 	if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Key == policy.ByIP }) {
 		c.note(path, 0, "IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address")
