@@ -59,8 +59,8 @@ type Recorder interface {
 // DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
 const DefaultMaxReady = 1_000_000
 
-// DefaultTimeout is the default of Config.Timeout.
-const DefaultTimeout = time.Second
+// defaultTimeout is the default of Config.Timeout.
+const defaultTimeout = time.Second
 
 // Tracer records runs of the script. Script starts the span of a run for purchases with these traceparents, at least
 // one, and returns a function that ends it. Neither may block.
@@ -85,8 +85,7 @@ type Config struct {
 	Tracer Tracer
 	// Refill returns the Refiller of a sale with several segments; required for such sales.
 	Refill func(of spread.Sale) Refiller
-	// Timeout bounds the time of a group in Redis, and the time that a request waits for its group. 0 means
-	// DefaultTimeout.
+	// Timeout bounds the time of a group in Redis, and the time that a request waits for its group. 0 means 1 s.
 	Timeout time.Duration
 	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
 	// Otherwise Admit returns an error that wraps sale.ErrUnavailable; the order remains valid, and a repeated request
@@ -126,7 +125,7 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 		cfg.MaxReady = DefaultMaxReady
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
 	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, sales: map[string][]*waiter{}}

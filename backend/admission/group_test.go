@@ -43,7 +43,7 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 
 func newFake(release chan struct{}) (*fakeRun, *groups) {
 	f := &fakeRun{sizes: map[string][]int{}, inFlight: map[string]int{}, release: release}
-	return f, &groups{run: f.run, timeout: DefaultTimeout, sales: map[string][]*waiter{}}
+	return f, &groups{run: f.run, timeout: defaultTimeout, sales: map[string][]*waiter{}}
 }
 
 func TestWaitingRequestsShareTheNextGroup(t *testing.T) {

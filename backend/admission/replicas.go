@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// replicaTimeout bounds the wait for replicas, within DefaultTimeout. A healthy replica answers within a round trip.
+// replicaTimeout bounds the wait for replicas, within defaultTimeout. A healthy replica answers within a round trip.
 const replicaTimeout = 500 * time.Millisecond
 
 // runAndWait runs the script for a group, and waits for the replicas if the group got orders. Both use one connection,

@@ -11,19 +11,19 @@ import (
 	"sluice/backend/sale"
 )
 
-// MaxGroupName is the most characters of a group's name.
-const MaxGroupName = 64
+// maxGroupName is the most characters of a group's name.
+const maxGroupName = 64
 
 // ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -,
 // and begins with a letter. The error is a *sale.InvalidError.
 func ValidateGroup(name string) error {
-	ok := name != "" && len(name) <= MaxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
+	ok := name != "" && len(name) <= maxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if ok {
 		return nil
 	}
 	return sale.Invalid("group",
-		fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", MaxGroupName))
+		fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", maxGroupName))
 }
 
 // Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now

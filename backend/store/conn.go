@@ -196,11 +196,11 @@ func (f *Filter) Equal(column string, arg any) {
 	}
 }
 
-// OfSale adds the condition that a row belongs to a sale and is behind the row with an id, 0 for all rows, in the order
+// ofSale adds the condition that a row belongs to a sale and is behind the row with an id, 0 for all rows, in the order
 // of ids or, with newest, in descending order. It returns what to order by. The condition is a range of (sale_id, id):
 // in a table of few and large sales, PostgreSQL would otherwise read the primary key and skip the rows of all other
 // sales.
-func (f *Filter) OfSale(saleID string, after int64, newest bool) (orderBy string) {
+func (f *Filter) ofSale(saleID string, after int64, newest bool) (orderBy string) {
 	id := f.Arg(saleID)
 	if newest {
 		if after <= 0 {

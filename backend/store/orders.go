@@ -183,7 +183,7 @@ func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error
 		behind, orderBy = "id < ?", "id DESC"
 	}
 	if q.SaleID != "" && q.ID == 0 && q.Buyer == "" {
-		orderBy = f.OfSale(q.SaleID, int64(q.After), q.Newest)
+		orderBy = f.ofSale(q.SaleID, int64(q.After), q.Newest)
 	} else {
 		f.Equal("sale_id", q.SaleID)
 		if q.After > 0 {

@@ -207,7 +207,7 @@ func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, 
 	var f Filter
 	orderBy := "id"
 	if q.SaleID != "" && q.OrderID == 0 && !q.OpenRefunds {
-		orderBy = f.OfSale(q.SaleID, q.After, false)
+		orderBy = f.ofSale(q.SaleID, q.After, false)
 	} else {
 		f.Add("id > ?", q.After)
 		f.Equal("sale_id", q.SaleID)

@@ -148,8 +148,8 @@ var errExpired, errNotYet = errors.New("expired"), errors.New("not valid yet")
 // verify verifies a token. fast permits the caches and the fast path for plain claims, which do not change the result.
 func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
-	if len(raw) > MaxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
-		return "", time.Time{}, fmt.Errorf("not three segments of at most %d bytes", MaxLen)
+	if len(raw) > maxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
+		return "", time.Time{}, fmt.Errorf("not three segments of at most %d bytes", maxLen)
 	}
 	header := raw[:first]
 	key := (*s.headers.Load())[header]

@@ -26,8 +26,8 @@ const ed25519Alg = "Ed25519"
 // MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32
 
-// MaxLen is the longest valid token, in bytes.
-const MaxLen = 4096
+// maxLen is the longest valid token, in bytes.
+const maxLen = 4096
 
 // MaxSubject is the longest valid sub, in bytes.
 const MaxSubject = 255

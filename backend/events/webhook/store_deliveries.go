@@ -134,7 +134,7 @@ func (s *Store) leaseAbove(
 			return err
 		}
 		unordered := e.State != EndpointActive || !e.HoldUntil.IsZero() // only SequenceUnordered is sent now
-		probe := e.Failures >= BreakAfter && !unordered
+		probe := e.Failures >= breakAfter && !unordered
 		if probe {
 			limit = 1
 		}

@@ -109,11 +109,11 @@ func TestFailingEndpointIsHeldAndProbed(t *testing.T) {
 func webhookFailing(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	var ids []string
-	for i := range BreakAfter + 12 {
+	for i := range breakAfter + 12 {
 		ids = append(ids, fmt.Sprintf("%d:%d", i+1, i+1))
 	}
 	e.add(t, "a", ids...)
-	leased := e.lease(t, "a", math.MaxInt64, time.Minute, BreakAfter)
+	leased := e.lease(t, "a", math.MaxInt64, time.Minute, breakAfter)
 	var bad, late []Result
 	for _, d := range e.lease(t, "a", math.MaxInt64, time.Minute, 10) {
 		late = append(late, failed(d, time.Hour))
@@ -123,12 +123,12 @@ func webhookFailing(t *testing.T, e *env) {
 	}
 	e.results(t, bad[1:]...)
 	if due, err := e.DueEndpoints(e.ctx, nil); err != nil || len(due) != 1 {
-		t.Fatalf("one failure below BreakAfter: %v, %v", due, err)
+		t.Fatalf("one failure below breakAfter: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
 	e.results(t, late...) // were in progress
 	got, err := e.Endpoint(e.ctx, "a")
-	if err != nil || got.Failures != BreakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
+	if err != nil || got.Failures != breakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
 		got.FailingSince.IsZero() || time.Until(got.HoldUntil) < time.Second {
 		t.Fatalf("%+v, %v", got, err)
 	}

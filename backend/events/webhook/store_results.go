@@ -7,9 +7,9 @@ import (
 	"sluice/backend/store"
 )
 
-// BreakAfter is the number of failures in a row after which an endpoint is probed: it gets one delivery at a time, with
+// breakAfter is the number of failures in a row after which an endpoint is probed: it gets one delivery at a time, with
 // pauses in between.
-const BreakAfter = 20
+const breakAfter = 20
 
 // Result is the outcome of a leased delivery.
 type Result struct {
@@ -28,10 +28,10 @@ type Result struct {
 
 // holdFor returns how long an endpoint gets no requests after a number of failures in a row.
 func holdFor(failures int64) time.Duration {
-	if failures < BreakAfter {
+	if failures < breakAfter {
 		return 0
 	}
-	return min(5*time.Second<<min(failures-BreakAfter, 10), 5*time.Minute)
+	return min(5*time.Second<<min(failures-breakAfter, 10), 5*time.Minute)
 }
 
 const resultRecord = "delivery bigint, lease bigint, outcome smallint, counted integer, wait_ms bigint, " +
@@ -135,8 +135,8 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 		}
 	} else if failed > 0 {
 		before := e.Failures
-		if before < BreakAfter {
-			e.Failures = min(before+failed, BreakAfter)
+		if before < breakAfter {
+			e.Failures = min(before+failed, breakAfter)
 		} else if probe { // failures of requests that were in progress when the hold began are not counted
 			e.Failures++
 		}
@@ -145,7 +145,7 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 			set += ", hold_until = NULL" // of the probe
 			hold = max(hold, holdFor(e.Failures))
 		}
-		if givenUp > 0 || e.Failures >= BreakAfter {
+		if givenUp > 0 || e.Failures >= breakAfter {
 			set += ", failing_since = coalesce(failing_since, " + c.Dialect().Now + ")"
 		}
 		if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", e.ID, e.Failures); err != nil {
