@@ -108,13 +108,8 @@ func current(asOf *time.Time) bool { return asOf != nil && time.Since(*asOf) <= 
 
 // Run compares the replica with the primary until ctx ends; it returns nil.
 func (r *Replica) Run(ctx context.Context) error {
-	retry := loop.Backoff{Log: r.log, What: "reading orders from the replica"}
-	for ctx.Err() == nil {
-		if err := r.Check(ctx); err != nil {
-			retry.Failed(ctx, err)
-			continue
-		}
-		retry.Succeeded()
+	check := func() error { return r.Check(ctx) }
+	for loop.Retry(ctx, r.log, "reading orders from the replica", check) {
 		loop.Sleep(ctx, replicaCheck)
 	}
 	return nil
