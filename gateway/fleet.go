@@ -51,7 +51,7 @@ func (g *Gateway) newFleet(client *fleetlimit.Client) *fleetlimit.Limiter {
 
 // returnSlots returns the slots of idle clients until ctx ends.
 func (g *Gateway) returnSlots(ctx context.Context) {
-	for loop.Tick(ctx, maintainEvery); ctx.Err() == nil; loop.Tick(ctx, maintainEvery) {
+	for range loop.Ticks(ctx, maintainEvery) {
 		g.fleet.Sweep(ctx)
 	}
 }

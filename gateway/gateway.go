@@ -187,7 +187,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 const maintainEvery = time.Second
 
 func (g *Gateway) maintain(ctx context.Context) {
-	for loop.Tick(ctx, maintainEvery); ctx.Err() == nil; loop.Tick(ctx, maintainEvery) {
+	for range loop.Ticks(ctx, maintainEvery) {
 		g.runOnce()
 	}
 }

@@ -15,6 +15,14 @@ var phase = rand.N(time.Hour)
 // process wakes once for all of them.
 func Tick(ctx context.Context, interval time.Duration) { Sleep(ctx, UntilTick(interval)) }
 
+// Ticks iterates over the ticks of a loop until ctx ends. It begins with the next one.
+func Ticks(ctx context.Context, interval time.Duration) func(yield func() bool) {
+	return func(yield func() bool) {
+		for Tick(ctx, interval); ctx.Err() == nil && yield(); Tick(ctx, interval) {
+		}
+	}
+}
+
 // Repeat calls do immediately and then at each tick of the interval, until ctx ends. A call that fails is retried as
 // Retry does.
 func Repeat(ctx context.Context, interval time.Duration, log *slog.Logger, what string, do func() error) {

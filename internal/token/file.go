@@ -154,7 +154,7 @@ func (f *File) Follow(ctx context.Context, report func(error)) {
 			return err
 		})
 	default:
-		for loop.Tick(ctx, fileEvery); ctx.Err() == nil; loop.Tick(ctx, fileEvery) {
+		for range loop.Ticks(ctx, fileEvery) {
 			if changed, err := f.Reload(); changed || err != nil {
 				report(err)
 			}
