@@ -100,8 +100,8 @@ pictures: install
 	mkdir -p docs/pictures && cd test/browser && $(GO) test -count=1 -v -timeout 10m -run 'TestPictures' . -pictures $(CURDIR)/docs/pictures
 
 profile: install-bench
-	d=$$(mktemp -d) && cd bench && $(GO) run . speed --only gateway,purchase --rounds 2 --seconds 5 --profile $$d && \
-	  $(GO) run . pgo -o ../cmd/sluice/release.pgo $$d/gateway.cpu.pprof $$d/purchase.cpu.pprof && rm -r $$d
+	d=$$(mktemp -d) && cd bench && $(GO) run . speed --only gateway,purchase,orders --rounds 2 --seconds 5 --profile $$d && \
+	  $(GO) run . pgo -o ../cmd/sluice/release.pgo $$d/*.cpu.pprof && rm -r $$d
 
 include bench/bench.mk test/proof.mk
 
