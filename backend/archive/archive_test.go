@@ -231,7 +231,7 @@ func TestArchiveOfASpreadSale(t *testing.T) {
 func TestArchiveRejectsUnsettledSales(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
 		w := newWorld(t, db)
-		_, err := events.NewStore(db.DB).AddGroup(w.ctx, "group")
+		_, err := events.NewStore(db.DB).AddGroup(w.ctx, "group", false)
 		w.check(err)
 		for name, c := range map[string]struct {
 			prepare func(orders []sale.Order)

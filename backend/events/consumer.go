@@ -42,7 +42,7 @@ func (f HandlerFunc) Handle(ctx context.Context, events []Event) error { return 
 
 // consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
 type consumerStore interface {
-	AddGroup(ctx context.Context, name string) (Group, error)
+	AddGroup(ctx context.Context, name string, fromNow bool) (Group, error)
 	Group(ctx context.Context, name string) (Group, error)
 	AddDeadLetter(ctx context.Context, l DeadLetter) error
 	RemoveDeadLetter(ctx context.Context, group, eventID string) error
@@ -51,6 +51,8 @@ type consumerStore interface {
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
+	// where a group begins that is new: with what happens from now on; else with all that is still kept
+	FromNow     bool
 	Concurrency int // batches handled concurrently; 2
 	Batch       int // events in a batch, at most; 100
 	// how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
@@ -160,7 +162,7 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
 	var g Group
 	if first {
-		g, err = c.store.AddGroup(ctx, c.group)
+		g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
 	} else {
 		g, err = c.store.Group(ctx, c.group)
 	}

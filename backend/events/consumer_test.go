@@ -343,6 +343,25 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	})
 }
 
+func TestGroupBeginsWhereItIsTold(t *testing.T) {
+	on(t, func(w *world) {
+		s, late := newSink(), newSink()
+		w.start(w.consumer(w.client(), "early", s, events.Config{FromNow: true}).Run) // there is no stream yet
+		testenv.Eventually(w, patience, "the group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
+		first := w.buy(5)
+		w.start(w.relay(events.RelayConfig{}).Run)
+		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
+		w.start(w.consumer(w.client(), "late", late, events.Config{FromNow: true}).Run)
+		testenv.Eventually(w, patience, "the late group is there",
+			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
+		second := w.buy(5)
+		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
+		testenv.Eventually(w, patience, "the early group has all",
+			func() bool { return s.has(created(slices.Concat(first, second))) })
+	})
+}
+
 func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(40)
@@ -458,7 +477,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			w.Fatal(err)
 		}
 		unknown("by-hand", false)
-		if _, err := w.store.AddGroup(ctx, "not-begun"); err != nil {
+		if _, err := w.store.AddGroup(ctx, "not-begun", false); err != nil {
 			w.Fatal(err)
 		}
 		unknown("not-begun", false)

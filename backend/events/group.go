@@ -29,7 +29,7 @@ func ValidateGroup(name string) error {
 // Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now
 // on wait for its consumers. A registered group is left unchanged. An error wraps sale.ErrUnavailable.
 func Register(ctx context.Context, db *Store, client redisconn.Client, space keyspace.Space, name string) error {
-	g, err := db.AddGroup(ctx, name)
+	g, err := db.AddGroup(ctx, name, false)
 	if err != nil {
 		return err
 	}

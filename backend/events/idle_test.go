@@ -95,7 +95,7 @@ func (s *noEvents) Groups(context.Context) ([]events.Group, error) {
 	return []events.Group{{Name: "g"}}, nil
 }
 
-func (s *noEvents) AddGroup(context.Context, string) (events.Group, error) {
+func (s *noEvents) AddGroup(context.Context, string, bool) (events.Group, error) {
 	return events.Group{Name: "g"}, nil
 }
 

@@ -151,36 +151,38 @@ func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 // added.
 func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 	t.Parallel()
-	ctx, url := t.Context(), storetest.Postgres(t)
-	db := storetest.Open(t, url)
-	e := &env{db, events.NewStore(db.DB), url, ctx}
-	e.create(t, "s", 100)
-	for _, o := range storetest.Orders("s", 3) {
-		e.write(t, o)
-	}
-	sql, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	added, early := make(chan error, 1), false
-	check := func(ctx context.Context) (bool, error) {
-		go func() { _, err := e.AddGroup(t.Context(), "a"); added <- err }()
-		testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
-			const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-			var n int
-			err := sql.QueryRow(ctx, waits).Scan(&n)
-			early = len(added) > 0
-			return err == nil && (n > 0 || early)
-		})
-		return false, nil
-	}
-	if err := e.DropChanges(ctx, 1, check); err != nil || early {
-		t.Errorf("the group was added while changes were dropped: %v, %v", early, err)
-	}
-	if err := <-added; err != nil {
-		t.Error(err)
-	}
-	if err := sql.Close(ctx); err != nil {
-		t.Error(err)
+	for _, fromNow := range []bool{false, true} {
+		ctx, url := t.Context(), storetest.Postgres(t)
+		db := storetest.Open(t, url)
+		e := &env{db, events.NewStore(db.DB), url, ctx}
+		e.create(t, "s", 100)
+		for _, o := range storetest.Orders("s", 3) {
+			e.write(t, o)
+		}
+		sql, err := pgx.Connect(ctx, url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added, early := make(chan error, 1), false
+		check := func(ctx context.Context) (bool, error) {
+			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
+			testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
+				const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+				var n int
+				err := sql.QueryRow(ctx, waits).Scan(&n)
+				early = len(added) > 0
+				return err == nil && (n > 0 || early)
+			})
+			return false, nil
+		}
+		if err := e.DropChanges(ctx, 1, check); err != nil || early {
+			t.Errorf("from now %v: the group was added while changes were dropped: %v, %v", fromNow, early, err)
+		}
+		if err := <-added; err != nil {
+			t.Error(err)
+		}
+		if err := sql.Close(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // What was given out later may be acknowledged first: the group has come as far as the first that is not.
 func TestProgressHasNoGaps(t *testing.T) {
 	on(t, func(w *world) {
-		if _, err := w.store.AddGroup(w.Context(), "g"); err != nil {
+		if _, err := w.store.AddGroup(w.Context(), "g", false); err != nil {
 			w.Fatal(err)
 		}
 		if err := w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "g", "0").Err(); err != nil {

@@ -112,7 +112,7 @@ func TestRelaysAtOnceTellOnce(t *testing.T) {
 func TestRelayFillsAnEmptiedRedis(t *testing.T) {
 	on(t, func(w *world) {
 		for _, name := range []string{"a", "b"} {
-			if _, err := w.store.AddGroup(w.Context(), name); err != nil {
+			if _, err := w.store.AddGroup(w.Context(), name, false); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -159,7 +159,7 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 	on(t, func(w *world) {
 		const bound = 40
 		for _, name := range []string{"fast", "slow"} {
-			if _, err := w.store.AddGroup(w.Context(), name); err != nil {
+			if _, err := w.store.AddGroup(w.Context(), name, false); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -261,7 +261,7 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	for name, add := range map[string]func(w *world) error{
 		"none":     func(*world) error { return nil },
 		"in Redis": inRedis,
-		"in SQL":   func(w *world) error { _, err := w.store.AddGroup(w.Context(), "a"); return err },
+		"in SQL":   func(w *world) error { _, err := w.store.AddGroup(w.Context(), "a", true); return err },
 		"an open page": func(w *world) error {
 			return w.raw.Set(w.Context(), space.EventPages(), "1", time.Hour).Err()
 		},
@@ -318,7 +318,7 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 
 func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 	on(t, func(w *world) {
-		if _, err := w.store.AddGroup(w.Context(), "a"); err != nil { // without a group, no relay hurries
+		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, no relay hurries
 			w.Fatal(err)
 		}
 		wake := events.NewWaker(w.raw, space)

@@ -61,28 +61,35 @@ func (s *Store) advance(b *bound, to int64) {
 
 // Group is a group of consumers. It receives every event.
 type Group struct {
-	Name  string
-	Start int64 // last position before the group's first event
+	Name    string
+	Start   int64 // last position before the group's first event
+	Created time.Time
 }
 
-const selectGroups = "SELECT name, start_position FROM event_groups"
+const selectGroups = "SELECT name, start_position, created_at FROM event_groups"
 
 func scanGroup(row store.Scanner) (g Group, err error) {
-	err = row.Scan(&g.Name, &g.Start)
+	var at store.Timestamp
+	err = row.Scan(&g.Name, &g.Start, &at)
+	g.Created = at.Time
 	return g, err
 }
 
-// AddGroup registers a group and returns it. The group receives all events that are still stored. A registered group is
-// left unchanged. No change that is stored when AddGroup returns, or made later, is dropped.
-func (s *Store) AddGroup(ctx context.Context, name string) (g Group, err error) {
+// AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
+// events that get a position from now on. A registered group is left unchanged. No change that is stored when AddGroup
+// returns, or made later, is dropped.
+func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
 	err = s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
 		// The lock excludes DropChanges, which checks that there is no group.
-		var last int64
+		var last, start int64
 		if err := lockPosition(ctx, c, &last); err != nil {
 			return err
 		}
-		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, 0) "+
-			"ON CONFLICT (name) DO NOTHING", name)
+		if fromNow {
+			start = last
+		}
+		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
+			"ON CONFLICT (name) DO NOTHING", name, start)
 		if err == nil {
 			g, err = store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
 		}

@@ -23,16 +23,17 @@ func eventGroups(t *testing.T, e *env) {
 	e.write(t, storetest.Orders("s", 3)...)
 	e.allChanges(t, 0, 10)
 	for range 2 {
-		if g, err := e.AddGroup(e.ctx, "all"); err != nil || g.Start != 0 || g.Name != "all" {
+		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" ||
+			time.Since(g.Created).Abs() > time.Minute {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		if g, err := e.AddGroup(e.ctx, "new"); err != nil || g.Start != 0 {
+		if g, err := e.AddGroup(e.ctx, "new", true); err != nil || g.Start != 3 {
 			t.Fatalf("%+v, %v", g, err)
 		}
 		e.write(t, storetest.Orders("s", 3)...)
 		e.allChanges(t, 3, 10)
 	}
-	if g, err := e.Groups(e.ctx); err != nil || len(g) != 2 || g[0].Name != "all" || g[1].Name != "new" {
+	if g, err := e.Groups(e.ctx); err != nil || len(g) != 2 || g[0].Name != "all" || g[1].Start != 3 {
 		t.Fatalf("%+v, %v", g, err)
 	}
 	if _, err := e.Group(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
@@ -138,7 +139,7 @@ func eventLetters(t *testing.T, e *env) {
 func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const letters, consumers = 60, 6
-		if _, err := e.AddGroup(e.ctx, "g"); err != nil {
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
 		for i := range letters {

@@ -410,8 +410,8 @@ func (s mortalStore) Groups(ctx context.Context) (g []events.Group, err error) {
 	return g, err
 }
 
-func (s mortalStore) AddGroup(ctx context.Context, name string) (g events.Group, err error) {
-	err = s.m.boundary(func() error { g, err = s.Store.AddGroup(ctx, name); return err })
+func (s mortalStore) AddGroup(ctx context.Context, name string, fromNow bool) (g events.Group, err error) {
+	err = s.m.boundary(func() error { g, err = s.Store.AddGroup(ctx, name, fromNow); return err })
 	return g, err
 }
 

@@ -76,7 +76,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		}
 		return map[string]string{exampleNumber: list.Subscriptions[0].ID}
 	case "listDeadEvents":
-		if _, err := events.NewStore(s.store.DB).AddGroup(t.Context(), "points"); err != nil {
+		if _, err := events.NewStore(s.store.DB).AddGroup(t.Context(), "points", true); err != nil {
 			t.Fatal(err)
 		}
 	case "deleteGroup":
