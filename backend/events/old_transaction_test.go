@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // empty.
 func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	t.Parallel()
-	const batches, perBatch, read = 2000, 2, 1000 // read: maximum of rows and index entries per batch
+	const batches, perBatch, read = 2000, 2, 100 // read: maximum of rows and index entries per batch
 	ctx, url := t.Context(), storetest.Postgres(t)
 	db, err := store.Open(ctx, url, store.Config{})
 	if err != nil {
@@ -109,6 +110,49 @@ func TestLateCommitGetsAPosition(t *testing.T) {
 	}
 	if got := e.allChanges(t, 11, 100); len(got) != 1 || got[0].OrderID != late.ID || got[0].Position != 12 {
 		t.Fatalf("changes after the late commit: %+v", got)
+	}
+}
+
+// A change of a transaction that commits after hundreds of newer changes have positions gets its position before the
+// next change of its order.
+func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), storetest.Postgres(t)
+	db := storetest.Open(t, url)
+	e := &env{db, events.NewStore(db.DB), url, ctx}
+	e.create(t, "s", 1000)
+	sql, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	e.write(t, storetest.Orders("s", 1)...)
+	last := int64(len(e.allChanges(t, 0, 100)))
+	const insert = "INSERT INTO outbox (kind, orders) VALUES ($1, ARRAY[$2::bigint])"
+	for round := range 3 { // a scan from the beginning would find the change of one
+		late := storetest.Order("s", fmt.Sprint("late", round))
+		tx, err := sql.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, insert, store.OutboxCreated, int64(late.ID)); err != nil {
+			t.Fatal(err)
+		}
+		for range 250 {
+			e.write(t, storetest.Orders("s", 1)...)
+			last += int64(len(e.allChanges(t, last, 100)))
+		}
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sql.Exec(ctx, insert, store.OutboxPaid, int64(late.ID)); err != nil {
+			t.Fatal(err)
+		}
+		got := e.allChanges(t, last, 100)
+		if len(got) != 2 || got[0].Type != events.Created || got[1].Type != events.Paid {
+			t.Fatalf("changes after the late commit: %+v", got)
+		}
+		last += 2
 	}
 }
 

@@ -18,9 +18,10 @@ type Store struct {
 	db *store.DB
 
 	mu       sync.Mutex
-	assigned bound // the seq of the newest change with a position that this process assigned, less lateChanges
-	deleted  bound // the position up to which this process has deleted
-	dropped  bound // the seq up to which this process has dropped changes, less lateChanges
+	assigned bound    // the next scan for changes without a position, by found
+	found    frontier // changes that this process assigned positions
+	deleted  bound    // the position up to which this process has deleted
+	dropped  bound    // the seq up to which this process has dropped changes, less lateChanges
 }
 
 // NewStore returns the Store in db.
@@ -35,9 +36,9 @@ type bound struct {
 }
 
 const (
-	// wholeScan is how long a change may wait that became visible only after lateChanges newer ones got positions.
+	// wholeScan is how long a change may wait that no other scan finds.
 	wholeScan = 5 * time.Second
-	// lateChanges is how many changes of concurrent transactions may get positions before an older one is visible. More
+	// lateChanges is how many changes of concurrent transactions may be dropped before an older one is visible. More
 	// delay it by up to wholeScan.
 	lateChanges = 200
 )
@@ -146,7 +147,7 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
 // assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change,
-// and two changes of one order have theirs in the order in which they were made.
+// and two changes of one order have theirs in the order in which they were made, if no transaction takes gapAge.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
 	read := func() error {
@@ -221,7 +222,7 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		Position int64 `json:"last_position"`
 	}
 	var records []record
-	from := s.next(&s.assigned)
+	from, now := s.next(&s.assigned), time.Now()
 	assigned, err = s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, "SELECT seq"+unassigned, from, 1)
 	}, func(ctx context.Context, c store.Conn) error {
@@ -255,7 +256,14 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		return err
 	})
 	if err == nil && len(records) > 0 {
-		s.advance(&s.assigned, records[len(records)-1].Seq-lateChanges)
+		numbers := make([]int64, len(records))
+		for i, r := range records {
+			numbers[i] = r.Seq
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.found.add(numbers, now)
+		s.assigned.at = s.found.next(now)
 	}
 	return assigned, err
 }

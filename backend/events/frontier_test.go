@@ -1,0 +1,94 @@
+package events
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever order transactions commit in, the next scan finds each change that is visible within gapAge, and begins
+// behind all changes when none is missing any more.
+func TestFrontierIsBeforeChangesInProgress(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now, last := time.Unix(0, 0), int64(1000)
+		var f frontier
+		f.add([]int64{last}, now)
+		from := f.next(now)
+		started, visible := map[int64]time.Time{}, []int64(nil)
+		commit := func(n int64) {
+			visible = append(visible, n)
+			delete(started, n)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(*rapid.T) {
+				last++
+				started[last] = now
+			},
+			"commit": func(t *rapid.T) {
+				if len(started) > 0 {
+					commit(rapid.SampledFrom(sorted(started)).Draw(t, "number"))
+				}
+			},
+			"wait": func(*rapid.T) {
+				now = now.Add(gapAge / 5)
+				for n, at := range started {
+					if now.Sub(at) >= gapAge {
+						commit(n)
+					}
+				}
+			},
+			"scan": func(t *rapid.T) {
+				slices.Sort(visible)
+				if len(visible) > 0 && visible[0] <= from {
+					t.Fatalf("change %d is not found behind %d: %+v", visible[0], from, f)
+				}
+				f.add(visible, now)
+				from, visible = f.next(now), nil
+			},
+		})
+		for n := range started {
+			commit(n)
+		}
+		slices.Sort(visible)
+		f.add(visible, now)
+		if got := f.next(now.Add(gapAge + 1)); got != last {
+			t.Fatalf("the next scan begins behind %d, want %d", got, last)
+		}
+	})
+}
+
+func sorted(m map[int64]time.Time) (keys []int64) {
+	for n := range m {
+		keys = append(keys, n)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// A transaction that was rolled back leaves a gap, which is searched for a while.
+func TestFrontierAbandonsOldGaps(t *testing.T) {
+	var f frontier
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	for _, c := range []struct {
+		second int
+		add    []int64
+		want   int64
+	}{
+		{0, []int64{500}, 500 - gapsBefore - 1},
+		{20, []int64{501, 504}, 500 - gapsBefore - 1},
+		{31, []int64{505}, 501},
+		{40, []int64{503}, 501},
+		{45, []int64{506}, 501},
+		{51, []int64{507}, 507},
+		{60, []int64{502}, 502},      // later than any transaction: the next scan begins there
+		{61, []int64{508, 509}, 502}, // 503 to 507 are not known any more
+		{92, []int64{510}, 510},
+	} {
+		f.add(c.add, at(c.second))
+		if got := f.next(at(c.second)); got != c.want {
+			t.Errorf("at %d s: the next scan begins behind %d, want %d", c.second, got, c.want)
+		}
+	}
+}
