@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"sluice/backend/events"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
@@ -159,7 +161,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}
 	loud()
 	defer time.AfterFunc(trimAfter, debug.FreeOSMemory).Stop()
-	stages := append(workStages(s, work, cfg.group.cfg, own),
+	stages := append(workStages(s, work, cfg.group.cfg, own, p.logger()),
 		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
 		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
 	err = assemble.RunStages(ctx, stages)
@@ -291,6 +293,7 @@ func workStages(
 	work assemble.WorkerConfig,
 	groups assemble.GroupConfig,
 	own ownStores,
+	log *slog.Logger,
 ) []assemble.Stage {
 	stages := []assemble.Stage{{Name: "worker", Run: func(ctx context.Context) error {
 		working, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -305,7 +308,13 @@ func workStages(
 	}}}
 	for _, group := range assemble.Groups {
 		stages = append(stages, assemble.Stage{Name: group, Run: func(ctx context.Context) error {
-			return s.RunGroup(ctx, group, groups)
+			err := s.RunGroup(ctx, group, groups)
+			if errors.Is(err, events.ErrRemoved) { // sales continue
+				log.Warn("the group was removed: it starts again with the next sluice up", "group", group)
+				<-ctx.Done()
+				return nil
+			}
+			return err
 		}})
 	}
 	return stages

@@ -85,6 +85,16 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 			t.Errorf("sluice %s: exit %d, want %d and %q\n%s%s", s.args, code, s.code, s.want, stdout, errOut)
 		}
 	}
+
+	if _, errOut, code := sluiceRun(t, nil, "group", "remove", "points", "--data", data); code != 0 {
+		t.Fatal(errOut)
+	}
+	testenv.Eventually(t, time.Minute, "the process logs that the group ended",
+		func() bool { return strings.Contains(u.output(), "the group was removed") })
+	bob, _, _ := sluiceRun(t, nil, "token", "--user", "bob", "--data", data)
+	if a := do(t, "POST", u.base+"/v1/sales/demo/orders", strings.TrimSpace(bob), ""); a.Status != 202 {
+		t.Errorf("a purchase without the group: %d %s", a.Status, a.Body)
+	}
 }
 
 // Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the
