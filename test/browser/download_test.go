@@ -33,7 +33,7 @@ func (b *tab) download(profile person, selector string) (name, text string) {
 		WithDownloadPath(dir).WithEventsEnabled(true).Do(all); err != nil {
 		b.t.Fatal(err)
 	}
-	b.do(chromedp.Click(selector, chromedp.ByQuery))
+	b.click(`document.querySelector(` + quote(selector) + `)`)
 	late := time.After(patience)
 	select {
 	case state := <-ended:
