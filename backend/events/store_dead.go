@@ -161,8 +161,8 @@ func (s *Store) LeaseRetries(
 // HasDeadLettersOf reports whether a group has dead letters of a sale's events.
 func (s *Store) HasDeadLettersOf(ctx context.Context, saleID string) (found bool, err error) {
 	err = s.db.View(ctx, "events: dead letters of sale "+saleID, func(ctx context.Context, c store.Conn) error {
-		const query = "SELECT 1 FROM event_dead_letters WHERE body LIKE $1 LIMIT 1"
-		found, err = store.Exists(ctx, c, query, `%"sale_id":"`+saleID+`"%`)
+		query := "SELECT 1 FROM event_dead_letters WHERE " + c.Dialect().Contains("body", "$1") + " LIMIT 1"
+		found, err = store.Exists(ctx, c, query, `"sale_id":"`+saleID+`"`)
 		return err
 	})
 	return found, err

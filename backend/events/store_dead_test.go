@@ -136,6 +136,21 @@ func eventLetters(t *testing.T, e *env) {
 }
 
 // Concurrent consumers lease each requested retry once.
+func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe_1", Buyer: `"sale_id":"shoe"`}
+		letter := events.DeadLetter{Group: "g", EventID: v.ID, Body: v.Encode(), Reason: "r"}
+		if err := e.AddDeadLetter(e.ctx, letter); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"shoe_1", "shoe-1", "SHOE_1", "______", "shoe", "shoe_", "hoe_1"} {
+			if found, err := e.HasDeadLettersOf(e.ctx, id); err != nil || found != (id == v.SaleID) {
+				t.Errorf("sale %s: %t, %v", id, found, err)
+			}
+		}
+	})
+}
+
 func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const letters, consumers = 60, 6

@@ -43,6 +43,14 @@ func (d Dialect) In(placeholder string) string {
 	return "IN (SELECT value FROM json_each(" + placeholder + "))"
 }
 
+// Contains returns the condition that a column contains a text, compared byte by byte, unlike with LIKE.
+func (d Dialect) Contains(column, placeholder string) string {
+	if d.postgres {
+		return "strpos(" + column + ", " + placeholder + ") > 0"
+	}
+	return "instr(" + column + ", " + placeholder + ") > 0"
+}
+
 // Records returns a subquery that reads a JSON array of objects (see JSON) as rows. columns lists the keys of the
 // objects with their PostgreSQL types, such as "id bigint, name text".
 func (d Dialect) Records(placeholder, columns string) string {

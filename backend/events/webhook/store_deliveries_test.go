@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
@@ -65,6 +66,22 @@ func webhookSequences(t *testing.T, e *env) {
 		got.FailingSince.IsZero() == (got.Failures > 0) {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+func TestWaitingDeliveriesAreFoundByTheExactSale(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		later := time.Now().Add(time.Hour)
+		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe-1", Buyer: `"sale_id":"s"`, At: later}
+		if err := Handler(e.Store, func(int64) {}).Handle(e.ctx, []events.Event{v}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"shoe-1", "shoe_1", "SHOE-1", "______", "shoe", "shoe-", "hoe-1"} {
+			if found, err := e.HasWaiting(e.ctx, id); err != nil || found != (id == v.SaleID) {
+				t.Errorf("sale %s: %t, %v", id, found, err)
+			}
+		}
+	})
 }
 
 func TestStrictEndpointGetsDeliveriesInOrder(t *testing.T) {
