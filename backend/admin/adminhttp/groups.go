@@ -25,8 +25,11 @@ func (h *handlers) listGroups(ctx context.Context, _ *request) (any, error) {
 // created by hand.
 func (r *request) group() string {
 	name := r.param("group")
-	if name == "" || len(name) > 200 {
+	switch {
+	case name == "" || len(name) > 200:
 		r.fail(sale.Invalid("group", "must be the name of a consumer group"))
+	case !httpserver.IsStorable(name):
+		r.fail(errNoGroup)
 	}
 	return name
 }

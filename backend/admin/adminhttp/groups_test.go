@@ -94,6 +94,10 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 			`"status":"removed"`,
 		},
 		{"POST", "/admin/v1/groups/points/remove", `{"other":1}`, 400, "", `other`},
+		{"POST", "/admin/v1/groups/%ff%fe/remove", "", 404, "", `There is no such consumer group.`},
+		{"POST", "/admin/v1/groups/a%00b/remove", "", 404, "", `There is no such consumer group.`},
+		{"GET", "/admin/v1/groups/%ff/dead", "", 404, "", `There is no such consumer group.`},
+		{"POST", "/admin/v1/groups/%ff/dead/7.created/retry", "", 404, "", `There is no such consumer group.`},
 	} {
 		s.check(c, &f.called)
 	}

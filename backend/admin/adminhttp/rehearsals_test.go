@@ -1,6 +1,7 @@
 package adminhttp
 
 import (
+	"strings"
 	"testing"
 
 	"sluice/backend/admin"
@@ -39,6 +40,13 @@ func TestRehearsalRequestsReachTheService(t *testing.T) {
 		servertest.WantProblem(t, s.operate("POST", path, body), 400, "bad-request")
 		if got := d.called(); got != "" {
 			t.Errorf("POST %s called the service: %s", path, got)
+		}
+	}
+	for _, id := range []string{"", "a b", `a\u0000b`, `\uFFFD`} {
+		a := s.operate("POST", "/admin/v1/rehearsals", `{"sale":"`+id+`","closes_at":"2026-11-27T10:05:00Z"}`)
+		servertest.WantProblem(t, a, 400, "bad-request")
+		if got := d.called(); got != "" || !strings.Contains(a.Body, `"field":"sale"`) {
+			t.Errorf("sale %s: %s, called the service: %s", id, a.Body, got)
 		}
 	}
 	d.err = &admin.RefusedError{Detail: "The sale drop is open."}

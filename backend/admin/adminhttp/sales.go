@@ -272,8 +272,8 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 			body.Reject("stock", "must be at least 1")
 		}
 	}
-	if wanted.SaleID == "" {
-		body.RejectOnce("sale", "must be set")
+	if err := sale.ValidateID(wanted.SaleID); err != nil {
+		body.RejectOnce("sale", err.Error())
 	}
 	if err := r.end(body); err != nil {
 		return nil, err
