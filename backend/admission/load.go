@@ -80,7 +80,7 @@ func (s *Stock) claim(ctx context.Context, p *SalePart) (Segment, error) {
 		return Segment{}, nil
 	}
 	if s.claimer == nil {
-		return Segment{}, errors.New("admission: StockConfig lacks Claimer, which sales with several segments need")
+		return Segment{}, errNoClaimer
 	}
 	a, err := s.claimer.Claim(ctx, p.ID, p.Segment)
 	p.Stock = a.Units

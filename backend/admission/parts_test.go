@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,4 +194,77 @@ func TestParseSegment(t *testing.T) {
 			t.Errorf("%q was parsed", text)
 		}
 	}
+}
+
+// No refill runs, as long before the opening of a sale. The process that wrote the restock may have stopped between any
+// two segments, and two backends apply it concurrently.
+func TestUpdateAppliesTheUnitsOfARestock(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+		ctx := context.Background()
+		_, h, rows := newSpread(t, c, 10)
+		stock := newStock(StockConfig{Client: c, Space: h.space, Claimer: rows}, c)
+		want := func(left int64) {
+			t.Helper()
+			v, err := stock.View(ctx, "s")
+			if err != nil || v.Left != left || v.Segments[0].Units+v.Segments[1].Units != left {
+				t.Fatalf("%+v, %v; want %d units left", v, err, left)
+			}
+		}
+		restocked, err := rows.Restock(ctx, "s", 6, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stock.UpdatePart(ctx, SalePart{restocked, 1}); err != nil {
+			t.Fatal(err)
+		}
+		want(13)
+		for range 2 { // the second call changes nothing
+			var all sync.WaitGroup
+			for range 2 {
+				all.Go(func() {
+					if err := stock.Update(ctx, restocked); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			want(16)
+		}
+
+		// A transfer that was committed, and that no process has applied, arrives with the next version.
+		of := spread.Sale{ID: "s", Spread: 2}
+		out, err := h.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rows.Commit(ctx, "s", *out); err != nil {
+			t.Fatal(err)
+		}
+		paused, err := rows.SetSwitch(ctx, "s", sale.Paused)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stock.Update(ctx, paused); err != nil {
+			t.Fatal(err)
+		}
+		want(16)
+
+		// Without the allocations of SQL, a segment does not get the version of a restock.
+		if restocked, err = rows.Restock(ctx, "s", 1, ""); err != nil {
+			t.Fatal(err)
+		}
+		down := newStock(StockConfig{Client: c, Space: h.space, Claimer: noAllocations{rows}}, c)
+		if err := down.Update(ctx, restocked); !errors.Is(err, sale.ErrUnavailable) {
+			t.Fatalf("without SQL: %v", err)
+		}
+		if v, err := stock.View(ctx, "s"); err != nil || v.Version != paused.Version {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	})
+}
+
+type noAllocations struct{ Claimer }
+
+func (noAllocations) Allocations(context.Context, string) ([]spread.Allocation, error) {
+	return nil, sale.ErrUnavailable
 }

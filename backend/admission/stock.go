@@ -27,7 +27,7 @@ type StockConfig struct {
 	// of one server.
 	Server func(keyspace.Shard) *redis.Client
 	Space  keyspace.Space
-	// Claimer is needed to load sales with several segments.
+	// Claimer is needed to load and update sales with several segments.
 	Claimer Claimer
 	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
 	Mover *spread.Mover
@@ -36,10 +36,15 @@ type StockConfig struct {
 	Deployment Deployment
 }
 
-// Claimer claims the allocation of a segment in SQL before it is loaded (store.Segments).
+// Claimer holds the allocations of segments in SQL (store.Segments).
 type Claimer interface {
+	// Claim claims the allocation of a segment before it is loaded.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
+	// Allocations returns the allocations of a sale by segment.
+	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
 }
+
+var errNoClaimer = errors.New("admission: StockConfig lacks Claimer, which sales with several segments need")
 
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
 // safe for concurrent use.
@@ -82,16 +87,53 @@ func (d Deployment) owner() string {
 }
 
 // Update applies a newer definition to all parts of a loaded sale. Units left change by the difference of the stock;
-// those of a segment change when its allocation is applied (spread.Mover). A version that is not newer changes nothing.
-// It returns ErrNotLoaded if a part is not loaded, or an error that wraps sale.ErrUnavailable; the other parts are
-// changed then.
+// those of a segment change by its allocation in SQL, which is applied first: a segment that has the version of a
+// restock has its units. A version that is not newer changes nothing. It returns ErrNotLoaded if a part is not loaded,
+// or an error that wraps sale.ErrUnavailable or is that of the Claimer; the other parts may be changed then.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	s.LearnSpread(def)
-	return eachPart(PartsOf(def), func(p SalePart) error { return s.UpdatePart(ctx, p) })
+	allocations, err := s.allocations(ctx, def)
+	if err != nil {
+		return err
+	}
+	return eachPart(PartsOf(def), func(p SalePart) error { return s.updatePart(ctx, p, allocations) })
 }
 
 // UpdatePart is Update for one part of a sale.
 func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
+	allocations, err := s.allocations(ctx, def.Sale)
+	if err != nil {
+		return err
+	}
+	return s.updatePart(ctx, def, allocations)
+}
+
+// allocations returns the allocations of a sale by segment; none for a sale in one shard.
+func (s *Stock) allocations(ctx context.Context, def sale.Sale) ([]spread.Allocation, error) {
+	if def.Spread < 2 {
+		return nil, nil
+	}
+	if s.claimer == nil {
+		return nil, errNoClaimer
+	}
+	all, err := s.claimer.Allocations(ctx, def.ID)
+	if err == nil && len(all) != def.Spread {
+		err = fmt.Errorf("admission: sale %s has %d segments, and SQL has %d allocations", def.ID, def.Spread, len(all))
+	}
+	return all, err
+}
+
+func (s *Stock) updatePart(ctx context.Context, def SalePart, allocations []spread.Allocation) error {
+	if def.Spread > 1 {
+		a := allocations[def.Segment]
+		of := spread.Sale{ID: def.ID, Spread: def.Spread}
+		err := NewSegments(s.client, s.space, s.deployment).
+			run(ctx, "segment_apply", of, def.Segment, a.Version, a.Units).Err()
+		// A segment that rejects it is not loaded, or the audit shows the difference: a pause takes effect anyway.
+		if err != nil && !redis.HasErrorPrefix(err, "SEGMENT") {
+			return unavailable("apply an allocation of sale "+def.ID, err)
+		}
+	}
 	shard := s.ShardOf(def.Part())
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Guard()}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def.Sale)...)
