@@ -135,7 +135,6 @@ func eventLetters(t *testing.T, e *env) {
 	}
 }
 
-// Concurrent consumers lease each requested retry once.
 func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe_1", Buyer: `"sale_id":"shoe"`}
@@ -151,6 +150,7 @@ func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 	})
 }
 
+// Concurrent consumers lease each requested retry once.
 func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const letters, consumers = 60, 6
