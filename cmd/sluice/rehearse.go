@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -236,7 +237,8 @@ be repeated.`,
   sluice rehearse clean rehearsal-shoe-mzxw6ytboi`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			all := len(args) == 0
+			if all {
 				var answer struct{ Rehearsals []client.AdminSale }
 				if err := o.do(cmd.Context(), get(adminPath("rehearsals")), &answer); err != nil {
 					return err
@@ -251,21 +253,29 @@ be repeated.`,
 				}
 			}
 			removed := []removedJSON{}
+			var failed error
 			for _, id := range args {
 				r, err := o.removeRehearsal(cmd.Context(), id)
-				if err != nil {
-					return fmt.Errorf("%s: %w", id, err)
+				p, answered := errors.AsType[*client.Problem](err)
+				switch {
+				case err == nil:
+					removed = append(removed, r)
+				case all && answered && p.Status == http.StatusNotFound: // another process has removed it since
+				default:
+					failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 				}
-				removed = append(removed, r)
+				if cmd.Context().Err() != nil {
+					break
+				}
 			}
-			return o.show(removed, func(w io.Writer) {
+			return errors.Join(failed, o.show(removed, func(w io.Writer) {
 				for _, r := range removed {
 					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
 				}
-				if len(removed) == 0 {
+				if len(removed) == 0 && failed == nil {
 					fmt.Fprintln(w, "there is no rehearsal")
 				}
-			})
+			}))
 		},
 	}
 }

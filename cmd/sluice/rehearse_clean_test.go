@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// Each copy has the status with which the server answers its removal.
+func TestCleanRemovesTheOtherRehearsalsAfterAnError(t *testing.T) {
+	const notFound, conflict = http.StatusNotFound, http.StatusConflict
+	for _, c := range []struct {
+		args     string
+		statuses []int
+		code     int
+		out, err string
+	}{
+		{
+			"", []int{notFound, 200, conflict, conflict, 200}, 1,
+			"rehearsal-1 and its 7 orders are removed\nrehearsal-4 and its 7 orders are removed\n",
+			"sluice: rehearsal-2: Not yet.; rehearsal-3: Not yet.\n",
+		},
+		{"", []int{notFound}, 0, "there is no rehearsal\n", ""},
+		{"", []int{conflict}, 1, "", "sluice: rehearsal-0: Not yet.\n"},
+		{"--json", []int{notFound, conflict}, 1, "[]\n", "sluice: rehearsal-1: Not yet.\n"},
+		{"rehearsal-0", []int{notFound}, 1, "", "sluice: rehearsal-0: Not yet.\n"},
+	} {
+		mux := http.NewServeMux()
+		var list []string
+		for i, status := range c.statuses {
+			id := fmt.Sprintf("rehearsal-%d", i)
+			list = append(list, `{"id":"`+id+`"}`)
+			mux.HandleFunc("POST /admin/v1/rehearsals/"+id+"/remove", func(w http.ResponseWriter, _ *http.Request) {
+				if status == 200 {
+					fmt.Fprintf(w, `{"id":%q,"orders":7}`, id)
+					return
+				}
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(status)
+				fmt.Fprintf(w, `{"status":%d,"detail":"Not yet.","code":"conflict"}`, status)
+			})
+		}
+		mux.HandleFunc("GET /admin/v1/rehearsals", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"rehearsals":[`+strings.Join(list, ",")+`]}`)
+		})
+		s := httptest.NewServer(mux)
+		env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
+		out, stderr, code := sluice(t, env, append([]string{"rehearse", "clean"}, strings.Fields(c.args)...)...)
+		if code != c.code || out != c.out || stderr != c.err {
+			t.Errorf("clean %s of %v: exit %d, %q and %q; want %d, %q and %q",
+				c.args, c.statuses, code, out, stderr, c.code, c.out, c.err)
+		}
+		s.Close()
+	}
+}
