@@ -20,7 +20,8 @@ func NewAdmin(base, token string, options ...Option) (*Admin, error) {
 	return &Admin{c}, err
 }
 
-// WithActor sets the name under which the admin log records the changes.
+// WithActor sets the name under which the admin log records the changes. The server rejects the names audit, hold,
+// rebuild, sluice and unknown, which are reserved for automatic actions.
 func WithActor(name string) Option { return func(c *conn) { c.actor = name } }
 
 // NewSale describes a sale to create.

@@ -214,7 +214,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 		if !sale.IsRehearsal(old.ID) || time.Since(old.ClosesAt) < rehearsalRetention {
 			continue
 		}
-		if orders, err := s.RemoveRehearsal(ctx, "sluice", old.ID); err == nil {
+		if orders, err := s.RemoveRehearsal(ctx, store.ActorSluice, old.ID); err == nil {
 			s.log.Info("old rehearsal removed", "sale", old.ID, "orders", orders)
 		}
 	}

@@ -12,6 +12,28 @@ type (
 	reasonKey struct{}
 )
 
+// The actors of automatic changes. Admins have other names: see ReservedActor.
+const (
+	ActorAudit   = "audit"   // pauses a sale whose units do not balance
+	ActorHold    = "hold"    // cancels orders that are not paid in time; their buyers see them as expired
+	ActorRebuild = "rebuild" // pauses a sale whose orders may be lost
+	ActorSluice  = "sluice"  // removes old rehearsals and disables webhook endpoints
+
+	actorUnknown = "unknown"
+)
+
+// ReservedActors is the text of a message: the names that no admin may have.
+const ReservedActors = ActorAudit + ", " + ActorHold + ", " + ActorRebuild + ", " + ActorSluice + " or " + actorUnknown
+
+// ReservedActor reports whether a name is one of ReservedActors.
+func ReservedActor(name string) bool {
+	switch name {
+	case ActorAudit, ActorHold, ActorRebuild, ActorSluice, actorUnknown:
+		return true
+	}
+	return false
+}
+
 // WithActor returns a context whose changes are logged with the name of the admin or component that makes them.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
@@ -22,12 +44,12 @@ func WithReason(ctx context.Context, reason string) context.Context {
 	return context.WithValue(ctx, reasonKey{}, reason)
 }
 
-// Actor returns the actor of the context; "unknown" if it has none.
+// Actor returns the actor of the context; unknown if it has none.
 func Actor(ctx context.Context) string {
 	if actor, _ := ctx.Value(actorKey{}).(string); actor != "" {
 		return actor
 	}
-	return "unknown"
+	return actorUnknown
 }
 
 // LogEntry is one line of the admin log.

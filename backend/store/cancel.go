@@ -14,9 +14,6 @@ import (
 // maxOverdue is the maximum number of orders that one CancelOverdue cancels.
 const maxOverdue = 1000
 
-// byHold is the actor of a cancellation because of an expired hold.
-const byHold = "hold"
-
 // CancelOverdue cancels up to limit orders whose hold has ended, longest overdue first, subtracts them from the sold
 // units of their sales, and returns them. Concurrent calls cancel different orders, and an order that is paid at the
 // same time is either paid or cancelled.
@@ -32,7 +29,7 @@ func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale
 		if err != nil || len(cancelled) == 0 {
 			return err
 		}
-		return cancelCreated(ctx, c, cancelled, byHold, "not paid in time")
+		return cancelCreated(ctx, c, cancelled, ActorHold, "not paid in time")
 	})
 	if err != nil {
 		return nil, err

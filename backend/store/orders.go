@@ -37,7 +37,7 @@ func int64s(ids []sale.OrderID) []int64 {
 }
 
 // buyerColumns are the columns of an order as its buyer sees it.
-const buyerColumns = orderColumns + ", coalesce(cancelled_by = '" + byHold + "', false)"
+const buyerColumns = orderColumns + ", coalesce(cancelled_by = '" + ActorHold + "', false)"
 
 func scanBuyerOrder(row Scanner) (o sale.Order, err error) {
 	var due Timestamp

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"sluice/backend/store"
 	"sluice/client"
 )
 
@@ -74,6 +75,10 @@ const adminTimeout = 30 * time.Second
 // connect returns the admin API that the flags, the environment or the data directory name. Calls are not retried: a
 // person decides that.
 func (o *adminClient) connect() (*client.Admin, error) {
+	actor, err := o.actor()
+	if err != nil {
+		return nil, err
+	}
 	d := dataDir(o.data)
 	if o.base = withScheme(o.server); o.base == "" {
 		s, err := d.server()
@@ -84,7 +89,6 @@ func (o *adminClient) connect() (*client.Admin, error) {
 	}
 	token := o.p.getenv(envAdminToken)
 	if token == "" {
-		var err error
 		token, err = d.read(adminTokenFile)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, usage("no admin token: set %s, or --data to the directory of a sluice up (%s has none)",
@@ -94,7 +98,7 @@ func (o *adminClient) connect() (*client.Admin, error) {
 			return nil, err
 		}
 	}
-	options := append(once, client.WithTimeout(adminTimeout), client.WithActor(o.actor()))
+	options := append(once, client.WithTimeout(adminTimeout), client.WithActor(actor))
 	c, err := client.NewAdmin(o.base, token, options...)
 	if err != nil {
 		return nil, usage("--server %q: want http://host:port", o.base)
@@ -102,12 +106,17 @@ func (o *adminClient) connect() (*client.Admin, error) {
 	return c, nil
 }
 
-// actor returns the name for the admin log.
-func (o *adminClient) actor() string {
-	if u, err := user.Current(); o.as == "" && err == nil {
-		return u.Username
+// actor returns the name for the admin log, "" for the default one of the server. The user of the service may have a
+// reserved name.
+func (o *adminClient) actor() (string, error) {
+	if store.ReservedActor(o.as) {
+		return "", usage("the admin name %q (--as, %s) is reserved for automatic actions: use another one",
+			o.as, envAdminName)
 	}
-	return o.as
+	if u, err := user.Current(); o.as == "" && err == nil && !store.ReservedActor(u.Username) {
+		return u.Username, nil
+	}
+	return o.as, nil
 }
 
 // once are the options of calls that are not retried.

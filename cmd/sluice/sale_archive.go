@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,10 @@ does not create it, migrate it or wait for it.`,
 			case len(args) == 0 && endedBefore == "":
 				return usage("name a sale, or set --ended-before 2026-01-01")
 			}
+			actor, err := o.actor()
+			if err != nil {
+				return err
+			}
 			s, closeStores, err := o.p.openStores(cmd.Context(), "sluice-archive", stores, newRegistry())
 			if err != nil {
 				return err
@@ -55,7 +60,7 @@ does not create it, migrate it or wait for it.`,
 				}
 			}
 			guarding, stop := context.WithCancel(cmd.Context())
-			g, ctx := errgroup.WithContext(store.WithActor(cmd.Context(), o.actor()))
+			g, ctx := errgroup.WithContext(store.WithActor(cmd.Context(), cmp.Or(actor, "admin")))
 			g.Go(func() error { return s.RunGuard(guarding) })
 			g.Go(func() error {
 				defer stop()

@@ -30,7 +30,8 @@ func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 		// blocks, wakes the journal and unblocks earlier than the heartbeat
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := s.tables.SetSwitch(store.WithReason(store.WithActor(ctx, "rebuild"), reason), saleID, sale.Paused)
+			ctx = store.WithReason(store.WithActor(ctx, store.ActorRebuild), reason)
+			_, err := s.tables.SetSwitch(ctx, saleID, sale.Paused)
 			return err
 		},
 	})

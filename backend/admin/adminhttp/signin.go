@@ -75,6 +75,9 @@ func actorOf(c *fiber.Ctx) (string, error) {
 		return defaultActor, nil
 	case len(given) > 1 || !isActor(utils.UnsafeString(given[0])):
 		return "", sale.Invalid("X-Actor", "must be sent once, with 1 to 64 bytes of text")
+	case store.ReservedActor(utils.UnsafeString(given[0])):
+		return "", sale.Invalid("X-Actor",
+			"must not be "+store.ReservedActors+", which are reserved for automatic actions")
 	}
 	return strings.Clone(utils.UnsafeString(given[0])), nil
 }
@@ -158,6 +161,9 @@ func (h *handlers) signIn(c *fiber.Ctx) error {
 	actor := enteredName(c)
 	if !isActor(actor) {
 		return h.sendSignIn(c, fiber.StatusBadRequest, "name")
+	}
+	if store.ReservedActor(actor) {
+		return h.sendSignIn(c, fiber.StatusBadRequest, "reserved")
 	}
 	text, s := h.sessions.Begin(actor)
 	cookie := newCookie(ctx, text)

@@ -89,6 +89,26 @@ func TestSessionReplacesTheToken(t *testing.T) {
 	}
 }
 
+// Buyers see the cancellations of the actor "hold" as expired, so no admin has that name.
+func TestReservedNamesAreRejected(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	for _, name := range []string{"audit", "hold", " hold ", "rebuild", "sluice", "unknown"} {
+		a := s.submit(name, adminToken, "")
+		if a.Status != 400 || a.Header.Get("Set-Cookie") != "" ||
+			!strings.Contains(a.Body, "reserved for automatic actions") {
+			t.Errorf("%q: %d %s", name, a.Status, a.Body)
+		}
+	}
+	a := s.Do("POST", "/admin/v1/orders/5/cancel", "", "Authorization: Bearer "+adminToken, "X-Actor: hold")
+	if a.Status != 400 || !strings.Contains(a.Body, "must not be audit, hold, rebuild, sluice or unknown") {
+		t.Errorf("X-Actor: %d %s", a.Status, a.Body)
+	}
+	if got := d.called(); got != "" {
+		t.Errorf("called %s", got)
+	}
+}
+
 // Behind a proxy that terminates TLS, the browser sends the session over TLS alone.
 func TestSessionCookieIsSecureBehindTLS(t *testing.T) {
 	s := newFakeService().serve(t)

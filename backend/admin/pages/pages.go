@@ -118,13 +118,14 @@ var views = []link{
 
 // problems are the messages of the sign-in page.
 var problems = map[string]string{
-	"wrong":   "Wrong token.",
-	"name":    "Enter a name of 1 to 64 bytes without control characters.",
-	"limited": "Too many failed attempts. Please wait a moment.",
+	"wrong":    "Wrong token.",
+	"name":     "Enter a name of 1 to 64 bytes without control characters.",
+	"reserved": "This name is reserved for automatic actions. Enter another one.",
+	"limited":  "Too many failed attempts. Please wait a moment.",
 }
 
-// SignIn renders the form. problem is "", wrong, name or limited; actor is the name that was entered; to is the page
-// to open next.
+// SignIn renders the form. problem is "", wrong, name, reserved or limited; actor is the name that was entered; to is
+// the page to open next.
 func (p *Pages) SignIn(problem, actor, to string) (page.Page, error) {
 	f := p.frame()
 	f.Problem, f.Actor, f.To = problems[problem], actor, to

@@ -166,5 +166,5 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 	if _, err := c.Exec(ctx, disable, e.ID, reason); err != nil {
 		return err
 	}
-	return store.AppendLog(store.WithActor(ctx, "sluice"), c, "webhook.disable", e.ID, reason)
+	return store.AppendLog(store.WithActor(ctx, store.ActorSluice), c, "webhook.disable", e.ID, reason)
 }
