@@ -139,7 +139,7 @@ type Difference struct {
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
 
-// CreateSale creates a sale. Repeating a call with the same sale returns the existing one.
+// CreateSale creates a sale. Repeating a call with the same sale and its ID returns the existing one.
 func (a *Admin) CreateSale(ctx context.Context, s NewSale) (AdminSale, error) {
 	if s.ID == "" { // a retry must name the same sale
 		s.ID = rand.Text()

@@ -56,7 +56,7 @@ func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View
 		r.Stock = found.Stock
 	}
 	copied := found
-	copied.ID = sale.RehearsalID(found.ID, newID())
+	copied.ID = sale.RehearsalID(found.ID, sale.NewID())
 	copied.Title = truncate("Rehearsal of "+found.Title, sale.MaxTitleLen)
 	copied.Stock, copied.OpensAt, copied.ClosesAt = r.Stock, r.OpensAt, r.ClosesAt
 	copied.PerBuyer = int(min(int64(copied.PerBuyer), copied.Stock))

@@ -2,8 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
 	"errors"
 	"strings"
 	"time"
@@ -28,14 +26,14 @@ type View struct {
 	Archive *store.Archive
 }
 
-// Create stores a sale and loads it into Redis. An empty id becomes a short random one, PerBuyer 0 becomes 1, and the
+// Create stores a sale and loads it into Redis. An empty id becomes that of sale.NewID, PerBuyer 0 becomes 1, and the
 // switch is on. Repeating the call with the same sale returns the existing one.
 //
 // Errors: *sale.InvalidError; sale.ErrExists if a different sale has the id; a *PendingError; or one that wraps
 // sale.ErrUnavailable, and nothing has changed.
 func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (View, error) {
 	if wanted.ID == "" {
-		wanted.ID = newID()
+		wanted.ID = sale.NewID()
 	}
 	if wanted.PerBuyer == 0 {
 		wanted.PerBuyer = 1
@@ -86,13 +84,6 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	}
 	s.knownMu.Unlock()
 	return s.applied(ctx, created)
-}
-
-// newID returns 50 random bits as ten characters of a-z and 2-7.
-func newID() string {
-	var b [7]byte
-	_, _ = rand.Read(b[:]) // never returns an error
-	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))[:10]
 }
 
 // Pause stops accepting orders until Resume. Accepted orders are processed. Errors as of Resume.

@@ -20,6 +20,8 @@
 package sale
 
 import (
+	"crypto/rand"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"strings"
@@ -173,6 +175,13 @@ func ValidateID(id string) error {
 		}
 	}
 	return nil
+}
+
+// NewID returns a random id for a sale: 50 bits as ten characters of a-z and 2-7.
+func NewID() string {
+	var b [7]byte
+	_, _ = rand.Read(b[:]) // never returns an error
+	return strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))[:10]
 }
 
 // ValidateBuyer returns an error unless b is a valid id of a buyer: 1 to 255 bytes of UTF-8 without control characters.

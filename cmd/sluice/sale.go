@@ -47,11 +47,23 @@ func (o *adminClient) saleCreate() *cobra.Command {
 			return usage("unexpected argument %q: use --id %s, or quotes around a title of several words", args[0], args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.ID = cmp.Or(s.ID, sale.NewID()) // not that of the server, so that a repetition creates no other sale
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
-			if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusConflict && s.ID != "" {
-				return fmt.Errorf("sale %s exists already: choose another --id (sluice sale show %s)", s.ID, s.ID)
+			p, answered := errors.AsType[*client.Problem](err)
+			if answered && p.Status == http.StatusConflict {
+				return fmt.Errorf("sale %s exists already and differs: see sluice sale show %s, or choose another --id", s.ID, s.ID)
 			}
-			return err
+			if _, unsent := errors.AsType[usageError](err); err == nil || unsent || answered && p.Status < 500 {
+				return err
+			}
+			same := "--id " + s.ID // it may have been created
+			if isDuration(opens) {
+				same += " --opens " + s.OpensAt.Format(time.RFC3339Nano)
+			}
+			if isDuration(closes) {
+				same += " --closes " + s.ClosesAt.Format(time.RFC3339Nano)
+			}
+			return fmt.Errorf("%w (to repeat it without creating a second sale: %s)", err, same)
 		},
 	}
 	f := o.p.flags(c)
@@ -337,6 +349,12 @@ func firstLine(text string) string {
 		return first + " …"
 	}
 	return first
+}
+
+// isDuration reports whether parseWhen reads a text as a duration from now.
+func isDuration(s string) bool {
+	_, err := time.ParseDuration(s)
+	return err == nil
 }
 
 // parseWhen reads a time, or a duration from now.

@@ -214,7 +214,10 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 		{fmt.Errorf("sale drop: %w", sale.ErrExists), 409, "conflict", "exists"},
 		{fmt.Errorf("sale drop is closed: %w", sale.ErrConflict), 409, "conflict", "state"},
 		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
-		{&admin.PendingError{Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable", "stored"},
+		{
+			&admin.PendingError{Sale: sale.Sale{ID: "drop"}, Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable",
+			"The change of sale drop is stored",
+		},
 		{
 			fmt.Errorf("admin: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}),
 			400, "bad-request", "errors",

@@ -123,16 +123,13 @@ func New(cfg Config) (*httpserver.Server, error) {
 	return s, nil
 }
 
-var (
-	errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
-	errPending = httpserver.NewProblem(problem.Unavailable,
-		"The change is stored and takes effect when Redis answers again.")
-)
+var errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
 
 // problemFor translates the errors of package admin and of consumer groups.
 func problemFor(err error) *httpserver.Problem {
-	if _, ok := errors.AsType[*admin.PendingError](err); ok {
-		return errPending
+	if pending, ok := errors.AsType[*admin.PendingError](err); ok {
+		return httpserver.NewProblem(problem.Unavailable,
+			"The change of sale "+pending.Sale.ID+" is stored and takes effect when Redis answers again.")
 	}
 	if refused, ok := errors.AsType[*admin.RefusedError](err); ok {
 		return httpserver.NewProblem(problem.Conflict, refused.Detail)

@@ -86,12 +86,21 @@ func (h *handlers) createSale(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	created, err := h.cfg.Admin.Create(ctx, r.actor, wanted)
+	return r.createdSale(h.cfg.Admin.Create(ctx, r.actor, wanted))
+}
+
+// createdSale returns the result of a creation, with the path of the sale also if it is stored and not in Redis yet.
+func (r *request) createdSale(v admin.View, err error) (any, error) {
+	id := v.ID
 	if err != nil {
-		return nil, err
+		pending, ok := errors.AsType[*admin.PendingError](err)
+		if !ok {
+			return nil, err
+		}
+		id = pending.Sale.ID
 	}
-	r.created("/admin/v1/sales/" + created.ID)
-	return saleJSON(created), nil
+	r.created("/admin/v1/sales/" + id)
+	return saleJSON(v), err
 }
 
 // readSale reads the body of a new sale and reports all invalid fields. The id may be absent; per_buyer defaults to 1.
@@ -278,12 +287,7 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	v, err := h.cfg.Admin.Rehearse(ctx, r.actor, wanted)
-	if err != nil {
-		return nil, err
-	}
-	r.created("/admin/v1/sales/" + v.ID)
-	return saleJSON(v), nil
+	return r.createdSale(h.cfg.Admin.Rehearse(ctx, r.actor, wanted))
 }
 
 func (h *handlers) listRehearsals(ctx context.Context, _ *request) (any, error) {

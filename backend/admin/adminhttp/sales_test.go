@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/admin"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver/servertest"
 )
@@ -44,6 +45,28 @@ func TestCreateSalePassesEveryField(t *testing.T) {
 	if got := d.called(); !strings.Contains(got, "PerBuyer:1 ") || !strings.Contains(got, "Hold:1h30m0s") ||
 		!strings.HasPrefix(got, "admin creates") {
 		t.Errorf("called %s", got)
+	}
+}
+
+func TestStoredSaleWithoutRedisIsNamed(t *testing.T) {
+	d := newFakeService()
+	s := d.serve(t)
+	for path, body := range map[string]string{
+		"/admin/v1/sales": `{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},` +
+			`"opens_at":"2026-11-27T10:00:00Z"}`,
+		"/admin/v1/rehearsals": `{"sale":"drop","closes_at":"2026-11-27T10:05:00Z"}`,
+	} {
+		d.err = &admin.PendingError{Sale: sale.Sale{ID: "generated"}, Cause: servertest.ErrRedisDown}
+		a := s.operate("POST", path, body)
+		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+		if got := a.Header.Get("Location"); got != "/admin/v1/sales/generated" ||
+			!strings.Contains(a.Field(t, "detail"), "sale generated is stored") {
+			t.Errorf("POST %s: Location %q, %s", path, got, a.Body)
+		}
+		d.err = sale.ErrUnavailable
+		if a := s.operate("POST", path, body); a.Status != 503 || a.Header.Get("Location") != "" {
+			t.Errorf("POST %s: nothing is stored: %d %v", path, a.Status, a.Header)
+		}
 	}
 }
 
