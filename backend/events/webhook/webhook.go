@@ -56,9 +56,9 @@ func ID(eventID, endpointID string) string {
 }
 
 // wants reports whether an endpoint selects an event. Events from before its creation are skipped, also when Redis
-// has lost its data and old events are delivered again.
+// has lost its data and old events are delivered again. The time of an event is in whole milliseconds.
 func wants(e Endpoint, v events.Event) bool {
-	return e.State != EndpointDisabled && !v.At.Before(e.CreatedAt) &&
+	return e.State != EndpointDisabled && !v.At.Before(e.CreatedAt.Truncate(time.Millisecond)) &&
 		(len(e.Types) == 0 || slices.Contains(e.Types, string(v.Type))) &&
 		(len(e.Sales) == 0 || slices.Contains(e.Sales, v.SaleID))
 }

@@ -55,6 +55,20 @@ func happened(n int64, what events.Type, saleID string, position int64) events.E
 	}
 }
 
+// PostgreSQL stores the time of the creation in microseconds, and the time of an event is cut to milliseconds.
+func TestEventInTheMillisecondOfTheCreationIsWanted(t *testing.T) {
+	created := time.Date(2026, 12, 1, 10, 0, 0, 123_456_000, time.UTC)
+	for at, want := range map[time.Time]bool{
+		created.Add(200 * time.Microsecond): true, created.Add(-time.Millisecond): false,
+	} {
+		v := happened(7, events.Created, "shoe", 3)
+		v.At = at.Truncate(time.Millisecond)
+		if got := wants(Endpoint{State: EndpointActive, CreatedAt: created}, v); got != want {
+			t.Errorf("an event at %v: %v, want %v", v.At, got, want)
+		}
+	}
+}
+
 func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	admin := newAdmin(t, db)
