@@ -108,6 +108,12 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 // context. Errors: sale.ErrExists, ErrManyEndpoints.
 func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
 	err := s.db.Update(ctx, "webhook: add endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
+		// The row is a lock, until the end of the transaction: PostgreSQL would run several counts before the inserts.
+		const lock = `INSERT INTO counters (name, n) VALUES ('webhook_endpoints', 0)
+			ON CONFLICT (name) DO UPDATE SET n = counters.n`
+		if _, err := c.Exec(ctx, lock); err != nil {
+			return err
+		}
 		var n int64
 		if err := store.Get(ctx, c, []any{&n}, "SELECT count(*) FROM webhook_endpoints"); err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +102,33 @@ func webhookEndpoints(t *testing.T, e *env) {
 	if !errors.Is(err, ErrManyEndpoints) || !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("more than MaxEndpoints: %v", err)
 	}
+}
+
+func TestConcurrentAddsKeepTheMaximum(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		for i := range MaxEndpoints - 1 {
+			e.endpoint(t, fmt.Sprint("ep", i), false)
+		}
+		var added, rejected atomic.Int64
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				switch _, err := e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"}); {
+				case err == nil:
+					added.Add(1)
+				case errors.Is(err, ErrManyEndpoints):
+					rejected.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if list, err := e.Endpoints(e.ctx, false); err != nil || len(list) != MaxEndpoints || added.Load() != 1 ||
+			rejected.Load() != 7 {
+			t.Errorf("%d endpoints, %v; %d were added and %d rejected", len(list), err, added.Load(), rejected.Load())
+		}
+	})
 }
 
 func TestFailingEndpointIsHeldAndProbed(t *testing.T) {
