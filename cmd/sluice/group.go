@@ -40,7 +40,7 @@ func (f *flagSet) groups(g *groupFlags) {
 	f.duration(&g.cfg.Webhooks.Timeout, "webhook-timeout", envWebhookTimeout, 15*time.Second,
 		100*time.Millisecond, 2*time.Minute, "timeout of a webhook request, response included")
 	f.duration(&g.cfg.Webhooks.Keep, "webhook-keep", "", 7*24*time.Hour, time.Hour, 0,
-		"how long delivered webhooks are kept in the log; undelivered ones stay")
+		"how long delivered webhooks and failed pings are kept in the log; undelivered events stay")
 }
 
 // finish checks the settings and builds cfg of them.

@@ -162,7 +162,7 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 	}
 	ping := Delivery{
-		ID: ID("ping_"+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
+		ID: ID(pingPrefix+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
 		Body: encode(payload{TypePing, time.Now().UTC().Truncate(time.Millisecond), pingData{id}}),
 	}
 	_, err = d.store.AddDeliveries(ctx, []Delivery{ping})

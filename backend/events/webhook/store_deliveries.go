@@ -197,8 +197,9 @@ func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bo
 	return store.Select(ctx, c, store.Column[int64], query, args...)
 }
 
-// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, or
-// that belong to a removed endpoint. Other deliveries stay, regardless of their age. It returns how many it deleted.
+// PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, pings
+// that failed longer ago, and deliveries of a removed endpoint. Other deliveries stay, regardless of their age. It
+// returns how many it deleted.
 func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
 	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
@@ -207,6 +208,16 @@ func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit i
 				d.Ago("$1")+" ORDER BY ended_at LIMIT $2", keep.Milliseconds(), limit)
 		if err != nil {
 			return err
+		}
+		if left := limit - len(ids); left > 0 {
+			// The index of the ids holds the pings together: ` follows the underscore.
+			pings, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM webhook_deliveries "+
+				"WHERE id >= '"+pingPrefix+"' AND id < 'ping`' AND state = 3 AND sequence < 0 AND ended_at < "+
+				d.Ago("$1")+" LIMIT $2", keep.Milliseconds(), left)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, pings...)
 		}
 		if left := limit - len(ids); left > 0 {
 			// The recursion finds each endpoint that has deliveries with one index lookup, however many deliveries there are.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -49,6 +50,46 @@ func webhookRedelivered(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	e.wantLeased(t, "a")
+}
+
+func TestPruneDeletesOldFailedPings(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		admin := newAdmin(t, e.Store)
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1")
+		var ids []string
+		for range 3 {
+			id, err := admin.Ping(e.ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		for _, d := range e.lease(t, "a", math.MaxInt64, time.Minute, 100) {
+			if d.ID != ids[2] { // which waits
+				e.results(t, givenUp(d))
+			}
+		}
+		if n, err := e.PruneDeliveries(e.ctx, time.Hour, 100); err != nil || n != 0 {
+			t.Errorf("older than an hour: %d, %v", n, err)
+		}
+		n := 0
+		testenv.Eventually(t, 10*time.Second, "the failed pings are deleted", func() bool { // after a millisecond
+			more, err := e.PruneDeliveries(e.ctx, 0, 1)
+			if err != nil || more > 1 {
+				t.Fatal(more, err)
+			}
+			n += more
+			return n >= 2
+		})
+		if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || more != 0 {
+			t.Errorf("after that: %d, %v", more, err)
+		}
+		list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a"})
+		if err != nil || len(list) != 2 || list[0].ID != ids[2] || list[1].ID != "1:1_a" {
+			t.Errorf("a failed event and a waiting ping stay: %+v, %v", list, err)
+		}
+	})
 }
 
 func TestPruneDeletesOldAndOrphanedDeliveries(t *testing.T) {

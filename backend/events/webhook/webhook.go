@@ -18,6 +18,9 @@ import (
 // Group is the name of the group.
 const Group = "webhooks"
 
+// pingPrefix begins the ids of pings. Those of events begin with a digit.
+const pingPrefix = "ping_"
+
 // TypePing is the type of what is sent to try an endpoint.
 const TypePing = "ping"
 
