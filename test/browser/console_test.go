@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"sluice/backend/redis/keyspace"
 )
 
 // All scenarios use one deployment.
@@ -21,6 +24,7 @@ func TestAdminConsole(t *testing.T) {
 		run  func(*testing.T, *shop)
 	}{
 		{"PausesAndRestocks", consolePausesAndRestocks},
+		{"AuditDifferences", consoleAuditDifferences},
 		{"OpensNow", consoleOpensNow},
 		{"RetriesAndCancels", consoleRetriesAndCancels},
 		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
@@ -46,6 +50,28 @@ func TestAdminConsole(t *testing.T) {
 			sc.run(t, &at)
 		})
 	}
+}
+
+// An audit that does not balance shows why, and the orders in the wrong place.
+func consoleAuditDifferences(t *testing.T, s *shop) {
+	s.createSale("torn", "Torn", 3, time.Now().Add(-time.Second))
+	if code := s.buy("torn", "bob"); code != http.StatusAccepted {
+		t.Fatal(code)
+	}
+	s.settled(func() bool { return s.ordered("torn") == 1 }, "a row")
+	b := s.atConsole(t, newPerson(t), "ann", "sales/torn")
+	b.shows("Balanced")
+	c, shard := s.redis.Client(), keyspace.Shard(0)
+	if err := errors.Join(c.HIncrBy(t.Context(), shard.Sale("torn"), "accepted", -1).Err(),
+		c.Del(t.Context(), shard.Buyers("torn")).Err()); err != nil {
+		t.Fatal(err)
+	}
+	b.text("Run audit")
+	b.shows("Not balanced")
+	b.shows("SQL has an order with serial 1, and Redis has accepted 0")
+	b.await("the order", `/^Order \d+ of bob: is a row, and its buyer has no slot with it in Redis$/.test(`+
+		`document.querySelector("#audit-differences li:last-child").textContent)`)
+	b.clean()
 }
 
 // A time that is none ends in words, and not in a form that does nothing any more.
