@@ -132,7 +132,13 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 	}
 	b.text("Close")
 	b.text("Close")
-	b.await("nothing to be possible", `[...document.querySelectorAll("main .acts button")].every((b) => b.disabled)`)
+	b.await("only a new description to be possible", `[...document.querySelectorAll("main .acts button")].every(`+
+		`(b) => b.disabled === (b.textContent !== "Picture and description"))`)
+	b.text("Picture and description")
+	b.await("the dialog", `!!document.querySelector("dialog textarea[name=description]")`)
+	b.enter("description", "Sold out.")
+	b.text("Save")
+	s.settled(func() bool { return s.lines(1) == "ann sale.describe" }, "the description of the closed sale")
 	b.clean()
 }
 

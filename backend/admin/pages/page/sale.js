@@ -59,11 +59,11 @@ function saleView(id) {
       fact('Limit per buyer', count(s.per_buyer)), fact('Opens', longStamp(s.opens_at)), fact('Closes', s.closes_at ? longStamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
       fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)), s.spread > 1 && fact('Segments', count(s.spread)),
       (s.segments || []).map((g) => fact('Segment ' + count(g.segment) + ', shard ' + count(g.shard), count(g.left) + ' left', g.out > 0 ? ', ' + count(g.out) + ' in transfer' : '', ', ' + count(g.accepted) + ' accepted')));
-    const closed = s.switch === 'closed';
+    const closed = s.switch === 'closed', describing = button('Picture and description', describe);
     fill(acts, [
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again immediately.', 'Sale resumed.'), 'main') : button('Pause', turn('pause', 'Buyers cannot buy until you resume the sale. Accepted orders are processed.', 'Sale paused.')),
-      s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), button('Picture and description', describe), button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
-    ].filter(Boolean).map((b) => { b.disabled = closed; return b; }));
+      s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), describing, button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
+    ].filter(Boolean).map((b) => { b.disabled = closed && (b !== describing || Boolean(s.archive)); return b; }));
   }
   async function runAudit() {
     const got = await get(at + '/audit');
