@@ -18,7 +18,7 @@ import (
 func otherDatabase(t *testing.T) *database {
 	t.Helper()
 	tables := storetest.Open(t, storetest.SQLite(t))
-	db := &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}}
+	db := &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}, func() {}}
 	if _, _, err := db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
 		t.Fatal(err)
 	}

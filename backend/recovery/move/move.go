@@ -107,6 +107,9 @@ func New(cfg Config) (*Mover, error) {
 // ErrBusy reports that another process rebuilds or moves the shard.
 var ErrBusy = errors.New("a rebuild or another move of the shard is in progress: try again when it has ended")
 
+// ErrInterrupted reports that the context of Move ended.
+var ErrInterrupted = errors.New("the move was interrupted")
+
 // errUnverified reports that a rebuild must come first.
 var errUnverified = errors.New("its data is not verified: wait until a backend has rebuilt it (sluice shard list)")
 
@@ -126,7 +129,7 @@ func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Resu
 	j := &job{Mover: m, shard: shard, result: Result{Shard: shard, To: to}}
 	defer j.close()
 	if err := j.connect(ctx, to); err != nil {
-		return j.result, fmt.Errorf("move shard %d: %w", shard, err)
+		return j.result, j.failure(ctx, err)
 	}
 	if j.source.id == j.target.id {
 		j.result.Verified = true
@@ -137,9 +140,28 @@ func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Resu
 		run = j.finish
 	}
 	if err := run(ctx); err != nil {
-		return j.result, fmt.Errorf("move shard %d: %w", shard, err)
+		return j.result, j.failure(ctx, err)
 	}
 	return j.result, nil
+}
+
+// failure returns the error of Move for one of its parts. If the end of ctx is the cause, it has the state of the shard
+// and the remedy. What follows the hold does not depend on ctx, except for the copy, which abandon ends.
+func (j *job) failure(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("move shard %d: %w", j.shard, err)
+	}
+	state := "nothing has changed"
+	switch {
+	case j.interrupted != "":
+		state = "an earlier move of the shard is still half done"
+	case j.kept != nil:
+		state = fmt.Sprintf("a backend rebuilds the shard on %s (%v)", j.source.addr, j.kept)
+	case j.source.id != j.target.id:
+		state = "the shard continues on " + j.source.addr
+	}
+	return fmt.Errorf("move shard %d: %w, and %s; run it again: sluice shard move %d --to %s",
+		j.shard, ErrInterrupted, state, j.shard, j.result.To)
 }
 
 // job is a move in progress.
@@ -153,6 +175,7 @@ type job struct {
 	fence          int64
 	held           bool     // by this move, on the source
 	changing       bool     // the owner of the slot may have changed
+	kept           error    // of the release of an abandoned move: the shard is still held
 	sales          []string // keys of the sales
 	defs           []any    // version and switch of each
 	keys           []string // keys to copy
@@ -356,6 +379,7 @@ func (j *job) abandon(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
 	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {
+		j.kept = failed
 		return fmt.Errorf("%w; a backend rebuilds the shard on %s (%w)", err, j.source.addr, failed)
 	}
 	return fmt.Errorf("%w; the shard continues on %s", err, j.source.addr)

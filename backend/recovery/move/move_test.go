@@ -66,6 +66,12 @@ type database struct {
 	lost bool  // BeginGeneration commits, and its result is lost
 	// began is called when BeginGeneration has committed
 	began func()
+	read  func() // called before Generation
+}
+
+func (d *database) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
+	d.read()
+	return d.Store.Generation(ctx, shard)
 }
 
 func (d *database) NextFence(ctx context.Context, above int64) (int64, error) {
@@ -99,7 +105,8 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	redisconn.Quiet(quiet)
 	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: cluster, db: &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}}, id: "s",
+		t: t, cluster: cluster, id: "s",
+		db:     &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}, func() {}},
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil }, ctx: t.Context(),
 	}
 	w.shard = space.ShardOf(w.id)
@@ -400,7 +407,7 @@ func TestMoveStopsAtAnyStep(t *testing.T) {
 // wait for another command, or for a rebuild.
 func TestInterruptedMove(t *testing.T) {
 	for step, moves := range map[string]bool{
-		"generation": false, "copy": false, "verify": false, "mark": true, "flip": true, "release": true,
+		"begin": false, "generation": false, "copy": false, "verify": false, "mark": true, "flip": true, "release": true,
 	} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -415,7 +422,10 @@ func TestInterruptedMove(t *testing.T) {
 				}
 				return nil
 			}
-			if step == "generation" {
+			switch step {
+			case "begin":
+				w.db.read = interrupt
+			case "generation":
 				w.db.began = interrupt
 			}
 			result, err := w.move(target)
@@ -425,6 +435,11 @@ func TestInterruptedMove(t *testing.T) {
 			}
 			if (err == nil) != moves || result.Verified != moves {
 				t.Errorf("%+v, %v", result, err)
+			}
+			want := fmt.Sprintf("move shard %d: the move was interrupted, and the shard continues on %s; "+
+				"run it again: sluice shard move %d --to %s", int(result.Shard), source.Addr, int(result.Shard), target.Addr)
+			if err != nil && (err.Error() != want || !errors.Is(err, move.ErrInterrupted)) {
+				t.Errorf("%v, want %s", err, want)
 			}
 			testenv.Eventually(t, time.Minute, "the shard is verified without a rebuild", w.verified)
 			w.unmarked("interrupted")
