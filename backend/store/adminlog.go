@@ -14,9 +14,9 @@ type (
 
 // The actors of automatic changes. Admins have other names: see ReservedActor.
 const (
-	ActorAudit   = "audit"   // pauses a sale whose units do not balance
+	ActorAudit   = "audit"   // pauses a sale that does not balance
 	ActorHold    = "hold"    // cancels orders that are not paid in time; their buyers see them as expired
-	ActorRebuild = "rebuild" // pauses a sale whose orders may be lost
+	ActorRebuild = "rebuild" // pauses a sale that may have lost orders
 	ActorSluice  = "sluice"  // removes old rehearsals and disables webhook endpoints
 
 	actorUnknown = "unknown"
