@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -9,13 +10,16 @@ const (
 	// gapAge is how long scans search for a missing number of the outbox: its transaction is in progress or was rolled
 	// back, or another process assigned the position.
 	gapAge = 30 * time.Second
-	// gapsBefore is how many numbers before the first one are searched for: transactions in progress at the start.
-	gapsBefore = 200
+	// gapWidth is how many numbers before one that was found are searched for.
+	gapWidth = 5000
+	// maxGaps is the number of gaps that are kept.
+	maxGaps = 1000
 )
 
 // A frontier is where the next scan for changes without a position begins: before the first number of the outbox that
 // is missing. So a change that becomes visible late is found together with later changes of its order, if its
-// transaction takes less than gapAge. The zero value has found nothing. It is not safe for concurrent use.
+// transaction takes less than gapAge and fewer than gapWidth newer ones get positions meanwhile. The zero value has
+// found nothing. It is not safe for concurrent use.
 type frontier struct {
 	top  int64 // the highest number that was found; 0: none
 	gaps []gap // ascending in both fields
@@ -27,26 +31,43 @@ type gap struct {
 	noticed     time.Time
 }
 
-// add adds numbers, ascending, that got positions.
-func (f *frontier) add(numbers []int64, now time.Time) {
+// scanned adds the numbers that a scan from the frontier found, ascending, and returns the number behind which the next
+// one begins. Gaps that the scan has passed expire.
+func (f *frontier) scanned(numbers []int64, now time.Time) (next int64) {
 	for _, n := range numbers {
-		switch i := slices.IndexFunc(f.gaps, func(g gap) bool { return g.first <= n && n <= g.last }); {
-		case i >= 0:
-			f.fill(i, n)
-		case f.top == 0:
-			f.top = n
-			if n > 1 {
-				f.gaps = []gap{{max(1, n-gapsBefore), n - 1, now}}
-			}
-		case n < f.top: // very late, or of a database that was restored from a backup
-			f.top, f.gaps = n, nil
-		case n > f.top+1:
-			f.gaps = append(f.gaps, gap{f.top + 1, n - 1, now})
-			f.top = n
-		default:
-			f.top = n
-		}
+		f.add(n, now)
 	}
+	f.gaps = slices.DeleteFunc(f.gaps, func(g gap) bool {
+		passed := len(numbers) == 0 || g.last < numbers[len(numbers)-1]
+		return passed && now.Sub(g.noticed) > gapAge
+	})
+	f.gaps = f.gaps[max(0, len(f.gaps)-maxGaps):]
+	if len(f.gaps) > 0 {
+		return f.gaps[0].first - 1
+	}
+	return f.top
+}
+
+func (f *frontier) add(n int64, now time.Time) {
+	if i, found := slices.BinarySearchFunc(f.gaps, n, gap.compare); found {
+		f.fill(i, n)
+		return
+	}
+	if n < f.top { // very late, or of a database that was restored from a backup
+		f.top, f.gaps = 0, nil
+	}
+	if first := max(f.top+1, n-gapWidth); first < n {
+		f.gaps = append(f.gaps, gap{first, n - 1, now})
+	}
+	f.top = n
+}
+
+// compare orders a gap before, around or behind n.
+func (g gap) compare(n int64) int {
+	if g.first <= n && n <= g.last {
+		return 0
+	}
+	return cmp.Compare(g.first, n)
 }
 
 // fill removes n from gap i.
@@ -60,13 +81,4 @@ func (f *frontier) fill(i int, n int64) {
 		rest = append(rest, gap{n + 1, g.last, g.noticed})
 	}
 	f.gaps = slices.Replace(f.gaps, i, i+1, rest...)
-}
-
-// next returns the number behind which the next scan begins, after one that began at now.
-func (f *frontier) next(now time.Time) int64 {
-	f.gaps = slices.DeleteFunc(f.gaps, func(g gap) bool { return now.Sub(g.noticed) > gapAge })
-	if len(f.gaps) > 0 {
-		return f.gaps[0].first - 1
-	}
-	return f.top
 }

@@ -14,8 +14,7 @@ func TestFrontierIsBeforeChangesInProgress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, last := time.Unix(0, 0), int64(1000)
 		var f frontier
-		f.add([]int64{last}, now)
-		from := f.next(now)
+		from := f.scanned([]int64{last}, now)
 		started, visible := map[int64]time.Time{}, []int64(nil)
 		commit := func(n int64) {
 			visible = append(visible, n)
@@ -44,16 +43,15 @@ func TestFrontierIsBeforeChangesInProgress(t *testing.T) {
 				if len(visible) > 0 && visible[0] <= from {
 					t.Fatalf("change %d is not found behind %d: %+v", visible[0], from, f)
 				}
-				f.add(visible, now)
-				from, visible = f.next(now), nil
+				from, visible = f.scanned(visible, now), nil
 			},
 		})
 		for n := range started {
 			commit(n)
 		}
 		slices.Sort(visible)
-		f.add(visible, now)
-		if got := f.next(now.Add(gapAge + 1)); got != last {
+		f.scanned(visible, now)
+		if got := f.scanned(nil, now.Add(gapAge+1)); got != last {
 			t.Fatalf("the next scan begins behind %d, want %d", got, last)
 		}
 	})
@@ -73,22 +71,31 @@ func TestFrontierAbandonsOldGaps(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	for _, c := range []struct {
 		second int
-		add    []int64
+		found  []int64
 		want   int64
 	}{
-		{0, []int64{500}, 500 - gapsBefore - 1},
-		{20, []int64{501, 504}, 500 - gapsBefore - 1},
+		{0, []int64{500}, 0},
+		{20, []int64{501, 504}, 0},
 		{31, []int64{505}, 501},
 		{40, []int64{503}, 501},
 		{45, []int64{506}, 501},
 		{51, []int64{507}, 507},
-		{60, []int64{502}, 502},      // later than any transaction: the next scan begins there
-		{61, []int64{508, 509}, 502}, // 503 to 507 are not known any more
-		{92, []int64{510}, 510},
+		{55, []int64{510, 520}, 507},
+		{86, []int64{511, 512}, 512}, // the scan has passed 508 and 509, and not the rest
+		{87, nil, 520},
+		{100, []int64{20_000, 20_001}, 20_000 - gapWidth - 1}, // most by another process
+		{110, []int64{502}, 0},                                // late: what is missing behind it is not known any more
+		{111, []int64{20_002}, 0},
+		{142, nil, 20_002},
 	} {
-		f.add(c.add, at(c.second))
-		if got := f.next(at(c.second)); got != c.want {
+		if got := f.scanned(c.found, at(c.second)); got != c.want {
 			t.Errorf("at %d s: the next scan begins behind %d, want %d", c.second, got, c.want)
 		}
+	}
+	for n := int64(30_000); n < 30_000+3*maxGaps; n += 2 {
+		f.scanned([]int64{n}, at(150))
+	}
+	if len(f.gaps) != maxGaps {
+		t.Errorf("%d gaps are kept, want %d", len(f.gaps), maxGaps)
 	}
 }

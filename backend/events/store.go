@@ -147,7 +147,7 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
 // assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change,
-// and two changes of one order have theirs in the order in which they were made, if no transaction takes gapAge.
+// and two changes of one order have theirs in the order in which they were made, with the bounds of a frontier.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
 	read := func() error {
@@ -255,15 +255,14 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		_, err = c.Exec(ctx, "UPDATE counters SET n = $1 WHERE name = 'event_position'", last)
 		return err
 	})
-	if err == nil && len(records) > 0 {
+	if err == nil {
 		numbers := make([]int64, len(records))
 		for i, r := range records {
 			numbers[i] = r.Seq
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.found.add(numbers, now)
-		s.assigned.at = s.found.next(now)
+		s.assigned.at = s.found.scanned(numbers, now)
 	}
 	return assigned, err
 }
