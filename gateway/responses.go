@@ -82,7 +82,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	fault, isHead := proxy.NoFault, ctx.IsHead()
 	if c, ok := ctx.Conn().(*proxy.Conn); ok {
 		x.Client, fault = c.Peer(), c.Fault()
-		if fault != proxy.NoFault || ctx.Request.Header.ContentLength() == 0 {
+		if fault != proxy.NoFault || c.InChunkedBody() {
 			isHead = c.IsHead() // fasthttp has not parsed the method, or discarded it with malformed chunks
 		}
 		c.Linger()

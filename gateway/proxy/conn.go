@@ -55,7 +55,10 @@ func (c *Conn) ProxySource() (a netip.Addr) {
 // Fault returns the reason why the connection was stopped, or NoFault.
 func (c *Conn) Fault() Fault { return c.validator.fault }
 
-// IsHead reports whether the method of the request with the fault, or with a chunked body, is HEAD.
+// InChunkedBody reports whether a chunked body was the last to be read.
+func (c *Conn) InChunkedBody() bool { return c.validator.state == chunkedBody }
+
+// IsHead reports whether the method of the request with the fault, or with the chunked body, is HEAD.
 func (c *Conn) IsHead() bool { return c.validator.isHead }
 
 // Linger makes Close read what the client is still sending, so that the client can read the response.
