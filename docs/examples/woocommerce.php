@@ -97,8 +97,10 @@ function sluice_report(int $order_id): void
         'webhook-signature' => sluice_signature("wc-$order_id", $now, $body, SLUICE_PAYMENT_SECRET),
     ]]);
     $status = (int) wp_remote_retrieve_response_code($answer); // 0: no response
-    if (in_array($status, [404, 409, 422], true)) { // 422: the total has changed since the first report
-        $order->add_order_note('sluice did not accept this payment, it may need a refund: ' . wp_remote_retrieve_body($answer));
+    $problem = json_decode(wp_remote_retrieve_body($answer), true);
+    // 422: the total has changed since the first report. A response of another server has no code.
+    if (in_array($status, [400, 404, 409, 422], true) && isset($problem['code'])) {
+        $order->add_order_note("sluice did not accept this payment, it may need a refund: $problem[detail]");
     } elseif ($status !== 200) {
         wp_schedule_single_event(time() + 60, 'sluice_report', [$order_id]);
     }

@@ -266,7 +266,7 @@ function wc_get_order($id) { return new Order(); }
 function wc_get_price_decimals() { return 2; }
 function wp_remote_post($url, $request) { echo $request['headers']['webhook-id'], " $url $request[body]\n"; return null; }
 function wp_remote_retrieve_response_code($answer) { global $argv; return $argv[2]; }
-function wp_remote_retrieve_body($answer) { return 'why'; }
+function wp_remote_retrieve_body($answer) { global $argv; return $argv[3]; }
 function wp_schedule_single_event($at, $hook, $with) { echo "again: $hook(", implode($with), ") in ", $at - time(), " s\n"; }
 `
 
@@ -281,11 +281,15 @@ func TestWooCommercePluginReportsPayments(t *testing.T) {
 		`{"order_id":"77","amount":1999,"currency":"EUR","reference":"wc-7"}}` + "\n"
 	const rejected = "note: sluice did not accept this payment, it may need a refund: why\n"
 	const again = "again: sluice_report(7) in 60 s\n"
-	for status, want := range map[string]string{"200": "", "404": rejected, "409": rejected, "422": rejected, "401": again, "503": again, "": again} {
+	const problem, page = `{"code":"x","detail":"why"}`, "<html>"
+	for _, c := range []struct{ status, body, want string }{
+		{"200", `{"result":"paid"}`, ""}, {"400", problem, rejected}, {"404", problem, rejected}, {"409", problem, rejected},
+		{"422", problem, rejected}, {"401", problem, again}, {"503", problem, again}, {"404", page, again}, {"", "", again},
+	} {
 		out, err := exec.CommandContext(t.Context(), "php", "-r", wordpress+"require $argv[1]; sluice_report(7);", "--",
-			filepath.Join(root, "docs/examples/woocommerce.php"), status).CombinedOutput()
-		if err != nil || string(out) != report+want {
-			t.Errorf("status %q: %v\n%s", status, err, out)
+			filepath.Join(root, "docs/examples/woocommerce.php"), c.status, c.body).CombinedOutput()
+		if err != nil || string(out) != report+c.want {
+			t.Errorf("status %q, %s: %v\n%s", c.status, c.body, err, out)
 		}
 	}
 }
