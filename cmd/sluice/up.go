@@ -310,7 +310,7 @@ func workStages(
 		stages = append(stages, assemble.Stage{Name: group, Run: func(ctx context.Context) error {
 			err := s.RunGroup(ctx, group, groups)
 			if errors.Is(err, events.ErrRemoved) { // sales continue
-				log.Warn("the group was removed: it starts again with the next sluice up", "group", group)
+				log.Warn("the group was removed: it handles and sends nothing until sluice up starts again", "group", group)
 				<-ctx.Done()
 				return nil
 			}
