@@ -238,7 +238,7 @@ func statusOfRaw(t *testing.T, e *edge, request string) string {
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	line, _ := bufio.NewReader(conn).ReadString('\n')
 	if _, rest, found := strings.Cut(line, " "); found {
 		return rest[:3]
