@@ -20,7 +20,7 @@ func NewAdmin(base, token string, options ...Option) (*Admin, error) {
 	return &Admin{c}, err
 }
 
-// WithActor sets the name under which the admin log records the changes. The server rejects the names audit, hold,
+// WithActor sets the name under which the action log records the changes. The server rejects the names audit, hold,
 // rebuild, sluice and unknown, which are reserved for automatic actions.
 func WithActor(name string) Option { return func(c *conn) { c.actor = name } }
 

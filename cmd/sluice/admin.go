@@ -24,7 +24,7 @@ import (
 type adminClient struct {
 	p            *program
 	server, data string
-	as           string // actor in the admin log; empty: the user of this machine
+	as           string // actor in the action log; empty: the user of this machine
 	json         bool
 	base         string         // address, once connected
 	running      *pflag.FlagSet // flags of the command that runs; nil: it names fields of requests as the API does
@@ -58,13 +58,13 @@ func (o *adminClient) flags(set *pflag.FlagSet) {
 	f := &flagSet{FlagSet: set, getenv: o.p.getenv}
 	f.str(&o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
 	f.str(&o.data, "data", envData, defaultData, dataHelp)
-	f.str(&o.as, "as", envAdminName, "", "your name in the admin log (default: your user name on this machine)")
+	f.str(&o.as, "as", envAdminName, "", "your name in the action log (default: your user name on this machine)")
 	f.json(&o.json)
 }
 
-// reasonFlag declares the reason that the admin log keeps.
+// reasonFlag declares the reason that the action log keeps.
 func reasonFlag(c *cobra.Command, why *string) {
-	c.Flags().StringVar(why, "reason", "", "reason for the admin log")
+	c.Flags().StringVar(why, "reason", "", "reason for the action log")
 }
 
 func reason(why string) map[string]string { return map[string]string{"reason": why} }
@@ -106,7 +106,7 @@ func (o *adminClient) connect() (*client.Admin, error) {
 	return c, nil
 }
 
-// actor returns the name for the admin log, "" for the default one of the server. The user of the service may have a
+// actor returns the name for the action log, "" for the default one of the server. The user of the service may have a
 // reserved name.
 func (o *adminClient) actor() (string, error) {
 	if store.ReservedActor(o.as) {

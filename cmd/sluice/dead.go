@@ -26,7 +26,7 @@ func (p *program) deadCommand() *cobra.Command {
 		Short: "List orders that failed too often; retry or cancel them",
 		Long: `A dead order was accepted, could not be written, and still holds its unit. retry requeues it. cancel
 returns the unit to the sale and the slot to the buyer. With --group, retry runs an event again for
-that group, and cancel drops it. Both take single orders or a filter; the admin log keeps the actor
+that group, and cancel drops it. Both take single orders or a filter; the action log keeps the actor
 and the reason.`,
 	}
 	c.PersistentFlags().
@@ -102,7 +102,7 @@ type deadFilter struct {
 
 func (f *deadFilter) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.Reason, "reason", "", "reason for the admin log")
+	flags.StringVar(&f.Reason, "reason", "", "reason for the action log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
 	flags.StringVar(&f.ErrorContains, "error-contains", "", "only dead letters whose error contains this text")
 	flags.StringVar(&f.after, "died-after", "", "only orders that died since: RFC 3339, or a duration ago, such as 2h")

@@ -203,7 +203,7 @@ func (h *handlers) note(actor, action, detail string) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
 	if err := h.cfg.Store.Record(store.WithActor(ctx, actor), action, actor, detail); err != nil {
-		h.Log().Warn("cannot write to the admin log", "actor", actor, "action", action, "err", err)
+		h.Log().Warn("cannot write to the action log", "actor", actor, "action", action, "err", err)
 	}
 }
 

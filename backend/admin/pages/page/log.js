@@ -1,4 +1,4 @@
-// The admin log.
+// The action log.
 const targetLink = (l) => {
   const kind = l.action.split('.')[0];
   if (kind === 'sale') return h('a', { href: '/admin/sales/' + part(l.target) }, userText(l.target));
