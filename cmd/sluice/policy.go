@@ -68,7 +68,7 @@ func (p *program) checkCommand() *cobra.Command {
 		Long: `Check a policy as both edges read it. Each error is one line, FILE:LINE: problem and remedy, and the
 exit code is 2. A warning marks a setting that is valid and probably unintended: a rule that never
 rejects, a burst that is too small for the clock, a zone that is too small for the expected clients.
-FILE defaults to lua/policy.lua.`,
+FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 		Example: `  sluice policy check
   sluice policy check new.lua --strict                     warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    check the size for 400,000 concurrent clients`,
