@@ -100,7 +100,7 @@ sluice_edge_requests_total{rule="ip",verdict="allow"} 0
 # TYPE sluice_edge_cached_refusals_total counter
 sluice_edge_cached_refusals_total{state="sold_out"} 7
 # TYPE sluice_edge_rule_info gauge
-sluice_edge_rule_info{rule="ip",key="ip",rate="20r/s",burst="40",match="",mode="enforce",on_error="deny"} 1
+sluice_edge_rule_info{rule="ip",key="ip",rate="20r/s",burst="40",match="",mode="enforce",on_error="deny",scope="fleet"} 1
 # TYPE sluice_api_purchases_total counter
 sluice_api_purchases_total{outcome="accepted"} %d
 # TYPE sluice_api_purchase_seconds histogram
@@ -145,7 +145,7 @@ sluice_api_purchase_seconds_count %d
 	}
 	sources := b.Sources()
 	if len(sources) != 2 || sources[0].Name != Self || sources[0].Edge || !sources[1].Edge || len(sources[1].Rules) != 1 ||
-		sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny"}) {
+		sources[1].Rules[0] != (Rule{"ip", "ip", "20r/s", "40", "", "enforce", "deny", "fleet"}) {
 		t.Errorf("%+v", sources)
 	}
 	denied.Store(-1)

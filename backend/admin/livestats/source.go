@@ -44,6 +44,7 @@ type Rule struct {
 	Match   string `json:"match"` // method and path; empty: all requests
 	Mode    string `json:"mode"`
 	OnError string `json:"on_error"`
+	Scope   string `json:"scope"` // edge or fleet
 }
 
 // source remembers the last response. It is safe for concurrent use.
@@ -142,6 +143,7 @@ func rulesOf(families map[string]*dto.MetricFamily) []Rule {
 		rules = append(rules, Rule{
 			Name: labelOf(m, "rule"), Key: labelOf(m, "key"), Rate: labelOf(m, "rate"), Burst: labelOf(m, "burst"),
 			Match: labelOf(m, "match"), Mode: labelOf(m, "mode"), OnError: labelOf(m, "on_error"),
+			Scope: labelOf(m, "scope"),
 		})
 	}
 	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Name, b.Name) })

@@ -8,7 +8,7 @@ function edgeView() {
     if (!body) return;
     const counts = sums(live.recent(chosen.seconds())), known = new Map();
     for (const s of body.sources) for (const r of s.rules) {
-      const same = r.name + ' ' + r.rate + ' ' + r.burst + ' ' + r.mode; // the same rule on several edges
+      const same = [r.name, r.rate, r.burst, r.mode, r.scope].join(' '); // the same rule on several edges
       known.set(same, { ...r, edges: [...(known.get(same)?.edges || []), s.name] });
     }
     const edges = body.sources.filter((s) => s.edge).length;
@@ -19,7 +19,7 @@ function edgeView() {
     }
     const n = (r, verdict) => counts['rule:' + r.name + ':' + verdict] || 0;
     fill(rules, !edges && h('p', { class: 'problem' }, 'No edge metrics. Add the /metrics URL of each edge with --edge-metrics.'), known.size > 0 && tableOf('Rules', ['Rule', 'Key', 'Rate', 'Burst', 'Match', 'Mode', 'On error', ...['Allowed', 'Denied', 'Would deny', 'Errors'].map(number)],
-      h('tbody', null, [...known.values()].map((r) => h('tr', null, h('td', null, userText(r.name), r.edges.length > 0 && r.edges.length < edges && h('small', { class: 'soft' }, 'not on all edges')), h('td', null, r.key), h('td', null, r.rate), h('td', null, r.burst), h('td', null, r.match || (r.rate ? 'all requests' : '')), h('td', null, r.mode && h('span', { class: 'badge', 'data-state': r.mode === 'shadow' ? 'scheduled' : 'open' }, r.mode)), h('td', null, r.on_error),
+      h('tbody', null, [...known.values()].map((r) => h('tr', null, h('td', null, userText(r.name), r.edges.length > 0 && r.edges.length < edges && h('small', { class: 'soft' }, 'not on all edges')), h('td', null, r.key), h('td', null, r.rate, r.scope === 'fleet' && h('small', { class: 'soft' }, 'all edges together')), h('td', null, r.burst), h('td', null, r.match || (r.rate ? 'all requests' : '')), h('td', null, r.mode && h('span', { class: 'badge', 'data-state': r.mode === 'shadow' ? 'scheduled' : 'open' }, r.mode)), h('td', null, r.on_error),
         h('td', { class: 'n' }, count(n(r, 'allow'))), h('td', { class: 'n' }, count(n(r, 'deny'))), h('td', { class: 'n' }, r.mode === 'shadow' || n(r, 'shadow') ? count(n(r, 'shadow')) : '–'), h('td', { class: 'n' + (n(r, 'error') ? ' bad' : '') }, count(n(r, 'error'))))))),
     h('p', { class: 'soft' }, 'A rule in shadow mode denies nothing; “Would deny” shows its effect. Counts cover the time span above.'));
     fill(where, h('ul', { class: 'plain' }, body.sources.map((s) => h('li', null, h('span', { class: 'badge', 'data-state': s.error ? 'sold_out' : 'open' }, s.error ? 'no response' : s.edge ? 'edge' : 'backend'), ' ', userText(s.name), ' ', s.error && h('span', { class: 'soft' }, userText(s.error))))));
