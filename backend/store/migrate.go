@@ -18,7 +18,8 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrate applies pending migrations. Several processes may call it at the same time.
+// migrate applies pending migrations, and returns a *URLError if the tables are newer than the program. Several
+// processes may call it at the same time.
 func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string) error {
 	files, err := fs.Sub(migrations, "migrations/"+dir)
 	if err != nil {
@@ -29,8 +30,23 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	if err != nil {
 		return err
 	}
-	_, err = provider.Up(ctx)
+	if _, err = provider.Up(ctx); err != nil {
+		return err
+	}
+	tables, known, err := provider.GetVersions(ctx)
+	if err == nil && tables > known {
+		err = &URLError{fmt.Sprintf("its tables are of version %d, and this program knows versions up to %d: use the program "+
+			"that migrated them, or restore the backup", tables, known)}
+	}
 	return err
+}
+
+// migrationError returns an error of migrate: a *URLError as it is, and any other as one that wraps sale.ErrUnavailable.
+func migrationError(err error) error {
+	if bad, ok := errors.AsType[*URLError](err); ok {
+		return bad
+	}
+	return fmt.Errorf("migrate: %w", unavailable(err))
 }
 
 // checkTables returns a *URLError if a database does not exist, has no tables of this package, or if no process has

@@ -207,6 +207,19 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 	}
 }
 
+func TestNewerTablesAreNotUsed(t *testing.T) {
+	for _, url := range []string{storetest.SQLite(t), storetest.Postgres(t), storetest.PgBouncer(t)} {
+		storetest.Open(t, url)
+		storetest.Exec(t, url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+		_, err := store.Open(t.Context(), url, store.Config{})
+		const want = "its tables are of version 99, and this program knows versions up to 7: use the program"
+		if bad, ok := errors.AsType[*store.URLError](err); !ok || errors.Is(err, sale.ErrUnavailable) ||
+			!strings.Contains(bad.Error(), want) {
+			t.Errorf("%v, want a URLError: %s", err, want)
+		}
+	}
+}
+
 // claim records a number of shards, as every process of a deployment does.
 func claim(t *testing.T, url string) {
 	t.Helper()

@@ -56,7 +56,7 @@ func openPostgres(
 	defer db.Close()
 	if err := migratePostgres(ctx, db); err != nil {
 		p.pool.Close()
-		return nil, fmt.Errorf("migrate: %w", unavailable(err))
+		return nil, migrationError(err)
 	}
 	return p, nil
 }

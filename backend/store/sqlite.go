@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -72,7 +71,7 @@ func openSQLite(
 			if lite, ok := errors.AsType[*sqlite.Error](err); ok && lite.Code() == sqlite3.SQLITE_NOTADB {
 				return nil, &URLError{path + " is not an SQLite database: name another file"}
 			}
-			return nil, fmt.Errorf("migrate: %w", unavailable(err))
+			return nil, migrationError(err)
 		}
 	}
 	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
