@@ -2,10 +2,11 @@ package events
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"sluice/internal/gauges"
 )
 
 // Counters counts events in Prometheus. A nil Counters counts nothing.
@@ -41,42 +42,9 @@ func (c *Counters) relay(events int) {
 	}
 }
 
-// scrapeTimeout bounds the look that a scrape costs.
-const scrapeTimeout = time.Second
-
-// Gauges is a prometheus.Collector of gauges whose values are read at each scrape. Series disappear with what they
-// describe, so the gauges are not known in advance.
-type Gauges struct {
-	Prefix string // of the names
-	Label  string // of the gauges that have one
-	// Read sets the gauges, with the value of the label if they have one. After an error those that are set remain.
-	Read func(ctx context.Context, set SetGauge) error
-}
-
-// SetGauge sets a gauge.
-type SetGauge func(name, help string, value float64, label ...string)
-
-// Describe implements prometheus.Collector.
-func (Gauges) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector. The gauge up is 1, or 0 when Read failed.
-func (g Gauges) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	set := func(name, help string, value float64, label ...string) {
-		desc := prometheus.NewDesc(g.Prefix+name, help, []string{g.Label}[:len(label)], nil)
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, label...)
-	}
-	up := 1.0
-	if g.Read(ctx, set) != nil {
-		up = 0
-	}
-	set("up", "Whether the other gauges could be read.", up)
-}
-
 // NewCollector makes the gauges of the events. sluice_event_up is 0, and alone, when they could not be read in time.
 func NewCollector(admin *Admin) prometheus.Collector {
-	return Gauges{Prefix: "sluice_event_", Label: "group", Read: func(ctx context.Context, set SetGauge) error {
+	read := func(ctx context.Context, set gauges.Set) error {
 		s, err := admin.Status(ctx)
 		if err != nil {
 			return err
@@ -92,5 +60,6 @@ func NewCollector(admin *Admin) prometheus.Collector {
 			set("consumers", "Consumers of the group that Redis knows.", float64(g.Consumers), g.Name)
 		}
 		return nil
-	}}
+	}
+	return gauges.Collector{Prefix: "sluice_event_", Labels: []string{"group"}, Read: read}
 }

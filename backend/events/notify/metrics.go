@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"sluice/backend/events"
+	"sluice/internal/gauges"
 )
 
 // Outcomes of attempts.
@@ -42,7 +42,7 @@ func (c *Counters) attempted(outcome string) {
 // NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does
 // not answer.
 func NewCollector(db *Store) prometheus.Collector {
-	return events.Gauges{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set events.SetGauge) error {
+	return gauges.Collector{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set gauges.Set) error {
 		n, err := db.CountWaiting(ctx)
 		if err == nil {
 			set("waiting", "Web Push messages that have not been sent yet.", float64(n))

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"sluice/backend/events"
+	"sluice/internal/gauges"
 )
 
 // Counters counts webhooks in Prometheus. A nil Counters counts nothing.
@@ -62,7 +62,7 @@ func (c *Counters) took(d time.Duration) {
 // NewCollector makes the gauges of the endpoints. sluice_webhook_up is 0, and alone, when they could not be read in
 // time.
 func NewCollector(admin *Admin) prometheus.Collector {
-	read := func(ctx context.Context, set events.SetGauge) error {
+	read := func(ctx context.Context, set gauges.Set) error {
 		all, err := admin.List(ctx)
 		for _, e := range all {
 			failing := 0.0
@@ -77,5 +77,5 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		}
 		return err
 	}
-	return events.Gauges{Prefix: "sluice_webhook_", Label: "endpoint", Read: read}
+	return gauges.Collector{Prefix: "sluice_webhook_", Labels: []string{"endpoint"}, Read: read}
 }

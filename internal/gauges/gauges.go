@@ -1,0 +1,43 @@
+// Package gauges exports gauges to Prometheus whose values are read at each scrape, such as counts in a store.
+package gauges
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// timeout bounds the reading that a scrape costs.
+const timeout = time.Second
+
+// Set sets a gauge. name is without the prefix of its Collector. values are those of its labels; all calls with one
+// name have the same number of them, and the same help.
+type Set func(name, help string, value float64, values ...string)
+
+// Collector is a prometheus.Collector. Series disappear with what they describe, so the gauges are not known in
+// advance.
+type Collector struct {
+	Prefix string   // of the names
+	Labels []string // names of the labels; a gauge has the first ones
+	// Read sets the gauges, within a second. After an error those that are set remain. It may be called concurrently.
+	Read func(ctx context.Context, set Set) error
+}
+
+// Describe implements prometheus.Collector.
+func (Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. The gauge up is 1, or 0 when Read failed.
+func (c Collector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	set := func(name, help string, value float64, values ...string) {
+		desc := prometheus.NewDesc(c.Prefix+name, help, c.Labels[:len(values)], nil)
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, values...)
+	}
+	up := 1.0
+	if c.Read(ctx, set) != nil {
+		up = 0
+	}
+	set("up", "Whether the other gauges could be read.", up)
+}
