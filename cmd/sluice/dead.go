@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/admin/adminhttp"
+	"sluice/backend/events"
 	"sluice/client"
 )
 
@@ -50,7 +52,7 @@ func (o *deadClient) deadList() *cobra.Command {
 			}
 			if o.group != "" {
 				return printList(cmd.Context(), &o.adminClient, adminPath("groups", o.group, "dead")+query, "dead",
-					"EVENT\tDIED\tDELIVERIES\tREASON", deadEvent.cells)
+					"EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
 			}
 			return printList(cmd.Context(), &o.adminClient, adminPath("dead")+query, "dead",
 				"ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(d client.DeadLetter) []any {
@@ -63,20 +65,11 @@ func (o *deadClient) deadList() *cobra.Command {
 	return c
 }
 
-// deadEvent is an event that a group could not handle.
-type deadEvent struct {
-	Event      string    `json:"event"`
-	Reason     string    `json:"reason"`
-	Deliveries int64     `json:"deliveries"`
-	DiedAt     time.Time `json:"died_at"`
-	Retrying   bool      `json:"retrying"`
-}
-
-func (d deadEvent) cells() []any {
+func eventCells(d events.DeadLetter) []any {
 	if d.Retrying {
 		d.Reason += " (is to be run again)"
 	}
-	return []any{d.Event, d.DiedAt, d.Deliveries, d.Reason}
+	return []any{d.EventID, d.DiedAt, d.Deliveries, d.Reason}
 }
 
 func whyDead(d client.DeadLetter) string {
@@ -203,39 +196,19 @@ func (o *deadClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 	return c
 }
 
-// settledOrder is the result of settling one of many dead orders.
-type settledOrder struct {
-	OrderID     string `json:"order_id"`
-	SaleID      string `json:"sale_id"`
-	Buyer       string `json:"buyer"`
-	DeathReason string `json:"reason"`
-	Status      string `json:"status"`
-	Units       int    `json:"units"`
-	GivenBack   bool   `json:"given_back"`
-	Error       string `json:"error,omitempty"`
-}
-
-// cells are those of a table. would: the order was only listed, and a cancel would return its units.
-func (d settledOrder) cells(would bool) []any {
+// settledCells are those of a table. would: the order was only listed, and a cancel would return its units.
+func settledCells(d adminhttp.SettledOrder, would bool) []any {
 	back := 0
 	if d.GivenBack {
 		back = 1
 	} else if would {
 		back = d.Units
 	}
-	return []any{d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.DeathReason, d.Error}
+	return []any{d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.Reason, d.Error}
 }
 
 // settledAs are the results of the verbs. A cancel may also keep an order that is in the database, or drop a message.
 var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
-
-type settledPage struct {
-	DryRun bool           `json:"dry_run"`
-	Done   int            `json:"done"`
-	Failed int            `json:"failed"`
-	Orders []settledOrder `json:"orders"`
-	Next   string         `json:"next,omitempty"`
-}
 
 // settleMany settles page after page. What dies again meanwhile is left alone, or a retry would go round for ever.
 func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
@@ -243,11 +216,11 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		now := time.Now().UTC()
 		f.DiedBefore = &now
 	}
-	all := settledPage{DryRun: f.DryRun}
+	all := adminhttp.SettledPage{DryRun: f.DryRun}
 	var stopped error
 	status := o.p.status()
 	for {
-		var page settledPage
+		var page adminhttp.SettledPage
 		if stopped = o.do(ctx, post(adminPath("dead", verb), f), &page); stopped != nil {
 			break
 		}
@@ -260,7 +233,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	status.done()
 	err := o.show(all, func(w io.Writer) {
 		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders,
-			func(d settledOrder) []any { return d.cells(f.DryRun && verb == "cancel") })
+			func(d adminhttp.SettledOrder) []any { return settledCells(d, f.DryRun && verb == "cancel") })
 		if f.DryRun {
 			fmt.Fprintf(w, "%d orders; without --dry-run: %s\n", all.Done, verb)
 		} else {
@@ -281,14 +254,14 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 // settleEvents retries or cancels dead events of the group: the named ones, or all.
 func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []string, all bool) error {
 	if all { // those that are there now: what dies again meanwhile is left alone
-		page := listing[deadEvent]{name: "dead"}
+		page := listing[events.DeadLetter]{name: "dead"}
 		for more := true; more; more = page.next != "" {
 			query := "?" + url.Values{"after": {page.next}, "limit": {"1000"}}.Encode()
 			if err := o.do(ctx, get(adminPath("groups", o.group, "dead")+query), &page); err != nil {
 				return err
 			}
 			for _, d := range page.items {
-				ids = append(ids, d.Event)
+				ids = append(ids, d.EventID)
 			}
 		}
 	}

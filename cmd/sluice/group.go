@@ -174,36 +174,24 @@ another key, every browser must subscribe again. Browsers read the public key fr
 }
 
 func (o *adminClient) groupList() *cobra.Command {
-	type group struct {
-		Name      string  `json:"name"`
-		Known     bool    `json:"known"`
-		Lag       int64   `json:"lag"`
-		Pending   int64   `json:"pending"`
-		Consumers int64   `json:"consumers"`
-		Oldest    seconds `json:"oldest_age_seconds"`
-		Dead      int64   `json:"dead"`
-	}
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the groups and their progress",
 		Example: `  sluice group list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var answer struct {
-				Stream    int64   `json:"stream_entries"`
-				Unrelayed seconds `json:"unrelayed_seconds"`
-				Groups    []group `json:"groups"`
-			}
+			var answer events.Status
 			return o.print(cmd.Context(), get(adminPath("groups")), &answer, func(w io.Writer) {
-				table(w, "GROUP\tLAG\tPENDING\tCONSUMERS\tOLDEST\tDEAD\t", answer.Groups, func(g group) []any {
+				table(w, "GROUP\tLAG\tPENDING\tCONSUMERS\tOLDEST\tDEAD\t", answer.Groups, func(g events.GroupStatus) []any {
 					remark := ""
 					if !g.Known {
 						remark = "created in Redis by hand"
 					}
-					return []any{g.Name, g.Lag, g.Pending, g.Consumers, g.Oldest, g.Dead, remark}
+					return []any{g.Name, g.Lag, g.Pending, g.Consumers, seconds(g.OldestSeconds), g.Dead, remark}
 				})
 				waits := "none waits in the database"
-				if answer.Unrelayed > 0 {
-					waits = fmt.Sprintf("the oldest one in the database has waited %s for the stream", answer.Unrelayed)
+				if answer.UnrelayedSeconds > 0 {
+					waits = fmt.Sprintf("the oldest one in the database has waited %s for the stream",
+						seconds(answer.UnrelayedSeconds))
 				}
 				fmt.Fprintf(w, "%s in the stream; %s\n", counted(int(answer.Stream), "event"), waits)
 			})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/admin/adminhttp"
 	"sluice/client"
 )
 
@@ -73,7 +74,7 @@ func (o *adminClient) orderShow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r struct {
 				client.AdminOrder
-				Payments []paymentJSON `json:"payments"`
+				Payments []adminhttp.Payment `json:"payments"`
 			}
 			return o.print(cmd.Context(), get(adminPath("orders", args[0])), &r, func(w io.Writer) {
 				fields(w, "order", r.OrderID, "sale", r.SaleID, "buyer", r.Buyer, "status", r.Status,
@@ -81,7 +82,7 @@ func (o *adminClient) orderShow() *cobra.Command {
 					"cancelled", whyCancelled(r.AdminOrder))
 				if len(r.Payments) > 0 {
 					fmt.Fprintln(w)
-					table(w, paymentHead, r.Payments, paymentJSON.cells)
+					table(w, paymentHead, r.Payments, paymentCells)
 				}
 			})
 		},

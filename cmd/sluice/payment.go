@@ -1,28 +1,13 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
-	"sluice/client"
+	"sluice/backend/admin/adminhttp"
 )
 
-type paymentJSON struct {
-	Payment   string       `json:"payment"`
-	At        time.Time    `json:"at"`
-	OrderID   string       `json:"order_id"`
-	Price     client.Price `json:"price"`
-	Reference string       `json:"reference"`
-	Outcome   string       `json:"outcome"`
-	Refund    bool         `json:"refund"`
-	SettledAt *time.Time   `json:"settled_at"`
-	SettledBy string       `json:"settled_by"`
-	Note      string       `json:"note"`
-}
-
-// next describes whether a refund is due.
-func (p paymentJSON) next() string {
+// refundState describes whether a refund is due.
+func refundState(p adminhttp.Payment) string {
 	switch {
 	case !p.Refund:
 		return ""
@@ -32,8 +17,8 @@ func (p paymentJSON) next() string {
 	return "refunded by " + p.SettledBy + ": " + p.Note
 }
 
-func (p paymentJSON) cells() []any {
-	return []any{p.Payment, p.At, p.OrderID, p.Price, p.Reference, p.Outcome, p.next()}
+func paymentCells(p adminhttp.Payment) []any {
+	return []any{p.Number, p.At, p.OrderID, p.Price, p.Reference, p.Outcome, refundState(p)}
 }
 
 const paymentHead = "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO"
@@ -64,7 +49,7 @@ func (o *adminClient) paymentList() *cobra.Command {
 				refund = ""
 			}
 			query := page.query("after", page.after, "sale", sale, "refund", refund, "order", order)
-			return printList(cmd.Context(), o, adminPath("payments")+query, "payments", paymentHead, paymentJSON.cells)
+			return printList(cmd.Context(), o, adminPath("payments")+query, "payments", paymentHead, paymentCells)
 		},
 	}
 	page.add(c)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/admin/adminhttp"
+	"sluice/backend/events/webhook"
 	"sluice/client"
 )
 
@@ -222,7 +224,7 @@ func (o *adminClient) webhookPing() *cobra.Command {
 			defer cancel()
 			path := adminPath("webhooks", args[0], "deliveries", sent.Delivery)
 			for {
-				var d deliveryJSON
+				var d adminhttp.DeliveryDetails
 				raw, err := o.fetch(cmd.Context(), get(path), &d)
 				if err != nil {
 					return err
@@ -230,12 +232,12 @@ func (o *adminClient) webhookPing() *cobra.Command {
 				if d.State != "waiting" {
 					var failed error
 					if d.State != "delivered" {
-						failed = fmt.Errorf("%s: the test delivery %s failed: %s", args[0], d.ID, d.last())
+						failed = fmt.Errorf("%s: the test delivery %s failed: %s", args[0], d.ID, lastAttempt(d))
 						if !o.json {
 							return failed
 						}
 					}
-					return errors.Join(failed, o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, d.last()) }))
+					return errors.Join(failed, o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, lastAttempt(d)) }))
 				}
 				select {
 				case <-ctx.Done():
@@ -248,37 +250,17 @@ func (o *adminClient) webhookPing() *cobra.Command {
 	}
 }
 
-type deliveryJSON struct {
-	ID        string            `json:"id"`
-	State     string            `json:"state"`
-	Attempts  int               `json:"attempts"`
-	CreatedAt time.Time         `json:"created_at"`
-	DueAt     *time.Time        `json:"due_at"`
-	EndedAt   *time.Time        `json:"ended_at"`
-	Body      string            `json:"body"`
-	Log       []deliveryAttempt `json:"log"`
+func attemptCells(a webhook.DeliveryAttempt) []any {
+	return []any{a.Number, a.At, seconds(a.Seconds), a.Status, a.Error, fmt.Sprintf("%.200q", a.Answer)}
 }
 
-type deliveryAttempt struct {
-	Number  int64     `json:"number"`
-	At      time.Time `json:"at"`
-	Seconds seconds   `json:"seconds"`
-	Status  int       `json:"status"`
-	Error   string    `json:"error"`
-	Answer  string    `json:"answer"`
-}
-
-func (a deliveryAttempt) cells() []any {
-	return []any{a.Number, a.At, a.Seconds, a.Status, a.Error, fmt.Sprintf("%.200q", a.Answer)}
-}
-
-// last describes the result of the last attempt.
-func (d deliveryJSON) last() string {
+// lastAttempt describes the result of the last attempt.
+func lastAttempt(d adminhttp.DeliveryDetails) string {
 	if len(d.Log) == 0 {
 		return d.State
 	}
 	a := d.Log[len(d.Log)-1]
-	return cmp.Or(a.Error, fmt.Sprintf("it answered %d within %s", a.Status, a.Seconds))
+	return cmp.Or(a.Error, fmt.Sprintf("it answered %d within %s", a.Status, seconds(a.Seconds)))
 }
 
 func (o *adminClient) webhookDeliveries() *cobra.Command {
@@ -297,14 +279,14 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 					return usage("--after %q: want the number that the previous page ended with", page.after)
 				}
 				return printList(cmd.Context(), o, path+page.query("before", page.after, "state", state), "deliveries",
-					"DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(d deliveryJSON) []any {
+					"DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(d adminhttp.Delivery) []any {
 						return []any{d.ID, d.State, d.Attempts, d.CreatedAt, d.EndedAt, d.DueAt}
 					})
 			}
-			var d deliveryJSON
+			var d adminhttp.DeliveryDetails
 			return o.print(cmd.Context(), get(path+"/"+url.PathEscape(args[1])), &d, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %s  %s\n%s\n\n", d.ID, d.State, cell(d.DueAt), d.Body)
-				table(w, "ATTEMPT\tAT\tTOOK\tSTATUS\tERROR\tANSWER", d.Log, deliveryAttempt.cells)
+				table(w, "ATTEMPT\tAT\tTOOK\tSTATUS\tERROR\tANSWER", d.Log, attemptCells)
 			})
 		},
 	}

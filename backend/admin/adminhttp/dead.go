@@ -105,8 +105,8 @@ func rawKey(param string) (key string, ok bool) {
 	return strings.Clone(key), true
 }
 
-// settledBody is the result for one of many dead orders.
-type settledBody struct {
+// SettledOrder is the result for one of many dead orders.
+type SettledOrder struct {
 	OrderID   string `json:"order_id"`
 	SaleID    string `json:"sale_id"`
 	Buyer     string `json:"buyer"`
@@ -117,9 +117,18 @@ type settledBody struct {
 	Error     string `json:"error,omitempty"` // why it was not settled
 }
 
-func settledJSON(s admin.Settled) settledBody {
+// SettledPage is the result for the dead orders that match a filter, or for a page of them.
+type SettledPage struct {
+	DryRun bool           `json:"dry_run"`
+	Done   int            `json:"done"`
+	Failed int            `json:"failed"`
+	Orders []SettledOrder `json:"orders"`
+	Next   string         `json:"next,omitempty"` // the after of the next page
+}
+
+func settledJSON(s admin.Settled) SettledOrder {
 	m := s.DeadLetter.Message
-	b := settledBody{
+	b := SettledOrder{
 		OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Reason: s.DeadLetter.Reason,
 		Status: string(s.Status), GivenBack: s.UnitReturned,
 	}
@@ -151,13 +160,7 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 				failed++
 			}
 		}
-		return struct {
-			DryRun bool          `json:"dry_run"`
-			Done   int           `json:"done"`
-			Failed int           `json:"failed"`
-			Orders []settledBody `json:"orders"`
-			Next   string        `json:"next,omitempty"` // the after of the next page
-		}{s.DryRun, len(settled) - failed, failed, bodies(settled, settledJSON), next}, err
+		return SettledPage{s.DryRun, len(settled) - failed, failed, bodies(settled, settledJSON), next}, err
 	}
 }
 

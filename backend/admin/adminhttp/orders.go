@@ -43,26 +43,26 @@ func rowJSON(r store.OrderRow) client.AdminOrder {
 	return b
 }
 
-// callbackBody is a processed callback of the payment provider.
-type callbackBody struct {
-	Payment   string     `json:"payment"` // for settle
-	At        time.Time  `json:"at"`
-	OrderID   string     `json:"order_id"`
-	SaleID    string     `json:"sale_id"`
-	Event     string     `json:"event"`
-	Price     sale.Price `json:"price"`
-	Reference string     `json:"reference,omitempty"`
-	Outcome   string     `json:"outcome"`
-	Refund    bool       `json:"refund"`               // the payment paid no order
-	SettledAt *time.Time `json:"settled_at,omitempty"` // when the refund was recorded
-	SettledBy string     `json:"settled_by,omitempty"`
-	Note      string     `json:"note,omitempty"`
+// Payment is a processed callback of the payment provider.
+type Payment struct {
+	Number    string       `json:"payment"` // for settle
+	At        time.Time    `json:"at"`
+	OrderID   string       `json:"order_id"`
+	SaleID    string       `json:"sale_id"`
+	Event     string       `json:"event"`
+	Price     client.Price `json:"price"`
+	Reference string       `json:"reference,omitempty"`
+	Outcome   string       `json:"outcome"`
+	Refund    bool         `json:"refund"`               // the payment paid no order
+	SettledAt *time.Time   `json:"settled_at,omitempty"` // when the refund was recorded
+	SettledBy string       `json:"settled_by,omitempty"`
+	Note      string       `json:"note,omitempty"`
 }
 
-func callbackJSON(c store.Callback) callbackBody {
-	return callbackBody{
-		Payment: strconv.FormatInt(c.Number, 10), At: c.At.UTC(), OrderID: c.OrderID.String(), SaleID: c.SaleID,
-		Event: string(c.Event), Price: c.Price, SettledAt: optionalTime(c.SettledAt),
+func paymentJSON(c store.Callback) Payment {
+	return Payment{
+		Number: strconv.FormatInt(c.Number, 10), At: c.At.UTC(), OrderID: c.OrderID.String(), SaleID: c.SaleID,
+		Event: string(c.Event), Price: client.Price(c.Price), SettledAt: optionalTime(c.SettledAt),
 		Reference: c.Reference, Outcome: string(c.Settlement), Refund: c.Refund, SettledBy: c.SettledBy, Note: c.Note,
 	}
 }
@@ -71,8 +71,8 @@ func callbackJSON(c store.Callback) callbackBody {
 func orderJSON(o admin.OrderDetails) any {
 	return struct {
 		client.AdminOrder
-		Payments []callbackBody `json:"payments"`
-	}{rowJSON(o.OrderRow), bodies(o.Callbacks, callbackJSON)}
+		Payments []Payment `json:"payments"`
+	}{rowJSON(o.OrderRow), bodies(o.Callbacks, paymentJSON)}
 }
 
 // orderProblem translates an error about one order row.
@@ -131,8 +131,8 @@ func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	callbacks, err := h.cfg.Store.Callbacks(ctx, wanted)
-	next := func(last callbackBody) any { return last.Payment }
-	return page("payments", bodies(callbacks, callbackJSON), wanted.Limit, next), err
+	next := func(last Payment) any { return last.Number }
+	return page("payments", bodies(callbacks, paymentJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
@@ -149,5 +149,5 @@ func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
 	if errors.Is(err, sale.ErrConflict) {
 		return nil, errNoRefund
 	}
-	return callbackJSON(settled), err
+	return paymentJSON(settled), err
 }

@@ -161,7 +161,8 @@ func (h *handlers) redeliverSince(ctx context.Context, r *request) (any, error) 
 	return map[string]int64{"redelivering": n}, err
 }
 
-type deliveryBody struct {
+// Delivery is a delivery to an endpoint, without its body and its attempts.
+type Delivery struct {
 	Number    int64      `json:"-"`
 	ID        string     `json:"id"`
 	Type      string     `json:"type"`
@@ -173,12 +174,19 @@ type deliveryBody struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"` // after delivery or failure
 }
 
+// DeliveryDetails is a delivery with its body and its last attempts, oldest first.
+type DeliveryDetails struct {
+	Delivery
+	Body string                    `json:"body"`
+	Log  []webhook.DeliveryAttempt `json:"log"`
+}
+
 var deliveryStates = map[webhook.DeliveryState]string{
 	webhook.DeliveryWaiting: "waiting", webhook.DeliveryDelivered: "delivered", webhook.DeliveryFailed: "failed",
 }
 
-func deliveryJSON(d webhook.Delivery) deliveryBody {
-	b := deliveryBody{
+func deliveryJSON(d webhook.Delivery) Delivery {
+	b := Delivery{
 		Number: d.Number, ID: d.ID, Type: d.Type, State: deliveryStates[d.State], Attempts: d.Attempts, Sending: d.Leased,
 		CreatedAt: d.CreatedAt, EndedAt: optionalTime(d.EndedAt),
 	}
@@ -202,17 +210,13 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) 
 		return nil, err
 	}
 	all, err := h.cfg.Webhooks.Deliveries(ctx, wanted)
-	next := func(last deliveryBody) any { return last.Number }
+	next := func(last Delivery) any { return last.Number }
 	return page("deliveries", bodies(all, deliveryJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) showDelivery(ctx context.Context, r *request) (any, error) {
 	d, log, err := h.cfg.Webhooks.Delivery(ctx, r.param("webhook"), r.param("delivery"))
-	return struct {
-		deliveryBody
-		Body string                    `json:"body"`
-		Log  []webhook.DeliveryAttempt `json:"log"`
-	}{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
+	return DeliveryDetails{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
 }
 
 func (h *handlers) redeliver(ctx context.Context, r *request) (any, error) {
