@@ -12,6 +12,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 )
 
 // AuditorConfig configures an Auditor.
@@ -71,18 +72,14 @@ const restFactor = 20
 // outage.
 func (a *Auditor) Run(ctx context.Context) error {
 	wait := a.cfg.Interval
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
+	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
 		began := time.Now()
 		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			a.cfg.Log.Debug("audit: failed", "err", err)
 		}
 		wait = max(a.cfg.Interval, restFactor*time.Since(began))
 	}
+	return nil
 }
 
 // RunOnce audits the shards that this process acquires. An error of one shard does not prevent the audit of others. It
@@ -138,10 +135,9 @@ func (a *Auditor) auditShard(
 	if len(unbalanced) == 0 {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
+	loop.Sleep(ctx, a.cfg.RecheckDelay)
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case <-time.After(a.cfg.RecheckDelay):
 	}
 	before, verified := a.cfg.Generation(ctx, shard)
 	if _, err := a.cfg.Checker.stock.ReindexDead(ctx, unbalanced[0]); err != nil { // as in Checker.Audit

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"sluice/internal/loop"
 )
 
 // maxProbes is the number of requests after which there is assumed to be no limit by address. One machine would
@@ -46,7 +48,7 @@ func (x *edge) testForwarded(ctx context.Context) error {
 			continue
 		}
 		if i == 0 { // used up by another client
-			(&simulator{opening: time.Now()}).until(ctx, time.Second)
+			loop.Sleep(ctx, time.Second)
 			continue
 		}
 		other := x.open(2 * maxProbes)

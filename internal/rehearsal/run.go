@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"sluice/client"
+	"sluice/internal/loop"
 )
 
 // Sale is the copy of a sale.
@@ -319,10 +320,7 @@ func (r *run) drain(ctx, clean context.Context) {
 				return
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollEvery / 5):
-		}
+		loop.Sleep(ctx, pollEvery/5)
 	}
 }
 
@@ -339,10 +337,9 @@ func (r *run) remove(ctx context.Context) (orders int64, err error) {
 		if err == nil {
 			err = errors.New("orders are still queued")
 		}
-		select {
-		case <-ctx.Done():
+		loop.Sleep(ctx, pollEvery+rand.N(pollEvery)) //nolint:gosec // spreads
+		if ctx.Err() != nil {
 			return orders, err
-		case <-time.After(pollEvery + rand.N(pollEvery)): //nolint:gosec // spreads
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"sluice/internal/loop"
 )
 
 // simulator sends the requests of actors. Safe for concurrent use.
@@ -23,18 +25,10 @@ type simulator struct {
 
 // until waits until a time relative to the opening. It returns false if ctx ends first.
 func (p *simulator) until(ctx context.Context, at time.Duration) bool {
-	wait := time.Until(p.opening.Add(at))
-	if wait <= 0 {
-		return ctx.Err() == nil
+	if wait := time.Until(p.opening.Add(at)); wait > 0 {
+		loop.Sleep(ctx, wait)
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return ctx.Err() == nil
 }
 
 func (p *simulator) now() time.Duration { return time.Since(p.opening) }

@@ -19,6 +19,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
@@ -137,12 +138,8 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 // awaitFormerOwner waits until the guards of the former owner's processes have noticed the takeover. What these
 // processes change until then is part of what the rebuild reads and corrects.
 func awaitFormerOwner(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(2 * guard.Heartbeat):
-		return nil
-	}
+	loop.Sleep(ctx, 2*guard.Heartbeat)
+	return ctx.Err()
 }
 
 // checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
