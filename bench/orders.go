@@ -32,7 +32,7 @@ func orders(s *stage, cfg settings) contest {
 		return w.smallOrders(newRiver(s, w.url))
 	}
 	const (
-		batches = "store.Orders.Write, batches of 500"
+		batches = "store.Store.Write, batches of 500"
 		singles = "one transaction per order"
 		copies  = "COPY, batches of 500"
 	)
@@ -49,7 +49,7 @@ func orders(s *stage, cfg settings) contest {
 // smallOrders is orders with batches of another size, for orientation, and beside River: its workers write the order of
 // one job at a time with the same function.
 func (w *writers) smallOrders(r *riverQueue) contest {
-	batches := fmt.Sprintf("store.Orders.Write, batches of %d", w.cfg.batch)
+	batches := fmt.Sprintf("store.Store.Write, batches of %d", w.cfg.batch)
 	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
 	const singles = "one transaction per order"
 	return contest{

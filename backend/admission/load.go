@@ -25,7 +25,7 @@ func (s *Stock) Load(ctx context.Context, def sale.Sale, orders OrdersOf) error 
 	return s.LoadAll(ctx, PartsOf(def), orders)
 }
 
-// OrdersOf reads the orders of a part of a sale in SQL (store.Orders.OrdersOf).
+// OrdersOf reads the orders of a part of a sale in SQL (store.Store.OrdersOf).
 type OrdersOf func(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 
 // loadChunk bounds the sales of one count. Its script blocks Redis for about 30 ms.

@@ -38,7 +38,7 @@ type Finder interface {
 	Remember(id sale.OrderID, saleID string)
 }
 
-// Rows reads the rows of orders (store.Orders, store.Replica).
+// Rows reads the rows of orders (store.Store, store.Replica).
 type Rows interface {
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	// OrdersByID omits ids that are not rows. An id may occur twice.
@@ -76,7 +76,7 @@ type UserLimiter interface {
 	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
 }
 
-// Details reads what a page shows of a sale besides its facts (store.Sales).
+// Details reads what a page shows of a sale besides its facts (store.Store).
 type Details interface {
 	Details(ctx context.Context, saleID string) (sale.Details, error)
 }

@@ -25,7 +25,7 @@ import (
 
 // Config configures New. All fields but Log and Step are required.
 type Config struct {
-	Store *store.Archives
+	Store *store.Store
 	// Audit counts the units of a sale in both stores.
 	Audit func(ctx context.Context, saleID string) (audit.Report, error)
 	// Undelivered reports whether webhooks or dead events of the sale wait.

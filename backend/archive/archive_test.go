@@ -49,7 +49,7 @@ func newWorld(t *testing.T, db *store.Store) *world {
 	w := &world{T: t, ctx: t.Context(), db: db}
 	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: keyspace.Space{Shards: 2}, Claimer: db})
 	w.cfg = archive.Config{
-		Store: db.Archives, Audit: audit.New(w.stock, db).Audit, Remove: w.remove, Dir: t.TempDir(),
+		Store: db, Audit: audit.New(w.stock, db).Audit, Remove: w.remove, Dir: t.TempDir(),
 		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
 		Log:         slog.New(slog.DiscardHandler),
 	}

@@ -1,6 +1,6 @@
 // Package payment verifies that a callback comes from the payment provider. The scheme is Standard Webhooks
 // (www.standardwebhooks.com): an HMAC-SHA256 over the callback's id, its timestamp in seconds and its body. The package
-// does not parse the body and does not detect repeated ids; see store.Payments.Pay.
+// does not parse the body and does not detect repeated ids; see store.Store.Pay.
 package payment
 
 import (

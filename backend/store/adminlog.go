@@ -79,13 +79,10 @@ func AppendLog(ctx context.Context, c Conn, action, target, detail string) error
 	return err
 }
 
-// AdminLog records what admins and components changed. Changes made through this package and the packages of its tables
-// are logged in their own transactions.
-type AdminLog struct{ db *DB }
-
-// Record appends an entry about a change that was made outside the database. See AppendLog.
-func (l *AdminLog) Record(ctx context.Context, action, target, detail string) error {
-	return l.db.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {
+// Record appends an entry about a change that was made outside the database to the admin log. Changes made through this
+// package and the packages of its tables are logged in their own transactions. See AppendLog.
+func (s *Store) Record(ctx context.Context, action, target, detail string) error {
+	return s.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {
 		return AppendLog(ctx, c, action, target, detail)
 	})
 }
@@ -100,8 +97,8 @@ func scanLogEntry(row Scanner) (e LogEntry, err error) {
 }
 
 // LastLog returns the last entry about a target with one of two actions, or sale.ErrNotFound.
-func (l *AdminLog) LastLog(ctx context.Context, target, action, or string) (LogEntry, error) {
-	return ViewRow(ctx, l.db, "store: last log entry of "+target, scanLogEntry, "SELECT "+logColumns+
+func (s *Store) LastLog(ctx context.Context, target, action, or string) (LogEntry, error) {
+	return ViewRow(ctx, s.DB, "store: last log entry of "+target, scanLogEntry, "SELECT "+logColumns+
 		" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
 }
 
@@ -115,7 +112,7 @@ type LogQuery struct {
 }
 
 // Log returns one page of entries, newest first.
-func (l *AdminLog) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
+func (s *Store) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
 	var f Filter
 	if q.Before <= 0 {
 		q.Before = math.MaxInt64
@@ -130,5 +127,5 @@ func (l *AdminLog) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
 		f.Add("action < ?", q.Action+"/")
 	}
 	page := f.Page("id DESC", q.Limit)
-	return ViewRows(ctx, l.db, "store: log", scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+page, f.Args...)
+	return ViewRows(ctx, s.DB, "store: log", scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+page, f.Args...)
 }

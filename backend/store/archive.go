@@ -9,9 +9,6 @@ import (
 	"sluice/backend/sale"
 )
 
-// Archives moves the orders and payments of closed sales out of the tables. Package archive writes them to files.
-type Archives struct{ db *DB }
-
 // Archive is an archived sale. Its numbers count the rows that were removed.
 type Archive struct {
 	Orders    int64
@@ -111,8 +108,8 @@ func optional(t Timestamp) *time.Time {
 }
 
 // Archive returns an archived sale with its parts, or sale.ErrNotFound if it is not archived.
-func (s *Archives) Archive(ctx context.Context, saleID string) (a Archive, err error) {
-	err = s.db.View(ctx, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) error {
+func (s *Store) Archive(ctx context.Context, saleID string) (a Archive, err error) {
+	err = s.View(ctx, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) error {
 		var begun, ended Timestamp
 		a = Archive{}
 		err := Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
@@ -130,15 +127,15 @@ func (s *Archives) Archive(ctx context.Context, saleID string) (a Archive, err e
 }
 
 // ArchivedSales returns the ids of the sales that are archived, or whose archiving is in progress.
-func (s *Archives) ArchivedSales(ctx context.Context) ([]string, error) {
-	return ViewRows(ctx, s.db, "store: archived sales", Column[string], "SELECT sale_id FROM archives")
+func (s *Store) ArchivedSales(ctx context.Context) ([]string, error) {
+	return ViewRows(ctx, s.DB, "store: archived sales", Column[string], "SELECT sale_id FROM archives")
 }
 
 // EndedSales returns the ids of the sales that ended before an instant and have rows to archive, oldest first. A sale
 // ends when it is closed, or at its closing time. Rehearsals are left out.
-func (s *Archives) EndedSales(ctx context.Context, before time.Time) (ids []string, err error) {
-	now := s.db.Dialect().Now
-	err = s.db.View(ctx, "store: ended sales", func(ctx context.Context, c Conn) error {
+func (s *Store) EndedSales(ctx context.Context, before time.Time) (ids []string, err error) {
+	now := s.Dialect().Now
+	err = s.View(ctx, "store: ended sales", func(ctx context.Context, c Conn) error {
 		ids = nil
 		return c.Query(ctx, func(row Scanner) error {
 			var id string
@@ -163,8 +160,8 @@ func (s *Archives) EndedSales(ctx context.Context, before time.Time) (ids []stri
 }
 
 // Unsettled returns why the rows of a sale cannot be archived yet; empty: they can. Error: sale.ErrNotFound.
-func (s *Archives) Unsettled(ctx context.Context, saleID string) (reasons []string, err error) {
-	err = s.db.View(ctx, "store: unsettled rows of sale "+saleID, func(ctx context.Context, c Conn) error {
+func (s *Store) Unsettled(ctx context.Context, saleID string) (reasons []string, err error) {
+	err = s.View(ctx, "store: unsettled rows of sale "+saleID, func(ctx context.Context, c Conn) error {
 		reasons, err = unsettled(ctx, c, saleID)
 		return err
 	})
@@ -211,26 +208,26 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 }
 
 // OrdersToArchive returns up to limit rows of a sale with ids above after, by id.
-func (s *Archives) OrdersToArchive(
+func (s *Store) OrdersToArchive(
 	ctx context.Context, saleID string, after sale.OrderID, limit int,
 ) ([]ArchivedOrder, error) {
-	return ViewRows(ctx, s.db, "store: orders of sale "+saleID, scanArchivedOrder, "SELECT "+archivedOrderColumns+
+	return ViewRows(ctx, s.DB, "store: orders of sale "+saleID, scanArchivedOrder, "SELECT "+archivedOrderColumns+
 		" FROM orders WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, int64(after), limit)
 }
 
 // PaymentsToArchive returns up to limit settled callbacks of a sale with numbers above after, by number.
-func (s *Archives) PaymentsToArchive(
+func (s *Store) PaymentsToArchive(
 	ctx context.Context, saleID string, after int64, limit int,
 ) ([]ArchivedPayment, error) {
-	return ViewRows(ctx, s.db, "store: payments of sale "+saleID, scanArchivedPayment, "SELECT "+callbackColumns+
+	return ViewRows(ctx, s.DB, "store: payments of sale "+saleID, scanArchivedPayment, "SELECT "+callbackColumns+
 		" FROM payments WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, after, limit)
 }
 
 // BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
 // sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if the sale
 // cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.
-func (s *Archives) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
-	return s.db.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
+func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
+	return s.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
 		if _, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate); err != nil {
 			return err
 		}
@@ -276,7 +273,7 @@ type Archived struct {
 
 // RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other
 // rows stay for the next part.
-func (s *Archives) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
+func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
 	err = s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {
 			o, err := scanArchivedOrder(row)
@@ -293,7 +290,7 @@ func (s *Archives) RemoveOrders(ctx context.Context, saleID string, rows []Archi
 }
 
 // RemovePayments is RemoveOrders for payments.
-func (s *Archives) RemovePayments(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
+func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
 	err = s.remove(ctx, saleID, rows, "SELECT "+callbackColumns+" FROM payments WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {
 			p, err := scanArchivedPayment(row)
@@ -302,7 +299,7 @@ func (s *Archives) RemovePayments(ctx context.Context, saleID string, rows []Arc
 	return removed, err
 }
 
-func (s *Archives) remove(
+func (s *Store) remove(
 	ctx context.Context, saleID string, rows []Archived, query string,
 	scan func(Scanner) (id int64, row any, count map[string]int64, err error), remove string, removed *int64,
 ) error {
@@ -311,7 +308,7 @@ func (s *Archives) remove(
 	for i, row := range rows {
 		ids[i], want[row.ID] = row.ID, row.JSON
 	}
-	return s.db.Update(ctx, "store: remove archived rows of sale "+saleID, func(ctx context.Context, c Conn) error {
+	return s.Update(ctx, "store: remove archived rows of sale "+saleID, func(ctx context.Context, c Conn) error {
 		d := c.Dialect()
 		var equal []int64
 		sums := map[string]int64{}
@@ -352,8 +349,8 @@ func (s *Archives) remove(
 }
 
 // EndArchive records that no row of an archived sale is left. It returns sale.ErrConflict if there are rows.
-func (s *Archives) EndArchive(ctx context.Context, saleID string) error {
-	return s.db.Update(ctx, "store: end the archive of sale "+saleID, func(ctx context.Context, c Conn) error {
+func (s *Store) EndArchive(ctx context.Context, saleID string) error {
+	return s.Update(ctx, "store: end the archive of sale "+saleID, func(ctx context.Context, c Conn) error {
 		for _, table := range []string{"orders", "payments"} {
 			left, err := Exists(ctx, c, "SELECT 1 FROM "+table+" WHERE sale_id = $1 LIMIT 1", saleID)
 			if err == nil && left {

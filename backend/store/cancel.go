@@ -17,11 +17,11 @@ const maxOverdue = 1000
 // CancelOverdue cancels up to limit orders whose hold has ended, longest overdue first, subtracts them from the sold
 // units of their sales, and returns them. Concurrent calls cancel different orders, and an order that is paid at the
 // same time is either paid or cancelled.
-func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.Order, err error) {
+func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.Order, err error) {
 	overdue := func(c Conn) string { // the condition on due_at makes the planner use the partial index
 		return " FROM orders WHERE status = 'created' AND due_at IS NOT NULL AND due_at <= " + c.Dialect().Now
 	}
-	_, err = s.db.UpdateIf(ctx, "store: cancel overdue", func(ctx context.Context, c Conn) (bool, error) {
+	_, err = s.UpdateIf(ctx, "store: cancel overdue", func(ctx context.Context, c Conn) (bool, error) {
 		return Exists(ctx, c, "SELECT id"+overdue(c)+" ORDER BY due_at LIMIT 1")
 	}, func(ctx context.Context, c Conn) error {
 		cancelled, err = Select(ctx, c, scanOrder, "SELECT "+orderColumns+overdue(c)+" ORDER BY due_at LIMIT $1"+
@@ -35,7 +35,7 @@ func (s *Orders) CancelOverdue(ctx context.Context, limit int) (cancelled []sale
 		return nil, err
 	}
 	if len(cancelled) > 0 {
-		s.db.onChange()
+		s.onChange()
 	}
 	return cancelled, nil
 }
@@ -81,10 +81,10 @@ const (
 // CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason.
 // It returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
 // sale.ErrConflict if it is paid or its sale is archived.
-func (s *Orders) CancelOrder(
+func (s *Store) CancelOrder(
 	ctx context.Context, id sale.OrderID, actor, reason string,
 ) (o sale.Order, changed bool, err error) {
-	err = s.db.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
 		changed = false
 		if o, err = readOrder(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (s *Orders) CancelOrder(
 		return sale.Order{}, false, err
 	}
 	if changed {
-		s.db.onChange()
+		s.onChange()
 	}
 	return o, changed, nil
 }
@@ -143,12 +143,12 @@ func (o DeadOrder) logDetail() string {
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order or a value does not fit; see
 // DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order
 // may become a row again, and nothing would return its unit.
-func (s *Orders) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
+func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {
 		return false, fmt.Errorf("%s: %w", op, err)
 	}
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		wasRow = false
 		if err := checkGeneration(ctx, c); err != nil {
 			return err
@@ -188,16 +188,16 @@ func (s *Orders) CancelDead(ctx context.Context, o DeadOrder, actor, reason stri
 	if err != nil {
 		return false, err
 	}
-	s.db.onChange()
+	s.onChange()
 	return wasRow, nil
 }
 
 // DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it
 // can have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
-func (s *Orders) DropDead(ctx context.Context, o DeadOrder, actor, reason string, rejection error) error {
+func (s *Store) DropDead(ctx context.Context, o DeadOrder, actor, reason string, rejection error) error {
 	detail := o.logDetail() + ": " + reason + " (there can be no row: " + rejection.Error() + ")"
 	write := func(actor, detail string) error {
-		return s.db.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
+		return s.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
 			if err := checkGeneration(ctx, c); err != nil {
 				return err
 			}

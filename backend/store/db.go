@@ -9,10 +9,10 @@
 // the sale's limit per buyer, is unique among the buyer's orders that are not cancelled, so no transaction can exceed
 // that limit.
 //
-// An order is accepted in Redis and becomes a row here through Orders.Write. From then on its status is created, paid
-// or cancelled. An unpaid order whose hold has ended is cancelled by Orders.CancelOverdue. The unit of a cancelled row
+// An order is accepted in Redis and becomes a row here through Store.Write. From then on its status is created, paid
+// or cancelled. An unpaid order whose hold has ended is cancelled by Store.CancelOverdue. The unit of a cancelled row
 // goes back to Redis in three steps (see returns.go), and the row records the progress. An order that failed
-// permanently in the queue is settled by Orders.CancelDead, which inserts a cancelled row without counting a unit.
+// permanently in the queue is settled by Store.CancelDead, which inserts a cancelled row without counting a unit.
 //
 // Each transaction that changes orders also appends them to the table outbox, which package events relays to other
 // services.
@@ -20,9 +20,8 @@
 // # Structure
 //
 // DB holds the connections and runs transactions; it is the same for both engines, which differ in a Dialect only.
-// Sales, Orders, Payments, AdminLog and Generations hold the queries; Store is all of them. Packages that own further
-// tables (events, webhook, notify, points, journal) keep their queries themselves and run them through a DB. All
-// migrations are here.
+// Store has the queries. Packages that own further tables (events, webhook, notify, points, journal) keep their queries
+// themselves and run them through a DB. All migrations are here.
 //
 // The package does not use Redis and does not decide purchases. It rejects orders that would violate a constraint.
 package store
@@ -80,33 +79,11 @@ type DB struct {
 	onChange func()
 }
 
-// Store combines all queries of this package on one database.
-type Store struct {
-	*DB
-	*Sales
-	*Orders
-	*Payments
-	*AdminLog
-	*RehearsalReports
-	*Generations
-	*Segments
-	*Archives
-}
+// Store has all queries of this package on one database.
+type Store struct{ *DB }
 
 // New returns the queries on db.
-func New(db *DB) *Store {
-	return &Store{
-		db,
-		&Sales{db},
-		&Orders{db},
-		&Payments{db},
-		&AdminLog{db},
-		&RehearsalReports{db},
-		&Generations{db},
-		&Segments{db},
-		&Archives{db},
-	}
-}
+func New(db *DB) *Store { return &Store{db} }
 
 // Open connects to the database at databaseURL and applies pending migrations. The URL has one of these forms:
 //

@@ -54,7 +54,7 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
+func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
 	t.Helper()
 	ctx, url := context.Background(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db")
 	made, err := Open(ctx, url, Config{}) // migrations can take longer than timeout
@@ -67,12 +67,12 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Orders, *sqliteEngine) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if _, err := New(made).Sales.CreateSale(ctx, sale.Sale{
+	if _, err := New(made).CreateSale(ctx, sale.Sale{
 		ID: "s", Title: "t", Price: sale.Price{Currency: "EUR"}, Stock: 1_000_000, PerBuyer: 1, OpensAt: time.Now(),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return New(s).Orders, s.engine.(*sqliteEngine)
+	return New(s), s.engine.(*sqliteEngine)
 }
 
 func batchOf(from, n int) []sale.Order {
@@ -89,7 +89,7 @@ func batchOf(from, n int) []sale.Order {
 	return orders
 }
 
-func wantSold(t *testing.T, s *Orders, n int64) {
+func wantSold(t *testing.T, s *Store, n int64) {
 	t.Helper()
 	c, err := s.Count(context.Background(), spread.Part{SaleID: "s"}, Always, nil)
 	if err != nil || c.Rows != n || c.Sold != n {
@@ -142,12 +142,12 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 	if took := time.Since(start); took > 3*time.Second {
 		t.Errorf("it took %s, the timeout is 300ms", took)
 	}
-	wantSold(t, New(other).Orders, 0) // readers are not blocked
+	wantSold(t, New(other), 0) // readers are not blocked
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, time.Minute, "it writes again", func() bool { return s.Write(ctx, batchOf(1, 10)) == nil })
-	wantSold(t, New(other).Orders, 10)
+	wantSold(t, New(other), 10)
 }
 
 func TestSQLiteCommitsReachTheDisk(t *testing.T) {

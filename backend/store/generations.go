@@ -22,7 +22,7 @@ type generation struct {
 	number int64
 }
 
-// WithGeneration returns a context with which Orders.Write, CancelDead and DropDead return ErrStale unless the current
+// WithGeneration returns a context with which Store.Write, CancelDead and DropDead return ErrStale unless the current
 // generation of a shard is the given one. 0, as in a context without a generation, accepts every generation.
 func WithGeneration(ctx context.Context, shard int, number int64) context.Context {
 	return context.WithValue(ctx, generationKey{}, generation{generationName(shard), number})
@@ -65,14 +65,10 @@ func checkGeneration(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// Generations identifies the deployment and numbers the rebuilds of Redis. Each rebuild gets a fence when it begins.
-// The generation of a shard is the fence of the last rebuild that has read its orders.
-type Generations struct{ db *DB }
-
 // Generation returns the id of the deployment, 0 before ClaimDeployment, and the current generation of a shard, 0
-// before its first rebuild.
-func (g *Generations) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
-	err = g.db.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
+// before its first rebuild: the fence of the last rebuild that has read its orders.
+func (s *Store) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
+	err = s.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
 		return Get(ctx, c, []any{&deployment, &generation},
 			"SELECT coalesce((SELECT n FROM counters WHERE name = 'deployment'), 0), ("+currentGeneration+")",
 			generationName(shard))
@@ -83,8 +79,8 @@ func (g *Generations) Generation(ctx context.Context, shard int) (deployment, ge
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
 // caller passes the highest number it has found elsewhere, because a database restored from a backup has lost the
 // latest ones.
-func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err error) {
-	err = g.db.Update(ctx, "store: next fence", func(ctx context.Context, c Conn) error {
+func (s *Store) NextFence(ctx context.Context, above int64) (n int64, err error) {
+	err = s.Update(ctx, "store: next fence", func(ctx context.Context, c Conn) error {
 		const next = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence'"
 		if _, err := c.Exec(ctx, next, above); err != nil {
 			return err
@@ -97,8 +93,8 @@ func (g *Generations) NextFence(ctx context.Context, above int64) (n int64, err 
 // BeginGeneration makes a fence the current generation of a shard. When it returns, every Write of an older generation
 // of the shard has committed or will return ErrStale, so the orders read afterwards are complete. It returns ErrStale
 // if a later rebuild of the shard has begun its generation.
-func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int64) error {
-	return g.db.Update(ctx, "store: begin generation", func(ctx context.Context, c Conn) error {
+func (s *Store) BeginGeneration(ctx context.Context, shard int, fence int64) error {
+	return s.Update(ctx, "store: begin generation", func(ctx context.Context, c Conn) error {
 		n, err := c.Exec(ctx, `INSERT INTO counters (name, n) VALUES ($1, $2)
 			ON CONFLICT (name) DO UPDATE SET n = $2 WHERE counters.n <= $2`, generationName(shard), fence)
 		if err == nil && n == 0 {
@@ -111,8 +107,8 @@ func (g *Generations) BeginGeneration(ctx context.Context, shard int, fence int6
 // ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of
 // shards. The first call sets the id at random and the number to want. In a database that was in use before the number
 // was recorded, it is 1.
-func (g *Generations) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
-	err = g.db.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
+func (s *Store) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
+	err = s.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)
 			SELECT 'shards', CASE WHEN n > 0 THEN 1 ELSE $1 END FROM counters WHERE name = 'fence'
 			ON CONFLICT (name) DO NOTHING`, int64(want))

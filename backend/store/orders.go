@@ -10,9 +10,6 @@ import (
 	"sluice/backend/spread"
 )
 
-// Orders keeps the orders that are rows.
-type Orders struct{ db *DB }
-
 const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
 
 func scanOrder(row Scanner) (o sale.Order, err error) {
@@ -47,15 +44,15 @@ func scanBuyerOrder(row Scanner) (o sale.Order, err error) {
 }
 
 // Order returns an order, or sale.ErrNotFound if it is not a row.
-func (s *Orders) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	return ViewRow(ctx, s.db, "store: order "+id.String(), scanBuyerOrder,
+func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
+	return ViewRow(ctx, s.DB, "store: order "+id.String(), scanBuyerOrder,
 		"SELECT "+buyerColumns+" FROM orders WHERE id = $1", int64(id))
 }
 
 // OrdersByID returns those orders that are rows.
-func (s *Orders) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+func (s *Store) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
 	orders := make(map[sale.OrderID]sale.Order, len(ids))
-	err := s.db.View(ctx, "store: orders by id", func(ctx context.Context, c Conn) error {
+	err := s.View(ctx, "store: orders by id", func(ctx context.Context, c Conn) error {
 		return c.Query(ctx, func(row Scanner) error {
 			o, err := scanBuyerOrder(row)
 			orders[o.ID] = o
@@ -67,8 +64,8 @@ func (s *Orders) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.O
 
 // OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the
 // newest cancelled ones.
-func (s *Orders) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {
-	return ViewRows(ctx, s.db, "store: orders of a buyer in sale "+saleID, scanBuyerOrder, `SELECT * FROM (
+func (s *Store) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {
+	return ViewRows(ctx, s.DB, "store: orders of a buyer in sale "+saleID, scanBuyerOrder, `SELECT * FROM (
 		SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status <> 'cancelled'
 		UNION ALL
 		SELECT * FROM (
@@ -79,9 +76,9 @@ func (s *Orders) OrdersInSale(ctx context.Context, buyer, saleID string, limit i
 }
 
 // Statuses returns the statuses of those orders that are rows.
-func (s *Orders) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+func (s *Store) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	statuses := make(map[sale.OrderID]sale.Status, len(ids))
-	err := s.db.View(ctx, "store: statuses", func(ctx context.Context, c Conn) error {
+	err := s.View(ctx, "store: statuses", func(ctx context.Context, c Conn) error {
 		return c.Query(ctx, func(row Scanner) error {
 			var id sale.OrderID
 			var status sale.Status
@@ -101,11 +98,11 @@ const orderPage = 5000
 // transaction, so a sale of millions of orders needs little memory. Orders written meanwhile may be missing, and an
 // order cancelled meanwhile may appear twice. An error of yield ends the iteration and is returned unchanged. An
 // unknown sale has no orders.
-func (s *Orders) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+func (s *Store) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
 	op := "store: orders of sale " + of.SaleID
 	first, end := of.Serials()
 	read := func(condition string, args ...any) ([]sale.Order, error) {
-		page, err := ViewRows(ctx, s.db, op, scanOrder, "SELECT "+orderColumns+
+		page, err := ViewRows(ctx, s.DB, op, scanOrder, "SELECT "+orderColumns+
 			" FROM orders WHERE sale_id = $1 AND serial <= $2 AND "+condition, append([]any{of.SaleID, end}, args...)...)
 		for _, o := range page {
 			if err == nil {
@@ -139,9 +136,9 @@ const recentSales = 500
 
 // OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found
 // in the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
-func (s *Orders) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error) {
+func (s *Store) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error) {
 	const columns = "orders.id, orders.sale_id, orders.buyer, orders.slot, orders.serial, orders.status, orders.due_at"
-	return ViewRows(ctx, s.db, "store: orders of a buyer", scanOrder, `SELECT * FROM (
+	return ViewRows(ctx, s.DB, "store: orders of a buyer", scanOrder, `SELECT * FROM (
 		SELECT * FROM (
 			SELECT `+columns+` FROM (SELECT id FROM sales ORDER BY created_at DESC LIMIT $3) AS recent
 				JOIN orders ON orders.sale_id = recent.id AND orders.buyer = $1 AND orders.status <> 'cancelled'
@@ -176,7 +173,7 @@ type OrderQuery struct {
 }
 
 // OrderRows returns one page of rows, by order id.
-func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error) {
+func (s *Store) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error) {
 	var f Filter
 	behind, orderBy := "id > ?", "id"
 	if q.Newest {
@@ -196,7 +193,7 @@ func (s *Orders) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error
 		f.AddConstant("id IN (" + idsOfBuyer(&f, q.Buyer, q.SaleID) + ")")
 	}
 	page := f.Page(orderBy, q.Limit)
-	return ViewRows(ctx, s.db, "store: rows", func(row Scanner) (r OrderRow, err error) {
+	return ViewRows(ctx, s.DB, "store: rows", func(row Scanner) (r OrderRow, err error) {
 		var due, updated Timestamp
 		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
 			&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
@@ -244,8 +241,8 @@ type Count struct {
 
 // Count counts the rows of a part of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an
 // unknown sale or segment.
-func (s *Orders) Count(ctx context.Context, of spread.Part, at Instant, among []sale.OrderID) (n Count, err error) {
-	err = s.db.Snapshot(ctx, "store: count sale "+of.SaleID, func(ctx context.Context, c Conn) error {
+func (s *Store) Count(ctx context.Context, of spread.Part, at Instant, among []sale.OrderID) (n Count, err error) {
+	err = s.Snapshot(ctx, "store: count sale "+of.SaleID, func(ctx context.Context, c Conn) error {
 		n = Count{}
 		if err := n.readStock(ctx, c, of); err != nil {
 			return err

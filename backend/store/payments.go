@@ -48,15 +48,12 @@ func (s Settlement) needsRefund() bool {
 // ErrCallbackReused reports a callback id that was used before with another body.
 var ErrCallbackReused = errors.New("the callback's id was used before with another body")
 
-// Payments records the callbacks of the payment provider and pays orders.
-type Payments struct{ db *DB }
-
 // Pay settles a callback in one transaction: it marks an unpaid order as paid, if the price matches, and records the
 // callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed
 // true. Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row,
 // and nothing is recorded; ErrCallbackReused.
-func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
-	err = s.db.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
+func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
+	err = s.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
 		settled, replayed, err = settle(ctx, c, p)
 		return err
 	})
@@ -64,7 +61,7 @@ func (s *Payments) Pay(ctx context.Context, p Payment) (settled Settlement, repl
 		return "", false, err
 	}
 	if settled == SettledPaid && !replayed {
-		s.db.onChange()
+		s.onChange()
 	}
 	return settled, replayed, nil
 }
@@ -203,7 +200,7 @@ func scanCallback(row Scanner) (c Callback, err error) {
 }
 
 // Callbacks returns one page of callbacks, oldest first.
-func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, error) {
+func (s *Store) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, error) {
 	var f Filter
 	orderBy := "id"
 	if q.SaleID != "" && q.OrderID == 0 && !q.OpenRefunds {
@@ -217,15 +214,15 @@ func (s *Payments) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, 
 	}
 	f.Equal("order_id", int64(q.OrderID))
 	page := f.Page(orderBy, q.Limit)
-	return ViewRows(ctx, s.db, "store: callbacks", scanCallback, "SELECT "+callbackColumns+" FROM payments"+page,
+	return ViewRows(ctx, s.DB, "store: callbacks", scanCallback, "SELECT "+callbackColumns+" FROM payments"+page,
 		f.Args...)
 }
 
 // SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.
 // Errors: sale.ErrNotFound; sale.ErrConflict if there is nothing to refund.
-func (s *Payments) SettleRefund(ctx context.Context, number int64, actor, note string) (found Callback, err error) {
+func (s *Store) SettleRefund(ctx context.Context, number int64, actor, note string) (found Callback, err error) {
 	op := fmt.Sprintf("store: settle payment %d", number)
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		read := func(lock string) error {
 			found, err = GetRow(ctx, c, scanCallback, "SELECT "+callbackColumns+" FROM payments WHERE id = $1"+lock, number)
 			return err

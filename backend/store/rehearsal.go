@@ -20,19 +20,19 @@ var orderPartitions = [...]string{"status <> 'cancelled'", "status = 'cancelled'
 //
 // Payments are kept: money that was received for an order of a rehearsal must still be refunded. Errors:
 // sale.ErrNotFound; sale.ErrConflict for a sale that is not closed or not a rehearsal.
-func (s *Sales) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
+func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
 	op := "store: remove rehearsal " + id
 	if !sale.IsRehearsal(id) {
 		return 0, fmt.Errorf("%s: it is a real sale: %w", op, sale.ErrConflict)
 	}
-	err = s.db.View(ctx, op, func(ctx context.Context, c Conn) error { return checkClosed(ctx, c, id, "") })
+	err = s.View(ctx, op, func(ctx context.Context, c Conn) error { return checkClosed(ctx, c, id, "") })
 	if err != nil {
 		return 0, err
 	}
 	for _, condition := range orderPartitions {
 		for {
 			var n int64
-			if err := s.db.Update(ctx, op, func(ctx context.Context, c Conn) (err error) {
+			if err := s.Update(ctx, op, func(ctx context.Context, c Conn) (err error) {
 				n, err = c.Exec(ctx, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+
 					condition+" LIMIT $2)", id, deleteBatch)
 				return err
@@ -45,7 +45,7 @@ func (s *Sales) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 			}
 		}
 	}
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		if err := checkClosed(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
 		}

@@ -18,13 +18,10 @@ type RehearsalReport struct {
 	Report   []byte    // JSON; empty in lists
 }
 
-// RehearsalReports keeps the reports of rehearsals.
-type RehearsalReports struct{ db *DB }
-
 // SaveReport stores the report of a rehearsal, replaces an earlier one with its id, and removes all but the KeptReports
 // newest.
-func (r *RehearsalReports) SaveReport(ctx context.Context, report RehearsalReport) error {
-	return r.db.Update(ctx, "store: save the report of "+report.ID, func(ctx context.Context, c Conn) error {
+func (s *Store) SaveReport(ctx context.Context, report RehearsalReport) error {
+	return s.Update(ctx, "store: save the report of "+report.ID, func(ctx context.Context, c Conn) error {
 		if _, err := c.Exec(ctx, "DELETE FROM rehearsal_reports WHERE id = $1", report.ID); err != nil {
 			return err
 		}
@@ -44,8 +41,8 @@ func (r *RehearsalReports) SaveReport(ctx context.Context, report RehearsalRepor
 const reportColumns = "id, sale_id, verdict, stored_at, stored_by"
 
 // Reports returns the reports without their documents, the newest first.
-func (r *RehearsalReports) Reports(ctx context.Context) ([]RehearsalReport, error) {
-	return ViewRows(ctx, r.db, "store: reports", func(row Scanner) (found RehearsalReport, err error) {
+func (s *Store) Reports(ctx context.Context) ([]RehearsalReport, error) {
+	return ViewRows(ctx, s.DB, "store: reports", func(row Scanner) (found RehearsalReport, err error) {
 		var at Timestamp
 		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy)
 		found.StoredAt = at.Time
@@ -54,8 +51,8 @@ func (r *RehearsalReports) Reports(ctx context.Context) ([]RehearsalReport, erro
 }
 
 // Report returns one report, or sale.ErrNotFound.
-func (r *RehearsalReports) Report(ctx context.Context, id string) (RehearsalReport, error) {
-	return ViewRow(ctx, r.db, "store: report "+id, func(row Scanner) (found RehearsalReport, err error) {
+func (s *Store) Report(ctx context.Context, id string) (RehearsalReport, error) {
+	return ViewRow(ctx, s.DB, "store: report "+id, func(row Scanner) (found RehearsalReport, err error) {
 		var at Timestamp
 		var text string
 		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy, &text)

@@ -58,11 +58,11 @@ func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, er
 // Close closes the connections to the replica.
 func (r *Replica) Close() error { return r.replica.Close() }
 
-// Order is Orders.Order. A row of the replica may be up to maxReplicaAge old: a created order may have been paid or
+// Order is Store.Order. A row of the replica may be up to maxReplicaAge old: a created order may have been paid or
 // cancelled since. An order that the replica does not have is read from the primary.
 func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
 	if asOf := r.asOf.Load(); current(asOf) {
-		o, err := (&Orders{r.replica}).Order(ctx, id)
+		o, err := New(r.replica).Order(ctx, id)
 		if err == nil {
 			return o, nil
 		}
@@ -70,14 +70,14 @@ func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error
 			r.asOf.CompareAndSwap(asOf, nil) // until the next check succeeds
 		}
 	}
-	return (&Orders{r.primary}).Order(ctx, id)
+	return New(r.primary).Order(ctx, id)
 }
 
-// OrdersByID is Orders.OrdersByID, as Order is Orders.Order.
+// OrdersByID is Store.OrdersByID, as Order is Store.Order.
 func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
 	found := map[sale.OrderID]sale.Order{}
 	if asOf := r.asOf.Load(); current(asOf) {
-		rows, err := (&Orders{r.replica}).OrdersByID(ctx, ids)
+		rows, err := New(r.replica).OrdersByID(ctx, ids)
 		if err == nil {
 			found = rows
 		} else {
@@ -93,7 +93,7 @@ func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.
 	if len(missing) == 0 {
 		return found, nil
 	}
-	rows, err := (&Orders{r.primary}).OrdersByID(ctx, missing)
+	rows, err := New(r.primary).OrdersByID(ctx, missing)
 	if err != nil {
 		return nil, err
 	}

@@ -32,29 +32,29 @@ type Return struct {
 
 // Returning returns up to limit orders, by id, that have an id above after, were cancelled at least age ago, and whose
 // unit is not back in Redis.
-func (s *Orders) Returning(
+func (s *Store) Returning(
 	ctx context.Context, after sale.OrderID, age time.Duration, limit int,
 ) ([]sale.Order, error) {
-	return ViewRows(ctx, s.db, "store: returning orders", scanOrder, "SELECT "+orderColumns+" FROM orders WHERE "+
-		isReturning+" AND id > $1 AND updated_at <= "+s.db.Dialect().Ago("$2")+" ORDER BY id LIMIT $3",
+	return ViewRows(ctx, s.DB, "store: returning orders", scanOrder, "SELECT "+orderColumns+" FROM orders WHERE "+
+		isReturning+" AND id > $1 AND updated_at <= "+s.Dialect().Ago("$2")+" ORDER BY id LIMIT $3",
 		int64(after), age.Milliseconds(), limit)
 }
 
 // MarkReturned records that units are back in Redis. It is idempotent: the first number of an order stays.
-func (s *Orders) MarkReturned(ctx context.Context, returns []Return) error {
+func (s *Store) MarkReturned(ctx context.Context, returns []Return) error {
 	if len(returns) == 0 {
 		return nil
 	}
-	d := s.db.Dialect()
-	_, err := UpdateRows(ctx, s.db, "store: mark returned", "UPDATE orders SET return_number = returned.number, "+
+	d := s.Dialect()
+	_, err := UpdateRows(ctx, s.DB, "store: mark returned", "UPDATE orders SET return_number = returned.number, "+
 		"updated_at = "+d.Now+" FROM ("+d.Records("$1", "order_id bigint, number bigint")+
 		") AS returned WHERE id = returned.order_id AND "+isReturning, JSON(returns))
 	return err
 }
 
 // Returned returns those of the orders that are cancelled rows and whose unit is back in Redis, or was never held.
-func (s *Orders) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error) {
-	return ViewRows(ctx, s.db, "store: returned orders", Column[sale.OrderID],
-		"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+s.db.Dialect().In("$1"),
+func (s *Store) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error) {
+	return ViewRows(ctx, s.DB, "store: returned orders", Column[sale.OrderID],
+		"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+s.Dialect().In("$1"),
 		int64s(ids))
 }

@@ -9,9 +9,6 @@ import (
 	"sluice/backend/sale"
 )
 
-// Sales keeps sales.
-type Sales struct{ db *DB }
-
 // SaleSummary is a sale and the number of its orders that are not cancelled.
 type SaleSummary struct {
 	sale.Sale
@@ -43,7 +40,7 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 // CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, with times
 // truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken;
 // *sale.InvalidError.
-func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
+func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	if n.Switch == "" {
 		n.Switch = sale.On
 	}
@@ -55,7 +52,7 @@ func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 	if err := n.Validate(); err != nil {
 		return sale.Sale{}, fmt.Errorf("store: create sale: %w", err)
 	}
-	err := s.db.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
+	err := s.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
 		created, err := c.Exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at,
 				closes_at, switch, hold_ms, picture, description, spread, version, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
@@ -79,8 +76,8 @@ func (s *Sales) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 }
 
 // Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
-func (s *Sales) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
-	err = s.db.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
+func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
+	err = s.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
 		summary, err := readSale(ctx, c, id, "")
 		if err != nil {
 			return err
@@ -100,13 +97,13 @@ func scanDetails(row Scanner) (d sale.Details, err error) {
 }
 
 // Details returns the details of a sale, or sale.ErrNotFound.
-func (s *Sales) Details(ctx context.Context, id string) (sale.Details, error) {
-	return ViewRow(ctx, s.db, "store: details of sale "+id, scanDetails, selectDetails, id)
+func (s *Store) Details(ctx context.Context, id string) (sale.Details, error) {
+	return ViewRow(ctx, s.DB, "store: details of sale "+id, scanDetails, selectDetails, id)
 }
 
 // SetDetails replaces the details of a sale and returns the sale. The version grows by one if they change. Errors:
 // sale.ErrNotFound; *sale.InvalidError.
-func (s *Sales) SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error) {
+func (s *Store) SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error) {
 	if err := to.Validate(); err != nil {
 		return sale.Sale{}, fmt.Errorf("store: details of sale %s: %w", id, err)
 	}
@@ -127,14 +124,14 @@ func (s *Sales) SetDetails(ctx context.Context, id string, to sale.Details) (sal
 }
 
 // SaleSummaries returns every sale that is not archived, without its details, oldest first.
-func (s *Sales) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
-	return ViewRows(ctx, s.db, "store: sales", scanSale, "SELECT "+saleColumns+` FROM sales
+func (s *Store) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
+	return ViewRows(ctx, s.DB, "store: sales", scanSale, "SELECT "+saleColumns+` FROM sales
 		WHERE NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id) ORDER BY created_at, id`)
 }
 
 // SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:
 // sale.ErrConflict for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
-func (s *Sales) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
+func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
 	if to != sale.On && to != sale.Paused && to != sale.Closed {
 		return sale.Sale{}, sale.Invalid("switch", "must be on, paused or closed")
 	}
@@ -157,7 +154,7 @@ var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause
 // OpenSale moves the opening of a scheduled sale to an earlier time and returns the sale, with its version one higher.
 // A sale that opens at that time or before is left unchanged, so the call may be repeated. The switch stays: a paused
 // sale remains paused. Errors: sale.ErrConflict for a sale that is closed or closes by then; sale.ErrNotFound.
-func (s *Sales) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
+func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
 	at = at.UTC().Truncate(time.Millisecond)
 	return s.changeSale(ctx, "store: open sale "+id, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		switch {
@@ -178,7 +175,7 @@ func (s *Sales) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sal
 // idempotent: a second call with the same key and number changes nothing. Errors: sale.ErrConflict for a key that was
 // used with another number, a closed sale, or a stock above sale.MaxStock; sale.ErrNotFound; *sale.InvalidError for an
 // add below 1 or an invalid key.
-func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
+func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
 	if add < 1 {
 		return sale.Sale{}, sale.Invalid("add", "must be at least 1")
 	}
@@ -222,10 +219,10 @@ func (s *Sales) Restock(ctx context.Context, id string, add int64, requestKey st
 }
 
 // changeSale locks a sale, lets change modify its switch, stock or opening, and stores it if its version grew.
-func (s *Sales) changeSale(
+func (s *Store) changeSale(
 	ctx context.Context, op, id string, change func(context.Context, Conn, *sale.Sale) error,
 ) (now sale.Sale, err error) {
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		found, err := readSale(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
 			return err

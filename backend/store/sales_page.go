@@ -16,7 +16,7 @@ type SalesQuery struct {
 }
 
 // SalesPage returns one page of sales, newest first. The page is empty if the sale After does not exist.
-func (s *Sales) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, error) {
+func (s *Store) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, error) {
 	var f Filter
 	if q.After != "" {
 		f.Add("(created_at, id) < (SELECT created_at, id FROM sales WHERE id = ?)", q.After)
@@ -26,10 +26,10 @@ func (s *Sales) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, err
 		f.AddConstant("(lower(id) LIKE lower(" + text + ") ESCAPE '!' OR lower(title) LIKE lower(" + text + ") ESCAPE '!')")
 	}
 	if q.State != "" {
-		f.AddConstant("(" + stateCondition(q.State, s.db.Dialect().Now) + ")")
+		f.AddConstant("(" + stateCondition(q.State, s.Dialect().Now) + ")")
 	}
 	page := f.Page("created_at DESC, id DESC", q.Limit)
-	return ViewRows(ctx, s.db, "store: page of sales", scanSale, "SELECT "+saleColumns+" FROM sales"+page, f.Args...)
+	return ViewRows(ctx, s.DB, "store: page of sales", scanSale, "SELECT "+saleColumns+" FROM sales"+page, f.Args...)
 }
 
 // escapeLike escapes the wildcards of LIKE.
@@ -62,8 +62,8 @@ type Totals struct {
 }
 
 // Totals returns the totals of all sales, as of one instant.
-func (s *Sales) Totals(ctx context.Context) (Totals, error) {
-	return ViewRow(ctx, s.db, "store: totals", func(row Scanner) (t Totals, err error) {
+func (s *Store) Totals(ctx context.Context) (Totals, error) {
+	return ViewRow(ctx, s.DB, "store: totals", func(row Scanner) (t Totals, err error) {
 		return t, row.Scan(&t.Sales, &t.Stock, &t.Sold)
 	}, `SELECT count(*),
 			CAST(COALESCE(sum(stock), 0) AS bigint), CAST(COALESCE(sum(sold), 0) AS bigint) FROM sales`)

@@ -8,18 +8,14 @@ import (
 	"sluice/backend/spread"
 )
 
-// Segments keeps the allocations of sales with several segments; it implements spread.Ledger. The allocations of a sale
-// add up to its stock whenever no transaction is in progress.
-type Segments struct{ db *DB }
-
-// Allocations returns the allocations of a sale by segment, as of one instant; none for a sale in one shard. It returns
-// sale.ErrNotFound for an unknown sale.
-func (s *Segments) Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error) {
-	all, err := ViewRows(ctx, s.db, "store: allocations of sale "+saleID, scanAllocation, allocations, saleID)
+// Allocations returns the allocations of a sale by segment, as of one instant; none for a sale in one shard. They add
+// up to its stock. It returns sale.ErrNotFound for an unknown sale.
+func (s *Store) Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error) {
+	all, err := ViewRows(ctx, s.DB, "store: allocations of sale "+saleID, scanAllocation, allocations, saleID)
 	if err != nil || len(all) > 0 {
 		return all, err
 	}
-	return nil, s.db.View(ctx, "store: allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
+	return nil, s.View(ctx, "store: allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
 		_, err := readSale(ctx, c, saleID, "")
 		return err
 	})
@@ -34,12 +30,12 @@ func scanAllocation(row Scanner) (a spread.Allocation, err error) {
 
 // Commit moves the units of a transfer between two allocations if that of From still has the version of the transfer.
 // Otherwise it changes nothing. It returns the allocations after that: see spread.Ledger.
-func (s *Segments) Commit(ctx context.Context, saleID string, t spread.Transfer) (all []spread.Allocation, err error) {
+func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) (all []spread.Allocation, err error) {
 	op := fmt.Sprintf("store: move %d units of sale %s", t.Units, saleID)
 	if t.Units < 1 || t.From == t.To {
 		return nil, fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
 	}
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		// Both rows are locked in the order of their segments, so that concurrent transfers cannot block each other forever.
 		const lock = "SELECT segment, version FROM segments WHERE sale_id = $1 AND segment IN ($2, $3) ORDER BY segment"
 		versions := map[int]int64{}
@@ -75,9 +71,9 @@ const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 
 // Claim raises the version of an allocation and returns it. A segment is loaded into Redis with the allocation that
 // Claim returned: when Claim returns, every transfer that the segment began before has been committed or never will be.
 // It returns sale.ErrNotFound for an unknown segment.
-func (s *Segments) Claim(ctx context.Context, saleID string, segment int) (a spread.Allocation, err error) {
+func (s *Store) Claim(ctx context.Context, saleID string, segment int) (a spread.Allocation, err error) {
 	op := fmt.Sprintf("store: claim segment %d of sale %s", segment, saleID)
-	err = s.db.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		if _, err := c.Exec(ctx, addUnits, saleID, segment, 0); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // Errors: ErrStale (see WithGeneration): nothing was written. ErrRejected: at least one order of the batch can never be
 // stored, and nothing was written; to find it, write the halves. Exception: if the id of an order belongs to a row of
 // another order, the rest of the batch may have been written.
-func (s *Orders) Write(ctx context.Context, orders []sale.Order) error {
+func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 	batch, err := prepare(orders)
 	if err != nil {
 		return fmt.Errorf("store: write: %w", err)
@@ -25,10 +25,10 @@ func (s *Orders) Write(ctx context.Context, orders []sale.Order) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	return s.db.run(ctx, "store: write", func(ctx context.Context) error {
-		inserted, err := s.db.engine.insert(ctx, generationOf(ctx), batch)
+	return s.run(ctx, "store: write", func(ctx context.Context) error {
+		inserted, err := s.engine.insert(ctx, generationOf(ctx), batch)
 		if inserted > 0 {
-			s.db.onChange()
+			s.onChange()
 		}
 		if err == nil && inserted < len(batch) {
 			err = s.compare(ctx, batch)
@@ -79,12 +79,12 @@ func same(a, b sale.Order) bool {
 
 // compare verifies that the row of each order is that order. Order ids are unique by construction; if Redis loses its
 // sequence nevertheless, an accepted order must not be taken for the row of another one.
-func (s *Orders) compare(ctx context.Context, batch []sale.Order) error {
+func (s *Store) compare(ctx context.Context, batch []sale.Order) error {
 	ids := make([]int64, len(batch))
 	for i, o := range batch {
 		ids[i] = int64(o.ID)
 	}
-	c := s.db.engine.conn()
+	c := s.engine.conn()
 	found, err := Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), ids)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive
 	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, Deployment: s.guards.Deployment})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
-		Store: s.tables.Archives, Dir: dir, Log: s.log, Audit: audit.New(stock, s.tables).Audit,
+		Store: s.tables, Dir: dir, Log: s.log, Audit: audit.New(stock, s.tables).Audit,
 		Remove: func(ctx context.Context, saleID string) error {
 			def, _, err := s.tables.Sale(ctx, saleID)
 			if err != nil {

@@ -46,7 +46,7 @@ const checkTimeout = 2 * time.Second
 const sqlWait = Heartbeat / 2
 
 // Generations returns the id of the deployment, 0 if it has none, and the current generation of a shard in SQL
-// (store.Generations).
+// (store.Store).
 type Generations interface {
 	Generation(ctx context.Context, shard int) (deployment, generation int64, err error)
 }

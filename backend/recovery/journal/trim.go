@@ -11,12 +11,12 @@ import (
 	"sluice/backend/sale"
 )
 
-// Rows returns the statuses of the orders that are rows in SQL (store.Orders).
+// Rows returns the statuses of the orders that are rows in SQL (store.Store).
 type Rows interface {
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
-// TrimStore is the part of SQL that Trim needs (store.Orders and Registry).
+// TrimStore is the part of SQL that Trim needs (store.Store and Registry).
 type TrimStore interface {
 	Rows
 	RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error)

@@ -30,7 +30,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Store is the part of SQL that a move needs (store.Generations and journal.Registry).
+// Store is the part of SQL that a move needs (store.Store and journal.Registry).
 type Store interface {
 	rebuild.Fences
 	guard.Generations

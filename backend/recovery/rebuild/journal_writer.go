@@ -34,7 +34,7 @@ const (
 	writtenSize = 1 << 16
 )
 
-// JournalStore is the part of SQL that a JournalWriter needs (store.Orders and journal.Registry).
+// JournalStore is the part of SQL that a JournalWriter needs (store.Store and journal.Registry).
 type JournalStore interface {
 	journal.TrimStore
 	Heartbeat(ctx context.Context, id string, shard int, generation int64) error

@@ -38,7 +38,7 @@ import (
 // ErrBusy reports that another process runs a rebuild.
 var ErrBusy = errors.New("a rebuild is in progress")
 
-// Store is the part of SQL that a rebuild needs (store.Orders, store.Segments and journal.Registry).
+// Store is the part of SQL that a rebuild needs (store.Store and journal.Registry).
 type Store interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
@@ -220,7 +220,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	return nil
 }
 
-// Fences is the part of SQL that allocates fences (store.Generations and journal.Registry).
+// Fences is the part of SQL that allocates fences (store.Store and journal.Registry).
 type Fences interface {
 	// NextFence allocates a fence that is higher than above.
 	NextFence(ctx context.Context, above int64) (int64, error)
