@@ -87,45 +87,17 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 		return written{}, err
 	}
 	var count footer
-	for after := sale.OrderID(0); ; {
-		page, err := a.cfg.Store.OrdersToArchive(ctx, saleID, after, readPage)
-		if err != nil {
-			return written{}, err
-		}
-		for i := range page {
-			line, err := json.Marshal(page[i])
-			if err == nil {
-				err = lines.Encode(row{Order: line})
-			}
-			if err != nil {
-				return written{}, err
-			}
-		}
-		count.Orders += int64(len(page))
-		if len(page) < readPage {
-			break
-		}
-		after = page[len(page)-1].ID
+	count.Orders, err = writeRows(lines, "order", func(after int64) ([]store.ArchivedOrder, error) {
+		return a.cfg.Store.OrdersToArchive(ctx, saleID, sale.OrderID(after), readPage)
+	}, func(o store.ArchivedOrder) int64 { return int64(o.ID) })
+	if err != nil {
+		return written{}, err
 	}
-	for after := int64(0); ; {
-		page, err := a.cfg.Store.PaymentsToArchive(ctx, saleID, after, readPage)
-		if err != nil {
-			return written{}, err
-		}
-		for i := range page {
-			line, err := json.Marshal(page[i])
-			if err == nil {
-				err = lines.Encode(row{Payment: line})
-			}
-			if err != nil {
-				return written{}, err
-			}
-		}
-		count.Payments += int64(len(page))
-		if len(page) < readPage {
-			break
-		}
-		after = page[len(page)-1].Number
+	count.Payments, err = writeRows(lines, "payment", func(after int64) ([]store.ArchivedPayment, error) {
+		return a.cfg.Store.PaymentsToArchive(ctx, saleID, after, readPage)
+	}, func(p store.ArchivedPayment) int64 { return p.Number })
+	if err != nil {
+		return written{}, err
 	}
 	for _, do := range []func() error{
 		func() error { return lines.Encode(row{Footer: &count}) }, compressed.Close, buffered.Flush, file.Sync,
@@ -143,6 +115,28 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 		return written{}, err
 	}
 	return part, syncDir(a.cfg.Dir)
+}
+
+// writeRows writes rows, each as the field name of a line, page by page. read returns the next readPage rows behind a
+// key. It returns the number of rows.
+func writeRows[R any](
+	lines *json.Encoder, name string, read func(after int64) ([]R, error), key func(R) int64,
+) (n int64, err error) {
+	for after := int64(0); ; {
+		page, err := read(after)
+		if err != nil {
+			return n, err
+		}
+		for _, r := range page {
+			if err := lines.Encode(map[string]R{name: r}); err != nil {
+				return n, err
+			}
+		}
+		if n += int64(len(page)); len(page) < readPage {
+			return n, nil
+		}
+		after = key(page[len(page)-1])
+	}
 }
 
 // syncDir makes the names of the files durable.
