@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
-	"time"
+	"sync/atomic"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"sluice/gateway/policy"
@@ -48,10 +48,10 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 			if err != nil {
 				return err
 			}
-			bar := p.progress(logs.size)
-			cfg.Inputs = logs.inputs(bar)
+			cfg.Inputs = logs.inputs()
+			done := p.waiting(logs.progress)
 			report, err := replay.Run(cmd.Context(), cfg)
-			_ = bar.Finish()
+			done()
 			switch {
 			case errors.Is(err, replay.ErrNothing):
 				return usageError{Err: err}
@@ -83,6 +83,7 @@ type accessLogs struct {
 	files []*os.File
 	names []string
 	size  int64 // of all of them; -1 when it is not known
+	read  byteCount
 }
 
 func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
@@ -124,28 +125,26 @@ func (l *accessLogs) close() {
 }
 
 // inputs are the logs, with their bytes counted as they are read.
-func (l *accessLogs) inputs(bar *progressbar.ProgressBar) []replay.Input {
+func (l *accessLogs) inputs() []replay.Input {
 	inputs := make([]replay.Input, len(l.files))
 	for i, f := range l.files {
-		inputs[i] = replay.Input{Name: l.names[i], Reader: io.TeeReader(f, bar)}
+		inputs[i] = replay.Input{Name: l.names[i], Reader: io.TeeReader(f, &l.read)}
 	}
 	return inputs
 }
 
-// progress is a bar of bytes on standard error; where that is no terminal, a silent one.
-func (p *program) progress(size int64) *progressbar.ProgressBar {
-	if !p.onTerminal() {
-		return progressbar.DefaultBytesSilent(size)
+// byteCount counts the bytes that are written to it. It is safe for concurrent use.
+type byteCount struct{ atomic.Int64 }
+
+func (n *byteCount) Write(p []byte) (int, error) {
+	n.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// progress describes how much of the logs is read.
+func (l *accessLogs) progress() string {
+	if l.size > 0 {
+		return fmt.Sprintf("replaying: %d%% of %d MB", 100*l.read.Load()/l.size, l.size>>20)
 	}
-	return progressbar.NewOptions64(size,
-		progressbar.OptionSetWriter(p.errOut),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionSetDescription("replaying"),
-		progressbar.OptionEnableColorCodes(p.getenv("NO_COLOR") == ""),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionFullWidth(),
-		progressbar.OptionSetRenderBlankState(false),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(true),
-	)
+	return fmt.Sprintf("replaying: %d MB", l.read.Load()>>20)
 }

@@ -253,7 +253,7 @@ func (o *adminClient) saleAudit() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r client.Audit
-			done := o.p.waiting("counting every unit of " + args[0])
+			done := o.p.waiting(func() string { return "counting every unit of " + args[0] })
 			raw, err := o.fetch(cmd.Context(), get(adminPath("sales", args[0], "audit")), &r)
 			done()
 			if err != nil {

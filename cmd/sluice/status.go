@@ -69,8 +69,9 @@ func (s *status) done() {
 // patience is how long a person waits without wondering.
 const patience = time.Second
 
-// waiting shows on a terminal what the program waits for, every second from the first on, until done is called.
-func (p *program) waiting(what string) (done func()) {
+// waiting shows on a terminal what the program waits for, every second from the first on, until done is called. what is
+// called each time.
+func (p *program) waiting(what func() string) (done func()) {
 	if !p.onTerminal() {
 		return func() {}
 	}
@@ -85,7 +86,7 @@ func (p *program) waiting(what string) (done func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				s.show(fmt.Sprintf("%s: %s", what, time.Since(begun).Round(time.Second)))
+				s.show(fmt.Sprintf("%s: %s", what(), time.Since(begun).Round(time.Second)))
 			}
 		}
 	})
