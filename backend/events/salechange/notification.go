@@ -5,8 +5,6 @@ package salechange
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"sluice/backend/sale"
 )
@@ -38,34 +36,25 @@ const version = 1
 // most is how long a message may be, in bytes; ours have a hundred.
 const most = 1024
 
-// errUnknown reports a message of another version or an unknown type.
-var errUnknown = errors.New("salechange: unknown message")
-
 // Decode reads a message as scripts write it:
 //
 //	{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}
 //
-// Fields it does not know are passed over.
-func Decode(text string) (Notification, error) {
+// Fields it does not know are passed over. ok is false for any other message, such as one of another version.
+func Decode(text string) (n Notification, ok bool) {
 	var m struct {
 		Version int    `json:"v"`
 		Type    Type   `json:"type"`
 		Sale    string `json:"sale"`
 		Left    int64  `json:"left"`
 	}
-	if len(text) > most {
-		return Notification{}, fmt.Errorf("%w: %d bytes", errUnknown, len(text))
-	}
-	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return Notification{}, fmt.Errorf("%w: %w", errUnknown, err)
+	if len(text) > most || json.Unmarshal([]byte(text), &m) != nil || m.Version != version ||
+		sale.ValidateID(m.Sale) != nil || m.Left < 0 {
+		return Notification{}, false
 	}
 	switch m.Type {
 	case Opened, Paused, Closed, SoldOut, Restocked, Changed, Left:
-	default:
-		return Notification{}, fmt.Errorf("%w: type %q", errUnknown, m.Type)
+		return Notification{Type: m.Type, SaleID: m.Sale, Left: m.Left}, true
 	}
-	if m.Version != version || sale.ValidateID(m.Sale) != nil || m.Left < 0 {
-		return Notification{}, fmt.Errorf("%w: version %d, sale %q", errUnknown, m.Version, m.Sale)
-	}
-	return Notification{Type: m.Type, SaleID: m.Sale, Left: m.Left}, nil
+	return Notification{}, false
 }

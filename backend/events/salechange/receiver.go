@@ -104,8 +104,8 @@ func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop
 				retry.Succeeded()
 			}
 		case *redis.Message:
-			n, err := Decode(m.Payload)
-			if err != nil {
+			n, ok := Decode(m.Payload)
+			if !ok {
 				r.metrics.received.WithLabelValues("unknown").Inc()
 				continue
 			}
