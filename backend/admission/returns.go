@@ -42,11 +42,7 @@ func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Or
 
 // returnUnits returns the units of the orders at these positions to their home and stores the numbers of the returns.
 func (s *Stock) returnUnits(
-	ctx context.Context,
-	home spread.Part,
-	orders []sale.Order,
-	at []int,
-	numbers []int64,
+	ctx context.Context, home spread.Part, orders []sale.Order, at []int, numbers []int64,
 ) error {
 	shard, id := s.ShardOf(home), home.SaleID
 	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}

@@ -264,13 +264,8 @@ func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
 		shard := s.ShardOf(p.Part())
 		_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			pipe.SRem(ctx, shard.Sales(), p.ID)
-			pipe.Unlink(
-				ctx,
-				shard.Sale(p.ID),
-				shard.Stock(p.ID),
-				shard.Buyers(p.ID),
-				shard.Returns(p.ID),
-			) // large: in background
+			// These are large; UNLINK frees them in the background.
+			pipe.Unlink(ctx, shard.Sale(p.ID), shard.Stock(p.ID), shard.Buyers(p.ID), shard.Returns(p.ID))
 			return nil
 		})
 		return err

@@ -137,14 +137,8 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	}
 	orders, payments, err := read(part.path, func(row) error { return nil })
 	if err == nil && (orders != part.Orders || payments != part.Payments) {
-		err = fmt.Errorf(
-			"%s: it has %d orders and %d payments, want %d and %d",
-			part.path,
-			orders,
-			payments,
-			part.Orders,
-			part.Payments,
-		)
+		err = fmt.Errorf("%s: it has %d orders and %d payments, want %d and %d",
+			part.path, orders, payments, part.Orders, part.Payments)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the file cannot be verified: %w", err)
@@ -172,19 +166,8 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	if err != nil {
 		return false, err
 	}
-	a.cfg.Log.Info(
-		"archived",
-		"sale",
-		saleID,
-		"file",
-		part.path,
-		"orders",
-		orders,
-		"payments",
-		payments,
-		"removed",
-		removed,
-	)
+	a.cfg.Log.Info("archived",
+		"sale", saleID, "file", part.path, "orders", orders, "payments", payments, "removed", removed)
 	return removed < orders+payments, nil
 }
 

@@ -196,14 +196,8 @@ func read(path string, each func(row) error) (orders, payments int64, err error)
 		}
 	}
 	if end.Orders != orders || end.Payments != payments {
-		return 0, 0, fmt.Errorf(
-			"%s: it has %d orders and %d payments, and its last line has %d and %d",
-			path,
-			orders,
-			payments,
-			end.Orders,
-			end.Payments,
-		)
+		return 0, 0, fmt.Errorf("%s: it has %d orders and %d payments, and its last line has %d and %d",
+			path, orders, payments, end.Orders, end.Payments)
 	}
 	return orders, payments, nil
 }

@@ -79,23 +79,8 @@ func scanArchivedOrder(row Scanner) (o ArchivedOrder, err error) {
 func scanArchivedPayment(row Scanner) (p ArchivedPayment, err error) {
 	var at, settled Timestamp
 	var refund int64
-	err = row.Scan(
-		&p.Number,
-		&p.CallbackID,
-		&p.Digest,
-		&p.OrderID,
-		&p.SaleID,
-		&p.Event,
-		&p.Amount,
-		&p.Currency,
-		&p.Reference,
-		&at,
-		&p.Outcome,
-		&refund,
-		&settled,
-		&p.SettledBy,
-		&p.Note,
-	)
+	err = row.Scan(&p.Number, &p.CallbackID, &p.Digest, &p.OrderID, &p.SaleID, &p.Event, &p.Amount, &p.Currency,
+		&p.Reference, &at, &p.Outcome, &refund, &settled, &p.SettledBy, &p.Note)
 	p.At, p.SettledAt, p.Refund = at.Time, optional(settled), refund == 1
 	return p, err
 }
@@ -172,13 +157,8 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 	var closed bool
 	var reasons []string
 	d := c.Dialect()
-	err := Get(
-		ctx,
-		c,
-		[]any{&closed},
-		"SELECT switch = 'closed' OR coalesce(closes_at <= "+d.Now+", false) FROM sales WHERE id = $1",
-		saleID,
-	)
+	err := Get(ctx, c, []any{&closed},
+		"SELECT switch = 'closed' OR coalesce(closes_at <= "+d.Now+", false) FROM sales WHERE id = $1", saleID)
 	if err != nil {
 		return nil, err
 	}

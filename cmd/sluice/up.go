@@ -201,9 +201,7 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 
 // startBackend returns a backend with token keys, verified stores and the demo sale.
 func (p *program) startBackend(
-	ctx context.Context,
-	s *assemble.Stores,
-	cfg assemble.BackendConfig,
+	ctx context.Context, s *assemble.Stores, cfg assemble.BackendConfig,
 ) (*assemble.Backend, error) {
 	b, err := assemble.NewBackend(s, cfg)
 	if err != nil {
@@ -289,11 +287,7 @@ func (p *program) startGateway(
 // workStages are the worker and the consumer groups. The worker of an embedded Redis stops when its queue is empty,
 // because the queue ends with the process.
 func workStages(
-	s *assemble.Stores,
-	work assemble.WorkerConfig,
-	groups assemble.GroupConfig,
-	own ownStores,
-	log *slog.Logger,
+	s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores, log *slog.Logger,
 ) []assemble.Stage {
 	stages := []assemble.Stage{{Name: "worker", Run: func(ctx context.Context) error {
 		working, stop := context.WithCancel(context.WithoutCancel(ctx))

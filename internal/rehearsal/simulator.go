@@ -118,12 +118,7 @@ type result struct {
 const retryPause = time.Second
 
 func (p *simulator) buy(
-	ctx context.Context,
-	l *connection,
-	a actor,
-	token string,
-	at time.Duration,
-	resp *fasthttp.Response,
+	ctx context.Context, l *connection, a actor, token string, at time.Duration, resp *fasthttp.Response,
 ) result {
 	sent := p.now()
 	l.slotWait = 0
