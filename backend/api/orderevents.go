@@ -164,13 +164,8 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		select {
 		case event := <-s.page.Events():
 			s.write(e, updateOfEvent(event))
-			for more := true; more; {
-				select {
-				case event := <-s.page.Events():
-					s.write(e, updateOfEvent(event))
-				default:
-					more = false
-				}
+			for range len(s.page.Events()) { // what else has arrived is sent with it
+				s.write(e, updateOfEvent(<-s.page.Events()))
 			}
 		case <-final:
 			leave()
