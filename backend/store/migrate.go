@@ -41,7 +41,7 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	return err
 }
 
-// migrationError returns an error of migrate: a *URLError as it is, and any other as one that wraps sale.ErrUnavailable.
+// migrationError returns an error of migrate: a *URLError as it is, and any other wrapped in sale.ErrUnavailable.
 func migrationError(err error) error {
 	if bad, ok := errors.AsType[*URLError](err); ok {
 		return bad
