@@ -131,3 +131,33 @@ func TestRebuildScriptsCheckTheFence(t *testing.T) {
 		t.Errorf("found %d scripts", tested)
 	}
 }
+
+// A sale that a rebuild has suspended, and not rebuilt, is resumed as it was, also if replies are lost and the scripts
+// are repeated. What an interrupted rebuild has suspended is not resumed by a later one.
+func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	server.HSet("guard", "fence", "2", "deployment", "7")
+	server.HSet("sale:paused", "version", "5", "switch", "paused", "stock", "9")
+	server.HSet("sale:unknown", "stock", "9", "suspended", "1 3 on")
+	before := server.Dump()
+	run := func(name string, keys []string, args ...any) {
+		t.Helper()
+		for range 2 {
+			if got, err := Run(t.Context(), client, name, keys, args...).Text(); got != "ok" {
+				t.Fatalf("%s returned %q, %v", name, got, err)
+			}
+		}
+	}
+	run("rebuild_suspend_sales", []string{"guard", "sale:paused", "sale:unknown"}, "2 7")
+	if server.HGet("sale:paused", "version") != "" || server.HGet("sale:paused", "switch") != "" {
+		t.Error("the sale is not suspended")
+	}
+	run("rebuild_resume_sale", []string{"guard", "sale:paused"}, "2 7", "", "")
+	run("rebuild_resume_sale", []string{"guard", "sale:unknown"}, "2 7", "", "")
+	server.HSet("sale:unknown", "suspended", "1 3 on")
+	if after := server.Dump(); after != before {
+		t.Errorf("the sales are now\n%s, want\n%s", after, before)
+	}
+}

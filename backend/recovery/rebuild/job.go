@@ -36,6 +36,7 @@ type job struct {
 	status *status
 	sales  []*saleCount
 	byID   map[string]*saleCount
+	others []string // ids of sales that are suspended and not rebuilt
 
 	kept    []string // messages of other sales, and texts that are not messages
 	batches []string // keys of the batches
@@ -147,36 +148,42 @@ func (j *job) checkFence(ctx context.Context) error {
 	return j.call(ctx, "suspend_sales", []string{j.shard.Guard()})
 }
 
-// suspendSales determines the sales to rebuild, and suspends them. A rebuild of all sales also suspends those that SQL
-// does not have, because none of their orders could become a row. They remain suspended until they are created again.
+// suspendSales suspends all sales of the shard, and determines those to rebuild. The others are suspended as well,
+// because an order that is accepted after the queue was read would not be in the new queue. A rebuild of all sales also
+// suspends those that SQL does not have, because none of their orders could become a row. They remain suspended until
+// they are created again.
 func (j *job) suspendSales(ctx context.Context, only []string) error {
 	summaries, err := j.cfg.Store.SaleSummaries(ctx)
 	if err != nil {
 		return err
 	}
+	suspended := map[string]bool{}
 	j.byID = map[string]*saleCount{}
 	for _, s := range summaries {
 		segment, ok := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
-		if !ok || len(only) > 0 && !slices.Contains(only, s.ID) {
+		if !ok {
+			continue
+		}
+		suspended[s.ID] = true
+		if len(only) > 0 && !slices.Contains(only, s.ID) {
 			continue
 		}
 		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
 		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), j.shard, part)
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
-	keys := []string{j.shard.Guard()}
-	for _, c := range j.sales {
-		keys = append(keys, j.shard.Sale(c.def.ID))
+	inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
+	if err != nil {
+		return unavailable(err)
 	}
-	if len(only) == 0 {
-		inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
-		if err != nil {
-			return unavailable(err)
-		}
-		for _, id := range inRedis {
-			if j.byID[id] == nil {
-				keys = append(keys, j.shard.Sale(id))
-			}
+	for _, id := range inRedis {
+		suspended[id] = true
+	}
+	keys := []string{j.shard.Guard()}
+	for id := range suspended {
+		keys = append(keys, j.shard.Sale(id))
+		if len(only) > 0 && !slices.Contains(only, id) {
+			j.others = append(j.others, id)
 		}
 	}
 	if err := j.call(ctx, "suspend_sales", keys); err != nil {
@@ -273,11 +280,19 @@ func (j *job) auditSales(ctx context.Context) error {
 }
 
 // resumeSales restores version and switch of the sales. The version is that of the counted stock; the reconcile
-// loop applies a later one.
+// loop applies a later one. A sale that was not rebuilt gets those that it had.
 func (j *job) resumeSales(ctx context.Context) error {
+	resume := func(id string, version any, switchTo sale.Switch) error {
+		keys := []string{j.shard.Guard(), j.shard.Sale(id)}
+		return j.call(ctx, "resume_sale", keys, version, string(switchTo))
+	}
 	for _, c := range j.sales {
-		keys := []string{c.shard.Guard(), c.shard.Sale(c.def.ID)}
-		if err := j.call(ctx, "resume_sale", keys, c.def.Version, string(c.def.Switch)); err != nil {
+		if err := resume(c.def.ID, c.def.Version, c.def.Switch); err != nil {
+			return err
+		}
+	}
+	for _, id := range j.others {
+		if err := resume(id, "", ""); err != nil {
 			return err
 		}
 	}

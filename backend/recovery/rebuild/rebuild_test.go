@@ -1102,6 +1102,47 @@ func TestRebuildOfOneSaleKeepsTheOrderOfOthers(t *testing.T) {
 	}
 }
 
+// During the rebuild of one sale nothing can be bought from the others of its shard, also from a process that has not
+// noticed the rebuild: the order would not be in the new queue. They continue as they were.
+func TestRebuildOfOneSaleSuspendsTheOthers(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"s", "other", "paused"} {
+		w.create(id, 5, 1)
+	}
+	paused, err := w.store.SetSwitch(w.ctx, "paused", sale.Paused)
+	if err == nil {
+		err = w.stock.Update(w.ctx, paused)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.buy("other", "ann")
+	seller := admissiontest.NewAdmitter(w.t, w.raw(), space)
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: w.store, Space: space,
+		Step: func(name string) error {
+			if name != "swap" {
+				return nil
+			}
+			d, err := seller.Admit(w.ctx, admission.Request{SaleID: "other", Buyer: "bob", Key: "k", KeyTTL: time.Minute})
+			if d.Outcome != sale.UnknownSale {
+				t.Errorf("a purchase during the rebuild: %v, %v", d.Outcome, err)
+			}
+			return nil
+		},
+	})
+	if err := w.rebuild.Run(w.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	w.want("other", 4, 1, 0, 0, 0)
+	w.buy("other", "bob")
+	w.want("other", 3, 2, 0, 0, 0)
+	if d, err := w.try("paused", "ann"); err != nil || d.Outcome != sale.SalePaused {
+		t.Errorf("the paused sale: %v, %v", d.Outcome, err)
+	}
+}
+
 // A process with another number of shards would drop the data of shards that it does not know.
 func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
