@@ -57,6 +57,9 @@ type Journal struct {
 	torn     bool // a partial write could not be truncated; the next write starts a new segment
 	failed   bool
 	restored int64
+	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: Linux drops
+	// them, and reports success at the next fsync.
+	lost int64
 
 	syncing sync.Mutex // held during fsync; the next fsync covers all waiting writes
 	written int64      // number of writes; guarded by mu
@@ -189,7 +192,8 @@ func (j *Journal) segments() ([]int64, error) {
 func (j *Journal) startSegment() error {
 	if j.file != nil {
 		if err := j.file.Sync(); err != nil {
-			return err
+			j.lost = j.written
+			j.cfg.Log.Error(writeFailed, "err", err)
 		}
 	}
 	f, err := os.OpenFile(j.path(j.number+1), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -228,6 +232,8 @@ func (j *Journal) Append(orders ...sale.Order) error {
 	return nil
 }
 
+const writeFailed = "journal: write failed; until they are rows, accepted orders are in Redis only"
+
 // logWrite logs the first failure of a series, and its end.
 func (j *Journal) logWrite(err error) {
 	j.mu.Lock()
@@ -236,7 +242,7 @@ func (j *Journal) logWrite(err error) {
 	j.mu.Unlock()
 	switch {
 	case err != nil && !before:
-		j.cfg.Log.Error("journal: write failed; until they are rows, accepted orders are in Redis only", "err", err)
+		j.cfg.Log.Error(writeFailed, "err", err)
 	case err == nil && before:
 		j.cfg.Log.Info("journal: writes succeed again")
 	}
@@ -253,6 +259,9 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 			return 0, err
 		}
 	}
+	if j.lost > 0 && j.lost == j.written { // the record before this one may be incomplete on the disk
+		b = slices.Insert(b, 0, '\n')
+	}
 	n, err := j.file.Write(b)
 	if err != nil {
 		// Truncate a partial write, or each failure on a full disk would leave a segment.
@@ -264,23 +273,34 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 	return j.written, nil
 }
 
+// errLost is the error of writes that a failed fsync included.
+var errLost = errors.New("an fsync failed before, and the disk may lack the write")
+
 // sync returns when the write with this number is on disk. During an fsync other calls wait, and the next fsync covers
-// them.
+// them. After a failed fsync, it returns errLost for all writes until then.
 func (j *Journal) sync(turn int64) error {
 	j.syncing.Lock()
 	defer j.syncing.Unlock()
-	if j.synced >= turn {
-		return nil
-	}
 	j.mu.Lock()
-	upTo, file := j.written, j.file
+	upTo, file, lost := j.written, j.file, j.lost
 	j.mu.Unlock()
-	if file == nil {
+	switch {
+	case turn > 0 && turn <= lost:
+		return errLost
+	case j.synced >= turn:
+		return nil
+	case file == nil:
 		return os.ErrClosed
 	}
-	// startSegment has synced earlier segments.
-	if err := file.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+	err := file.Sync()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case err != nil && !errors.Is(err, os.ErrClosed): // startSegment has synced earlier segments
+		j.lost = j.written
 		return err
+	case turn <= j.lost:
+		return errLost
 	}
 	j.synced = upTo
 	return nil

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -232,17 +233,90 @@ func TestUnreadableSegment(t *testing.T) {
 	}
 }
 
-// After a failed fsync the writes count as not synced, and a flush waits for an fsync in progress.
-func TestFlushReturnsWhenAllWritesAreOnDisk(t *testing.T) {
-	j := open(t, t.TempDir(), Config{})
+// failSyncs makes fsync fail until restore is called. Writes go to a pipe meanwhile.
+func (j *Journal) failSyncs(t *testing.T) (restore func()) {
+	t.Helper()
 	r, w, err := os.Pipe() // can be written and not synced
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	defer w.Close()
+	t.Cleanup(func() { r.Close(); w.Close() })
 	disk := j.file
 	j.file = w
+	return func() { j.file = disk }
+}
+
+// Linux reports a failed fsync once, and drops the data. The writes until then never count as synced; later ones do.
+func TestWritesBeforeAFailedFsyncNeverCountAsSynced(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, j *Journal, restore func()){
+		"in a flush": func(t *testing.T, j *Journal, restore func()) {
+			if err := j.flush(); err == nil {
+				t.Error("flush reports success")
+			}
+			restore()
+		},
+		"when a segment is full": func(t *testing.T, j *Journal, _ func()) {
+			j.size = j.cfg.Segment
+			if err := j.Append(entry(2, "ann")); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := open(t, t.TempDir(), Config{})
+			restore := j.failSyncs(t)
+			turn, err := j.write(appendRecord(nil, entry(1, "ann")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fail(t, j, restore)
+			for range 2 {
+				if err := j.Append(entry(3, "ann")); err != nil {
+					t.Fatal(err)
+				}
+				if err := j.flush(); err != nil {
+					t.Errorf("a later write: %v", err)
+				}
+				if err := j.sync(turn); !errors.Is(err, errLost) {
+					t.Errorf("the earlier write: %v, want %v", err, errLost)
+				}
+			}
+		})
+	}
+}
+
+// A record that a failed fsync may have left incomplete does not affect the next one.
+func TestRecordAfterAFailedFsync(t *testing.T) {
+	j := open(t, t.TempDir(), Config{})
+	if err := j.Append(entry(1, "ann")); err != nil {
+		t.Fatal(err)
+	}
+	restore := j.failSyncs(t)
+	if err := j.flush(); err == nil {
+		t.Error("flush reports success")
+	}
+	restore()
+	if err := j.Append(entry(2, "bob")); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.ids(t); len(got) != 2 {
+		t.Errorf("orders %v", got)
+	}
+	text, err := os.ReadFile(j.path(j.number))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := bytes.IndexByte(text, '\n')
+	clear(text[:end+1]) // the disk lacks the first record, which ends a page
+	if orders, _ := readAll(t, text); len(orders) != 1 || orders[0].ID != 2 {
+		t.Errorf("orders %v, want the second", orders)
+	}
+}
+
+// After a failed fsync a flush fails, and a flush waits for an fsync in progress.
+func TestFlushReturnsWhenAllWritesAreOnDisk(t *testing.T) {
+	j := open(t, t.TempDir(), Config{})
+	restore := j.failSyncs(t)
 	if err := j.Append(entry(1, "ann")); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +325,10 @@ func TestFlushReturnsWhenAllWritesAreOnDisk(t *testing.T) {
 			t.Error("flush reports success, and no write is on disk")
 		}
 	}
-	j.file = disk
+	restore()
+	if err := j.Append(entry(2, "ann")); err != nil {
+		t.Fatal(err)
+	}
 	j.syncing.Lock() // as sync does in another goroutine
 	flushed := make(chan error)
 	go func() { flushed <- j.flush() }()

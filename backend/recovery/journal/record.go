@@ -17,7 +17,7 @@ import (
 //
 //	<CRC-32C of the rest, 8 hex digits> <order id> <sale id> <buyer>
 //
-// No field contains a line feed. The buyer comes last because it may contain spaces.
+// No field contains a line feed. The buyer comes last because it may contain spaces. Empty lines are not records.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -73,6 +73,8 @@ func read(from io.Reader, each func(sale.Order)) (broken int, err error) {
 				continue
 			}
 			line = nil
+		case complete && len(line) == 1:
+			continue
 		case complete:
 			if o, perr := parseRecord(line[:len(line)-1]); perr == nil {
 				each(o)
