@@ -59,7 +59,8 @@ type Journal struct {
 	restored int64
 	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: Linux drops
 	// them, and reports success at the next fsync.
-	lost int64
+	lost     int64
+	trimFrom int64 // the segment at which the next Trim begins; 0: the first
 
 	syncing sync.Mutex // held during fsync; the next fsync covers all waiting writes
 	written int64      // number of writes; guarded by mu

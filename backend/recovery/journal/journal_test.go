@@ -185,6 +185,43 @@ func TestTrimKeepsASegmentWithManyQueuedOrders(t *testing.T) {
 	}
 }
 
+// Segments with many queued orders do not keep later ones.
+func TestTrimDeletesSegmentsBehindThoseWithManyQueuedOrders(t *testing.T) {
+	j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append
+	queued := (maxKept + 1) * (maxStragglers + 1)
+	for from := 1; from < queued; from += maxStragglers + 1 {
+		if err := j.Append(entries(from, maxStragglers+1)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written := rows{}
+	for i := 1; i <= 10; i++ {
+		o := entry(int64(queued+i), "ann")
+		written[o.ID] = true
+		if err := j.Append(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := j.Trim(t.Context(), written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := j.segments(); err != nil || len(left) != maxKept+2 || len(j.ids(t)) != queued+1 {
+		t.Errorf("segments %v with %d orders, %v; want those of %d queued orders and the current one",
+			left, len(j.ids(t)), err, queued)
+	}
+	for i := range queued {
+		written[sale.OrderID(i+1)] = true
+	}
+	if err := j.Trim(t.Context(), written); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := j.segments(); err != nil || len(left) != 1 {
+		t.Errorf("all orders are rows, and segments %v remain, %v", left, err)
+	}
+}
+
 // Orders of a removed rehearsal, which are not rows any more, do not keep a segment.
 func TestTrimDropsOrdersOfRemovedRehearsals(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 400})

@@ -47,6 +47,8 @@ const (
 	rowsPerQuery = 5000
 	// maxStragglers bounds the orders that are copied to the current segment so that an older one can be deleted.
 	maxStragglers = 1000
+	// maxKept is the number of segments with more such orders after which a Trim ends. The next one continues there.
+	maxKept = 3
 	// maxSegmentAge is the age from which a segment is closed although it is not full; most of its orders are rows then.
 	maxSegmentAge = 30 * time.Second
 )
@@ -85,8 +87,9 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 }
 
 // Trim deletes segments without queued orders, oldest first, so the size of the journal follows the length of the
-// queue. It copies a few stragglers, such as dead letters, to the current segment. A segment that cannot be read stays.
-// It returns file errors, or an error that wraps sale.ErrUnavailable.
+// queue. It copies a few stragglers, such as dead letters, to the current segment. A segment that cannot be read stays,
+// and so does one with many stragglers. After three of those Trim ends, so that a long queue costs few queries, and the
+// next call continues. It returns file errors, or an error that wraps sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	j.mu.Lock()
 	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
@@ -96,13 +99,17 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 		}
 	}
 	numbers, err := j.segments()
-	current := j.number
+	current, first := j.number, j.trimFrom
 	j.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("journal: trim: %w", err)
 	}
 	var unreadable []error
+	kept, next := 0, int64(0)
 	for _, n := range numbers {
+		if n < first {
+			continue
+		}
 		if n >= current {
 			break
 		}
@@ -116,9 +123,16 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 			return fmt.Errorf("journal: trim: %w", err)
 		}
 		if !gone {
-			break // later segments have more orders that are not rows
+			kept++
+		}
+		if kept == maxKept {
+			next = n + 1
+			break
 		}
 	}
+	j.mu.Lock()
+	j.trimFrom = next
+	j.mu.Unlock()
 	if err := errors.Join(unreadable...); err != nil {
 		return fmt.Errorf("journal: trim: %w", err)
 	}
