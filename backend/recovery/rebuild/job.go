@@ -19,6 +19,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/backend/store"
 	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
@@ -153,28 +154,17 @@ func (j *job) checkFence(ctx context.Context) error {
 // suspends those that SQL does not have, because none of their orders could become a row. They remain suspended until
 // they are created again.
 func (j *job) suspendSales(ctx context.Context, only []string) error {
-	summaries, err := j.cfg.Store.SaleSummaries(ctx)
+	known, err := j.summaries(ctx)
 	if err != nil {
 		return err
-	}
-	suspended := map[string]bool{}
-	j.byID = map[string]*saleCount{}
-	for _, s := range summaries {
-		segment, ok := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
-		if !ok {
-			continue
-		}
-		suspended[s.ID] = true
-		if len(only) > 0 && !slices.Contains(only, s.ID) {
-			continue
-		}
-		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
-		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), j.shard, part)
-		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
 	inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
 	if err != nil {
 		return unavailable(err)
+	}
+	suspended := map[string]bool{}
+	for _, s := range known {
+		suspended[s.ID] = true
 	}
 	for _, id := range inRedis {
 		suspended[id] = true
@@ -189,7 +179,30 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	if err := j.call(ctx, "suspend_sales", keys); err != nil {
 		return err
 	}
+	// Again: a sale that was paused before it was suspended must not be resumed.
+	if known, err = j.summaries(ctx); err != nil {
+		return err
+	}
+	j.byID = map[string]*saleCount{}
+	for _, s := range known {
+		if len(only) > 0 && !slices.Contains(only, s.ID) {
+			continue
+		}
+		segment, _ := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
+		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
+		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), j.shard, part)
+		j.sales, j.byID[s.ID] = append(j.sales, c), c
+	}
 	return j.claimSegments(ctx)
+}
+
+// summaries returns the sales of the shard in SQL.
+func (j *job) summaries(ctx context.Context) ([]store.SaleSummary, error) {
+	all, err := j.cfg.Store.SaleSummaries(ctx)
+	return slices.DeleteFunc(all, func(s store.SaleSummary) bool {
+		_, ok := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
+		return !ok
+	}), err
 }
 
 // claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no

@@ -1143,6 +1143,43 @@ func TestRebuildOfOneSaleSuspendsTheOthers(t *testing.T) {
 	}
 }
 
+// pausingDatabase calls pause after the first read of the sales.
+type pausingDatabase struct {
+	*database
+	pause func()
+}
+
+func (d *pausingDatabase) SaleSummaries(ctx context.Context) ([]store.SaleSummary, error) {
+	all, err := d.database.SaleSummaries(ctx)
+	if d.pause != nil {
+		d.pause()
+		d.pause = nil
+	}
+	return all, err
+}
+
+// A sale that is paused just before a rebuild suspends it remains paused.
+func TestSaleThatIsPausedAtTheBeginOfARebuildStaysPaused(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	pause := func() {
+		paused, err := w.store.SetSwitch(w.ctx, "s", sale.Paused)
+		if err == nil {
+			err = admission.NewStock(admission.StockConfig{Client: w.raw(), Space: space}).Update(w.ctx, paused)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: &pausingDatabase{w.store, pause}, Space: space,
+	})
+	w.run()
+	if d, err := w.try("s", "ann"); err != nil || d.Outcome != sale.SalePaused {
+		t.Errorf("a purchase: %v, %v", d.Outcome, err)
+	}
+}
+
 // A process with another number of shards would drop the data of shards that it does not know.
 func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
