@@ -48,6 +48,7 @@ func everyCall(s *env) map[string]func(context.Context) error {
 			return err
 		},
 		"Statuses": func(ctx context.Context) error { _, err := s.Statuses(ctx, []sale.OrderID{1}); return err },
+		"Recorded": func(ctx context.Context) error { _, err := s.Recorded(ctx, []sale.OrderID{1}); return err },
 		"OrdersOf": func(ctx context.Context) error {
 			return s.OrdersOf(ctx, spread.Part{SaleID: "s"}, func(sale.Order) error { return nil })
 		},

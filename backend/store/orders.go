@@ -90,6 +90,32 @@ func (s *Store) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.Orde
 	return statuses, err
 }
 
+// Recorded returns the statuses of those orders that SQL has a record of: the rows, and as cancelled the orders that
+// DropDead has dropped.
+func (s *Store) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	statuses, err := s.Statuses(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	var targets []string // of log entries
+	for _, id := range ids {
+		if _, isRow := statuses[id]; !isRow {
+			targets = append(targets, id.String())
+		}
+	}
+	if len(targets) == 0 {
+		return statuses, nil
+	}
+	dropped, err := ViewRows(ctx, s.DB, "store: dropped orders", Column[string],
+		"SELECT target FROM admin_log WHERE action = '"+DroppedDead+"' AND target "+s.Dialect().In("$1"), targets)
+	for _, target := range dropped {
+		if id, err := sale.ParseOrderID(target); err == nil {
+			statuses[id] = sale.StatusCancelled
+		}
+	}
+	return statuses, err
+}
+
 // orderPage is how many orders OrdersOf reads at a time.
 const orderPage = 5000
 

@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,34 @@ func TestCancelDeadAcceptsAnyReason(t *testing.T) {
 			if _, err := e.CancelDead(e.ctx, dead, "admin\x00", reason); err != nil {
 				t.Errorf("reason %q: %v", reason, err)
 			}
+		}
+	})
+}
+
+func TestRecordedReturnsDroppedOrders(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 10)
+		row, absent := storetest.Order("s", "ann"), storetest.Order("s", "cid")
+		cancelled, dropped := storetest.Order("s", "ben"), storetest.Order("s", "dan")
+		e.write(t, row)
+		e.cancelDead(t, cancelled, false)
+		for range 2 { // an interrupted cancellation is repeated
+			if err := e.DropDead(e.ctx, store.DeadOrder{Order: dropped}, "admin", "test", store.ErrRejected); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := e.Record(e.ctx, "dead.retry", absent.ID.String(), ""); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Recorded(e.ctx, []sale.OrderID{row.ID, cancelled.ID, dropped.ID, absent.ID})
+		want := map[sale.OrderID]sale.Status{
+			row.ID: sale.StatusCreated, cancelled.ID: sale.StatusCancelled, dropped.ID: sale.StatusCancelled,
+		}
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%v, %v; want %v", got, err, want)
+		}
+		if got, err := e.Recorded(e.ctx, nil); err != nil || len(got) != 0 {
+			t.Errorf("no ids: %v, %v", got, err)
 		}
 	})
 }

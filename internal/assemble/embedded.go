@@ -114,7 +114,7 @@ func (s *Stores) RestoreUndelivered(ctx context.Context, text []byte) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := s.tables.Statuses(ctx, ids)
+	rows, err := s.tables.Recorded(ctx, ids)
 	if err != nil {
 		return err
 	}

@@ -217,6 +217,12 @@ func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.Or
 	})
 }
 
+func (s faultyStore) Recorded(c context.Context, of []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	return read(s, c, "recorded", func(ctx context.Context) (map[sale.OrderID]sale.Status, error) {
+		return s.tables.Recorded(ctx, of)
+	})
+}
+
 // Generation is part of a guard's look; see isLook.
 func (s faultyStore) Generation(_ context.Context, shard int) (deployment, n int64, err error) {
 	err = s.p.look(fmt.Sprint("generation ", shard), func() (err error) {

@@ -39,7 +39,7 @@ func (j *Journal) ids(t testing.TB) map[sale.OrderID]int {
 // rows is a set of orders that are rows.
 type rows map[sale.OrderID]bool
 
-func (r rows) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+func (r rows) Recorded(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	found := map[sale.OrderID]sale.Status{}
 	for _, id := range ids {
 		if r[id] {
@@ -56,7 +56,7 @@ func (rows) RemovedRehearsals(_ context.Context, saleIDs []string) ([]string, er
 
 type noRows struct{ rows }
 
-func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+func (noRows) Recorded(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return nil, sale.ErrUnavailable
 }
 

@@ -11,9 +11,9 @@ import (
 	"sluice/backend/sale"
 )
 
-// Rows returns the statuses of the orders that are rows in SQL (store.Store).
+// Rows returns the statuses of the orders that SQL has a record of: rows and dropped orders (store.Store).
 type Rows interface {
-	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+	Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 }
 
 // TrimStore is the part of SQL that Trim needs (store.Store and Registry).
@@ -22,14 +22,14 @@ type TrimStore interface {
 	RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error)
 }
 
-// NotRows returns the orders that are not rows in SQL.
+// NotRows returns the orders that SQL has no record of.
 func NotRows(ctx context.Context, rows Rows, orders []sale.Order) (missing []sale.Order, err error) {
 	for part := range slices.Chunk(orders, rowsPerQuery) {
 		ids := make([]sale.OrderID, len(part))
 		for i, o := range part {
 			ids[i] = o.ID
 		}
-		statuses, err := rows.Statuses(ctx, ids)
+		statuses, err := rows.Recorded(ctx, ids)
 		if err != nil {
 			return nil, err
 		}

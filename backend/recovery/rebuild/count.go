@@ -81,7 +81,8 @@ func (j *job) countRows(ctx context.Context, c *saleCount) error {
 	return g.Wait()
 }
 
-// countLetters adds the dead letters. The letter of a row holds no unit; the letter of a cancelled row is deleted.
+// countLetters adds the dead letters. The letter of a row holds no unit. That of a cancelled or dropped order is
+// deleted.
 func (j *job) countLetters(ctx context.Context, c *saleCount) error {
 	rows := map[sale.OrderID]sale.Status{}
 	for part := range slices.Chunk(c.letters, readChunk) {
@@ -89,7 +90,7 @@ func (j *job) countLetters(ctx context.Context, c *saleCount) error {
 		for i, l := range part {
 			ids[i] = l.order.ID
 		}
-		found, err := j.cfg.Store.Statuses(ctx, ids)
+		found, err := j.cfg.Store.Recorded(ctx, ids)
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ func (noRows) Heartbeat(context.Context, string, int, int64) error { return nil 
 
 func (noRows) RemovedRehearsals(context.Context, []string) ([]string, error) { return nil, nil }
 
-func (noRows) Statuses(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+func (noRows) Recorded(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return nil, nil
 }
 

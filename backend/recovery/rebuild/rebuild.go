@@ -46,6 +46,8 @@ type Store interface {
 	// Claim claims the allocation of a segment: transfers that the segment began before can no longer be committed.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
+	// Recorded also returns the orders that an admin has dropped, as cancelled.
+	Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
 	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
 	Fences
 	guard.Generations

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
@@ -20,8 +21,8 @@ type hookedRows struct {
 	then func()
 }
 
-func (h hookedRows) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	rows, err := h.Store.Statuses(ctx, ids)
+func (h hookedRows) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	rows, err := h.Store.Recorded(ctx, ids)
 	h.then()
 	return rows, err
 }
@@ -242,5 +243,40 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 	ctx := store.WithGeneration(w.ctx, 0, generation)
 	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// An order that an admin has dropped, because it can have no row, is not restored, neither from the journal nor from an
+// older Redis.
+func TestDroppedOrderIsNotRestored(t *testing.T) {
+	for name, lose := range map[string]func(w *world, older map[string]string){
+		"from the journal":    func(w *world, _ map[string]string) { w.raw().FlushAll(w.ctx) },
+		"from an older Redis": func(w *world, older map[string]string) { w.put(older) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 5, 1)
+			w.buy("s", "ann")
+			id := w.kill("s")
+			letter, err := w.queues[0].BeginCancel(w.ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			older := w.copyOf()
+			dead := store.DeadOrder{Order: letter.Message}
+			if err := w.store.DropDead(w.ctx, dead, "admin", "test", store.ErrRejected); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.queues[0].FinishCancel(w.ctx, id, true); err != nil {
+				t.Fatal(err)
+			}
+			w.want("s", 5, 0, 0, 0, 0)
+			lose(w, older)
+			w.run()
+			w.want("s", 5, 0, 0, 0, 0)
+			if letters, _, err := w.queues[0].DeadLetters(w.ctx, queue.DeadQuery{}); err != nil || len(letters) > 0 {
+				t.Errorf("letters %+v, %v", letters, err)
+			}
+		})
 	}
 }
