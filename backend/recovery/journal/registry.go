@@ -19,11 +19,12 @@ func NewRegistry(db *store.DB) *Registry { return &Registry{db} }
 type Status struct {
 	ID         string
 	Generation int64         // the latest generation of Redis in which the journal's orders have been restored
+	Restoring  int64         // the generation in which they are being restored; 0: none. Generation is 0 then
 	Silent     time.Duration // since its last heartbeat, by the database's clock
 }
 
 // Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders
-// have been restored.
+// have been restored; or the negative of the generation in which they are being restored.
 func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
 	return r.db.Update(ctx, "journal: heartbeat", func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now
@@ -55,6 +56,9 @@ func (r *Registry) Journals(ctx context.Context, shard int) (all []Status, err e
 			var seen, now store.Timestamp
 			err = row.Scan(&s.ID, &s.Generation, &seen, &now)
 			s.Silent = now.Sub(seen.Time)
+			if s.Generation < 0 {
+				s.Generation, s.Restoring = 0, -s.Generation
+			}
 			return s, err
 		}, "SELECT id, generation, seen_at, "+c.Dialect().Now+" FROM journals WHERE shard = $1 ORDER BY id", shard)
 		return err

@@ -29,6 +29,12 @@ func TestRegistryListsHeartbeats(t *testing.T) {
 		if others, err := r.Journals(t.Context(), 0); err != nil || len(others) > 0 {
 			t.Errorf("journals of another shard: %+v, %v", others, err)
 		}
+		if err := r.Heartbeat(t.Context(), "b", 3, -4); err != nil {
+			t.Fatal(err)
+		}
+		if found, err = r.Journals(t.Context(), 3); err != nil || found[1].Generation != 0 || found[1].Restoring != 4 {
+			t.Errorf("during a restore: %+v, %v", found, err)
+		}
 		for _, j := range found {
 			if j.Silent < 0 || j.Silent.Minutes() > 1 {
 				t.Errorf("journal %s was silent for %v", j.ID, j.Silent)

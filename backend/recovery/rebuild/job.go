@@ -228,7 +228,8 @@ func (j *job) skipOrderNumbers(ctx context.Context) error {
 	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence)
 }
 
-// awaitJournals waits until the running backends have restored the orders of their journals.
+// awaitJournals waits until the running backends have restored the orders of their journals. While one restores them,
+// the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	for {
@@ -245,7 +246,11 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		if len(waiting) == 0 {
 			return nil
 		}
-		if time.Now().After(deadline) {
+		now := time.Now()
+		if slices.ContainsFunc(waiting, func(s journal.Status) bool { return s.Restoring == j.fence }) {
+			deadline = now.Add(j.cfg.JournalWait)
+		}
+		if now.After(deadline) {
 			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", len(waiting))
 			return nil
 		}

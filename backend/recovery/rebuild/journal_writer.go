@@ -154,14 +154,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	now := time.Now()
 	if restored || now.Sub(w.beat)+loop.UntilTick(w.next) > heartbeatInterval { // the next check would be too late
-		if err := w.cfg.Store.Heartbeat(
-			ctx,
-			w.cfg.Journal.ID(),
-			int(w.cfg.Restorer.shard),
-			w.cfg.Journal.Restored(),
-		); err == nil {
-			w.beat = now
-		}
+		w.heartbeat(ctx, w.cfg.Journal.Restored())
 	}
 	if now.Sub(w.trimmed) >= trimInterval {
 		w.trimmed = now
@@ -170,6 +163,33 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 			w.cfg.Log.Error("journal: trim failed", "err", err)
 		}
 	}
+}
+
+// heartbeat records in SQL that the journal is alive, and its generation; see journal.Registry.Heartbeat.
+func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
+	now := time.Now()
+	err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), generation)
+	if err == nil {
+		w.beat = now
+	}
+}
+
+// restoreOrders restores orders. It sends heartbeats with this generation meanwhile.
+func (w *JournalWriter) restoreOrders(
+	ctx context.Context, fence int64, orders []sale.Order, generation int64,
+) (Restored, error) {
+	var all Restored
+	for part := range slices.Chunk(orders, restorePart) {
+		done, err := w.cfg.Restorer.RestoreAt(ctx, fence, part)
+		all.add(done)
+		if err != nil {
+			return all, err
+		}
+		if time.Since(w.beat) > heartbeatInterval {
+			w.heartbeat(ctx, generation)
+		}
+	}
+	return all, nil
 }
 
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
@@ -201,7 +221,12 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 			}
 		}
 	}()
-	w.restoring.Store(fence) // before the files are read: Record writes first, and then compares
+	generation := w.cfg.Journal.Restored()
+	// Before the files are read: Record writes first, and then compares. The rebuild waits for the first attempt only.
+	if w.restoring.Swap(fence) != fence {
+		generation = -fence
+		w.heartbeat(ctx, generation)
+	}
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
 	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
@@ -211,7 +236,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		}
 	})
 	unreadable = err
-	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
+	done, err := w.restoreOrders(ctx, fence, orders, generation)
 	if err != nil {
 		return false, err
 	}

@@ -67,7 +67,7 @@ type Config struct {
 	Space  keyspace.Space
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
-	// JournalWait bounds the wait for the journals of other backends. 0 means 5 s.
+	// JournalWait bounds the wait for the journals of other backends, while none restores its orders. 0 means 5 s.
 	JournalWait time.Duration
 	// Changed, if set, is called when a rebuild holds a shard, and when the shard is verified, before Status reports the
 	// end of the rebuild.

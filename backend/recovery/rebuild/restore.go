@@ -29,6 +29,13 @@ type Restored struct {
 	Unbacked int // orders without a unit or slot, which became dead letters
 }
 
+func (r *Restored) add(other Restored) {
+	r.Rows += other.Rows
+	r.Known += other.Known
+	r.Requeued += other.Requeued
+	r.Unbacked += other.Unbacked
+}
+
 // Guard reports which data in Redis is verified (guard.Guard).
 type Guard interface {
 	Generation() int64

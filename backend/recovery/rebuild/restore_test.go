@@ -3,13 +3,17 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -243,6 +247,100 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 	ctx := store.WithGeneration(w.ctx, 0, generation)
 	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// slowJournal is a journal that restores one order whenever the rebuild reads its state.
+type slowJournal struct {
+	*database
+	restorer *rebuild.Restorer
+	orders   []sale.Order
+	fence    func() int64 // of the rebuild; 0: it does not wait for journals yet
+}
+
+func (d *slowJournal) Journals(ctx context.Context, shard int) ([]journal.Status, error) {
+	fence := d.fence()
+	if fence == 0 || len(d.orders) == 0 {
+		return d.database.Journals(ctx, shard)
+	}
+	next := d.orders[:1]
+	d.orders = d.orders[1:]
+	return []journal.Status{{ID: "slow", Restoring: fence}}, d.restorer.RestoreOrders(ctx, next)
+}
+
+// A rebuild waits for a journal as long as it restores orders: their units must not be sold again.
+func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 30, 1)
+	var fence int64
+	slow := &slowJournal{
+		database: w.store, restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), fence: func() int64 { return fence },
+	}
+	for i := range 20 {
+		buyer := fmt.Sprint("b", i)
+		slow.orders = append(slow.orders, sale.Order{ID: w.buy("s", buyer), SaleID: "s", Buyer: buyer, Slot: 1})
+	}
+	w.raw().FlushAll(w.ctx)
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: slow, Space: space, JournalWait: time.Nanosecond,
+		Step: func(name string) (err error) {
+			if name == "journals" {
+				fence, err = w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "fence").Int64()
+			}
+			return err
+		},
+	})
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	w.want("s", 10, 20, 0, 0, 0)
+}
+
+// hookedBeats calls then for each heartbeat.
+type hookedBeats struct {
+	*database
+	then func(generation int64)
+}
+
+func (h hookedBeats) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
+	h.then(generation)
+	return h.database.Heartbeat(ctx, id, shard, generation)
+}
+
+// A journal reports that it restores its orders before the first one, at the first attempt in a generation.
+func TestJournalReportsThatItRestores(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	before := w.writer.Generation()
+	w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	unreadable := filepath.Join(w.redis.Dir, "journal", "000000000000.journal")
+	if err := os.Mkdir(unreadable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var beats []string
+	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), Log: slog.New(slog.DiscardHandler),
+		Store: hookedBeats{w.store, func(generation int64) {
+			queued := w.raw().LLen(w.ctx, space.ShardOf("s").Ready()).Val()
+			beats = append(beats, fmt.Sprint(generation, " with ", queued))
+		}},
+	})
+	for range 2 {
+		if restored, err := writer.Restore(w.ctx); err == nil || restored {
+			t.Fatal(restored, err)
+		}
+	}
+	if want := fmt.Sprint(-w.guard.Generation(), " with 0"); !slices.Equal(beats, []string{want}) {
+		t.Errorf("heartbeats of the generation with a number of queued orders: %q, want %q", beats, want)
+	}
+	if got := w.journal.Restored(); got != before {
+		t.Errorf("restored in generation %d, want %d", got, before)
 	}
 }
 
