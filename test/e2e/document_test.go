@@ -32,6 +32,7 @@ const (
 	exampleEvent    = "923417600000000123.created"
 	exampleNumber   = "17" // of a payment, and of a subscription
 	exampleEnd      = "2026-11-27T10:30:00Z"
+	exampleCopy     = "rehearsal-drop-mzxw6ytboi"
 )
 
 func inHalfAnHour() string { return time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339) }
@@ -60,7 +61,7 @@ func (s *shown) before(t *testing.T, id string) map[string]string {
 		if a.Status != 201 || json.Unmarshal(a.Body, &made) != nil {
 			t.Fatalf("a rehearsal: %d %s", a.Status, a.Body)
 		}
-		return map[string]string{"drop": made.ID}
+		return map[string]string{exampleCopy: made.ID}
 	case "closeSale":
 		s.createSale("closing", 5)
 		return map[string]string{"drop": "closing"}
