@@ -35,8 +35,9 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	}
 	tables, known, err := provider.GetVersions(ctx)
 	if err == nil && tables > known {
-		err = &URLError{fmt.Sprintf("its tables are of version %d, and this program knows versions up to %d: use the program "+
-			"that migrated them, or restore the backup", tables, known)}
+		const detail = "its tables are of version %d, and this program knows versions up to %d: " +
+			"use the program that migrated them, or restore the backup"
+		err = &URLError{fmt.Sprintf(detail, tables, known)}
 	}
 	return err
 }
