@@ -174,6 +174,7 @@ su postgres -c "psql -qc \"create user sluice password 'pw'\" -c 'create databas
 umask 077
 echo redis://127.0.0.1:6379/0 >/etc/sluice/credentials/redis-url
 echo postgres://sluice:pw@127.0.0.1:5432/sluice?sslmode=disable >/etc/sluice/credentials/database-url
+echo redis://127.0.0.1:6379/1 >/etc/sluice/credentials/limit-redis-url
 mkdir -p /etc/systemd/system/sluice-gateway.socket.d
 printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:80\n' >/etc/systemd/system/sluice-gateway.socket.d/listen.conf
 systemctl disable --now --quiet nginx
@@ -190,6 +191,8 @@ systemctl enable --now --quiet `+strings.Join(services, " ")+" sluice-gateway.so
 	}
 	// One address buys everything: its rule must allow it. The gateway loads the file; the edge needs a reload.
 	sh(t, `sed -i 's/rate = "20r\/s", burst = 40/rate = "10000r\/s", burst = 10000/' /etc/sluice/policy.lua
+sed -i '/^  rules = {/a { name = "all-edges", key = "ip", rate = "10000r/s", burst = 10000, scope = "fleet", on_error = "allow" },' \
+  /etc/sluice/policy.lua
 sluice policy check /etc/sluice/policy.lua || true
 systemctl reload sluice-edge
 `+serverEnv+"sluice sale create --id shoe --title Shoe --stock "+strconv.Itoa(stock)+" --price 99.90EUR")
@@ -293,9 +296,25 @@ func sell(t *testing.T) {
 		if sold.Load() >= stock {
 			t.Error("the sale ended before the packages had changed")
 		}
+		sh(t, "logrotate --force /etc/logrotate.d/sluice-edge")
 	}
 	group.Wait()
 	t.Log(seen.counts)
+	want := strconv.Itoa(seen.counts["edge 202"])
+	wait(t, "the access logs have "+want+" accepted purchases of the edge", func() bool { // written once a second
+		return want == strings.TrimSpace(sh(t, `cd /var/lib/private/sluice-edge/logs
+(cat access.log access.log.1; zcat access.log.2.gz) | grep -c '"status":202'`))
+	})
+	for name, metrics := range map[string]string{"gateway": "127.0.0.1:9147", "edge": "127.0.0.1:9148"} {
+		res, err := shopper.Get("http://" + metrics + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		if !regexp.MustCompile(`(?m)^sluice_edge_fleet_leases_total\{result="granted"\} [1-9]`).Match(text) {
+			t.Errorf("%s: no lease for the rule of the fleet: %v, %v\n%s", name, err, res.Body.Close(), text)
+		}
+	}
 	wait(t, "every order is a row", func() bool {
 		return strings.TrimSpace(sh(t, `su postgres -c "psql -qtA sluice -c 'select count(*) from orders'"`)) == strconv.Itoa(
 			stock,

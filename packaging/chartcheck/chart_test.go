@@ -74,7 +74,8 @@ var cases = map[string]map[string]any{
 			"token-secret": map[string]any{"name": "none"}, "payment-secret": map[string]any{"name": "shop-payment"},
 			"vapid-key": map[string]any{"name": "shop-push"}, "limit-redis-url": map[string]any{"name": "shop-redis"},
 		},
-		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}},
+		"edge":          map[string]any{"fleet": true},
+		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}},
 	},
 }
 
@@ -251,6 +252,7 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"greater than", section("edge", map[string]any{"autoscaling": map[string]any{"minReplicas": 7}})},
 		{"greater than", section("worker", map[string]any{"autoscaling": map[string]any{"minReplicas": 5}})},
 		{"replicas", section("edge", map[string]any{"replicas": "two"})},
+		{"fleet", section("edge", map[string]any{"fleet": "yes"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
 		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
 		{"extraArgs", section("worker", map[string]any{"extraArgs": "--batch=100"})},
@@ -295,7 +297,12 @@ func TestValuesReachContainers(t *testing.T) {
 			`"--token-issuer=https://login.shop.example/"`, "shop-sluice-backend-2.shop-sluice-backend:8080",
 		}, []string{"replicas:", "SLUICE_TOKEN_SECRET_FILE", "secrets"}},
 		{"least", "backend", []string{"SLUICE_TOKEN_SECRET_FILE", "path: token-secret"}, []string{"--token", "--checkout"}},
-		{"least", "edge", []string{"SLUICE_TOKEN_SECRET_FILE", "path: token-secret"}, []string{"--token", "replicas:"}},
+		{"least", "edge", []string{"SLUICE_TOKEN_SECRET_FILE", "path: token-secret"}, []string{
+			"--token", "replicas:", "SLUICE_LIMIT_REDIS_URL",
+		}},
+		{"secrets of others", "edge", []string{
+			"SLUICE_LIMIT_REDIS_URL", `secretKeyRef: { name: "shop-redis", key: "limit-redis-url" }`,
+		}, nil},
 		{"no autoscaling", "edge", []string{"replicas: 3"}, nil},
 		{"no autoscaling", "worker", []string{"replicas: 1"}, nil},
 		{"no autoscaling", "common", []string{"PodDisruptionBudget"}, []string{"HorizontalPodAutoscaler"}},
