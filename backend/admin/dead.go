@@ -146,7 +146,7 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
-// or SQL rejects one of its values. Only the admin log records it.
+// or SQL rejects one of its values. Only the action log records it.
 const Dropped sale.Status = "dropped"
 
 // Cancelled is the result of Cancel.
@@ -168,7 +168,7 @@ type Cancelled struct {
 //  3. The unit and the buyer's slot are returned, and the dead letter is removed.
 //
 // After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves
-// that the order has a unit. If the order cannot become a row, an entry in the admin log takes the place of the row.
+// that the order has a unit. If the order cannot become a row, an entry in the action log takes the place of the row.
 //
 // Errors: sale.ErrNotFound; sale.ErrConflict for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.

@@ -30,7 +30,7 @@ func (w *world) forge(o sale.Order) sale.Order {
 	return o
 }
 
-// wantLog checks the last line of the admin log about an order, with its actor and reason.
+// wantLog checks the last line of the action log about an order, with its actor and reason.
 func (w *world) wantLog(id sale.OrderID, action string, heldNoUnit bool) {
 	w.t.Helper()
 	log, err := w.store.Log(w.ctx, store.LogQuery{Target: id.String(), Limit: 1})

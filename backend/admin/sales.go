@@ -168,7 +168,7 @@ func (s *Service) Show(ctx context.Context, id string) (View, error) {
 	return v, nil
 }
 
-// pausedBy reads the admin and the reason from the admin log. It returns "" if the log cannot be read.
+// pausedBy reads the admin and the reason from the action log. It returns "" if the log cannot be read.
 func (s *Service) pausedBy(ctx context.Context, id string) string {
 	last, err := s.store.LastLog(ctx, id, "sale.pause", "sale.resume")
 	if err != nil || last.Action != "sale.pause" {

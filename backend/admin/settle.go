@@ -23,7 +23,7 @@ const (
 type Settlement struct {
 	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
 	Verb            Verb
-	Reason          string // for the admin log
+	Reason          string // for the action log
 	DryRun          bool   // only return the matching orders
 }
 

@@ -36,7 +36,7 @@ type StockConfig struct {
 	Deployment Deployment
 }
 
-// Claimer holds the allocations of segments in SQL (store.Segments).
+// Claimer holds the allocations of segments in SQL (store.Store).
 type Claimer interface {
 	// Claim claims the allocation of a segment before it is loaded.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)

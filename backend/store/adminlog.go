@@ -52,7 +52,7 @@ func Actor(ctx context.Context) string {
 	return actorUnknown
 }
 
-// LogEntry is one line of the admin log.
+// LogEntry is one line of the action log.
 type LogEntry struct {
 	Number int64     `json:"number"` // ascending
 	At     time.Time `json:"at"`     // by the database's clock
@@ -68,8 +68,8 @@ const noUnit = "it held no unit; "
 // HeldNoUnit reports whether an entry about a dead order records that the order held no unit.
 func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit) }
 
-// AppendLog appends an entry to the admin log, in the transaction of c. Its actor and its reason, which follows detail,
-// are those of the context.
+// AppendLog appends an entry to the action log, in the transaction of c. Its actor and its reason, which follows the
+// detail, are those of the context.
 func AppendLog(ctx context.Context, c Conn, action, target, detail string) error {
 	if reason, _ := ctx.Value(reasonKey{}).(string); reason != "" {
 		detail = strings.TrimPrefix(detail+": "+reason, ": ")
@@ -79,8 +79,8 @@ func AppendLog(ctx context.Context, c Conn, action, target, detail string) error
 	return err
 }
 
-// Record appends an entry about a change that was made outside the database to the admin log. Changes made through this
-// package and the packages of its tables are logged in their own transactions. See AppendLog.
+// Record appends an entry about a change that was made outside the database to the action log. Changes made through
+// this package and the packages of its tables are logged in their own transactions. See AppendLog.
 func (s *Store) Record(ctx context.Context, action, target, detail string) error {
 	return s.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {
 		return AppendLog(ctx, c, action, target, detail)
@@ -102,7 +102,7 @@ func (s *Store) LastLog(ctx context.Context, target, action, or string) (LogEntr
 		" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
 }
 
-// LogQuery selects entries of the admin log. The zero value selects all.
+// LogQuery selects entries of the action log. The zero value selects all.
 type LogQuery struct {
 	Target string
 	Actor  string

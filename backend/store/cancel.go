@@ -71,7 +71,7 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	return nil
 }
 
-// The actions of the admin log about a cancelled order: with a cancelled row, or without one, because there can be
+// The actions of the action log about a cancelled order: with a cancelled row, or without one, because there can be
 // none.
 const (
 	CancelledOrder = "order.cancel"

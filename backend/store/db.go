@@ -1,5 +1,5 @@
-// Package store keeps sales, orders, payments and the admin log in SQL: PostgreSQL, or SQLite for a single machine. SQL
-// is the source of truth; the data in Redis is derived from it and can be rebuilt from it.
+// Package store keeps sales, orders, payments and the action log in SQL: PostgreSQL, or SQLite for a single machine.
+// SQL is the source of truth; the data in Redis is derived from it and can be rebuilt from it.
 //
 // # Domain model
 //

@@ -107,7 +107,7 @@ func TestCancelDeadRejectsOlderGeneration(t *testing.T) {
 		}
 		log, err := e.Log(e.ctx, store.LogQuery{Limit: 1})
 		if err != nil || len(log) > 0 && log[0].Action == "order.cancel" {
-			t.Errorf("the rejected call is in the admin log: %+v, %v", log, err)
+			t.Errorf("the rejected call is in the action log: %+v, %v", log, err)
 		}
 		e.write(t, dead.Order) // it is not settled
 		e.wantRows(t, "s", 1)

@@ -90,7 +90,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 			t.Errorf("older generation: %v", err)
 		}
 		if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
-			t.Errorf("the rejected call is in the admin log: %v", err)
+			t.Errorf("the rejected call is in the action log: %v", err)
 		}
 	})
 }

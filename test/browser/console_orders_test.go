@@ -89,7 +89,7 @@ func consoleOrdersAndRefunds(t *testing.T, s *shop) {
 	b.shows("refund 7")
 	b.shows("by ann")
 	if got := s.lines(2); got != "ann payment.settle, ann order.cancel" {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	b.visit(s.admin + "/admin/orders/" + otto)
 	b.shows("refunded")

@@ -94,6 +94,16 @@ func (b *tab) shows(words string) {
 	b.await("the page to show "+words, `document.querySelector("main").innerText.includes(`+quote(words)+`)`)
 }
 
+// createSaleWithOrder creates an open sale of three units, one of which bob has bought.
+func (s *shop) createSaleWithOrder(id, title string) {
+	s.t.Helper()
+	s.createSale(id, title, 3, time.Now().Add(-time.Second))
+	if code := s.buy(id, "bob"); code != http.StatusAccepted {
+		s.t.Fatal(code)
+	}
+	s.settled(func() bool { return s.ordered(id) == 1 }, "a row")
+}
+
 // lines returns the last n lines of the action log, "actor action", newest first. Those of the audit, which may pause
 // the sale of another test at any time, are left out.
 func (s *shop) lines(n int) string {

@@ -54,11 +54,7 @@ func TestAdminConsole(t *testing.T) {
 
 // An audit that does not balance shows why, and the orders in the wrong place.
 func consoleAuditDifferences(t *testing.T, s *shop) {
-	s.createSale("torn", "Torn", 3, time.Now().Add(-time.Second))
-	if code := s.buy("torn", "bob"); code != http.StatusAccepted {
-		t.Fatal(code)
-	}
-	s.settled(func() bool { return s.ordered("torn") == 1 }, "a row")
+	s.createSaleWithOrder("torn", "Torn")
 	b := s.atConsole(t, newPerson(t), "ann", "sales/torn")
 	b.shows("Balanced")
 	c, shard := s.redis.Client(), keyspace.Shard(0)
@@ -94,11 +90,7 @@ func consoleImpossibleTimes(t *testing.T, s *shop) {
 }
 
 func consolePausesAndRestocks(t *testing.T, s *shop) {
-	s.createSale("drop", "The drop", 3, time.Now().Add(-time.Second))
-	if code := s.buy("drop", "bob"); code != http.StatusAccepted {
-		t.Fatal(code)
-	}
-	s.settled(func() bool { return s.ordered("drop") == 1 }, "a row")
+	s.createSaleWithOrder("drop", "The drop")
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.await("the sale in the list", `[...document.querySelectorAll("tbody a")].some((a) => a.textContent === "The drop")`)
 	b.click(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "The drop")`)
@@ -128,7 +120,7 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 	b.await("the sale to be open", `document.querySelector("main .badge").textContent === "open"`)
 	s.settled(func() bool { return s.buy("drop", "eve") == http.StatusAccepted }, "buyers to buy again")
 	if got := s.lines(3); got != "ann sale.resume, ann sale.restock, ann sale.pause" {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	b.text("Close")
 	b.text("Close")
@@ -160,7 +152,7 @@ func consoleOpensNow(t *testing.T, s *shop) {
 	)
 	s.settled(func() bool { return s.buy("early", "bob") == http.StatusAccepted }, "buyers to buy")
 	if got := s.lines(1); got != "ann sale.open" {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	b.clean()
 }
@@ -173,7 +165,7 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.await("two letters", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
 	b.shows("the table refuses cursed-dead-0")
 	b.eval(holdReload)
-	for _, change := range []string{"pause", "resume"} { // each is a line in the admin log, so the list is reloaded
+	for _, change := range []string{"pause", "resume"} { // each is a line in the action log, so the list is reloaded
 		s.adminAPI(http.MethodPost, "/sales/dead/"+change, map[string]any{})
 	}
 	b.await("a reload that has begun", `window.endReload`)
@@ -197,7 +189,7 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	s.settled(func() bool { return s.buy("dead", "blessed") == http.StatusAccepted },
 		"the cancelled unit to be on sale again")
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	b.clean()
 }
@@ -273,7 +265,7 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	b.eval(holdNextPage)
 	b.text("Next")
-	for _, change := range []string{"pause", "resume"} { // each is a line in the admin log, so the list is reloaded
+	for _, change := range []string{"pause", "resume"} { // each is a line in the action log, so the list is reloaded
 		s.adminAPI(http.MethodPost, "/sales/many/"+change, map[string]any{})
 	}
 	b.await("the rest", `document.querySelectorAll("tbody tr[data-key]").length === 10`)
@@ -311,7 +303,7 @@ func consoleTwoAdmins(t *testing.T, s *shop) {
 	ann.await("one answer", `document.querySelector("main .badge").textContent === "open"`)
 	ben.await("the same answer", `document.querySelector("main .badge").textContent === "open"`)
 	if got := s.lines(2); strings.Count(got, "sale.resume") != 1 {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	ann.clean()
 	ben.clean()

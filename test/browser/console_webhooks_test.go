@@ -72,7 +72,7 @@ func consoleWebhooks(t *testing.T, s *shop) {
 	b.await("the list", `location.pathname === "/admin/webhooks"`)
 	b.shows("No webhooks yet.")
 	if got := s.lines(4); got != "ann webhook.remove, ann webhook.rotate, ann webhook.change, ann webhook.add" {
-		t.Errorf("admin log: %s", got)
+		t.Errorf("action log: %s", got)
 	}
 	b.clean()
 }

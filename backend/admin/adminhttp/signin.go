@@ -67,7 +67,7 @@ func (h *handlers) authenticate(c *fiber.Ctx) (caller, error) {
 	return caller{actor: s.Actor, session: sessionText(c)}, nil
 }
 
-// actorOf returns the name for the admin log: the header X-Actor, which every client with the token may choose.
+// actorOf returns the name for the action log: the header X-Actor, which every client with the token may choose.
 func actorOf(c *fiber.Ctx) (string, error) {
 	given := c.Context().Request.Header.PeekAll("X-Actor")
 	switch {
@@ -82,7 +82,7 @@ func actorOf(c *fiber.Ctx) (string, error) {
 	return strings.Clone(utils.UnsafeString(given[0])), nil
 }
 
-// isActor reports whether a name is valid in the admin log.
+// isActor reports whether a name is valid in the action log.
 func isActor(name string) bool { return len(name) <= maxActor && sale.ValidateBuyer(name) == nil }
 
 func sessionText(c *fiber.Ctx) string {
@@ -197,7 +197,7 @@ func (h *handlers) endSession(s session.Session) {
 	}
 }
 
-// note writes a sign-in or sign-out to the admin log. A failure is logged and ignored: the console must work while
+// note writes a sign-in or sign-out to the action log. A failure is logged and ignored: the console must work while
 // SQL is down.
 func (h *handlers) note(actor, action, detail string) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)

@@ -38,7 +38,7 @@ type Pace interface {
 	Shard(shard int) queue.Pace
 }
 
-// Store reads the totals of all sales and the admin log (package store).
+// Store reads the totals of all sales and the action log (package store).
 type Store interface {
 	Totals(ctx context.Context) (store.Totals, error)
 	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)

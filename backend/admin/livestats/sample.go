@@ -44,7 +44,7 @@ func Counts(s queue.Stats) client.QueueCounts {
 	}
 }
 
-// Totals is the sum over all sales, and the number of the last entry of the admin log.
+// Totals is the sum over all sales, and the number of the last entry of the action log.
 type Totals struct {
 	Sales int64 `json:"sales"`
 	Stock int64 `json:"stock"`

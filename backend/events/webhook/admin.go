@@ -14,7 +14,7 @@ import (
 	"sluice/internal/outbound"
 )
 
-// Admin changes endpoints and deliveries on behalf of admins. Each change is in the admin log with actor and reason.
+// Admin changes endpoints and deliveries on behalf of admins. Each change is in the action log with actor and reason.
 // It is safe for concurrent use.
 type Admin struct {
 	store  *Store

@@ -88,12 +88,12 @@ func webhookEndpoints(t *testing.T, e *env) {
 	for _, l := range lines {
 		log = append(log, l.Action+" "+l.Target)
 		if strings.Contains(l.Detail, "whsec_") || strings.Contains(l.Detail, "example") {
-			t.Errorf("the admin log contains a secret or a URL: %+v", l)
+			t.Errorf("the action log contains a secret or a URL: %+v", l)
 		}
 	}
 	if got, want := strings.Join(log, ", "),
 		"webhook.remove a, webhook.add b, webhook.rotate a, webhook.rotate a, webhook.change a, webhook.add a"; got != want {
-		t.Errorf("admin log: %s\nwant %s", got, want)
+		t.Errorf("action log: %s\nwant %s", got, want)
 	}
 	for i := range MaxEndpoints {
 		if _, err = e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"}); err != nil {

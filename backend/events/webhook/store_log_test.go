@@ -73,23 +73,29 @@ func TestPruneDeletesOldFailedPings(t *testing.T) {
 		if n, err := e.PruneDeliveries(e.ctx, time.Hour, 100); err != nil || n != 0 {
 			t.Errorf("older than an hour: %d, %v", n, err)
 		}
-		n := 0
-		testenv.Eventually(t, 10*time.Second, "the failed pings are deleted", func() bool { // after a millisecond
-			more, err := e.PruneDeliveries(e.ctx, 0, 1)
-			if err != nil || more > 1 {
-				t.Fatal(more, err)
-			}
-			n += more
-			return n >= 2
-		})
-		if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || more != 0 {
-			t.Errorf("after that: %d, %v", more, err)
-		}
+		e.wantPruned(t, 2, 1)
 		list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: "a"})
 		if err != nil || len(list) != 2 || list[0].ID != ids[2] || list[1].ID != "1:1_a" {
 			t.Errorf("a failed event and a waiting ping stay: %+v, %v", list, err)
 		}
 	})
+}
+
+// wantPruned prunes all that has ended, up to limit deliveries at a time, and checks their number.
+func (e *env) wantPruned(t *testing.T, want, limit int) {
+	t.Helper()
+	n := 0
+	testenv.Eventually(t, time.Minute, "the deliveries are deleted", func() bool { // after a millisecond
+		more, err := e.PruneDeliveries(e.ctx, 0, limit)
+		if err != nil || more > limit {
+			t.Fatal(more, err)
+		}
+		n += more
+		return n >= want
+	})
+	if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || n+more != want {
+		t.Errorf("%d deliveries are deleted, want %d: %v", n+more, want, err)
+	}
 }
 
 func TestPruneDeletesOldAndOrphanedDeliveries(t *testing.T) {
@@ -109,23 +115,7 @@ func webhookPrune(t *testing.T, e *env) {
 	if err := e.RemoveEndpoint(e.ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	testenv.Eventually(
-		t,
-		10*time.Second,
-		"delivered and orphaned deliveries are deleted",
-		func() bool { // after a millisecond
-			more, err := e.PruneDeliveries(e.ctx, 0, 2)
-			if err != nil || more > 2 {
-				t.Fatal(more, err)
-			}
-			n += more
-			return n >= 5
-		},
-	)
-	if more, err := e.PruneDeliveries(e.ctx, 0, 100); err != nil || more != 0 {
-		t.Errorf("after that: %d, %v", more, err)
-	}
+	e.wantPruned(t, 5, 2)
 	for _, c := range []struct {
 		id   string
 		left int

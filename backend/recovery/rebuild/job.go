@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 		suspended[id] = true
 	}
 	keys := []string{j.shard.Guard()}
-	for id := range suspended {
+	for _, id := range slices.Sorted(maps.Keys(suspended)) {
 		keys = append(keys, j.shard.Sale(id))
 		if len(only) > 0 && !slices.Contains(only, id) {
 			j.others = append(j.others, id)

@@ -10,11 +10,11 @@ const targetLink = (l) => {
 const logRow = (l) => h('tr', null, h('td', null, stamp(l.at)), h('td', null, userText(l.actor)), h('td', null, l.action), h('td', { class: 'wide' }, targetLink(l)), h('td', { class: 'wide' }, userText(l.detail)));
 const logHead = ['Time', 'Admin', 'Action', 'Target', 'Details'];
 
-const logTable = (lines) => (lines.length ? tableOf('Admin log', logHead, h('tbody', null, lines.map(logRow))) : h('p', { class: 'soft' }, 'No entries yet.'));
+const logTable = (lines) => (lines.length ? tableOf('Action log', logHead, h('tbody', null, lines.map(logRow))) : h('p', { class: 'soft' }, 'No entries yet.'));
 
 function logView() {
   const find = search([{ name: 'actor', label: 'Admin' }, { name: 'action', label: 'Action, such as sale.pause' }, { name: 'target', label: 'Target' }], () => lines.restart());
-  const lines = list({ label: 'Admin log', head: logHead, empty: 'No entries.', load: (before) => get('/log', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.log, next: b.next }), row: logRow });
+  const lines = list({ label: 'Action log', head: logHead, empty: 'No entries.', load: (before) => get('/log', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.log, next: b.next }), row: logRow });
   page(h('h1', null, 'Log'), find.el, lines.el);
   lines.restart();
   live.onLog(() => lines.reload());
