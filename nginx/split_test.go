@@ -25,7 +25,7 @@ const countSpills = `init_worker_by_lua_block {
   end, "trace")`
 
 // The accelerator split keeps the path of a purchase with a new token in traces that LuaJIT compiles. Without it, the
-// path is one trace, which is too large.
+// path of each phase, rewrite and access, is one trace, which is too large.
 func TestPathOfPurchaseFitsIntoTraces(t *testing.T) {
 	policy, err := os.ReadFile("../loadtest/policy.lua")
 	if err != nil {

@@ -17,6 +17,7 @@ local head = accel.need("head", "sluice.head")
 local refusal_cache = require "sluice.refusal_cache"
 local request_id = require "sluice.request_id"
 local rewrite = require "sluice.rewrite"
+local split = accel.select("split", "sluice.split") -- ends a compiled trace, decides nothing
 local variables = accel.need("variables", "sluice.variables")
 require "resty.core.var" -- declares ngx_http_lua_ffi_var_set
 
@@ -203,6 +204,7 @@ local function judge_line(r, value, line)
       return judged
     end
   end
+  split()
   if line.limited and refuses_early(line.chosen, key, headers) then
     refusal_cache.begin()
     return "over"
