@@ -25,6 +25,7 @@ type DeadStore interface {
 	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
 	Record(ctx context.Context, action, target, detail string) error
 	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
+	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
 }
 
 // Shard is the queue of one shard (queue.List).
@@ -34,7 +35,8 @@ type Shard interface {
 	RetryDead(ctx context.Context, id sale.OrderID) error
 	BeginCancel(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
 	FinishCancel(ctx context.Context, id sale.OrderID, returnUnit bool) error
-	// DropRaw removes an entry that is not a message.
+	// HasRaw and DropRaw find and remove an entry that is not a message.
+	HasRaw(ctx context.Context, key string) (bool, error)
 	DropRaw(ctx context.Context, key string) error
 }
 
@@ -127,10 +129,14 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 	return 0, queue.DeadLetter{}, missing
 }
 
-// Retry puts a dead order back on the queue without its failures. Errors: sale.ErrNotFound; sale.ErrConflict if the
-// order is being cancelled; or one that wraps sale.ErrUnavailable.
+// Retry puts a dead order back on the queue without its failures. It may be repeated: an order that an earlier call
+// requeued is a success. Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; or one that wraps
+// sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) error {
 	number, letter, err := s.find(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		return s.retriedBefore(ctx, id, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -139,10 +145,36 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	}
 	// The log entry comes first, so that no retry is without one.
 	detail := "sale " + letter.Message.SaleID + ": " + letter.Reason
-	if err := s.store.Record(store.WithActor(ctx, actor), "dead.retry", id.String(), detail); err != nil {
+	if err := s.store.Record(store.WithActor(ctx, actor), store.RetriedDead, id.String(), detail); err != nil {
 		return err
 	}
-	return s.shards[number].RetryDead(ctx, id)
+	err = s.shards[number].RetryDead(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) { // it was requeued and the reply was lost, or another call was faster
+		return s.retriedBefore(ctx, id, err)
+	}
+	return err
+}
+
+// retriedBefore returns nil if an earlier Retry requeued an order without a dead letter. The action log decides: each
+// retry has an entry before the dead letter is removed, and so has each cancellation.
+func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
+	entries, err := s.store.Log(ctx, store.LogQuery{Target: id.String()})
+	if err != nil {
+		return err
+	}
+	retried := false
+	for _, e := range entries {
+		switch e.Action {
+		case store.CancelledOrder, store.DroppedDead:
+			return notFound
+		case store.RetriedDead:
+			retried = true
+		}
+	}
+	if !retried {
+		return notFound
+	}
+	return nil
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
@@ -268,15 +300,27 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 }
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
-// on it. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
+// on it. It may be repeated. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
-	if err := s.store.Record(store.WithActor(ctx, actor), "dead.drop", key, ""); err != nil {
-		return err
-	}
 	for _, shard := range s.shards {
+		found, err := shard.HasRaw(ctx, key)
+		if err != nil {
+			return err
+		}
+		if !found {
+			continue
+		}
+		if err := s.store.Record(store.WithActor(ctx, actor), store.DroppedDead, key, ""); err != nil {
+			return err
+		}
 		if err := shard.DropRaw(ctx, key); !errors.Is(err, sale.ErrNotFound) {
 			return err
 		}
+		return nil // a concurrent Drop was faster
 	}
-	return fmt.Errorf("dead letter %s: %w", key, sale.ErrNotFound)
+	_, err := s.store.LastLog(ctx, key, store.DroppedDead, store.DroppedDead)
+	if errors.Is(err, sale.ErrNotFound) {
+		err = fmt.Errorf("dead letter %s: %w", key, sale.ErrNotFound)
+	}
+	return err // nil: an earlier Drop has removed it
 }

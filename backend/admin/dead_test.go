@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -210,13 +212,101 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	w.wantNoLetter(dead.ID)
 	w.drain()
 	w.wantBooks("s", 4, 1)
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
-		t.Fatalf("retried an order that is not dead: %v", err)
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
+		t.Fatalf("the repeated retry of a stored order: %v", err)
+	}
+	if err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID); !errors.Is(err, sale.ErrNotFound) {
+		t.Fatalf("retried an order that was never dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
 	if err != nil || log[0].Actor != "ann" || log[0].Action != "dead.retry" || log[0].Target != dead.ID.String() ||
 		log[0].Detail != "sale s: card stolen" {
 		t.Fatalf("log %+v, %v", log, err)
+	}
+}
+
+// twice sends each command twice, as a client does after a lost reply.
+type twice struct{}
+
+func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = next(ctx, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+// repeating returns DeadLetters with a client that repeats each command, as after a lost reply.
+func (w *world) repeating() *DeadLetters {
+	client := redis.NewClient(w.redis.Client().Options())
+	w.t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(twice{})
+	space := keyspace.Space{Shards: shards}
+	var all []Shard
+	for _, shard := range space.All() {
+		all = append(all, queue.NewList(client, shard, queue.Config{}))
+	}
+	return NewDeadLetters(Config{Store: w.store, Stock: w.stock, Shards: all})
+}
+
+func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
+	w := newWorld(t)
+	dead := w.repeating()
+	w.create("s", 5)
+	retried, cancelled := w.die("s", "ann"), w.die("s", "bob")
+	if err := dead.Retry(w.ctx, "admin", retried.ID); err != nil {
+		t.Errorf("retry: %v", err)
+	}
+	if done, err := dead.Cancel(w.ctx, "admin", cancelled.ID, "stolen"); err != nil || !done.UnitReturned {
+		t.Errorf("cancel: %+v, %v", done, err)
+	}
+	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	if s, err := q.Stats(w.ctx); err != nil || s.Ready != 1 || s.Dead != 0 {
+		t.Errorf("%+v, %v; want one order in the queue", s, err)
+	}
+	w.drain()
+	w.wantBooks("s", 4, 1)
+
+	w.redis.Client().LPush(w.ctx, keyspace.Shard(0).Ready(), "no message")
+	w.drain()
+	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	if err != nil || len(page) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	for range 2 { // a client that has lost the response repeats the call
+		if err := dead.Drop(w.ctx, "admin", page[0].Key); err != nil {
+			t.Errorf("drop: %v", err)
+		}
+	}
+	if log, err := w.store.Log(w.ctx, store.LogQuery{Target: page[0].Key}); err != nil || len(log) != 1 {
+		t.Errorf("the action log has %+v, %v; want one entry", log, err)
+	}
+}
+
+// An order that was retried, died again and was cancelled is not a retried one.
+func TestRetryAfterACancelIsNotFound(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
+		t.Fatal(err)
+	}
+	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	b, _, err := q.Take(w.ctx, 10, "")
+	if err != nil || len(b.Messages) != 1 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: dead.ID, Reason: "again", Permanent: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("retry of a cancelled order: %v", err)
 	}
 }
 

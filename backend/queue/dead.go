@@ -145,7 +145,8 @@ func notDead(id sale.OrderID) error {
 }
 
 // RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a
-// slot first. Errors: sale.ErrNotFound; sale.ErrConflict while it is being cancelled, or if no unit or slot is free.
+// slot first. Errors: sale.ErrNotFound, also if the client repeated the script after a lost reply; sale.ErrConflict
+// while the order is being cancelled, or if no unit or slot is free.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
@@ -220,15 +221,28 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	return nil
 }
 
+// HasRaw reports whether there is a dead letter that is not a message, by its key "raw:...".
+func (l *List) HasRaw(ctx context.Context, key string) (bool, error) {
+	if !strings.HasPrefix(key, rawPrefix) {
+		return false, nil
+	}
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	found, err := l.client.HExists(ctx, l.shard.Dead().Letters(), key).Result()
+	return found, wrap("dead letter", err)
+}
+
 // DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. Errors:
 // sale.ErrNotFound.
 func (l *List) DropRaw(ctx context.Context, key string) error {
-	if strings.HasPrefix(key, rawPrefix) {
-		keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index()}
-		removed, err := l.run(ctx, "dead_drop", keys, key).Bool()
-		if err != nil || removed {
-			return wrap("drop", err)
-		}
+	found, err := l.HasRaw(ctx, key)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
+	if !found {
+		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
+	}
+	// The client repeats the script after a lost reply, so it may find the letter gone.
+	keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index()}
+	return wrap("drop", l.run(ctx, "dead_drop", keys, key).Err())
 }

@@ -71,11 +71,12 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	return nil
 }
 
-// The actions of the action log about a cancelled order: with a cancelled row, or without one, because there can be
-// none.
+// The actions of the action log about dead orders. A cancelled order has a cancelled row, and a dropped one has none,
+// because there can be none.
 const (
 	CancelledOrder = "order.cancel"
 	DroppedDead    = "dead.drop"
+	RetriedDead    = "dead.retry"
 )
 
 // CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason.
