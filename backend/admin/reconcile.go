@@ -33,14 +33,28 @@ func (s *Service) Archived(id string) bool {
 // SpreadSales returns the sales with several segments, as of the last read of SQL, that sell at this instant or soon,
 // or may resume.
 func (s *Service) SpreadSales(at time.Time) (open []spread.Sale) {
+	return s.spreadSales(func(def sale.Sale) bool { return !ended(def, at) && def.OpensAt.Before(at.Add(refillAhead)) })
+}
+
+// EndedSpreadSales returns the sales with several segments, as of the last read of SQL, that have ended and are not
+// archived.
+func (s *Service) EndedSpreadSales(at time.Time) []spread.Sale {
+	return s.spreadSales(func(def sale.Sale) bool { return ended(def, at) })
+}
+
+func (s *Service) spreadSales(selects func(sale.Sale) bool) (selected []spread.Sale) {
 	s.knownMu.RLock()
 	defer s.knownMu.RUnlock()
 	for _, def := range s.spread {
-		if def.OpensAt.Before(at.Add(refillAhead)) && (def.ClosesAt.IsZero() || def.ClosesAt.After(at)) {
-			open = append(open, spread.Sale{ID: def.ID, Spread: def.Spread})
+		if selects(def) {
+			selected = append(selected, spread.Sale{ID: def.ID, Spread: def.Spread})
 		}
 	}
-	return open
+	return selected
+}
+
+func ended(def sale.Sale, at time.Time) bool {
+	return def.Switch == sale.Closed || !def.ClosesAt.IsZero() && !def.ClosesAt.After(at)
 }
 
 // refillAhead is the time before a sale opens at which backends begin to refill its segments. It exceeds the interval
@@ -90,7 +104,7 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	s.knownMu.Lock()
 	s.known, s.archived, s.spread = known, map[string]bool{}, nil
 	for _, summary := range summaries {
-		if summary.Spread > 1 && summary.Switch != sale.Closed {
+		if summary.Spread > 1 {
 			s.spread = append(s.spread, summary.Sale)
 		}
 	}

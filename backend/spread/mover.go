@@ -124,6 +124,14 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 	return states, errors.Join(failures...)
 }
 
+// Settled settles a sale, and reports whether there was nothing to settle: all segments could be read, none had an
+// outgoing transfer, and all had the allocations in SQL.
+func (m *Mover) Settled(ctx context.Context, of Sale) (bool, error) {
+	states, err := m.Settle(ctx, of)
+	_, complete := Left(states)
+	return err == nil && complete && m.current(of, states), err
+}
+
 // SoldOut reports whether the sale had no unit left and none in transfer at an instant during the call. If the two
 // stores differ, SoldOut returns false: the next Settle makes them equal. It returns an error if not all segments can
 // be read, because one of them may hold units. SQL is read only if the allocations have changed since the last call.

@@ -73,6 +73,7 @@ type Backend struct {
 	loops   []func(context.Context) error
 
 	meters    queue.Meters // by shard
+	mover     *spread.Mover
 	refillers *spread.Refillers
 	rebuilder *rebuild.Rebuilder
 	journals  rebuild.JournalWriters // by shard; nil: no journal
@@ -129,13 +130,13 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 // buildQueue builds the sales in Redis and the metrics of the queue.
 func (b *Backend) buildQueue() error {
 	s := b.stores
-	mover := s.newMover()
+	b.mover = s.newMover()
 	b.Stock = admission.NewStock(admission.StockConfig{
 		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.tables,
-		Mover: mover,
+		Mover: b.mover,
 	})
-	b.refillers = spread.NewRefillers(mover)
-	b.loops = append(b.loops, b.refill)
+	b.refillers = spread.NewRefillers(b.mover)
+	b.loops = append(b.loops, b.refill, b.settleEnded)
 	b.meters = make(queue.Meters, len(s.queues))
 	b.sales = api.NewSaleGauges()
 	s.registerVerified(b.cfg.Registry)

@@ -62,12 +62,17 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 // newBackend returns a backend of one shard on the two stores, before its data is verified.
 func newBackend(t *testing.T, redis, database string) *Backend {
 	t.Helper()
+	return newShardedBackend(t, redis, database, 1)
+}
+
+func newShardedBackend(t *testing.T, redis, database string, shards int) *Backend {
+	t.Helper()
 	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stores, err := OpenStores(t.Context(), StoresConfig{
-		Redis: redis, Database: database, Shards: 1, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
+		Redis: redis, Database: database, Shards: shards, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

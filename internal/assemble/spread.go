@@ -17,6 +17,8 @@ const (
 	// before the opening at which Service.SpreadSales returns a sale, and a purchase of an empty segment does not wait
 	// for it.
 	noRefillEvery = time.Second
+	// settleEvery is how often each backend looks for sales that have ended and are not settled.
+	settleEvery = 5 * time.Second
 )
 
 // newMover returns a Mover over the stores.
@@ -38,4 +40,31 @@ func (b *Backend) refill(ctx context.Context) error {
 		loop.Tick(ctx, wait)
 	}
 	return nil
+}
+
+// settleEnded completes the transfers of sales that have ended, which refill leaves out, until ctx ends. A backend that
+// stops during a transfer completes it after its next start, if no other backend has.
+func (b *Backend) settleEnded(ctx context.Context) error {
+	settled := map[spread.Sale]bool{}
+	for ctx.Err() == nil {
+		settled = b.settleOnce(ctx, settled)
+		loop.Tick(ctx, settleEvery)
+	}
+	return nil
+}
+
+// settleOnce settles the ended sales that are not in settled. It returns those in which nothing was left to settle.
+// Errors are those of a store that is unavailable, as in refill.
+func (b *Backend) settleOnce(ctx context.Context, settled map[spread.Sale]bool) map[spread.Sale]bool {
+	now := map[spread.Sale]bool{}
+	for _, of := range b.Admin.EndedSpreadSales(time.Now()) {
+		done := settled[of]
+		if !done {
+			done, _ = b.mover.Settled(ctx, of)
+		}
+		if done {
+			now[of] = true
+		}
+	}
+	return now
 }

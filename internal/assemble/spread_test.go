@@ -1,0 +1,60 @@
+package assemble
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sluice/backend/admission"
+	"sluice/backend/audit"
+	"sluice/backend/spread"
+	"sluice/test/testenv"
+)
+
+// A backend stopped after it had set units apart, and the sale was closed then. Another backend returns the units.
+func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
+	ctx := t.Context()
+	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
+	b := newShardedBackend(t, redis, database, 2)
+	if err := errors.Join(b.Verify(ctx), b.Admin.RunOnce(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	wanted := newSale()
+	wanted.Stock, wanted.Spread = 10, 2
+	if _, err := b.Admin.Create(ctx, "test", wanted); err != nil {
+		t.Fatal(err)
+	}
+	of := spread.Sale{ID: wanted.ID, Spread: wanted.Spread}
+	segments := admission.NewSegments(b.stores.redis, b.stores.space, b.stores.guards.Deployment)
+	if _, err := segments.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Admin.Close(ctx, "test", of.ID); err != nil {
+		t.Fatal(err)
+	}
+	inTransfer := func() int64 {
+		t.Helper()
+		report, err := audit.New(b.Stock, b.stores.tables).Audit(ctx, of.ID)
+		if err != nil || !report.Balanced {
+			t.Fatalf("audit: %+v, %v", report, err)
+		}
+		return report.InTransfer
+	}
+	if got := inTransfer(); got != 3 {
+		t.Fatalf("%d units are in transfer after the close, want 3", got)
+	}
+	if err := b.Admin.RunOnce(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if open := b.Admin.SpreadSales(time.Now()); len(open) != 0 {
+		t.Errorf("%v sell after the close", open)
+	}
+	settled := b.settleOnce(ctx, nil)
+	if got := inTransfer(); got != 0 || len(settled) != 0 {
+		t.Errorf("%d units are in transfer; %v had nothing to settle", got, settled)
+	}
+	if settled = b.settleOnce(ctx, settled); !settled[of] {
+		t.Error("the sale is not settled")
+	}
+}
