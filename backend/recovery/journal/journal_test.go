@@ -49,9 +49,9 @@ func (r rows) Recorded(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]
 	return found, nil
 }
 
-// RemovedRehearsals returns the sale "old", if it is among the sales.
-func (rows) RemovedRehearsals(_ context.Context, saleIDs []string) ([]string, error) {
-	return slices.DeleteFunc(saleIDs, func(id string) bool { return id != "old" }), nil
+// RemovedSales returns the sale "old", if it is among the sales.
+func (rows) RemovedSales(_ context.Context, ids []string) ([]string, error) {
+	return slices.DeleteFunc(ids, func(id string) bool { return id != "old" }), nil
 }
 
 type noRows struct{ rows }
@@ -222,8 +222,8 @@ func TestTrimDeletesSegmentsBehindThoseWithManyQueuedOrders(t *testing.T) {
 	}
 }
 
-// Orders of a removed rehearsal, which are not rows any more, do not keep a segment.
-func TestTrimDropsOrdersOfRemovedRehearsals(t *testing.T) {
+// Orders of a removed sale, which are not rows any more, do not keep a segment.
+func TestTrimDropsOrdersOfRemovedSales(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 400})
 	for i := int64(1); i <= 4*maxStragglers; i++ {
 		o := entry(i, "buyer")

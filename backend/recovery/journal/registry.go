@@ -34,19 +34,31 @@ func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generati
 	})
 }
 
-// RemovedRehearsals returns the rehearsals among the sales that were removed. Another sale that SQL does not have
-// is not returned: SQL may have been restored from a backup that is older than the sale.
-func (r *Registry) RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error) {
-	ids := slices.DeleteFunc(slices.Clone(saleIDs), func(id string) bool { return !sale.IsRehearsal(id) })
-	if len(ids) == 0 {
-		return nil, nil
+// RemovedSales returns the sales among these that have no rows any more: archived sales, and rehearsals that SQL does
+// not have. Another sale that SQL does not have is not returned: SQL may have been restored from a backup that is older
+// than the sale.
+func (r *Registry) RemovedSales(ctx context.Context, ids []string) (removed []string, err error) {
+	read := func(query string, ids []string) (found []string, err error) {
+		if len(ids) > 0 {
+			found, err = store.ViewRows(ctx, r.db, "journal: removed sales", store.Column[string],
+				query+r.db.Dialect().In("$1"), ids)
+		}
+		return found, err
 	}
-	existing, err := store.ViewRows(ctx, r.db, "journal: rehearsals", store.Column[string],
-		"SELECT id FROM sales WHERE id "+r.db.Dialect().In("$1"), ids)
+	if removed, err = read("SELECT sale_id FROM archives WHERE ended_at IS NOT NULL AND sale_id ", ids); err != nil {
+		return nil, err
+	}
+	rehearsals := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !sale.IsRehearsal(id) })
+	existing, err := read("SELECT id FROM sales WHERE id ", rehearsals)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(existing, id) }), nil
+	for _, id := range rehearsals {
+		if !slices.Contains(existing, id) {
+			removed = append(removed, id)
+		}
+	}
+	return removed, nil
 }
 
 // Journals returns every journal of a shard that has ever sent a heartbeat, by id.

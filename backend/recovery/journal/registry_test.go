@@ -43,24 +43,29 @@ func TestRegistryListsHeartbeats(t *testing.T) {
 	})
 }
 
-func TestRemovedRehearsals(t *testing.T) {
+func TestRemovedSales(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		trial, removed := sale.RehearsalPrefix+"trial", sale.RehearsalPrefix+"removed"
-		for _, id := range []string{"open", "archived", trial} {
+		for _, id := range []string{"open", "archived", "archiving", trial} {
 			if _, err := db.CreateSale(t.Context(), storetest.Sale(id, 10)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := db.SetSwitch(t.Context(), "archived", sale.Closed); err != nil {
+		for _, id := range []string{"archived", "archiving"} {
+			if _, err := db.SetSwitch(t.Context(), id, sale.Closed); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.BeginPart(t.Context(), id, store.ArchivePart{Number: 1, File: id, SHA256: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.EndArchive(t.Context(), "archived"); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.BeginPart(t.Context(), "archived", store.ArchivePart{Number: 1, File: "f", SHA256: "x"}); err != nil {
-			t.Fatal(err)
-		}
-		all := []string{"open", "archived", trial, removed, "unknown"}
-		found, err := NewRegistry(db.DB).RemovedRehearsals(t.Context(), all)
-		if err != nil || !slices.Equal(found, []string{removed}) {
-			t.Errorf("%q, %v; want %s alone", found, err, removed)
+		all := []string{"open", "archived", "archiving", trial, removed, "unknown"}
+		found, err := NewRegistry(db.DB).RemovedSales(t.Context(), all)
+		if want := []string{"archived", removed}; err != nil || !slices.Equal(found, want) {
+			t.Errorf("%q, %v; want %q", found, err, want)
 		}
 	})
 }

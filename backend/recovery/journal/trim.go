@@ -19,7 +19,7 @@ type Rows interface {
 // TrimStore is the part of SQL that Trim needs (store.Store and Registry).
 type TrimStore interface {
 	Rows
-	RemovedRehearsals(ctx context.Context, saleIDs []string) ([]string, error)
+	RemovedSales(ctx context.Context, ids []string) ([]string, error)
 }
 
 // NotRows returns the orders that SQL has no record of.
@@ -167,13 +167,13 @@ func (j *Journal) trimSegment(
 	return true, os.Remove(j.path(n))
 }
 
-// withoutRemoved returns the orders without those of removed rehearsals.
+// withoutRemoved returns the orders without those of archived sales and removed rehearsals.
 func withoutRemoved(ctx context.Context, store TrimStore, orders []sale.Order) ([]sale.Order, error) {
 	var ids []string
 	for _, o := range orders {
 		ids = append(ids, o.SaleID)
 	}
 	slices.Sort(ids)
-	removed, err := store.RemovedRehearsals(ctx, slices.Compact(ids))
+	removed, err := store.RemovedSales(ctx, slices.Compact(ids))
 	return slices.DeleteFunc(orders, func(o sale.Order) bool { return slices.Contains(removed, o.SaleID) }), err
 }

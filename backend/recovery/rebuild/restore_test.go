@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/archive"
+	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
@@ -376,5 +378,61 @@ func TestDroppedOrderIsNotRestored(t *testing.T) {
 				t.Errorf("letters %+v, %v", letters, err)
 			}
 		})
+	}
+}
+
+// A backend that was stopped starts with a journal of orders of an archived sale: they are not restored, and the
+// journal does not keep them.
+func TestOrdersOfArchivedSalesAreNotRestored(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.create("other", 5, 1)
+	for i := range 3 {
+		w.buy("s", fmt.Sprint("buyer", i))
+	}
+	w.drain()
+	w.buy("other", "ann")
+	w.archive("s")
+
+	w.raw().FlushAll(w.ctx)
+	w.start() // begins a segment, so that Trim can delete the older one
+	w.run()
+	w.want("other", 4, 1, 0, 0, 0)
+	if stats, err := w.queues[0].Stats(w.ctx); err != nil || stats.Ready != 1 || stats.Dead != 0 {
+		t.Errorf("the queue has %+v, %v; want the order of the other sale", stats, err)
+	}
+	if held := w.raw().Keys(w.ctx, "*:sale:s*").Val(); len(held) > 0 {
+		t.Errorf("Redis has keys of the archived sale: %q", held)
+	}
+	if err := w.journal.Trim(w.ctx, w.store); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]int{}
+	if _, err := w.journal.Orders(func(o sale.Order) { left[o.SaleID]++ }); err != nil {
+		t.Fatal(err)
+	}
+	if left["s"] != 0 || left["other"] != 1 {
+		t.Errorf("the journal has orders of sales %v", left)
+	}
+}
+
+// archive archives a sale.
+func (w *world) archive(id string) {
+	w.t.Helper()
+	closed, err := w.store.SetSwitch(w.ctx, id, sale.Closed)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stock.Update(w.ctx, closed); err != nil {
+		w.t.Fatal(err)
+	}
+	_, err = archive.New(archive.Config{
+		Store: w.store.Store, Audit: audit.New(w.stock, w.store).Audit, Dir: w.t.TempDir(),
+		Remove:      func(ctx context.Context, _ string) error { return w.stock.Remove(ctx, closed) },
+		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
+		Log:         slog.New(slog.DiscardHandler),
+	}).Archive(w.ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
