@@ -163,6 +163,29 @@ func TestChunkedBodyIsForwardedAndClosesTheConnection(t *testing.T) {
 	}
 }
 
+// A Trailer header has no effect, whatever its value. fasthttp rejects names that must not be in trailers.
+func TestTrailerHeaderIsIgnored(t *testing.T) {
+	b := newBackend(t, nil)
+	e := serve(t, open, []string{b.address()})
+	for _, value := range []string{"Host", "host, Content-Length", "a b", "\x80", "", ","} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			c := e.connect(t)
+			_, err := io.WriteString(c,
+				method+" /x HTTP/1.1\r\nHost: x\r\nTRAILER: "+value+"\r\nConnection: close\r\n\r\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers := readAll(t, c, method)
+			_ = c.Close()
+			if len(answers) != 1 || answers[0].status != 200 {
+				t.Errorf("%s with Trailer %q: %+v, want a 200", method, value, answers)
+			} else if r := b.last(t); r.method != method || r.header["Trailer"] != nil {
+				t.Errorf("%s with Trailer %q: the backend got %+v", method, value, r)
+			}
+		}
+	}
+}
+
 func TestInvalidChunksAreRejected(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})

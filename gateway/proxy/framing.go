@@ -5,7 +5,7 @@ import "sluice/gateway/internal/ascii"
 // Content-Length, Transfer-Encoding and Host decide where a request ends and where it goes. The validator parses their
 // values itself, more strictly than those of other headers.
 
-// framingField returns which of these headers the current name is.
+// framingField returns which of these headers, or Trailer, the current name is.
 func (v *validator) framingField() field {
 	if v.column > len(v.name) {
 		return otherField
@@ -17,6 +17,8 @@ func (v *validator) framingField() field {
 		return encodingField
 	case "host":
 		return hostField
+	case "trailer":
+		return trailerField
 	}
 	return otherField
 }
@@ -28,7 +30,7 @@ func (v *validator) inValue(c byte) {
 		v.endOfField()
 	case (c < ' ' && c != '\t') || c == 0x7f:
 		v.fault = MalformedHead
-	case v.field == otherField:
+	case v.field == otherField, v.field == trailerField:
 	case c == '\t': // nginx treats it as part of the value
 		v.fault = MalformedHead
 	case v.field == hostField:

@@ -11,6 +11,9 @@ import (
 // differently: bare line feeds, folded lines, Content-Length together with Transfer-Encoding, and others. fasthttp and
 // many backends accept some of them, each in its own way, which makes request smuggling possible.
 //
+// It blanks the value of a Trailer header. fasthttp rejects some of these values, for which it does not report the
+// method. The header is not forwarded and has no effect, and nginx ignores it.
+//
 // After the head it counts a body of known length, so that it finds the next head. It does not parse chunked bodies:
 // after one, the connection must be closed.
 //
@@ -70,6 +73,7 @@ const (
 	lengthField
 	encodingField
 	hostField
+	trailerField
 )
 
 // Limits of a head.
@@ -137,7 +141,11 @@ func (v *validator) scan(p []byte) int {
 		if v.line++; v.size > maxHead || v.line > maxLine {
 			v.fault = HeadTooLarge
 		} else {
+			inTrailer := v.state == inValue && v.field == trailerField
 			v.step(p[i])
+			if inTrailer && v.state == inValue {
+				p[i] = ' '
+			}
 		}
 		if v.fault != NoFault {
 			return i

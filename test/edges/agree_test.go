@@ -379,6 +379,10 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			"X-HTTP-Method-Override: DELETE", "X_Forwarded_For: 1.2.3.4", "Expect: 100-continue",
 			"tracestate: a=b", "traceparent: 00-00000000000000000000000000000000-00f067aa0ba902b7-01", last)},
 		{
+			name: "a trailer that is not allowed",
+			raw:  request("GET", "/", c.next(), bearer(t, "c3"), "Trailer: Host", last), codes: "200",
+		},
+		{
 			name: "Connection names headers of the edge",
 			raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, "+
 				"X-Request-Id, Host, Authorization"),
