@@ -14,6 +14,7 @@ type nginxLog struct {
 	log     *slog.Logger
 	partial []byte     // a line without its end, shorter than maxNginxLine
 	level   slog.Level // of the last line
+	divided bool       // the next text continues the last line
 }
 
 // maxNginxLine is where a longer line is divided. nginx truncates its own lines to 2 KiB, those of libraries have no
@@ -43,16 +44,20 @@ func (l *nginxLog) Write(p []byte) (int, error) {
 			line, rest = rest[:maxNginxLine], rest[maxNginxLine:]
 		}
 		l.line(strings.TrimSuffix(string(line), "\r"))
+		l.divided = !whole
 	}
 }
 
 // end logs a last line without an end, as of a process that was killed. Call it once nginx has ended.
 func (l *nginxLog) end() { _, _ = l.Write([]byte("\n")) }
 
-// line logs one line. One that does not begin as nginx's do is at least a warning: it belongs to an error before it, as
-// a stack of Lua does, or another library reports the end of the process.
+// line logs one line, or a part of a divided one, which has the level of the part before it. A line that does not begin
+// as nginx's do is at least a warning: it belongs to an error before it, as a stack of Lua does, or another library
+// reports the end of the process.
 func (l *nginxLog) line(line string) {
-	if parts := nginxLine.FindStringSubmatch(line); parts != nil {
+	if l.divided {
+		// keeps the level
+	} else if parts := nginxLine.FindStringSubmatch(line); parts != nil {
 		line = parts[3]
 		l.level = nginxLevel(parts[1], parts[2] != "", line)
 	} else {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,27 @@ func TestErrorLogOfNginxWithoutLineEnds(t *testing.T) {
 	part := "WARN " + strings.Repeat("a", maxNginxLine) + "\n"
 	if got := out.text(t); got != part+part+part {
 		t.Errorf("%d bytes are logged, want %d", len(got), 3*len(part))
+	}
+}
+
+// The parts of a divided line have the level of its beginning, whatever they contain. The next line has its own.
+func TestErrorLogOfNginxDividesALine(t *testing.T) {
+	const notice, at = "2026/11/28 10:00:00 [notice] 12#12: ", "2026/11/28 10:00:00 [error] 12#12: "
+	long := strings.Repeat("a", maxNginxLine-len(notice))
+	for in, want := range map[string]string{
+		notice + long + "the rest\n" + at + "next\n": "DEBUG " + long + "\nDEBUG the rest\nERROR next\n",
+		notice + long + at + "the rest\nabort\n":     "DEBUG " + long + "\nDEBUG " + at + "the rest\nWARN abort\n",
+		notice + long + "\n" + at + "next\n":         "DEBUG " + long + "\nERROR next\n",
+	} {
+		var out lines
+		l := &nginxLog{log: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		for part := range slices.Chunk([]byte(in), 1024) {
+			_, _ = l.Write(part)
+		}
+		if got := out.text(t); got != want {
+			short := strings.NewReplacer(long, "aaa")
+			t.Errorf("%q:\n%swant\n%s", short.Replace(in), short.Replace(got), short.Replace(want))
+		}
 	}
 }
 
