@@ -211,11 +211,25 @@ func TestAlertsHaveSeveritySummaryAndRunbook(t *testing.T) {
 		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
 			t.Errorf("alert %s has severity %q and summary %q", name, r.Labels["severity"], r.Annotations["summary"])
 		}
-		page, _, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if _, err := os.Stat("../../" + page); page == "" || err != nil {
-			t.Errorf("alert %s has runbook %q: %v", name, r.Annotations["runbook_url"], err)
+		runbook := r.Annotations["runbook_url"]
+		page, section, _ := strings.Cut(runbook, "#")
+		text, err := os.ReadFile("../../" + page)
+		if page == "" || err != nil {
+			t.Errorf("alert %s has runbook %q: %v", name, runbook, err)
+		}
+		if section != "" && !slices.Contains(sections(string(text)), section) {
+			t.Errorf("alert %s has runbook %q, a section that does not exist", name, runbook)
 		}
 	}
+}
+
+// sections returns the anchors of the headings of a Markdown text.
+func sections(text string) (anchors []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		anchor := strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")
+		anchors = append(anchors, regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(anchor, ""))
+	}
+	return anchors
 }
 
 // Every query of the dashboard must be valid and use the provisioned data source.
