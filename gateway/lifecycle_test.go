@@ -39,8 +39,8 @@ func TestNewReportsAllErrors(t *testing.T) {
 	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the errors are\n%s\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	var mistakes policy.Findings
-	if !errors.As(err, &mistakes) {
+	var findings policy.Findings
+	if !errors.As(err, &findings) {
 		t.Error("the errors of the policy are not policy.Findings")
 	}
 	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {

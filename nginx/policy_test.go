@@ -43,8 +43,8 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, goErr := policy.Parse("p.lua", source)
-		var mistakes policy.Findings
-		if !errors.As(goErr, &mistakes) {
+		var findings policy.Findings
+		if !errors.As(goErr, &findings) {
 			t.Fatalf("%s: the gateway reports %v", file, goErr)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
@@ -57,11 +57,11 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops
 		// to make sense.
 		line, _ := strconv.Atoi(m[1])
-		if line != mistakes[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") &&
+		if line != findings[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") &&
 			name != "unfinished" {
-			t.Errorf("%s: line %d, and the gateway reports line %d", name, line, mistakes[0].Line)
+			t.Errorf("%s: line %d, and the gateway reports line %d", name, line, findings[0].Line)
 		}
-		if theirs := mistakes[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
+		if theirs := findings[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
 			t.Errorf("%s: %q, and the gateway reports %q", name, m[2], theirs)
 		}
 	}

@@ -188,8 +188,12 @@ func TestJSONOfLocalCommands(t *testing.T) {
 	}{
 		{"token --user ann --json", 0, "expires_at"},
 		{"group vapid --json", 0, "private"},
-		{"policy check ../../lua/policy.lua --json", 0, `"sound": true`},
-		{"policy check nothing.lua --json", 2, `"sound": false`},
+		{"policy check ../../lua/policy.lua --json", 0, `"valid": true`},
+		{"policy check nothing.lua --json", 2, `"valid": false`},
+		{"policy check ../../gateway/policy/testdata/bad/rate_zero.lua --json", 2, `"errors": [
+    {
+      "line": 3,
+      "detail": "`},
 	} {
 		stdout, _, code := sluice(t, env, strings.Fields(c.args)...)
 		if code != c.code || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, c.has) {

@@ -147,23 +147,23 @@ func parseSize(text string) (int64, error) {
 
 type checkJSON struct {
 	File     string        `json:"file"`
-	Sound    bool          `json:"sound"` // with --strict: and nothing to warn of
+	Valid    bool          `json:"valid"` // with --strict: and without warnings
 	Rules    int           `json:"rules"`
-	Mistakes []findingJSON `json:"mistakes"`
+	Errors   []findingJSON `json:"errors"`
 	Warnings []findingJSON `json:"warnings"`
 }
 
 type findingJSON struct {
-	Line int    `json:"line,omitempty"`
-	What string `json:"what"`
+	Line   int    `json:"line,omitempty"`
+	Detail string `json:"detail"`
 }
 
-// printCheck is what check found, for programs.
+// printCheck prints the result of check as JSON.
 func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Findings, err error) error {
 	found := checkJSON{
 		File:     file,
-		Sound:    err == nil && (!strict || len(warnings) == 0),
-		Mistakes: []findingJSON{},
+		Valid:    err == nil && (!strict || len(warnings) == 0),
+		Errors:   []findingJSON{},
 		Warnings: []findingJSON{},
 	}
 	if err == nil {
@@ -173,13 +173,13 @@ func (p *program) printCheck(file string, strict bool, read *policy.Policy, warn
 		found.Warnings = append(found.Warnings, findingJSON{w.Line, w.Message})
 	}
 	if several, ok := errors.AsType[policy.Findings](err); ok {
-		for _, m := range several {
-			found.Mistakes = append(found.Mistakes, findingJSON{m.Line, m.Message})
+		for _, e := range several {
+			found.Errors = append(found.Errors, findingJSON{e.Line, e.Message})
 		}
 	} else if err != nil {
-		found.Mistakes = append(found.Mistakes, findingJSON{What: err.Error()})
+		found.Errors = append(found.Errors, findingJSON{Detail: err.Error()})
 	}
-	if err := p.printJSON(found); err != nil || found.Sound {
+	if err := p.printJSON(found); err != nil || found.Valid {
 		return err
 	}
 	return errReported
