@@ -215,22 +215,28 @@ func (j *Journal) startSegment() error {
 // Append appends accepted orders in one write. With Always it waits until they are on disk; concurrent calls share an
 // fsync. After an error the journal does not have the orders, and Redis has them.
 func (j *Journal) Append(orders ...sale.Order) error {
+	_, err := j.append(orders)
+	return err
+}
+
+// append is Append, and returns the number of the write, for sync.
+func (j *Journal) append(orders []sale.Order) (turn int64, err error) {
 	if len(orders) == 0 {
-		return nil
+		return 0, nil
 	}
 	b := make([]byte, 0, 80*len(orders))
 	for _, o := range orders {
 		b = appendRecord(b, o)
 	}
-	turn, err := j.write(b)
+	turn, err = j.write(b)
 	if err == nil && j.cfg.Sync == Always {
 		err = j.sync(turn)
 	}
 	j.logWrite(err)
 	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+		return 0, fmt.Errorf("journal: %w", err)
 	}
-	return nil
+	return turn, nil
 }
 
 const writeFailed = "journal: write failed; until they are rows, accepted orders are in Redis only"

@@ -350,6 +350,50 @@ func TestRecordAfterAFailedFsync(t *testing.T) {
 	}
 }
 
+// afterWrite calls then once, when Append has written and logs that writes succeed again.
+type afterWrite struct {
+	slog.Handler
+	then func()
+}
+
+func (h *afterWrite) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *afterWrite) Handle(context.Context, slog.Record) error {
+	if then := h.then; then != nil {
+		h.then = nil
+		then()
+	}
+	return nil
+}
+
+// If the fsync of copied orders fails, their segment stays, also if a later write is synced before Trim waits.
+func TestTrimKeepsASegmentWhoseCopyIsLost(t *testing.T) {
+	hook := &afterWrite{Handler: slog.DiscardHandler}
+	j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append
+	for i := range 2 {
+		if err := j.Append(entry(int64(i+1), "ann")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.cfg.Segment, j.cfg.Log, j.failed = 1<<20, slog.New(hook), true
+	hook.then = func() {
+		restore := j.failSyncs(t)
+		if err := j.flush(); err == nil {
+			t.Error("flush reports success")
+		}
+		restore()
+		if _, err := j.write(appendRecord(nil, entry(3, "ann"))); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := j.Trim(t.Context(), rows{}); !errors.Is(err, errLost) {
+		t.Errorf("Trim: %v, want %v", err, errLost)
+	}
+	if left, err := j.segments(); err != nil || len(left) == 0 || left[0] != 1 {
+		t.Errorf("segments %v, %v; want the first one to stay", left, err)
+	}
+}
+
 // After a failed fsync a flush fails, and a flush waits for an fsync in progress.
 func TestFlushReturnsWhenAllWritesAreOnDisk(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})

@@ -157,10 +157,11 @@ func (j *Journal) trimSegment(
 		}
 	}
 	if len(stragglers) > 0 {
-		if err := j.Append(stragglers...); err != nil {
-			return false, err
+		turn, err := j.append(stragglers)
+		if err == nil {
+			err = j.sync(turn) // not flush: a later write can be on disk without this one
 		}
-		if err := j.flush(); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}
