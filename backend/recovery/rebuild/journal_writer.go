@@ -59,6 +59,7 @@ type JournalWriter struct {
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late    atomic.Bool
+	checked bool          // a Restore has succeeded: an earlier process may have ended before it restored a late order
 	woken   loop.Wake     // after late was set
 	next    time.Duration // until the next check
 	beat    time.Time     // last heartbeat
@@ -192,8 +193,9 @@ func (w *JournalWriter) restoreOrders(
 	return all, nil
 }
 
-// Restore restores the orders of the journal if Redis was rebuilt since the last Restore. It reports whether it did.
-// After an error the orders that could be read are restored, and the next Restore tries all again.
+// Restore restores the orders of the journal if Redis was rebuilt since the last Restore, or if no call has succeeded
+// yet. It reports whether it did. After an error the orders that could be read are restored, and the next Restore tries
+// all again.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
 	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
 	switch {
@@ -209,7 +211,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	}
 	late := w.late.Swap(false)
 	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
-	if fence == w.cfg.Journal.Restored() && !late {
+	if fence == w.cfg.Journal.Restored() && w.checked && !late {
 		return false, nil
 	}
 	var unreadable error
@@ -250,5 +252,6 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if err := w.cfg.Journal.SetRestored(fence); err != nil {
 		return false, err
 	}
+	w.checked = true
 	return true, nil
 }

@@ -436,3 +436,18 @@ func (w *world) archive(id string) {
 		w.t.Fatal(err)
 	}
 }
+
+// A process can end before it restores an order that was recorded after its journal was restored. The next process
+// restores the order.
+func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	before := w.writer.Generation()
+	w.run()
+	w.writer.Record(before, []sale.Order{{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}})
+	w.want("s", 5, 0, 0, 0, 0)
+	w.start()
+	w.check()
+	w.restoreJournal()
+	w.want("s", 4, 1, 0, 0, 0)
+}
