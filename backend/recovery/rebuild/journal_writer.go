@@ -60,6 +60,7 @@ type JournalWriter struct {
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late    atomic.Bool
 	checked bool          // a Restore has succeeded: an earlier process may have ended before it restored a late order
+	outage  bool          // SQL or Redis was unavailable during the last Restore
 	woken   loop.Wake     // after late was set
 	next    time.Duration // until the next check
 	beat    time.Time     // last heartbeat
@@ -224,8 +225,9 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		}
 	}()
 	generation := w.cfg.Journal.Restored()
-	// Before the files are read: Record writes first, and then compares. The rebuild waits for the first attempt only.
-	if w.restoring.Swap(fence) != fence {
+	// Before the files are read: Record writes first, and then compares. The rebuild waits for the first attempt, and for
+	// those after an outage; a file error may last.
+	if w.restoring.Swap(fence) != fence || w.outage {
 		generation = -fence
 		w.heartbeat(ctx, generation)
 	}
@@ -239,6 +241,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	})
 	unreadable = err
 	done, err := w.restoreOrders(ctx, fence, orders, generation)
+	w.outage = errors.Is(err, sale.ErrUnavailable)
 	if err != nil {
 		return false, err
 	}

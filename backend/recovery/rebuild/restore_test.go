@@ -346,6 +346,46 @@ func TestJournalReportsThatItRestores(t *testing.T) {
 	}
 }
 
+// brokenOnce is a database that is unavailable at the first query of orders.
+type brokenOnce struct {
+	*database
+	broken bool
+}
+
+func (d *brokenOnce) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	if !d.broken {
+		d.broken = true
+		return nil, sale.ErrUnavailable
+	}
+	return d.database.Recorded(ctx, ids)
+}
+
+// After an attempt that a store has ended, the rebuild also waits for the next one.
+func TestJournalReportsThatItRestoresAfterAnOutage(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	var beats []int64
+	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: w.journal, Log: slog.New(slog.DiscardHandler),
+		Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, &brokenOnce{database: w.store}),
+		Store:    hookedBeats{w.store, func(generation int64) { beats = append(beats, generation) }},
+	})
+	for _, want := range []bool{false, true} {
+		if restored, err := writer.Restore(w.ctx); restored != want || (err == nil) != want {
+			t.Fatal(restored, err)
+		}
+	}
+	if want := -w.guard.Generation(); !slices.Equal(beats, []int64{want, want}) {
+		t.Errorf("heartbeats of the generations %d, want %d before each attempt", beats, want)
+	}
+}
+
 // An order that an admin has dropped, because it can have no row, is not restored, neither from the journal nor from an
 // older Redis.
 func TestDroppedOrderIsNotRestored(t *testing.T) {
