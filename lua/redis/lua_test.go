@@ -161,3 +161,36 @@ func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 		t.Errorf("the sales are now\n%s, want\n%s", after, before)
 	}
 }
+
+// A repetition of rebuild_resume_sale, after a lost reply, does not undo a change that was applied in between.
+func TestRepeatedResumeKeepsALaterChange(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for name, def := range map[string][]any{"rebuilt": {"5", "on"}, "not rebuilt": {"", ""}} {
+		t.Run(name, func(t *testing.T) {
+			server.FlushAll()
+			server.HSet("guard", "fence", "2", "deployment", "7")
+			server.HSet("sale:s", "version", "5", "switch", "on", "stock", "9")
+			server.Set("stock", "9")
+			run := func(name string, keys []string, want string, args ...any) {
+				t.Helper()
+				if got, err := Run(t.Context(), client, name, keys, args...).Text(); got != want {
+					t.Fatalf("%s returned %q, %v", name, got, err)
+				}
+			}
+			resume := func() {
+				t.Helper()
+				run("rebuild_resume_sale", []string{"guard", "sale:s"}, "ok", append([]any{"2 7"}, def...)...)
+			}
+			run("rebuild_suspend_sales", []string{"guard", "sale:s"}, "ok", "2 7")
+			resume()
+			run("update_sale", []string{"sale:s", "stock", "guard"}, "applied", 6, "paused", 0, 0, 1, 9, "", 0, "", "7")
+			resume()
+			version, to := server.HGet("sale:s", "version"), server.HGet("sale:s", "switch")
+			if version != "6" || to != "paused" {
+				t.Errorf("version %s, switch %s; want 6, paused", version, to)
+			}
+		})
+	}
+}

@@ -1,5 +1,7 @@
 -- rebuild_resume_sale: lets a sale be bought again after a rebuild, as far as its switch and its window permit.
 --
+-- Replay-safe: a sale with a version was resumed, and may have been changed since.
+--
 -- KEYS 1 guard  hash  fence, deployment
 --      2 sale   hash  suspended: "<fence> <version> <switch>" (rebuild_suspend_sales)
 -- ARGV 1 "<fence> <deployment>"   2 version   3 switch; both are empty for a sale that was suspended and not rebuilt
@@ -11,6 +13,9 @@ local guard, sale = KEYS[1], KEYS[2]
 local fence, version, switch = string.match(ARGV[1], '^%d+'), ARGV[2], ARGV[3]
 
 -- include check_fence
+if redis.call('HEXISTS', sale, 'version') == 1 then
+  return 'ok'
+end
 if version == '' then
   version, switch = string.match(redis.call('HGET', sale, 'suspended') or '', '^' .. fence .. ' (%S+) (%S+)$')
 end
