@@ -18,25 +18,25 @@ var secretVariables = []string{
 const maxSecret = 64 << 10
 
 // withSecretFiles returns getenv with the secret variables whose files are named, as systemd's LoadCredential and
-// secrets of containers provide them. White space around a value is removed; without a value the variable is not set.
+// secrets of containers provide them. White space around a value is removed. A file without a value sets nothing, as
+// units of systemd name one for each secret.
 func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 	var bad problems
 	values := map[string]string{}
 	for _, name := range secretVariables {
 		path := getenv(name + "_FILE")
-		switch {
-		case path == "":
-			continue
-		case getenv(name) != "":
-			bad.add("%s and %s_FILE are both set: set one of them", name, name)
+		if path == "" {
 			continue
 		}
 		value, err := readSecret(path)
-		if err != nil {
+		switch set := getenv(name); {
+		case set != "" && (err != nil || value != "" && value != set):
+			bad.add("%s and %s_FILE are both set: set one of them", name, name)
+		case err != nil:
 			bad.add("%s_FILE: %v", name, err)
-			continue
+		case value != "":
+			values[name] = value
 		}
-		values[name] = value
 	}
 	if err := bad.err(); err != nil {
 		return nil, err

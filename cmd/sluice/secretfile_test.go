@@ -20,6 +20,9 @@ func TestSecretsAreReadFromFiles(t *testing.T) {
 		"SLUICE_TOKEN_SECRET_FILE":   write("token", "secret\n"),
 		"SLUICE_PAYMENT_SECRET_FILE": write("blank", " \n"),
 		"SLUICE_REDIS_URL":           "redis://other:6379/0",
+		// A unit of systemd names a file without a value if the credential is missing.
+		"SLUICE_LIMIT_REDIS_URL": "redis://limits:6379/0", "SLUICE_LIMIT_REDIS_URL_FILE": write("missing", "\n"),
+		"SLUICE_DATABASE_URL": "postgres://db/shop", "SLUICE_DATABASE_URL_FILE": write("equal", "postgres://db/shop\n"),
 	}
 	getenv, err := withSecretFiles(func(name string) string { return env[name] })
 	if err != nil {
@@ -27,6 +30,7 @@ func TestSecretsAreReadFromFiles(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		envSecret: "secret", envPayment: "", envRedis: "redis://other:6379/0", envAdminToken: "",
+		envLimitRedis: "redis://limits:6379/0", envDatabase: "postgres://db/shop",
 	} {
 		if got := getenv(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
