@@ -258,17 +258,15 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 }
 
 // Remove deletes a sale from Redis, each part in one step. The queue must not hold orders of the sale, and SQL must not
-// have the sale, or the next Load restores it. Remove is idempotent. An error wraps sale.ErrUnavailable.
+// have the sale, or the next Load restores it. Remove is idempotent. It fails while a rebuild or a move holds the shard
+// of a part. An error wraps sale.ErrUnavailable; other parts may be deleted then.
 func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
 	err := eachPart(PartsOf(def), func(p SalePart) error {
-		shard := s.ShardOf(p.Part())
-		_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-			pipe.SRem(ctx, shard.Sales(), p.ID)
-			// These are large; UNLINK frees them in the background.
-			pipe.Unlink(ctx, shard.Sale(p.ID), shard.Stock(p.ID), shard.Buyers(p.ID), shard.Returns(p.ID))
-			return nil
-		})
-		return err
+		shard, id := s.ShardOf(p.Part()), p.ID
+		keys := []string{
+			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Sales(), shard.Guard(),
+		}
+		return redisscript.Run(ctx, s.client, "remove_sale", keys, id, s.deployment.owner()).Err()
 	})
 	if err != nil {
 		return unavailable("remove sale "+def.ID, err)

@@ -411,6 +411,9 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 			if _, err := stock.ReturnUnits(w.ctx, "s", orders); !errors.Is(err, sale.ErrUnavailable) {
 				t.Errorf("a return of the former owner: %v, want ErrUnavailable", err)
 			}
+			if err := stock.Remove(w.ctx, storetest.Sale("s", 5)); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("a removal by the former owner: %v, want ErrUnavailable", err)
+			}
 			if left := w.raw().Get(w.ctx, keyspace.Shard(0).Stock("s")).Val(); left != "3" {
 				t.Errorf("%s units left, want 3", left)
 			}

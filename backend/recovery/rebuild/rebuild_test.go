@@ -1180,6 +1180,34 @@ func TestSaleThatIsPausedAtTheBeginOfARebuildStaysPaused(t *testing.T) {
 	}
 }
 
+// A sale that is removed while it is rebuilt would be stored again by the rebuild: the removal fails.
+func TestSaleIsNotRemovedWhileItIsRebuilt(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	def := storetest.Sale("s", 5)
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: w.store, Space: space,
+		Step: func(name string) error {
+			if name != "sales" {
+				return nil
+			}
+			if err := w.stock.Remove(w.ctx, def); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("during the rebuild: %v, want ErrUnavailable", err)
+			}
+			return nil
+		},
+	})
+	w.run()
+	if err := w.stock.Remove(w.ctx, def); err != nil {
+		t.Error(err)
+	}
+	shard := space.ShardOf("s")
+	keys := []string{shard.Sales(), shard.Sale("s"), shard.Stock("s"), shard.Buyers("s"), shard.Returns("s")}
+	if n, err := w.raw().Exists(w.ctx, keys...).Result(); err != nil || n > 0 {
+		t.Errorf("%d keys are left, %v", n, err)
+	}
+}
+
 // A process with another number of shards would drop the data of shards that it does not know.
 func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 	w := newWorld(t)
