@@ -27,6 +27,7 @@ func queueTest(run string) proof     { return proof{"./backend/queue", "TestList
 func storeTest(run string) proof     { return proof{"./backend/store", "Test" + run + "/sqlite", nil} }
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
 func moveTest(run string) proof      { return proof{"./backend/recovery/move", run, nil} }
+func journalTest(run string) proof   { return proof{"./backend/recovery/journal", run, nil} }
 func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
 
 const (
@@ -743,5 +744,40 @@ var mutants = []mutant{
 		"if d.Outcome != sale.SoldOut {",
 		"if d.Outcome != sale.UnknownSale {",
 		simulation,
+	},
+	{
+		"rebuild: the other sales of the shard sell",
+		"lua/redis/rebuild_suspend_sales.lua",
+		"redis.call('HDEL', KEYS[i], 'version', 'switch')",
+		"redis.call('HDEL', KEYS[i], 'none')",
+		rebuildTest("TestRebuildOfOneSaleSuspendsTheOthers"),
+	},
+	{
+		"rebuild: a paused sale is resumed as an open one",
+		"lua/redis/rebuild_resume_sale.lua",
+		"'version', version, 'switch', switch)",
+		"'version', version, 'switch', 'on')",
+		rebuildTest("TestRebuildOfOneSaleSuspendsTheOthers"),
+	},
+	{
+		"rebuild: a dropped order is restored",
+		"backend/store/orders.go",
+		"statuses[id] = sale.StatusCancelled",
+		"_ = id",
+		rebuildTest("TestDroppedOrderIsNotRestored"),
+	},
+	{
+		"journal: writes before a failed fsync count as synced",
+		"backend/recovery/journal/journal.go",
+		"case turn > 0 && turn <= lost:",
+		"case turn < 0 && turn <= lost:",
+		journalTest("TestWritesBeforeAFailedFsyncNeverCountAsSynced"),
+	},
+	{
+		"journal: the copy of queued orders may be lost with its segment",
+		"backend/recovery/journal/trim.go",
+		"err = j.sync(turn)",
+		"err = j.flush()",
+		journalTest("TestTrimKeepsASegmentWhoseCopyIsLost"),
 	},
 }
