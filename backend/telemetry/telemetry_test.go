@@ -83,13 +83,13 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: 3}
 	client.Set(t.Context(), space.ShardOf("s").Trace("12"), kept, 0)
-	orders := NewOrders(tracer, NewParents(client, space))
-	written := []sale.Order{{ID: 11, SaleID: "s"}, {ID: 12, SaleID: "s"}, {ID: 13, SaleID: "other"}}
-	ctx, end := orders.Begin(t.Context(), written)
+	written := []Item{{Order: 11, SaleID: "s"}, {Order: 12, SaleID: "s"}, {Order: 13, SaleID: "other"}}
+	NewParents(client, space).Fill(t.Context(), written)
+	ctx, processing := tracer.Batch(t.Context(), Step{Operation: "process", Destination: "orders"}, 3, written)
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		t.Error("the context does not carry the span of the batch")
 	}
-	end(map[sale.OrderID]string{12: "rejected"}, nil)
+	processing.End(nil, map[sale.OrderID]string{12: "rejected"})
 
 	byName := map[string][]sdk.ReadOnlySpan{}
 	for _, s := range spans.Ended() {

@@ -8,6 +8,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/telemetry"
 )
 
 // loop takes, writes and acknowledges one batch after the other. Run starts Config.Concurrency loops.
@@ -163,10 +164,10 @@ func (l *loop) finish() {
 // process writes a batch and reports the result to the queue. The next take acknowledges a batch without failures.
 func (l *loop) process(b queue.Batch) {
 	ctx, release := l.keepLease(b.ID)
-	ctx, end := l.cfg.Tracer.Begin(ctx, b.Messages)
+	ctx, span := l.trace(ctx, b.Messages)
 	failures, err := l.write(ctx, b.Messages)
 	release()
-	end(reasons(failures), err)
+	span.End(err, reasons(failures))
 	switch {
 	case errors.Is(err, store.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
 		l.restore(b, err)
@@ -180,6 +181,19 @@ func (l *loop) process(b queue.Batch) {
 	default:
 		l.ack = b.ID
 	}
+}
+
+// trace begins the span of a batch, which is nil without a traced order.
+func (l *loop) trace(ctx context.Context, orders []sale.Order) (context.Context, *telemetry.Batch) {
+	if l.cfg.Tracer == nil {
+		return ctx, nil
+	}
+	items := make([]telemetry.Item, len(orders))
+	for i, o := range orders {
+		items[i] = telemetry.Item{Order: o.ID, SaleID: o.SaleID, Message: o.ID.String()}
+	}
+	l.cfg.Parents.Fill(ctx, items)
+	return l.cfg.Tracer.Batch(ctx, telemetry.Step{Operation: "process", Destination: "orders"}, len(orders), items)
 }
 
 func reasons(failures []queue.Failure) map[sale.OrderID]string {

@@ -2,64 +2,64 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	orderstore "sluice/backend/store"
+	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 )
 
-// shown is a Tracer that records its calls.
-type shown struct {
-	begun  [][]sale.Order
-	failed []map[sale.OrderID]string
-	errs   []error
-}
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-type inSpan struct{}
+// A batch with a traced order has one span, from its writes to its outcome. The writes are in it.
+func TestBatchOfATracedOrderHasASpan(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
+	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	bad := order(2).ID
+	client.Set(t.Context(), keyspace.Shard(0).Trace(bad.String()), traceparent, 0)
 
-func (s *shown) Begin(
-	ctx context.Context,
-	orders []sale.Order,
-) (context.Context, func(map[sale.OrderID]string, error)) {
-	s.begun = append(s.begun, orders)
-	return context.WithValue(ctx, inSpan{}, len(s.begun)), func(failed map[sale.OrderID]string, err error) {
-		s.failed, s.errs = append(s.failed, failed), append(s.errs, err)
+	var inSpan []bool
+	q := newQueue(orders(3), orders(1))
+	stop := start(t, q, storeFunc(func(ctx context.Context, all []sale.Order) error {
+		inSpan = append(inSpan, trace.SpanContextFromContext(ctx).IsSampled())
+		if slices.ContainsFunc(all, func(o sale.Order) bool { return o.ID == bad }) {
+			return fmt.Errorf("%w: would oversell", orderstore.ErrRejected)
+		}
+		return nil
+	}), worker.Config{Tracer: telemetry.New(provider, "1"), Parents: telemetry.NewParents(client, keyspace.Space{})})
+	<-q.emptied
+	stop()
+
+	ended := spans.Ended()
+	if len(ended) != 2 || ended[0].Name() != "process orders" || ended[1].Name() != "process orders" {
+		t.Fatalf("spans %v, want that of the order and that of its batch", ended)
 	}
-}
-
-// Each batch is shown once, from the take to what became of it, and it is in its span that it is written.
-func TestTracerGetsEachBatchWithItsOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var spans []any
-		bad := order(2).ID
-		q := newQueue(orders(3), orders(1))
-		tracer := &shown{}
-		stop := start(t, q, storeFunc(func(ctx context.Context, all []sale.Order) error {
-			spans = append(spans, ctx.Value(inSpan{}))
-			if slices.ContainsFunc(all, func(o sale.Order) bool { return o.ID == bad }) {
-				return fmt.Errorf("%w: would oversell", orderstore.ErrRejected)
-			}
-			return nil
-		}), worker.Config{Tracer: tracer})
-		<-q.emptied
-		stop()
-		if len(tracer.begun) != 2 || len(tracer.begun[0]) != 3 || len(tracer.failed) != 2 {
-			t.Fatalf("%d batches are shown, %d to their end", len(tracer.begun), len(tracer.failed))
-		}
-		if failed := tracer.failed[0]; len(failed) != 1 || failed[bad] == "" || len(tracer.failed[1]) != 0 ||
-			errors.Join(tracer.errs...) != nil {
-			t.Errorf("failed %v, errors %v", tracer.failed, tracer.errs)
-		}
-		if last := len(spans) - 1; spans[0] != 1 || spans[last-1] != 1 || spans[last] != 2 {
-			t.Errorf("writes in the spans %v", spans)
-		}
-	})
+	own, batch := ended[0], ended[1]
+	if own.Parent().TraceID().String() != traceparent[3:35] || !strings.Contains(own.Status().Description, "oversell") {
+		t.Errorf("the order's span has parent %v and status %+v", own.Parent(), own.Status())
+	}
+	if len(batch.Links()) != 1 || batch.Status().Description != "some orders failed" {
+		t.Errorf("the batch has links %v and status %+v", batch.Links(), batch.Status())
+	}
+	if last := len(inSpan) - 1; last < 2 || slices.Contains(inSpan[:last], false) || inSpan[last] {
+		t.Errorf("writes in a span: %v, want all but that of the second batch, which has no traced order", inSpan)
+	}
 }
 
 // A worker pauses while the store is unavailable, and the metrics show the number of paused loops and the reason.

@@ -17,6 +17,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/telemetry"
 )
 
 // Queue is the part of queue.List that a worker calls.
@@ -47,12 +48,6 @@ type Source interface {
 	RestoreOrders(ctx context.Context, orders []sale.Order) error
 }
 
-// Tracer records spans of batches. Begin returns a context that carries the span, and a function that ends it. Neither
-// may block.
-type Tracer interface {
-	Begin(ctx context.Context, orders []sale.Order) (context.Context, func(failed map[sale.OrderID]string, err error))
-}
-
 // Config configures a Worker. Fields that are zero or negative take the defaults in their comments.
 type Config struct {
 	Concurrency  int            // batches written concurrently; 2
@@ -65,10 +60,12 @@ type Config struct {
 	Jitter       func() float64 // fraction of the longest pause, in [0,1); default uniformly random ("full jitter")
 	ConsumerName func() string  // returns names of consumers, unique over all processes; queue.NewConsumerName
 	Metrics      Metrics        // nil: no metrics
-	Tracer       Tracer         // nil: no spans
 	Source       Source         // nil: Redis is never rebuilt
 	Shard        int            // number of the shard that the queue and Source belong to
 	Log          *slog.Logger   // slog.Default()
+
+	Tracer  *telemetry.Tracer  // nil: no spans
+	Parents *telemetry.Parents // finds the traces of the orders; required with Tracer
 }
 
 func (c Config) withDefaults() Config {
@@ -88,19 +85,10 @@ func (c Config) withDefaults() Config {
 	if c.Metrics == nil {
 		c.Metrics = NewCounters(prometheus.NewRegistry())
 	}
-	if c.Tracer == nil {
-		c.Tracer = noTracer{}
-	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
 	return c
-}
-
-type noTracer struct{}
-
-func (noTracer) Begin(ctx context.Context, _ []sale.Order) (context.Context, func(map[sale.OrderID]string, error)) {
-	return ctx, func(map[sale.OrderID]string, error) {}
 }
 
 // Worker writes the orders of one queue into one store.

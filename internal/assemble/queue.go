@@ -15,7 +15,6 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/telemetry"
 	"sluice/backend/worker"
 	"sluice/internal/loop"
 )
@@ -49,14 +48,10 @@ type WorkerConfig struct {
 func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for shard, q := range s.queues {
-		config := worker.Config{
+		w := worker.New(q, s.tables, worker.Config{
 			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, ConsumerName: consumerNames(),
-			Source: s.restorer(keyspace.Shard(shard)), Shard: shard,
-		}
-		if s.tracer != nil {
-			config.Tracer = telemetry.NewOrders(s.tracer, s.parents)
-		}
-		w := worker.New(q, s.tables, config)
+			Source: s.restorer(keyspace.Shard(shard)), Shard: shard, Tracer: s.tracer, Parents: s.parents,
+		})
 		g.Go(func() error { return w.Run(ctx) })
 	}
 	if !cfg.NoWatcher {
