@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -60,18 +61,12 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.AnswerTimeout <= 0 {
-		c.AnswerTimeout = 5 * time.Second
-	}
-	if c.WaitTimeout <= 0 {
-		c.WaitTimeout = 40 * time.Second
-	}
+	c.AnswerTimeout = cmp.Or(max(c.AnswerTimeout, 0), 5*time.Second)
+	c.WaitTimeout = cmp.Or(max(c.WaitTimeout, 0), 40*time.Second)
 	if c.PerClient <= 0 || c.PerClient > 65535 {
 		c.PerClient = DefaultPerClient
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Random == nil {
 		c.Random = rand.IntN
 	}

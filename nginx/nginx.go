@@ -6,6 +6,7 @@
 package nginx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -160,15 +161,9 @@ func (c Config) checked() (Config, error) {
 	if c.Log == nil {
 		c.Log = os.Stderr
 	}
-	if c.Access == "" {
-		c.Access = "logs/access.log"
-	}
-	if c.PerClient == 0 {
-		c.PerClient = DefaultPerClient
-	}
-	if c.Grace == 0 {
-		c.Grace = 20 * time.Second
-	}
+	c.Access = cmp.Or(c.Access, "logs/access.log")
+	c.PerClient = cmp.Or(c.PerClient, DefaultPerClient)
+	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	return c, nil
 }
 

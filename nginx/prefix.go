@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -235,10 +236,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
 	}
-	if pages == "" {
-		pages = "tmp"
-	}
-	fmt.Fprintf(&http, pagesCache, pages+"/pages")
+	fmt.Fprintf(&http, pagesCache, cmp.Or(pages, "tmp")+"/pages")
 	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c, bin)}
 	if len(c.CORSOrigins) > 0 {
 		var cors strings.Builder

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View
 			return View{}, err
 		}
 	}
-	if r.Stock == 0 {
-		r.Stock = found.Stock
-	}
+	r.Stock = cmp.Or(r.Stock, found.Stock)
 	copied := found
 	copied.ID = sale.RehearsalID(found.ID, sale.NewID())
 	copied.Title = truncate("Rehearsal of "+found.Title, sale.MaxTitleLen)

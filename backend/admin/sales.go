@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -35,9 +36,7 @@ func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (V
 	if wanted.ID == "" {
 		wanted.ID = sale.NewID()
 	}
-	if wanted.PerBuyer == 0 {
-		wanted.PerBuyer = 1
-	}
+	wanted.PerBuyer = cmp.Or(wanted.PerBuyer, 1)
 	if sale.IsRehearsal(wanted.ID) {
 		return View{}, sale.Invalid("id",
 			"must not begin with "+sale.RehearsalPrefix+", which is reserved for rehearsals")

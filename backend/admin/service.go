@@ -5,6 +5,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -87,9 +88,7 @@ func (cfg *Config) setDefaults() {
 	if cfg.Counters == nil {
 		cfg.Counters = NewCounters(nil)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 }
 
 // Service changes and shows sales, rehearsals and order rows. It is safe for concurrent use, by any number of

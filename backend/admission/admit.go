@@ -6,6 +6,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +122,8 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 	case cfg.Replicas > 0 && cfg.ReplicaClient == nil:
 		return nil, errors.New("admission: Config with Replicas needs ReplicaClient")
 	}
-	if cfg.MaxReady == 0 {
-		cfg.MaxReady = DefaultMaxReady
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
+	cfg.MaxReady = cmp.Or(cfg.MaxReady, DefaultMaxReady)
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
 	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, sales: map[string][]*waiter{}}
 	return a, nil

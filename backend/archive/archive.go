@@ -12,6 +12,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,9 +44,7 @@ type Archiver struct{ cfg Config }
 
 // New returns an Archiver.
 func New(cfg Config) *Archiver {
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Step == nil {
 		cfg.Step = func(string) error { return nil }
 	}

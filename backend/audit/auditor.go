@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,18 +48,12 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 	if cfg.Checker == nil || cfg.Acquire == nil || cfg.Pause == nil {
 		return nil, errors.New("audit: AuditorConfig needs Checker, Acquire and Pause")
 	}
-	if cfg.Interval <= 0 {
-		cfg.Interval = 5 * time.Second
-	}
-	if cfg.RecheckDelay <= 0 {
-		cfg.RecheckDelay = 3 * time.Second
-	}
+	cfg.Interval = cmp.Or(max(cfg.Interval, 0), 5*time.Second)
+	cfg.RecheckDelay = cmp.Or(max(cfg.RecheckDelay, 0), 3*time.Second)
 	if cfg.Generation == nil {
 		cfg.Generation = func(context.Context, keyspace.Shard) (int64, bool) { return 0, true }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}

@@ -27,6 +27,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,10 +95,7 @@ func New(db *DB) *Store { return &Store{db} }
 // The error is one line without the password: a *URLError; an error that wraps sale.ErrUnavailable if the database does
 // not respond; or, with Config.Existing, that the tables are of another version than the program.
 func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
-	db := &DB{timeout: cfg.Timeout, onChange: cfg.OnChange}
-	if db.timeout <= 0 {
-		db.timeout = defaultTimeout
-	}
+	db := &DB{timeout: cmp.Or(max(cfg.Timeout, 0), defaultTimeout), onChange: cfg.OnChange}
 	if db.onChange == nil {
 		db.onChange = func() {}
 	}

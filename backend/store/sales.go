@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 // truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken;
 // *sale.InvalidError.
 func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
-	if n.Switch == "" {
-		n.Switch = sale.On
-	}
+	n.Switch = cmp.Or(n.Switch, sale.On)
 	n.Version = 1
 	if n.Spread == 1 {
 		n.Spread = 0

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math/bits"
 	"sync"
@@ -25,9 +26,7 @@ const (
 
 // NewTable returns a table with about the given capacity in buckets, or DefaultCapacity if it is not positive.
 func NewTable(capacity int) *Table {
-	if capacity <= 0 {
-		capacity = DefaultCapacity
-	}
+	capacity = cmp.Or(max(capacity, 0), DefaultCapacity)
 	n := 1
 	for n < maxShards && capacity/(2*n) >= minShardCapacity {
 		n *= 2

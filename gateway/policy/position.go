@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/yuin/gopher-lua/ast"
+import (
+	"cmp"
+
+	"github.com/yuin/gopher-lua/ast"
+)
 
 // position is the source position of a part of the returned table. A computed part has no position of its own, and is
 // reported at the position of the part that contains it.
@@ -51,11 +55,7 @@ func (p position) field(name string) position {
 	if table, ok := p.expr.(*ast.TableExpr); ok {
 		for _, f := range table.Fields {
 			if key, ok := f.Key.(*ast.StringExpr); ok && key.Value == name {
-				line := key.Line()
-				if line == 0 {
-					line = p.line
-				}
-				return p.at(f.Value, line)
+				return p.at(f.Value, cmp.Or(key.Line(), p.line))
 			}
 		}
 	}

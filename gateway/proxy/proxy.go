@@ -18,6 +18,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,9 +78,7 @@ func (l *Limits) setDefaults() {
 			*d = otherwise
 		}
 	}
-	if l.MaxConns <= 0 {
-		l.MaxConns = 8 << 10
-	}
+	l.MaxConns = cmp.Or(max(l.MaxConns, 0), 8<<10)
 }
 
 // Proxy forwards requests to backends. Create it with New. Safe for concurrent use.

@@ -7,6 +7,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -65,18 +66,10 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 }
 
 func (c *Config) defaults() {
-	if c.Window <= 0 {
-		c.Window = DefaultWindow
-	}
-	if c.Buckets <= 0 {
-		c.Buckets = DefaultBuckets
-	}
-	if c.Top <= 0 {
-		c.Top = 10
-	}
-	if c.Keys <= 0 {
-		c.Keys = 1 << 18
-	}
+	c.Window = cmp.Or(max(c.Window, 0), DefaultWindow)
+	c.Buckets = cmp.Or(max(c.Buckets, 0), DefaultBuckets)
+	c.Top = cmp.Or(max(c.Top, 0), 10)
+	c.Keys = cmp.Or(max(c.Keys, 0), 1<<18)
 }
 
 // replayer evaluates one or two policies and counts over both.

@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -111,9 +112,7 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 }
 
 func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
-	if b.cfg.UserRate == "" {
-		b.cfg.UserRate = admission.DefaultUserRate
-	}
+	b.cfg.UserRate = cmp.Or(b.cfg.UserRate, admission.DefaultUserRate)
 	if b.cfg.LimitRedis == "" {
 		return admission.NewUserLimiter(b.cfg.UserRate, nil)
 	}

@@ -1,6 +1,7 @@
 package fleetlimit
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"log/slog"
@@ -66,15 +67,11 @@ type entry struct {
 
 // NewLimiter returns a limiter that holds nothing.
 func NewLimiter(config LimiterConfig) *Limiter {
-	if config.Capacity <= 0 {
-		config.Capacity = defaultCapacity
-	}
+	config.Capacity = cmp.Or(max(config.Capacity, 0), defaultCapacity)
 	if config.OnLease == nil {
 		config.OnLease = func(Result) {}
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	l := &Limiter{config: config, seed: maphash.MakeSeed()}
 	for i := range l.shards {
 		l.shards[i].entries = map[name]*entry{}

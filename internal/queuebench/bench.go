@@ -4,6 +4,7 @@
 package queuebench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -94,18 +95,10 @@ func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Orders == 0 {
-		o.Orders = 50_000
-	}
-	if o.Rounds == 0 {
-		o.Rounds = 3
-	}
-	if o.Rate == 0 {
-		o.Rate = 1000
-	}
-	if o.Span == 0 {
-		o.Span = 3 * time.Second
-	}
+	o.Orders = cmp.Or(o.Orders, 50_000)
+	o.Rounds = cmp.Or(o.Rounds, 3)
+	o.Rate = cmp.Or(o.Rate, 1000)
+	o.Span = cmp.Or(o.Span, 3*time.Second)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -14,18 +15,10 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Latency <= 0 {
-		l.Latency = time.Second
-	}
-	if l.Drain <= 0 {
-		l.Drain = 30 * time.Second
-	}
-	if l.Lost <= 0 {
-		l.Lost = 0.001
-	}
-	if l.Limited <= 0 {
-		l.Limited = 0.01
-	}
+	l.Latency = cmp.Or(max(l.Latency, 0), time.Second)
+	l.Drain = cmp.Or(max(l.Drain, 0), 30*time.Second)
+	l.Lost = cmp.Or(max(l.Lost, 0), 0.001)
+	l.Limited = cmp.Or(max(l.Limited, 0), 0.01)
 	return l
 }
 

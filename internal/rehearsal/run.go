@@ -16,6 +16,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,15 +76,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Connections <= 0 {
-		c.Connections = 10_000
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.Lead <= 0 {
-		c.Lead = 3 * time.Second
-	}
+	c.Connections = cmp.Or(max(c.Connections, 0), 10_000)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), 10*time.Second)
+	c.Lead = cmp.Or(max(c.Lead, 0), 3*time.Second)
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
 	}

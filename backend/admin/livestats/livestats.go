@@ -4,6 +4,7 @@
 package livestats
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -70,9 +71,7 @@ type Stats struct {
 
 // New returns Stats without samples.
 func New(cfg Config) *Stats {
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -105,10 +105,7 @@ func New(cfg Config) *Guard {
 		g.identify = RunID
 	}
 	g.deployment.Store(cfg.Deployment)
-	g.rebuilds, g.interval = loop.NewWake(), cfg.Heartbeat
-	if g.interval <= 0 {
-		g.interval = Heartbeat
-	}
+	g.rebuilds, g.interval = loop.NewWake(), cmp.Or(max(cfg.Heartbeat, 0), Heartbeat)
 	if g.shards > 1 {
 		g.log = g.log.With("shard", int(g.shard))
 	}

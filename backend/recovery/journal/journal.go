@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -77,18 +78,12 @@ const (
 // Open opens the journal in a directory, and creates the directory if needed. It fails if another process uses the
 // directory.
 func Open(dir string, cfg Config) (*Journal, error) {
-	if cfg.Sync == "" {
-		cfg.Sync = Second
-	}
+	cfg.Sync = cmp.Or(cfg.Sync, Second)
 	if cfg.Sync != Always && cfg.Sync != Second {
 		return nil, fmt.Errorf("journal: sync %q: want %s or %s", cfg.Sync, Always, Second)
 	}
-	if cfg.Segment <= 0 {
-		cfg.Segment = 8 << 20
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Segment = cmp.Or(max(cfg.Segment, 0), 8<<20)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}

@@ -92,9 +92,7 @@ func New(cfg Config) (*Mover, error) {
 	if cfg.Server == nil || cfg.Store == nil {
 		return nil, errors.New("move: Config needs Server and Store")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
 	}

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -69,9 +70,7 @@ type JournalWriter struct {
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
 func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return &JournalWriter{cfg: cfg, woken: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize)}
 }
 

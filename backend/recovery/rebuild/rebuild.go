@@ -13,6 +13,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,12 +98,8 @@ func New(cfg Config) (*Rebuilder, error) {
 	if cfg.Pinner == nil || cfg.Store == nil || cfg.Pause == nil {
 		return nil, errors.New("rebuild: Config needs Pinner, Store and Pause")
 	}
-	if cfg.JournalWait <= 0 {
-		cfg.JournalWait = 5 * time.Second
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.JournalWait = cmp.Or(max(cfg.JournalWait, 0), 5*time.Second)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Changed == nil {
 		cfg.Changed = func(context.Context, keyspace.Shard) {}
 	}

@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,10 +42,7 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 		}
 	}
 	s := &sentinels{name: query.Get("master_name"), timeout: queryTimeout}
-	port := u.Port()
-	if port == "" {
-		port = "6379" // default port of a Redis URL
-	}
+	port := cmp.Or(u.Port(), "6379") // default port of a Redis URL
 	s.configured = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
 	for _, addr := range s.configured {
 		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
