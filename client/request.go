@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -131,9 +132,7 @@ func (c *conn) open(ctx context.Context, r Request, body []byte) (*http.Response
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	req.Header.Set("User-Agent", c.agent)
 	if c.actor != "" {
 		req.Header.Set("X-Actor", c.actor)

@@ -252,8 +252,7 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if _, exited := errors.AsType[*exec.ExitError](err); exited {
 			return fmt.Errorf("%w: %s", ErrConfig, p.source(firstError(string(out))))
 		}
 		if err != nil {

@@ -279,8 +279,7 @@ func sqliteArgs(args []any) []any {
 
 // classifySQLite separates errors caused by the data from all others; see classifyPostgres.
 func classifySQLite(err error) error {
-	var lite *sqlite.Error
-	if errors.As(err, &lite) {
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch lite.Code() & 0xff { // the primary code
 		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
 			return rejected("", lite.Error())

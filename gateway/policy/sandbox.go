@@ -49,8 +49,7 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 	}()
 	chunk, err := parse.Parse(bytes.NewReader(source), name)
 	if err != nil {
-		var syntax *parse.Error
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*parse.Error](err); ok {
 			line, what := syntaxError(syntax, source)
 			return wrong(line, "%s", what)
 		}

@@ -153,8 +153,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrRefused) {
 		err = cause
 	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	return fmt.Errorf("outbound: %w", err)

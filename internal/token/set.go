@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -210,9 +211,7 @@ func (s *Set) cacheHeader(header string, key *verifyKey) {
 	}
 	next := make(map[string]*verifyKey, len(known)+1)
 	if len(known) < maxHeaders {
-		for h, k := range known {
-			next[h] = k
-		}
+		maps.Copy(next, known)
 	}
 	next[strings.Clone(header)] = key
 	s.headers.Store(&next)

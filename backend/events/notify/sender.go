@@ -39,8 +39,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 		return result{Delivery: v, settled: true}
 	}
 	after := s.backoff(v.Attempts)
-	var wait *waitError
-	if errors.As(err, &wait) {
+	if wait, ok := errors.AsType[*waitError](err); ok {
 		after = max(after, wait.after)
 	}
 	s.cfg.Metrics.attempted(outcomeFailed)

@@ -14,8 +14,7 @@ func Unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return true
 	}
 	if _, moved := redis.IsMovedError(err); moved {
