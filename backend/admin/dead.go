@@ -15,19 +15,6 @@ import (
 	"sluice/backend/store"
 )
 
-// DeadStore is the part of SQL that DeadLetters uses.
-type DeadStore interface {
-	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
-	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
-	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
-	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
-	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
-	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
-	Record(ctx context.Context, action, target, detail string) error
-	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
-	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
-}
-
 // Shard is the queue of one shard (queue.List).
 type Shard interface {
 	DeadLetters(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
@@ -43,7 +30,7 @@ type Shard interface {
 // DeadLetters shows and settles the dead letters of all shards. It is safe for concurrent use, by any number of
 // processes.
 type DeadLetters struct {
-	store  DeadStore
+	store  Store
 	stock  Stock
 	shards []Shard
 	space  keyspace.Space

@@ -25,20 +25,11 @@ const (
 	confirmEvery = 60
 )
 
-// HoldStore is the part of SQL that HoldExpirer uses: unpaid orders, and cancelled orders whose units are not in Redis
-// again yet.
-type HoldStore interface {
-	CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error)
-	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
-	MarkReturned(ctx context.Context, returns []store.Return) error
-	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
-}
-
 // HoldExpirer cancels orders that were not paid within their hold, and returns the units of cancelled orders to
 // Redis. Any number of processes may run one, without a leader: the rows that one cancels are locked and skipped by
 // the others, and each unit is returned once.
 type HoldExpirer struct {
-	store    HoldStore
+	store    Store
 	stock    Stock
 	log      *slog.Logger
 	counters *Counters
@@ -127,7 +118,7 @@ func (h *HoldExpirer) returnUnits(ctx context.Context, orders []sale.Order) erro
 
 // returnUnits returns the units of cancelled orders to Redis and marks their rows. It skips a sale that Redis does
 // not hold, with an error: the reconcile loop loads it.
-func returnUnits(ctx context.Context, db returnMarker, stock Stock, orders []sale.Order) (returned int, err error) {
+func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order) (returned int, err error) {
 	bySale := map[string][]sale.Order{}
 	for _, o := range orders {
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
@@ -142,7 +133,7 @@ func returnUnits(ctx context.Context, db returnMarker, stock Stock, orders []sal
 }
 
 func returnUnitsOf(
-	ctx context.Context, db returnMarker, stock Stock, saleID string, orders []sale.Order,
+	ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order,
 ) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
 	var returns []store.Return
@@ -159,10 +150,6 @@ func returnUnitsOf(
 		return 0, errors.Join(err, markErr)
 	}
 	return len(returns), errors.Join(err, stock.ConfirmReturns(ctx, saleID, ids))
-}
-
-type returnMarker interface {
-	MarkReturned(ctx context.Context, returns []store.Return) error
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so

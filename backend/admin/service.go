@@ -21,13 +21,6 @@ import (
 
 // Store is the part of SQL that this package uses (package store).
 type Store interface {
-	SaleStore
-	DeadStore
-	HoldStore
-}
-
-// SaleStore is the part of SQL that Service uses.
-type SaleStore interface {
 	Sale(ctx context.Context, id string) (s sale.Sale, sold int64, err error)
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	ArchivedSales(ctx context.Context) ([]string, error)
@@ -39,13 +32,21 @@ type SaleStore interface {
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)
 	SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error)
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
+	Record(ctx context.Context, action, target, detail string) error
 	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
 
+	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
+	CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error)
+	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
+	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
+	// Returning returns cancelled orders with a unit that is not in Redis again yet.
+	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
 	MarkReturned(ctx context.Context, returns []store.Return) error
+	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
 }
 
 // Stock is the part of Redis that this package uses (admission.Stock).
@@ -94,7 +95,7 @@ func (cfg *Config) setDefaults() {
 // Service changes and shows sales, rehearsals and order rows. It is safe for concurrent use, by any number of
 // processes.
 type Service struct {
-	store    SaleStore
+	store    Store
 	stock    Stock
 	dead     *DeadLetters
 	practice []string
