@@ -12,17 +12,6 @@ import (
 	"sluice/backend/sale"
 )
 
-// Conn runs statements with the placeholders $1, $2, ... on either engine. Arguments may also be of the types time.Time
-// (stored to the millisecond), []int64 and []string. Errors wrap ErrRejected or sale.ErrUnavailable.
-type Conn interface {
-	// Exec returns the number of rows that the statement inserted, updated or deleted.
-	Exec(ctx context.Context, sql string, args ...any) (rows int64, err error)
-	// Query calls each for every row. An error of each ends the query and is returned unchanged.
-	Query(ctx context.Context, each func(Scanner) error, sql string, args ...any) error
-	// Dialect returns the SQL of the engine. In SQLite the clock in it stands still, so it must not be kept.
-	Dialect() Dialect
-}
-
 // Scanner reads the columns of a row.
 type Scanner interface{ Scan(into ...any) error }
 

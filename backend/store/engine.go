@@ -47,7 +47,7 @@ func (d *driver) transact(ctx context.Context, m mode, do func(Conn) error) erro
 		return d.classify(err)
 	}
 	defer func() { _ = tx.Rollback() }() // if it fails, the connection is closed and the server rolls back
-	if err := do(sqlConn{tx, d}); err != nil {
+	if err := do(Conn{tx, d}); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -56,46 +56,51 @@ func (d *driver) transact(ctx context.Context, m mode, do func(Conn) error) erro
 	return nil
 }
 
-func (d *driver) conn() Conn { return sqlConn{d.readers, d} }
+func (d *driver) conn() Conn { return Conn{d.readers, d} }
 
-type sqlConn struct {
+// Conn runs statements with the placeholders $1, $2, ... on either engine. Arguments may also be of the types time.Time
+// (stored to the millisecond), []int64 and []string. Errors wrap ErrRejected or sale.ErrUnavailable.
+type Conn struct {
 	db interface {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	}
-	*driver
+	driver *driver
 }
 
-func (c sqlConn) Dialect() Dialect { return c.dialect() }
+// Dialect returns the SQL of the engine. In SQLite the clock in it stands still, so it must not be kept.
+func (c Conn) Dialect() Dialect { return c.driver.dialect() }
 
-func (c sqlConn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := c.db.ExecContext(ctx, query, c.encode(args)...)
+// Exec returns the number of rows that the statement inserted, updated or deleted.
+func (c Conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := c.db.ExecContext(ctx, query, c.driver.encode(args)...)
 	if err != nil {
-		return 0, c.classify(err)
+		return 0, c.driver.classify(err)
 	}
 	n, err := result.RowsAffected()
 	if err != nil {
-		return 0, c.classify(err)
+		return 0, c.driver.classify(err)
 	}
 	return n, nil
 }
 
-func (c sqlConn) Query(ctx context.Context, each func(Scanner) error, query string, args ...any) error {
-	rows, err := c.db.QueryContext(ctx, query, c.encode(args)...)
+// Query calls each for every row. An error of each ends the query and is returned unchanged.
+func (c Conn) Query(ctx context.Context, each func(Scanner) error, query string, args ...any) error {
+	rows, err := c.db.QueryContext(ctx, query, c.driver.encode(args)...)
 	if err != nil {
-		return c.classify(err)
+		return c.driver.classify(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := each(rows); err != nil {
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // the context ended while the row was read
-				return c.classify(err)
+				return c.driver.classify(err)
 			}
 			return err
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return c.classify(err)
+		return c.driver.classify(err)
 	}
 	return nil
 }

@@ -244,7 +244,7 @@ func (e *sqliteEngine) insert(ctx context.Context, from generation, orders []sal
 	if len(inserted) == 0 {
 		return 0, nil
 	}
-	if err := appendOutbox(steady, sqlConn{tx, &e.driver}, OutboxCreated, inserted...); err != nil {
+	if err := appendOutbox(steady, Conn{tx, &e.driver}, OutboxCreated, inserted...); err != nil {
 		return fail(err)
 	}
 	if err := tx.Commit(); err != nil {
