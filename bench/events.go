@@ -149,14 +149,14 @@ func (r *eventRun) ours() eventSide {
 				space,
 				events.NewStore(r.DB),
 				group,
-				events.HandlerFunc(func(_ context.Context, batch []events.Event) error {
+				func(_ context.Context, batch []events.Event) error {
 					ids := make([]string, len(batch))
 					for k, e := range batch {
 						ids[k] = e.ID
 					}
 					heard(i, ids...)
 					return nil
-				}),
+				},
 				events.Config{Batch: r.batch},
 			)
 			if err != nil {

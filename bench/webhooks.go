@@ -136,7 +136,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	}
 	h := webhook.Handler(r.store, func(int64) {})
 	for batch := range slices.Chunk(batch, 500) {
-		if err := h.Handle(ctx, batch); err != nil {
+		if err := h(ctx, batch); err != nil {
 			return err
 		}
 	}

@@ -26,19 +26,11 @@ import (
 // again, or the events of one order out of turn: an event comes at least once, and a later one may overtake one that
 // failed.
 //
-// Handle handles a batch of events in the order of their positions. nil: all events are done. An error that wraps
+// It handles a batch of events in the order of their positions. nil: all events are done. An error that wraps
 // sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other
 // error the events are delivered again one by one; one that fails alone is retried with a delay, and becomes a dead
 // letter after MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends when a stop takes too long.
-type Handler interface {
-	Handle(ctx context.Context, events []Event) error
-}
-
-// HandlerFunc is a function as a Handler.
-type HandlerFunc func(ctx context.Context, events []Event) error
-
-// Handle calls f.
-func (f HandlerFunc) Handle(ctx context.Context, events []Event) error { return f(ctx, events) }
+type Handler func(ctx context.Context, events []Event) error
 
 // consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
 type consumerStore interface {

@@ -34,9 +34,9 @@ func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
 			s.fail = func(events.Event) error { first(); return nil }
 		}
 		cfg := events.Config{Batch: 10, Idle: time.Minute} // nothing is taken for left behind
-		w.start(w.consumer(w.client(), "shared", one, cfg).Run)
-		w.start(w.consumer(w.client(), "shared", two, cfg).Run)
-		w.start(w.consumer(w.client(), "alone", other, cfg).Run)
+		w.start(w.consumer(w.client(), "shared", one.Handle, cfg).Run)
+		w.start(w.consumer(w.client(), "shared", two.Handle, cfg).Run)
+		w.start(w.consumer(w.client(), "alone", other.Handle, cfg).Run)
 		orders := w.buy(400)
 		w.cancel(orders[:20]...)
 		want := slices.Concat(created(orders), cancelled(orders[:20]))
@@ -64,7 +64,7 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 		var want []string
 		all := newSink()
 		const most = 1000 // deliveries: a machine that stands still is taken for one more death, and that kills no event
-		w.start(w.consumer(w.client(), "g", all, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most}).Run)
+		w.start(w.consumer(w.client(), "g", all.Handle, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most}).Run)
 		for nth := 1; nth <= 8; nth++ {
 			for _, before := range []bool{true, false} {
 				ctx, kill := context.WithCancel(w.Context())
@@ -109,7 +109,7 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		}
 		// A machine that stands still must not look like an instance that is gone: that would be one delivery more.
 		cfg := events.Config{Batch: 10, Idle: time.Minute, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
-		w.start(w.consumer(w.client(), "g", s, cfg).Run)
+		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
 		letters := func() []events.DeadLetter {
 			l, err := w.store.DeadLetters(ctx, events.DeadLetterQuery{Group: "g"})
 			if err != nil {
@@ -228,7 +228,7 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 		orders := append(one, w.buy(10)...)
 		w.drain(w.relay(events.RelayConfig{}))
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run)
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: time.Minute}).Run)
 		testenv.Eventually(w, patience, "the rest flows", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
@@ -266,7 +266,7 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 			}
 			return nil
 		}
-		w.start(w.consumer(w.client(), "g", s, events.Config{MaxDeliveries: 1, Idle: time.Minute}).Run)
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{MaxDeliveries: 1, Idle: time.Minute}).Run)
 		testenv.Eventually(w, patience, "it has tried three times", func() bool { return refused.Load() >= 3 })
 		down.Store(false)
 		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
@@ -304,11 +304,11 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 		begun, end := make(chan struct{}, 100), make(chan struct{})
 		release := sync.OnceFunc(func() { close(end) })
 		defer release()
-		h := events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		h := func(ctx context.Context, batch []events.Event) error {
 			begun <- struct{}{}
 			<-end
 			return s.Handle(ctx, batch)
-		})
+		}
 		instance := func(idle time.Duration) (looked chan struct{}) {
 			db := swept{w.store, make(chan struct{}, 1)}
 			c, err := events.New(w.client(), space, db, "g", h, events.Config{Idle: idle, Concurrency: 1, Log: quiet})
@@ -346,13 +346,13 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 func TestGroupBeginsWhereItIsTold(t *testing.T) {
 	on(t, func(w *world) {
 		s, late := newSink(), newSink()
-		w.start(w.consumer(w.client(), "early", s, events.Config{FromNow: true}).Run) // there is no stream yet
+		w.start(w.consumer(w.client(), "early", s.Handle, events.Config{FromNow: true}).Run) // there is no stream yet
 		testenv.Eventually(w, patience, "the group is there",
 			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
 		first := w.buy(5)
 		w.start(w.relay(events.RelayConfig{}).Run)
 		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
-		w.start(w.consumer(w.client(), "late", late, events.Config{FromNow: true}).Run)
+		w.start(w.consumer(w.client(), "late", late.Handle, events.Config{FromNow: true}).Run)
 		testenv.Eventually(w, patience, "the late group is there",
 			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
 		second := w.buy(5)
@@ -368,14 +368,14 @@ func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 		w.drain(w.relay(events.RelayConfig{}))
 		s := newSink()
 		begun, end := make(chan struct{}, 100), make(chan struct{})
-		c := w.consumer(w.client(), "g", events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		c := w.consumer(w.client(), "g", func(ctx context.Context, batch []events.Event) error {
 			begun <- struct{}{}
 			<-end
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return s.Handle(ctx, batch)
-		}), events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour})
+		}, events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour})
 		ctx, cancel := context.WithCancel(w.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
@@ -388,11 +388,11 @@ func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 		if n := len(s.counts); n != 10 {
 			w.Errorf("%d were finished, want the 10 that were begun", n)
 		}
-		stubborn := w.consumer(w.client(), "g", events.HandlerFunc(func(ctx context.Context, _ []events.Event) error {
+		stubborn := w.consumer(w.client(), "g", func(ctx context.Context, _ []events.Event) error {
 			begun <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
-		}), events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour, Drain: 50 * time.Millisecond})
+		}, events.Config{Batch: 10, Concurrency: 1, Idle: time.Hour, Drain: 50 * time.Millisecond})
 		ctx, cancel = context.WithCancel(w.Context())
 		go func() { done <- stubborn.Run(ctx) }()
 		<-begun
@@ -400,7 +400,7 @@ func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 		if err := <-done; err != nil {
 			w.Fatal(err)
 		}
-		w.start(w.consumer(w.client(), "g", s, events.Config{Batch: 10, Idle: time.Hour}).Run)
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Batch: 10, Idle: time.Hour}).Run)
 		testenv.Eventually(w, patience, "the others have what it let go", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		if len(s.twice()) > 0 {
@@ -414,7 +414,7 @@ func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
 		r := w.relay(events.RelayConfig{})
 		w.start(r.Run)
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s, events.Config{Idle: time.Minute}).Run) // no instance is gone
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: time.Minute}).Run) // no instance is gone
 		var want []string
 		for range 3 {
 			want = append(want, created(w.buy(50))...)
@@ -433,7 +433,7 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 		w.drain(w.relay(events.RelayConfig{}))
 		s := newSink()
 		done := make(chan error, 1)
-		go func() { done <- w.consumer(w.client(), "g", s, events.Config{}).Run(w.Context()) }()
+		go func() { done <- w.consumer(w.client(), "g", s.Handle, events.Config{}).Run(w.Context()) }()
 		w.settled("g")
 		if err := w.admin().Remove(w.Context(), "eve", "g", ""); err != nil {
 			w.Fatal(err)
@@ -524,7 +524,7 @@ func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
 			return err == nil && len(groups) > 0
 		}
 		db := &lookedAt{Store: w.store, known: known}
-		c, err := events.New(w.client(), space, db, "g", newSink(), events.Config{Concurrency: 1, Log: quiet})
+		c, err := events.New(w.client(), space, db, "g", newSink().Handle, events.Config{Concurrency: 1, Log: quiet})
 		if err != nil {
 			w.Fatal(err)
 		}

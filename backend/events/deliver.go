@@ -109,7 +109,7 @@ func (c *Consumer) call(ctx context.Context, events []Event) (err error) {
 			err = fmt.Errorf("the handler panicked: %v", p)
 		}
 	}()
-	return c.handler.Handle(ctx, events)
+	return c.handler(ctx, events)
 }
 
 // done acknowledges.

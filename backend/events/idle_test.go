@@ -145,7 +145,8 @@ func TestIdleRelayRunsFewScripts(t *testing.T) {
 // An idle consumer waits in one call and runs a script once a minute.
 func TestIdleConsumerWaitsInOneCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client, counts *commandCounts) {
-		consumer, err := events.New(client, space, &noEvents{}, "g", newSink(), events.Config{Concurrency: 3, Log: quiet})
+		handle := newSink().Handle
+		consumer, err := events.New(client, space, &noEvents{}, "g", handle, events.Config{Concurrency: 3, Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

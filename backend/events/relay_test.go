@@ -367,7 +367,7 @@ func TestWrongTypeIsOneClearErrorAndPasses(t *testing.T) {
 		}
 		w.start(w.relay(events.RelayConfig{}).Run)
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s, events.Config{}).Run)
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{}).Run)
 		if err := w.raw.Del(w.Context(), space.Events()).Err(); err != nil {
 			w.Fatal(err)
 		}

@@ -368,7 +368,7 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 // mortalConsumer returns a consumer of group g in the process m. After the death of m it handles no event.
-func (w *world) mortalConsumer(m *mortal, handle events.HandlerFunc, config events.Config) *events.Consumer {
+func (w *world) mortalConsumer(m *mortal, handle events.Handler, config events.Config) *events.Consumer {
 	w.Helper()
 	client := w.client()
 	client.AddHook(m)
@@ -379,7 +379,7 @@ func (w *world) mortalConsumer(m *mortal, handle events.HandlerFunc, config even
 		}
 		return handle(ctx, batch)
 	}
-	c, err := events.New(client, space, mortalStore{w.store, m}, "g", events.HandlerFunc(alive), config)
+	c, err := events.New(client, space, mortalStore{w.store, m}, "g", alive, config)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (s *Stores) RunGroup(ctx context.Context, group string, cfg GroupConfig) er
 		handler = points.Handler(points.NewStore(s.db), cfg.Points)
 	case notify.Group:
 		service := s.webPush(cfg)
-		handler, send = service, service.Run
+		handler, send = service.Handle, service.Run
 	case webhook.Group:
 		handler, send = s.webhooks(cfg)
 	default:

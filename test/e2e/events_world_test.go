@@ -49,7 +49,7 @@ func (c *eventChaos) slowly(perSecond int) {
 		keyspace.Space{},
 		events.NewStore(c.store.DB),
 		"slow",
-		events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+		func(ctx context.Context, batch []events.Event) error {
 			for _, e := range batch {
 				c.slow.accept(e.ID, e.Encode())
 			}
@@ -58,7 +58,7 @@ func (c *eventChaos) slowly(perSecond int) {
 			case <-ctx.Done():
 			}
 			return nil
-		}),
+		},
 		events.Config{Concurrency: 1, Batch: batch, Log: slog.New(slog.DiscardHandler)},
 	)
 	if err != nil {

@@ -68,7 +68,7 @@ func New(db *Store, cfg Config) *Service {
 	return &Service{store: db, cfg: cfg.withDefaults(), process: rand.Text(), queued: loop.NewWake()}
 }
 
-// Handle implements events.Handler. It queues the messages that Run sends. An order without a buyer is an error that
+// Handle is an events.Handler. It queues the messages that Run sends. An order without a buyer is an error that
 // wraps events.ErrPermanent.
 func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 	var messages []QueuedEvent

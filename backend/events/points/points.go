@@ -51,7 +51,7 @@ func (r Rule) Of(p sale.Price) int64 {
 
 // Handler makes the group's handler.
 func Handler(db *Store, rule Rule) events.Handler {
-	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+	return func(ctx context.Context, batch []events.Event) error {
 		credits := make([]Credit, 0, len(batch))
 		for _, e := range batch {
 			if e.Buyer == "" {
@@ -68,5 +68,5 @@ func Handler(db *Store, rule Rule) events.Handler {
 			return nil
 		}
 		return db.Record(ctx, credits)
-	})
+	}
 }

@@ -62,11 +62,11 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 	}
 	for _, order := range [][]events.Event{batch, batch[3:], slices.Concat(batch[3:], batch[:3])} {
 		h := points.Handler(store, rule)
-		if err := h.Handle(t.Context(), order); err != nil {
+		if err := h(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
 		// what is credited stays
-		if err := points.Handler(store, points.Rule{Points: 7, Per: 1}).Handle(t.Context(), order); err != nil {
+		if err := points.Handler(store, points.Rule{Points: 7, Per: 1})(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
 		for buyer, want := range map[string]int64{"ann": 19, "bob": 19} {
@@ -77,7 +77,7 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 	}
 	late := []events.Event{at(9, events.Cancelled, "eve"), at(9, events.Created, "eve")}
 	for _, e := range late {
-		if err := points.Handler(store, rule).Handle(t.Context(), []events.Event{e}); err != nil {
+		if err := points.Handler(store, rule)(t.Context(), []events.Event{e}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := store.Balance(t.Context(), "eve"); err != nil || got != 0 {

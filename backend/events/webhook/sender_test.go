@@ -151,7 +151,7 @@ func (b bench) tell(t *testing.T, n int) {
 		batch = append(batch, happened(int64(i+1), events.Created, "s", int64(2*i+1)),
 			happened(int64(i+1), events.Paid, "s", int64(2*i+2)))
 	}
-	if err := Handler(b.Store, func(int64) {}).Handle(t.Context(), batch); err != nil {
+	if err := Handler(b.Store, func(int64) {})(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 }

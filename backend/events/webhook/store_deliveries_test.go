@@ -73,7 +73,7 @@ func TestWaitingDeliveriesAreFoundByTheExactSale(t *testing.T) {
 		e.endpoint(t, "a", false)
 		later := time.Now().Add(time.Hour)
 		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe-1", Buyer: `"sale_id":"s"`, At: later}
-		if err := Handler(e.Store, func(int64) {}).Handle(e.ctx, []events.Event{v}); err != nil {
+		if err := Handler(e.Store, func(int64) {})(e.ctx, []events.Event{v}); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []string{"shoe-1", "shoe_1", "SHOE-1", "______", "shoe", "shoe-", "hoe-1"} {

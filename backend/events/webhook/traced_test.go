@@ -52,7 +52,7 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	if err := Handler(
 		b.Store,
 		func(int64) {},
-	).Handle(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
+	)(t.Context(), []events.Event{happened(1, events.Created, "s", 1), happened(2, events.Created, "s", 2)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.admin.Ping(t.Context(), e.ID); err != nil {

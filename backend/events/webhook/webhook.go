@@ -71,7 +71,7 @@ const addBatch = 2000
 
 // Handler returns the group's handler. added is called after deliveries were written; it must return immediately.
 func Handler(db *Store, added func(n int64)) events.Handler {
-	return events.HandlerFunc(func(ctx context.Context, batch []events.Event) error {
+	return func(ctx context.Context, batch []events.Event) error {
 		endpoints, err := db.Endpoints(ctx, false)
 		if err != nil {
 			return err
@@ -107,5 +107,5 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 			}
 		}
 		return nil
-	})
+	}
 }

@@ -95,7 +95,7 @@ func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
 	var added []int64
 	h := Handler(db, func(n int64) { added = append(added, n) })
 	for range 2 {
-		if err := h.Handle(t.Context(), batch); err != nil {
+		if err := h(t.Context(), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
