@@ -53,7 +53,7 @@ type Config struct {
 	// wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
 	Backoff time.Duration
 	Drain   time.Duration     // how long a stop waits for handlers; 10 s
-	Metrics *Counters         // may be nil
+	Metrics *Counters         // nil: not exported
 	Tracer  *telemetry.Tracer // nil: nothing is traced
 	Log     *slog.Logger
 }
@@ -66,6 +66,9 @@ func (c Config) withDefaults() Config {
 	c.Backoff = min(cmp.Or(c.Backoff, time.Second), c.Idle)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
+	if c.Metrics == nil {
+		c.Metrics = NewCounters(nil)
+	}
 	return c
 }
 

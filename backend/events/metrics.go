@@ -9,13 +9,13 @@ import (
 	"sluice/internal/gauges"
 )
 
-// Counters counts events in Prometheus. A nil Counters counts nothing.
+// Counters counts events in Prometheus.
 type Counters struct {
 	deliveries *prometheus.CounterVec
 	relayed    prometheus.Counter
 }
 
-// NewCounters registers the counters. It panics when they are registered already.
+// NewCounters registers the counters with r, which may be nil. It panics when they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	metrics := promauto.With(r)
 	return &Counters{
@@ -31,15 +31,7 @@ func NewCounters(r prometheus.Registerer) *Counters {
 
 // deliver counts n deliveries by their outcome: done, failed, dead or waiting (a store was unavailable).
 func (c *Counters) deliver(group, outcome string, n int) {
-	if c != nil {
-		c.deliveries.WithLabelValues(group, outcome).Add(float64(n))
-	}
-}
-
-func (c *Counters) relay(events int) {
-	if c != nil {
-		c.relayed.Add(float64(events))
-	}
+	c.deliveries.WithLabelValues(group, outcome).Add(float64(n))
 }
 
 // NewCollector makes the gauges of the events. sluice_event_up is 0, and alone, when they could not be read in time.

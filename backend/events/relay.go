@@ -34,7 +34,7 @@ type RelayConfig struct {
 	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
 	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
 	Log     *slog.Logger
-	Metrics *Counters          // may be nil
+	Metrics *Counters          // nil: not exported
 	Tracer  *telemetry.Tracer  // nil: nothing is traced
 	Parents *telemetry.Parents // of the purchases; required with Tracer
 }
@@ -46,6 +46,9 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Turn = cmp.Or(c.Turn, 3*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
+	if c.Metrics == nil {
+		c.Metrics = NewCounters(nil)
+	}
 	return c
 }
 
@@ -188,7 +191,7 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	r.moved += moved
 	r.settled = false
 	r.trace(ctx, began, events[:moved])
-	r.cfg.Metrics.relay(moved)
+	r.cfg.Metrics.relayed.Add(float64(moved))
 	return moved, nil
 }
 

@@ -38,7 +38,7 @@ type Config struct {
 	Poll        time.Duration // interval between looks for messages that other processes have queued; 1 s
 	Hold        time.Duration // lease of a message; an attempt takes at most half of it; 30 s
 	Drain       time.Duration // how long running attempts continue after a stop; 10 s
-	Metrics     *Counters     // may be nil
+	Metrics     *Counters     // nil: not exported
 	Log         *slog.Logger
 }
 
@@ -49,6 +49,9 @@ func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, DefaultHold)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
+	if c.Metrics == nil {
+		c.Metrics = NewCounters(nil)
+	}
 	return c
 }
 

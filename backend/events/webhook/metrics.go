@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -10,14 +9,14 @@ import (
 	"sluice/internal/gauges"
 )
 
-// Counters counts webhooks in Prometheus. A nil Counters counts nothing.
+// Counters counts webhooks in Prometheus.
 type Counters struct {
 	attempts *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	added    prometheus.Counter
 }
 
-// NewCounters registers the counters. It panics when they are registered already.
+// NewCounters registers the counters with r, which may be nil. It panics when they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	metrics := promauto.With(r)
 	return &Counters{
@@ -42,20 +41,10 @@ func (c *Counters) Added(n int64) { c.added.Add(float64(n)) }
 
 // attempted counts attempts at an endpoint, by outcome.
 func (c *Counters) attempted(endpoint string, counts map[string]int) {
-	if c == nil {
-		return
-	}
 	for outcome, n := range counts {
 		if n > 0 {
 			c.attempts.WithLabelValues(endpoint, outcome).Add(float64(n))
 		}
-	}
-}
-
-// took records the duration of an attempt.
-func (c *Counters) took(d time.Duration) {
-	if c != nil {
-		c.seconds.Observe(d.Seconds())
 	}
 }
 

@@ -40,7 +40,7 @@ type SenderConfig struct {
 	Drain    time.Duration   // how long a stop waits for answers; 10 s
 	Keep     time.Duration   // how long delivered ones stay in the log; 7 days
 	Schedule []time.Duration // Schedule
-	Metrics  *Counters       // may be nil
+	Metrics  *Counters       // nil: not exported
 	Log      *slog.Logger
 	Tracer   *telemetry.Tracer  // nil: nothing is traced
 	Parents  *telemetry.Parents // of the orders; required with Tracer
@@ -53,6 +53,9 @@ func (c SenderConfig) withDefaults() SenderConfig {
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.Keep = cmp.Or(c.Keep, 7*24*time.Hour)
 	c.Log = cmp.Or(c.Log, slog.Default())
+	if c.Metrics == nil {
+		c.Metrics = NewCounters(nil)
+	}
 	if c.Schedule == nil {
 		c.Schedule = Schedule
 	}
@@ -233,7 +236,7 @@ func (s *Sender) count(id string, all []Result, lost int) {
 		}
 		counts[outcome]++
 		if !r.Released {
-			s.cfg.Metrics.took(r.Took)
+			s.cfg.Metrics.seconds.Observe(r.Took.Seconds())
 		}
 	}
 	s.cfg.Metrics.attempted(id, counts)
