@@ -60,10 +60,8 @@ func (g *Gateway) delay(wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(wait):
 	case <-g.draining:
 	}
 }

@@ -53,11 +53,9 @@ func (w *orderWaiters) wait(id sale.OrderID, timeout time.Duration) {
 		return
 	}
 	defer w.leave(id)
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-final:
-	case <-timer.C:
+	case <-time.After(timeout):
 	case <-w.stopping:
 	}
 }

@@ -17,10 +17,8 @@ func (b *backoff) reset() { b.n = 0 }
 func (b *backoff) wait(ctx context.Context, c *Config) {
 	bound := min(50*time.Millisecond<<min(b.n, 20), c.MaxBackoff)
 	b.n++
-	pause := time.NewTimer(time.Millisecond + time.Duration(c.Jitter()*float64(bound)))
-	defer pause.Stop()
 	select {
 	case <-ctx.Done():
-	case <-pause.C:
+	case <-time.After(time.Millisecond + time.Duration(c.Jitter()*float64(bound))):
 	}
 }

@@ -97,11 +97,9 @@ func (l *loop) gather(n int) {
 	if n < busyBatch || n >= l.cfg.Batch {
 		return
 	}
-	pause := time.NewTimer(l.cfg.Gather)
-	defer pause.Stop()
 	select {
 	case <-l.stopping.Done():
-	case <-pause.C:
+	case <-time.After(l.cfg.Gather):
 	}
 }
 

@@ -54,12 +54,10 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 		if wait <= 0 {
 			return 0, os.ErrDeadlineExceeded
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-c.in.event:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 	}
 }
 

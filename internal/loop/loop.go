@@ -11,11 +11,9 @@ import (
 
 // Sleep waits for d, or until ctx ends.
 func Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -139,14 +137,12 @@ func (p Pool[R]) Run(ctx context.Context) {
 			return
 		}
 		var results []R
-		timer := time.NewTimer(p.Poll)
 		select {
 		case r := <-done:
 			results = append(results, r)
 		case <-p.Wake:
-		case <-timer.C:
+		case <-time.After(p.Poll):
 		}
-		timer.Stop()
 		for len(done) > 0 { // tasks that ended while the previous results were recorded
 			results = append(results, <-done)
 		}

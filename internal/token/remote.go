@@ -156,12 +156,10 @@ func (r *remote) await() bool {
 		return false
 	}
 	defer r.leave()
-	timer := time.NewTimer(unknownWait)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(unknownWait):
 		return false
 	}
 }
@@ -209,13 +207,11 @@ func (r *remote) untilNext(now time.Time) time.Duration {
 func (r *remote) run(ctx context.Context, use func([]byte, error) error) {
 	wait := refreshEvery
 	for {
-		timer := time.NewTimer(wait - rand.N(wait/10))
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(wait - rand.N(wait/10)):
 		case <-r.wake:
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return
 		}

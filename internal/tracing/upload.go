@@ -69,14 +69,11 @@ func (u *uploader) UploadTraces(ctx context.Context, resources []*spans.Resource
 		if retry < 0 {
 			return err
 		}
-		timer := time.NewTimer(max(wait, retry))
 		select {
-		case <-timer.C:
+		case <-time.After(max(wait, retry)):
 		case <-u.stop:
-			timer.Stop()
 			return err
 		case <-ctx.Done():
-			timer.Stop()
 			return err
 		}
 	}

@@ -258,12 +258,10 @@ func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64,
 		generation, known = <-read
 		return generation, known
 	}
-	limit := time.NewTimer(sqlWait)
-	defer limit.Stop()
 	select {
 	case generation, known = <-read:
 		return generation, known
-	case <-limit.C:
+	case <-time.After(sqlWait):
 		return 0, false
 	}
 }

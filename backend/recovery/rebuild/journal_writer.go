@@ -137,11 +137,9 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 
 // sleep waits until the next check is due.
 func (w *JournalWriter) sleep(ctx context.Context) {
-	timer := time.NewTimer(loop.UntilTick(w.next))
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(loop.UntilTick(w.next)):
 	case <-w.cfg.Rebuilds:
 	case <-w.woken:
 	}
