@@ -20,13 +20,15 @@ import (
 	"sluice/internal/loop"
 )
 
+// recoveryTables are the tables that rebuilds, moves and journals use.
+type recoveryTables struct {
+	*store.Store
+	*journal.Registry
+}
+
 func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
-		Pinner: s.guards, Space: s.space, Log: s.log,
-		Store: struct {
-			*store.Store
-			*journal.Registry
-		}{s.tables, s.journals},
+		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery,
 		// blocks, wakes the journal and unblocks earlier than the heartbeat
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
@@ -74,10 +76,7 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		open = append(open, j)
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
-			Store: struct {
-				*store.Store
-				*journal.Registry
-			}{s.tables, s.journals},
+			Store: s.recovery,
 		}))
 	}
 	return writers, closeJournals, nil

@@ -3,10 +3,8 @@ package assemble
 import (
 	"context"
 
-	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/move"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/store"
 )
 
 // MoveShard moves a shard of a Redis Cluster to the master at an address. progress is called when a step begins, and
@@ -15,11 +13,7 @@ func (s *Stores) MoveShard(
 	ctx context.Context, shard int, to string, progress func(step string, done, total int),
 ) (move.Result, error) {
 	m, err := move.New(move.Config{
-		Server: s.guards.Server(), Space: s.space, Progress: progress, Log: s.log,
-		Store: struct {
-			*store.Store
-			*journal.Registry
-		}{s.tables, s.journals},
+		Server: s.guards.Server(), Space: s.space, Progress: progress, Log: s.log, Store: s.recovery,
 	})
 	if err != nil {
 		return move.Result{}, err

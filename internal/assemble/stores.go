@@ -61,7 +61,7 @@ type Stores struct {
 
 	db       *store.DB
 	tables   *store.Store // of db
-	journals *journal.Registry
+	recovery recoveryTables
 	events   *events.Store
 }
 
@@ -223,7 +223,8 @@ func (s *Stores) openDatabase(ctx context.Context, url string, cfg store.Config)
 	if err != nil {
 		return err
 	}
-	s.tables, s.journals, s.events = store.New(s.db), journal.NewRegistry(s.db), events.NewStore(s.db)
+	s.tables, s.events = store.New(s.db), events.NewStore(s.db)
+	s.recovery = recoveryTables{s.tables, journal.NewRegistry(s.db)}
 	return nil
 }
 
