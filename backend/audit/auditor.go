@@ -28,8 +28,6 @@ type AuditorConfig struct {
 	// a count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data
 	// in Redis is never replaced.
 	Generation func(ctx context.Context, shard keyspace.Shard) (generation int64, verified bool)
-	// Interval is the time between calls of Acquire. 0 means 5 s.
-	Interval time.Duration
 	// RecheckDelay is the time before a sale that does not balance is counted again. 0 means 3 s.
 	RecheckDelay time.Duration
 	Metrics      *Metrics     // optional
@@ -48,7 +46,6 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 	if cfg.Checker == nil || cfg.Acquire == nil || cfg.Pause == nil {
 		return nil, errors.New("audit: AuditorConfig needs Checker, Acquire and Pause")
 	}
-	cfg.Interval = cmp.Or(max(cfg.Interval, 0), 5*time.Second)
 	cfg.RecheckDelay = cmp.Or(max(cfg.RecheckDelay, 0), 3*time.Second)
 	if cfg.Generation == nil {
 		cfg.Generation = func(context.Context, keyspace.Shard) (int64, bool) { return 0, true }
@@ -60,19 +57,22 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 	return &Auditor{cfg}, nil
 }
 
+// interval is the shortest time between calls of Acquire.
+const interval = 5 * time.Second
+
 // restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
 const restFactor = 20
 
 // Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the
 // outage.
 func (a *Auditor) Run(ctx context.Context) error {
-	wait := a.cfg.Interval
+	wait := interval
 	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
 		began := time.Now()
 		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			a.cfg.Log.Debug("audit: failed", "err", err)
 		}
-		wait = max(a.cfg.Interval, restFactor*time.Since(began))
+		wait = max(interval, restFactor*time.Since(began))
 	}
 	return nil
 }

@@ -28,10 +28,9 @@ var Results = []Result{Granted, None, Late, Failed}
 
 // LimiterConfig configures a Limiter. Client is required.
 type LimiterConfig struct {
-	Client   *Client
-	Capacity int                 // keys; default 65,536, about 30 MB
-	OnLease  func(result Result) // called after each round trip for a lease; default: nothing
-	Logger   *slog.Logger        // default: no log
+	Client  *Client
+	OnLease func(result Result) // called after each round trip for a lease; default: nothing
+	Logger  *slog.Logger        // default: no log
 }
 
 // Limiter decides for all keys of one Go edge. Create it with NewLimiter. Safe for concurrent use.
@@ -44,9 +43,9 @@ type Limiter struct {
 }
 
 const (
-	shards          = 16
-	defaultCapacity = 1 << 16
-	pause           = time.Second // between two calls of a Redis that failed
+	shards   = 16
+	capacity = 1 << 16     // keys, about 30 MB
+	pause    = time.Second // between two calls of a Redis that failed
 )
 
 type shard struct {
@@ -67,7 +66,6 @@ type entry struct {
 
 // NewLimiter returns a limiter that holds nothing.
 func NewLimiter(config LimiterConfig) *Limiter {
-	config.Capacity = cmp.Or(max(config.Capacity, 0), defaultCapacity)
 	if config.OnLease == nil {
 		config.OnLease = func(Result) {}
 	}
@@ -100,7 +98,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 	s.mu.Lock()
 	e := s.entries[n]
 	if e == nil {
-		if len(s.entries) >= l.config.Capacity/shards {
+		if len(s.entries) >= capacity/shards {
 			s.mu.Unlock()
 			return Decision{Outcome: Unavailable}
 		}

@@ -33,7 +33,6 @@ type senderStore interface {
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
-	PerEndpoint int // concurrent requests to one endpoint; 32
 	// how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
 	Lease    time.Duration
 	Poll     time.Duration   // how often an idle sender looks for what is due, 1 s
@@ -47,7 +46,6 @@ type SenderConfig struct {
 }
 
 func (c SenderConfig) withDefaults() SenderConfig {
-	c.PerEndpoint = cmp.Or(c.PerEndpoint, 32)
 	c.Lease = cmp.Or(c.Lease, 20*time.Second)
 	c.Poll = cmp.Or(c.Poll, time.Second)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
@@ -90,6 +88,9 @@ func NewSender(
 
 // Wake makes the sender look for due deliveries. It returns immediately; a lost wake-up is compensated after Poll.
 func (s *Sender) Wake() { s.woken.Up() }
+
+// perEndpoint bounds the concurrent requests to one endpoint.
+const perEndpoint = 32
 
 // pruneEvery is how often old deliveries are dropped, pruneBatch how many in a transaction.
 const (
@@ -169,7 +170,7 @@ func (s *Sender) prune(ctx context.Context) error {
 // serve sends to one endpoint until nothing is due and no request is in flight.
 func (s *Sender) serve(ctx, work context.Context, id string) {
 	loop.Pool[Result]{
-		Size: s.cfg.PerEndpoint, Poll: s.cfg.Poll,
+		Size: perEndpoint, Poll: s.cfg.Poll,
 		Lease: func(free int) (tasks []func() Result) {
 			e, leased, err := s.store.LeaseDeliveries(ctx, id, s.written(ctx), s.cfg.Lease, free)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && ctx.Err() == nil {
