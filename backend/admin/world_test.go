@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL, store: rows,
 		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: rows}),
 		admit: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) {
-			c.Refill = func(of spread.Sale) admission.Refiller { return refillers.Of(of) }
+			c.Refillers = refillers
 		}),
 	}
 	var all []Shard

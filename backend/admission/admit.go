@@ -19,6 +19,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/backend/telemetry"
 	redisscript "sluice/lua/redis"
 )
 
@@ -63,12 +64,6 @@ const DefaultMaxReady = 1_000_000
 // defaultTimeout is the default of Config.Timeout.
 const defaultTimeout = time.Second
 
-// Tracer records runs of the script. Script starts the span of a run for purchases with these traceparents, at least
-// one, and returns a function that ends it. Neither may block.
-type Tracer interface {
-	Script(parents []string) (end func(err error))
-}
-
 // Config configures an Admitter.
 type Config struct {
 	// Client runs the script; required. It may pipeline, and it may repeat commands: the script is replay-safe.
@@ -83,9 +78,10 @@ type Config struct {
 	// Recorder, if set, stores accepted orders.
 	Recorder Recorder
 	// Tracer, if set, records the runs of the script that decide traced purchases.
-	Tracer Tracer
-	// Refill returns the Refiller of a sale with several segments; required for such sales.
-	Refill func(of spread.Sale) Refiller
+	Tracer *telemetry.Tracer
+	// Refillers decide what follows when a purchase of a sale with several segments finds its home without a unit;
+	// required for such sales.
+	Refillers *spread.Refillers
 	// Timeout bounds the time of a group in Redis, and the time that a request waits for its group. 0 means 1 s.
 	Timeout time.Duration
 	// Replicas is the number of Redis replicas that must have an order before Admit returns Accepted or Replayed.
@@ -94,13 +90,6 @@ type Config struct {
 	Replicas int
 	// ReplicaClient returns a client of the server that Client uses for a shard; required if Replicas is positive.
 	ReplicaClient func(keyspace.Shard) *redis.Client
-}
-
-// Refiller decides what follows when a purchase finds its home without a unit (spread.Refiller).
-type Refiller interface {
-	// Await returns nil if the purchase must be decided again, or spread.ErrSoldOut; other errors wrap
-	// sale.ErrUnavailable.
-	Await(ctx context.Context, home int) error
 }
 
 // Admitter decides purchases. It is safe for concurrent use.
@@ -153,8 +142,8 @@ const patience = 500 * time.Millisecond
 // admitSpread decides a purchase in the home of its buyer. If the home has no unit, the purchase waits until one
 // arrives or the whole sale is sold out, and is decided again with the same order id.
 func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error) {
-	if a.cfg.Refill == nil {
-		return Decision{}, unavailable("admit", errors.New("Config lacks Refill, which sales with several segments need"))
+	if a.cfg.Refillers == nil {
+		return Decision{}, unavailable("admit", errors.New("Config lacks Refillers, which sales with several segments need"))
 	}
 	of := spread.Sale{ID: r.SaleID, Spread: r.Spread}
 	home := Segment{Index: spread.Home(r.Buyer, r.Spread), Spread: r.Spread}
@@ -172,7 +161,7 @@ func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error)
 		if d.Outcome != sale.SoldOut {
 			return d, nil
 		}
-		err = a.cfg.Refill(of).Await(waits, home.Index)
+		err = a.cfg.Refillers.Of(of).Await(waits, home.Index)
 		if errors.Is(err, spread.ErrSoldOut) {
 			return d, nil
 		}

@@ -46,7 +46,7 @@ func newSpread(t *testing.T, c *redis.Client, stock int64) (*Admitter, *halves, 
 	refillers := spread.NewRefillers(spread.NewMover(h.Segments, rows))
 	a, err := NewAdmitter(Config{
 		Client: c, Space: h.space, IDs: NewSequencer(c, h.space, time.Now),
-		Refill: func(of spread.Sale) Refiller { return refillers.Of(of) },
+		Refillers: refillers,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"sluice/backend/events/points"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
-	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -100,13 +99,10 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 		Client: s.scripts, Space: s.space, IDs: admission.NewSequencer(s.redis, s.space, time.Now),
 		MaxReady: int64(b.cfg.MaxReady), Stream: s.driver == DriverStream,
 		Replicas: b.cfg.Replicas, ReplicaClient: s.guardedClient,
-		Refill: func(of spread.Sale) admission.Refiller { return b.refillers.Of(of) },
+		Refillers: b.refillers, Tracer: s.tracer,
 	}
 	if b.journals != nil {
 		c.Recorder = b.journals
-	}
-	if s.tracer != nil {
-		c.Tracer = s.tracer
 	}
 	return admission.NewAdmitter(c)
 }

@@ -79,7 +79,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 		}
 		mover := spread.NewMover(admission.NewSegments(p.client, w.space, nil), faultyStore{w.store, p})
 		refillers := spread.NewRefillers(mover)
-		cfg.Refill = func(of spread.Sale) admission.Refiller { return refillers.Of(of) }
+		cfg.Refillers = refillers
 		admit, err := admission.NewAdmitter(cfg)
 		if err != nil { // the configuration is valid
 			panic(err)

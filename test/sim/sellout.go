@@ -19,7 +19,7 @@ func (w *world) sellOut() {
 	ids := admission.NewSequencer(w.redis, w.space, time.Now)
 	admit, err := admission.NewAdmitter(admission.Config{
 		Client: w.redis, Space: w.space, IDs: ids, Stream: w.stream,
-		Refill: func(of spread.Sale) admission.Refiller { return refillers.Of(of) },
+		Refillers: refillers,
 	})
 	if err != nil { // the configuration is valid
 		panic(err)
