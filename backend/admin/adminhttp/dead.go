@@ -47,8 +47,7 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 		SaleID: q.Sale(), After: q.Text("after"), Limit: q.Limit(), ErrorContains: q.Line("error_contains"),
 		DiedAfter: q.Time("died_after"), DiedBefore: q.Time("died_before"),
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	letters, next, err := h.cfg.Dead.List(ctx, wanted)

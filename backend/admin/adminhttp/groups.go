@@ -51,8 +51,7 @@ func (h *handlers) listDeadEvents(ctx context.Context, r *request) (any, error) 
 	if len(wanted.After) > maxEventID || !httpserver.IsStorable(wanted.After) {
 		q.Reject("after", "must be the next of the previous page")
 	}
-	q.RejectUnknown()
-	if r.fail(q.Err()); r.err != nil {
+	if r.fail(q.End()); r.err != nil {
 		return nil, r.err
 	}
 	letters, err := h.cfg.Events.DeadLetters(ctx, wanted)

@@ -14,8 +14,7 @@ func (h *handlers) listLog(ctx context.Context, r *request) (any, error) {
 		Target: q.Line("target"), Actor: q.Line("actor"), Action: q.Line("action"), Before: q.Number("before"),
 		Limit: q.Limit(),
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	entries, err := h.cfg.Store.Log(ctx, wanted)

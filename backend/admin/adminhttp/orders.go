@@ -111,8 +111,7 @@ func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
 		SaleID: q.Sale(), Buyer: q.Line("buyer"), Status: sale.Status(status),
 		Newest: q.OneOf("sort", "oldest", "newest") == "newest", After: q.Order("after"), Limit: q.Limit(),
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	rows, err := h.cfg.Store.OrderRows(ctx, wanted)
@@ -126,8 +125,7 @@ func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
 		OpenRefunds: q.OneOf("refund", "open") == "open", SaleID: q.Sale(), OrderID: q.Order("order"),
 		After: q.Number("after"), Limit: q.Limit(),
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	callbacks, err := h.cfg.Store.Callbacks(ctx, wanted)

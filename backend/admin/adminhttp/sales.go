@@ -174,8 +174,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 	if wanted.After != "" && sale.ValidateID(wanted.After) != nil {
 		q.Reject("after", "must be the next of the previous page")
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	if q.Empty() { // all sales, oldest first

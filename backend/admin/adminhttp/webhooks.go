@@ -205,8 +205,7 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) 
 			wanted.State = state
 		}
 	}
-	q.RejectUnknown()
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return nil, err
 	}
 	all, err := h.cfg.Webhooks.Deliveries(ctx, wanted)

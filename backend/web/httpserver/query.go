@@ -35,13 +35,14 @@ func (q *Query) Reject(name, detail string) { q.bad.Add(name, detail) }
 // Err returns a *sale.InvalidError with all rejected parameters, or nil.
 func (q *Query) Err() error { return q.bad.Err() }
 
-// RejectUnknown rejects the parameters that were not read.
-func (q *Query) RejectUnknown() {
+// End is Err after the last parameter was read: it also rejects those that were not read.
+func (q *Query) End() error {
 	for name := range q.args.All() {
 		if !slices.Contains(q.known, string(name)) {
 			q.Reject(strings.Trim(strictjson.QuoteName(string(name)), `"`), "is not a known parameter")
 		}
 	}
+	return q.bad.Err()
 }
 
 // has reports whether the request has a parameter, which is known from now on.
