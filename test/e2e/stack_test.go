@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -177,6 +178,7 @@ func startStack(t testing.TB, s shape) *stack {
 	st.admin = st.admins[0]
 	for _, b := range st.admins {
 		awaitOK(t, b+"/readyz")
+		awaitVerified(t, b)
 	}
 	for range s.workers {
 		st.workers = append(st.workers, launch(t, env, "worker"))
@@ -214,6 +216,17 @@ func awaitOK(t testing.TB, url string) {
 		return resp.StatusCode == 200
 	})
 }
+
+// awaitVerified waits until a backend uses all shards. It is ready as soon as it can use one.
+func awaitVerified(t testing.TB, admin string) {
+	t.Helper()
+	testenv.Eventually(t, time.Minute, "all shards are verified", func() bool {
+		metrics := string(do(t, "GET", admin+"/metrics", adminToken, "").Body)
+		return strings.Contains(metrics, "\nsluice_redis_verified{") && !unverified.MatchString(metrics)
+	})
+}
+
+var unverified = regexp.MustCompile(`(?m)^sluice_redis_verified\{.*\} 0$`)
 
 func (s *stack) token(buyer string) string {
 	s.t.Helper()
