@@ -229,10 +229,14 @@ func (j *job) skipOrderNumbers(ctx context.Context) error {
 	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence)
 }
 
+// warnEvery is how often a rebuild names the journals for which it waits.
+const warnEvery = 5 * time.Second
+
 // awaitJournals waits until the running backends have restored the orders of their journals. While one restores them,
 // the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
+	warning := deadline
 	for {
 		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
@@ -248,8 +252,18 @@ func (j *job) awaitJournals(ctx context.Context) error {
 			return nil
 		}
 		now := time.Now()
-		if slices.ContainsFunc(waiting, func(s journal.Status) bool { return s.Restoring == j.fence }) {
+		var restoring []string
+		for _, s := range waiting {
+			if s.Restoring == j.fence {
+				restoring = append(restoring, s.ID)
+			}
+		}
+		if len(restoring) > 0 {
 			deadline = now.Add(j.cfg.JournalWait)
+			if now.After(warning) {
+				warning = now.Add(warnEvery)
+				j.cfg.Log.Warn("rebuild: waits for backends that restore their journals", "journals", restoring)
+			}
 		}
 		if now.After(deadline) {
 			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", len(waiting))

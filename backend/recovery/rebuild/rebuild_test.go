@@ -1,6 +1,7 @@
 package rebuild_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func openGuards(tb testing.TB, url string, space keyspace.Space) *guard.Shards {
 // newRebuilder returns a Rebuilder. By default it does not log, does not wait for journals and does not pause sales.
 func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
 	tb.Helper()
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.JournalWait == 0 {
 		cfg.JournalWait = time.Millisecond
 	}

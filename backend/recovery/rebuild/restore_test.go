@@ -1,6 +1,7 @@
 package rebuild_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -283,8 +285,10 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 		slow.orders = append(slow.orders, sale.Order{ID: w.buy("s", buyer), SaleID: "s", Buyer: buyer, Slot: 1})
 	}
 	w.raw().FlushAll(w.ctx)
+	var log bytes.Buffer
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guards, Store: slow, Space: space, JournalWait: time.Nanosecond,
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Step: func(name string) (err error) {
 			if name == "journals" {
 				fence, err = w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "fence").Int64()
@@ -297,6 +301,10 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 	}
 	w.check()
 	w.want("s", 10, 20, 0, 0, 0)
+	const named = `msg="rebuild: waits for backends that restore their journals" journals=[slow]`
+	if n := strings.Count(log.String(), named); n != 1 {
+		t.Errorf("the log names the journal %d times, want one:\n%s", n, &log)
+	}
 }
 
 // hookedBeats calls then for each heartbeat.
