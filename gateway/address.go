@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 
 	"sluice/gateway/internal/ascii"
 	"sluice/gateway/proxy"
@@ -46,12 +47,7 @@ func forwardedFor(trusted []netip.Prefix, peer netip.Addr, forwarded []byte) net
 }
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {
-	for _, n := range networks {
-		if n.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // parseAddr parses an address without port or zone. An IPv4-mapped IPv6 address becomes the IPv4 address.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -49,7 +50,8 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 			for i := fleetByIP; i < len(x.fleet); i++ {
 				x.fleet[i].key = buyer
 			}
-		case isEnforced(x.rules[byIP:]) || isFleetEnforced(x.fleet[fleetByIP:]):
+		case slices.ContainsFunc(x.rules[byIP:], (*rule).isEnforced) ||
+			slices.ContainsFunc(x.fleet[fleetByIP:], func(c fleetCheck) bool { return c.rule.isEnforced() }):
 			x.truncate(byIP, fleetByIP)
 			if i, refused := g.count(ctx, now, x); i >= 0 {
 				g.refuse(ctx, x, i)
@@ -125,23 +127,7 @@ func (x *exchange) truncate(n, fleet int) {
 	x.rules, x.checks, x.verdicts, x.fleet = x.rules[:n], x.checks[:n], x.verdicts[:n], x.fleet[:fleet]
 }
 
-func isFleetEnforced(checks []fleetCheck) bool {
-	for _, c := range checks {
-		if c.rule.Mode == policy.Enforce {
-			return true
-		}
-	}
-	return false
-}
-
-func isEnforced(rules []*rule) bool {
-	for _, r := range rules {
-		if r.Mode == policy.Enforce {
-			return true
-		}
-	}
-	return false
-}
+func (r *rule) isEnforced() bool { return r.Mode == policy.Enforce }
 
 // refuse responds to a request that rule i refuses.
 func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, i int) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,16 +99,10 @@ func (s *snapshot) all() []*rule {
 	if s == nil {
 		return nil
 	}
-	return append(append([]*rule(nil), s.ip...), s.token...)
+	return slices.Concat(s.ip, s.token)
 }
 
 // missing returns the rules of s that have no successor in next.
 func (s *snapshot) missing(next *snapshot) []*rule {
-	var missing []*rule
-	for _, r := range s.all() {
-		if next.find(r.Rule) == nil {
-			missing = append(missing, r)
-		}
-	}
-	return missing
+	return slices.DeleteFunc(s.all(), func(r *rule) bool { return next.find(r.Rule) != nil })
 }

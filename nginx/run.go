@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -265,12 +266,7 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 // environment returns the environment of nginx: that of this process with the secret, and without the paths of the
 // policy and the keys, which are in runtime/main.conf, where a reload finds them.
 func environment(secret string) []string {
-	var env []string
-	for _, pair := range os.Environ() {
-		if !strings.HasPrefix(pair, "SLUICE_") {
-			env = append(env, pair)
-		}
-	}
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SLUICE_") })
 	return append(env, "SLUICE_TOKEN_SECRET="+secret)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"sluice/backend/sale"
@@ -47,11 +48,8 @@ func (c *Checker) Explain(ctx context.Context, of spread.Part) ([]Difference, er
 			return nil, nil
 		}
 	}
-	list := make([]Difference, 0, len(suspects))
-	for _, d := range suspects {
-		list = append(list, d)
-	}
-	slices.SortFunc(list, func(a, b Difference) int { return cmp.Compare(a.OrderID, b.OrderID) })
+	byID := func(a, b Difference) int { return cmp.Compare(a.OrderID, b.OrderID) }
+	list := slices.SortedFunc(maps.Values(suspects), byID)
 	return list[:min(len(list), MaxExplained)], nil
 }
 

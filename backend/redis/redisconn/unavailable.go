@@ -23,15 +23,10 @@ func Unavailable(err error) bool {
 	if _, ask := redis.IsAskError(err); ask {
 		return true // the key is being moved
 	}
-	for _, is := range []func(error) bool{
+	return slices.ContainsFunc([]func(error) bool{
 		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsOOMError, redis.IsMasterDownError, redis.IsClusterDownError,
 		redis.IsTryAgainError, redis.IsNoReplicasError, redis.IsMaxClientsError,
-	} {
-		if is(err) {
-			return true
-		}
-	}
-	return slices.ContainsFunc([]string{
+	}, func(is func(error) bool) bool { return is(err) }) || slices.ContainsFunc([]string{
 		"BUSY ", "MISCONF",
 		"HELD",      // a script found the shard being rebuilt
 		"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
