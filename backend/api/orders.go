@@ -34,9 +34,8 @@ func orderJSON(o sale.Order) orderBody {
 	b := orderBody{
 		OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt(), Expired: o.Expired,
 	}
-	if o.Status == sale.StatusCreated && !o.DueAt.IsZero() {
-		due := o.DueAt.UTC()
-		b.PayBy = &due
+	if o.Status == sale.StatusCreated {
+		b.PayBy = httpserver.OptionalTime(o.DueAt)
 	}
 	return b
 }
@@ -103,13 +102,9 @@ func (h *handlers) listOrders(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list := make([]orderBody, len(orders))
-	for i, o := range orders {
-		list[i] = orderJSON(o)
-	}
 	return httpserver.SendJSON(c, fiber.StatusOK, struct {
 		Orders []orderBody `json:"orders"`
-	}{list})
+	}{httpserver.Bodies(orders, orderJSON)})
 }
 
 // ordersInSale returns the buyer's orders in a sale, oldest first. Redis is read before SQL, so that an order that

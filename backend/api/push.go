@@ -46,10 +46,7 @@ func (h *handlers) subscriptions(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list := make([]subscriptionBody, len(all))
-	for i, s := range all {
-		list[i] = subscriptionJSON(s)
-	}
+	list := httpserver.Bodies(all, subscriptionJSON)
 	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"subscriptions": list})
 }
 

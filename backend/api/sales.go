@@ -27,7 +27,7 @@ type saleBody struct {
 }
 
 func saleJSON(v admission.View) saleBody {
-	b := saleBody{
+	return saleBody{
 		ID:       v.ID,
 		Title:    v.Title,
 		Price:    v.Price,
@@ -36,12 +36,8 @@ func saleJSON(v admission.View) saleBody {
 		PerBuyer: v.PerBuyer,
 		State:    v.State,
 		OpensAt:  v.OpensAt.UTC(),
+		ClosesAt: httpserver.OptionalTime(v.ClosesAt),
 	}
-	if !v.ClosesAt.IsZero() {
-		closes := v.ClosesAt.UTC()
-		b.ClosesAt = &closes
-	}
-	return b
 }
 
 func (h *handlers) showSale(c *fiber.Ctx) error {
@@ -57,10 +53,7 @@ func (h *handlers) listSales(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list := make([]saleBody, len(views))
-	for i, v := range views {
-		list[i] = saleJSON(v)
-	}
+	list := httpserver.Bodies(views, saleJSON)
 	slices.SortFunc(list, func(a, b saleBody) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
 	return httpserver.SendJSON(c, fiber.StatusOK, struct {
 		Sales []saleBody `json:"sales"`
@@ -88,13 +81,8 @@ func (h *handlers) visibleSale(c *fiber.Ctx) (admission.View, error) {
 // visibleSales returns all sales except rehearsals.
 func (h *handlers) visibleSales() ([]admission.View, error) {
 	views, err := h.cfg.Stock.List(h.reads.next())
-	visible := make([]admission.View, 0, len(views)) // a copy, because views is shared with other requests
-	for _, v := range views {
-		if !sale.IsRehearsal(v.ID) {
-			visible = append(visible, v)
-		}
-	}
-	return visible, err
+	visible := slices.Clone(views) // because views is shared with other requests
+	return slices.DeleteFunc(visible, func(v admission.View) bool { return sale.IsRehearsal(v.ID) }), err
 }
 
 // unknownSale returns the problem for a sale that Redis does not hold: it does not exist, or Redis lost it and will

@@ -28,7 +28,7 @@ func (h *handlers) addDead() {
 func deadJSON(d queue.DeadLetter) client.DeadLetter {
 	b := client.DeadLetter{
 		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History),
-		History: bodies(d.History, func(a queue.Attempt) client.Attempt { return client.Attempt(a) }),
+		History: httpserver.Bodies(d.History, func(a queue.Attempt) client.Attempt { return client.Attempt(a) }),
 		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Unbacked: d.Unbacked,
 	}
 	if d.Message.ID != 0 {
@@ -54,7 +54,7 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	return struct {
 		Dead []client.DeadLetter `json:"dead"`
 		Next string              `json:"next,omitempty"` // the after of the next page
-	}{bodies(letters, deadJSON), next}, err
+	}{httpserver.Bodies(letters, deadJSON), next}, err
 }
 
 func (h *handlers) showDead(ctx context.Context, r *request) (any, error) {
@@ -159,7 +159,7 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 				failed++
 			}
 		}
-		return SettledPage{s.DryRun, len(settled) - failed, failed, bodies(settled, settledJSON), next}, err
+		return SettledPage{s.DryRun, len(settled) - failed, failed, httpserver.Bodies(settled, settledJSON), next}, err
 	}
 }
 

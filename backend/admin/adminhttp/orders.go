@@ -38,7 +38,7 @@ func rowJSON(r store.OrderRow) client.AdminOrder {
 		Reference: r.Reference, CancelledBy: r.CancelledBy, Reason: r.Note, Returning: r.Returning,
 	}
 	if r.Status == sale.StatusCreated {
-		b.PayBy = optionalTime(r.DueAt)
+		b.PayBy = httpserver.OptionalTime(r.DueAt)
 	}
 	return b
 }
@@ -62,7 +62,7 @@ type Payment struct {
 func paymentJSON(c store.Callback) Payment {
 	return Payment{
 		Number: strconv.FormatInt(c.Number, 10), At: c.At.UTC(), OrderID: c.OrderID.String(), SaleID: c.SaleID,
-		Event: string(c.Event), Price: client.Price(c.Price), SettledAt: optionalTime(c.SettledAt),
+		Event: string(c.Event), Price: client.Price(c.Price), SettledAt: httpserver.OptionalTime(c.SettledAt),
 		Reference: c.Reference, Outcome: string(c.Settlement), Refund: c.Refund, SettledBy: c.SettledBy, Note: c.Note,
 	}
 }
@@ -72,7 +72,7 @@ func orderJSON(o admin.OrderDetails) any {
 	return struct {
 		client.AdminOrder
 		Payments []Payment `json:"payments"`
-	}{rowJSON(o.OrderRow), bodies(o.Callbacks, paymentJSON)}
+	}{rowJSON(o.OrderRow), httpserver.Bodies(o.Callbacks, paymentJSON)}
 }
 
 // orderProblem translates an error about one order row.
@@ -116,7 +116,7 @@ func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
 	}
 	rows, err := h.cfg.Store.OrderRows(ctx, wanted)
 	next := func(last client.AdminOrder) any { return last.OrderID }
-	return page("orders", bodies(rows, rowJSON), wanted.Limit, next), err
+	return page("orders", httpserver.Bodies(rows, rowJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
@@ -130,7 +130,7 @@ func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
 	}
 	callbacks, err := h.cfg.Store.Callbacks(ctx, wanted)
 	next := func(last Payment) any { return last.Number }
-	return page("payments", bodies(callbacks, paymentJSON), wanted.Limit, next), err
+	return page("payments", httpserver.Bodies(callbacks, paymentJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {

@@ -86,7 +86,7 @@ func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 
 func (h *handlers) listReports(ctx context.Context, _ *request) (any, error) {
 	all, err := h.cfg.Store.Reports(ctx)
-	return map[string]any{"reports": bodies(all, reportJSON)}, err
+	return map[string]any{"reports": httpserver.Bodies(all, reportJSON)}, err
 }
 
 func (h *handlers) report(ctx context.Context, id string) (store.RehearsalReport, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -120,15 +119,6 @@ func (r *request) created(path string) {
 	r.Status(fiber.StatusCreated).Set(fiber.HeaderLocation, path)
 }
 
-// bodies converts the items of a list. Without items it returns an empty slice, which JSON encodes as [].
-func bodies[T, B any](items []T, body func(T) B) []B {
-	list := make([]B, len(items))
-	for i, item := range items {
-		list[i] = body(item)
-	}
-	return list
-}
-
 // page returns one page of a list under its name. If it has limit items, more may follow: next then returns their
 // cursor.
 func page[B any](name string, items []B, limit int, next func(last B) any) map[string]any {
@@ -140,13 +130,4 @@ func page[B any](name string, items []B, limit int, next func(last B) any) map[s
 		found["next"] = next(items[limit-1])
 	}
 	return found
-}
-
-// optionalTime returns t in UTC, or nil if it is zero.
-func optionalTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }

@@ -56,7 +56,7 @@ func saleProblem(err error, conflict *httpserver.Problem) error {
 func saleJSON(v admin.View) client.AdminSale {
 	b := client.AdminSale{
 		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, PerBuyer: v.PerBuyer,
-		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: optionalTime(v.ClosesAt),
+		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: httpserver.OptionalTime(v.ClosesAt),
 		Hold: httpserver.DurationText(v.Hold), Switch: string(v.Switch), Sold: v.Sold, Version: v.Version,
 		Spread: max(v.Spread, 1), PausedBy: v.Paused, Details: client.Details(v.Details),
 	}
@@ -71,7 +71,8 @@ func saleJSON(v admin.View) client.AdminSale {
 	}
 	if a := v.Archive; a != nil {
 		b.Archive = &client.SaleArchive{
-			Orders: a.Orders, Paid: a.Paid, Cancelled: a.Cancelled, BegunAt: a.BegunAt.UTC(), EndedAt: optionalTime(a.EndedAt),
+			Orders: a.Orders, Paid: a.Paid, Cancelled: a.Cancelled, BegunAt: a.BegunAt.UTC(),
+			EndedAt: httpserver.OptionalTime(a.EndedAt),
 			Revenue: client.Price{Amount: a.Paid * v.Price.Amount, Currency: v.Price.Currency}, Files: []string{},
 		}
 		for _, part := range a.Parts {
@@ -179,10 +180,11 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 	}
 	if q.Empty() { // all sales, oldest first
 		views, err := h.cfg.Admin.List(ctx)
-		return map[string]any{"sales": bodies(views, saleJSON)}, err
+		return map[string]any{"sales": httpserver.Bodies(views, saleJSON)}, err
 	}
 	views, err := h.cfg.Admin.Page(ctx, wanted)
-	return page("sales", bodies(views, saleJSON), wanted.Limit, func(last client.AdminSale) any { return last.ID }), err
+	next := func(last client.AdminSale) any { return last.ID }
+	return page("sales", httpserver.Bodies(views, saleJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) showSale(ctx context.Context, r *request) (any, error) {
@@ -291,7 +293,7 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 
 func (h *handlers) listRehearsals(ctx context.Context, _ *request) (any, error) {
 	views, err := h.cfg.Admin.Rehearsals(ctx)
-	return map[string]any{"rehearsals": bodies(views, saleJSON)}, err
+	return map[string]any{"rehearsals": httpserver.Bodies(views, saleJSON)}, err
 }
 
 func (h *handlers) removeRehearsal(ctx context.Context, r *request) (any, error) {

@@ -34,8 +34,8 @@ func webhookJSON(e webhook.Endpoint) client.Endpoint {
 	return client.Endpoint{
 		ID: e.ID, URL: e.URL, Title: e.Title, Strict: e.Strict, State: string(e.State), Reason: e.Reason,
 		Types: append([]string{}, e.Types...), Sales: append([]string{}, e.Sales...), // not null in JSON
-		CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, OldSecretUntil: optionalTime(e.OldUntil),
-		FailingSince: optionalTime(e.FailingSince), HeldUntil: optionalTime(e.HoldUntil),
+		CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, OldSecretUntil: httpserver.OptionalTime(e.OldUntil),
+		FailingSince: httpserver.OptionalTime(e.FailingSince), HeldUntil: httpserver.OptionalTime(e.HoldUntil),
 		Waiting: e.Waiting, Failed: e.Failed, OldestAgeSeconds: e.Oldest.Seconds(),
 	}
 }
@@ -75,7 +75,7 @@ func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
 
 func (h *handlers) listWebhooks(ctx context.Context, _ *request) (any, error) {
 	all, err := h.cfg.Webhooks.List(ctx)
-	return map[string]any{"webhooks": bodies(all, webhookJSON)}, err
+	return map[string]any{"webhooks": httpserver.Bodies(all, webhookJSON)}, err
 }
 
 func (h *handlers) showWebhook(ctx context.Context, r *request) (any, error) {
@@ -188,7 +188,7 @@ var deliveryStates = map[webhook.DeliveryState]string{
 func deliveryJSON(d webhook.Delivery) Delivery {
 	b := Delivery{
 		Number: d.Number, ID: d.ID, Type: d.Type, State: deliveryStates[d.State], Attempts: d.Attempts, Sending: d.Leased,
-		CreatedAt: d.CreatedAt, EndedAt: optionalTime(d.EndedAt),
+		CreatedAt: d.CreatedAt, EndedAt: httpserver.OptionalTime(d.EndedAt),
 	}
 	if d.State == webhook.DeliveryWaiting {
 		b.DueAt = &d.DueAt
@@ -210,7 +210,7 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) 
 	}
 	all, err := h.cfg.Webhooks.Deliveries(ctx, wanted)
 	next := func(last Delivery) any { return last.Number }
-	return page("deliveries", bodies(all, deliveryJSON), wanted.Limit, next), err
+	return page("deliveries", httpserver.Bodies(all, deliveryJSON), wanted.Limit, next), err
 }
 
 func (h *handlers) showDelivery(ctx context.Context, r *request) (any, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -86,4 +87,22 @@ func acceptsGzip(header string) bool {
 		}
 	}
 	return false
+}
+
+// Bodies converts the items of a list. Without items it returns an empty slice, which JSON encodes as [].
+func Bodies[T, B any](items []T, body func(T) B) []B {
+	list := make([]B, len(items))
+	for i, item := range items {
+		list[i] = body(item)
+	}
+	return list
+}
+
+// OptionalTime returns t in UTC, or nil if it is zero.
+func OptionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }
