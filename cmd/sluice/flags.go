@@ -235,13 +235,9 @@ func parseOrigin(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-func (m *problems) checkSecret(secret string) {
-	switch {
-	case secret == "":
-		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one)", envSecret, token.MinSecret)
-	case len(secret) < token.MinSecret:
-		m.add("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
-	}
+// shortSecret returns the error of a token secret that is too short.
+func shortSecret(secret string) error {
+	return usage("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
 }
 
 // checkTokens wants a secret, valid keys, or both, and returns what verifies tokens. Keys at a URL are not fetched yet.
@@ -252,7 +248,7 @@ func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.
 			"a file of keys or a URL", envSecret, token.MinSecret)
 		return nil
 	case secret != "" && len(secret) < token.MinSecret:
-		m.checkSecret(secret)
+		m.add("%v", shortSecret(secret))
 		return nil
 	}
 	file, err := token.OpenWith(keys, secret, token.Options{Expect: expect})

@@ -103,13 +103,11 @@ func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if secret == "" {
+	switch {
+	case secret == "":
 		return nil, usage("no token secret: set %s, or --data to the directory of a sluice up (%s has none)", envSecret, data)
-	}
-	var bad problems
-	bad.checkSecret(secret)
-	if err := bad.err(); err != nil {
-		return nil, err
+	case len(secret) < token.MinSecret:
+		return nil, shortSecret(secret)
 	}
 	key, err := token.NewKey(secret)
 	if err != nil {
