@@ -164,7 +164,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 	admit, err := admission.NewAdmitter(admission.Config{
 		Client: redisconn.NewPipelines(client, func(key string) *redisconn.Pipeline { return pipes[pick(key)] }),
 		Space:  space, IDs: admission.NewSequencer(client, space, time.Now), MaxReady: stock,
-		Refill: func(of spread.Sale) admission.Refiller { return refillers.Of(of) },
+		Refillers: refillers,
 	})
 	if err != nil {
 		return r, err

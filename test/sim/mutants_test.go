@@ -419,7 +419,7 @@ var mutants = []mutant{
 	{
 		"guard: a database that hangs hides the new owner",
 		"backend/recovery/guard/guard.go",
-		"case <-limit.C:",
+		"case <-time.After(sqlWait):",
 		"case <-ctx.Done():",
 		proof{"./backend/recovery/guard", "TestHungDatabaseHidesNoChange", nil},
 	},
