@@ -230,26 +230,6 @@ func TestHEADWithMalformedChunksIsAnsweredWithoutBody(t *testing.T) {
 	}
 }
 
-// A request that fasthttp rejects is answered as its own method requires, whatever has arrived behind it.
-func TestHEADBehindARejectedRequestDoesNotAffectItsResponse(t *testing.T) {
-	e := serve(t, open, []string{newBackend(t, nil).address()})
-	for name, behind := range map[string]string{
-		"nothing":        "",
-		"a request":      "HEAD /x HTTP/1.1\r\nHost: x\r\n\r\n",
-		"a chunked body": "HEAD /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"a fault":        "HEAD /x HTTP/1.1\r\nHost : x\r\n\r\n",
-		"a large head":   "HEAD /x HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", lineLimit) + "\r\n\r\n",
-	} {
-		c := e.connect(t)
-		defer c.Close()
-		_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\nTrailer: Content-Length\r\n\r\n"+behind)
-		got := readOne(t, bufio.NewReader(c), "GET")
-		if got.status != 400 || !strings.Contains(got.body, `"code":"bad-request"`) {
-			t.Errorf("%s behind: %+v", name, got)
-		}
-	}
-}
-
 // accepting starts a TCP server that passes each connection to handle, and closes it afterwards. It returns its
 // address.
 func accepting(t *testing.T, handle func(r *bufio.Reader, w io.Writer)) string {

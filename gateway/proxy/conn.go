@@ -52,16 +52,11 @@ func (c *Conn) ProxySource() (a netip.Addr) {
 	return a.Unmap()
 }
 
-// Fault returns the reason why the connection was stopped, or NoFault while fasthttp is reading a request before that.
-func (c *Conn) Fault() Fault {
-	if !c.poisoned {
-		return NoFault
-	}
-	return c.validator.fault
-}
+// Fault returns the reason why the connection was stopped, or NoFault.
+func (c *Conn) Fault() Fault { return c.validator.fault }
 
-// InChunkedBody reports whether a chunked body was the last to be read by fasthttp.
-func (c *Conn) InChunkedBody() bool { return c.validator.state == chunkedBody && len(c.ahead) == 0 }
+// InChunkedBody reports whether a chunked body was the last to be read.
+func (c *Conn) InChunkedBody() bool { return c.validator.state == chunkedBody }
 
 // IsHead reports whether the method of the request with the fault, or with the chunked body, is HEAD.
 func (c *Conn) IsHead() bool { return c.validator.isHead }
