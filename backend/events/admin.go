@@ -133,14 +133,20 @@ func (d *Admin) exists(ctx context.Context, name string) error {
 	if _, err := d.store.Group(ctx, name); !isNotFound(err) {
 		return err
 	}
-	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
+	found, err := d.inRedis(ctx, name)
+	if err == nil && !found {
+		err = ErrNoGroup
+	}
+	return err
+}
+
+// inRedis reports whether Redis has a group of this name.
+func (d *Admin) inRedis(ctx context.Context, name string) (bool, error) {
+	groups, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
 	if err != nil && !noGroup(err) {
-		return wrap("look for group "+name, err)
+		return false, wrap("look for group "+name, err)
 	}
-	if !slices.ContainsFunc(inRedis, func(g redis.XInfoGroup) bool { return g.Name == name }) {
-		return ErrNoGroup
-	}
-	return nil
+	return slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == name }), nil
 }
 
 // DeadLetters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.
@@ -155,14 +161,14 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 	return letters, err
 }
 
-// Retry has a dead letter run again, for its group only, by whichever consumer is first. Errors: ErrNoGroup,
-// sale.ErrNotFound, a *sale.InvalidError for a bad name.
+// Retry has a dead letter run again, for its group only, by whichever consumer is first. It is idempotent. Errors:
+// ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
 func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
 	return d.settle(ctx, actor, group, eventID, reason, d.store.RetryDeadLetter)
 }
 
-// Drop gives a dead letter up. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run again; a
-// *sale.InvalidError for a bad name.
+// Drop gives a dead letter up. It is idempotent. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run
+// again; a *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
 	return d.settle(ctx, actor, group, eventID, reason, d.store.DropDeadLetter)
 }
@@ -181,25 +187,23 @@ func (d *Admin) settle(
 }
 
 // Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no
-// more. A consumer of it that still runs ends with ErrRemoved. Error: ErrNoGroup.
+// more. A consumer of it that still runs ends with ErrRemoved. It is idempotent. Error: ErrNoGroup.
 func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
 	}
-	known, err := destroy(ctx, d.client, d.space, group)
+	inRedis, err := d.inRedis(ctx, group)
 	if err != nil {
 		return err
 	}
-	err = d.store.RemoveGroup(store.WithReason(store.WithActor(ctx, actor), reason), group)
-	switch {
-	case isNotFound(err) && known: // Redis alone knew it
-		return nil
-	case isNotFound(err):
+	err = d.store.RemoveGroup(store.WithReason(store.WithActor(ctx, actor), reason), group, inRedis)
+	if isNotFound(err) {
 		return ErrNoGroup
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
-	// it was created again between the two; a later one is detected by its creator
-	_, err = destroy(ctx, d.client, d.space, group)
-	return err
+	// SQL is first: otherwise a consumer could create the group in Redis again. If it does so now, it detects that SQL
+	// does not have the group any more.
+	return destroy(ctx, d.client, d.space, group)
 }

@@ -173,7 +173,7 @@ func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
 	defer cancel()
 	_, err = c.store.Group(ctx, c.group)
 	if isNotFound(err) {
-		if _, err := destroy(ctx, c.client, c.space, c.group); err != nil {
+		if err := destroy(ctx, c.client, c.space, c.group); err != nil {
 			return err
 		}
 	}

@@ -441,8 +441,8 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 		if err := <-done; !errors.Is(err, events.ErrRemoved) {
 			w.Errorf("it ended with %v", err)
 		}
-		if err := w.admin().Remove(w.Context(), "eve", "g", ""); !errors.Is(err, sale.ErrNotFound) {
-			w.Errorf("removed twice: %v", err)
+		if err := w.admin().Remove(w.Context(), "eve", "g", ""); err != nil {
+			w.Errorf("the repeated removal: %v", err)
 		}
 		if err := w.raw.XGroupCreate(w.Context(), space.Events(), "by-hand", "0").Err(); err != nil {
 			w.Fatal(err)
@@ -488,14 +488,18 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			len(letters) != 1 {
 			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
 		}
-		for _, name := range []string{"not-begun", "by-hand"} {
+		for _, name := range []string{"not-begun", "by-hand", "by-hand", "not-begun"} {
 			if err := admin.Remove(ctx, "eve", name, ""); err != nil {
-				w.Error(err)
+				w.Errorf("remove %s: %v", name, err)
 			}
 			unknown(name, true)
-			if err := admin.Remove(ctx, "eve", name, ""); !errors.Is(err, events.ErrNoGroup) {
-				w.Errorf("%s removed twice: %v", name, err)
-			}
+		}
+		if err := admin.Remove(ctx, "eve", "nosuch", ""); !errors.Is(err, events.ErrNoGroup) {
+			w.Errorf("removal of an unknown group: %v", err)
+		}
+		log, err := w.sql.Log(ctx, store.LogQuery{Action: "group.remove"})
+		if err != nil || len(log) != 2 || log[0].Target != "by-hand" || log[1].Target != "not-begun" {
+			w.Errorf("the action log has %+v, %v; want one entry for each group", log, err)
 		}
 	})
 }
@@ -536,7 +540,7 @@ func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
 		go func() { done <- c.Run(ctx) }()
 		w.settled("g")
 		remove := func() {
-			if err := w.store.RemoveGroup(context.Background(), "g"); err != nil {
+			if err := w.store.RemoveGroup(context.Background(), "g", false); err != nil {
 				w.Error(err)
 			}
 			stop()

@@ -45,15 +45,13 @@ func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g 
 	return nil
 }
 
-// destroy removes a group from Redis and reports whether it existed.
-func destroy(
-	ctx context.Context, client redisconn.Client, space keyspace.Space, name string,
-) (known bool, err error) {
-	n, err := client.XGroupDestroy(ctx, space.Events(), name).Result()
+// destroy removes a group from Redis, if it exists.
+func destroy(ctx context.Context, client redisconn.Client, space keyspace.Space, name string) error {
+	err := client.XGroupDestroy(ctx, space.Events(), name).Err()
 	if err != nil && !noGroup(err) && !strings.Contains(err.Error(), "requires the key to exist") {
-		return false, wrap("remove group "+name, err)
+		return wrap("remove group "+name, err)
 	}
-	return n == 1, nil
+	return nil
 }
 
 func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }

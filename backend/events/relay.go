@@ -299,7 +299,7 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
 			r.cfg.Log.Info("consumer group created in Redis; a group that Redis had lost receives again the events that not "+
 				"every group has acknowledged", "group", name)
-		} else if _, err := destroy(ctx, r.client, r.space, name); err != nil {
+		} else if err := destroy(ctx, r.client, r.space, name); err != nil {
 			return err
 		}
 	}

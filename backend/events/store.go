@@ -109,9 +109,10 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 	return store.ViewRows(ctx, s.db, "events: groups", scanGroup, selectGroups+" ORDER BY name")
 }
 
-// RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context. Error:
+// RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if
+// only Redis knows the group. It is idempotent: a group that an earlier call removed is a success. Error:
 // sale.ErrNotFound.
-func (s *Store) RemoveGroup(ctx context.Context, name string) error {
+func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
 	return s.db.Update(ctx, "events: remove group "+name, func(ctx context.Context, c store.Conn) error {
 		groups, err := c.Exec(ctx, "DELETE FROM event_groups WHERE name = $1", name)
 		if err != nil {
@@ -121,10 +122,15 @@ func (s *Store) RemoveGroup(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if groups+letters == 0 {
-			return sale.ErrNotFound
+		if groups+letters > 0 || inRedis {
+			return store.AppendLog(ctx, c, removedGroup, name, fmt.Sprintf("with %d dead letters", letters))
 		}
-		return store.AppendLog(ctx, c, "group.remove", name, fmt.Sprintf("with %d dead letters", letters))
+		const query = "SELECT 1 FROM admin_log WHERE target = $1 AND action = $2 LIMIT 1"
+		removed, err := store.Exists(ctx, c, query, name, removedGroup)
+		if err == nil && !removed {
+			err = sale.ErrNotFound
+		}
+		return err
 	})
 }
 

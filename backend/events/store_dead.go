@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/backend/sale"
@@ -82,23 +83,31 @@ func (s *Store) CountDeadLetters(ctx context.Context) (counts map[string]int64, 
 	return counts, err
 }
 
+// The actions of the action log about dead letters and groups.
+const (
+	retriedDead  = "event.retry"
+	droppedDead  = "event.drop"
+	removedGroup = "group.remove"
+)
+
 // RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of
-// the context. It is idempotent. Error: sale.ErrNotFound.
+// the context. It is idempotent: a dead letter that is gone after its retry is a success. Error: sale.ErrNotFound.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
-	return s.changeDeadLetter(ctx, "event.retry", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
+	return s.changeDeadLetter(ctx, retriedDead, group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
 		return c.Exec(ctx, "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0",
 			group, eventID)
 	})
 }
 
-// DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. Errors:
-// sale.ErrNotFound; sale.ErrConflict while it is being retried.
+// DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. It is idempotent.
+// Errors: sale.ErrNotFound; sale.ErrConflict while it is being retried.
 func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
-	return s.changeDeadLetter(ctx, "event.drop", group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
+	return s.changeDeadLetter(ctx, droppedDead, group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
 		n, err := c.Exec(ctx, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
 			AND (leased_until IS NULL OR leased_until < `+c.Dialect().Now+")", group, eventID)
 		if err == nil && n == 0 {
-			if err = deadLetterExists(ctx, c, group, eventID); err == nil {
+			var exists bool
+			if exists, err = deadLetterExists(ctx, c, group, eventID); exists {
 				err = fmt.Errorf("it is being retried: %w", sale.ErrConflict)
 			}
 		}
@@ -106,8 +115,8 @@ func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error
 	})
 }
 
-// changeDeadLetter runs change and, if it changed a row, logs the action. It returns sale.ErrNotFound if the dead
-// letter does not exist.
+// changeDeadLetter runs change and, if it changed a row, logs the action. If the dead letter does not exist, it returns
+// nil if an earlier call with this action settled it, and sale.ErrNotFound otherwise.
 func (s *Store) changeDeadLetter(
 	ctx context.Context, action, group, eventID string, change func(context.Context, store.Conn) (int64, error),
 ) error {
@@ -117,21 +126,43 @@ func (s *Store) changeDeadLetter(
 		if err != nil {
 			return err
 		}
-		if n == 0 {
-			return deadLetterExists(ctx, c, group, eventID)
+		if n > 0 {
+			return store.AppendLog(ctx, c, action, eventID, detailOf(group))
 		}
-		return store.AppendLog(ctx, c, action, eventID, "group "+group)
+		exists, err := deadLetterExists(ctx, c, group, eventID)
+		if err != nil || exists {
+			return err
+		}
+		last, err := lastSettled(ctx, c, group, eventID)
+		if err == nil && last != action {
+			err = sale.ErrNotFound
+		}
+		return err
 	})
 }
 
-// deadLetterExists returns sale.ErrNotFound if the dead letter does not exist.
-func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) error {
+// detailOf begins the detail of a log entry about a dead letter of a group. A reason follows after a colon.
+func detailOf(group string) string { return "group " + group }
+
+func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) (bool, error) {
 	const query = "SELECT 1 FROM event_dead_letters WHERE group_name = $1 AND event_id = $2"
-	found, err := store.Exists(ctx, c, query, group, eventID)
-	if err == nil && !found {
-		err = sale.ErrNotFound
-	}
-	return err
+	return store.Exists(ctx, c, query, group, eventID)
+}
+
+// lastSettled returns the last action that settled a dead letter, or that removed its group with all of them; "" if
+// there was none.
+func lastSettled(ctx context.Context, c store.Conn, group, eventID string) (last string, err error) {
+	err = c.Query(ctx, func(row store.Scanner) error {
+		var action, detail string
+		err := row.Scan(&action, &detail)
+		of, _, _ := strings.Cut(detail, ":")
+		if action == removedGroup || of == detailOf(group) {
+			last = action
+		}
+		return err
+	}, "SELECT action, detail FROM admin_log WHERE target = $1 AND action IN ($2, $3) OR target = $4 AND action = $5 "+
+		"ORDER BY id", eventID, retriedDead, droppedDead, group, removedGroup)
+	return last, err
 }
 
 // LeaseRetries leases up to limit dead letters of a group with a requested retry, by position. A lease that expires

@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,17 +43,19 @@ func eventGroups(t *testing.T, e *env) {
 	if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: "new", EventID: "1.paid", Reason: "r"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.RemoveGroup(store.WithActor(e.ctx, "eve"), "new"); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := e.RemoveGroup(store.WithActor(e.ctx, "eve"), "new", false); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := e.RemoveGroup(e.ctx, "new"); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("second removal: %v", err)
+	if err := e.RemoveGroup(e.ctx, "none", false); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("removal of an unknown group: %v", err)
 	}
 	if n, err := e.CountDeadLetters(e.ctx); err != nil || len(n) != 0 {
 		t.Errorf("dead letters of a removed group: %v, %v", n, err)
 	}
-	if log, err := e.Log(e.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Actor != "eve" ||
-		log[0].Action != "group.remove" || log[0].Target != "new" {
+	if log, err := e.Log(e.ctx, store.LogQuery{Action: "group"}); err != nil || len(log) != 1 || log[0].Actor != "eve" ||
+		log[0].Action != "group.remove" || log[0].Target != "new" || log[0].Detail != "with 1 dead letters" {
 		t.Errorf("log %+v, %v", log, err)
 	}
 }
@@ -105,12 +108,17 @@ func eventLetters(t *testing.T, e *env) {
 		t.Errorf("dropped during a retry: %v", err)
 	}
 	bury("g", "4.paid", 6, "still", 6)
-	if err := e.DropDeadLetter(ctx, "g", "4.paid"); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := e.DropDeadLetter(ctx, "g", "4.paid"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, err := range map[string]error{
-		"drop": e.DropDeadLetter(ctx, "g", "4.paid"), "retry": e.RetryDeadLetter(ctx, "g", "4.paid"),
-		"retry in another group": e.RetryDeadLetter(ctx, "none", "1.paid"),
+		"drop of an unknown one":  e.DropDeadLetter(ctx, "g", "9.paid"),
+		"retry of a dropped one":  e.RetryDeadLetter(ctx, "g", "4.paid"),
+		"retry in another group":  e.RetryDeadLetter(ctx, "none", "1.paid"),
+		"drop in another group":   e.DropDeadLetter(ctx, "none", "4.paid"),
+		"drop, group with prefix": e.DropDeadLetter(ctx, "g-2", "4.paid"),
 	} {
 		if !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
@@ -120,6 +128,12 @@ func eventLetters(t *testing.T, e *env) {
 		if err := e.RemoveDeadLetter(e.ctx, "g", "2.paid"); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := e.RetryDeadLetter(ctx, "g", "2.paid"); err != nil {
+		t.Errorf("the repeated retry of a handled event: %v", err)
+	}
+	if err := e.DropDeadLetter(ctx, "g", "2.paid"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("drop of a handled event: %v", err)
 	}
 	if n, err := e.CountDeadLetters(e.ctx); err != nil || n["g"] != 3 || n["other"] != 5 {
 		t.Errorf("%v, %v", n, err)
@@ -132,6 +146,16 @@ func eventLetters(t *testing.T, e *env) {
 	if want := []string{"eve event.drop 4.paid group g: fixed", "eve event.retry 4.paid group g: fixed"}; err != nil ||
 		len(lines) != 4 || !slices.Equal(lines[:2], want) {
 		t.Errorf("log %q, %v", lines, err)
+	}
+	if err := e.RemoveGroup(ctx, "g", false); err != nil {
+		t.Fatal(err)
+	}
+	for id, settle := range map[string]func(context.Context, string, string) error{
+		"1.paid": e.RetryDeadLetter, "4.paid": e.DropDeadLetter,
+	} {
+		if err := settle(ctx, "g", id); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("the repeated call for %s of a removed group: %v", id, err)
+		}
 	}
 }
 
