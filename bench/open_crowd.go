@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sluice/test/testenv"
 )
 
 // crowd is the processes that hold streams open.
@@ -39,7 +41,7 @@ func (h *openHouse) startCrowd(k openKind, n int) (c crowd) {
 		o := &openerProcess{}
 		o.cmd = exec.Command(self, "opener", "--addrs", strings.Join(addrs, ","), "--path", k.path,
 			"--first", strconv.Itoa(first), "--n", strconv.Itoa(min(perOpener, n-first)))
-		o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		o.cmd.SysProcAttr = testenv.EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{})
 		o.cmd.Stderr = &o.log
 		o.in, err = o.cmd.StdinPipe()
 		h.stage.check(err)

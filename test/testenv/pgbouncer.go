@@ -97,7 +97,7 @@ server_idle_timeout = 5
 	}
 	log := filepath.Join(b.dir, "pgbouncer.log")
 	cmd := exec.Command(binary, "-q", settings)
-	cmd.Dir, cmd.SysProcAttr = b.dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: cred}
+	cmd.Dir, cmd.SysProcAttr = b.dir, EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{Credential: cred})
 	if b.proc, err = startServer(cmd, log, func() error { return b.ping() }); err != nil {
 		return nil, fmt.Errorf("pgbouncer: %w\n%s", err, tail(log))
 	}

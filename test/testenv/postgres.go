@@ -237,7 +237,7 @@ func (p *Postgres) startOnce() error {
 		"-c", "unix_socket_directories=" + p.dir, "-c", "max_connections=200",
 	}, p.args...)
 	cmd := exec.Command(p.bin, args...)
-	cmd.Dir, cmd.SysProcAttr = p.dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT, Credential: p.cred}
+	cmd.Dir, cmd.SysProcAttr = p.dir, EndWithParent(syscall.SIGQUIT, syscall.SysProcAttr{Credential: p.cred})
 	var err error
 	if p.proc, err = startServer(cmd, log, func() error { return p.exec("SELECT 1") }); err != nil {
 		return fmt.Errorf("postgres: %w\n%s", err, tail(log))

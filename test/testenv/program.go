@@ -64,7 +64,7 @@ func (p *Program) Start() {
 	cmd.Env, cmd.Dir = p.env, p.dir
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	// one signal for nginx and its workers
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{Setpgid: true})
 	var err error
 	if p.proc, err = start(cmd); err != nil {
 		p.t.Fatalf("testenv: %v", err)

@@ -127,7 +127,7 @@ func (r *Redis) Start() {
 	r.t.Helper()
 	log := filepath.Join(r.Dir, "redis.log")
 	cmd := exec.Command(r.bin, r.args...)
-	cmd.Dir, cmd.SysProcAttr = r.Dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Dir, cmd.SysProcAttr = r.Dir, EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{})
 	c := redis.NewClient(&redis.Options{Addr: r.Addr, MaxRetries: -1})
 	defer c.Close()
 	var err error
