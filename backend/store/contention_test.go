@@ -64,7 +64,7 @@ func awaitWaiting(t *testing.T, url string, n int) {
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
 	// PostgreSQL checks once in a wait. The other session must wait for a again by then, also on a slow machine.
-	s := open(t, url+"&deadlock_timeout=2s", store.Config{Timeout: 30 * time.Second})
+	s := open(t, url+"&deadlock_timeout=2s", store.Config{Timeout: storetest.Timeout})
 	s.create(t, "a", 10)
 	s.create(t, "b", 10)
 	first, second := newRival(t, url), newRival(t, url+"&deadlock_timeout=60s")
@@ -102,7 +102,7 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T) {
 	for _, level := range []string{"repeatable%20read", "serializable"} {
 		url := testenv.SharedPostgres(t).URL
-		s := open(t, url+"&default_transaction_isolation="+level, store.Config{Timeout: 30 * time.Second})
+		s := open(t, url+"&default_transaction_isolation="+level, store.Config{Timeout: storetest.Timeout})
 		s.create(t, "s", 10)
 		other := newRival(t, url)
 		other.exec("UPDATE sales SET title = 'changed' WHERE id = 's'")

@@ -13,7 +13,6 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 
@@ -38,7 +37,7 @@ func BenchmarkRebuild(b *testing.B) {
 		b.Run(size.name, func(b *testing.B) {
 			ctx := context.Background()
 			pg := testenv.StartPostgres(b)
-			tables := storetest.OpenConfig(b, pg.URL, store.Config{Timeout: 30 * time.Second})
+			tables := storetest.Open(b, pg.URL)
 			db := &database{tables, journal.NewRegistry(tables.DB)}
 			s := storetest.Sale("s", int64(size.rows+size.queued+1000))
 			if _, err := db.CreateSale(ctx, s); err != nil {

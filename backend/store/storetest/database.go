@@ -103,7 +103,7 @@ func newDir(t testing.TB) string {
 
 func makeTables(t testing.TB, databaseURL string) {
 	t.Helper()
-	s, err := store.Open(context.Background(), databaseURL, store.Config{})
+	s, err := store.Open(context.Background(), databaseURL, store.Config{Timeout: Timeout})
 	if err == nil {
 		err = s.Close()
 	}

@@ -13,10 +13,13 @@ import (
 	"sluice/backend/store"
 )
 
+// Timeout bounds each operation of Open: on a busy machine some take longer than the default.
+const Timeout = 30 * time.Second
+
 // Open opens a database and closes it when the test ends.
 func Open(t testing.TB, databaseURL string) *store.Store {
 	t.Helper()
-	return OpenConfig(t, databaseURL, store.Config{})
+	return OpenConfig(t, databaseURL, store.Config{Timeout: Timeout})
 }
 
 // OpenConfig is Open with a configuration.
