@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -246,6 +247,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		w.cfg.Log.Warn("journal: restored orders that Redis had lost", "requeued", done.Requeued, "unbacked", done.Unbacked,
 			"known", done.Known, "rows", done.Rows, "unreadable", broken)
 	}
+	w.logSkipped(done.Skipped)
 	if unreadable != nil {
 		return false, unreadable
 	}
@@ -254,4 +256,24 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	}
 	w.checked = true
 	return true, nil
+}
+
+// maxSkippedIDs bounds the order ids in a warning.
+const maxSkippedIDs = 10
+
+// logSkipped warns of orders that no rebuild can restore, because their sale was archived or SQL does not have it. A
+// backend may have been stopped while Redis lost them, and the last copy is in its journal: Trim removes those of
+// archived sales. Rehearsals are removed on purpose.
+func (w *JournalWriter) logSkipped(orders []sale.Order) {
+	bySale := map[string][]string{}
+	for _, o := range orders {
+		if !sale.IsRehearsal(o.SaleID) {
+			bySale[o.SaleID] = append(bySale[o.SaleID], o.ID.String())
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(bySale)) {
+		ids := bySale[id]
+		w.cfg.Log.Warn("journal: orders cannot be restored: their sale is archived or not in SQL",
+			"sale", id, "orders", len(ids), "first", ids[:min(len(ids), maxSkippedIDs)])
+	}
 }

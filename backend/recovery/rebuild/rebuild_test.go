@@ -54,6 +54,7 @@ type world struct {
 	queues  []*queue.List
 	journal *journal.Journal
 	writer  *rebuild.JournalWriter
+	log     testenv.Buffer // of the writer
 	paused  map[string]string
 	rebuild *rebuild.Rebuilder
 	stopAt  string // step at which the rebuild stops; "" for none
@@ -131,7 +132,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: w.journal, Store: w.store, Log: quiet,
+		Journal: w.journal, Store: w.store, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
 	})
 	w.admit = w.admitter()

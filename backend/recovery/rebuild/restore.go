@@ -27,6 +27,8 @@ type Restored struct {
 	Known    int // orders that Redis has
 	Requeued int // orders that got a unit and a message again
 	Unbacked int // orders without a unit or slot, which became dead letters
+	// Skipped has the orders of sales that Redis does not have. They are not rows and were not restored.
+	Skipped []sale.Order
 }
 
 func (r *Restored) add(other Restored) {
@@ -34,6 +36,7 @@ func (r *Restored) add(other Restored) {
 	r.Known += other.Known
 	r.Requeued += other.Requeued
 	r.Unbacked += other.Unbacked
+	r.Skipped = append(r.Skipped, other.Skipped...)
 }
 
 // Guard reports which data in Redis is verified (guard.Guard).
@@ -84,7 +87,7 @@ func (r *Restorer) RestoreOrders(ctx context.Context, orders []sale.Order) error
 }
 
 // RestoreAt makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It is
-// idempotent: no order gets a second unit. It skips orders of sales that SQL does not have. An error wraps
+// idempotent: no order gets a second unit. It skips orders of sales that are archived or not in SQL. An error wraps
 // sale.ErrUnavailable.
 func (r *Restorer) RestoreAt(ctx context.Context, fence int64, orders []sale.Order) (Restored, error) {
 	var done Restored
@@ -177,8 +180,9 @@ func (r *Restorer) runScript(
 		return false, errFenced
 	case result == "returned":
 		return true, nil
-	case result == "unknown_sale":
-		return false, nil // a rebuild stores every sale of SQL before orders are restored
+	case result == "unknown_sale": // a rebuild stores every sale of SQL that is not archived before orders are restored
+		done.Skipped = append(done.Skipped, s.orders...)
+		return false, nil
 	case len(result) != len(s.orders):
 		return false, fmt.Errorf("the script returned %q for %d orders", result, len(s.orders))
 	}
