@@ -362,6 +362,16 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		},
 		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
 		{
+			name: "two tokens, and an escape in the path of a page",
+			raw:  request("GET", "/s/%61", c.next(), "Token: a", "TOKEN: a", last), codes: "400",
+		},
+		{
+			name: "two tokens, and an escape in the path of an asset",
+			raw:  request("GET", "/assets/%61", c.next(), "Token: a", "TOKEN: a", last), codes: "400",
+		},
+		{name: "an escaped slash in the path of an asset", raw: request("GET", "/assets%2fa", c.next(), last), codes: "400"},
+		{name: "an escaped slash in the path of a page", raw: request("GET", "/s/a%2fb", c.next(), last), codes: "400"},
+		{
 			name: "two Authorizations", raw: request("GET", "/", c.next(), bearer(t, "b5"), bearer(t, "b5"), last), codes: "400",
 		},
 		{
