@@ -142,26 +142,22 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	return err
 }
 
-// retriedBefore returns nil if an earlier Retry requeued an order without a dead letter. The action log decides: each
-// retry has an entry before the dead letter is removed, and so has each cancellation.
+// retriedBefore returns nil if an earlier Retry requeued an order without a dead letter. The last action about it in
+// the log decides: each has an entry before the dead letter is removed.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
-	entries, err := s.store.Log(ctx, store.LogQuery{Target: id.String()})
+	entries, err := s.store.Log(ctx, store.LogQuery{Target: id.String()}) // the newest first
 	if err != nil {
 		return err
 	}
-	retried := false
 	for _, e := range entries {
 		switch e.Action {
+		case store.RetriedDead:
+			return nil
 		case store.CancelledOrder, store.DroppedDead:
 			return notFound
-		case store.RetriedDead:
-			retried = true
 		}
 	}
-	if !retried {
-		return notFound
-	}
-	return nil
+	return notFound
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id

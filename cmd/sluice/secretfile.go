@@ -29,11 +29,12 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 			continue
 		}
 		value, err := readSecret(path)
-		switch set := getenv(name); {
-		case set != "" && (err != nil || value != "" && value != set):
-			bad.add("%s and %s_FILE are both set: set one of them", name, name)
+		set := strings.TrimSpace(getenv(name))
+		switch {
 		case err != nil:
 			bad.add("%s_FILE: %v", name, err)
+		case set != "" && value != "" && value != set:
+			bad.add("%s and %s_FILE are both set: set one of them", name, name)
 		case value != "":
 			values[name] = value
 		}

@@ -48,6 +48,10 @@ func TestUnusableSecretFilesAreUsageErrors(t *testing.T) {
 	if err := os.WriteFile(two, []byte("old\nnew\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte("y"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env  map[string]string
 		want string
@@ -59,9 +63,10 @@ func TestUnusableSecretFilesAreUsageErrors(t *testing.T) {
 		{map[string]string{"SLUICE_TOKEN_SECRET_FILE": dir}, "SLUICE_TOKEN_SECRET_FILE: read " + dir + ": is a directory"},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big}, "has more than 65536 bytes, the limit of a secret"},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": "/dev/zero"}, "/dev/zero has more than 65536 bytes"},
+		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big, "SLUICE_ADMIN_TOKEN": "x"}, "SLUICE_ADMIN_TOKEN_FILE: " + big},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": two}, two + " has more than one line, or control characters"},
 		{
-			map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big, "SLUICE_ADMIN_TOKEN": "x"},
+			map[string]string{"SLUICE_ADMIN_TOKEN_FILE": other, "SLUICE_ADMIN_TOKEN": "x"},
 			"SLUICE_ADMIN_TOKEN and SLUICE_ADMIN_TOKEN_FILE are both set: set one of them",
 		},
 	} {

@@ -45,7 +45,7 @@ func (b *Backend) refill(ctx context.Context) error {
 // settleEnded completes the transfers of sales that have ended, which refill leaves out, until ctx ends. A backend that
 // stops during a transfer completes it after its next start, if no other backend has.
 func (b *Backend) settleEnded(ctx context.Context) error {
-	settled := map[spread.Sale]bool{}
+	settled := map[spread.Sale]int{}
 	for ctx.Err() == nil {
 		settled = b.settleOnce(ctx, settled)
 		loop.Tick(ctx, settleEvery)
@@ -53,18 +53,25 @@ func (b *Backend) settleEnded(ctx context.Context) error {
 	return nil
 }
 
-// settleOnce settles the ended sales that are not in settled. It returns those in which nothing was left to settle.
-// Errors are those of a store that is unavailable, as in refill.
-func (b *Backend) settleOnce(ctx context.Context, settled map[spread.Sale]bool) map[spread.Sale]bool {
-	now := map[spread.Sale]bool{}
+// settledPasses is how many passes must find nothing left to settle in a sale: another backend learns later that it has
+// ended, and may begin a transfer until then.
+const settledPasses = 12
+
+// settleOnce settles the ended sales that are not settled yet: settled has the number of passes, one after the other,
+// that found nothing left to settle. It returns these numbers after this pass. Errors are those of a store that is
+// unavailable, as in refill.
+func (b *Backend) settleOnce(ctx context.Context, settled map[spread.Sale]int) map[spread.Sale]int {
+	now := map[spread.Sale]int{}
 	for _, of := range b.Admin.EndedSpreadSales(time.Now()) {
-		done := settled[of]
-		if !done {
-			done, _ = b.mover.Settled(ctx, of)
+		passes := settled[of]
+		if passes < settledPasses {
+			if done, _ := b.mover.Settled(ctx, of); done {
+				passes++
+			} else {
+				passes = 0
+			}
 		}
-		if done {
-			now[of] = true
-		}
+		now[of] = passes
 	}
 	return now
 }

@@ -60,8 +60,13 @@ type JournalWriter struct {
 	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
-	late    atomic.Bool
-	checked bool          // a Restore has succeeded: an earlier process may have ended before it restored a late order
+	late atomic.Bool
+	// restoredOnce reports that a Restore has succeeded. Before, the journal may have an order that an earlier process
+	// recorded late and did not restore.
+	restoredOnce bool
+	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
+	// remove them yet.
+	warned  int64
 	outage  bool          // SQL or Redis was unavailable during the last Restore
 	woken   loop.Wake     // after late was set
 	next    time.Duration // until the next check
@@ -156,7 +161,7 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	if restored || now.Sub(w.beat)+loop.UntilTick(w.next) > heartbeatInterval { // the next check would be too late
 		w.heartbeat(ctx, w.cfg.Journal.Restored())
 	}
-	if now.Sub(w.trimmed) >= trimInterval {
+	if w.warned != 0 && now.Sub(w.trimmed) >= trimInterval {
 		w.trimmed = now
 		err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
 		if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
@@ -210,7 +215,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	}
 	late := w.late.Swap(false)
 	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
-	if fence == w.cfg.Journal.Restored() && w.checked && !late {
+	if fence == w.cfg.Journal.Restored() && w.restoredOnce && !late {
 		return false, nil
 	}
 	var unreadable error
@@ -239,7 +244,11 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	})
 	unreadable = err
 	done, err := w.restoreOrders(ctx, fence, orders, generation)
-	w.outage = errors.Is(err, sale.ErrUnavailable)
+	outage := errors.Is(err, sale.ErrUnavailable)
+	if outage && !w.outage && ctx.Err() == nil {
+		w.cfg.Log.Warn("journal: restoring orders fails; retrying", "err", err)
+	}
+	w.outage = outage
 	if err != nil {
 		return false, err
 	}
@@ -247,23 +256,26 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		w.cfg.Log.Warn("journal: restored orders that Redis had lost", "requeued", done.Requeued, "unbacked", done.Unbacked,
 			"known", done.Known, "rows", done.Rows, "unreadable", broken)
 	}
-	w.logSkipped(done.Skipped)
+	if w.warned != fence {
+		w.warned = fence
+		w.logSkipped(done.Skipped)
+	}
 	if unreadable != nil {
 		return false, unreadable
 	}
 	if err := w.cfg.Journal.SetRestored(fence); err != nil {
 		return false, err
 	}
-	w.checked = true
+	w.restoredOnce = true
 	return true, nil
 }
 
-// maxSkippedIDs bounds the order ids in a warning.
-const maxSkippedIDs = 10
+// skippedPerLine bounds the order ids in a warning.
+const skippedPerLine = 100
 
-// logSkipped warns of orders that no rebuild can restore, because their sale was archived or SQL does not have it. A
-// backend may have been stopped while Redis lost them, and the last copy is in its journal: Trim removes those of
-// archived sales. Rehearsals are removed on purpose.
+// logSkipped logs all orders that no rebuild can restore, because their sale was archived or SQL does not have it. The
+// journal may have the last copy of such an order: Redis may have lost it while the backend was stopped. Trim removes
+// the orders of archived sales afterwards. Rehearsals are removed on purpose.
 func (w *JournalWriter) logSkipped(orders []sale.Order) {
 	bySale := map[string][]string{}
 	for _, o := range orders {
@@ -272,8 +284,9 @@ func (w *JournalWriter) logSkipped(orders []sale.Order) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(bySale)) {
-		ids := bySale[id]
-		w.cfg.Log.Warn("journal: orders cannot be restored: their sale is archived or not in SQL",
-			"sale", id, "orders", len(ids), "first", ids[:min(len(ids), maxSkippedIDs)])
+		for ids := range slices.Chunk(bySale[id], skippedPerLine) {
+			w.cfg.Log.Warn("journal: orders cannot be restored: their sale is archived or not in SQL; compare them with the "+
+				"files of the archive", "sale", id, "orders", len(ids), "ids", ids)
+		}
 	}
 }
