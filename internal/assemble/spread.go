@@ -53,8 +53,8 @@ func (b *Backend) settleEnded(ctx context.Context) error {
 	return nil
 }
 
-// settledPasses is how many passes must find nothing left to settle in a sale: another backend learns later that it has
-// ended, and may begin a transfer until then.
+// settledPasses is how many passes must find nothing left to settle in a sale. Another backend notices later that the
+// sale has ended, and may begin a transfer until then.
 const settledPasses = 12
 
 // settleOnce settles the ended sales that are not settled yet: settled has the number of passes, one after the other,

@@ -236,7 +236,7 @@ const warnEvery = 5 * time.Second
 // the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
-	warning := deadline
+	nextWarning := deadline
 	for {
 		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
@@ -260,8 +260,8 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		}
 		if len(restoring) > 0 {
 			deadline = now.Add(j.cfg.JournalWait)
-			if now.After(warning) {
-				warning = now.Add(warnEvery)
+			if now.After(nextWarning) {
+				nextWarning = now.Add(warnEvery)
 				j.cfg.Log.Warn("rebuild: waits for backends that restore their journals", "journals", restoring)
 			}
 		}
