@@ -145,19 +145,11 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 // retriedBefore returns nil if an earlier Retry requeued an order without a dead letter. The last action about it in
 // the log decides: each has an entry before the dead letter is removed.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
-	entries, err := s.store.Log(ctx, store.LogQuery{Target: id.String()}) // the newest first
-	if err != nil {
-		return err
+	last, err := s.store.LastLog(ctx, id.String(), store.RetriedDead, store.CancelledOrder, store.DroppedDead)
+	if errors.Is(err, sale.ErrNotFound) || err == nil && last.Action != store.RetriedDead {
+		return notFound
 	}
-	for _, e := range entries {
-		switch e.Action {
-		case store.RetriedDead:
-			return nil
-		case store.CancelledOrder, store.DroppedDead:
-			return notFound
-		}
-	}
-	return notFound
+	return err
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
@@ -301,7 +293,7 @@ func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
 		}
 		return nil // a concurrent Drop was faster
 	}
-	_, err := s.store.LastLog(ctx, key, store.DroppedDead, store.DroppedDead)
+	_, err := s.store.LastLog(ctx, key, store.DroppedDead)
 	if errors.Is(err, sale.ErrNotFound) {
 		err = fmt.Errorf("dead letter %s: %w", key, sale.ErrNotFound)
 	}

@@ -33,8 +33,7 @@ type Store interface {
 	SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error)
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
 	Record(ctx context.Context, action, target, detail string) error
-	LastLog(ctx context.Context, target, action, or string) (store.LogEntry, error)
-	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)
+	LastLog(ctx context.Context, target string, actions ...string) (store.LogEntry, error)
 
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
 	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error

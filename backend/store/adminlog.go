@@ -96,10 +96,10 @@ func scanLogEntry(row Scanner) (e LogEntry, err error) {
 	return e, err
 }
 
-// LastLog returns the last entry about a target with one of two actions, or sale.ErrNotFound.
-func (s *Store) LastLog(ctx context.Context, target, action, or string) (LogEntry, error) {
+// LastLog returns the last entry about a target with one of these actions, or sale.ErrNotFound.
+func (s *Store) LastLog(ctx context.Context, target string, actions ...string) (LogEntry, error) {
 	return ViewRow(ctx, s.DB, "store: last log entry of "+target, scanLogEntry, "SELECT "+logColumns+
-		" FROM admin_log WHERE target = $1 AND action IN ($2, $3) ORDER BY id DESC LIMIT 1", target, action, or)
+		" FROM admin_log WHERE target = $1 AND action "+s.Dialect().In("$2")+" ORDER BY id DESC LIMIT 1", target, actions)
 }
 
 // LogQuery selects entries of the action log. The zero value selects all.

@@ -40,7 +40,7 @@ func TestOrderWithUnsupportedCharactersIsDropped(t *testing.T) {
 		refused); err != nil {
 		t.Fatal(err)
 	}
-	last, err := db.LastLog(t.Context(), o.ID.String(), store.DroppedDead, "")
+	last, err := db.LastLog(t.Context(), o.ID.String(), store.DroppedDead)
 	if err != nil || last.Actor != `\u738b` || !last.HeldNoUnit() ||
 		!strings.Contains(last.Detail, `sale s: zur\u00fcck an \u738b`) {
 		t.Errorf("log %+v, %v", last, err)

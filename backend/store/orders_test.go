@@ -73,7 +73,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 			if err := e.DropDead(e.ctx, dead, "admin\x00", "why \xff", why); err != nil {
 				t.Fatal(err)
 			}
-			last, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, "")
+			last, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead)
 			if err != nil || last.Actor != "admin" || last.HeldNoUnit() != (i == 1) ||
 				!strings.HasSuffix(last.Detail, "sale s: why \uFFFD (there can be no row: no room)") {
 				t.Errorf("log %+v, %v", last, err)
@@ -89,7 +89,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 		if err := e.DropDead(ctx, dead, "admin", "test", why); !errors.Is(err, store.ErrStale) {
 			t.Errorf("older generation: %v", err)
 		}
-		if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead, ""); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("the rejected call is in the action log: %v", err)
 		}
 	})
