@@ -142,11 +142,18 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	return err
 }
 
-// retriedBefore returns nil if an earlier Retry requeued an order without a dead letter. The last action about it in
-// the log decides: each has an entry before the dead letter is removed.
+// retriedBefore returns nil if an earlier or concurrent Retry requeued an order without a dead letter. An entry of its
+// cancellation rules that out wherever it stands in the log: it is written before the dead letter is removed and is
+// final, while the entry of a retry may precede or follow it without effect.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
-	last, err := s.store.LastLog(ctx, id.String(), store.RetriedDead, store.CancelledOrder, store.DroppedDead)
-	if errors.Is(err, sale.ErrNotFound) || err == nil && last.Action != store.RetriedDead {
+	switch _, err := s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead); {
+	case err == nil:
+		return notFound
+	case !errors.Is(err, sale.ErrNotFound):
+		return err
+	}
+	_, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
+	if errors.Is(err, sale.ErrNotFound) {
 		return notFound
 	}
 	return err

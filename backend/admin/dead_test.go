@@ -337,6 +337,40 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	w.wantBooks("s", 5, 0)
 }
 
+// hookedShard is a shard that calls afterFind after each dead letter it has found by its id.
+type hookedShard struct {
+	Shard
+	afterFind func(sale.OrderID)
+}
+
+func (s hookedShard) DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	letter, err := s.Shard.DeadLetter(ctx, id)
+	if err == nil {
+		s.afterFind(id)
+	}
+	return letter, err
+}
+
+func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	cancel := func(id sale.OrderID) {
+		if _, err := w.dead.Cancel(w.ctx, "ann", id, "stolen"); err != nil {
+			t.Errorf("cancel: %v", err)
+		}
+	}
+	slow := NewDeadLetters(Config{Store: w.store, Stock: w.stock, Shards: []Shard{
+		hookedShard{w.queues[0], cancel}, hookedShard{w.queues[1], cancel},
+	}})
+	for range 2 { // the second call finds no dead letter
+		if err := slow.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+			t.Fatalf("retry of an order that was cancelled in the meantime: %v", err)
+		}
+	}
+	w.wantBooks("s", 5, 0)
+}
+
 func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 	w := newWorld(t)
 	// without faults, whose counter is not synchronized
