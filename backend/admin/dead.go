@@ -210,6 +210,13 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 	if err != nil {
 		return Cancelled{}, err
 	}
+	if !hasSlot[0] && !letter.Unbacked { // a concurrent Cancel removes the slot and the dead letter in one step
+		if _, err := shard.DeadLetter(ctx, id); errors.Is(err, sale.ErrNotFound) {
+			return s.cancelledBefore(ctx, id, err)
+		} else if err != nil {
+			return Cancelled{}, err
+		}
+	}
 	dead := store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !hasSlot[0]}
 	done, err := s.settleInSQL(store.WithGeneration(ctx, number, letter.Generation), dead, actor, reason)
 	if errors.Is(err, store.ErrStale) { // the rebuild may have removed the dead letter

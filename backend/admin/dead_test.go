@@ -371,6 +371,48 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 	w.wantBooks("s", 5, 0)
 }
 
+// hookedStock is a stock that calls beforeSlots before it reads slots.
+type hookedStock struct {
+	Stock
+	beforeSlots func()
+}
+
+func (s hookedStock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error) {
+	s.beforeSlots()
+	return s.Stock.HaveSlots(ctx, orders)
+}
+
+func TestCancelThatLosesAgainstCancelReturnsItsResult(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	row, dropped := w.die("s", "bob"), w.die("s", "ben")
+	other := dropped
+	other.Buyer = "eve" // the row of another order has the id, so that the dead order cannot become a row
+	if err := w.store.Write(w.ctx, []sale.Order{other}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dead := range []sale.Order{row, dropped} {
+		var faster Cancelled
+		slow := NewDeadLetters(Config{
+			Store: w.store, Shards: []Shard{w.queues[0], w.queues[1]},
+			Stock: hookedStock{w.stock, func() {
+				var err error
+				if faster, err = w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		})
+		got, err := slow.Cancel(w.ctx, "ben", dead.ID, "stolen")
+		if err != nil || !got.UnitReturned || !faster.UnitReturned || got.Order.Status != faster.Order.Status {
+			t.Errorf("%+v, %v; the faster call returned %+v", got, err, faster)
+		}
+		last, err := w.store.LastLog(w.ctx, dead.ID.String(), store.CancelledOrder, store.DroppedDead)
+		if err != nil || last.Actor != "ann" || last.HeldNoUnit() {
+			t.Errorf("log %+v, %v", last, err)
+		}
+	}
+}
+
 func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
 	w := newWorld(t)
 	// without faults, whose counter is not synchronized
