@@ -353,6 +353,51 @@ func TestRowsThatChangeMeanwhileAreInALaterPart(t *testing.T) {
 	}
 }
 
+// Payments that arrive while rows are removed stay rows until their refunds are settled and their events are handled.
+func TestLatePaymentIsArchivedAfterItIsSettled(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		w := newWorld(t, db)
+		_, err := events.NewStore(db.DB).AddGroup(w.ctx, "group", false)
+		w.check(err)
+		orders := w.sale("old", 20)
+		cfg, late := w.cfg, false
+		cfg.Step = func(name string) error {
+			if name == "redis" && !late {
+				late = true
+				for order, callback := range map[int]string{1: "refund", 5: "paid"} { // the order 1 is cancelled
+					_, _, err := db.Pay(w.ctx, storetest.Payment(orders[order], callback))
+					w.check(err)
+				}
+			}
+			return nil
+		}
+		for _, c := range []struct {
+			settle func()
+			want   string
+		}{
+			{func() {}, "open refunds"},
+			{func() {
+				open, err := db.Callbacks(w.ctx, store.CallbackQuery{OpenRefunds: true})
+				if err != nil || len(open) != 1 || open[0].OrderID != orders[1].ID {
+					t.Fatalf("open refunds: %+v, %v", open, err)
+				}
+				_, err = db.SettleRefund(w.ctx, open[0].Number, "eve", "")
+				w.check(err)
+			}, "group of consumers"},
+		} {
+			c.settle()
+			if _, err := archive.New(cfg).Archive(w.ctx, "old"); !errors.Is(err, sale.ErrConflict) ||
+				!strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%v, want %q", err, c.want)
+			}
+		}
+		w.handleEvents()
+		if a, err := archive.New(cfg).Archive(w.ctx, "old"); err != nil || a.Orders != 20 || a.Paid != 2 || a.Payments != 3 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
 func TestDamagedFileRemovesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))

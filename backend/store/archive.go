@@ -204,7 +204,7 @@ func (s *Store) PaymentsToArchive(
 }
 
 // BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
-// sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if the sale
+// sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if its rows
 // cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.
 func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
 	return s.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
@@ -219,15 +219,15 @@ func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) err
 		if err != nil {
 			return err
 		}
+		reasons, err := unsettled(ctx, c, saleID) // again for later parts: a late payment adds rows and events
+		if err == nil && len(reasons) > 0 {
+			err = fmt.Errorf("%s: %w", reasons[0], sale.ErrConflict)
+		}
+		if err != nil {
+			return err
+		}
 		now := c.Dialect().Now
 		if p.Number == 1 {
-			reasons, err := unsettled(ctx, c, saleID)
-			if err == nil && len(reasons) > 0 {
-				err = fmt.Errorf("%s: %w", reasons[0], sale.ErrConflict)
-			}
-			if err != nil {
-				return err
-			}
 			if _, err := c.Exec(ctx, "INSERT INTO archives (sale_id, begun_at) VALUES ($1, "+now+")", saleID); err != nil {
 				return err
 			}

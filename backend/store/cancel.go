@@ -96,6 +96,10 @@ func (s *Store) CancelOrder(
 		case sale.StatusPaid:
 			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
 		}
+		// The lock excludes BeginPart.
+		if _, err := readSale(ctx, c, o.SaleID, c.Dialect().ForUpdate); err != nil {
+			return err
+		}
 		archived, err := Exists(ctx, c, "SELECT 1 FROM archives WHERE sale_id = $1", o.SaleID)
 		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
 			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)

@@ -124,3 +124,27 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 		s.wantRows(t, "s", 3)
 	}
 }
+
+// A cancellation that begins while an archiving begins is rejected: Redis drops the sale and could not take the unit
+// back.
+func TestPostgresCancelOrderAgainstBeginPart(t *testing.T) {
+	url := testenv.SharedPostgres(t).URL
+	s := open(t, url, store.Config{Timeout: storetest.Timeout})
+	s.create(t, "s", 10)
+	o := storetest.Order("s", "bob")
+	s.write(t, o)
+	archiving := newRival(t, url)
+	archiving.exec("SELECT FROM sales WHERE id = 's' FOR UPDATE")
+	cancelled := make(chan error, 1)
+	go func() {
+		_, _, err := s.CancelOrder(context.Background(), o.ID, "eve", "")
+		cancelled <- err
+	}()
+	awaitWaiting(t, url, 1)
+	archiving.exec("INSERT INTO archives (sale_id, begun_at) VALUES ('s', now())")
+	archiving.exec("COMMIT")
+	if err := <-cancelled; !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("cancelled an order of an archived sale: %v", err)
+	}
+	s.wantRows(t, "s", 1)
+}
