@@ -252,7 +252,8 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 		c.process(work, all)
 		return false, nil
 	}
-	letters, err := c.store.LeaseRetries(ctx, c.group, c.cfg.Idle+time.Minute, c.cfg.Batch)
+	// One at a time: the lease of another one would expire, or prevent its drop, before it is run.
+	letters, err := c.store.LeaseRetries(ctx, c.group, c.cfg.Idle+time.Minute, 1)
 	if err != nil {
 		return false, err
 	}

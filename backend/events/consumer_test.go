@@ -16,6 +16,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -154,6 +155,38 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 			w.Errorf("dropped: %v", err)
 		}
 		w.settled("g")
+	})
+}
+
+// While a dead letter is run again, others that wait for it can be dropped, and are not run then.
+func TestDeadLetterThatWaitsForItsRetryCanBeDropped(t *testing.T) {
+	on(t, func(w *world) {
+		ctx := w.Context()
+		orders := storetest.Orders("s", 2)
+		for i, id := range created(orders) {
+			e := events.Event{ID: id, Type: events.Created, OrderID: orders[i].ID, SaleID: "s"}
+			l := events.DeadLetter{Group: "g", EventID: id, Position: int64(i + 1), Body: e.Encode()}
+			if err := errors.Join(w.store.AddDeadLetter(ctx, l), w.store.RetryDeadLetter(ctx, "g", id)); err != nil {
+				w.Fatal(err)
+			}
+		}
+		s := newSink()
+		s.fail = func(e events.Event) error {
+			if e.ID == created(orders)[0] {
+				if err := w.store.DropDeadLetter(ctx, "g", created(orders)[1]); err != nil {
+					w.Errorf("drop: %v", err)
+				}
+			}
+			return nil
+		}
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: idle}).Run)
+		testenv.Eventually(w, patience, "no dead letter is left", func() bool {
+			n, err := w.store.CountDeadLetters(ctx)
+			return err == nil && n["g"] == 0
+		})
+		if s.count(created(orders)[0]) != 1 || s.count(created(orders)[1]) != 0 {
+			w.Errorf("handled %v", s.counts)
+		}
 	})
 }
 

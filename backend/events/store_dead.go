@@ -25,8 +25,14 @@ type DeadLetter struct {
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
+// One with Retrying, as leased, is not stored again if it was dropped or its group was removed in the meantime.
 func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
+	if l.Retrying {
+		_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET reason = $3, deliveries = $4, retry = 0,
+			leased_until = NULL WHERE group_name = $1 AND event_id = $2`, l.Group, l.EventID, store.Text(l.Reason), l.Deliveries)
+		return err
+	}
 	_, err := store.UpdateRows(ctx, s.db, op, `INSERT INTO event_dead_letters
 			(group_name, event_id, position, body, reason, deliveries)
 		VALUES ($1, $2, $3, $4, $5, $6)

@@ -159,6 +159,45 @@ func eventLetters(t *testing.T, e *env) {
 	}
 }
 
+// A consumer handles a dead letter for longer than its lease. The letter is dropped, and then the consumer fails.
+func TestDroppedDeadLetterStaysDroppedAfterALateRetry(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "first", Deliveries: 5}
+		if err := errors.Join(e.AddDeadLetter(e.ctx, l), e.RetryDeadLetter(e.ctx, "g", "1.paid")); err != nil {
+			t.Fatal(err)
+		}
+		fail := func(reason string) {
+			t.Helper()
+			const expired = -time.Minute
+			leased, err := e.LeaseRetries(e.ctx, "g", expired, 1)
+			if err != nil || len(leased) != 1 {
+				t.Fatalf("%+v, %v", leased, err)
+			}
+			if reason == "late" {
+				if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			leased[0].Reason, leased[0].Deliveries = reason, leased[0].Deliveries+1
+			if err := e.AddDeadLetter(e.ctx, leased[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fail("second")
+		page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"})
+		if err != nil || len(page) != 1 || page[0].Reason != "second" || page[0].Deliveries != 6 || page[0].Retrying {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		if err := e.RetryDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+			t.Fatal(err)
+		}
+		fail("late")
+		if page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"}); err != nil || len(page) != 0 {
+			t.Errorf("after it was dropped: %+v, %v", page, err)
+		}
+	})
+}
+
 func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe_1", Buyer: `"sale_id":"shoe"`}
