@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,36 +30,44 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	if err != nil {
 		return nil, "", err
 	}
-	least, most := q.scores(from)
-	chunk := int64(max(limit, 200))
-	for offset := int64(0); ; offset += chunk {
+	chunk := max(limit, 200)
+	for count, scanned := chunk, 0; ; {
+		// An offset would skip letters if others were removed in the meantime, so each read begins at the cursor's time.
+		least, most := q.scores(from)
 		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead().Times(), &redis.ZRangeBy{
-			Min: least, Max: most, Offset: offset, Count: chunk,
+			Min: least, Max: most, Count: int64(count),
 		}).Result()
 		if err != nil {
 			return nil, "", wrap("dead letters", err)
 		}
-		last := cursor{}
+		more := len(entries) == count
+		entries = slices.DeleteFunc(entries, func(e redis.Z) bool { return !from.before(cursorOf(e)) })
+		if len(entries) > chunk {
+			entries, more = entries[:chunk], true
+		}
 		found, err := l.readDeadLetters(ctx, entries)
 		if err != nil {
 			return nil, "", wrap("dead letters", err)
 		}
 		for i, e := range entries {
-			last = cursor{int64(e.Score), e.Member.(string)}
+			from = cursorOf(e)
 			dead := found[i]
-			if dead == nil || !from.before(last) || !q.selects(dead) {
+			if dead == nil || !q.selects(dead) {
 				continue
 			}
 			page = append(page, *dead)
 			if len(page) == limit {
-				return page, last.String(), nil
+				return page, from.String(), nil
 			}
 		}
+		scanned += len(entries)
 		switch {
-		case int64(len(entries)) < chunk:
+		case !more:
 			return page, "", nil
-		case offset+chunk >= maxDeadScan && from.before(last):
-			return page, last.String(), nil
+		case len(entries) == 0: // all died in the cursor's millisecond
+			count *= 2
+		case scanned >= maxDeadScan:
+			return page, from.String(), nil
 		}
 	}
 }
@@ -91,6 +100,8 @@ type cursor struct {
 	died int64
 	key  string
 }
+
+func cursorOf(e redis.Z) cursor { return cursor{int64(e.Score), e.Member.(string)} }
 
 func parseCursor(s string) (cursor, error) {
 	if s == "" {

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -220,6 +221,57 @@ func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
 	page, next, err = l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop", After: next})
 	if err != nil || len(page) != 1 || page[0].Message != m || next != "" {
 		t.Fatalf("the second page holds %v, next is %q, %v", page, next, err)
+	}
+}
+
+// once calls do after the first command with a name.
+type once struct {
+	name string
+	do   func()
+}
+
+func (*once) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (o *once) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if do := o.do; do != nil && cmd.Name() == o.name {
+			o.do = nil
+			do()
+		}
+		return err
+	}
+}
+
+func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
+	r := testenv.StartRedis(t)
+	client := r.Client()
+	shard := keyspace.Shard(0)
+	const others = 200 // as many as one command reads
+	for _, perMillisecond := range []int{1, 7, others} {
+		client.FlushAll(t.Context())
+		var removed []any
+		for i := 1; i <= others; i++ {
+			id := message(i).ID.String()
+			client.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: float64(i / perMillisecond), Member: id})
+			client.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
+			if i%30 == 0 {
+				removed = append(removed, id)
+			}
+		}
+		m := message(others + 1)
+		bury(t, queue.NewList(client, shard, queue.Config{}), m)
+		hooked := redis.NewClient(client.Options())
+		t.Cleanup(func() { _ = hooked.Close() })
+		hooked.AddHook(&once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }})
+		page, next, err := queue.NewList(hooked, shard, queue.Config{}).DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
+		if err != nil || len(page) != 1 || page[0].Message != m || next != "" {
+			t.Errorf("%d in a millisecond: %+v, next is %q, %v", perMillisecond, page, next, err)
+		}
 	}
 }
 
