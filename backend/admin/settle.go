@@ -18,8 +18,8 @@ const (
 	CancelDead Verb = "cancel"
 )
 
-// Settlement is one page of dead orders to settle. Dead letters that are not messages never match; Drop removes them
-// one by one.
+// Settlement is one page of dead orders to settle. Dead letters whose key is not an order id never match; Drop removes
+// them one by one.
 type Settlement struct {
 	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
 	Verb            Verb
@@ -57,7 +57,7 @@ func (s *DeadLetters) Settle(
 			return done, "", err
 		}
 		for _, letter := range letters {
-			if letter.Message.ID == 0 {
+			if letter.Key != letter.Message.ID.String() { // not a message, or the id is that of another dead order
 				continue
 			}
 			settled := Settled{DeadLetter: letter, Status: sale.StatusDead}

@@ -126,3 +126,33 @@ func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	}
 	w.wantBooks("s", 5, 0)
 }
+
+// Redis lost its sequence: two orders have one id. The dead letter of the second one has another key.
+func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.die("s", "bob")
+	other := dead
+	other.Buyer = "eve"
+	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	if err := q.Push(w.ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := q.Take(w.ctx, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: dead.ID, Reason: "no row", Permanent: true}); err != nil {
+		t.Fatal(err)
+	}
+	done, _, err := w.dead.Settle(w.ctx, "ann", Settlement{
+		Verb: CancelDead, DeadQuery: queue.DeadQuery{ErrorContains: "no row"},
+	})
+	if err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if letter, err := w.dead.Find(w.ctx, dead.ID); err != nil || letter.Message.Buyer != "bob" {
+		t.Errorf("%+v, %v", letter, err)
+	}
+	w.wantBooks("s", 4, 0)
+}
