@@ -233,7 +233,11 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 	if err := s.apply(ctx, stored); err != nil {
 		return newView(stored, 0, nil), &PendingError{Sale: stored, Cause: err}
 	}
-	return s.Show(ctx, stored.ID)
+	v, err := s.Show(ctx, stored.ID)
+	if errors.Is(err, sale.ErrUnavailable) { // without the PendingError, a client would repeat a restock
+		return newView(stored, 0, nil), &PendingError{Sale: stored, Cause: err}
+	}
+	return v, err
 }
 
 // apply makes Redis hold at least this version of a sale. Load does nothing if another process has loaded the sale in

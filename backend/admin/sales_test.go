@@ -222,6 +222,9 @@ func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 				} else if err != nil {
 					t.Errorf("without a fault: %v", err)
 				}
+				if w.faults.what == "Sale" && !errors.As(err, &pending) {
+					t.Errorf("the result of a stored change cannot be read: %v", err)
+				}
 				w.noFault()
 				stored, _, serr := w.store.Sale(w.ctx, id)
 				if errors.As(err, &pending) && (serr != nil || pending.Sale != stored) {
