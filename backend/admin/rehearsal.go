@@ -164,10 +164,11 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 			"have written them.", n)
 	}
 	orders, err = s.store.RemoveRehearsal(ctx, id)
-	if err != nil {
+	if err != nil && !errors.Is(err, sale.ErrNotFound) {
 		return orders, err
 	}
-	return orders, s.stock.Remove(ctx, closed)
+	// Not found: a concurrent call was faster, and apply may have loaded the sale again.
+	return orders, cmp.Or(s.stock.Remove(ctx, closed), err)
 }
 
 // inFlight returns the number of orders of a sale that are in the queue or dead.

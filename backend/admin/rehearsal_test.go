@@ -160,6 +160,33 @@ func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 	}
 }
 
+// hookedStore is a store that calls afterSwitch after each change of a switch.
+type hookedStore struct {
+	Store
+	afterSwitch func()
+}
+
+func (s hookedStore) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
+	changed, err := s.Store.SetSwitch(ctx, id, to)
+	s.afterSwitch()
+	return changed, err
+}
+
+func TestRemoveRehearsalThatLosesAgainstAnotherLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	id := w.rehearse("shoe", 0).ID
+	slow := New(Config{Stock: w.stock, Shards: w.dead.shards, Store: hookedStore{w.store, func() {
+		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); err != nil {
+			t.Error(err)
+		}
+	}}})
+	if _, err := slow.RemoveRehearsal(w.ctx, "ben", id); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("the rehearsal was removed in the meantime: %v", err)
+	}
+	w.wantNothingOf(id)
+}
+
 // buyRehearsed runs try with a rehearsal that has a row and a dead order, and with a fault at each call.
 func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
 	t.Helper()
