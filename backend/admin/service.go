@@ -117,9 +117,9 @@ func New(cfg Config) *Service {
 	}
 }
 
-// PendingError reports that a change is stored in SQL but not applied to Redis yet, or that reading its result failed.
-// The reconcile loop applies it when Redis answers. It wraps sale.ErrUnavailable. Repeating the call is harmless, except for a restock without a
-// request key.
+// PendingError reports that a change is stored in SQL but not applied to Redis yet, or that its result could not be
+// read. The reconcile loop applies it when Redis answers. It wraps sale.ErrUnavailable. Repeating the call is harmless,
+// except for a restock without a request key.
 type PendingError struct {
 	Sale  sale.Sale // as stored
 	Cause error

@@ -268,7 +268,8 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 		hooked := redis.NewClient(client.Options())
 		t.Cleanup(func() { _ = hooked.Close() })
 		hooked.AddHook(&once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }})
-		page, next, err := queue.NewList(hooked, shard, queue.Config{}).DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
+		l := queue.NewList(hooked, shard, queue.Config{})
+		page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
 		if err != nil || len(page) != 1 || page[0].Message != m || next != "" {
 			t.Errorf("%d in a millisecond: %+v, next is %q, %v", perMillisecond, page, next, err)
 		}
