@@ -96,10 +96,13 @@ func (s *Store) CancelOrder(
 		case sale.StatusPaid:
 			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
 		}
-		// The lock excludes BeginPart.
-		if _, err := readSale(ctx, c, o.SaleID, c.Dialect().ForUpdate); err != nil {
+		changed = true
+		locked := []sale.Order{o}
+		if err := cancelCreated(ctx, c, locked, actor, reason); err != nil {
 			return err
 		}
+		o = locked[0]
+		// After the sale is locked, which excludes BeginPart.
 		archived, err := Exists(ctx, c, "SELECT 1 FROM archives WHERE sale_id = $1", o.SaleID)
 		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
 			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)
@@ -107,12 +110,6 @@ func (s *Store) CancelOrder(
 		if err != nil {
 			return err
 		}
-		changed = true
-		locked := []sale.Order{o}
-		if err := cancelCreated(ctx, c, locked, actor, reason); err != nil {
-			return err
-		}
-		o = locked[0]
 		return AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, id.String(), "sale "+o.SaleID)
 	})
 	if err != nil {
