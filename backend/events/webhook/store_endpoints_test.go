@@ -262,3 +262,26 @@ func TestRemovedEndpointLeavesNoSecrets(t *testing.T) {
 		}
 	})
 }
+
+// An admin changes the URL while a request to the old one is in progress.
+func TestResultOfTheOldURLDoesNotChangeTheEndpoint(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2")
+		leased := e.wantLeased(t, "a", "1:1", "2:2")
+		changed, err := e.ChangeEndpoint(e.ctx, "a", "webhook.edit", func(v *Endpoint) error {
+			v.URL += "/new"
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := failed(leased[0], time.Minute)
+		gone.Gone, gone.Hold = true, time.Hour
+		e.results(t, gone, givenUp(leased[1]))
+		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 ||
+			!got.FailingSince.IsZero() || !got.HoldUntil.IsZero() || got.URL != changed.URL {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}

@@ -110,13 +110,13 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 }
 
 // updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased
-// (own).
+// (own) and were sent to its current URL.
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, own map[int64]bool) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration
 	gone, probe := false, false
 	for _, r := range results {
-		if r.Released || !own[r.Delivery.Number] {
+		if r.Released || !own[r.Delivery.Number] || r.Delivery.URL != e.URL {
 			continue
 		}
 		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
