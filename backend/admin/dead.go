@@ -263,7 +263,7 @@ func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notF
 	case len(rows) == 0 || rows[0].Status != sale.StatusCancelled:
 		return Cancelled{}, notFound
 	}
-	return Cancelled{Order: rows[0].Order, UnitReturned: !rows[0].Unbacked}, nil
+	return Cancelled{Order: rows[0].Order, UnitReturned: !rows[0].Unbacked && !rows[0].Returning}, nil
 }
 
 // load makes sure that Redis holds the home of an order before a unit is returned to it. A concurrent load may have

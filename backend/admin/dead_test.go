@@ -158,6 +158,25 @@ func TestCancelOfOrderThatIsARowReturnsNoUnit(t *testing.T) {
 	w.wantBooks("s", 4, 1)
 }
 
+func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	id := w.buy("s", "bob").OrderID
+	w.drain()
+	o, _, err := w.store.CancelOrder(w.ctx, id, "ann", "") // its process has crashed
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, returned := range []bool{false, true} {
+		if got, err := w.dead.Cancel(w.ctx, "ann", id, ""); err != nil || got.UnitReturned != returned {
+			t.Errorf("%+v, %v; want UnitReturned %t", got, err, returned)
+		}
+		if _, err := returnUnits(w.ctx, w.store, w.stock, []sale.Order{o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel
 // gives it back.
 func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
