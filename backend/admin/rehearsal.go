@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -137,12 +139,12 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	}
 	ctx = store.WithActor(ctx, actor)
 	closed, err := s.store.SetSwitch(ctx, id, sale.Closed)
-	if errors.Is(err, sale.ErrNotFound) {
-		left := sale.Sale{ID: id} // an earlier removal may have crashed after SQL
-		if v, viewErr := s.stock.View(ctx, id); viewErr == nil {
-			left = v.Sale
+	if errors.Is(err, sale.ErrNotFound) { // an earlier removal may have failed or crashed after SQL
+		k, err := s.stock.Spread(ctx, id)
+		if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
+			return 0, err
 		}
-		if err := s.stock.Remove(ctx, left); err != nil {
+		if err := s.stock.Remove(ctx, sale.Sale{ID: id, Spread: k}); err != nil {
 			return 0, err
 		}
 	}
@@ -198,11 +200,12 @@ func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
 }
 
 // sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago, and data in Redis of rehearsals
-// that SQL does not have, and of archived sales. The next sweep retries what fails.
+// that SQL does not have, and of archived sales, also if they are suspended. The next sweep retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
-	live, err := s.stock.List(ctx) // before SQL is read: a rehearsal missing in SQL then is deleted permanently
-	if err != nil {
-		return
+	// Redis is read before SQL: SQL has a new rehearsal first, so one that it does not have then was deleted from it.
+	stored := map[keyspace.Shard][]string{}
+	for _, shard := range s.dead.space.All() {
+		stored[shard], _ = s.stock.SalesIn(ctx, shard)
 	}
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
@@ -218,9 +221,11 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 			s.log.Info("old rehearsal removed", "sale", old.ID, "orders", orders)
 		}
 	}
-	for _, v := range live {
-		if sale.IsRehearsal(v.ID) && !inSQL[v.ID] || s.Archived(v.ID) { // an archived sale: loaded by a late process
-			_ = s.stock.Remove(ctx, v.Sale)
+	for shard, ids := range stored {
+		for _, id := range ids {
+			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // an archived sale: loaded by a late process
+				_ = s.stock.RemoveFrom(ctx, shard, id)
+			}
 		}
 	}
 }

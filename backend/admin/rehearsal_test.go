@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
 
@@ -40,9 +43,10 @@ func (w *world) wantNothingOf(saleID string) {
 	if keys, err := w.redis.Client().Keys(w.ctx, "*"+saleID+"*").Result(); err != nil || len(keys) > 0 {
 		w.t.Errorf("Redis holds %v, %v", keys, err)
 	}
-	shard := keyspace.Space{Shards: shards}.ShardOf(saleID)
-	if listed, err := w.redis.Client().SIsMember(w.ctx, shard.Sales(), saleID).Result(); err != nil || listed {
-		w.t.Errorf("Redis lists it: %v, %v", listed, err)
+	for _, shard := range (keyspace.Space{Shards: shards}).All() {
+		if listed, err := w.redis.Client().SIsMember(w.ctx, shard.Sales(), saleID).Result(); err != nil || listed {
+			w.t.Errorf("shard %d lists it: %v, %v", shard, listed, err)
+		}
 	}
 	if _, _, err := w.store.Sale(w.ctx, saleID); !errors.Is(err, sale.ErrNotFound) {
 		w.t.Errorf("SQL has it: %v", err)
@@ -230,4 +234,105 @@ func TestSweepRemovesOldRehearsals(t *testing.T) {
 		t.Errorf("one in progress is %s", v.State)
 	}
 	w.wantBooks(shoe.ID, 5, 0)
+}
+
+// removedFromSQL is a rehearsal with a segment in each shard that SQL does not have any more, in a new process. A
+// rebuild has suspended it and holds the shards.
+func (w *world) removedFromSQL() (id string) {
+	w.t.Helper()
+	s := storetest.Sale("wide", 4)
+	s.OpensAt, s.ClosesAt, s.Spread = time.Now().Add(24*time.Hour), time.Time{}, shards
+	if _, err := w.Create(w.ctx, "test", s); err != nil {
+		w.t.Fatal(err)
+	}
+	id = w.rehearse("wide", 0).ID
+	if _, err := w.store.SetSwitch(w.ctx, id, sale.Closed); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.store.RemoveRehearsal(w.ctx, id); err != nil {
+		w.t.Fatal(err)
+	}
+	space := keyspace.Space{Shards: shards}
+	for _, shard := range space.All() {
+		w.redis.Client().HDel(w.ctx, shard.Sale(id), "version", "switch")
+		w.hold(shard)
+	}
+	w.Service.stock = admission.NewStock(admission.StockConfig{Client: w.redis.Client(), Space: space, Claimer: w.store})
+	return id
+}
+
+func (w *world) hold(shard keyspace.Shard) {
+	w.redis.Client().HSet(w.ctx, shard.Guard(), "rebuilding", 1)
+}
+
+func (w *world) release(shard keyspace.Shard) {
+	w.redis.Client().HDel(w.ctx, shard.Guard(), "rebuilding")
+}
+
+// wantHeld checks whether each shard holds a part of a sale.
+func (w *world) wantHeld(saleID string, held ...bool) {
+	w.t.Helper()
+	for i, shard := range (keyspace.Space{Shards: shards}).All() {
+		n, err := w.redis.Client().Exists(w.ctx, shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID)).Result()
+		if err != nil || (n > 0) != held[i] {
+			w.t.Errorf("shard %d has %d keys of it, %v; want them: %v", shard, n, err, held[i])
+		}
+	}
+}
+
+func TestRemoveRehearsalRemovesSuspendedSegments(t *testing.T) {
+	w := newWorld(t)
+	id := w.removedFromSQL()
+	home := w.stock.ShardOf(spread.Part{SaleID: id, Spread: shards})
+	w.release(home)
+	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("while a shard is rebuilt: %v", err)
+	}
+	w.wantHeld(id, true, true)
+	w.release(1 - home)
+	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrNotFound) {
+		t.Error(err)
+	}
+	w.wantNothingOf(id)
+}
+
+func TestSweepRemovesSuspendedRehearsals(t *testing.T) {
+	w := newWorld(t)
+	id := w.removedFromSQL()
+	w.release(0)
+	for range 2 {
+		w.sweepRehearsals(w.ctx)
+		w.wantHeld(id, false, true) // whichever segment is left
+	}
+	w.release(1)
+	var sweeps sync.WaitGroup
+	for range 2 { // two backends
+		sweeps.Go(func() { w.sweepRehearsals(w.ctx) })
+	}
+	sweeps.Wait()
+	w.wantNothingOf(id)
+}
+
+// summariesThen calls then after SQL was read.
+type summariesThen struct {
+	Store
+	then func()
+}
+
+func (s summariesThen) SaleSummaries(ctx context.Context) ([]store.SaleSummary, error) {
+	found, err := s.Store.SaleSummaries(ctx)
+	s.then()
+	return found, err
+}
+
+func TestSweepKeepsARehearsalThatIsCreatedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.scheduled("shoe", 5)
+	var id string
+	created := summariesThen{w.store, func() { id = w.rehearse("shoe", 0).ID }}
+	sweeping := New(Config{Store: created, Stock: w.stock, Shards: w.dead.shards})
+	sweeping.sweepRehearsals(w.ctx)
+	if v := w.view(id); v.State != sale.StateOpen {
+		t.Errorf("it is %s", v.State)
+	}
 }

@@ -66,6 +66,9 @@ type Stock interface {
 	Load(ctx context.Context, s sale.Sale, orders admission.OrdersOf) error
 	LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error
 	Remove(ctx context.Context, s sale.Sale) error
+	// SalesIn returns the sales of which a shard holds a part, and RemoveFrom removes such a part.
+	SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, error)
+	RemoveFrom(ctx context.Context, shard keyspace.Shard, id string) error
 
 	// HaveSlots reports which orders hold a slot of their buyer, which proves that they have a unit.
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)

@@ -64,9 +64,9 @@ func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (
 func (f *Finder) findInShard(
 	ctx context.Context, shard keyspace.Shard, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
-	ids, err := f.stock.client.SMembers(ctx, shard.Sales()).Result()
+	ids, err := f.stock.SalesIn(ctx, shard)
 	if err != nil {
-		return sale.Order{}, unavailable("find order", err)
+		return sale.Order{}, err
 	}
 	for some := range slices.Chunk(ids, salesPerRead) {
 		o, err := f.findIn(ctx, shard, some, buyer, id)

@@ -259,18 +259,24 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 
 // Remove deletes a sale from Redis, each part in one step. The queue must not hold orders of the sale, and SQL must not
 // have the sale, or the next Load restores it. Remove is idempotent. It fails while a rebuild or a move holds the shard
-// of a part. An error wraps sale.ErrUnavailable; other parts may be deleted then.
+// of a part. An error wraps sale.ErrUnavailable. Other parts may be deleted then, but not the first: Spread reads it.
 func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
-	err := eachPart(PartsOf(def), func(p SalePart) error {
-		shard, id := s.ShardOf(p.Part()), p.ID
-		keys := []string{
-			shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Sales(), shard.Guard(),
-		}
-		return redisscript.Run(ctx, s.client, "remove_sale", keys, id, s.deployment.owner()).Err()
-	})
-	if err != nil {
-		return unavailable("remove sale "+def.ID, err)
+	parts := PartsOf(def)
+	remove := func(p SalePart) error { return s.RemoveFrom(ctx, s.ShardOf(p.Part()), p.ID) }
+	if err := eachPart(parts[1:], remove); err != nil {
+		return err
 	}
-	s.spreads.Delete(def.ID)
+	return remove(parts[0])
+}
+
+// RemoveFrom is Remove for the part of a sale in one shard.
+func (s *Stock) RemoveFrom(ctx context.Context, shard keyspace.Shard, id string) error {
+	keys := []string{
+		shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Sales(), shard.Guard(),
+	}
+	if err := redisscript.Run(ctx, s.client, "remove_sale", keys, id, s.deployment.owner()).Err(); err != nil {
+		return unavailable("remove sale "+id, err)
+	}
+	s.spreads.Delete(id)
 	return nil
 }

@@ -55,13 +55,23 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 // wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	views, err := readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
-		ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+		ids, err := s.SalesIn(ctx, shard)
 		if err != nil {
-			return nil, unavailable("list sales", err)
+			return nil, err
 		}
 		return s.views(ctx, shard, ids)
 	})
 	return s.merged(ctx, views), err
+}
+
+// SalesIn returns the ids of the sales of which a shard holds a part, suspended sales included. An error wraps
+// sale.ErrUnavailable.
+func (s *Stock) SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, error) {
+	ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+	if err != nil {
+		return nil, unavailable("list sales", err)
+	}
+	return ids, nil
 }
 
 // Views reads these sales, in no order. It omits sales that Redis does not hold, and those of shards that are
