@@ -49,6 +49,7 @@ type Journal struct {
 	id   string
 	cfg  Config
 	lock *os.File
+	root *os.File // the directory, for fsync
 
 	mu       sync.Mutex
 	file     *os.File // current segment; nil after Close
@@ -98,12 +99,16 @@ func Open(dir string, cfg Config) (*Journal, error) {
 	j := &Journal{dir: dir, cfg: cfg, lock: lock}
 	if err := j.load(); err != nil {
 		lock.Close()
+		j.root.Close()
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	return j, nil
 }
 
-func (j *Journal) load() error {
+func (j *Journal) load() (err error) {
+	if j.root, err = os.Open(j.dir); err != nil {
+		return err
+	}
 	id, err := os.ReadFile(filepath.Join(j.dir, idFile))
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(id) == 0 {
 		id = []byte(rand.Text())
@@ -184,7 +189,7 @@ func (j *Journal) segments() ([]int64, error) {
 	return numbers, nil
 }
 
-// startSegment starts a new segment. The caller holds mu.
+// startSegment starts a new segment. After an error the current one stays. The caller holds mu.
 func (j *Journal) startSegment() error {
 	if j.file != nil {
 		if err := j.file.Sync(); err != nil {
@@ -192,18 +197,19 @@ func (j *Journal) startSegment() error {
 			j.cfg.Log.Error(writeFailed, "err", err)
 		}
 	}
-	f, err := os.OpenFile(j.path(j.number+1), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(j.path(j.number+1), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
+		return err
+	}
+	if err := j.root.Sync(); err != nil { // the directory entry must survive a loss of power too
+		f.Close()
+		_ = os.Remove(f.Name()) // the next call creates it again: a second fsync can report success without effect
 		return err
 	}
 	if j.file != nil {
 		j.file.Close()
 	}
 	j.file, j.number, j.size, j.opened, j.torn = f, j.number+1, 0, time.Now(), false
-	if dir, err := os.Open(j.dir); err == nil { // the directory entry must survive a loss of power too
-		_ = dir.Sync()
-		dir.Close()
-	}
 	return nil
 }
 
@@ -341,7 +347,7 @@ func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
 	}
-	err := errors.Join(j.file.Sync(), j.file.Close(), j.lock.Close())
+	err := errors.Join(j.file.Sync(), j.file.Close(), j.root.Close(), j.lock.Close())
 	j.file = nil
 	return err
 }

@@ -273,14 +273,46 @@ func TestUnreadableSegment(t *testing.T) {
 // failSyncs makes fsync fail until restore is called. Writes go to a pipe meanwhile.
 func (j *Journal) failSyncs(t *testing.T) (restore func()) {
 	t.Helper()
-	r, w, err := os.Pipe() // can be written and not synced
+	return unsyncable(t, &j.file)
+}
+
+// unsyncable replaces a file by a pipe, which can be written and not synced, until restore is called.
+func unsyncable(t *testing.T, file **os.File) (restore func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
-	disk := j.file
-	j.file = w
-	return func() { j.file = disk }
+	disk := *file
+	*file = w
+	return func() { *file = disk }
+}
+
+// A write fails if a loss of power could remove the segment that has it.
+func TestWriteFailsIfTheDirectoryIsNotSynced(t *testing.T) {
+	for _, mode := range []Sync{Always, Second} {
+		j := open(t, t.TempDir(), Config{Sync: mode, Segment: 1}) // one per Append
+		if err := j.Append(entry(1, "ann")); err != nil {
+			t.Fatal(err)
+		}
+		restore := unsyncable(t, &j.root)
+		for range 2 {
+			if err := j.Append(entry(2, "ann")); err == nil {
+				t.Errorf("%s: Append reports success", mode)
+			}
+		}
+		if segments, err := j.segments(); err != nil || !slices.Equal(segments, []int64{1}) {
+			t.Errorf("%s: segments %v, %v; want the first", mode, segments, err)
+		}
+		restore()
+		if err := j.Append(entry(3, "ann")); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if got := j.ids(t); len(got) != 2 || got[1] != 1 || got[3] != 1 {
+			t.Errorf("%s: orders %v, want 1 and 3", mode, got)
+		}
+	}
 }
 
 // Linux reports a failed fsync once, and drops the data. The writes until then never count as synced; later ones do.
