@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -179,22 +180,17 @@ func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
 	}
 }
 
-// restoreOrders restores orders. It sends heartbeats with this generation meanwhile.
-func (w *JournalWriter) restoreOrders(
-	ctx context.Context, fence int64, orders []sale.Order, generation int64,
-) (Restored, error) {
-	var all Restored
-	for part := range slices.Chunk(orders, restorePart) {
-		done, err := w.cfg.Restorer.RestoreAt(ctx, fence, part)
-		all.add(done)
-		if err != nil {
-			return all, err
-		}
-		if time.Since(w.beat) > heartbeatInterval {
+// sendHeartbeats sends heartbeats with this generation until stop is called: a long journal or a slow store must not
+// make the journal silent. stop waits for one in progress.
+func (w *JournalWriter) sendHeartbeats(ctx context.Context, generation int64) (stop func()) {
+	sending, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for range loop.Ticks(sending, heartbeatInterval) {
 			w.heartbeat(ctx, generation)
 		}
-	}
-	return all, nil
+	})
+	return func() { cancel(); done.Wait() }
 }
 
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore, or if no call has succeeded
@@ -234,6 +230,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		generation = -fence
 		w.heartbeat(ctx, generation)
 	}
+	stopHeartbeats := w.sendHeartbeats(ctx, generation)
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
 	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
@@ -243,7 +240,8 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		}
 	})
 	unreadable = err
-	done, err := w.restoreOrders(ctx, fence, orders, generation)
+	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
+	stopHeartbeats()
 	outage := errors.Is(err, sale.ErrUnavailable)
 	if outage && !w.outage && ctx.Err() == nil {
 		w.cfg.Log.Warn("journal: restoring orders fails; retrying", "err", err)

@@ -10,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/loop"
 )
@@ -108,12 +111,16 @@ func (g slowRedis) RestoreFence(ctx context.Context) (int64, error) {
 type beats struct {
 	noRows
 
-	last    time.Time
-	longest time.Duration
+	last      time.Time
+	longest   time.Duration
+	restoring int // heartbeats while the journal was restored
 }
 
-func (b *beats) Heartbeat(context.Context, string, int, int64) error {
+func (b *beats) Heartbeat(_ context.Context, _ string, _ int, generation int64) error {
 	now := time.Now()
+	if generation < 0 {
+		b.restoring++
+	}
 	if !b.last.IsZero() {
 		b.longest = max(b.longest, now.Sub(b.last))
 	}
@@ -140,6 +147,53 @@ func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
 		}
 		if db.longest == 0 || db.longest > 2100*time.Millisecond {
 			t.Errorf("%v between two heartbeats, want two seconds", db.longest)
+		}
+	})
+}
+
+// stuckRedis is a Redis without sales that answers after ten seconds.
+type stuckRedis struct{ redisconn.Client }
+
+func (stuckRedis) HGet(ctx context.Context, _, _ string) *redis.StringCmd {
+	time.Sleep(10 * time.Second)
+	answer := redis.NewStringCmd(ctx)
+	answer.SetErr(redis.Nil)
+	return answer
+}
+
+// allRows is a database in which every order is a row.
+type allRows struct{ noRows }
+
+func (allRows) Recorded(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	rows := map[sale.OrderID]sale.Status{}
+	for _, id := range ids {
+		rows[id] = sale.StatusCreated
+	}
+	return rows, nil
+}
+
+// A slow restoration does not make the journal silent, so the rebuild waits for it.
+func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Append(sale.Order{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
+			t.Fatal(err)
+		}
+		g, db := &rebuiltAt{}, &beats{}
+		g.fence.Store(1)
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler),
+			Restorer: rebuild.NewRestorer(g, stuckRedis{}, 0, allRows{}),
+		})
+		w.RunOnce(t.Context())
+		if err := j.Close(); err != nil || j.Restored() != 1 {
+			t.Errorf("restored up to %d, %v", j.Restored(), err)
+		}
+		if db.longest > 2100*time.Millisecond || db.restoring < 5 {
+			t.Errorf("%v between two of %d heartbeats, want two seconds", db.longest, db.restoring)
 		}
 	})
 }

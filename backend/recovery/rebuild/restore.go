@@ -31,14 +31,6 @@ type Restored struct {
 	Skipped []sale.Order
 }
 
-func (r *Restored) add(other Restored) {
-	r.Rows += other.Rows
-	r.Known += other.Known
-	r.Requeued += other.Requeued
-	r.Unbacked += other.Unbacked
-	r.Skipped = append(r.Skipped, other.Skipped...)
-}
-
 // Guard reports which data in Redis is verified (guard.Guard).
 type Guard interface {
 	Generation() int64
