@@ -268,3 +268,38 @@ func TestSoldOutSparesSQL(t *testing.T) {
 		}
 	})
 }
+
+// While a segment cannot be read, passes over an ended sale settle the others and then do not read SQL. Once it can be
+// read, it gets the units of a transfer that another process has committed meanwhile.
+func TestSettledSparesSQLWhileASegmentHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, mover, of := newSlow(t, 3, 9)
+		s.hangs = 2
+		if _, err := s.SetApart(t.Context(), of, spread.Move{From: 0, To: 1, Units: 1}); err != nil {
+			t.Fatal(err)
+		}
+		passes := func(n, reads int) {
+			t.Helper()
+			s.reads = 0
+			for range n {
+				if settled, err := mover.Settled(t.Context(), of); err != nil || settled {
+					t.Errorf("settled %v, %v", settled, err)
+				}
+			}
+			if s.reads > reads || s.model.segments[0].Out != nil {
+				t.Errorf("SQL was read %d times, want %d; segment 0: %+v", s.reads, reads, s.model.segments[0])
+			}
+		}
+		passes(10, 1)
+		other := spread.NewMover(s, s)
+		if err := other.Move(t.Context(), of, spread.Move{From: 0, To: 2, Units: 1}); err == nil {
+			t.Fatal("the transfer to a segment that hangs is complete")
+		}
+		passes(10, 1)
+		s.hangs = 0
+		passes(1, 1)
+		if settled, err := mover.Settled(t.Context(), of); err != nil || !settled || s.model.segments[2].Units != 4 {
+			t.Errorf("settled %v, %v; segment 2: %+v", settled, err, s.model.segments[2])
+		}
+	})
+}
