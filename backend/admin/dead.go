@@ -302,10 +302,7 @@ func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
 		if err := s.store.Record(store.WithActor(ctx, actor), store.DroppedDead, key, ""); err != nil {
 			return err
 		}
-		if err := shard.DropRaw(ctx, key); !errors.Is(err, sale.ErrNotFound) {
-			return err
-		}
-		return nil // a concurrent Drop was faster
+		return shard.DropRaw(ctx, key)
 	}
 	_, err := s.store.LastLog(ctx, key, store.DroppedDead)
 	if errors.Is(err, sale.ErrNotFound) {

@@ -243,17 +243,12 @@ func (l *List) HasRaw(ctx context.Context, key string) (bool, error) {
 	return found, wrap("dead letter", err)
 }
 
-// DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. Errors:
-// sale.ErrNotFound.
+// DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. DropRaw is
+// idempotent. It returns sale.ErrNotFound for another key.
 func (l *List) DropRaw(ctx context.Context, key string) error {
-	found, err := l.HasRaw(ctx, key)
-	if err != nil {
-		return err
-	}
-	if !found {
+	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	// The client repeats the script after a lost reply, so it may find the letter gone.
 	keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index()}
 	return wrap("drop", l.run(ctx, "dead_drop", keys, key).Err())
 }
