@@ -201,7 +201,8 @@ func (j *Journal) startSegment() error {
 	if err != nil {
 		return err
 	}
-	if err := j.root.Sync(); err != nil { // the directory entry must survive a loss of power too
+	// The directory entry must survive a loss of power too. Some file systems cannot sync a directory: EINVAL.
+	if err := j.root.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
 		f.Close()
 		_ = os.Remove(f.Name()) // the next call creates it again: a second fsync can report success without effect
 		return err

@@ -270,23 +270,17 @@ func TestUnreadableSegment(t *testing.T) {
 	}
 }
 
-// failSyncs makes fsync fail until restore is called. Writes go to a pipe meanwhile.
+// failSyncs makes fsync fail until restore is called. Writes go to a pipe meanwhile, which cannot be synced.
 func (j *Journal) failSyncs(t *testing.T) (restore func()) {
-	t.Helper()
-	return unsyncable(t, &j.file)
-}
-
-// unsyncable replaces a file by a pipe, which can be written and not synced, until restore is called.
-func unsyncable(t *testing.T, file **os.File) (restore func()) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
-	disk := *file
-	*file = w
-	return func() { *file = disk }
+	disk := j.file
+	j.file = w
+	return func() { j.file = disk }
 }
 
 // A write fails if a loss of power could remove the segment that has it.
@@ -296,7 +290,8 @@ func TestWriteFailsIfTheDirectoryIsNotSynced(t *testing.T) {
 		if err := j.Append(entry(1, "ann")); err != nil {
 			t.Fatal(err)
 		}
-		restore := unsyncable(t, &j.root)
+		root := j.root
+		j.root = nil // its Sync returns os.ErrInvalid
 		for range 2 {
 			if err := j.Append(entry(2, "ann")); err == nil {
 				t.Errorf("%s: Append reports success", mode)
@@ -305,7 +300,7 @@ func TestWriteFailsIfTheDirectoryIsNotSynced(t *testing.T) {
 		if segments, err := j.segments(); err != nil || !slices.Equal(segments, []int64{1}) {
 			t.Errorf("%s: segments %v, %v; want the first", mode, segments, err)
 		}
-		restore()
+		j.root = root
 		if err := j.Append(entry(3, "ann")); err != nil {
 			t.Errorf("%s: %v", mode, err)
 		}
