@@ -62,10 +62,11 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	s, err := Open(ctx, url, Config{Timeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var s *DB
+	testenv.Eventually(t, time.Minute, "it opens within the timeout", func() bool {
+		s, err = Open(ctx, url, Config{Timeout: timeout})
+		return err == nil
+	})
 	t.Cleanup(func() { s.Close() })
 	if _, err := New(made).CreateSale(ctx, sale.Sale{
 		ID: "s", Title: "t", Price: sale.Price{Currency: "EUR"}, Stock: 1_000_000, PerBuyer: 1, OpensAt: time.Now(),

@@ -2,7 +2,9 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -13,19 +15,25 @@ import (
 	"sluice/backend/store"
 )
 
-// Timeout bounds each operation of Open: on a busy machine some take longer than the default.
+// Timeout bounds each operation of a database unless the configuration does: on a busy machine some take longer than
+// the default.
 const Timeout = 30 * time.Second
 
 // Open opens a database and closes it when the test ends.
 func Open(t testing.TB, databaseURL string) *store.Store {
 	t.Helper()
-	return OpenConfig(t, databaseURL, store.Config{Timeout: Timeout})
+	return OpenConfig(t, databaseURL, store.Config{})
 }
 
-// OpenConfig is Open with a configuration.
+// OpenConfig is Open with a configuration. If its timeout is too short for a connection on a busy machine, OpenConfig
+// tries again.
 func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *store.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, Timeout)
 	db, err := store.Open(context.Background(), databaseURL, cfg)
+	for start := time.Now(); errors.Is(err, sale.ErrUnavailable) && time.Since(start) < Timeout; {
+		db, err = store.Open(context.Background(), databaseURL, cfg)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
