@@ -122,7 +122,7 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 	return config, nil
 }
 
-const unknownSale = "an order names an unknown sale"
+const unknownSale = "an order names an unknown or an archived sale"
 
 // insertNew inserts orders of one sale, none of which is a row yet. The statements of a batch, one for each of its
 // sales, are sent together and are one transaction, so the row of a sale, which all batches update, is locked for the
@@ -132,7 +132,8 @@ const unknownSale = "an order names an unknown sale"
 // first the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows
 // of inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock
 // with the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates
-// sales_not_oversold. A sale that does not exist is missing in updated.
+// sales_not_oversold. A sale that does not exist or is archived is missing in updated: after its lease has expired, a
+// suspended worker can write orders again that were rows and were removed since.
 //
 // The generation of the shard is locked for sharing first, so it does not change before the batch has committed. Orders
 // of another generation are not inserted.
@@ -154,7 +155,8 @@ WITH current AS (
     INSERT INTO outbox (kind, orders) SELECT 1, ids FROM written
     WHERE n > 0 AND NOT starts_with($2, '` + sale.RehearsalPrefix + `')
 ), updated AS (
-    UPDATE sales SET sold = sold + written.n FROM written WHERE sales.id = $2 AND written.n > 0 RETURNING 1
+    UPDATE sales SET sold = sold + written.n FROM written WHERE sales.id = $2 AND written.n > 0
+    AND NOT EXISTS (SELECT FROM archives WHERE sale_id = $2) RETURNING 1
 )
 SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> coalesce((SELECT n FROM current), 0)
     THEN -1

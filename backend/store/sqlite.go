@@ -77,7 +77,7 @@ func openSQLite(
 	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
 		return nil, unavailable(err)
 	}
-	if e.sold, err = e.writer.PrepareContext(ctx, `UPDATE sales SET sold = sold + $2 WHERE id = $1`); err != nil {
+	if e.sold, err = e.writer.PrepareContext(ctx, addSold); err != nil {
 		return nil, unavailable(err)
 	}
 	return e, nil
@@ -135,6 +135,9 @@ func checkSQLite(ctx context.Context, path string, timeout time.Duration) error 
 const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
 	VALUES ($1, $2, $3, $4, $5,
 		(SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
+
+const addSold = `UPDATE sales SET sold = sold + $2
+	WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM archives WHERE sale_id = $1)`
 
 // sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls
 // both.
