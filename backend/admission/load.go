@@ -19,8 +19,8 @@ import (
 // not change a part that Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or
 // wrap sale.ErrUnavailable.
 //
-// The last write makes a part available. After a crash before it, the next Load starts over. Load adds only buyers
-// that Redis does not have, so a slow Load cannot overwrite purchases that follow a faster one.
+// The last write makes a part available. After a crash before it, the next Load starts over. A slow Load stores nothing
+// after a faster one has ended, so it neither overwrites purchases nor restores orders that were cancelled since.
 func (s *Stock) Load(ctx context.Context, def sale.Sale, orders OrdersOf) error {
 	return s.LoadAll(ctx, PartsOf(def), orders)
 }
@@ -159,7 +159,7 @@ func (s *Stock) addBuyers(
 		for _, buyer := range some {
 			args = append(args, buyer, string(buyers[buyer]))
 		}
-		keys := []string{shard.Buyers(saleID), shard.Guard()}
+		keys := []string{shard.Buyers(saleID), shard.Guard(), shard.Sale(saleID), shard.Stock(saleID)}
 		if err := redisscript.Run(ctx, s.client, "load_buyers", keys, args...).Err(); err != nil {
 			return unavailable("run load_buyers.lua", err)
 		}

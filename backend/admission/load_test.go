@@ -94,6 +94,34 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 	})
 }
 
+// An order is cancelled after a slow load has read it, and a faster load counts its unit as left.
+func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+		h, ctx := newShop(c), context.Background()
+		order := sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
+		cancelled := order
+		cancelled.Status = sale.StatusCancelled
+		rows := func(o sale.Order) OrdersOf {
+			return func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error { return yield(o) }
+		}
+		err := h.Load(ctx, onSale("s", 5, 1), func(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+			if err := yield(order); err != nil {
+				return err
+			}
+			if err := h.Load(ctx, onSale("s", 5, 1), rows(cancelled)); err != nil {
+				return err
+			}
+			h.returnUnits(t, "s", cancelled)
+			return h.ConfirmReturns(ctx, "s", []sale.OrderID{cancelled.ID})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.wantLeft(t, "s", 5)
+		h.want(t, "s", "ann", "k", sale.Accepted)
+	})
+}
+
 func TestVersionsOmitIncompleteSales(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
