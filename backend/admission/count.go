@@ -82,7 +82,8 @@ func (s *Stock) CountShardUnits(
 
 var errIndexIncomplete = errors.New("admission: the index of dead letters is incomplete")
 
-// countShardUnits retries until no batch is leased between the list of batches and the copy.
+// countShardUnits retries until no batch is leased between the list of batches and the copy, and the copy is complete
+// until it was read.
 func (s *Stock) countShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
@@ -95,7 +96,7 @@ func (s *Stock) countShardUnits(
 	for try := 0; ; try++ {
 		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
 		switch {
-		case errors.Is(err, errStaleBatches):
+		case errors.Is(err, errStaleBatches), errors.Is(err, errCopyLost):
 		case err == nil, errors.Is(err, errIndexIncomplete):
 			return counts, err
 		default:
@@ -109,11 +110,14 @@ func (s *Stock) countShardUnits(
 	}
 }
 
-var errStaleBatches = errors.New("admission: a batch was leased after the list of batches was read")
+var (
+	errStaleBatches = errors.New("admission: a batch was leased after the list of batches was read")
+	errCopyLost     = errors.New("admission: Redis lost a part of the copy, or it expired, before it was read")
+)
 
 func (s *Stock) tryCountUnits(
 	ctx context.Context, copier redis.Scripter, shard keyspace.Shard, ids []string,
-) (map[string]*UnitCount, error) {
+) (counts map[string]*UnitCount, err error) {
 	batches, err := s.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
 	if err != nil {
 		return nil, err
@@ -133,10 +137,14 @@ func (s *Stock) tryCountUnits(
 	case "unlisted":
 		return nil, errIndexIncomplete
 	}
-	defer copies.remove(ctx, s.client)
-	last := len(f) - 1
+	last := len(f) - 2
 	copies.leased = f[last]
-	counts, err := parseTotals(ids, f[:last])
+	defer func() {
+		if removed := copies.remove(ctx, s.client); err == nil && strconv.FormatInt(removed, 10) != f[last+1] {
+			counts, err = nil, errCopyLost
+		}
+	}()
+	counts, err = parseTotals(ids, f[:last])
 	if err != nil {
 		return nil, err
 	}

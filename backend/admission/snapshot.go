@@ -120,10 +120,10 @@ func (s *snapshot) readSale(ctx context.Context, client redisconn.Client, i int,
 	})
 }
 
-// remove deletes the copies. If it fails, they expire.
-func (s *snapshot) remove(ctx context.Context, client redisconn.Client) {
+// remove deletes the copies and returns their number. If it fails, they expire.
+func (s *snapshot) remove(ctx context.Context, client redisconn.Client) int64 {
 	keys := slices.Concat([]string{s.ready, s.delayed, s.orders}, s.batches, s.returns, s.lines)
-	_ = client.Unlink(context.WithoutCancel(ctx), keys...).Err()
+	return client.Unlink(context.WithoutCancel(ctx), keys...).Val()
 }
 
 // entryAfter reports whether entry id a follows b. Ids have the form "<ms>-<n>".

@@ -21,7 +21,8 @@
 --      number, and nothing changed. Else nine per sale: number of lines copied, number of its other lines, number of
 --      its returns, number of the last return, stock, units left, orders accepted, version of the allocation and units
 --      of the outgoing transfer of a segment ('0' otherwise); stock, units left and orders accepted are empty if Redis
---      does not hold the sale. Then the id up to which entries of the stream are leased, or ''.
+--      does not hold the sale. Then the id up to which entries of the stream are leased, or '', and the number of
+--      copies.
 
 -- include stream
 
@@ -45,10 +46,12 @@ end
 
 -- copy replaces the copy that an earlier run of the same call may have made. COPY alone would leave it in place if the
 -- source no longer exists.
+local copies = 0
 local function copy(from, to)
   redis.call('DEL', to)
   if redis.call('COPY', from, to) == 1 then
     redis.call('PEXPIRE', to, ttl)
+    copies = copies + 1
   end
 end
 
@@ -74,6 +77,7 @@ local function copy_lines(sale, to)
   end
   if n > 0 then
     redis.call('PEXPIRE', to, ttl)
+    copies = copies + 1
   end
   return tostring(n)
 end
@@ -107,6 +111,7 @@ local function copy_entries(from, to)
     after = #entries > 0 and '(' .. entries[#entries][1]
   until not after
   redis.call('PEXPIRE', to, ttl)
+  copies = copies + 1
 end
 local leased = ''
 redis.call('DEL', orders_copy)
@@ -126,5 +131,5 @@ if redis.call('XLEN', orders) > 0 then
     copy_entries(orders, orders_copy)
   end
 end
-answer[n + 1] = leased
+answer[n + 1], answer[n + 2] = leased, tostring(copies)
 return answer
