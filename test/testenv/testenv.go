@@ -9,15 +9,12 @@ package testenv
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"sort"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -40,49 +37,6 @@ type TB interface {
 	Cleanup(func())
 	TempDir() string
 }
-
-// FreePort returns a TCP port that was free a moment ago, on every address, and that no other call in this process
-// was given. It is none of those that the system gives to connections that go out: a load test beside this one has
-// thousands of them, and one may have the port by the time a server wants it.
-func FreePort(t TB) int {
-	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatalf("testenv: no free port: %v", err)
-	}
-	return port
-}
-
-var ports struct {
-	sync.Mutex
-	given map[int]bool
-}
-
-func freePort() (int, error) {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.given == nil {
-		ports.given = map[int]bool{}
-	}
-	var err error
-	for range 1000 {
-		port := firstPort + rand.IntN(firstOutgoing-firstPort)
-		if ports.given[port] {
-			continue
-		}
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err != nil { // in use
-			continue
-		}
-		l.Close()
-		ports.given[port] = true
-		return port, nil
-	}
-	return 0, fmt.Errorf("a thousand were tried; the last error is: %w", err)
-}
-
-// From where on the ports of FreePort are, and those that Linux gives to connections that go out (ip_local_port_range).
-const firstPort, firstOutgoing = 10240, 32768
 
 // SocketPath returns a path for the socket of a backend, in a directory of its own that the workers of nginx may enter.
 func SocketPath(t TB) string {
