@@ -47,7 +47,10 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 		if _, err := d.client.CheckURL(*s.URL); err != nil {
 			bad.Add("url", strings.TrimPrefix(err.Error(), "not allowed: the URL "))
 		}
-		e.URL = *s.URL
+		if e.URL != *s.URL {
+			e.URL = *s.URL
+			e.Revision++
+		}
 	}
 	if s.Title != nil {
 		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) ||
@@ -130,6 +133,7 @@ func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, 
 func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
 	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.resume", func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
+		e.Revision++ // also if it is held
 		return nil
 	})
 }

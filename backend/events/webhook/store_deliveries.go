@@ -36,10 +36,10 @@ type Delivery struct {
 	Type       string
 	Body       string // as it is sent
 	State      DeliveryState
-	Attempts   int    // completed attempts, since it began to wait
-	Fence      int64  // number of its last lease
-	Probe      bool   // leased alone, to test whether a failing endpoint works again
-	URL        string // of its endpoint when it was leased; empty otherwise
+	Attempts   int   // completed attempts, since it began to wait
+	Fence      int64 // number of its last lease
+	Probe      bool  // leased alone, to test whether a failing endpoint works again
+	Revision   int64 // of its endpoint when it was leased; 0 otherwise
 
 	CreatedAt, DueAt, EndedAt time.Time // EndedAt: zero while it waits
 	Leased                    bool      // it is being sent
@@ -155,7 +155,7 @@ func (s *Store) leaseAbove(
 			args = append(args, from.due, from.position)
 		}
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
-			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, URL: e.URL}
+			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, Revision: e.Revision}
 			var due store.Timestamp
 			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence, &due)
 			v.DueAt = due.Time

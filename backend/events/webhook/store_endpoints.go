@@ -62,6 +62,7 @@ type Endpoint struct {
 
 	OldUntil, FailingSince, HoldUntil, CreatedAt time.Time // zero: none
 
+	Revision        int64         // grows when it is resumed or its URL changes; see updateEndpoint
 	Failures        int64         // failed attempts in a row
 	Waiting, Failed int64         // deliveries; a failed ping is not counted
 	Oldest          time.Duration // age of the oldest waiting delivery
@@ -70,7 +71,7 @@ type Endpoint struct {
 const endpointColumns = "id, url, title, secret, " +
 	"(SELECT coalesce(string_agg(o.secret, ' '), '') FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
 	"(SELECT max(o.until) FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
-	"types, sales, strict, state, reason, created_by, failures, " +
+	"types, sales, strict, state, reason, created_by, revision, failures, " +
 	"failing_since, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
 
 func selectEndpoints(d store.Dialect) string {
@@ -82,7 +83,7 @@ func scanEndpoint(row store.Scanner) (e Endpoint, err error) {
 	var oldSecrets, types, sales string
 	var oldUntil, failing, hold, created store.Timestamp
 	err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, &oldUntil, &types, &sales, &strict, &e.State,
-		&e.Reason, &e.CreatedBy, &e.Failures, &failing, &hold, &created)
+		&e.Reason, &e.CreatedBy, &e.Revision, &e.Failures, &failing, &hold, &created)
 	e.OldSecrets = strings.Fields(oldSecrets)
 	e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
 	e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
@@ -188,8 +189,9 @@ func (s *Store) Endpoints(ctx context.Context, counts bool) (all []Endpoint, err
 	return all, err
 }
 
-// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State and Reason of an endpoint, stores the result,
-// and logs the action. An endpoint that becomes active is no longer failing. Errors: sale.ErrNotFound; those of change.
+// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State, Reason and Revision of an endpoint, stores the
+// result, and logs the action. An endpoint with a new Revision is no longer failing. Errors: sale.ErrNotFound; those of
+// change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
 	err := s.db.Update(ctx, fmt.Sprintf("webhook: %s %s", action, id), func(ctx context.Context, c store.Conn) error {
 		before, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
@@ -200,13 +202,13 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 		if err := change(&e); err != nil {
 			return err
 		}
-		const update = `UPDATE webhook_endpoints SET url = $2, title = $3, types = $4, sales = $5, state = $6, reason = $7
-			WHERE id = $1`
+		const update = `UPDATE webhook_endpoints SET url = $2, title = $3, types = $4, sales = $5, state = $6, reason = $7,
+			revision = $8 WHERE id = $1`
 		if _, err := c.Exec(ctx, update, id, store.Text(e.URL), store.Text(e.Title), strings.Join(e.Types, " "),
-			strings.Join(e.Sales, " "), string(e.State), store.Text(e.Reason)); err != nil {
+			strings.Join(e.Sales, " "), string(e.State), store.Text(e.Reason), e.Revision); err != nil {
 			return err
 		}
-		if e.State == EndpointActive && (before.State != EndpointActive || before.URL != e.URL) {
+		if e.Revision != before.Revision {
 			if err := resetFailures(ctx, c, id); err != nil {
 				return err
 			}

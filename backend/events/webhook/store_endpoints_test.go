@@ -190,7 +190,7 @@ func webhookFailing(t *testing.T, e *env) {
 	e.wantLeased(t, "a")
 	for _, s := range []EndpointState{EndpointPaused, EndpointActive} {
 		if _, err := e.ChangeEndpoint(e.ctx, "a", "webhook.switch",
-			func(p *Endpoint) error { p.State = s; return nil }); err != nil {
+			func(p *Endpoint) error { p.State = s; p.Revision++; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(e.lease(t, "a", math.MaxInt64, time.Minute, 9)); (n > 0) != (s == EndpointActive) {
@@ -271,6 +271,7 @@ func TestResultOfTheOldURLDoesNotChangeTheEndpoint(t *testing.T) {
 		leased := e.wantLeased(t, "a", "1:1", "2:2")
 		changed, err := e.ChangeEndpoint(e.ctx, "a", "webhook.edit", func(v *Endpoint) error {
 			v.URL += "/new"
+			v.Revision++
 			return nil
 		})
 		if err != nil {
@@ -282,6 +283,63 @@ func TestResultOfTheOldURLDoesNotChangeTheEndpoint(t *testing.T) {
 		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 ||
 			!got.FailingSince.IsZero() || !got.HoldUntil.IsZero() || got.URL != changed.URL {
 			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// The response of a request that began before an admin resumed the endpoint, with the same URL.
+func TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		admin := newAdmin(t, e.Store)
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2", "3:3")
+		leased := e.wantLeased(t, "a", "1:1", "2:2", "3:3")
+		gone := givenUp(leased[0])
+		gone.Gone = true
+		e.results(t, gone)
+		if _, err := admin.Resume(e.ctx, "eve", "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		gone.Delivery = leased[1]
+		e.results(t, gone, failed(leased[2], time.Minute))
+		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestResumeEndsAHold(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		admin := newAdmin(t, e.Store)
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2")
+		r := failed(e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0], time.Hour)
+		r.Hold = time.Hour
+		e.results(t, r)
+		e.wantLeased(t, "a")
+		got, err := admin.Resume(e.ctx, "eve", "a", "")
+		if err != nil || !got.HoldUntil.IsZero() || got.Failures != 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		e.wantLeased(t, "a", "2:2")
+	})
+}
+
+// The reply of the database is lost, so the sender records the results again.
+func TestResultsAreRecordedOnce(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1")
+		r := failed(e.wantLeased(t, "a", "1:1")[0], time.Hour)
+		for range 2 {
+			e.results(t, r)
+		}
+		d, log, err := e.Delivery(e.ctx, "1:1_a")
+		if err != nil || d.Attempts != 1 || len(log) != 1 {
+			t.Errorf("%d attempts, %d in the log, %v; want 1", d.Attempts, len(log), err)
+		}
+		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 {
+			t.Errorf("%d failures, %v; want 1", got.Failures, err)
 		}
 	})
 }

@@ -84,8 +84,8 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 }
 
 // Redeliver makes a delivery due now, in whatever state it is, and logs it with the actor and the reason of the
-// context. A delivery that is being sent is left unchanged. Errors: sale.ErrNotFound; sale.ErrConflict if its endpoint
-// is disabled.
+// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound;
+// sale.ErrConflict if its endpoint is disabled.
 func (s *Store) Redeliver(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now
@@ -97,9 +97,12 @@ func (s *Store) Redeliver(ctx context.Context, id string) error {
 		if err := lockEnabled(ctx, c, endpointID); err != nil {
 			return err
 		}
-		if _, err := c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+now+
-			", ended_at = NULL, leased_until = NULL WHERE id = $1 AND (leased_until IS NULL OR leased_until <= "+now+")",
-			id); err != nil {
+		n, err := c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+now+
+			", ended_at = NULL, leased_until = NULL WHERE id = $1 AND (leased_until IS NULL OR leased_until <= "+now+")", id)
+		if err == nil && n == 0 { // it is being sent, or was pruned since
+			return store.Get(ctx, c, []any{&endpointID}, owner, id)
+		}
+		if err != nil {
 			return err
 		}
 		return store.AppendLog(ctx, c, "webhook.redeliver", id, "endpoint "+endpointID)

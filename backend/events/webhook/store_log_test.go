@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/store"
 	"sluice/test/testenv"
 )
 
@@ -46,10 +47,39 @@ func webhookRedelivered(t *testing.T, e *env) {
 		}
 	}
 	e.wantLeased(t, "a", "4:4")
+	logged := len(e.redeliveries(t))
 	if err := e.Redeliver(e.ctx, "4:4_a"); err != nil { // it is leased
 		t.Fatal(err)
 	}
 	e.wantLeased(t, "a")
+	if log := e.redeliveries(t); len(log) != logged {
+		t.Errorf("logged although the delivery was left unchanged: %+v", log[0])
+	}
+}
+
+func (e *env) redeliveries(t *testing.T) []store.LogEntry {
+	t.Helper()
+	log, err := e.Log(e.ctx, store.LogQuery{Action: "webhook.redeliver"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// The lease of the last attempt has expired when an admin redelivers, and its sender continues.
+func TestLateResultDoesNotEndARedelivery(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1")
+		late := e.lease(t, "a", math.MaxInt64, -time.Second, 1)
+		if err := e.Redeliver(e.ctx, "1:1_a"); err != nil {
+			t.Fatal(err)
+		}
+		if lost := e.results(t, givenUp(late[0])); lost != 1 {
+			t.Errorf("%d lost results, want 1", lost)
+		}
+		e.wantLeased(t, "a", "1:1")
+	})
 }
 
 func TestPruneDeletesOldFailedPings(t *testing.T) {

@@ -38,8 +38,8 @@ const resultRecord = "delivery bigint, lease bigint, outcome smallint, counted i
 	"took_ms bigint, http_status integer, failure text, response_body text"
 
 // RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender
-// has leased since is left unchanged, but its attempt is recorded; lost counts these deliveries. Error:
-// sale.ErrNotFound.
+// has leased since, that was made due again, or that has its result, is left unchanged, but its attempt is recorded;
+// lost counts these deliveries. So a call may be repeated. Error: sale.ErrNotFound.
 func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error) {
 	type record struct {
 		Number   int64  `json:"delivery"`
@@ -76,7 +76,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			SET state = outcome, attempts = attempts + counted, leased_until = NULL,
 				due_at = CASE WHEN outcome = 1 THEN `+d.Ago("(0 - wait_ms)")+` ELSE due_at END,
 				ended_at = CASE WHEN outcome = 1 THEN ended_at ELSE `+d.Now+` END
-			FROM `+result+` WHERE number = delivery AND fence = lease AND state + 0 = 1 AND `+inList+`
+			FROM `+result+` WHERE number = delivery AND fence = lease AND leased_until IS NOT NULL AND state + 0 = 1 AND `+inList+`
 			RETURNING number`, list, leased)
 		if err != nil {
 			return err
@@ -110,13 +110,13 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 }
 
 // updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased
-// (own) and were sent to its current URL.
+// (own) and were sent at its current revision.
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, own map[int64]bool) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration
 	gone, probe := false, false
 	for _, r := range results {
-		if r.Released || !own[r.Delivery.Number] || r.Delivery.URL != e.URL {
+		if r.Released || !own[r.Delivery.Number] || r.Delivery.Revision != e.Revision {
 			continue
 		}
 		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
