@@ -158,6 +158,33 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 	})
 }
 
+// A consumer has crashed between the storage of a dead letter and the acknowledgement of its event. The letter is
+// dropped, and then another consumer takes the event and fails.
+func TestDroppedDeadLetterStaysDroppedAfterACrash(t *testing.T) {
+	on(t, func(w *world) {
+		ctx := w.Context()
+		w.start(w.relay(events.RelayConfig{}).Run)
+		if _, err := w.store.AddGroup(ctx, "g", false); err != nil {
+			w.Fatal(err)
+		}
+		orders := w.buy(2)
+		dropped := created(orders)[0]
+		err := errors.Join(w.store.AddDeadLetter(ctx, events.DeadLetter{Group: "g", EventID: dropped, Body: "{}"}),
+			w.store.DropDeadLetter(ctx, "g", dropped))
+		if err != nil {
+			w.Fatal(err)
+		}
+		s := newSink()
+		s.fail = func(events.Event) error { return events.ErrPermanent }
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: idle}).Run)
+		w.settled("g")
+		letters, err := w.store.DeadLetters(ctx, events.DeadLetterQuery{Group: "g"})
+		if err != nil || len(letters) != 1 || letters[0].EventID != created(orders)[1] {
+			w.Errorf("%+v, %v; want the letter of the other event", letters, err)
+		}
+	})
+}
+
 // While a dead letter is run again, others that wait for it can be dropped, and are not run then.
 func TestDeadLetterThatWaitsForItsRetryCanBeDropped(t *testing.T) {
 	on(t, func(w *world) {

@@ -147,15 +147,22 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 	}
 }
 
-// bury makes a dead letter of an event, and acknowledges it. Should it die between the two, the letter is written
-// again, and is the same.
+// bury stores a dead letter of an event and acknowledges the event. After a crash between the two, the letter is stored
+// again, and is the same; if an admin has dropped it or removed the group, the event is only acknowledged.
 func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
 	l := DeadLetter{
 		Group: c.group, EventID: cmp.Or(d.event.ID, "stream-"+d.id), Position: PositionOf(d.id), Body: d.body,
 		Reason: OneLine(why), Deliveries: d.deliveries,
 	}
-	stored := loop.Retry(ctx, c.cfg.Log, "storing dead letters", func() error { return c.store.AddDeadLetter(ctx, l) })
-	if stored && c.acknowledge(ctx, []delivery{d}) {
+	dropped := false
+	settled := loop.Retry(ctx, c.cfg.Log, "storing dead letters", func() error {
+		err := c.store.AddDeadLetter(ctx, l)
+		if dropped = isNotFound(err); dropped {
+			return nil
+		}
+		return err
+	})
+	if settled && c.acknowledge(ctx, []delivery{d}) && !dropped {
 		c.cfg.Metrics.deliver(c.group, "dead", 1)
 		c.cfg.Log.WarnContext(ctx, "event became a dead letter",
 			"event", l.EventID, "deliveries", l.Deliveries, "reason", l.Reason)

@@ -25,7 +25,8 @@ type DeadLetter struct {
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
-// One with Retrying, as leased, is not stored again if it was dropped or its group was removed in the meantime.
+// One that was dropped before, or after which the group was removed, is not stored again. Error: sale.ErrNotFound in
+// this case, but nil for one with Retrying, as leased.
 func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
 	if l.Retrying {
@@ -33,14 +34,33 @@ func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 			leased_until = NULL WHERE group_name = $1 AND event_id = $2`, l.Group, l.EventID, store.Text(l.Reason), l.Deliveries)
 		return err
 	}
-	_, err := store.UpdateRows(ctx, s.db, op, `INSERT INTO event_dead_letters
-			(group_name, event_id, position, body, reason, deliveries)
-		VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
-			deliveries = CASE WHEN event_dead_letters.deliveries < excluded.deliveries
-				THEN excluded.deliveries ELSE event_dead_letters.deliveries END`,
-		l.Group, store.Text(l.EventID), l.Position, store.Text(l.Body), store.Text(l.Reason), l.Deliveries)
-	return err
+	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		registered, err := lockGroup(ctx, c, l.Group)
+		if err != nil {
+			return err
+		}
+		id := store.Text(l.EventID)
+		last, err := lastSettled(ctx, c, l.Group, id)
+		if err == nil && (last == droppedDead || last == removedGroup && !registered) {
+			err = sale.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		_, err = c.Exec(ctx, `INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries)
+			VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (group_name, event_id) DO UPDATE SET reason = excluded.reason, retry = 0, leased_until = NULL,
+				deliveries = CASE WHEN event_dead_letters.deliveries < excluded.deliveries
+					THEN excluded.deliveries ELSE event_dead_letters.deliveries END`,
+			l.Group, id, l.Position, store.Text(l.Body), store.Text(l.Reason), l.Deliveries)
+		return err
+	})
+}
+
+// lockGroup reports whether a group is registered. The lock orders transactions that add dead letters, drop them, and
+// remove them with the group.
+func lockGroup(ctx context.Context, c store.Conn, group string) (registered bool, err error) {
+	return store.Exists(ctx, c, "SELECT 1 FROM event_groups WHERE name = $1"+c.Dialect().ForUpdate, group)
 }
 
 // RemoveDeadLetter deletes a dead letter after its event was handled. It is idempotent.
@@ -128,6 +148,9 @@ func (s *Store) changeDeadLetter(
 ) error {
 	op := fmt.Sprintf("events: %s %s of group %s", action, eventID, group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+		if _, err := lockGroup(ctx, c, group); err != nil {
+			return err
+		}
 		n, err := change(ctx, c)
 		if err != nil {
 			return err

@@ -9,10 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 func TestGroupsAreRegisteredOnceAndRemoved(t *testing.T) {
@@ -257,5 +260,113 @@ func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 		if err != nil || len(leased)+len(rest) != letters {
 			t.Errorf("%d leased and %d left, %v; want %d in total", len(leased), len(rest), err, letters)
 		}
+	})
+}
+
+// A consumer that crashed before the acknowledgement stored the dead letter, and the next one fails too. Meanwhile an
+// admin has dropped it, or removed the group.
+func TestGivenUpDeadLetterIsNotStoredAgain(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		bury := func(id string, want error) {
+			t.Helper()
+			l := events.DeadLetter{Group: "g", EventID: id, Position: 1, Body: "{}", Reason: "r", Deliveries: 5}
+			if err := e.AddDeadLetter(e.ctx, l); !errors.Is(err, want) {
+				t.Errorf("add %s: %v, want %v", id, err, want)
+			}
+		}
+		count := func(want int64) {
+			t.Helper()
+			if n, err := e.CountDeadLetters(e.ctx); err != nil || n["g"] != want {
+				t.Errorf("%v, %v; want %d", n, err, want)
+			}
+		}
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
+			t.Fatal(err)
+		}
+		bury("1.paid", nil)
+		bury("2.paid", nil)
+		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+			t.Fatal(err)
+		}
+		bury("1.paid", sale.ErrNotFound)
+		count(1)
+		if err := e.RemoveGroup(e.ctx, "g", true); err != nil {
+			t.Fatal(err)
+		}
+		bury("2.paid", sale.ErrNotFound)
+		count(0)
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
+			t.Fatal(err)
+		}
+		bury("1.paid", nil) // a new group handles all again
+		bury("2.paid", nil)
+		count(2)
+	})
+}
+
+// PostgreSQL runs a drop, or the removal of the group, and the addition of the letter concurrently.
+func TestGivenUpDeadLetterIsNotStoredConcurrently(t *testing.T) {
+	t.Parallel()
+	for name, giveUp := range map[string]func(e *env) error{
+		"drop":   func(e *env) error { return e.DropDeadLetter(e.ctx, "g", "1.paid") },
+		"remove": func(e *env) error { return e.RemoveGroup(e.ctx, "g", true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, url := t.Context(), storetest.Postgres(t)
+			db := storetest.Open(t, url)
+			e := &env{db, events.NewStore(db.DB), url, ctx}
+			if _, err := e.AddGroup(ctx, "g", false); err != nil {
+				t.Fatal(err)
+			}
+			l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "r"}
+			if err := e.AddDeadLetter(ctx, l); err != nil {
+				t.Fatal(err)
+			}
+			sql, err := pgx.Connect(ctx, url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = sql.Close(context.Background()) }()
+			tx, err := sql.Begin(ctx)
+			if err == nil {
+				_, err = tx.Exec(ctx, "SELECT FROM event_groups FOR UPDATE")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			givenUp, added := make(chan error, 1), make(chan error, 1)
+			go func() { givenUp <- giveUp(e) }()
+			awaitLocks(t, url, 1)
+			go func() { added <- e.AddDeadLetter(ctx, l) }()
+			awaitLocks(t, url, 2)
+			if err := tx.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-givenUp; err != nil {
+				t.Error(err)
+			}
+			if err := <-added; !errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("added: %v", err)
+			}
+			if n, err := e.CountDeadLetters(ctx); err != nil || len(n) != 0 {
+				t.Errorf("dead letters: %v, %v", n, err)
+			}
+		})
+	}
+}
+
+// awaitLocks returns when n statements wait for a lock.
+func awaitLocks(t *testing.T, url string, n int) {
+	t.Helper()
+	sql, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sql.Close(context.Background()) }()
+	testenv.Eventually(t, time.Minute, fmt.Sprint(n, " statements wait for a lock"), func() bool {
+		const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+		var waiting int
+		err := sql.QueryRow(t.Context(), waits).Scan(&waiting)
+		return err == nil && waiting == n
 	})
 }
