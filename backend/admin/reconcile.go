@@ -83,6 +83,9 @@ func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 // all missing sales together, with one pass over the queue: thousands of sales beside a million dead letters take
 // seconds.
 func (s *Service) RunOnce(ctx context.Context) error {
+	s.knownMu.Lock()
+	s.created = nil
+	s.knownMu.Unlock()
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)
@@ -91,10 +94,8 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("admin: reconcile: %w", err)
 	}
-	known := make(map[string]bool, len(summaries))
 	byShard := map[keyspace.Shard][]admission.SalePart{}
 	for _, summary := range summaries {
-		known[summary.ID] = true
 		s.stock.LearnSpread(summary.Sale)
 		for _, p := range admission.PartsOf(summary.Sale) {
 			shard := s.stock.ShardOf(p.Part())
@@ -102,11 +103,12 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		}
 	}
 	s.knownMu.Lock()
-	s.known, s.archived, s.spread = known, map[string]bool{}, nil
+	s.known, s.archived, s.spread = make(map[string]bool, len(summaries)), map[string]bool{}, nil
 	for _, summary := range summaries {
-		if summary.Spread > 1 {
-			s.spread = append(s.spread, summary.Sale)
-		}
+		s.learn(summary.Sale)
+	}
+	for _, created := range s.created {
+		s.learn(created)
 	}
 	for _, id := range archived {
 		s.archived[id] = true
@@ -117,6 +119,16 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		failures = append(failures, s.reconcile(ctx, byShard[shard]))
 	}
 	return errors.Join(failures...)
+}
+
+// learn adds a sale in SQL to the known ones. s.knownMu is held.
+func (s *Service) learn(def sale.Sale) {
+	if def.Spread > 1 && !s.known[def.ID] {
+		s.spread = append(s.spread, def)
+	}
+	if s.known != nil {
+		s.known[def.ID] = true
+	}
 }
 
 // reconcile is RunOnce for the sales, and the segments of sales, in one shard.

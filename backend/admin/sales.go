@@ -75,12 +75,8 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 		return View{}, err
 	}
 	s.knownMu.Lock()
-	if s.known != nil {
-		s.known[created.ID] = true
-	}
-	if created.Spread > 1 {
-		s.spread = append(s.spread, created)
-	}
+	s.created = append(s.created, created)
+	s.learn(created)
 	s.knownMu.Unlock()
 	return s.applied(ctx, created)
 }

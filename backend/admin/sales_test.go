@@ -427,6 +427,38 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 	}
 }
 
+// interrupted is a store that calls once between the two reads of RunOnce.
+type interrupted struct {
+	Store
+	between func()
+}
+
+func (s *interrupted) ArchivedSales(ctx context.Context) ([]string, error) {
+	s.between()
+	return s.Store.ArchivedSales(ctx)
+}
+
+func TestSaleCreatedDuringAReconcileIsKnown(t *testing.T) {
+	w := newWorld(t)
+	def := storetest.Sale("new", 4)
+	def.Spread = 2
+	w.Service.store = &interrupted{w.Service.store, sync.OnceFunc(func() {
+		for range 2 { // the second call repeats the first one
+			if _, err := w.Create(w.ctx, "ann", def); err != nil {
+				t.Error(err)
+			}
+		}
+	})}
+	for range 2 {
+		if err := w.RunOnce(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if open := w.SpreadSales(time.Now()); !w.Known("new") || len(open) != 1 {
+			t.Errorf("known %t, spread sales %+v; want the new one", w.Known("new"), open)
+		}
+	}
+}
+
 // An archived sale is shown as archived immediately, before RunOnce reads the archived sales.
 func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 	w := newWorld(t)

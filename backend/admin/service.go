@@ -109,6 +109,7 @@ type Service struct {
 	known    map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
 	archived map[string]bool // at the last read
 	spread   []sale.Sale     // sales with several segments that are not closed, at the last read, and those created since
+	created  []sale.Sale     // since the last read began, which may lack them
 }
 
 // New returns a Service.
