@@ -154,11 +154,11 @@ func (s *Store) Settle(ctx context.Context, process string, all []Delivery) erro
 	return err
 }
 
-// Delay releases a message that process still leases. It is due again after a wait.
+// Delay releases a message that process still leases by the same lease. It is due again after a wait.
 func (s *Store) Delay(ctx context.Context, process string, v Delivery, wait time.Duration) error {
 	_, err := store.UpdateRows(ctx, s.db, "notify: delay", "UPDATE notifications SET leased_by = NULL, due_at = "+
-		s.db.Dialect().Ago("$4")+" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND settled_at IS NULL",
-		v.EventID, v.SubscriptionID, process, -wait.Milliseconds())
+		s.db.Dialect().Ago("$4")+" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND attempts = $5"+
+		" AND settled_at IS NULL", v.EventID, v.SubscriptionID, process, -wait.Milliseconds(), v.Attempts)
 	return err
 }
 

@@ -280,3 +280,29 @@ func TestPruneDeletesSettledMessages(t *testing.T) {
 		e.wantWaiting(t, 3)
 	})
 }
+
+// The result of an attempt is stored after its lease has expired and the same process has leased the message again.
+func TestLateDelayKeepsTheNextLease(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.subscribe(t, subscription("ann", "a"), 3)
+		e.enqueue(t, queued("1.paid", "ann", "body"))
+		lease := func(d time.Duration, want int) []notify.Delivery {
+			t.Helper()
+			all, err := e.Lease(e.ctx, "p", d, 10)
+			if err != nil || len(all) != want {
+				t.Fatalf("leased %+v, %v; want %d", all, err, want)
+			}
+			return all
+		}
+		late := lease(-time.Second, 1)[0]
+		current := lease(time.Hour, 1)[0]
+		if err := e.Delay(e.ctx, "p", late, 0); err != nil {
+			t.Fatal(err)
+		}
+		lease(time.Hour, 0)
+		if err := e.Delay(e.ctx, "p", current, -time.Second); err != nil {
+			t.Fatal(err)
+		}
+		lease(time.Hour, 1)
+	})
+}
