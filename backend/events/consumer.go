@@ -85,8 +85,9 @@ type Consumer struct {
 	tidied  time.Time     // when the sweep last removed consumers
 	reading chan struct{} // holds an element while a loop reads, which may wait for events
 
-	mu   sync.Mutex
-	held map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
+	mu        sync.Mutex
+	held      map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
+	uncounted []string             // stream ids whose last delivery is not counted, because something was down
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
@@ -307,6 +308,11 @@ func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
 func (c *Consumer) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	if len(c.uncounted) > 0 {
+		if err := c.hold(ctx, c.cfg.Idle, 1, c.uncounted...); err != nil {
+			c.cfg.Log.Debug("a delivery of unhandled events is counted", "err", err)
+		}
+	}
 	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: c.space.Events(), Group: c.group, Consumer: c.name, Start: "-", End: "+",
 		Count: int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)),
@@ -316,7 +322,7 @@ func (c *Consumer) goodbye(ctx context.Context) {
 		for i, p := range pending {
 			ids[i] = p.ID
 		}
-		err = c.hold(ctx, c.cfg.Idle, ids...)
+		err = c.hold(ctx, c.cfg.Idle, 0, ids...)
 	}
 	if err == nil {
 		err = c.removeConsumers(ctx, c.name)

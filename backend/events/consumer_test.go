@@ -339,6 +339,32 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	})
 }
 
+// Instances are stopped while something is down. Their events are not dead when it works again.
+func TestStopsDuringAnOutageCountNoDelivery(t *testing.T) {
+	on(t, func(w *world) {
+		orders := w.buy(20)
+		w.drain(w.relay(events.RelayConfig{}))
+		cfg := events.Config{MaxDeliveries: 1, Concurrency: 1, Idle: time.Minute, Drain: time.Millisecond}
+		for range 3 {
+			ctx, cancel := context.WithTimeout(w.Context(), patience)
+			c := w.consumer(w.client(), "g", func(context.Context, []events.Event) error {
+				cancel()
+				return fmt.Errorf("points: %w", sale.ErrUnavailable)
+			}, cfg)
+			if err := c.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+				w.Fatalf("%v; the handler was called until %v", err, ctx.Err())
+			}
+		}
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
+		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
+		w.settled("g")
+		if n, err := w.store.CountDeadLetters(w.Context()); err != nil || len(n) > 0 {
+			w.Errorf("dead letters: %v, %v", n, err)
+		}
+	})
+}
+
 // swept is a store that stops its consumer after a sweep that found no abandoned events, which is when it asks for
 // retries.
 type swept struct {

@@ -88,13 +88,18 @@ func (c *Consumer) settle(ctx context.Context, all []delivery) map[sale.OrderID]
 	return failed
 }
 
-// handle calls the handler, again and again while something is down.
+// handle calls the handler, again and again while something is down. If a stop ends that, no delivery is counted.
 func (c *Consumer) handle(ctx context.Context, all []delivery) error {
 	retry := loop.Backoff{Log: c.cfg.Log, What: "handling events"}
 	for {
 		err := c.call(ctx, eventsOf(all))
 		if !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 			retry.Succeeded()
+			if errors.Is(err, sale.ErrUnavailable) {
+				c.mu.Lock()
+				c.uncounted = append(c.uncounted, idsOf(all)...)
+				c.mu.Unlock()
+			}
 			return err
 		}
 		c.cfg.Metrics.deliver(c.group, "waiting", len(all))
@@ -141,7 +146,7 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 		"deliveries", d.deliveries, "err", err)
 	c.drop(d.id) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
-	if err := c.hold(ctx, c.cfg.Idle-wait, d.id); err != nil && ctx.Err() == nil {
+	if err := c.hold(ctx, c.cfg.Idle-wait, 0, d.id); err != nil && ctx.Err() == nil {
 		// after Idle
 		c.cfg.Log.InfoContext(ctx, "the retry of a failed event is delayed", "event", d.event.ID, "err", err)
 	}
@@ -226,7 +231,7 @@ func (c *Consumer) renew(ctx context.Context) {
 		if len(old) == 0 {
 			continue
 		}
-		if err := c.hold(ctx, 0, old...); err != nil && ctx.Err() == nil {
+		if err := c.hold(ctx, 0, 0, old...); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // it is tried again
 		}
 	}
@@ -246,9 +251,10 @@ func (c *Consumer) renewed(now time.Time) (old []string) {
 	return old
 }
 
-// hold sets the idle time of this instance's events: other instances claim them when it reaches Idle.
-func (c *Consumer) hold(ctx context.Context, idle time.Duration, ids ...string) error {
-	args := []any{c.group, c.name}
+// hold sets the idle time of this instance's events: other instances claim them when it reaches Idle. It subtracts
+// uncounted from their deliveries.
+func (c *Consumer) hold(ctx context.Context, idle time.Duration, uncounted int, ids ...string) error {
+	args := []any{c.group, c.name, uncounted}
 	for _, id := range ids {
 		args = append(args, id, idle.Milliseconds())
 	}
