@@ -105,10 +105,10 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	s.knownMu.Lock()
 	s.known, s.archived, s.spread = make(map[string]bool, len(summaries)), map[string]bool{}, nil
 	for _, summary := range summaries {
-		s.learn(summary.Sale)
+		s.addKnown(summary.Sale)
 	}
 	for _, created := range s.created {
-		s.learn(created)
+		s.addKnown(created)
 	}
 	for _, id := range archived {
 		s.archived[id] = true
@@ -121,8 +121,8 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// learn adds a sale in SQL to the known ones. s.knownMu is held.
-func (s *Service) learn(def sale.Sale) {
+// addKnown adds a sale in SQL to the known ones. s.knownMu is held.
+func (s *Service) addKnown(def sale.Sale) {
 	if def.Spread > 1 && !s.known[def.ID] {
 		s.spread = append(s.spread, def)
 	}

@@ -76,7 +76,7 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	}
 	s.knownMu.Lock()
 	s.created = append(s.created, created)
-	s.learn(created)
+	s.addKnown(created)
 	s.knownMu.Unlock()
 	return s.applied(ctx, created)
 }

@@ -87,7 +87,7 @@ type Consumer struct {
 
 	mu        sync.Mutex
 	held      map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
-	uncounted []string             // stream ids whose last delivery is not counted, because something was down
+	uncounted []string             // stream ids; their last delivery is not counted, because something was down
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
