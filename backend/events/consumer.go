@@ -87,7 +87,7 @@ type Consumer struct {
 
 	mu        sync.Mutex
 	held      map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
-	uncounted []string             // stream ids; their last delivery is not counted, because something was down
+	uncounted map[string]int64     // deliveries of stream ids without the last one, during which something was down
 }
 
 // New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
@@ -107,7 +107,7 @@ func New(
 	return &Consumer{
 		client: client, space: space, store: db, group: group, handler: handler, cfg: cfg,
 		name: fmt.Sprintf("%s-%d-%s", strings.ToLower(host), os.Getpid(), rand.Text()[:8]),
-		held: map[string]time.Time{}, reading: make(chan struct{}, 1),
+		held: map[string]time.Time{}, uncounted: map[string]int64{}, reading: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -308,11 +308,6 @@ func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
 func (c *Consumer) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if len(c.uncounted) > 0 {
-		if err := c.hold(ctx, c.cfg.Idle, 1, c.uncounted...); err != nil {
-			c.cfg.Log.Debug("a delivery of unhandled events is counted", "err", err)
-		}
-	}
 	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: c.space.Events(), Group: c.group, Consumer: c.name, Start: "-", End: "+",
 		Count: int64(10 * c.cfg.Batch * (c.cfg.Concurrency + 1)),
@@ -322,7 +317,7 @@ func (c *Consumer) goodbye(ctx context.Context) {
 		for i, p := range pending {
 			ids[i] = p.ID
 		}
-		err = c.hold(ctx, c.cfg.Idle, 0, ids...)
+		err = c.hold(ctx, c.cfg.Idle, ids...)
 	}
 	if err == nil {
 		err = c.removeConsumers(ctx, c.name)

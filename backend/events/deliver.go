@@ -97,7 +97,9 @@ func (c *Consumer) handle(ctx context.Context, all []delivery) error {
 			retry.Succeeded()
 			if errors.Is(err, sale.ErrUnavailable) {
 				c.mu.Lock()
-				c.uncounted = append(c.uncounted, idsOf(all)...)
+				for _, d := range all {
+					c.uncounted[d.id] = d.deliveries - 1
+				}
 				c.mu.Unlock()
 			}
 			return err
@@ -146,7 +148,7 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 		"deliveries", d.deliveries, "err", err)
 	c.drop(d.id) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
-	if err := c.hold(ctx, c.cfg.Idle-wait, 0, d.id); err != nil && ctx.Err() == nil {
+	if err := c.hold(ctx, c.cfg.Idle-wait, d.id); err != nil && ctx.Err() == nil {
 		// after Idle
 		c.cfg.Log.InfoContext(ctx, "the retry of a failed event is delayed", "event", d.event.ID, "err", err)
 	}
@@ -231,7 +233,7 @@ func (c *Consumer) renew(ctx context.Context) {
 		if len(old) == 0 {
 			continue
 		}
-		if err := c.hold(ctx, 0, 0, old...); err != nil && ctx.Err() == nil {
+		if err := c.hold(ctx, 0, old...); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // it is tried again
 		}
 	}
@@ -251,13 +253,19 @@ func (c *Consumer) renewed(now time.Time) (old []string) {
 	return old
 }
 
-// hold sets the idle time of this instance's events: other instances claim them when it reaches Idle. It subtracts
-// uncounted from their deliveries.
-func (c *Consumer) hold(ctx context.Context, idle time.Duration, uncounted int, ids ...string) error {
-	args := []any{c.group, c.name, uncounted}
+// hold sets the idle time of this instance's events: other instances claim them when it reaches Idle. It restores the
+// deliveries of uncounted ones.
+func (c *Consumer) hold(ctx context.Context, idle time.Duration, ids ...string) error {
+	args := []any{c.group, c.name}
+	c.mu.Lock()
 	for _, id := range ids {
-		args = append(args, id, idle.Milliseconds())
+		if deliveries, found := c.uncounted[id]; found {
+			args = append(args, id, idle.Milliseconds(), deliveries)
+		} else {
+			args = append(args, id, idle.Milliseconds(), "")
+		}
 	}
+	c.mu.Unlock()
 	keys := []string{c.space.Events()}
 	return wrap("renew", redisscript.Run(ctx, c.client, "event_extend_claim", keys, args...).Err())
 }

@@ -1,21 +1,20 @@
--- event_extend_claim: sets the idle time of events that still belong to the consumer. It counts no delivery, and can
--- subtract one.
+-- event_extend_claim: sets the idle time of events that still belong to the consumer. It counts no delivery.
 --
 -- An idle time of 0 keeps an event for as long as a new delivery does. The idle time from which others claim releases
 -- it.
 --
 -- KEYS 1 stream  stream  events
--- ARGV 1 group   2 consumer   3 deliveries to subtract from the count of each event
---      then two per event: id, idle time in ms
+-- ARGV 1 group   2 consumer
+--      then three per event: id, idle time in ms, new number of deliveries or '' for the present one
 -- Returns how many of the events belong to the consumer.
 
-local stream, group, consumer, uncounted = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 
 local own = {}
-for i = 4, #ARGV, 2 do
+for i = 3, #ARGV, 3 do
   local entry = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1, consumer)[1]
   if entry then
-    own[#own + 1] = { ARGV[i], ARGV[i + 1], math.max(entry[4] - uncounted, 0) }
+    own[#own + 1] = { ARGV[i], ARGV[i + 1], ARGV[i + 2] ~= '' and ARGV[i + 2] or entry[4] }
   end
 end
 
