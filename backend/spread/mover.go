@@ -105,6 +105,11 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.settle(ctx, of, states)
+}
+
+// settle is Settle after the states were read.
+func (m *Mover) settle(ctx context.Context, of Sale, states []State) ([]State, error) {
 	var failures []error
 	for _, s := range states {
 		if s.Out != nil {
@@ -132,11 +137,11 @@ func (m *Mover) Settled(ctx context.Context, of Sale) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, complete := Left(states); !complete && m.current(of, states) {
+	_, complete := Left(states)
+	if !complete && m.current(of, states) {
 		return false, nil
 	}
-	states, err = m.Settle(ctx, of)
-	_, complete := Left(states)
+	_, err = m.settle(ctx, of, states)
 	return err == nil && complete && m.current(of, states), err
 }
 

@@ -172,16 +172,14 @@ func (r *Refiller) RunOnce(ctx context.Context) error {
 
 // settle reads the segments, and settles the sale if they show a reason, or once per settleInterval.
 func (r *Refiller) settle(ctx context.Context) ([]State, error) {
-	if time.Since(r.settled) < settleInterval {
-		states, err := r.mover.states(ctx, r.of)
-		if err != nil {
-			return nil, err
-		}
-		if r.mover.current(r.of, states) {
-			return states, nil
-		}
+	states, err := r.mover.states(ctx, r.of)
+	if err != nil {
+		return nil, err
 	}
-	states, err := r.mover.Settle(ctx, r.of)
+	if time.Since(r.settled) < settleInterval && r.mover.current(r.of, states) {
+		return states, nil
+	}
+	states, err = r.mover.settle(ctx, r.of, states)
 	if states != nil {
 		r.settled = time.Now()
 	}
