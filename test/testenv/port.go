@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 )
@@ -57,14 +56,9 @@ func freePort() (port int, err error) {
 // lockPort locks a port for this process. The caller holds ports.
 func lockPort(port int) error {
 	if ports.locks == nil {
-		cache, err := os.UserCacheDir()
-		if err != nil { // HOME is not set
-			cache = os.TempDir()
-		}
-		name := filepath.Join(cache, "sluice-test", "ports")
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
+		// Not in os.TempDir, which differs between test runs, or in the cache directory, which a user may lack.
+		name := fmt.Sprintf("/tmp/sluice-test-ports-%d", os.Getuid())
+		var err error
 		if ports.locks, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return err
 		}
