@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 // Timeout bounds each operation of a database unless the configuration does: on a busy machine some take longer than
@@ -30,10 +31,12 @@ func Open(t testing.TB, databaseURL string) *store.Store {
 func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *store.Store {
 	t.Helper()
 	cfg.Timeout = cmp.Or(cfg.Timeout, Timeout)
-	db, err := store.Open(context.Background(), databaseURL, cfg)
-	for start := time.Now(); errors.Is(err, sale.ErrUnavailable) && time.Since(start) < Timeout; {
+	var db *store.DB
+	var err error
+	testenv.Eventually(t, Timeout, "the database opens within its timeout", func() bool {
 		db, err = store.Open(context.Background(), databaseURL, cfg)
-	}
+		return !errors.Is(err, sale.ErrUnavailable)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
