@@ -276,6 +276,42 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 	}
 }
 
+// One command reads 200 dead letters at first, fewer than died in the millisecond.
+func TestListingPagesThroughOneMillisecond(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	shard := keyspace.Shard(0)
+	const letters = 1000
+	p := client.Pipeline()
+	for i := 1; i <= letters; i++ {
+		id := message(i).ID.String()
+		p.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: 1, Member: id})
+		p.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` drop 1 1 bob"}`)
+	}
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := queue.NewList(client, shard, queue.Config{CallTimeout: time.Minute})
+	found := map[string]bool{}
+	for q := (queue.DeadQuery{Limit: 100}); ; {
+		page, next, err := l.DeadLetters(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range page {
+			if found[d.Key] {
+				t.Fatalf("%s is on two pages", d.Key)
+			}
+			found[d.Key] = true
+		}
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	if len(found) != letters {
+		t.Errorf("%d letters, want %d", len(found), letters)
+	}
+}
+
 func TestLeaseExpiresByTheServersClock(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})
