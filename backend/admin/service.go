@@ -130,7 +130,11 @@ type PendingError struct {
 }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("the change of sale %s is stored and takes effect when Redis answers: %v", e.Sale.ID, e.Cause)
+	return fmt.Sprintf(
+		"the change of sale %s is stored and takes effect at the latest when Redis is available again: %v",
+		e.Sale.ID,
+		e.Cause,
+	)
 }
 
 func (e *PendingError) Unwrap() []error { return []error{sale.ErrUnavailable, e.Cause} }

@@ -129,7 +129,7 @@ var errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consu
 func problemFor(err error) *httpserver.Problem {
 	if pending, ok := errors.AsType[*admin.PendingError](err); ok {
 		return httpserver.NewProblem(problem.Unavailable,
-			"The change of sale "+pending.Sale.ID+" is stored and takes effect when Redis answers again.")
+			"The change of sale "+pending.Sale.ID+" is stored. It takes effect at the latest when Redis is available again.")
 	}
 	if refused, ok := errors.AsType[*admin.RefusedError](err); ok {
 		return httpserver.NewProblem(problem.Conflict, refused.Detail)
