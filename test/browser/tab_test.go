@@ -21,14 +21,15 @@ import (
 	"sluice/test/testenv"
 )
 
-// chrome finds Chromium; Debian calls it chromium.
+// chrome finds Chromium. Its headless shell, a package of its own in Debian, comes first: it renders the same pages
+// without the browser around them, and takes a third of the processor time.
 func chrome(t testing.TB) string {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	return testenv.Find(t, "chromium", "chromium")
+	return testenv.Find(t, "chromium-headless-shell", "chromium-headless-shell")
 }
 
 // browser is one Chromium for all tests, started by the first.
