@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
-	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -74,7 +73,7 @@ func onRedis(t *testing.T, driver string) {
 // onServer makes time pass by moving every deadline into the past, which is the same thing to a queue that only
 // compares them with the server's clock.
 func onServer(t *testing.T, driver string, open func(testing.TB, keyspace.Shard) *redis.Client) {
-	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
+	runSuite(t, func(t testing.TB, cfg queue.Config) suite {
 		shard := keyspace.Shard(shards.Add(1))
 		client := open(t, shard)
 		return fixture(t, driver, client, shard, cfg, func(d time.Duration) {
@@ -98,7 +97,7 @@ func onMiniredis(t *testing.T, driver string) {
 	m.SetTime(now)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	queuetest.Run(t, func(t testing.TB, cfg queue.Config) queuetest.Fixture {
+	runSuite(t, func(t testing.TB, cfg queue.Config) suite {
 		return fixture(t, driver, client, keyspace.Shard(shards.Add(1)), cfg, func(d time.Duration) {
 			now = now.Add(d)
 			m.SetTime(now)
@@ -113,7 +112,7 @@ func fixture(
 	shard keyspace.Shard,
 	cfg queue.Config,
 	advance func(time.Duration),
-) queuetest.Fixture {
+) suite {
 	list := func(key string) []string {
 		texts, err := client.LRange(context.Background(), key, 0, -1).Result()
 		if err != nil {
@@ -122,7 +121,7 @@ func fixture(
 		return texts
 	}
 	d := drivers[driver]
-	return queuetest.Fixture{
+	return suite{
 		Queue:   listOf(driver, client, shard, cfg),
 		Advance: advance,
 		Batch: func(id string) []string {

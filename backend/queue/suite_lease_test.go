@@ -1,4 +1,4 @@
-package queuetest
+package queue_test
 
 import (
 	"maps"

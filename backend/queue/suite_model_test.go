@@ -1,4 +1,4 @@
-package queuetest
+package queue_test
 
 import (
 	"context"
@@ -51,7 +51,7 @@ const (
 // and adopts it. All times are multiples of five minutes, so that the moments the calls themselves take decide
 // nothing.
 type model struct {
-	q        Fixture
+	q        suite
 	cfg      queue.Config
 	now      time.Duration
 	takers   []queue.Consumer
@@ -76,7 +76,7 @@ type modelBatch struct {
 
 const maxLive = 8 // batches; below the number that an idle take reclaims in one call
 
-func newModel(rt *rapid.T, t testing.TB, f Factory) *model {
+func newModel(rt *rapid.T, t testing.TB, f suiteFactory) *model {
 	cfg := queue.Config{
 		Lease: lease, BackoffBase: 10 * time.Minute, BackoffCap: 40 * time.Minute, Jitter: func() float64 { return 1 },
 		MaxAttempts: rapid.IntRange(1, 4).Draw(rt, "max attempts"), MaxCrashes: rapid.IntRange(1, 3).Draw(rt, "max crashes"),

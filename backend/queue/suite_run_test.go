@@ -1,10 +1,7 @@
-// Package queuetest is the conformance suite of the queue's drivers. Time passes only through Fixture.Advance, so the
-// suite never sleeps.
-package queuetest
+package queue_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,47 +11,26 @@ import (
 	"sluice/backend/sale"
 )
 
-// Queue is the part of a driver that the suite calls. Package worker uses the leases, the watcher Reclaim, and the
-// admin service the dead letters.
-type Queue interface {
-	Register(ctx context.Context, name string) (queue.Consumer, error)
-	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
-	Ack(ctx context.Context, batchID string, failures ...queue.Failure) (lost bool, err error)
-	Release(ctx context.Context, batchID string) (lost bool, err error)
-	Extend(ctx context.Context, batchID string) (lost bool, err error)
-	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)
-
-	Push(ctx context.Context, messages ...queue.Message) error
-	Reclaim(ctx context.Context, limit int) (leases int, err error)
-	Stats(ctx context.Context) (queue.Stats, error)
-
-	DeadLetters(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
-	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	RetryDead(ctx context.Context, id sale.OrderID) error
-	BeginCancel(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	FinishCancel(ctx context.Context, id sale.OrderID, giveBack bool) error
-}
-
-// Fixture is one empty queue under test.
-type Fixture struct {
-	Queue   Queue
+// suite is one empty queue under test. Time passes only through Advance, so the conformance suite never sleeps.
+type suite struct {
+	Queue   *queue.List
 	Advance func(d time.Duration)            // advances the clock of the queue
 	Locate  func() map[sale.OrderID][]string // where each message is: "ready", "delayed", "dead" or a batch id
 	PushRaw func(text string)                // queues a text that need not be a message
 	Batch   func(id string) (texts []string) // the texts that a batch holds
 }
 
-// Factory returns an empty queue. The suite calls it for each test.
-type Factory func(t testing.TB, cfg queue.Config) Fixture
+// suiteFactory returns an empty queue. The suite calls it for each test.
+type suiteFactory func(t testing.TB, cfg queue.Config) suite
 
-// Run runs the suite over the queues that factory returns.
-func Run(t *testing.T, factory Factory) {
+// runSuite runs the conformance suite over the queues that factory returns.
+func runSuite(t *testing.T, factory suiteFactory) {
 	for _, group := range []struct {
 		name  string
 		tests []test
 	}{
-		{"lease", leaseTests}, {"late", lateTests}, {"reclaim", reclaimTests}, {"failure", failureTests}, {"dead", deadTests}, {"wake", wakeTests},
-		{"model", modelTests},
+		{"lease", leaseTests}, {"late", lateTests}, {"reclaim", reclaimTests}, {"failure", failureTests},
+		{"dead", deadTests}, {"wake", wakeTests}, {"model", modelTests},
 	} {
 		for _, c := range group.tests {
 			t.Run(group.name+"/"+c.name, func(t *testing.T) { c.run(t, open(t, factory, c.cfg)) })
@@ -71,14 +47,14 @@ type test struct {
 
 const lease = time.Hour // by the fixture's clock
 
-// h is a Fixture with assertions.
+// h is a suite with assertions.
 type h struct {
 	t testing.TB
-	Fixture
-	factory Factory
+	suite
+	factory suiteFactory
 }
 
-func open(t testing.TB, factory Factory, cfg queue.Config) h {
+func open(t testing.TB, factory suiteFactory, cfg queue.Config) h {
 	t.Helper()
 	if cfg.Lease == 0 {
 		cfg.Lease = lease
