@@ -97,7 +97,7 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	if err != nil {
 		return err
 	}
-	f.Stage, f.Records = &rehearsalStage{o, f.beside}, rehearsalRecords{admin, o.base}
+	f.Stage, f.Records = &rehearsalStage{o, f.beside}, admin
 	if f.Sale, err = o.rehearsedSale(ctx, saleID); err != nil {
 		return err
 	}

@@ -61,34 +61,3 @@ func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, g
 	}
 	return 0, false, err
 }
-
-// rehearsalRecords reads the results of the orders through the admin API.
-type rehearsalRecords struct {
-	admin *client.Admin
-	base  string
-}
-
-func (r rehearsalRecords) Audit(ctx context.Context, id string) (client.Audit, error) {
-	a, err := r.admin.Audit(ctx, id)
-	return a, explain(r.base, err)
-}
-
-func (r rehearsalRecords) Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error {
-	for o, err := range r.admin.Orders(ctx, client.OrderFilter{SaleID: id}) {
-		if err != nil {
-			return explain(r.base, err)
-		}
-		yield(o.OrderID, o.Buyer, o.Status == client.Cancelled)
-	}
-	return nil
-}
-
-func (r rehearsalRecords) Dead(ctx context.Context, id string, yield func(order string)) error {
-	for d, err := range r.admin.DeadLetters(ctx, id) {
-		if err != nil {
-			return explain(r.base, err)
-		}
-		yield(d.OrderID)
-	}
-	return nil
-}

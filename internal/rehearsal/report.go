@@ -174,24 +174,26 @@ func (r *run) readRecords(ctx context.Context, rep *Report) (err error) {
 	}
 	rep.Sold = rep.Audit.Stock - rep.Audit.Left
 	found, of := map[string]bool{}, map[string]int64{}
-	if err := r.Records.Rows(ctx, r.sale.ID, func(order, buyer string, cancelled bool) {
-		found[order] = true
-		if cancelled {
+	for o, err := range r.Records.Orders(ctx, client.OrderFilter{SaleID: r.sale.ID}) {
+		if err != nil {
+			return fmt.Errorf("read rows: %w", err)
+		}
+		found[o.OrderID] = true
+		if o.Status == client.Cancelled {
 			rep.Cancelled++
-			return
+			continue
 		}
 		rep.Rows++
-		of[buyer]++
-	}); err != nil {
-		return fmt.Errorf("read rows: %w", err)
+		of[o.Buyer]++
 	}
-	if err := r.Records.Dead(ctx, r.sale.ID, func(order string) {
-		if !found[order] {
+	for d, err := range r.Records.DeadLetters(ctx, r.sale.ID) {
+		if err != nil {
+			return fmt.Errorf("read dead letters: %w", err)
+		}
+		if !found[d.OrderID] {
 			rep.Dead++
 		}
-		found[order] = true
-	}); err != nil {
-		return fmt.Errorf("read dead letters: %w", err)
+		found[d.OrderID] = true
 	}
 	for buyer, n := range of {
 		if n > r.sale.PerBuyer {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/url"
 	"strings"
@@ -51,11 +52,11 @@ type Stage interface {
 	) (orders int64, gone bool, err error) // gone is false, without an error, while orders are queued
 }
 
-// Records reads the orders of a sale.
+// Records reads the orders of a sale (client.Admin).
 type Records interface {
 	Audit(ctx context.Context, id string) (client.Audit, error)
-	Rows(ctx context.Context, id string, yield func(order, buyer string, cancelled bool)) error
-	Dead(ctx context.Context, id string, yield func(order string)) error
+	Orders(ctx context.Context, f client.OrderFilter) iter.Seq2[client.AdminOrder, error]
+	DeadLetters(ctx context.Context, saleID string) iter.Seq2[client.DeadLetter, error]
 }
 
 // Config configures a rehearsal.

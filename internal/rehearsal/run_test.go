@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
@@ -126,18 +127,25 @@ func (s *fixture) Audit(context.Context, string) (client.Audit, error) {
 	return client.Audit{Stock: s.stock, Left: s.stock - n, Ordered: n, Balanced: n <= s.stock}, nil
 }
 
-func (s *fixture) Rows(_ context.Context, _ string, yield func(order, buyer string, cancelled bool)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, order := range slices.Sorted(maps.Keys(s.rows)) {
-		if !s.lose || i > 0 {
-			yield(order, s.rows[order], s.unpaid && i == 0)
+func (s *fixture) Orders(context.Context, client.OrderFilter) iter.Seq2[client.AdminOrder, error] {
+	return func(yield func(client.AdminOrder, error) bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, order := range slices.Sorted(maps.Keys(s.rows)) {
+			row := client.AdminOrder{OrderID: order, Buyer: s.rows[order]}
+			if s.unpaid && i == 0 {
+				row.Status = client.Cancelled
+			}
+			if (!s.lose || i > 0) && !yield(row, nil) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
-func (s *fixture) Dead(context.Context, string, func(string)) error { return nil }
+func (s *fixture) DeadLetters(context.Context, string) iter.Seq2[client.DeadLetter, error] {
+	return func(func(client.DeadLetter, error) bool) {}
+}
 
 // config returns a small workload, with limits that do not depend on the speed of the machine.
 func (s *fixture) config(t *testing.T) Config {
