@@ -1,25 +1,16 @@
 package rehearsal
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
 
-// Limits are the requirements for the deployment. A zero field means its default.
+// Limits are the requirements for the deployment.
 type Limits struct {
-	Latency time.Duration // p99 of the response times of purchases; 1 s
-	Drain   time.Duration // from the last order to the last row; 30 s
-	Lost    float64       // share of shoppers without a response after all retries; 0.001
-	Limited float64       // share of shoppers refused by a limit after all retries; 0.01
-}
-
-func (l Limits) withDefaults() Limits {
-	l.Latency = cmp.Or(max(l.Latency, 0), time.Second)
-	l.Drain = cmp.Or(max(l.Drain, 0), 30*time.Second)
-	l.Lost = cmp.Or(max(l.Lost, 0), 0.001)
-	l.Limited = cmp.Or(max(l.Limited, 0), 0.01)
-	return l
+	Latency time.Duration // p99 of the response times of purchases
+	Drain   time.Duration // from the last order to the last row
+	Lost    float64       // share of shoppers without a response after all retries
+	Limited float64       // share of shoppers refused by a limit after all retries
 }
 
 // Verdict is the result of a rehearsal.

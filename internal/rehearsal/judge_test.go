@@ -12,6 +12,9 @@ import (
 	"sluice/client"
 )
 
+// usual are the defaults of sluice rehearse.
+var usual = Limits{Latency: time.Second, Drain: 30 * time.Second, Lost: 0.001, Limited: 0.01}
+
 // goodReport returns the report of a successful rehearsal.
 func goodReport() *Report {
 	drain, out := 0.4, 1.2
@@ -57,7 +60,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		r := goodReport()
 		c.change(r)
-		r.evaluate(Limits{}.withDefaults())
+		r.evaluate(usual)
 		if r.Verdict != c.want || (len(r.Why) == 0) != (c.want == Go) {
 			t.Errorf("%s: %s %q; want %s", name, r.Verdict, r.Why, c.want)
 		}
@@ -160,9 +163,9 @@ func TestPageIsSelfContained(t *testing.T) {
 	r.Points = []Point{{0, 100, 0}, {0.5, 10, 7}, {1, 0, 0}}
 	r.Outcomes = []OutcomeTimes{{Accepted, r.All}}
 	r.Rules = []RuleCount{{"ip", 3, 40}}
-	r.evaluate(Limits{}.withDefaults())
+	r.evaluate(usual)
 	for name, change := range map[string]func(){
-		"successful": func() {}, "empty": func() { *r = Report{Addresses: Single}; r.evaluate(Limits{}.withDefaults()) },
+		"successful": func() {}, "empty": func() { *r = Report{Addresses: Single}; r.evaluate(usual) },
 	} {
 		change()
 		var page, text, data bytes.Buffer

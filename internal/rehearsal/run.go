@@ -16,7 +16,6 @@
 package rehearsal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ type Records interface {
 	DeadLetters(ctx context.Context, saleID string) iter.Seq2[client.DeadLetter, error]
 }
 
-// Config configures a rehearsal.
+// Config configures a rehearsal. All fields are required, except Stock.
 type Config struct {
 	Sale        string // id of the real sale
 	Stock       int64  // units of the copy; 0: those of the sale
@@ -69,22 +68,11 @@ type Config struct {
 	Stage       Stage
 	Records     Records
 	Limits      Limits
-	Connections int                           // open connections; default 10,000
-	Timeout     time.Duration                 // of a response; default 10 s
-	Lead        time.Duration                 // between the creation of the copy and its opening; default 3 s
+	Connections int                           // open connections
+	Timeout     time.Duration                 // of a response
+	Lead        time.Duration                 // between the creation of the copy and its opening
 	Buyer       func(saleID, n string) string // name of a simulated buyer
-	Progress    func(Progress)                // called about twice a second, by one goroutine at a time; optional
-}
-
-func (c Config) withDefaults() Config {
-	c.Connections = cmp.Or(max(c.Connections, 0), 10_000)
-	c.Timeout = cmp.Or(max(c.Timeout, 0), 10*time.Second)
-	c.Lead = cmp.Or(max(c.Lead, 0), 3*time.Second)
-	if c.Progress == nil {
-		c.Progress = func(Progress) {}
-	}
-	c.Limits = c.Limits.withDefaults()
-	return c
+	Progress    func(Progress)                // called about twice a second, by one goroutine at a time
 }
 
 const (
@@ -100,7 +88,6 @@ const (
 // both cases it removes the copy and returns a report. Without a report, the copy was not created. With a report, an
 // error means that the copy was not removed; it is closed, and "sluice rehearse clean" removes it.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	cfg = cfg.withDefaults()
 	r := &run{
 		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
 		watched: &watched{left: -1, queued: -1},

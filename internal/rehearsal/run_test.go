@@ -160,9 +160,11 @@ func (s *fixture) config(t *testing.T) Config {
 			Buyers: 60, Curve: Spike, Span: 200 * time.Millisecond, Think: time.Millisecond, Retries: 3, Seed: 7,
 		},
 		Target: target, Stage: s, Records: s, Lead: 100 * time.Millisecond, Timeout: 20 * time.Second,
-		Limits: Limits{Latency: time.Minute, Drain: time.Minute},
-		Sign:   func(buyer string, _ time.Duration) (string, error) { return buyer + ".signed", nil },
-		Buyer:  func(saleID, n string) string { return n },
+		Limits:      Limits{Latency: time.Minute, Drain: time.Minute, Lost: 0.001, Limited: 0.01},
+		Connections: 10_000,
+		Progress:    func(Progress) {},
+		Sign:        func(buyer string, _ time.Duration) (string, error) { return buyer + ".signed", nil },
+		Buyer:       func(saleID, n string) string { return n },
 	}
 }
 
