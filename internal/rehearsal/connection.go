@@ -197,8 +197,8 @@ func (l *connection) send(ctx context.Context, c call, resp *fasthttp.Response) 
 
 // gone reports whether the server had closed the connection before it read the request.
 func gone(err error) bool {
-	var timeout net.Error
-	return !(errors.As(err, &timeout) && timeout.Timeout())
+	network, ok := errors.AsType[net.Error](err)
+	return !ok || !network.Timeout()
 }
 
 func (l *connection) once(ctx context.Context, c call, resp *fasthttp.Response) error {

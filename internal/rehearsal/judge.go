@@ -134,11 +134,7 @@ func (r *Report) evaluate(l Limits) {
 			r.Verdict = Unclear
 		}
 		if c.Mark != Passed {
-			text := c.Name + ": want " + c.Want + ", found " + c.Found
-			if c.Why != "" {
-				text += " (" + c.Why + ")"
-			}
-			r.Why = append(r.Why, text)
+			r.Why = append(r.Why, c.Name+": want "+c.Want+", found "+c.Found+parenthesize(c.Why))
 		}
 	}
 }

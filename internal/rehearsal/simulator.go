@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -56,7 +57,7 @@ func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, 
 		p.unanswered.Add(1)
 		return
 	case err == nil && resp.StatusCode() == fasthttp.StatusOK:
-		p.tally.viewed(p.now() - a.At)
+		p.tally.note(p.tally.pageViews, p.now()-a.At)
 	}
 	// Thinking begins when the page has arrived. Without a page, the shopper buys nevertheless.
 	at := p.now() + a.Think
@@ -173,23 +174,18 @@ func classify(resp *fasthttp.Response) (o Outcome, rule string) {
 
 // field returns a string field of a JSON object, without parsing it. Responses have no escapes in the fields used
 // here, and no nested fields with the same name.
-func field(body []byte, name string) string {
-	_, rest, ok := bytes.Cut(body, []byte(`"`+name+`":"`))
-	if !ok {
-		return ""
-	}
-	value, _, _ := bytes.Cut(rest, []byte{'"'})
-	return string(value)
-}
+func field(body []byte, name string) string { return textAfter(body, `"`+name+`":"`) }
 
 // violated returns the first policy that a 429 names.
 func violated(body []byte) string {
-	_, rest, ok := bytes.Cut(body, []byte(`"violated-policies":["`))
-	if !ok {
-		return "unnamed"
-	}
-	rule, _, _ := bytes.Cut(rest, []byte{'"'})
-	return string(rule)
+	return cmp.Or(textAfter(body, `"violated-policies":["`), "unnamed")
+}
+
+// textAfter returns the text between a prefix and the next quote, or "".
+func textAfter(body []byte, prefix string) string {
+	_, rest, _ := bytes.Cut(body, []byte(prefix))
+	text, _, _ := bytes.Cut(rest, []byte{'"'})
+	return string(text)
 }
 
 // maxRetryAfter limits how long a shopper heeds Retry-After.
@@ -217,7 +213,7 @@ func (p *simulator) await(ctx context.Context, l *connection, token, order strin
 			return
 		}
 		if err == nil && resp.StatusCode() == fasthttp.StatusOK && field(resp.Body(), "status") == "created" {
-			p.tally.row(p.now() - begun)
+			p.tally.note(p.tally.rows, p.now()-begun)
 			return
 		}
 		if err != nil || resp.StatusCode() != fasthttp.StatusOK {

@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ func (o Outcome) Of() Group {
 // longest is the longest duration that a histogram counts.
 const longest = 2 * time.Minute
 
-// answer is one purchase request and what came of it.
+// response is the result of one purchase request.
 type response struct {
 	at      time.Duration // planned time, relative to the opening
 	took    time.Duration // since the planned time
@@ -164,22 +165,17 @@ func (t *tally) won(buyer, order string) {
 	t.held[buyer] = order
 }
 
-func (t *tally) viewed(took time.Duration) {
+// note counts a duration in one of the histograms of t.
+func (t *tally) note(in *histogram, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pageViews.note(took)
+	in.note(took)
 }
 
-func (t *tally) row(took time.Duration) {
+func (t *tally) giveUp(last Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rows.note(took)
-}
-
-func (t *tally) giveUp(told Outcome) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gaveUp[told.Of()]++
+	t.gaveUp[last.Of()]++
 }
 
 // Progress is the progress of a rehearsal.
@@ -239,10 +235,7 @@ func byOutcome(of map[Outcome]*histogram) []OutcomeTimes {
 		list = append(list, OutcomeTimes{o, timesOf(h)})
 	}
 	slices.SortFunc(list, func(a, b OutcomeTimes) int {
-		if a.Count != b.Count {
-			return int(b.Count - a.Count)
-		}
-		return slices.Compare([]byte(a.Outcome), []byte(b.Outcome))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Outcome, b.Outcome))
 	})
 	return list
 }
