@@ -1,11 +1,11 @@
 package main
 
 import (
+	"context"
 	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/gateway"
 	"sluice/gateway/policy"
@@ -74,19 +74,13 @@ socket unit, it uses the unit's listener instead of --listen.`,
 				return err
 			}
 			defer ln.Close()
-			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
-			if err != nil {
-				return err
-			}
-			log.Info("gateway is up", "listen", ln.Addr().String(), "keys", g.KeyNames())
-			group, ctx := errgroup.WithContext(cmd.Context())
-			group.Go(func() error { return g.Serve(ctx, ln) })
-			group.Go(func() error {
+			return p.runParts(cmd.Context(), metrics, registry, func(ctx context.Context) error {
+				log.Info("gateway is up", "listen", ln.Addr().String(), "keys", g.KeyNames())
+				return g.Serve(ctx, ln)
+			}, func(ctx context.Context) error {
 				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(file, log, s) })
 				return nil
 			})
-			group.Go(func() error { return serveMetrics(ctx) })
-			return group.Wait()
 		},
 	}
 	f := p.flags(c)

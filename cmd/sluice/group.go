@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
@@ -120,17 +120,10 @@ webhooks (notifies other systems, see sluice webhook).`,
 			}
 			defer closeStores()
 			defer group.cfg.Webhooks.Client.Close()
-			log := p.logger()
-			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
-			if err != nil {
-				return err
-			}
-			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx) })
-			g.Go(func() error { return s.RunGuard(ctx) })
-			g.Go(func() error { return s.RunGroup(ctx, args[0], group.cfg) })
-			log.Info("the group is up", "group", args[0])
-			return g.Wait()
+			return p.runParts(cmd.Context(), metrics, registry, s.RunGuard, func(ctx context.Context) error {
+				p.logger().Info("the group is up", "group", args[0])
+				return s.RunGroup(ctx, args[0], group.cfg)
+			})
 		},
 	}
 	f := p.flags(c)

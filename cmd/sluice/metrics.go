@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 )
 
 // newRegistry returns the registry of a process, with the metrics of Go, of the process and of the build.
@@ -26,19 +27,23 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// openMetrics opens the listener of --metrics. serve answers GET /metrics until ctx ends; with an empty address it does
-// nothing.
-func openMetrics(
-	ctx context.Context, log *slog.Logger, addr string, from prometheus.Gatherer,
-) (serve func(ctx context.Context) error, err error) {
-	if addr == "" {
-		return func(context.Context) error { return nil }, nil
+// runParts runs the parts of a process until ctx ends or one of them returns an error. It also serves metrics at the
+// address of --metrics, unless that is empty.
+func (p *program) runParts(
+	ctx context.Context, metrics string, from prometheus.Gatherer, parts ...func(context.Context) error,
+) error {
+	if metrics != "" {
+		ln, err := listen(ctx, "metrics", metrics)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, func(ctx context.Context) error { return serveMetrics(ctx, p.logger(), ln, from) })
 	}
-	ln, err := listen(ctx, "metrics", addr)
-	if err != nil {
-		return nil, err
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range parts {
+		g.Go(func() error { return run(ctx) })
 	}
-	return func(ctx context.Context) error { return serveMetrics(ctx, log, ln, from) }, nil
+	return g.Wait()
 }
 
 func serveMetrics(ctx context.Context, log *slog.Logger, ln net.Listener, from prometheus.Gatherer) error {

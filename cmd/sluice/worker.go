@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
 	"sluice/backend/store"
@@ -92,19 +91,12 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 				return unlessStopped(cmd.Context(), err)
 			}
 			defer closeStores()
-			log := p.logger()
-			serveMetrics, err := openMetrics(cmd.Context(), log, metrics, registry)
-			if err != nil {
-				return err
-			}
 			p.collectLess()
 			_ = s.CheckRedis(cmd.Context()) // before the first batch is taken; an error is repeated by the guard
-			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx) })
-			g.Go(func() error { return s.RunGuard(ctx) })
-			g.Go(func() error { return s.RunWorker(ctx, cfg) })
-			log.Info("worker is up", "shards", stores.Shards, "concurrency", cfg.Concurrency, "batch", cfg.Batch)
-			return g.Wait()
+			return p.runParts(cmd.Context(), metrics, registry, s.RunGuard, func(ctx context.Context) error {
+				p.logger().Info("worker is up", "shards", stores.Shards, "concurrency", cfg.Concurrency, "batch", cfg.Batch)
+				return s.RunWorker(ctx, cfg)
+			})
 		},
 	}
 	f := p.flags(c)
@@ -138,14 +130,8 @@ watchers may run.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			registry := newRegistry()
 			cfg.Log, cfg.Queue.OnReclaim = p.logger(), worker.NewCounters(registry).Reclaimed
-			serveMetrics, err := openMetrics(cmd.Context(), cfg.Log, metrics, registry)
-			if err != nil {
-				return err
-			}
-			g, ctx := errgroup.WithContext(cmd.Context())
-			g.Go(func() error { return serveMetrics(ctx) })
-			g.Go(func() error { return assemble.RunWatcher(ctx, cfg) })
-			return g.Wait()
+			return p.runParts(cmd.Context(), metrics, registry,
+				func(ctx context.Context) error { return assemble.RunWatcher(ctx, cfg) })
 		},
 	}
 	f := p.flags(c)
