@@ -108,12 +108,6 @@ a dead letter.`,
 	}
 	// Cobra's own flag prints a template, and text/template keeps a quarter of the program alive (ADR 49).
 	showVersion := root.Flags().Bool("version", false, "version for sluice")
-	root.Args = func(cmd *cobra.Command, args []string) error {
-		if *showVersion {
-			return nil
-		}
-		return cobra.NoArgs(cmd, args)
-	}
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if *showVersion {
 			_, err := fmt.Fprintln(p.out, readBuild())
