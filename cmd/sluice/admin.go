@@ -300,6 +300,17 @@ func (o *adminClient) postEach(
 	return o.each(names, func(name string) (string, error) { return became, o.do(ctx, post(path(name), body), nil) })
 }
 
+// postCommand makes c post a reason to the path of each argument.
+func (o *adminClient) postCommand(c *cobra.Command, became string, path func(name string) string) *cobra.Command {
+	var why string
+	c.Args = cobra.MinimumNArgs(1)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return o.postEach(cmd.Context(), args, became, reason(why), path)
+	}
+	reasonFlag(c, &why)
+	return c
+}
+
 // completed are the arguments that the server completes, by their name in a usage line.
 var completed = []struct{ arg, list, name, title string }{
 	{"SALE", "sales", "id", "title"},

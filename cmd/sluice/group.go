@@ -193,20 +193,11 @@ func (o *adminClient) groupList() *cobra.Command {
 }
 
 func (o *adminClient) groupRemove() *cobra.Command {
-	var why string
-	c := &cobra.Command{
+	return o.postCommand(&cobra.Command{
 		Use:   "remove GROUP...",
 		Short: "Remove groups with their dead letters and unacknowledged events",
 		Long: `Remove groups with their dead letters and unacknowledged events. "sluice group run" ends with its
 group; "sluice up" continues without it. Both register the group again when they start.`,
 		Example: `  sluice group remove old-push --reason "replaced"`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.postEach(cmd.Context(), args, "is removed", reason(why), func(name string) string {
-				return adminPath("groups", name, "remove")
-			})
-		},
-	}
-	reasonFlag(c, &why)
-	return c
+	}, "is removed", func(name string) string { return adminPath("groups", name, "remove") })
 }

@@ -163,21 +163,11 @@ func (o *adminClient) webhookChange() *cobra.Command {
 
 // webhookPost is a command that posts to verb of the named endpoints. example is a reason.
 func (o *adminClient) webhookPost(verb, short, example string) *cobra.Command {
-	var why string
-	c := &cobra.Command{
+	return o.postCommand(&cobra.Command{
 		Use:     verb + " ENDPOINT...",
 		Short:   short,
 		Example: fmt.Sprintf("  sluice webhook %s ep_k3jx5 --reason %q", verb, example),
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			became := "is " + strings.TrimSuffix(verb, "e") + "ed"
-			return o.postEach(cmd.Context(), args, became, reason(why), func(id string) string {
-				return adminPath("webhooks", id, verb)
-			})
-		},
-	}
-	reasonFlag(c, &why)
-	return c
+	}, "is "+strings.TrimSuffix(verb, "e")+"ed", func(id string) string { return adminPath("webhooks", id, verb) })
 }
 
 func (o *adminClient) webhookRotate() *cobra.Command {
