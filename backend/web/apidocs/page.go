@@ -14,30 +14,26 @@ import (
 //go:embed page.html page.css
 var files embed.FS
 
-// Page is a rendered page. Callers must not modify its bytes.
-type Page struct {
-	HTML   []byte
-	Gzip   []byte // HTML, compressed
-	Policy string // Content-Security-Policy
-}
-
 // New renders a document. The page links to source, the URL of the document.
-func New(doc *openapi.Document, source string) (Page, error) {
+func New(doc *openapi.Document, source string) (page.Page, error) {
 	style, err := files.ReadFile("page.css")
 	if err != nil {
-		return Page{}, err
+		return page.Page{}, err
 	}
 	t, err := htmltemplate.Parse(files, "page.html", functions)
 	if err != nil {
-		return Page{}, fmt.Errorf("apidocs: %w", err)
+		return page.Page{}, fmt.Errorf("apidocs: %w", err)
 	}
 	html, err := t.Execute("page.html", newView(doc, source, htmltemplate.CSS(style)))
 	if err != nil {
-		return Page{}, fmt.Errorf("apidocs: %w", err)
+		return page.Page{}, fmt.Errorf("apidocs: %w", err)
 	}
-	return Page{
-		HTML: html, Gzip: page.Compress(html),
-		Policy: "default-src 'none'; style-src " + page.StyleHash(style) +
-			"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-	}, nil
+	policy := "default-src 'none'; style-src " + page.StyleHash(style) +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return page.Page{Body: html, Gzip: page.Compress(html), Headers: []page.Header{
+		{Name: "Content-Security-Policy", Value: policy},
+		{Name: "X-Content-Type-Options", Value: "nosniff"},
+		{Name: "X-Frame-Options", Value: "DENY"},
+		{Name: "Referrer-Policy", Value: "no-referrer"},
+	}}, nil
 }

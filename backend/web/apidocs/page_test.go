@@ -30,13 +30,14 @@ func pageOf(t *testing.T, text []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if unpacked, err := io.ReadAll(r); err != nil || !bytes.Equal(unpacked, p.HTML) {
+	if unpacked, err := io.ReadAll(r); err != nil || !bytes.Equal(unpacked, p.Body) {
 		t.Errorf("Gzip does not contain HTML (%v)", err)
 	}
-	if strings.Contains(p.Policy, "unsafe") || !strings.HasPrefix(p.Policy, "default-src 'none'; style-src 'sha256-") {
-		t.Errorf("got policy %q, want default-src 'none' and the hash of the style", p.Policy)
+	policy := p.Headers[0].Value
+	if strings.Contains(policy, "unsafe") || !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
+		t.Errorf("got policy %q, want default-src 'none' and the hash of the style", policy)
 	}
-	return string(p.HTML)
+	return string(p.Body)
 }
 
 func TestPageContainsAllOperationsAndSchemas(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/web/apidocs"
+	"sluice/backend/web/page"
 	"sluice/docs"
 	"sluice/internal/openapi"
 )
@@ -22,7 +23,7 @@ const (
 // reference is the documentation of one server's routes.
 type reference struct {
 	yaml []byte
-	page apidocs.Page
+	page page.Page
 }
 
 // addReference registers the API reference. It is rendered on the first request, because most processes receive none.
@@ -46,15 +47,9 @@ func (s *Server) addReference() {
 		if err != nil {
 			return err
 		}
-		h := &c.Context().Response.Header
-		h.SetContentType(fiber.MIMETextHTMLCharsetUTF8)
-		h.Set(fiber.HeaderCacheControl, referenceAge)
-		h.Set(fiber.HeaderContentSecurityPolicy, r.page.Policy)
-		h.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-		h.Set(fiber.HeaderXFrameOptions, "DENY")
-		h.Set(fiber.HeaderReferrerPolicy, "no-referrer")
-		sendCompressible(c, r.page.HTML, r.page.Gzip)
-		return nil
+		err = SendPage(c, fiber.StatusOK, r.page)
+		c.Context().Response.Header.Set(fiber.HeaderCacheControl, referenceAge)
+		return err
 	})
 }
 
