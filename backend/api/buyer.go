@@ -14,30 +14,18 @@ import (
 
 // buyer verifies the request's token and returns its subject, which outlives the request.
 func (h *handlers) buyer(c *fiber.Ctx) (string, error) {
-	raw, ok := credential(c)
-	if !ok {
-		return "", httpserver.ErrUnauthorized
-	}
-	buyer, err := h.cfg.Tokens.Verify(raw)
-	if err := h.checkBuyer(c, buyer, err); err != nil {
-		return "", err
-	}
-	return buyer, nil
+	buyer, _, err := h.buyerUntil(c)
+	return buyer, err
 }
 
-// buyerUntil is buyer with the expiry of the token.
+// buyerUntil is buyer with the expiry of the token. It returns ErrUnauthorized unless the token is valid and its
+// subject is a valid buyer, and logs the reason at debug level.
 func (h *handlers) buyerUntil(c *fiber.Ctx) (buyer string, expires time.Time, err error) {
 	raw, ok := credential(c)
 	if !ok {
 		return "", time.Time{}, httpserver.ErrUnauthorized
 	}
 	buyer, expires, err = h.cfg.Tokens.VerifyUntil(raw)
-	return buyer, expires, h.checkBuyer(c, buyer, err)
-}
-
-// checkBuyer returns ErrUnauthorized unless the token is valid and its subject is a valid buyer. It logs the reason
-// at debug level.
-func (h *handlers) checkBuyer(c *fiber.Ctx, buyer string, err error) error {
 	if err == nil {
 		err = sale.ValidateBuyer(buyer)
 	}
@@ -45,9 +33,9 @@ func (h *handlers) checkBuyer(c *fiber.Ctx, buyer string, err error) error {
 		if h.Log().Enabled(context.Background(), slog.LevelDebug) {
 			h.Log().DebugContext(httpserver.LogContext(c.Context()), "token rejected", "err", err)
 		}
-		return httpserver.ErrUnauthorized
+		return "", time.Time{}, httpserver.ErrUnauthorized
 	}
-	return nil
+	return buyer, expires, nil
 }
 
 // credential returns the token: Authorization: Bearer, or, without an Authorization header, the header "token". It

@@ -67,7 +67,6 @@ type DeadLetters interface {
 
 // Verifier verifies buyers' tokens (token.Key). The subject must not share memory with raw.
 type Verifier interface {
-	Verify(raw string) (subject string, err error)
 	VerifyUntil(raw string) (subject string, expires time.Time, err error)
 }
 
