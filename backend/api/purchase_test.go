@@ -314,7 +314,7 @@ func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
 	if got[2].Key != "r:0123456789abcdef" || got[2].KeyTTL != 0 {
 		t.Errorf("from the edge: %+v", got[2])
 	}
-	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 34 || !strings.HasPrefix(got[4].Key, "x:") ||
+	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 28 || !strings.HasPrefix(got[4].Key, "x:") ||
 		got[3].Key == got[4].Key {
 		t.Errorf("by chance: %q, %q", got[3].Key, got[4].Key)
 	}

@@ -1,9 +1,8 @@
 package api
 
 import (
-	"encoding/binary"
-	"encoding/hex"
-	"math/rand/v2"
+	"crypto/rand"
+	"strings"
 	"time"
 )
 
@@ -26,20 +25,10 @@ func requestKey(idempotency, requestID string) (key string, ttl time.Duration) {
 	case validRequestID(requestID):
 		return "r:" + requestID, 0
 	}
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
-	return "x:" + hex.EncodeToString(b[:]), 0
+	return "x:" + rand.Text(), 0
 }
 
 func validRequestID(id string) bool {
-	if id == "" || len(id) > maxRequestID {
-		return false
-	}
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return true
+	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, unprintable)
 }
