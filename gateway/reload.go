@@ -60,16 +60,14 @@ func (g *Gateway) reloadPolicy() {
 	g.log.Info("policy reloaded", "rules", len(p.Rules))
 }
 
-// keysRead reports a change of the token keys, or why they cannot be read: the previous ones stay in use.
+// keysRead counts and logs a change of the token keys, or why they cannot be read: the previous ones stay in use.
 func (g *Gateway) keysRead(err error) {
+	result := "ok"
 	if err != nil {
-		g.metrics.keyReloads.WithLabelValues("error").Inc()
-		g.log.Error("token keys are invalid, keeping the previous ones", "err", err)
-		return
+		result = "error"
 	}
-	g.metrics.keyReloads.WithLabelValues("ok").Inc()
-	g.log.Info("token keys reloaded", "keys", g.keys.Set().Names())
-	g.keys.Set().Warn(g.log)
+	g.metrics.keyReloads.WithLabelValues(result).Inc()
+	g.keys.LogChange(g.log, err)
 }
 
 // certificate is the TLS certificate of the edge. It is used for HTTP/1.1 only; HTTP/2 needs the nginx edge.

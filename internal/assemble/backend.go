@@ -247,15 +247,7 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 
 // followKeys keeps the token keys current, and logs their changes and errors.
 func (b *Backend) followKeys(ctx context.Context) error {
-	keys := b.cfg.Tokens
-	keys.Follow(ctx, func(err error) {
-		if err != nil {
-			b.log.Error("the token keys are invalid, the previous keys stay in use", "err", err)
-			return
-		}
-		b.log.Info("the token keys have changed", "keys", keys.Set().Names())
-		keys.Set().Warn(b.log)
-	})
+	b.cfg.Tokens.Follow(ctx, func(err error) { b.cfg.Tokens.LogChange(b.log, err) })
 	return nil
 }
 

@@ -162,6 +162,16 @@ func (f *File) Follow(ctx context.Context, report func(error)) {
 	}
 }
 
+// LogChange logs what Follow reports: a change of the keys, with the warnings of Set.Warn, or an error.
+func (f *File) LogChange(log *slog.Logger, err error) {
+	if err != nil {
+		log.Error("token keys are invalid, keeping the previous ones", "err", err)
+		return
+	}
+	log.Info("token keys reloaded", "keys", f.Set().Names())
+	f.Set().Warn(log)
+}
+
 // useFetched uses the result of a fetch. A set that is published must not hold secrets: they are ignored.
 func (f *File) useFetched(text []byte, err error) error {
 	if err != nil {

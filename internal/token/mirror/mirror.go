@@ -75,15 +75,10 @@ func (m *Mirror) refresh(conn net.Conn) {
 // changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use. A file that
 // cannot be written is written again until ctx ends. Meanwhile no keys are fetched.
 func (m *Mirror) changed(ctx context.Context, err error) {
-	if err != nil {
-		m.log.Error("token keys are invalid, keeping the previous ones", "err", err)
+	if err == nil && !loop.Retry(ctx, m.log, "writing the token keys", m.write) {
 		return
 	}
-	if !loop.Retry(ctx, m.log, "writing the token keys", m.write) {
-		return
-	}
-	m.log.Info("token keys reloaded", "keys", m.keys.Set().Names())
-	m.keys.Set().Warn(m.log)
+	m.keys.LogChange(m.log, err)
 }
 
 // write replaces the file. After an error the previous file is complete. Workers may run as another user, and the keys
