@@ -15,6 +15,7 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/events/notify"
 	"sluice/backend/events/points"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -154,9 +155,9 @@ func (b *Backend) buildAdminAPI() (err error) {
 		Admin:         b.Admin,
 		Dead:          b.dead,
 		Store:         s.tables,
-		Auditor:       b.checker,
+		Audit:         b.checker.Audit,
 		Rebuilder:     b.rebuilder,
-		Shards:        shardStatus{s},
+		Shards:        func(ctx context.Context) []guard.Status { return s.guards.Status(ctx, s.tables) },
 		Pace:          b.meters,
 		MaxReady:      int64(cfg.MaxReady),
 		Queue:         s.shards,

@@ -114,13 +114,6 @@ func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) e
 	})
 }
 
-// shardStatus implements adminhttp.Shards.
-type shardStatus struct{ stores *Stores }
-
-func (s shardStatus) Status(ctx context.Context) []guard.Status {
-	return s.stores.guards.Status(ctx, s.stores.tables)
-}
-
 // verified checks whether the data in Redis is verified.
 func (b *Backend) verified(ctx context.Context) (bool, error) {
 	err := b.stores.CheckRedis(ctx)

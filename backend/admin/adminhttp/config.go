@@ -3,6 +3,7 @@
 package adminhttp
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"sync/atomic"
@@ -16,7 +17,9 @@ import (
 	"sluice/backend/admin/livestats"
 	"sluice/backend/admin/pages"
 	"sluice/backend/admin/session"
+	"sluice/backend/audit"
 	"sluice/backend/events"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
@@ -27,11 +30,11 @@ type Config struct {
 	Admin         Service
 	Dead          DeadLetters
 	Store         Store
-	Auditor       Auditor
+	Audit         func(ctx context.Context, saleID string) (audit.Report, error)
 	Queue         livestats.Queue
 	Pace          livestats.Pace
 	Rebuilder     Rebuilder
-	Shards        Shards
+	Shards        func(ctx context.Context) []guard.Status
 	Events        Events
 	Webhooks      Webhooks
 	Policies      PolicyTrial
@@ -72,7 +75,7 @@ func New(cfg Config) (*httpserver.Server, error) {
 		httpserver.Required("adminhttp: Config.Admin", cfg.Admin != nil),
 		httpserver.Required("adminhttp: Config.Dead", cfg.Dead != nil),
 		httpserver.Required("adminhttp: Config.Store", cfg.Store != nil),
-		httpserver.Required("adminhttp: Config.Auditor", cfg.Auditor != nil),
+		httpserver.Required("adminhttp: Config.Audit", cfg.Audit != nil),
 		httpserver.Required("adminhttp: Config.Queue", cfg.Queue != nil),
 		httpserver.Required("adminhttp: Config.Pace", cfg.Pace != nil),
 		httpserver.Required("adminhttp: Config.Rebuilder", cfg.Rebuilder != nil),

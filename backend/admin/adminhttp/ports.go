@@ -6,11 +6,9 @@ import (
 
 	"sluice/backend/admin"
 	"sluice/backend/admin/livestats"
-	"sluice/backend/audit"
 	"sluice/backend/events"
 	"sluice/backend/events/webhook"
 	"sluice/backend/queue"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -62,20 +60,10 @@ type Store interface {
 	Report(ctx context.Context, id string) (store.RehearsalReport, error)
 }
 
-// Auditor audits a sale (audit.Checker).
-type Auditor interface {
-	Audit(ctx context.Context, saleID string) (audit.Report, error)
-}
-
 // Rebuilder rebuilds Redis from SQL, the queue and the journals (rebuild.Rebuilder).
 type Rebuilder interface {
 	Run(ctx context.Context, only ...string) error
 	Status() rebuild.Status
-}
-
-// Shards shows the shards (guard.Shards).
-type Shards interface {
-	Status(ctx context.Context) []guard.Status
 }
 
 // Events shows the consumer groups of order events and settles their dead letters (events.Admin).

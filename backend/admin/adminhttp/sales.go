@@ -248,7 +248,7 @@ func (h *handlers) audit(ctx context.Context, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	report, err := h.cfg.Auditor.Audit(ctx, saleID)
+	report, err := h.cfg.Audit(ctx, saleID)
 	if err == nil && !report.Balanced { // Redis does not hold an archived sale
 		if v, err := h.cfg.Admin.Show(ctx, saleID); err == nil && v.Archive != nil {
 			return auditArchive(v), nil

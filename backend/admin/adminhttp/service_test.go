@@ -22,7 +22,7 @@ import (
 
 const adminToken = "a secret of the tests"
 
-// fakeService is the Service, Store, Auditor and Queue of a test. It answers as the test specifies and records its
+// fakeService is the Service, Store, audit and Queue of a test. It answers as the test specifies and records its
 // calls.
 type fakeService struct {
 	mu     sync.Mutex
@@ -208,10 +208,10 @@ func (d *fakeService) config() Config {
 		Admin:     d,
 		Dead:      (*fakeDead)(d),
 		Store:     d,
-		Auditor:   d,
+		Audit:     d.Audit,
 		Queue:     d,
 		Rebuilder: &fakeRebuild{},
-		Shards:    fakeShards{},
+		Shards:    fakeShards,
 		Pace:      fakePace{},
 		Events:    &fakeEvents{},
 		Webhooks:  &fakeWebhooks{},

@@ -8,7 +8,7 @@ import (
 
 // listShards returns every shard. What a shard that is not available holds is unknown.
 func (h *handlers) listShards(ctx context.Context, _ *request) (any, error) {
-	all := h.cfg.Shards.Status(ctx)
+	all := h.cfg.Shards(ctx)
 	stats, _ := h.cfg.Queue.ByShard(ctx) // an unavailable shard has none
 	shards := make([]client.Shard, len(all))
 	for i, s := range all {

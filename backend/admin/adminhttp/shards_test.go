@@ -8,10 +8,8 @@ import (
 	"sluice/backend/recovery/guard"
 )
 
-// fakeShards are a shard of a cluster, and one that does not answer.
-type fakeShards struct{}
-
-func (fakeShards) Status(context.Context) []guard.Status {
+// fakeShards returns a shard of a cluster, and one that does not answer.
+func fakeShards(context.Context) []guard.Status {
 	return []guard.Status{
 		{Shard: 0, Slot: 13907, Master: "10.0.0.3:6379", Verified: true, Generation: 4, Sales: 2},
 		{Shard: 1, Slot: -1, Reason: "no answer", Sales: -1},
