@@ -154,6 +154,12 @@ func (m *bigSale) print(w io.Writer) {
 	}
 }
 
+// style are the colors of a file. They have enough contrast on white and on black.
+const style = `<style>text{font:11px 'Liberation Sans',Arial,sans-serif;fill:#57606a}` +
+	`.grid{stroke:#8b949e;stroke-width:.3}` +
+	`.line{fill:none;stroke:#3b82f6;stroke-width:1.5;stroke-linejoin:round}` +
+	`@media (prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`
+
 // drawSale draws accepted orders per second over the time of a sale as an SVG file.
 func drawSale(samples []saleSample) string {
 	last := samples[len(samples)-1]
@@ -168,8 +174,11 @@ func drawSale(samples []saleSample) string {
 		line.Y = append(line.Y, (to.accepted-from.accepted)/(to.at-from.at))
 		from = to
 	}
-	return plot.Plot{
+	drawn := plot.Plot{
 		Label:  fmt.Sprintf("Accepted orders per second in a sale of %s units", number(last.accepted)),
 		Series: []plot.Series{line},
-	}.File()
+	}.SVG()
+	head, body, _ := strings.Cut(drawn, ">")
+	return strings.Replace(head, "<svg", `<svg xmlns="http://www.w3.org/2000/svg" width="860" height="240"`, 1) + ">" +
+		style + body + "\n"
 }

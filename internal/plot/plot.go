@@ -80,18 +80,6 @@ func (p Plot) SVG() string {
 		html.EscapeString(p.Label), p.body())
 }
 
-// style are the colors of a file. They have enough contrast on white and on black.
-const style = `<style>text{font:11px 'Liberation Sans',Arial,sans-serif;fill:#57606a}` +
-	`.grid{stroke:#8b949e;stroke-width:.3}.mark{stroke:#57606a;stroke-dasharray:3 3}` +
-	`.line{fill:none;stroke:#3b82f6;stroke-width:1.5;stroke-linejoin:round}.layer{fill:#3b82f6}` +
-	`@media (prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`
-
-// File returns the plot as the content of an SVG file. All series have one color.
-func (p Plot) File() string {
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g" `+
-		`role="img" aria-label="%s">%s%s</svg>`+"\n", width, height, html.EscapeString(p.Label), style, p.body())
-}
-
 // body returns the elements of the plot.
 func (p Plot) body() string {
 	from, to, most := p.bounds()

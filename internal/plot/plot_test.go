@@ -33,12 +33,12 @@ func TestLabelsStayWithinThePlot(t *testing.T) {
 	}
 }
 
-func TestFileIsWellFormedAndDrawsEachSeries(t *testing.T) {
+func TestPlotIsWellFormedAndDrawsEachSeries(t *testing.T) {
 	text := Plot{
 		Label:  `orders & "rows"`,
 		Series: []Series{{"a", "a", []float64{0, 1}, []float64{3, 4}}, {"b", "b", []float64{0, 1}, []float64{1, 2}}},
 		Marks:  []Mark{{0.5, "half <"}},
-	}.File()
+	}.SVG()
 	lines := 0
 	for d := xml.NewDecoder(strings.NewReader(text)); ; {
 		token, err := d.Token()
