@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/hex"
 	"net/netip"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/internal/fleetlimit"
-	"sluice/internal/loop"
 )
 
 // fleetCheck is a rule of the fleet that matches a request, and its decision.
@@ -42,18 +40,6 @@ func fleetAddress(a netip.Addr, ipv6Prefix int) string {
 	}
 	b := a.As16()
 	return hex.EncodeToString(b[:ipv6Prefix/8])
-}
-
-func (g *Gateway) newFleet(client *fleetlimit.Client) *fleetlimit.Limiter {
-	return fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: client, Logger: g.log,
-		OnLease: func(r fleetlimit.Result) { g.metrics.leases.WithLabelValues(string(r)).Inc() }})
-}
-
-// returnSlots returns the slots of idle clients until ctx ends.
-func (g *Gateway) returnSlots(ctx context.Context) {
-	for range loop.Ticks(ctx, maintainEvery) {
-		g.fleet.Sweep(ctx)
-	}
 }
 
 // matchFleet adds the rules of the fleet that match the request.

@@ -79,7 +79,9 @@ func New(config Config) (*Gateway, error) {
 	var errs [5]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
-	g.keys, errs[0] = openKeys(&config)
+	// With a cache of tokens, because in a flood the same buyers return.
+	keyOptions := token.Options{Expect: config.Expect, Cache: cachedTokens}
+	g.keys, errs[0] = token.OpenWith(config.TokenKeys, config.Secret, keyOptions)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
 	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()
@@ -97,7 +99,8 @@ func New(config Config) (*Gateway, error) {
 		g.elapsed = g.proxy.Elapsed
 	}
 	if config.Fleet != nil {
-		g.fleet = g.newFleet(config.Fleet)
+		g.fleet = fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: config.Fleet, Logger: g.log,
+			OnLease: func(r fleetlimit.Result) { g.metrics.leases.WithLabelValues(string(r)).Inc() }})
 	}
 	g.metrics.capacity.Set(float64(g.table.Capacity()))
 	g.policy.Store(newSnapshot(p, nil, g.metrics))
@@ -137,12 +140,6 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 	return nil, errors.New("no policy: name a policy file")
 }
 
-// openKeys opens the keys with a cache of tokens, because in a flood the same buyers return.
-func openKeys(config *Config) (*token.File, error) {
-	options := token.Options{Expect: config.Expect, Cache: cachedTokens}
-	return token.OpenWith(config.TokenKeys, config.Secret, options)
-}
-
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
 // AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.File.Await.
@@ -162,9 +159,17 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	g.draining = ctx.Done()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { g.maintain(background) })
+	running.Go(func() {
+		for range loop.Ticks(background, maintainEvery) {
+			g.runOnce()
+		}
+	})
 	if g.fleet != nil {
-		running.Go(func() { g.returnSlots(background) })
+		running.Go(func() {
+			for range loop.Ticks(background, maintainEvery) {
+				g.fleet.Sweep(background)
+			}
+		})
 	}
 	running.Go(func() { g.keys.Follow(background, g.keysRead) })
 	if g.config.SaleNotifications {
@@ -185,12 +190,6 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 const maintainEvery = time.Second
-
-func (g *Gateway) maintain(ctx context.Context) {
-	for range loop.Ticks(ctx, maintainEvery) {
-		g.runOnce()
-	}
-}
 
 // runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries. It is safe for
 // concurrent use.
