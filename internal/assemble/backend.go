@@ -130,7 +130,7 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 // buildQueue builds the sales in Redis and the metrics of the queue.
 func (b *Backend) buildQueue() error {
 	s := b.stores
-	b.mover = s.newMover()
+	b.mover = spread.NewMover(admission.NewSegments(s.redis, s.space, s.guards.Deployment), s.tables)
 	b.Stock = admission.NewStock(admission.StockConfig{
 		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.tables,
 		Mover: b.mover,
@@ -172,13 +172,11 @@ func (b *Backend) buildEvents() error {
 	}
 	relay := events.NewRelay(s.redis, s.space, s.events, relayed)
 	b.changes = &salechange.Hub{}
-	receiver := salechange.NewReceiver(s.rawClient, s.space, b.changes, salechange.NewMetrics(registry), b.log)
+	unguarded := func(shard keyspace.Shard) *redis.Client { return s.guards.Of(shard).Raw() }
+	receiver := salechange.NewReceiver(unguarded, s.space, b.changes, salechange.NewMetrics(registry), b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
 	return nil
 }
-
-// rawClient returns a client of the server of a shard that is not guarded.
-func (s *Stores) rawClient(shard keyspace.Shard) *redis.Client { return s.guards.Of(shard).Raw() }
 
 // guardedClient returns the guarded client of a shard.
 func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {

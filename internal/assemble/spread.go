@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"sluice/backend/admission"
 	"sluice/backend/spread"
 	"sluice/internal/loop"
 )
@@ -20,11 +19,6 @@ const (
 	// settleEvery is how often each backend looks for sales that have ended and are not settled.
 	settleEvery = 5 * time.Second
 )
-
-// newMover returns a Mover over the stores.
-func (s *Stores) newMover() *spread.Mover {
-	return spread.NewMover(admission.NewSegments(s.redis, s.space, s.guards.Deployment), s.tables)
-}
 
 // refill moves units between the segments of sales, and completes moves that another process left unfinished, until ctx
 // ends. Errors are those of a store that is unavailable, which other metrics report; the next round retries.
