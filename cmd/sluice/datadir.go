@@ -28,7 +28,6 @@ const (
 	databaseFile    = "orders.db"
 	lockFile        = "lock"
 	journalDir      = "journal"
-	undeliveredFile = "undelivered" // the orders that the embedded Redis still held when it ended in order
 )
 
 // server is where a running `sluice up` listens.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -123,11 +122,6 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}
 	defer s.Close()
 	defer cfg.group.cfg.Webhooks.Client.Close()
-	if own.redis {
-		if err := restoreUndelivered(ctx, data, s); err != nil {
-			return err
-		}
-	}
 	cfg.cfg.Registry, cfg.cfg.Practice = registry, []string{demoSale}
 	cfg.cfg.Journal.Dir = data.path(journalDir)
 	cfg.cfg.FilesPerStream = 3 // to the gateway, from there to the API, and there
@@ -164,11 +158,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	stages := append(workStages(s, work, cfg.group.cfg, own, p.logger()),
 		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
 		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
-	err = assemble.RunStages(ctx, stages)
-	if own.redis {
-		err = errors.Join(err, saveUndelivered(ctx, data, b))
-	}
-	return err
+	return assemble.RunStages(ctx, stages)
 }
 
 // trimAfter is when the memory that only the start needed is returned to the operating system. An idle process collects
@@ -321,32 +311,6 @@ func interrupted(err error) error {
 			"--redis), and start sluice up again: %w", err)
 	}
 	return err
-}
-
-// saveUndelivered writes down the orders that the embedded Redis still holds.
-func saveUndelivered(ctx context.Context, data dataDir, b *assemble.Backend) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	text, err := b.Undelivered(ctx)
-	if err != nil {
-		return err
-	}
-	return data.write(undeliveredFile, text)
-}
-
-// restoreUndelivered queues what saveUndelivered wrote down.
-func restoreUndelivered(ctx context.Context, data dataDir, s *assemble.Stores) error {
-	text, err := data.read(undeliveredFile)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	if err := s.RestoreUndelivered(ctx, []byte(text)); err != nil {
-		return fmt.Errorf("%s: %w", data.path(undeliveredFile), err)
-	}
-	return nil
 }
 
 // unknownContact is the contact for push services without --web-push-contact. Some of them require one that exists.

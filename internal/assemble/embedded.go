@@ -1,21 +1,14 @@
 package assemble
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-
-	"sluice/backend/queue"
-	"sluice/backend/redis/keyspace"
-	"sluice/backend/sale"
-	"sluice/backend/spread"
 )
 
 // EmbeddedRedis is a Redis server in this process that no other process reaches. It is empty when it starts.
@@ -78,55 +71,4 @@ func (e *EmbeddedRedis) dial(o *redis.Options) {
 		e.server.Server().ServeConn(server)
 		return client, nil
 	}
-}
-
-// Undelivered returns every order that is in Redis and not a row, queued or dead, for RestoreUndelivered.
-func (b *Backend) Undelivered(ctx context.Context) ([]byte, error) {
-	all, err := b.stores.tables.SaleSummaries(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var text []byte
-	for _, s := range all {
-		for _, part := range spread.PartsOf(s.Sale) {
-			units, err := b.Stock.CountUnits(ctx, part)
-			if err != nil {
-				return nil, err
-			}
-			units.InFlight(func(m keyspace.Message) { text = append(text, keyspace.EncodeMessage(m)+"\n"...) })
-		}
-	}
-	return text, nil
-}
-
-// RestoreUndelivered queues what Undelivered returned, except what is a row by now, in a Redis that is not verified
-// yet. It must run before sales are loaded, so that these orders are counted.
-func (s *Stores) RestoreUndelivered(ctx context.Context, text []byte) error {
-	var messages []keyspace.Message
-	var ids []sale.OrderID
-	for line := range bytes.Lines(text) {
-		m, err := keyspace.DecodeMessage(strings.TrimSpace(string(line)))
-		if err != nil {
-			return fmt.Errorf("%q is not an order", line)
-		}
-		messages, ids = append(messages, m), append(ids, m.ID)
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	rows, err := s.tables.Recorded(ctx, ids)
-	if err != nil {
-		return err
-	}
-	for _, m := range messages {
-		if _, isRow := rows[m.ID]; isRow {
-			continue
-		}
-		shard := s.space.ShardOfSegment(m.SaleID, spread.SegmentOf(m.Serial))
-		q := queue.NewList(s.guards.Of(shard).Raw(), shard, queue.Config{})
-		if err := q.Push(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
 }

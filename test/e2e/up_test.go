@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite" // the driver of the test's own connection
 
 	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
@@ -182,6 +185,43 @@ func (u *upProcess) left(t *testing.T) int64 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	return s.Left
+}
+
+// Ended by SIGTERM with an order that the database rejects, it has the order when it starts again: its Redis is lost,
+// its journal is not.
+func TestUpEndedWithAQueuedOrderKeepsIt(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	execute := func(statement string) {
+		t.Helper()
+		db, err := sql.Open("sqlite", filepath.Join(data, "orders.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startUp(t, data).end(syscall.SIGTERM)
+	execute("CREATE TRIGGER reject BEFORE INSERT ON orders BEGIN SELECT RAISE(ABORT, 'rejected'); END")
+	u := startUp(t, data)
+	ann, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", data)
+	bought := do(t, "POST", u.base+"/v1/sales/demo/orders", strings.TrimSpace(ann), "")
+	if bought.Status != 202 {
+		t.Fatalf("the purchase: %d %s", bought.Status, bought.Body)
+	}
+	left := u.left(t)
+	if code := u.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("SIGTERM: exit %d", code)
+	}
+	execute("DROP TRIGGER reject")
+	u = startUp(t, data)
+	defer u.end(syscall.SIGTERM)
+	o := do(t, "GET", u.base+"/v1/orders/"+bought.OrderID+"?wait=10s", strings.TrimSpace(ann), "")
+	if o.State != "created" || u.left(t) != left {
+		t.Errorf("the order is %s; %d are left, want %d", o.Body, u.left(t), left)
+	}
 }
 
 // --redis and --database swap in real stores.
