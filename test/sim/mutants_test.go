@@ -28,6 +28,9 @@ func storeTest(run string) proof     { return proof{"./backend/store", "Test" + 
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
 func moveTest(run string) proof      { return proof{"./backend/recovery/move", run, nil} }
 func journalTest(run string) proof   { return proof{"./backend/recovery/journal", run, nil} }
+func adminTest(run string) proof     { return proof{"./backend/admin", run, nil} }
+func eventsTest(run string) proof    { return proof{"./backend/events", run, nil} }
+func webhookTest(run string) proof   { return proof{"./backend/events/webhook", run, nil} }
 func admissionTest(run string) proof { return proof{"./backend/admission", run, nil} }
 
 const (
@@ -779,5 +782,117 @@ var mutants = []mutant{
 		"err = j.sync(turn)",
 		"_, err = turn, j.flush()",
 		journalTest("TestTrimKeepsASegmentWhoseCopyIsLost"),
+	},
+	{
+		"load_buyers: stores buyers of a loaded sale",
+		"lua/redis/load_buyers.lua",
+		"if redis.call('EXISTS', sale) == 1 and redis.call('EXISTS', stock) == 1 then",
+		"if false then",
+		admissionTest("TestSlowLoadStoresNoOrderThatWasCancelled"),
+	},
+	{
+		"count: accepts an incomplete copy of the queue",
+		"backend/admission/count.go",
+		"strconv.FormatInt(removed, 10) != f[last+1]",
+		"removed < 0",
+		admissionTest("TestCountRepeatsALostCopy"),
+	},
+	{
+		"reconcile: forgets a sale that was created meanwhile",
+		"backend/admin/reconcile.go",
+		"for _, created := range s.created {",
+		"for _, created := range s.created[:0] {",
+		adminTest("TestSaleCreatedDuringAReconcileIsKnown"),
+	},
+	{
+		"retry of a dead order: ignores its cancellation",
+		"backend/admin/dead.go",
+		"s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead)",
+		"s.store.LastLog(ctx, id.String(), store.DroppedDead)",
+		adminTest("TestRetryThatLosesAgainstCancelIsNotFound"),
+	},
+	{
+		"cancellation of a dead order: ignores a concurrent one",
+		"backend/admin/dead.go",
+		"if !hasSlot[0] && !letter.Unbacked {",
+		"if false {",
+		adminTest("TestCancelThatLosesAgainstCancelReturnsItsResult"),
+	},
+	{
+		"settle dead orders: takes another order with the same id",
+		"backend/admin/settle.go",
+		"if letter.Key != letter.Message.ID.String() {",
+		"if letter.Message.ID == 0 {",
+		adminTest("TestSettleDoesNotSettleAnotherOrderWithTheSameID"),
+	},
+	{
+		"sweep of rehearsals: keeps what Redis holds",
+		"backend/admin/rehearsal.go",
+		"sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id)",
+		"s.Archived(id)",
+		adminTest("TestSweepRemovesSuspendedRehearsals"),
+	},
+	{
+		"dead letters of events: stores a dropped one again",
+		"backend/events/store_dead.go",
+		"last == droppedDead ||",
+		"false ||",
+		eventsTest("TestDroppedDeadLetterStaysDroppedAfterACrash"),
+	},
+	{
+		"dead letters of events: stores one of a removed group",
+		"backend/events/store_dead.go",
+		"last == removedGroup && !registered",
+		"last == removedGroup && registered",
+		eventsTest("TestGivenUpDeadLetterIsNotStoredAgain"),
+	},
+	{
+		"events: an outage counts a delivery",
+		"backend/events/deliver.go",
+		"c.uncounted[d.id] = d.deliveries - 1",
+		"c.uncounted[d.id] = d.deliveries",
+		eventsTest("TestStopsDuringAnOutageCountNoDelivery"),
+	},
+	{
+		"notifications: a late result releases the next lease",
+		"backend/events/notify/store.go",
+		"leased_by = $3 AND attempts = $5\"+",
+		"leased_by = $3 AND attempts <> -$5\"+",
+		proof{"./backend/events/notify", "TestLateDelayKeepsTheNextLease", nil},
+	},
+	{
+		"webhooks: a late result changes an endpoint that was resumed",
+		"backend/events/webhook/store_results.go",
+		"|| r.Delivery.Revision != e.Revision {",
+		"{",
+		webhookTest("TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint"),
+	},
+	{
+		"webhooks: records a result twice",
+		"backend/events/webhook/store_results.go",
+		"AND leased_until IS NOT NULL AND state + 0 = 1",
+		"AND state + 0 = 1",
+		webhookTest("TestResultsAreRecordedOnce"),
+	},
+	{
+		"tables: counts a late order of an archived sale",
+		"backend/store/sqlite.go",
+		"WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM archives WHERE sale_id = $1)`",
+		"WHERE id = $1`",
+		storeTest("WriteRejectsOrdersOfAnArchivedSale"),
+	},
+	{
+		"dead letters: a page skips some that died in one millisecond",
+		"backend/queue/dead.go",
+		"count *= 2",
+		"return page, \"\", nil",
+		proof{"./backend/queue", "TestListingPagesThroughOneMillisecond", nil},
+	},
+	{
+		"journal: a new file may disappear",
+		"backend/recovery/journal/journal.go",
+		"if err := j.root.Sync(); err != nil",
+		"if err := error(nil); err != nil",
+		journalTest("TestWriteFailsIfTheDirectoryIsNotSynced"),
 	},
 }
