@@ -38,7 +38,8 @@ type consumerStore interface {
 	Group(ctx context.Context, name string) (Group, error)
 	AddDeadLetter(ctx context.Context, l DeadLetter) error
 	RemoveDeadLetter(ctx context.Context, group, eventID string) error
-	LeaseRetries(ctx context.Context, group string, lease time.Duration, limit int) ([]DeadLetter, error)
+	LeaseRetry(ctx context.Context, group string, lease time.Duration) (*DeadLetter, error)
+	FailRetry(ctx context.Context, l DeadLetter) error
 }
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
@@ -254,14 +255,12 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 		return false, nil
 	}
 	// One at a time: the lease of another one would expire, or prevent its drop, before it is run.
-	letters, err := c.store.LeaseRetries(ctx, c.group, c.cfg.Idle+time.Minute, 1)
+	letter, err := c.store.LeaseRetry(ctx, c.group, c.cfg.Idle+time.Minute)
 	if err != nil {
 		return false, err
 	}
-	for _, l := range letters {
-		c.rerun(work, l)
-	}
-	if len(letters) > 0 {
+	if letter != nil {
+		c.rerun(work, *letter)
 		return false, nil
 	}
 	if time.Since(c.tidied) < tidyEvery {

@@ -372,7 +372,7 @@ type swept struct {
 	done chan struct{} // takes one for each look
 }
 
-func (s swept) LeaseRetries(ctx context.Context, _ string, _ time.Duration, _ int) ([]events.DeadLetter, error) {
+func (s swept) LeaseRetry(ctx context.Context, _ string, _ time.Duration) (*events.DeadLetter, error) {
 	select {
 	case s.done <- struct{}{}:
 	default:

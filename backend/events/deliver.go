@@ -189,7 +189,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	case err != nil:
 		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1
 		c.cfg.Metrics.deliver(c.group, "dead", 1)
-		err = c.store.AddDeadLetter(ctx, l)
+		err = c.store.FailRetry(ctx, l)
 	default:
 		c.cfg.Metrics.deliver(c.group, "done", 1)
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)

@@ -107,9 +107,11 @@ func (s *noEvents) AddDeadLetter(context.Context, events.DeadLetter) error { ret
 
 func (s *noEvents) RemoveDeadLetter(context.Context, string, string) error { return nil }
 
-func (s *noEvents) LeaseRetries(context.Context, string, time.Duration, int) ([]events.DeadLetter, error) {
+func (s *noEvents) LeaseRetry(context.Context, string, time.Duration) (*events.DeadLetter, error) {
 	return nil, nil
 }
+
+func (s *noEvents) FailRetry(context.Context, events.DeadLetter) error { return nil }
 
 // An idle relay looks for changes every Poll and runs a script once in ten of them.
 func TestIdleRelayRunsFewScripts(t *testing.T) {

@@ -1,10 +1,8 @@
 package events
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,18 +20,15 @@ type DeadLetter struct {
 	Deliveries int64     `json:"deliveries"`
 	DiedAt     time.Time `json:"died_at"`
 	Retrying   bool      `json:"retrying"` // an admin requested a retry, which has not ended yet
+
+	leasedUntil time.Time // set by LeaseRetry, for FailRetry
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
 // One that was dropped before, or after which the group was removed, is not stored again. Error: sale.ErrNotFound in
-// this case, but nil for one with Retrying, as leased.
+// this case.
 func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
-	if l.Retrying {
-		_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET reason = $3, deliveries = $4, retry = 0,
-			leased_until = NULL WHERE group_name = $1 AND event_id = $2`, l.Group, l.EventID, store.Text(l.Reason), l.Deliveries)
-		return err
-	}
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		registered, err := lockGroup(ctx, c, l.Group)
 		if err != nil {
@@ -55,6 +50,16 @@ func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 			l.Group, id, l.Position, store.Text(l.Body), store.Text(l.Reason), l.Deliveries)
 		return err
 	})
+}
+
+// FailRetry ends a retry that failed: it stores the reason and the deliveries of a dead letter that LeaseRetry has
+// returned. If the lease has expired, and the letter was leased again or is gone, nothing changes.
+func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
+	op := fmt.Sprintf("events: fail retry of dead letter %s of group %s", l.EventID, l.Group)
+	_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET reason = $3, deliveries = $4, retry = 0,
+		leased_until = NULL WHERE group_name = $1 AND event_id = $2 AND leased_until = $5`,
+		l.Group, l.EventID, store.Text(l.Reason), l.Deliveries, l.leasedUntil)
+	return err
 }
 
 // lockGroup reports whether a group is registered. The lock orders transactions that add dead letters, drop them, and
@@ -79,13 +84,13 @@ type DeadLetterQuery struct {
 	Limit   int    // see store.PageSize
 }
 
-const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry"
+const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry, leased_until"
 
 func scanDeadLetter(row store.Scanner) (l DeadLetter, err error) {
-	var at store.Timestamp
+	var at, until store.Timestamp
 	var retry int64
-	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, &at, &retry)
-	l.DiedAt, l.Retrying = at.Time, retry == 1
+	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, &at, &retry, &until)
+	l.DiedAt, l.Retrying, l.leasedUntil = at.Time, retry == 1, until.Time
 	return l, err
 }
 
@@ -194,28 +199,28 @@ func lastSettled(ctx context.Context, c store.Conn, group, eventID string) (last
 	return last, err
 }
 
-// LeaseRetries leases up to limit dead letters of a group with a requested retry, by position. A lease that expires
-// makes the dead letter available again.
-func (s *Store) LeaseRetries(
-	ctx context.Context, group string, lease time.Duration, limit int,
-) (letters []DeadLetter, err error) {
-	op := "events: lease retries of group " + group
+// LeaseRetry leases the first dead letter of a group with a requested retry, by position; nil: there is none. A lease
+// that expires makes the dead letter available again.
+func (s *Store) LeaseRetry(ctx context.Context, group string, lease time.Duration) (leased *DeadLetter, err error) {
+	op := "events: lease a retry of group " + group
 	requested := func(c store.Conn) string {
 		return "SELECT event_id FROM event_dead_letters WHERE retry = 1 AND group_name = $1 AND " +
-			"(leased_until IS NULL OR leased_until < " + c.Dialect().Now + ") ORDER BY position LIMIT $2"
+			"(leased_until IS NULL OR leased_until < " + c.Dialect().Now + ") ORDER BY position LIMIT 1"
 	}
 	_, err = s.db.UpdateIf(ctx, op, func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, requested(c), group, 1)
+		return store.Exists(ctx, c, requested(c), group)
 	}, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		letters, err = store.Select(ctx, c, scanDeadLetter, "WITH due AS MATERIALIZED ("+requested(c)+d.SkipLocked+
-			") UPDATE event_dead_letters SET leased_until = "+d.Ago("$3")+
+		letters, err := store.Select(ctx, c, scanDeadLetter, "WITH due AS MATERIALIZED ("+requested(c)+d.SkipLocked+
+			") UPDATE event_dead_letters SET leased_until = "+d.Ago("$2")+
 			" WHERE group_name = $1 AND event_id IN (SELECT event_id FROM due) RETURNING "+deadLetterColumns,
-			group, limit, -lease.Milliseconds())
+			group, -lease.Milliseconds())
+		if len(letters) > 0 {
+			leased = &letters[0]
+		}
 		return err
 	})
-	slices.SortFunc(letters, func(a, b DeadLetter) int { return cmp.Compare(a.Position, b.Position) })
-	return letters, err
+	return leased, err
 }
 
 // HasDeadLettersOf reports whether a group has dead letters of a sale's events.

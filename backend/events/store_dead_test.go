@@ -89,13 +89,11 @@ func eventLetters(t *testing.T, e *env) {
 	}
 	lease := func(want ...string) {
 		t.Helper()
-		got, err := e.LeaseRetries(e.ctx, "g", time.Minute, 2)
-		var ids []string
-		for _, l := range got {
-			ids = append(ids, l.EventID)
-		}
-		if err != nil || !slices.Equal(ids, want) {
-			t.Fatalf("leased %v, %v; want %v", ids, err, want)
+		for _, id := range append(want, "") {
+			if l, err := e.LeaseRetry(e.ctx, "g", time.Minute); err != nil || id == "" && l != nil ||
+				id != "" && (l == nil || l.EventID != id) {
+				t.Fatalf("leased %+v, %v; want %q", l, err, id)
+			}
 		}
 	}
 	lease()
@@ -104,9 +102,7 @@ func eventLetters(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 	}
-	lease("4.paid", "2.paid") // by position
-	lease("1.paid")
-	lease()
+	lease("4.paid", "2.paid", "1.paid") // by position
 	if err := e.DropDeadLetter(ctx, "g", "4.paid"); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("dropped during a retry: %v", err)
 	}
@@ -162,41 +158,66 @@ func eventLetters(t *testing.T, e *env) {
 	}
 }
 
-// A consumer handles a dead letter for longer than its lease. The letter is dropped, and then the consumer fails.
-func TestDroppedDeadLetterStaysDroppedAfterALateRetry(t *testing.T) {
+// A consumer handles a dead letter for longer than its lease, and fails.
+func TestLateFailureOfARetry(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "first", Deliveries: 5}
 		if err := errors.Join(e.AddDeadLetter(e.ctx, l), e.RetryDeadLetter(e.ctx, "g", "1.paid")); err != nil {
 			t.Fatal(err)
 		}
-		fail := func(reason string) {
+		lease := func(duration time.Duration) events.DeadLetter {
 			t.Helper()
-			const expired = -time.Minute
-			leased, err := e.LeaseRetries(e.ctx, "g", expired, 1)
-			if err != nil || len(leased) != 1 {
+			leased, err := e.LeaseRetry(e.ctx, "g", duration)
+			if err != nil || leased == nil {
 				t.Fatalf("%+v, %v", leased, err)
 			}
-			if reason == "late" {
-				if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			leased[0].Reason, leased[0].Deliveries = reason, leased[0].Deliveries+1
-			if err := e.AddDeadLetter(e.ctx, leased[0]); err != nil {
+			return *leased
+		}
+		fail := func(leased events.DeadLetter, reason string) {
+			t.Helper()
+			leased.Reason, leased.Deliveries = reason, leased.Deliveries+1
+			if err := e.FailRetry(e.ctx, leased); err != nil {
 				t.Fatal(err)
 			}
 		}
-		fail("second")
-		page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"})
-		if err != nil || len(page) != 1 || page[0].Reason != "second" || page[0].Deliveries != 6 || page[0].Retrying {
-			t.Fatalf("%+v, %v", page, err)
+		letter := func() (events.DeadLetter, bool) {
+			t.Helper()
+			page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"})
+			if err != nil || len(page) > 1 {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			return append(page, events.DeadLetter{})[0], len(page) == 1
+		}
+		const expired = -time.Minute
+		late, next := lease(expired), lease(time.Minute)
+		fail(late, "of an earlier lease")
+		if l, _ := letter(); l.Reason != "first" || l.Deliveries != 5 || !l.Retrying {
+			t.Errorf("the failure of an expired lease ended the next one: %+v", l)
+		}
+		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); !errors.Is(err, sale.ErrConflict) {
+			t.Errorf("dropped during the next lease: %v", err)
+		}
+		fail(next, "second")
+		if l, _ := letter(); l.Reason != "second" || l.Deliveries != 6 || l.Retrying {
+			t.Errorf("after a failure: %+v", l)
 		}
 		if err := e.RetryDeadLetter(e.ctx, "g", "1.paid"); err != nil {
 			t.Fatal(err)
 		}
-		fail("late")
-		if page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"}); err != nil || len(page) != 0 {
-			t.Errorf("after it was dropped: %+v, %v", page, err)
+		fail(lease(expired), "of the last lease")
+		if l, _ := letter(); l.Reason != "of the last lease" || l.Retrying {
+			t.Errorf("after a late failure without another lease: %+v", l)
+		}
+		if err := e.RetryDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+			t.Fatal(err)
+		}
+		late = lease(expired)
+		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+			t.Fatal(err)
+		}
+		fail(late, "late")
+		if l, exists := letter(); exists {
+			t.Errorf("after it was dropped: %+v", l)
 		}
 	})
 }
@@ -235,17 +256,16 @@ func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 		leased := map[string]int{}
 		for range consumers {
 			wg.Go(func() {
-				for n := 1; n > 0; {
-					got, err := e.LeaseRetries(e.ctx, "g", time.Minute, 4)
+				for {
+					got, err := e.LeaseRetry(e.ctx, "g", time.Minute)
 					if err != nil {
 						t.Error(err)
+					}
+					if got == nil {
 						return
 					}
-					n = len(got)
 					mu.Lock()
-					for _, l := range got {
-						leased[l.EventID]++
-					}
+					leased[got.EventID]++
 					mu.Unlock()
 				}
 			})
@@ -256,9 +276,8 @@ func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 				t.Errorf("%s was leased %d times", id, times)
 			}
 		}
-		rest, err := e.LeaseRetries(e.ctx, "g", time.Minute, letters)
-		if err != nil || len(leased)+len(rest) != letters {
-			t.Errorf("%d leased and %d left, %v; want %d in total", len(leased), len(rest), err, letters)
+		if len(leased) != letters {
+			t.Errorf("%d of %d were leased", len(leased), letters)
 		}
 	})
 }

@@ -428,12 +428,13 @@ func (s mortalStore) RemoveDeadLetter(ctx context.Context, group, id string) err
 	return s.m.boundary(func() error { return s.Store.RemoveDeadLetter(ctx, group, id) })
 }
 
-func (s mortalStore) LeaseRetries(
-	ctx context.Context,
-	group string,
-	lease time.Duration,
-	limit int,
-) (l []events.DeadLetter, err error) {
-	err = s.m.boundary(func() error { l, err = s.Store.LeaseRetries(ctx, group, lease, limit); return err })
+func (s mortalStore) LeaseRetry(
+	ctx context.Context, group string, lease time.Duration,
+) (l *events.DeadLetter, err error) {
+	err = s.m.boundary(func() error { l, err = s.Store.LeaseRetry(ctx, group, lease); return err })
 	return l, err
+}
+
+func (s mortalStore) FailRetry(ctx context.Context, l events.DeadLetter) error {
+	return s.m.boundary(func() error { return s.Store.FailRetry(ctx, l) })
 }
