@@ -231,7 +231,8 @@ func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) err
 			if _, err := c.Exec(ctx, "INSERT INTO archives (sale_id, begun_at) VALUES ($1, "+now+")", saleID); err != nil {
 				return err
 			}
-			const closeSale = "UPDATE sales SET switch = 'closed', version = version + 1 WHERE id = $1 AND switch <> 'closed'"
+			const closeSale = `UPDATE sales SET archived = 1, switch = 'closed',
+				version = version + CASE WHEN switch = 'closed' THEN 0 ELSE 1 END WHERE id = $1`
 			if _, err := c.Exec(ctx, closeSale, saleID); err != nil {
 				return err
 			}

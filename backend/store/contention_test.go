@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -147,4 +148,46 @@ func TestPostgresCancelOrderAgainstBeginPart(t *testing.T) {
 		t.Fatalf("cancelled an order of an archived sale: %v", err)
 	}
 	s.wantRows(t, "s", 1)
+}
+
+// A statement of a suspended worker began before the archiving, and inserts orders after they were removed.
+func TestPostgresWriteThatBeganBeforeBeginPart(t *testing.T) {
+	ctx, url := t.Context(), testenv.SharedPostgres(t).URL
+	s := open(t, url, store.Config{Timeout: storetest.Timeout})
+	s.create(t, "s", 10)
+	o := storetest.Order("s", "bob")
+	s.write(t, o)
+	if _, err := s.SetSwitch(ctx, "s", sale.Closed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.BeginGeneration(ctx, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	other := newRival(t, url)
+	other.exec("SELECT FROM counters WHERE name = 'generation' FOR UPDATE") // the statement waits for it
+	written := make(chan error, 1)
+	go func() { written <- s.Write(store.WithGeneration(context.Background(), 0, 1), []sale.Order{o}) }()
+	awaitWaiting(t, url, 1)
+	rows, err := s.OrdersToArchive(ctx, "s", 0, 10)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	line, err := json.Marshal(rows[0])
+	if err == nil {
+		err = s.BeginPart(ctx, "s", store.ArchivePart{Number: 1, File: "s-1", SHA256: "x", Orders: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.RemoveOrders(ctx, "s", []store.Archived{{ID: int64(o.ID), JSON: string(line)}})
+	if err != nil || removed != 1 {
+		t.Fatalf("removed %d, %v", removed, err)
+	}
+	other.exec("COMMIT")
+	if err := <-written; !errors.Is(err, store.ErrRejected) {
+		t.Errorf("an order of an archived sale was written: %v", err)
+	}
+	if found, err := s.Statuses(ctx, []sale.OrderID{o.ID}); err != nil || len(found) != 0 {
+		t.Errorf("rows %v, %v", found, err)
+	}
 }

@@ -133,7 +133,8 @@ const unknownSale = "an order names an unknown or an archived sale"
 // of inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock
 // with the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates
 // sales_not_oversold. A sale that does not exist or is archived is missing in updated: after its lease has expired, a
-// suspended worker can write orders again that were rows and were removed since.
+// suspended worker can write orders again that were rows and were removed since. PostgreSQL reads the row of the sale
+// when it has locked it, so an archiving that began after the statement is noticed.
 //
 // The generation of the shard is locked for sharing first, so it does not change before the batch has committed. Orders
 // of another generation are not inserted.
@@ -155,8 +156,8 @@ WITH current AS (
     INSERT INTO outbox (kind, orders) SELECT 1, ids FROM written
     WHERE n > 0 AND NOT starts_with($2, '` + sale.RehearsalPrefix + `')
 ), updated AS (
-    UPDATE sales SET sold = sold + written.n FROM written WHERE sales.id = $2 AND written.n > 0
-    AND NOT EXISTS (SELECT FROM archives WHERE sale_id = $2) RETURNING 1
+    UPDATE sales SET sold = sold + written.n FROM written WHERE sales.id = $2 AND written.n > 0 AND archived = 0
+    RETURNING 1
 )
 SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> coalesce((SELECT n FROM current), 0)
     THEN -1

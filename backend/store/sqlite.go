@@ -136,8 +136,7 @@ const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_a
 	VALUES ($1, $2, $3, $4, $5,
 		(SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
 
-const addSold = `UPDATE sales SET sold = sold + $2
-	WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM archives WHERE sale_id = $1)`
+const addSold = "UPDATE sales SET sold = sold + $2 WHERE id = $1 AND archived = 0"
 
 // sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls
 // both.
