@@ -159,8 +159,8 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 	return err
 }
 
-// Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id
-// or SQL rejects one of its values. Only the action log records it.
+// Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id,
+// its sale is archived, or SQL rejects one of its values. Only the action log records it.
 const Dropped sale.Status = "dropped"
 
 // Cancelled is the result of Cancel.
@@ -267,7 +267,8 @@ func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notF
 }
 
 // load makes sure that Redis holds the home of an order before a unit is returned to it. A concurrent load may have
-// counted the dead order's unit as taken; the unit would then be lost. Other segments of the sale are not needed.
+// counted the dead order's unit as taken; the unit would then be lost. Other segments of the sale are not needed. The
+// units of an archived sale are not returned.
 func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 	found, _, err := s.store.Sale(ctx, o.SaleID)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -280,6 +281,9 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 	home := admission.SalePart{Sale: found, Segment: spread.Home(o.Buyer, found.Spread)}
 	err = s.stock.UpdatePart(ctx, home)
 	if !errors.Is(err, admission.ErrNotLoaded) {
+		return err
+	}
+	if archived, err := isArchived(ctx, s.store, o.SaleID); err != nil || archived {
 		return err
 	}
 	if err := s.stock.LoadAll(ctx, []admission.SalePart{home}, s.store.OrdersOf); err != nil {

@@ -305,6 +305,28 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	}
 }
 
+// Redis has returned with a dead letter of an archived sale, and a file may have the order. The cancellation makes no
+// row and does not load the sale.
+func TestCancelOfAnOrderOfAnArchivedSale(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 5)
+	dead := w.die("old", "bob")
+	w.archive("old")
+	for range 2 {
+		if done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil || done.Order.Status != Dropped ||
+			done.UnitReturned {
+			t.Errorf("%+v, %v; want a dropped order", done, err)
+		}
+	}
+	w.wantNoLetter(dead.ID)
+	if rows, err := w.store.Statuses(w.ctx, []sale.OrderID{dead.ID}); err != nil || len(rows) > 0 {
+		t.Errorf("rows %v, %v", rows, err)
+	}
+	if _, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("Redis has the sale: %v", err)
+	}
+}
+
 // An order that was retried, died again and was cancelled is not a retried one.
 func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)

@@ -236,15 +236,27 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 	return v, err
 }
 
-// apply makes Redis hold at least this version of a sale. Load does nothing if another process has loaded the sale in
-// the meantime, perhaps an older version, so Update follows it.
+// apply makes Redis hold at least this version of a sale, unless the sale is archived. Load does nothing if another
+// process has loaded the sale in the meantime, perhaps an older version, so Update follows it.
 func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
 	err := s.stock.Update(ctx, stored)
 	if !errors.Is(err, admission.ErrNotLoaded) {
+		return err
+	}
+	if archived, err := isArchived(ctx, s.store, stored.ID); err != nil || archived {
 		return err
 	}
 	if err := s.stock.Load(ctx, stored, s.store.OrdersOf); err != nil {
 		return err
 	}
 	return s.stock.Update(ctx, stored)
+}
+
+// isArchived reports whether a sale is archived, so that Redis must not hold it.
+func isArchived(ctx context.Context, db Store, id string) (bool, error) {
+	_, err := db.Archive(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }

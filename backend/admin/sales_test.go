@@ -476,3 +476,35 @@ func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 		t.Fatalf("%+v, %v", v.Archive, err)
 	}
 }
+
+// archive makes a closed sale an archived one.
+func (w *world) archive(id string) {
+	w.t.Helper()
+	closed, err := w.Close(w.ctx, "ann", id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.BeginPart(w.ctx, id, store.ArchivePart{Number: 1, File: id + "-1.ndjson.gz"}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stock.Remove(w.ctx, closed.Sale); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A repeated Close and a Describe change an archived sale in SQL only.
+func TestArchivedSaleIsNotLoaded(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 3)
+	w.archive("old")
+	if v, err := w.Close(w.ctx, "ann", "old"); err != nil || v.State != sale.StateClosed {
+		t.Errorf("close: %s, %v", v.State, err)
+	}
+	to := sale.Details{Description: "sold in 2026"}
+	if v, err := w.Describe(w.ctx, "ann", "old", to); err != nil || v.Details != to {
+		t.Errorf("describe: %+v, %v", v.Details, err)
+	}
+	if _, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("Redis has the sale: %v", err)
+	}
+}

@@ -71,6 +71,17 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	return nil
 }
 
+// isArchived reports whether a sale is archived, and prevents BeginPart until the transaction ends. Orders are locked
+// before; see insertNew.
+func isArchived(ctx context.Context, c Conn, saleID string) (bool, error) {
+	var archived int
+	err := Get(ctx, c, []any{&archived}, "SELECT archived FROM sales WHERE id = $1"+c.Dialect().ForShare, saleID)
+	if errors.Is(err, sale.ErrNotFound) {
+		err = nil
+	}
+	return archived == 1, err
+}
+
 // The actions of the action log about dead orders. A cancelled order has a cancelled row, and a dropped one has none,
 // because there can be none.
 const (
@@ -102,8 +113,7 @@ func (s *Store) CancelOrder(
 			return err
 		}
 		o = locked[0]
-		// After the sale is locked, which excludes BeginPart.
-		archived, err := Exists(ctx, c, "SELECT 1 FROM archives WHERE sale_id = $1", o.SaleID)
+		archived, err := isArchived(ctx, c, o.SaleID)
 		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
 			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)
 		}
@@ -142,9 +152,9 @@ func (o DeadOrder) logDetail() string {
 // wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
 // returned: the row holds it or, if it was cancelled since, returns it itself.
 //
-// Errors: ErrRejected if there can be no such row, because the id belongs to another order or a value does not fit; see
-// DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a rebuild of Redis the order
-// may become a row again, and nothing would return its unit.
+// Errors: ErrRejected if there can be no such row, because the id belongs to another order, a value does not fit, or
+// the sale is archived; see DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a
+// rebuild of Redis the order may become a row again, and nothing would return its unit.
 func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {
@@ -185,7 +195,15 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 		} else if err := appendOutbox(ctx, c, OutboxCancelled, o.Order); err != nil {
 			return err
 		}
-		return AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, o.ID.String(), detail)
+		err = AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, o.ID.String(), detail)
+		if err != nil || inserted == 0 {
+			return err
+		}
+		archived, err := isArchived(ctx, c, o.SaleID) // last, because other transactions wait for the sale
+		if err == nil && archived {                   // its row may be in a file, for example as a paid one
+			err = rejected("", "its sale is archived")
+		}
+		return err
 	})
 	if err != nil {
 		return false, err

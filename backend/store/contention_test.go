@@ -142,12 +142,36 @@ func TestPostgresCancelOrderAgainstBeginPart(t *testing.T) {
 		cancelled <- err
 	}()
 	awaitWaiting(t, url, 1)
-	archiving.exec("INSERT INTO archives (sale_id, begun_at) VALUES ('s', now())")
+	archiving.exec("UPDATE sales SET archived = 1 WHERE id = 's'")
 	archiving.exec("COMMIT")
 	if err := <-cancelled; !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("cancelled an order of an archived sale: %v", err)
 	}
 	s.wantRows(t, "s", 1)
+}
+
+// A dead order is not cancelled while the archiving of its sale begins.
+func TestPostgresCancelDeadAgainstBeginPart(t *testing.T) {
+	url := testenv.SharedPostgres(t).URL
+	s := open(t, url, store.Config{Timeout: storetest.Timeout})
+	s.create(t, "s", 10)
+	o := storetest.Order("s", "bob")
+	archiving := newRival(t, url)
+	archiving.exec("SELECT FROM sales WHERE id = 's' FOR UPDATE")
+	cancelled := make(chan error, 1)
+	go func() {
+		_, err := s.CancelDead(context.Background(), store.DeadOrder{Order: o}, "eve", "")
+		cancelled <- err
+	}()
+	awaitWaiting(t, url, 1)
+	archiving.exec("UPDATE sales SET archived = 1 WHERE id = 's'")
+	archiving.exec("COMMIT")
+	if err := <-cancelled; !errors.Is(err, store.ErrRejected) {
+		t.Errorf("cancelled a dead order of an archived sale: %v", err)
+	}
+	if rows, err := s.Statuses(t.Context(), []sale.OrderID{o.ID}); err != nil || len(rows) != 0 {
+		t.Errorf("rows %v, %v", rows, err)
+	}
 }
 
 // A statement of a suspended worker began before the archiving, and inserts orders after they were removed.

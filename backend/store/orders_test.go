@@ -52,6 +52,33 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 	})
 }
 
+// The row of an order of an archived sale may be in a file, as a paid one.
+func TestCancelDeadRejectsOrdersOfAnArchivedSale(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "old", 5)
+		row, dead := storetest.Order("old", "ann"), storetest.Order("old", "ben")
+		e.write(t, row)
+		if _, err := e.SetSwitch(e.ctx, "old", sale.Closed); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.BeginPart(e.ctx, "old", store.ArchivePart{Number: 1, File: "old-1", SHA256: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		e.cancelDead(t, row, true)
+		_, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", "test")
+		if !errors.Is(err, store.ErrRejected) {
+			t.Errorf("an order of an archived sale: %v", err)
+		}
+		if rows, err := e.Statuses(e.ctx, []sale.OrderID{row.ID, dead.ID}); err != nil || len(rows) != 1 ||
+			rows[row.ID] != sale.StatusCreated {
+			t.Errorf("rows %v, %v", rows, err)
+		}
+		if _, err := e.LastLog(e.ctx, dead.ID.String(), store.CancelledOrder); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("the action log has the cancellation: %v", err)
+		}
+	})
+}
+
 func TestCancelDeadFreesTheSlot(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 1)
