@@ -248,22 +248,27 @@ func (s *DeadLetters) settleInSQL(ctx context.Context, dead store.DeadOrder, act
 	return done, err
 }
 
-// cancelledBefore returns the result of an earlier Cancel of the same order.
+// cancelledBefore returns the result of an earlier Cancel of the same order. If the order was a row already, its status
+// may be another, and the action log has the cancellation.
 func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notFound error) (Cancelled, error) {
-	switch last, err := s.store.LastLog(ctx, id.String(), store.DroppedDead, store.CancelledOrder); {
-	case err == nil && last.Action == store.DroppedDead:
+	last, err := s.store.LastLog(ctx, id.String(), store.DroppedDead, store.CancelledOrder)
+	logged := err == nil
+	switch {
+	case logged && last.Action == store.DroppedDead:
 		return Cancelled{Order: sale.Order{ID: id, Status: Dropped}, UnitReturned: !last.HeldNoUnit()}, nil
-	case err != nil && !errors.Is(err, sale.ErrNotFound):
+	case !logged && !errors.Is(err, sale.ErrNotFound):
 		return Cancelled{}, err
 	}
 	rows, err := s.store.OrderRows(ctx, store.OrderQuery{ID: id})
-	switch {
-	case err != nil:
+	if err != nil {
 		return Cancelled{}, err
-	case len(rows) == 0 || rows[0].Status != sale.StatusCancelled:
+	}
+	if len(rows) == 0 || rows[0].Status != sale.StatusCancelled && !logged {
 		return Cancelled{}, notFound
 	}
-	return Cancelled{Order: rows[0].Order, UnitReturned: !rows[0].Unbacked && !rows[0].Returning}, nil
+	row := rows[0]
+	returned := row.Status == sale.StatusCancelled && !row.Unbacked && !row.Returning
+	return Cancelled{Order: row.Order, UnitReturned: returned}, nil
 }
 
 // load makes sure that Redis holds the home of an order before a unit is returned to it. A concurrent load may have
