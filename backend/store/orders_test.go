@@ -52,6 +52,20 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 	})
 }
 
+// A rebuild gave an order another slot. It is a row now, and Redis has returned with its older dead letter: the row
+// holds the unit.
+func TestCancelDeadOfARowWithAnotherSlot(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "s", 5)
+		row := storetest.Order("s", "ann")
+		e.write(t, row)
+		dead := row
+		dead.Slot = 2
+		e.cancelDead(t, dead, true)
+		e.wantRows(t, "s", 1)
+	})
+}
+
 // The row of an order of an archived sale may be in a file, as a paid one.
 func TestCancelDeadRejectsOrdersOfAnArchivedSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
