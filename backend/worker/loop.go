@@ -232,28 +232,37 @@ func (l *loop) rebuilt() bool {
 }
 
 // restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that
-// only this worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged.
+// only this worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged. It
+// logs the orders that cannot be restored.
 func (l *loop) restore(b queue.Batch, cause error) {
 	l.cfg.Log.Warn("worker: Redis was rebuilt, restoring its batch",
 		"batch", b.ID, "orders", len(b.Messages), "err", cause)
 	var pause backoff
 	for {
-		err := l.cfg.Source.RestoreOrders(l.calls, b.Messages)
+		skipped, err := l.cfg.Source.RestoreOrders(l.calls, b.Messages)
 		if err == nil {
+			if len(skipped) > 0 {
+				l.cfg.Log.Warn("worker: orders cannot be restored: their sale is archived or not in SQL; compare them "+
+					"with the files of the archive", "orders", idsOf(skipped))
+			}
 			break
 		}
 		l.queueFailed("restore", err)
 		if l.hard.Err() != nil {
-			ids := make([]string, len(b.Messages))
-			for i, m := range b.Messages {
-				ids[i] = m.ID.String()
-			}
-			l.cfg.Log.Error("worker: stopped with orders that Redis may have lost", "orders", ids)
+			l.cfg.Log.Error("worker: stopped with orders that Redis may have lost", "orders", idsOf(b.Messages))
 			return
 		}
 		pause.wait(l.hard, &l.cfg)
 	}
 	l.release(b.ID) // in case its lease survived the rebuild
+}
+
+func idsOf(orders []sale.Order) []string {
+	ids := make([]string, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID.String()
+	}
+	return ids
 }
 
 // pause waits before the next attempt and counts the loop as paused.

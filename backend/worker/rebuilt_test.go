@@ -1,8 +1,11 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +21,7 @@ type fakeSource struct {
 	mu         sync.Mutex
 	generation int64
 	errs       []error // one for each call to RestoreOrders
+	skips      []sale.Order
 	back       []sale.OrderID
 }
 
@@ -33,18 +37,18 @@ func (s *fakeSource) rebuild() {
 	s.generation++
 }
 
-func (s *fakeSource) RestoreOrders(_ context.Context, orders []sale.Order) error {
+func (s *fakeSource) RestoreOrders(_ context.Context, orders []sale.Order) ([]sale.Order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.errs) > 0 {
 		err := s.errs[0]
 		s.errs = s.errs[1:]
-		return err
+		return nil, err
 	}
 	for _, o := range orders {
 		s.back = append(s.back, o.ID)
 	}
-	return nil
+	return s.skips, nil
 }
 
 func (s *fakeSource) wantBack(t *testing.T, n int) {
@@ -69,6 +73,23 @@ func TestBatchFromBeforeARebuildIsRestored(t *testing.T) {
 		q.wantDiary(t, "take 3", "release")
 		if store.writes != 1 {
 			t.Errorf("%d writes", store.writes)
+		}
+	})
+}
+
+// A worker may hold the last copy of an order that cannot be restored, so the log has its id.
+func TestOrderThatCannotBeRestoredIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		all := orders(3)
+		q, source := newQueue(all), &fakeSource{generation: 1, skips: all[1:2]}
+		store := &ledger{refuse: func([]sale.Order) error { return orders_.ErrStale }}
+		stop := start(t, q, store, worker.Config{Source: source, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		<-q.emptied
+		stop()
+		if want := "cannot be restored"; strings.Count(log.String(), want) != 1 ||
+			!strings.Contains(log.String(), "orders=["+all[1].ID.String()+"]") {
+			t.Errorf("the log does not have %q and the order once:\n%s", want, log.String())
 		}
 	})
 }

@@ -44,8 +44,9 @@ type Store interface {
 type Source interface {
 	// Generation returns the generation of the Redis that executes the next call, or an older one.
 	Generation() int64
-	// RestoreOrders ensures that each order is a row in SQL or queued in Redis. It may be repeated.
-	RestoreOrders(ctx context.Context, orders []sale.Order) error
+	// RestoreOrders ensures that each order is a row in SQL or queued in Redis. It may be repeated. It returns the
+	// orders that it cannot restore, because their sale is archived or not in SQL.
+	RestoreOrders(ctx context.Context, orders []sale.Order) (skipped []sale.Order, err error)
 }
 
 // Config configures a Worker. Fields that are zero or negative take the defaults in their comments.

@@ -105,7 +105,7 @@ func TestOrdersAreNotRestoredInRedisOfAnotherDeployment(t *testing.T) {
 	}
 	before := w.copyOf()
 	writer.RunOnce(w.ctx)
-	if err := restorer.RestoreOrders(w.ctx, orders); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := restorer.RestoreOrders(w.ctx, orders); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("a stale batch: %v, want ErrUnavailable", err)
 	}
 	wantUnchanged(t, w, before)

@@ -65,17 +65,18 @@ const (
 // Generation returns the generation of the data in Redis.
 func (r *Restorer) Generation() int64 { return r.guard.Generation() }
 
-// RestoreOrders is RestoreAt with the current fence.
-func (r *Restorer) RestoreOrders(ctx context.Context, orders []sale.Order) error {
+// RestoreOrders is RestoreAt with the current fence. It returns the skipped orders without those of rehearsals, which
+// are removed on purpose.
+func (r *Restorer) RestoreOrders(ctx context.Context, orders []sale.Order) (skipped []sale.Order, err error) {
 	fence, err := r.guard.RestoreFence(ctx)
 	if err == nil && fence == 0 {
 		err = guard.ErrUnverified
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = r.RestoreAt(ctx, fence, orders)
-	return err
+	done, err := r.RestoreAt(ctx, fence, orders)
+	return slices.DeleteFunc(done.Skipped, func(o sale.Order) bool { return sale.IsRehearsal(o.SaleID) }), err
 }
 
 // RestoreAt makes sure that each of these accepted orders is a row in SQL or known to the Redis with this fence. It is

@@ -168,7 +168,7 @@ func TestRestoreNeedsVerifiedData(t *testing.T) {
 	w.raw().FlushAll(w.ctx)
 	order := sale.Order{ID: 1<<32 + 1, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
 	restorer := rebuild.NewRestorer(unverified{}, w.raw(), 0, w.store)
-	if err := restorer.RestoreOrders(w.ctx, []sale.Order{order}); !errors.Is(err, guard.ErrUnverified) {
+	if _, err := restorer.RestoreOrders(w.ctx, []sale.Order{order}); !errors.Is(err, guard.ErrUnverified) {
 		t.Errorf("%v, want %v", err, guard.ErrUnverified)
 	}
 	if keys := w.raw().Keys(w.ctx, "*").Val(); len(keys) > 0 {
@@ -270,7 +270,8 @@ func (d *slowJournal) Journals(ctx context.Context, shard int) ([]journal.Status
 	}
 	next := d.orders[:1]
 	d.orders = d.orders[1:]
-	return []journal.Status{{ID: "slow", Restoring: fence}}, d.restorer.RestoreOrders(ctx, next)
+	_, err := d.restorer.RestoreOrders(ctx, next)
+	return []journal.Status{{ID: "slow", Restoring: fence}}, err
 }
 
 // A rebuild waits for a journal as long as it restores orders: their units must not be sold again.
@@ -470,6 +471,11 @@ func TestOrdersOfArchivedSalesAreNotRestored(t *testing.T) {
 		if strings.Count(log, part) != 1 {
 			t.Errorf("the log does not have %q once:\n%s", part, log)
 		}
+	}
+	restorer := rebuild.NewRestorer(w.guard, w.raw(), 0, w.store)
+	if skipped, err := restorer.RestoreOrders(w.ctx, []sale.Order{lost, rehearsed}); err != nil ||
+		!slices.Equal(skipped, []sale.Order{lost}) {
+		t.Errorf("skipped %+v, %v", skipped, err)
 	}
 	if err := w.journal.Trim(w.ctx, w.store); err != nil {
 		t.Fatal(err)

@@ -175,7 +175,8 @@ func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 		{ID: sale.NewOrderID(time.Now(), 2), SaleID: "s", Buyer: h.buyer(1, 2)},
 	}
 	restorer := rebuild.NewRestorer(h.guards.Of(shard), h.guards.Client(), shard, h.db)
-	h.check(restorer.RestoreOrders(h.ctx, orders)) // the segment has one unit
+	_, err := restorer.RestoreOrders(h.ctx, orders) // the segment has one unit
+	h.check(err)
 	list := queue.NewList(h.guards.Client(), shard, queue.Config{})
 	if letter, err := list.DeadLetter(h.ctx, orders[1].ID); err != nil || !letter.Unbacked {
 		t.Fatalf("%+v, %v", letter, err)
