@@ -12,6 +12,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
@@ -93,26 +94,27 @@ func (s *Stock) countShardUnits(
 	if s.server != nil {
 		copier = s.server(shard).WithTimeout(copyTimeout) // shares the connections, with another read timeout
 	}
+	var cause error // of the last retry
 	for try := 0; ; try++ {
 		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
 		switch {
 		case errors.Is(err, errStaleBatches), errors.Is(err, errCopyLost):
+			cause = err
 		case err == nil, errors.Is(err, errIndexIncomplete):
 			return counts, err
+		case cause != nil && ctx.Err() != nil:
+			return nil, unavailable("count units", fmt.Errorf("%w; try again (%w)", cause, ctx.Err()))
 		default:
 			return nil, unavailable("count units", err)
 		}
-		select { // 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker
-		case <-time.After(time.Duration(try*3%7) * time.Millisecond):
-		case <-ctx.Done():
-			return nil, unavailable("count units", fmt.Errorf("the queue changes too fast; try again (%w)", ctx.Err()))
-		}
+		// 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker
+		loop.Sleep(ctx, time.Duration(try*3%7)*time.Millisecond)
 	}
 }
 
 var (
-	errStaleBatches = errors.New("admission: a batch was leased after the list of batches was read")
-	errCopyLost     = errors.New("admission: Redis lost a part of the copy, or it expired, before it was read")
+	errStaleBatches = errors.New("the queue changes too fast")
+	errCopyLost     = errors.New("a part of the copy of the queue was lost or expired before it was read")
 )
 
 func (s *Stock) tryCountUnits(

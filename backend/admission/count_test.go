@@ -2,8 +2,10 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
@@ -123,10 +126,28 @@ func TestCountRepeatsALostCopy(t *testing.T) {
 	})
 }
 
-// losesCopy deletes the first copy of a list before it is read.
+// The error of a count that ends while copies are lost has the cause.
+func TestCountReportsLostCopies(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+		h := newShop(c)
+		h.put(t, onSale("s", 5, 1))
+		h.buy(t, "s", "ann", "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		addHook(c, &losesCopy{c: c, again: cancel})
+		_, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
+		if !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "copy of the queue was lost") ||
+			strings.Contains(fmt.Sprint(err), "too fast") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// losesCopy deletes the first copy of a list before it is read. With again, it deletes the second one too, and calls
+// again.
 type losesCopy struct {
-	c    *redis.Client
-	done bool
+	c     *redis.Client
+	done  bool
+	again func()
 }
 
 func (*losesCopy) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -137,7 +158,10 @@ func (*losesCopy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 func (l *losesCopy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !l.done && cmd.Name() == "lrange" && keyspace.Temporary(cmd.Args()[1].(string)) {
+		if (!l.done || l.again != nil) && cmd.Name() == "lrange" && keyspace.Temporary(cmd.Args()[1].(string)) {
+			if l.done {
+				defer l.again()
+			}
 			l.done = true
 			if err := l.c.Unlink(ctx, cmd.Args()[1].(string)).Err(); err != nil {
 				return err
