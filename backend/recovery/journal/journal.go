@@ -111,6 +111,9 @@ func (j *Journal) load() (err error) {
 	}
 	id, err := os.ReadFile(filepath.Join(j.dir, idFile))
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(id) == 0 {
+		if err := syncParents(j.dir); err != nil {
+			return err
+		}
 		id = []byte(rand.Text())
 		err = j.replace(idFile, id)
 	}
@@ -130,6 +133,30 @@ func (j *Journal) load() (err error) {
 		j.number = segments[len(segments)-1]
 	}
 	return j.startSegment() // never append to a partial record
+}
+
+// syncParents makes the name of a new directory, and those of its parents, durable: a loss of power must not remove the
+// whole journal. It skips directories that the process cannot open or that cannot be synced; another process created
+// them.
+func syncParents(dir string) error {
+	for parent := filepath.Dir(dir); parent != dir; dir, parent = parent, filepath.Dir(parent) {
+		err := syncDir(parent)
+		if err != nil && !slices.ContainsFunc([]error{os.ErrPermission, syscall.EINVAL, syscall.ENOTSUP, syscall.EROFS},
+			func(tolerated error) bool { return errors.Is(err, tolerated) }) {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir is a variable for tests.
+var syncDir = func(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }
 
 // ID returns the unique id of this journal, which is the same after a restart.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -307,6 +308,35 @@ func TestWriteFailsIfTheDirectoryIsNotSynced(t *testing.T) {
 		if got := j.ids(t); len(got) != 2 || got[1] != 1 || got[3] != 1 {
 			t.Errorf("%s: orders %v, want 1 and 3", mode, got)
 		}
+	}
+}
+
+// A loss of power after an Append cannot remove the directory of a new journal: the directories that have its name and
+// those of its parents are on disk before the journal has an id. A failure is repeated by the next Open.
+func TestNewDirectoryIsOnDisk(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "a", "b")
+	fsync := syncDir
+	defer func() { syncDir = fsync }()
+	failure := errors.New("no disk")
+	var synced []string
+	syncDir = func(string) error { return failure }
+	if _, err := Open(dir, Config{}); !errors.Is(err, failure) {
+		t.Errorf("Open without a disk: %v", err)
+	}
+	syncDir = func(dir string) error {
+		synced = append(synced, dir)
+		if len(synced) == 3 {
+			return fs.ErrPermission // of a directory above
+		}
+		return fsync(dir)
+	}
+	id := open(t, dir, Config{}).ID()
+	if want := []string{filepath.Join(top, "a"), top}; len(synced) < 3 || !slices.Equal(synced[:2], want) {
+		t.Errorf("synced %q, want %q first", synced, want)
+	}
+	if id == "" {
+		t.Error("the journal has no id")
 	}
 }
 
