@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
@@ -300,4 +301,24 @@ func TestReturnUnitsAgreesWithModel(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A sale is stored again after the clock of Redis was set back, for example by a rebuild after a failover. Rows have
+// the numbers of earlier returns, so a later return has a higher number.
+func TestReturnNumbersGrowAfterTheClockWasSetBack(t *testing.T) {
+	mini := miniredis.RunT(t)
+	c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = c.Close() })
+	h, now := newShop(c), time.Now()
+	mini.SetTime(now)
+	h.put(t, onSale("s", 5, 1))
+	first := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
+	second := sale.Order{ID: h.want(t, "s", "bob", "1", sale.Accepted).OrderID, Buyer: "bob"}
+	before := h.returnUnits(t, "s", first)[0]
+	mini.SetTime(now.Add(-time.Hour))
+	mini.Del(shard.Stock("s")) // Redis has lost a part of the sale
+	h.put(t, onSale("s", 5, 1))
+	if after := h.returnUnits(t, "s", second)[0]; after <= before {
+		t.Errorf("return %d after return %d", after, before)
+	}
 }

@@ -6,10 +6,12 @@
 --   not have the number of the return yet
 
 -- write_sale stores the sale and restarts the numbering of returns. Numbers start at the clock in microseconds: that
--- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL.
+-- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL. If the clock
+-- was set back, they start a million above the last number that Redis has, because it may have lost some.
 local function write_sale(sale, stock, sales, returns, first)
   local time = redis.call('TIME')
-  local returned = string.format('%d', tonumber(time[1]) * 1000000 + tonumber(time[2]))
+  local last = tonumber(redis.call('HGET', sale, 'returned') or '') or 0
+  local returned = string.format('%d', math.max(tonumber(time[1]) * 1000000 + tonumber(time[2]), last + 1000000))
   redis.call('DEL', returns)
   redis.call('HSET', sale, 'opens_at', ARGV[first + 1], 'closes_at', ARGV[first + 2], 'per_buyer', ARGV[first + 3],
     'stock', ARGV[first + 4], 'title', ARGV[first + 5], 'amount', ARGV[first + 6], 'currency', ARGV[first + 7],
