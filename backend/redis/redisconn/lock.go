@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"time"
 
 	redisscript "sluice/lua/redis"
@@ -19,7 +20,8 @@ type Lock struct {
 
 // Acquire acquires the lock named key for the given duration. It returns nil if another process holds the lock.
 func Acquire(ctx context.Context, client Client, key string, duration time.Duration) (*Lock, error) {
-	l := &Lock{client: client, key: key, token: rand.Text(), duration: duration}
+	token := fmt.Sprintf("%s-%d", rand.Text(), duration.Milliseconds())
+	l := &Lock{client: client, key: key, token: token, duration: duration}
 	// The script can be repeated. With SET NX, a lost reply would leave a lock without an owner until it expires.
 	n, err := l.renew(ctx, duration)
 	if err != nil {

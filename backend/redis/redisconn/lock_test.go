@@ -56,6 +56,25 @@ func TestExpiredOwnerDoesNotTouchTheLockOfAnother(t *testing.T) {
 	}
 }
 
+// The owner of a lock crashes, and the clock of Redis is set back: the lock expires after its duration all the same.
+func TestLockExpiresAfterTheClockWasSetBack(t *testing.T) {
+	mini, client := openMini(t)
+	const key, duration = "lock", time.Second
+	if first, err := redisconn.Acquire(t.Context(), client, key, duration); err != nil || first == nil {
+		t.Fatalf("acquire a free lock: %v, %v", first, err)
+	}
+	mini.SetTTL(key, time.Hour) // as after the change
+	for range 2 {
+		if l, err := redisconn.Acquire(t.Context(), client, key, 3*duration); l != nil || err != nil {
+			t.Fatalf("acquire a held lock: %v, %v", l, err)
+		}
+		mini.FastForward(duration / 2)
+	}
+	if second, err := redisconn.Acquire(t.Context(), client, key, duration); err != nil || second == nil {
+		t.Fatalf("acquire an expired lock: %v, %v", second, err)
+	}
+}
+
 func TestLockIsRenewedAndReleased(t *testing.T) {
 	mini, client := openMini(t)
 	const key, duration = "lock", time.Second
