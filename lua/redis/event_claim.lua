@@ -4,6 +4,8 @@
 -- Events that were delivered once are claimed together. An event that was delivered twice or more is claimed alone:
 -- if it crashes its consumer, no other event is affected.
 --
+-- After the clock was set back, the idle time of earlier events stays 0 until the clock has caught up. It begins again.
+--
 -- KEYS 1 stream  stream  events
 -- ARGV 1 group   2 consumer   3 idle time from which an event is claimed, ms   4 largest number of events
 -- Returns a list of {id, deliveries, body or ''}.
@@ -11,6 +13,10 @@
 local stream, group, consumer, idle, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local pending = redis.call('XPENDING', stream, group, 'IDLE', idle, '-', '+', limit)
+local early = {} -- with a negative idle time, see include/stream
+if #pending == 0 then
+  early = redis.call('XPENDING', stream, group, 'IDLE', '-3000000000000', '-', '+', 1000)
+end
 local chosen, gone = {}, {}
 for _, entry in ipairs(pending) do
   local alone = entry[4] >= 2
@@ -36,6 +42,11 @@ end
 
 for _, event in ipairs(chosen) do
   redis.call('XCLAIM', stream, group, consumer, 0, event[1], 'RETRYCOUNT', event[2], 'JUSTID')
+end
+for _, entry in ipairs(early) do
+  if entry[3] <= 0 then
+    redis.call('XCLAIM', stream, group, entry[2], 0, entry[1], 'IDLE', 0, 'RETRYCOUNT', entry[4], 'JUSTID')
+  end
 end
 for _, id in ipairs(gone) do
   redis.call('XACK', stream, group, id)
