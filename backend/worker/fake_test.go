@@ -57,6 +57,7 @@ type fakeQueue struct {
 	registerErrs []error                          // for one call each
 	takeErrs     []error                          // for one call each
 	ackErrs      []error                          // for one call with failures each
+	ended        func() (lost bool)               // for Ack with failures and Release; nil: never lost
 	extend       func(n int) (lost bool, e error) // by its count; nil: never lost
 	emptied      chan struct{}                    // receives when a take finds nothing
 }
@@ -123,6 +124,9 @@ func (q *fakeQueue) Ack(_ context.Context, _ string, failures ...queue.Failure) 
 	} else {
 		q.note("ack, %d failed", len(failures))
 	}
+	if len(failures) > 0 && q.ended != nil && q.ended() {
+		return true, nil
+	}
 	q.failures = append(q.failures, failures...)
 	return false, nil
 }
@@ -132,7 +136,7 @@ func (q *fakeQueue) Release(_ context.Context, id string) (bool, error) {
 	defer q.mu.Unlock()
 	q.note("release")
 	q.released = append(q.released, id)
-	return false, nil
+	return q.ended != nil && q.ended(), nil
 }
 
 func (q *fakeQueue) Extend(context.Context, string) (bool, error) {

@@ -173,9 +173,9 @@ func (l *loop) process(b queue.Batch) {
 		l.leaseLost(b.ID)
 	case err != nil:
 		l.cfg.Log.Info("worker: released an unwritten batch", "batch", b.ID, "orders", len(b.Messages), "err", err)
-		l.release(b.ID)
+		l.releaseBatch(b, err)
 	case len(failures) > 0:
-		l.fail(b.ID, failures)
+		l.fail(b, failures)
 	default:
 		l.ack = b.ID
 	}
@@ -205,21 +205,25 @@ func reasons(failures []queue.Failure) map[sale.OrderID]string {
 	return all
 }
 
-// fail acknowledges a batch with failed orders. While the worker shuts down, it releases the batch after three failed
+// fail acknowledges a batch with failed orders. If a rebuild of Redis has ended its lease, only this worker may hold
+// them, and fail restores the batch. While the worker shuts down, it releases the batch after three failed
 // attempts, and another worker writes it again.
-func (l *loop) fail(id string, failures []queue.Failure) {
+func (l *loop) fail(b queue.Batch, failures []queue.Failure) {
 	var pause backoff
 	for {
-		lost, err := l.queue.Ack(l.calls, id, failures...)
+		lost, err := l.queue.Ack(l.calls, b.ID, failures...)
 		if err == nil {
-			if lost && pause.n == 0 { // otherwise an earlier call acknowledged it
-				l.leaseLost(id)
+			switch {
+			case lost && l.rebuilt():
+				l.restore(b, nil)
+			case lost && pause.n == 0: // otherwise an earlier call acknowledged it
+				l.leaseLost(b.ID)
 			}
 			return
 		}
 		l.queueFailed("ack", err)
 		if l.stopping.Err() != nil && pause.n >= 3 {
-			l.release(id)
+			l.releaseBatch(b, err)
 			return
 		}
 		l.pause(&pause, KindQueue)
@@ -272,9 +276,18 @@ func (l *loop) pause(b *backoff, kind string) {
 	b.wait(l.stopping, &l.cfg)
 }
 
-func (l *loop) release(id string) {
-	if _, err := l.queue.Release(l.calls, id); err != nil {
+func (l *loop) release(id string) (lost bool) {
+	lost, err := l.queue.Release(l.calls, id)
+	if err != nil {
 		l.queueFailed("release", err)
+	}
+	return lost
+}
+
+// releaseBatch releases a batch that is not written. If a rebuild of Redis has ended its lease, it restores the batch.
+func (l *loop) releaseBatch(b queue.Batch, cause error) {
+	if l.release(b.ID) && l.rebuilt() {
+		l.restore(b, cause)
 	}
 }
 

@@ -107,6 +107,36 @@ func TestLeaseLostToARebuildIsRestored(t *testing.T) {
 	})
 }
 
+// Redis is rebuilt while the failures of a batch are reported. The failed orders are not rows, and Redis may have lost
+// them.
+func TestFailuresAreRestoredAfterARebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
+		q.ackErrs = []error{errDown, errDown}
+		q.ended = func() bool { source.rebuild(); return true }
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return orders_.ErrRejected }},
+			worker.Config{Source: source})
+		<-q.emptied
+		stop()
+		source.wantBack(t, 3)
+		q.wantDiary(t, "take 3", "ack fails", "ack fails", "ack, 3 failed", "release")
+	})
+}
+
+// Redis is rebuilt while a worker without a database stops.
+func TestBatchThatIsReleasedAfterARebuildIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, source, down := newQueue(orders(3)), &fakeSource{generation: 1}, make(chan struct{}, 1000)
+		q.ended = func() bool { source.rebuild(); return true }
+		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { down <- struct{}{}; return errDown }},
+			worker.Config{Source: source})
+		<-down
+		stop()
+		source.wantBack(t, 3)
+		q.wantDiary(t, "take 3", "release", "release")
+	})
+}
+
 // Without a rebuild a lost lease means that another worker has the batch.
 func TestLeaseLostWithoutARebuildIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
