@@ -33,7 +33,7 @@ type upstream struct {
 	strikes atomic.Int32 // consecutive failures
 	suspect atomic.Bool  // considered down
 	retryAt atomic.Int64 // in ms of the clock; a suspect is not tried before
-	probing atomic.Bool  // one request is testing a suspect
+	probing atomic.Int64 // in ms of the clock; until then, one request tests a suspect alone
 }
 
 // backendConn is a connection to a backend. It serves one request at a time.
@@ -185,21 +185,22 @@ func (u *upstream) close() {
 }
 
 // enter reports whether a request may try this backend. One request at a time tries a suspect, and not before retryAt
-// unless the backend is the last resort. If enter returns true, leave must follow.
+// unless the backend is the last resort. A request without a result after suspectFor does not prevent another try: it
+// may wait for an order. If enter returns true, leave must follow.
 func (u *upstream) enter(lastResort bool) bool {
 	if !u.suspect.Load() {
 		return true
 	}
-	if !lastResort && u.clock.now() < u.retryAt.Load() {
-		return false
-	}
-	return u.probing.CompareAndSwap(false, true)
+	now, until := u.clock.now(), u.probing.Load()
+	return now >= until && (lastResort || now >= u.retryAt.Load()) &&
+		u.probing.CompareAndSwap(until, now+suspectFor.Milliseconds())
 }
 
 // leave records the result of an attempt: nil or a failure.
 func (u *upstream) leave(err error) {
 	if err == nil {
-		if u.strikes.Load() > 0 {
+		// A concurrent failure may have set suspect after a success has cleared its strike.
+		if u.strikes.Load() > 0 || u.suspect.Load() {
 			u.strikes.Store(0)
 			u.suspect.Store(false)
 		}
@@ -210,8 +211,8 @@ func (u *upstream) leave(err error) {
 			u.suspect.Store(true)
 		}
 	}
-	if u.probing.Load() {
-		u.probing.Store(false)
+	if u.probing.Load() != 0 {
+		u.probing.Store(0)
 	}
 }
 

@@ -55,6 +55,32 @@ func TestSuspectIsTriedByOneRequestAtATime(t *testing.T) {
 	}
 }
 
+// The request that tests a suspect may wait for an order. Others must not be refused for as long as that.
+func TestSuspectIsTriedAgainWhileOneRequestWaits(t *testing.T) {
+	u := newTestUpstream(t)
+	u.leave(errDial)
+	if !u.enter(true) || u.enter(true) {
+		t.Fatal("not exactly one request tries the suspect")
+	}
+	u.clock.start = u.clock.start.Add(-suspectFor)
+	if !u.enter(false) {
+		t.Fatal("no other request tries the suspect after suspectFor")
+	}
+	if u.enter(true) {
+		t.Fatal("a third request tries it, too")
+	}
+}
+
+// Of a failure and a concurrent success, the success may clear the strike before the failure sets suspect.
+func TestResponseEndsSuspicionWithoutStrikes(t *testing.T) {
+	u := newTestUpstream(t)
+	u.suspect.Store(true)
+	u.leave(nil)
+	if !u.enter(false) || !u.enter(false) {
+		t.Error("a backend that responds is considered down")
+	}
+}
+
 // A request must not try all backends one after the other if each of them times out.
 func TestTimeoutIsRetriedWithinTheWindowOnly(t *testing.T) {
 	for after, want := range map[time.Duration]bool{
