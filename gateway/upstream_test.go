@@ -180,6 +180,28 @@ func TestStalePooledConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
+// If several pooled connections are closed, only one request that must not be retried fails.
+func TestOneRequestFailsBecauseOfStaleConnections(t *testing.T) {
+	const pooled = 3
+	var arrived sync.WaitGroup
+	arrived.Add(pooled)
+	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			arrived.Done()
+			arrived.Wait()
+		}
+	})
+	e := serve(t, open, []string{b.address()})
+	var done sync.WaitGroup
+	for range pooled {
+		done.Go(func() { e.send(t, "GET", "/", "") })
+	}
+	done.Wait()
+	b.CloseClientConnections()
+	mustHave(t, e.send(t, "POST", "/v1/payments", "{}"), 503)
+	mustHave(t, e.send(t, "POST", "/v1/payments", "{}"), 200)
+}
+
 func TestBackendConnectionsAreReused(t *testing.T) {
 	var connections sync.Map
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })

@@ -106,14 +106,16 @@ func retryable(err error, repeatable bool, after time.Duration) bool {
 }
 
 // attempt sends the request to one backend. now is the time of the clock. If a pooled connection turns out to be
-// closed, which is no sign of a failed backend, a new one is opened.
+// closed, which is no sign of a failed backend, the others are closed too, and a new one is opened.
 func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now time.Duration) error {
 	if c := u.pooled(); c != nil {
 		err := p.exchange(ctx, r, u, c, now)
-		if !errors.Is(err, errBroken) || !r.Repeatable {
+		if !errors.Is(err, errBroken) {
 			return err
 		}
-		u.flush()
+		if u.flush(); !r.Repeatable {
+			return err
+		}
 	}
 	c, err := u.connect(context.Background())
 	if err != nil {
