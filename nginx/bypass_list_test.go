@@ -1,10 +1,15 @@
 package nginx
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"hash/crc32"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice/internal/token/tokentest"
+	"sluice/internal/unixsocket"
 	"sluice/test/testenv"
 )
 
@@ -158,6 +164,37 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 	s.learned(t)
 	if _, cached := s.fromMemory(func() answer { return s.buy(t, "eve") }); cached {
 		t.Error("the buyer of the new sale is refused from memory")
+	}
+}
+
+// The list is fetched from the backend that sent the refusal, at each kind of address.
+func TestBypassListIsFetchedOverIPv6AndUnixSockets(t *testing.T) {
+	path := testenv.SocketPath(t)
+	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) // may be tried before the backend
+	for upstream, listen := range map[string]func() (net.Listener, error){
+		"":             func() (net.Listener, error) { return net.Listen("tcp6", "[::1]:0") },
+		"unix:" + path: func() (net.Listener, error) { return unixsocket.Claim(t.Context(), path) },
+	} {
+		s := &madeShop{header: "drop;state=sold_out;version=7;ttl=1000;holders=1"}
+		s.hold("ann")
+		backend := startBackend(t, s.answer)
+		ln, err := listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(
+			httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: backend.addr}))
+		server.Listener.Close()
+		server.Listener = ln
+		server.Start()
+		t.Cleanup(server.Close)
+		s.shop = &shop{backend, startEdge(t, open, nil, dead, cmp.Or(upstream, ln.Addr().String()))}
+		if a := s.learned(t); a.status != http.StatusConflict {
+			t.Errorf("behind %s: %d", ln.Addr(), a.status)
+		}
+		if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
+			t.Errorf("behind %s: a holder is refused from memory", ln.Addr())
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -64,6 +65,45 @@ func http2HasNoHeadersOfAConnection(t *testing.T, f *floor) {
 				t.Errorf("the backend got %s %q", name, r.header.Get(name))
 			}
 		}
+	}
+}
+
+// In HTTP/2, which browsers use, refusals are cached like in HTTP/1, and no purchase fails because of the bypass list.
+func TestRefusalsAreCachedInHTTP2(t *testing.T) {
+	cert, key, roots := certificate(t)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	s := &madeShop{header: "drop;state=sold_out;version=7;ttl=1000;holders=1"}
+	s.hold("ann")
+	backend := startBackend(t, s.answer)
+	buy := func(address, buyer string) int {
+		request, err := http.NewRequest("POST", "https://"+address+dropOrders, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", signed(t, buyer))
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		if response.ProtoMajor != 2 {
+			t.Fatalf("the response is in %s", response.Proto)
+		}
+		return response.StatusCode
+	}
+	e := startEdgeThat(t, open, func(c *Config) { c.TLSCert, c.TLSKey = cert, key },
+		func(address string) bool { return buy(address, "ann") > 0 }, backend.addr)
+	s.shop = &shop{backend, e}
+	for cached := false; !cached; {
+		var a answer
+		a, cached = s.fromMemory(func() answer { return answer{status: buy(e.cfg.Listen, "dan")} })
+		if a.status != http.StatusConflict {
+			t.Fatalf("a purchase is answered with %d, want 409", a.status)
+		}
+	}
+	if _, cached := s.fromMemory(func() answer { return answer{status: buy(e.cfg.Listen, "ann")} }); cached {
+		t.Error("a holder is refused from memory")
 	}
 }
 

@@ -669,7 +669,7 @@ func TestOlderRefusalDoesNotOutliveAnOrder(t *testing.T) {
 			local first, sent, accepted, workers = math.random(0, 2000), math.random(0, 4000), {}, {}
 			workers[1] = coroutine.create(function()
 				while time < sent do step() end
-				records.store(path, sent, { state = "sold_out", ttl = 1000, holders = 1 })
+				records.store(path, sent, { state = "sold_out", ttl = 1000, holders = 1 }, "backend")
 			end)
 			for i = 1, 2 do
 				local at = first + math.random(0, 300)
@@ -717,7 +717,7 @@ func TestOlderRefusalDoesNotOutliveAnOrderInAFullZone(t *testing.T) {
 			for _, before in ipairs { true, false } do
 				local path, keys = "/v1/sales/" .. id .. "/orders", {}
 				zone:safe_set("accepted", 0)
-				if before then records.store(path, 5000, sale) end
+				if before then records.store(path, 5000, sale, "backend") end
 				for _, size in ipairs { 65536, 3000, 1000, 400, 120, 60, 1 } do
 					while zone:safe_set(("fill %06d"):format(#keys), ("x"):rep(size)) do
 						keys[#keys + 1] = ("fill %06d"):format(#keys)
@@ -726,9 +726,9 @@ func TestOlderRefusalDoesNotOutliveAnOrderInAFullZone(t *testing.T) {
 				records.invalidate(path, function() return 20000 end)
 				if zone:get("accepted " .. path) then marked = marked + 1 end
 				for _, key in ipairs(keys) do zone:delete(key) end
-				records.store(path, 15000, sale)
+				records.store(path, 15000, sale, "backend")
 				if records.find(path) then wrong[#wrong + 1] = id .. ": the older refusal is stored" end
-				records.store(path, 30000, sale)
+				records.store(path, 30000, sale, "backend")
 				if not records.find(path) then wrong[#wrong + 1] = id .. ": the newer refusal is not" end
 				zone:delete(path)
 				zone:delete("accepted " .. path)

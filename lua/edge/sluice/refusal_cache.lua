@@ -18,7 +18,7 @@ local ngx = ngx
 local ngx_var = ngx.var
 local now_us = clock.now
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
-local match, sub = string.match, string.sub
+local find, match, sub = string.find, string.match, string.sub
 local tonumber = tonumber
 
 -- What judge returns when this module is switched off.
@@ -30,6 +30,9 @@ local COUNTED = {
 }
 
 local AROUND = #"POST " + #" HTTP/1.1" -- what the request line has besides its target
+
+-- Timeouts of the request for a bypass list, in ms. A backend takes two seconds for a list of a million buyers.
+local CONNECT, SEND, READ = 1000, 1000, 10000
 
 local on = false
 
@@ -149,14 +152,45 @@ function _M.judge(path, line, headers, sound)
   return record.state
 end
 
--- request_list(id, short): see bypass_list.lua
-local function request_list(id, short)
-  local method = short and ngx.HTTP_HEAD or ngx.HTTP_GET
-  local answer = ngx.location.capture("/.sluice/sales/" .. id .. "/holders", { method = method })
-  if answer.status ~= 200 then
-    return nil, "a backend answers " .. answer.status
+-- exchange(sock, method, id) -> header, body; or nil, err: the list of a sale. In HTTP/1.0 the response ends with the
+-- connection.
+local function exchange(sock, method, id)
+  local sent, err = sock:send(method .. " /.sluice/sales/" .. id .. "/holders HTTP/1.0\r\nHost: localhost\r\n"
+    .. "X-Request-Id: " .. ngx_var.sluice_request_id .. "\r\n\r\n")
+  local head
+  if sent then
+    head, err = sock:receiveuntil("\r\n\r\n")()
   end
-  return answer.header["Sluice-Holders"] or "", answer.body
+  if not head then
+    return nil, err
+  elseif not find(head, "^HTTP/1%.[01] 200") then
+    return nil, "a backend answers " .. sub(head, #"HTTP/1.1 " + 1, #"HTTP/1.1 200")
+  end
+  local body = ""
+  if method == "GET" then
+    body, err = sock:receive("*a")
+  end
+  return body and (match(head, "\r\nSluice%-Holders: *([^\r]*)") or ""), body or err
+end
+
+-- request_list(backend, id, short): see bypass_list.lua. backend: address:port or unix:/path. It is not a subrequest,
+-- which ngx_lua rejects in HTTP/2 before 0.10.28.
+local function request_list(backend, id, short)
+  local sock = ngx.socket.tcp()
+  sock:settimeouts(CONNECT, SEND, READ)
+  local host, port = match(backend, "^([^/]+):(%d+)$")
+  local ok, err, header, body
+  if host then
+    ok, err = sock:connect(host, tonumber(port))
+  else
+    ok, err = sock:connect(backend)
+  end
+  if not ok then
+    return nil, err
+  end
+  header, body = exchange(sock, short and "HEAD" or "GET", id)
+  sock:close()
+  return header, body
 end
 
 -- delayed(): the request has waited since judge
@@ -173,7 +207,9 @@ function _M.enter()
   local mine, record = turn, wanted
   turn, wanted = nil, nil
   if record then
-    local ok, why = bypass_list.fetch(record.id, record.holders, request_list)
+    local ok, why = bypass_list.fetch(record.id, record.holders, function(id, short)
+      return request_list(record.backend, id, short)
+    end)
     if not ok then
       ngx.log(ngx.WARN, "no bypass list of sale ", record.id, ", its refusals are not repeated: ", why)
     end
@@ -203,7 +239,8 @@ function _M.store()
     local sale = value and sale_hint.sale(value, id)
     if sale then
       local wait = match(ngx_var.upstream_http_retry_after or "", "^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
-      records.store(path, judged < 0 and -judged or judged, sale, tonumber(wait))
+      local backend = match(ngx_var.upstream_addr, "[^, ]+$") -- the last one that was tried
+      records.store(path, judged < 0 and -judged or judged, sale, backend, tonumber(wait))
     end
   elseif id and status == 202 and not get_variable("upstream_http_idempotency_replayed") then
     records.invalidate(path, now_us)

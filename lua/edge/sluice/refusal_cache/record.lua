@@ -62,7 +62,7 @@ local function instant(ms)
 end
 
 local function parse(path, text)
-  local sent, ttl, state, holders, opens, wait = match(text, "^(%d+) (%d+) (%S+) (%d+) (%d+) (%d+)$")
+  local sent, ttl, state, holders, opens, wait, backend = match(text, "^(%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%S+)$")
   sent, ttl = tonumber(sent), tonumber(ttl) * 1000
   if reads >= MAX_READ then
     read, reads = {}, 0
@@ -74,6 +74,7 @@ local function parse(path, text)
     text = text, id = _M.id(path), line = "POST " .. path .. " HTTP/1.1", state = state,
     sent = sent, renew = sent + RENEW * ttl, ends = sent + ttl,
     holders = tonumber(holders), opens = tonumber(opens), opens_at = instant(tonumber(opens)), wait = tonumber(wait),
+    backend = backend,
   }
   read[path] = record
   return record
@@ -88,6 +89,7 @@ end
 --   holders          the number of orders that the sale had accepted
 --   opens, opens_at  of a scheduled sale: ms since 1970, and as a text
 --   wait             of a scheduled sale: the backend's Retry-After in seconds
+--   backend          the address of the backend that sent the refusal, as nginx names it
 function _M.find(path)
   local text = zone:get(path)
   if not text then
@@ -106,18 +108,20 @@ local function is_superseded(path, sent)
   return mark ~= nil and mark >= sent or any ~= nil and any >= sent
 end
 
--- store(path, sent, sale, wait): stores a refusal, unless a newer one is there, or an order was accepted meanwhile.
--- sent: us, not after the request was sent. sale: see sale_hint.lua. wait: seconds, or nil
+-- store(path, sent, sale, backend, wait): stores a refusal, unless a newer one is there, or an order was accepted
+-- meanwhile. sent: us, not after the request was sent. sale: see sale_hint.lua. backend: see find. wait: seconds, or
+-- nil
 --
 -- Another worker may invalidate at the same time. store writes the refusal and then reads the mark; invalidate writes
 -- the mark and then removes the refusal. So one of them removes a refusal that is older.
-function _M.store(path, sent, sale, wait)
+function _M.store(path, sent, sale, backend, wait)
   local record = _M.find(path)
   if record and record.sent >= sent or is_superseded(path, sent) then
     return
   end
   local ttl = sale.ttl < MAX_TTL and sale.ttl or MAX_TTL
-  local text = ("%.0f %d %s %.0f %.0f %d"):format(sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0)
+  local text = ("%.0f %d %s %.0f %.0f %d %s"):format(sent, ttl, sale.state, sale.holders, sale.opens or 0, wait or 0,
+    backend)
   zone:safe_set(path, text, SWEPT_AFTER)
   if is_superseded(path, sent) then
     zone:delete(path)
