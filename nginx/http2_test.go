@@ -68,6 +68,40 @@ func http2HasNoHeadersOfAConnection(t *testing.T, f *floor) {
 	}
 }
 
+// nginx writes some bodies of unknown length to temporary files, also where its workers cannot enter the prefix.
+func TestBodyOfUnknownLength(t *testing.T) {
+	cert, key, roots := certificate(t)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	backend := echo(t)
+	post := func(address string, size int) int {
+		request, err := http.NewRequest("POST", "https://"+address+"/", io.MultiReader(bytes.NewReader(make([]byte, size))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	e := startEdgeThat(t, open, func(c *Config) { c.TLSCert, c.TLSKey = cert, key },
+		func(address string) bool { return post(address, 1) > 0 }, backend.addr)
+	for size, want := range map[int]int{1: 200, 16383: 200, 16384: 200, 16385: 413, 100_000: 413} {
+		if got := post(e.cfg.Listen, size); got != want {
+			t.Errorf("%d bytes over HTTP/2: %d, want %d", size, got, want)
+		}
+	}
+	plain := startEdge(t, open, nil, backend.addr)
+	got := plain.raw("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		strings.Repeat("1\r\na\r\n", 16384) + "0\r\n\r\n")
+	all := backend.requests()
+	if last := all[len(all)-1]; !strings.HasPrefix(got, "HTTP/1.1 200 ") || last.body != strings.Repeat("a", 16384) {
+		t.Errorf("16384 chunks: %.20q, and the backend gets %d bytes", got, len(last.body))
+	}
+}
+
 // In HTTP/2, which browsers use, refusals are cached like in HTTP/1, and no purchase fails because of the bypass list.
 func TestRefusalsAreCachedInHTTP2(t *testing.T) {
 	cert, key, roots := certificate(t)

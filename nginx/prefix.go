@@ -31,7 +31,7 @@ type prefix struct {
 	root string // "" for embedded files
 	lock *os.File
 
-	pages string // directory of the page cache; "": in dir
+	pages string // directory of the page cache and of temporary files; "": in dir
 }
 
 // openPrefix creates the directory dir or takes it over. It fails when another edge runs there.
@@ -65,11 +65,11 @@ func (p *prefix) close() {
 	p.lock.Close()
 }
 
-// pagesLink is a link to the directory of the page cache, if that is not in dir.
+// pagesLink is a link to prefix.pages.
 const pagesLink = ".pages"
 
-// keepPages creates the directory of the page cache. Workers of a root master run as another user, which often cannot
-// enter dir. The directory of an edge that was killed is removed.
+// keepPages creates the directory of the page cache and of temporary files. Workers of a root master run as another
+// user, which often cannot enter dir. The directory of an edge that was killed is removed.
 func (p *prefix) keepPages() error {
 	if os.Geteuid() != 0 || p.pages != "" {
 		return nil
@@ -186,7 +186,7 @@ func (p *prefix) hasKeys() bool {
 const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=64m inactive=10m use_temp_path=off;\n"
 
 // runtimeFiles returns the files of nginx/runtime by name, made from c. Relative paths are relative to the prefix.
-// pages is the directory of the page cache; "" is the prefix.
+// pages is that of the prefix.
 func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	workers := "auto"
 	if c.Workers > 0 {
@@ -233,10 +233,11 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.Spans != nil {
 		http.WriteString("include runtime/" + spansConf + ";\n")
 	}
+	pages = cmp.Or(pages, "tmp")
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		fmt.Fprintf(&http, "%s_temp_path tmp/%s;\n", name, name)
+		fmt.Fprintf(&http, "%s_temp_path \"%s/%s\";\n", name, pages, name)
 	}
-	fmt.Fprintf(&http, pagesCache, cmp.Or(pages, "tmp")+"/pages")
+	fmt.Fprintf(&http, pagesCache, pages+"/pages")
 	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c, bin)}
 	if len(c.CORSOrigins) > 0 {
 		var cors strings.Builder
