@@ -111,6 +111,9 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 			400,
 		},
 		{"an odd path", nil, "/v1//sales", 400},
+		{"a line of 8 KiB", http.Header{"Accept": {strings.Repeat("a", 8<<10-len("accept: \r\n"))}}, "/", 200},
+		{"a longer line", http.Header{"Accept": {strings.Repeat("a", 8<<10-len("accept: \r\n")+1)}}, "/", 431},
+		{"a request line of 9 KiB", nil, "/" + strings.Repeat("a", 9<<10), 431},
 		{
 			"a head of 15 KiB", http.Header{"Accept": {strings.Repeat("a", 7500)}, "Origin": {strings.Repeat("b", 7500)}}, "/",
 			200,
@@ -139,7 +142,7 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 			t.Errorf("%s: %s %d %s, want %d over HTTP/2", c.name, response.Proto, response.StatusCode, body, c.status)
 		}
 	}
-	if got := backend.requests(); len(got) != 2 || got[0].header.Get("X-Forwarded-Proto") != "https" ||
+	if got := backend.requests(); len(got) != 3 || got[0].header.Get("X-Forwarded-Proto") != "https" ||
 		got[0].header.Get("Idempotency-Key") != `"a"` {
 		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
 	}

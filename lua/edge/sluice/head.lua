@@ -13,12 +13,13 @@ local ngx_var, ngx_req = ngx.var, ngx.req
 local re_find = ngx.re.find
 local byte, find, gmatch = string.byte, string.find, string.gmatch
 local gsub, match, sub = string.gsub, string.match, string.sub
-local concat = table.concat
+local concat, max = table.concat, math.max
 local ipairs, pairs, setmetatable, type = ipairs, pairs, setmetatable, type
 
--- Bounds of a head, the same as in gateway/proxy/validator.go. nginx itself bounds a line at 8 KiB
--- (conf.d/10-hygiene.conf).
+-- Bounds of a head, the same as in gateway/proxy/validator.go. nginx itself bounds a line of HTTP/1
+-- (conf.d/10-hygiene.conf), and in HTTP/2 the compressed one.
 local MAX_HEAD = 16384 -- bytes, from the method to the blank line
+local MAX_LINE = 8192 -- bytes, with CRLF
 local MAX_LINES = 100
 
 local MAX_LENGTH = 18 -- digits of a Content-Length; nginx reads any number of zeroes
@@ -142,19 +143,19 @@ local function keep_first(headers, name, value)
   headers[name] = value
 end
 
--- unpacked(headers, request) -> the bytes that a head of HTTP/2 would have in HTTP/1: how well it was compressed must
--- not matter
+-- unpacked(headers, request) -> the bytes that a head of HTTP/2 would have in HTTP/1, and those of its longest line:
+-- how well it was compressed must not matter
 local function unpacked(headers, request)
-  local length = #request + 4
+  local length, longest = #request + 4, #request + 2
   for name, values in pairs(headers) do
     if type(values) ~= "table" then
       values = { values }
     end
     for _, value in ipairs(values) do
-      length = length + #name + #value + 4
+      length, longest = length + #name + #value + 4, max(longest, #name + #value + 4)
     end
   end
-  return length
+  return length, longest
 end
 
 -- read(request) -> headers, a table of texts by name in small letters; or nil and what is wrong: "malformed" or
@@ -165,11 +166,14 @@ function _M.read(request)
     return nil, "too_large"
   end
   setmetatable(headers, nil) -- a name that is not there would be looked up once more, with hyphens
-  local text
+  local text, length, longest
   if byte(request, -3) == 49 then -- HTTP/1.x
     text = ngx_req.raw_header()
+    length, longest = #text, 0
+  else
+    length, longest = unpacked(headers, request)
   end
-  if (text and #text or unpacked(headers, request)) > MAX_HEAD then
+  if length > MAX_HEAD or longest > MAX_LINE then
     return nil, "too_large"
   end
   if not text or not re_find(text, WELL_FORMED, "jo") or has_empty(headers) then
@@ -190,8 +194,8 @@ function _M.read(request)
       end
     end
   end
-  local length = headers["content-length"]
-  if length and #length > MAX_LENGTH then
+  local body = headers["content-length"]
+  if body and #body > MAX_LENGTH then
     return nil, "malformed"
   end
   local host = headers.host
