@@ -348,6 +348,30 @@ func TestSweepReturnsSlotsWhileClientsBegin(t *testing.T) {
 	}
 }
 
+// The clients of a sale are many. Requests do not wait until all of them have been swept.
+func TestSweepOfManyClientsPauses(t *testing.T) {
+	got := requireLua(t).run(t, leaseTo+`
+		local pauses, locked = 0, 0
+		fleet, world = copy.new {
+			call = function() return answer(1, 100) end,
+			sleep = function(s)
+				pauses, locked = pauses + (s == 0 and 1 or 0), locked + (world.held and 1 or 0)
+			end,
+		}
+		fleet.prepare(rule)
+		world.now = 1e9
+		for i = 1, 1600 do
+			copy.decide(fleet, rule, "client" .. i)
+		end
+		world.sweep(false)
+		local running = pauses
+		world.sweep(true)
+		return running .. " " .. pauses - running .. " " .. locked`)
+	if got != "3 0 0" {
+		t.Errorf("pauses while it runs, while the worker exits, and with the lock: %s, want 3 0 0", got)
+	}
+}
+
 // A request that waits for a lease longer than it may is decided by on_error: it is not known that the limit is
 // reached.
 func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {

@@ -44,6 +44,7 @@ local COLD_AFTER = 10000000
 local TRIES = 10 -- of a request, each after a lease; all waits for one are 0.5 s, as long as a call of Redis may take
 local PAUSE = 1 -- s between two calls of a Redis that failed
 local KEEP = 120000000 -- us that an entry of the dict is kept after its last use
+local SWEPT = 500 -- clients between two pauses of a sweep: they take a worker about a millisecond
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
 local IDLE, POOL = 30000, 16 -- of connections to `sluice edge`: ms, connections of one worker
 local UNAVAILABLE = "no lease of the fleet's limit"
@@ -479,13 +480,17 @@ local function idle(now)
   return now - b.used > min(max(8 * gap, 1000000), 5000000)
 end
 
--- sweep(is_exiting): returns the slots that this edge does not need, or all. See Bucket.Unused.
+-- sweep(is_exiting): returns the slots that this edge does not need, or all. See Bucket.Unused. Requests of the worker
+-- proceed in its pauses.
 local function sweep(is_exiting)
   local keys = {} -- of now: requests add keys while a call yields
   for key in pairs(touched) do
     keys[#keys + 1] = key
   end
-  for _, key in ipairs(keys) do
+  for i, key in ipairs(keys) do
+    if i % SWEPT == 0 and not is_exiting then
+      ngx_sleep(0)
+    end
     local t, now = touched[key], buckets:enter()
     if not now then
       return
