@@ -220,6 +220,28 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
+// A request that waits does not delay the response to the one before it.
+func TestPipelinedRequestDoesNotDelayTheResponse(t *testing.T) {
+	release := make(chan struct{})
+	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			<-release
+		}
+	})
+	e := serve(t, open, []string{b.address()})
+	c := e.connect(t)
+	defer c.Close()
+	_, _ = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"+
+		"GET /waits HTTP/1.1\r\nHost: x\r\n\r\n\r\nGET /y HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	r := bufio.NewReader(c)
+	first := readOne(t, r, "POST")
+	close(release)
+	if rest := []int{readOne(t, r, "GET").status, readOne(t, r, "GET").status}; first.status != 200 ||
+		rest[0] != 200 || rest[1] != 200 {
+		t.Errorf("status %d, then %v", first.status, rest)
+	}
+}
+
 // Some clients send an extra line end, or the beginning of the next request.
 func TestBeginningOfTheNextRequestDoesNotDelayTheResponse(t *testing.T) {
 	b := newBackend(t, nil)

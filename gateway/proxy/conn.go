@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ type Conn struct {
 	validator validator
 	poisoned  bool   // fasthttp has received the invalid bytes
 	fresh     bool   // nothing has been read
-	ahead     []byte // validated bytes of the next request
+	ahead     []byte // what was read behind a request, not validated
 	hurried   bool   // the deadline of the current request is set
 	mute      bool   // no response is sent: the client was too slow or has left
 
@@ -68,7 +69,7 @@ func (c *Conn) Linger() { c.linger.Store(true) }
 // stops there.
 var invalid = []byte("\x00\r\n\r\n")
 
-// Read returns validated bytes.
+// Read returns validated bytes, of one request only.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.validator.fault != NoFault {
 		return c.poison(p)
@@ -79,31 +80,29 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.setIdleDeadline()
 	}
 	requests := c.validator.requests
-	n := copy(p, c.ahead)
-	if c.ahead = c.ahead[n:]; len(c.ahead) > 0 || n > 0 && !c.validator.inHead() {
-		return n, nil
-	}
-	for {
-		m, err := c.Conn.Read(p[n:])
-		c.fresh = false
-		m, good := c.validator.check(p[n : n+m])
-		good += n
-		n += m
+	for n := 0; ; {
+		m := copy(p[n:], c.ahead)
+		c.ahead = append(c.ahead[:0], c.ahead[m:]...)
+		var err error
+		if m == 0 {
+			m, err = c.Conn.Read(p[n:])
+			c.fresh = false
+		}
+		left, good := c.validator.check(p[n : n+m])
+		rest := p[n+good : n+left]
+		n += good
 		switch {
 		case c.validator.fault != NoFault:
-			if good > 0 {
-				return good, nil
+			if n > 0 {
+				return n, nil
 			}
 			return c.poison(p)
+		case c.validator.requests != requests:
+			// fasthttp delays a response while more input is buffered, so other requests are kept back until the next Read.
+			c.ahead = slices.Insert(c.ahead, 0, rest...)
+			return n, nil
 		case err != nil:
 			return n, c.readError(err)
-		case c.validator.requests != requests && !c.validator.idle():
-			// p ends with the beginning of another request. fasthttp delays the response while more input is buffered,
-			// so that beginning is kept back until the next Read.
-			n -= c.validator.consumed
-			c.ahead = append(c.ahead[:0], p[n:n+c.validator.consumed]...)
-			c.hurried = false
-			return n, nil
 		case !c.validator.inHead() || c.validator.idle() || n == len(p):
 			return n, nil
 		}

@@ -35,7 +35,7 @@ func FuzzOnlyKnownHeadersPass(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		raw := append(append([]byte("GET / HTTP/1.1\r\n"), lines...), "\r\n"...)
 		var v validator
-		if v.scan(raw); v.fault != NoFault || v.requests != 1 || v.consumed > 0 {
+		if n := v.scan(raw); v.fault != NoFault || v.requests != 1 || n < len(raw) {
 			return // invalid, or more than one request
 		}
 		req := &Request{Client: netip.MustParseAddr("192.0.2.7")}

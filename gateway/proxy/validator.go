@@ -36,7 +36,6 @@ type validator struct {
 	started                       bool // the client has sent something, possibly a blank line
 
 	requests uint  // completed requests
-	consumed int   // bytes of the current request
 	left     int64 // remaining bytes of the body
 }
 
@@ -96,13 +95,15 @@ func (v *validator) inHead() bool { return v.state < inBody }
 
 // check validates p and removes the carriage returns and line feeds in front of a request line: RFC 9112 section 2.2
 // requires servers to ignore blank lines there, and nginx ignores both bytes in any order. left is the new length of p.
-// good is how many of these bytes may be passed to the parser: all, or those before the first fault.
+// good is how many of these bytes may be passed to the parser: those before the end of the request, or before the first
+// fault.
 func (v *validator) check(p []byte) (left, good int) {
+	requests := v.requests
 	for {
 		good += v.scan(p[good:])
 		rest := p[good:]
 		blank := len(rest) - len(bytes.TrimLeft(rest, "\r\n"))
-		if v.fault != NoFault || blank == 0 {
+		if v.fault != NoFault || v.requests != requests || blank == 0 {
 			return len(p), good
 		}
 		v.started = true
@@ -110,9 +111,10 @@ func (v *validator) check(p []byte) (left, good int) {
 	}
 }
 
-// scan validates p up to its end, the first fault, or a blank line in front of a request. It returns the bytes scanned.
-func (v *validator) scan(p []byte) int {
-	for i := 0; i < len(p); {
+// scan validates p up to its end, the end of the request, the first fault, or a blank line in front of a request. It
+// returns the bytes scanned.
+func (v *validator) scan(p []byte) (i int) {
+	for requests := v.requests; i < len(p) && v.requests == requests; {
 		switch v.state {
 		case beforeRequest:
 			if p[i] == '\r' || p[i] == '\n' {
@@ -120,12 +122,10 @@ func (v *validator) scan(p []byte) int {
 			}
 			v.started = true
 		case chunkedBody:
-			v.consumed += len(p) - i
 			return len(p)
 		case inBody:
 			n := min(v.left, int64(len(p)-i))
 			i += int(n)
-			v.consumed += int(n)
 			if v.left -= n; v.left == 0 {
 				v.start()
 			}
@@ -133,11 +133,9 @@ func (v *validator) scan(p []byte) int {
 		}
 		if n := v.skip(p[i:]); n > 0 {
 			i += n
-			v.consumed += n
 			continue
 		}
 		v.size++
-		v.consumed++
 		if v.line++; v.size > maxHead || v.line > maxLine {
 			v.fault = HeadTooLarge
 		} else {
@@ -152,7 +150,7 @@ func (v *validator) scan(p []byte) int {
 		}
 		i++
 	}
-	return len(p)
+	return i
 }
 
 // skip consumes the leading bytes of p that do not change the state: the inside of a name, a value or a target, which
