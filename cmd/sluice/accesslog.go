@@ -66,7 +66,7 @@ func (p *program) openAccessLog(path string) (to io.Writer, file *accessFile, do
 	case "":
 		return nil, nil, func() {}, nil
 	case "-":
-		return p.out, nil, func() {}, nil
+		return &visibleWriter{w: p.stdout}, nil, func() {}, nil // the gateway reports its errors
 	}
 	if file, err = openAccessFile(path); err != nil {
 		return nil, nil, nil, usage("--access-log: %w", err)

@@ -47,7 +47,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
 		return exitUsage
 	}
-	p := &program{getenv: getenv, in: os.Stdin, out: visibleWriter{stdout}, errOut: stderr}
+	out := &visibleWriter{w: stdout}
+	p := &program{getenv: getenv, in: os.Stdin, stdout: stdout, out: out, errOut: stderr}
 	p.interactive = term.IsTerminal(int(os.Stdin.Fd())) && p.onTerminal()
 	root := p.root()
 	root.SetArgs(args)
@@ -56,6 +57,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	ctx, stop := untilHangup(ctx, root, args)
 	defer stop()
 	err = root.ExecuteContext(ctx)
+	if failed := out.failed.Load(); err == nil && failed != nil {
+		err = fmt.Errorf("the output is incomplete (changes that the command made are kept): %w", *failed)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -73,7 +77,8 @@ type program struct {
 	getenv      func(string) string
 	in          io.Reader
 	interactive bool // in and errOut are a terminal
-	out, errOut io.Writer
+	stdout      io.Writer
+	out, errOut io.Writer // out writes to stdout; the command fails if it cannot
 	verbose     bool
 	level       slog.LevelVar
 	logFormat   string // --log

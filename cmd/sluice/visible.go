@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 )
@@ -11,16 +12,15 @@ import (
 // visibleWriter writes text of which a terminal obeys nothing but ends of lines and tabs: other control characters,
 // and those that turn the direction of writing, are shown as \u001b is. Titles, names, reasons and lines of logs are
 // other people's words. In JSON such an escape means the same character. It keeps nothing between writes, so a
-// character must come in one.
-type visibleWriter struct{ w io.Writer }
+// character must come in one. It is safe for concurrent use if w is.
+type visibleWriter struct {
+	w      io.Writer
+	failed atomic.Pointer[error] // the first error of w
+}
 
-func (v visibleWriter) Write(p []byte) (int, error) {
-	text := string(p)
-	shown := visible(text)
-	if shown == text {
-		return v.w.Write(p)
-	}
-	if _, err := io.WriteString(v.w, shown); err != nil {
+func (v *visibleWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(v.w, visible(string(p))); err != nil {
+		v.failed.CompareAndSwap(nil, &err)
 		return 0, err
 	}
 	return len(p), nil

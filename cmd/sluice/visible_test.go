@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,6 +63,30 @@ func TestVisibleLeavesTextAsItIs(t *testing.T) {
 	for _, text := range []string{"", "The shoe\t99.90 EUR\n", "鞋 👟 \u200d\u200e حذاء", "\xff is no UTF-8"} {
 		if got := visible(text); got != text {
 			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// fullDevice accepts no output.
+type fullDevice struct{}
+
+func (fullDevice) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// A command whose output is lost fails: a script must not continue with an empty token or list.
+func TestLostOutputIsAnError(t *testing.T) {
+	s := fakeAdminAPI(t)
+	env := map[string]string{
+		envServer: s.URL, envAdminToken: "hush", envData: t.TempDir(), envSecret: strings.Repeat("s", 32),
+	}
+	for _, args := range []string{
+		"--help", "manual", "token --user ann", "sale list", "sale list --json", "order cancel 1", "webhook rotate ep_1",
+		"group vapid", "policy check ../../lua/policy.lua",
+	} {
+		var errOut bytes.Buffer
+		code := run(t.Context(), strings.Fields(args), func(name string) string { return env[name] }, fullDevice{}, &errOut)
+		if code != exitFail || strings.Count(errOut.String(), "\n") != 1 ||
+			!strings.Contains(errOut.String(), "no space left on device") {
+			t.Errorf("sluice %s: exit %d, %q", args, code, errOut.String())
 		}
 	}
 }
