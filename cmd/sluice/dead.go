@@ -133,7 +133,7 @@ func (o *deadClient) deadRetry() *cobra.Command {
 		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Requeue dead orders",
 		Example: `  sluice dead retry 923417600000000123
-  sluice dead retry --error-contains deadlock --dry-run       which orders those are
+  sluice dead retry --error-contains deadlock --dry-run       # which orders those are
   sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
 	}, "retry")
 }

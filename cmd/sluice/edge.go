@@ -32,9 +32,9 @@ and, on Debian, the modules (apt-get install nginx-light libnginx-mod-http-lua).
 directory or --root has nginx/ and lua/, it uses those files in place, so that an edit and "sluice
 edge reload" take effect; otherwise it uses the built-in ones.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
-  sluice edge --upstream unix:/run/sluice/backend.sock    a backend on this machine
-  sluice edge -t --upstream http://10.0.0.1:8080          check the configuration and the policy
-  sluice edge reload                                      take a changed policy`,
+  sluice edge --upstream unix:/run/sluice/backend.sock    # a backend on this machine
+  sluice edge -t --upstream http://10.0.0.1:8080          # check the configuration and the policy
+  sluice edge reload                                      # take a changed policy`,
 		Annotations: map[string]string{handlesHangup: "reloads"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {

@@ -23,7 +23,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 		Long: `Run the Go edge, with the same policy as the nginx edge and nothing to install. Started by a systemd
 socket unit, it uses the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua
-  sluice gateway --upstream unix:/run/sluice/backend.sock        a backend on this machine`,
+  sluice gateway --upstream unix:/run/sluice/backend.sock        # a backend on this machine`,
 		Annotations: map[string]string{handlesHangup: "reopens the access log"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.PolicyPath == "" {

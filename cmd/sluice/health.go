@@ -23,7 +23,7 @@ func (p *program) healthCommand() *cobra.Command {
 		Short:      "Report readiness by the exit code, for container health checks",
 		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
 worker, check that Redis and the database of the environment respond.`,
-		Example: `  sluice health                                     the server of the data directory
+		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)

@@ -45,7 +45,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 			if !found || strings.Contains(line, "source <(") {
 				continue
 			}
-			line = regexp.MustCompile(`\s{3,}|\s[|>]|\)`).Split(line, 2)[0] // what follows is a remark, or another program's
+			line = regexp.MustCompile(`\s[#|>]|\)`).Split(line, 2)[0] // what follows is a comment, or another program's
 			shown++
 			root := tree(t)[0]
 			target, rest, err := root.Find(strings.Fields(line))

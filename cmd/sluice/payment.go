@@ -41,7 +41,7 @@ func (o *adminClient) paymentList() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List payments with a refund due, oldest first",
-		Example: `  sluice payment list                   refunds due
+		Example: `  sluice payment list                   # refunds due
   sluice payment list --all --sale shoe`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			refund := "open"

@@ -70,8 +70,8 @@ exit code is 2. A warning marks a setting that is valid and probably unintended:
 rejects, a burst that is too small for the clock, a zone that is too small for the expected clients.
 FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 		Example: `  sluice policy check
-  sluice policy check new.lua --strict                     warnings fail too: for continuous integration
-  sluice policy check new.lua --keys 400000 --zone 256m    check the size for 400,000 concurrent clients`,
+  sluice policy check new.lua --strict                     # warnings fail too: for continuous integration
+  sluice policy check new.lua --keys 400000 --zone 256m    # check the size for 400,000 concurrent clients`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := cmp.Or(p.getenv(envPolicy), defaultPolicy)

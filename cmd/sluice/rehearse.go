@@ -46,10 +46,10 @@ other group receives its orders. Without SALE the command uses the only sale bes
 
 A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0
 is go; 1 is no-go, unclear, or a failure.`,
-		Example: `  sluice rehearse demo                                   the demo sale of sluice up, with 2000 buyers
+		Example: `  sluice rehearse demo                                   # the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
-  sluice rehearse clean                                  removes what a rehearsal that was killed has left`,
+  sluice rehearse clean                                  # removes what a rehearsal that was killed has left`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.rehearse(cmd.Context(), o, f, append(args, "")[0])

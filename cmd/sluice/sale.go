@@ -38,8 +38,8 @@ func (o *adminClient) saleCreate() *cobra.Command {
 		Short: "Create a sale and load it into Redis",
 		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
-  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     cancel orders not paid in 15 minutes
-  sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    sold by 8 shards (docs/scale.md)`,
+  sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     # cancel orders not paid in 15 minutes
+  sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    # sold by 8 shards (docs/scale.md)`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || s.ID != "" || sale.ValidateID(args[0]) != nil {
 				return cobra.NoArgs(cmd, args)
@@ -150,7 +150,7 @@ func (o *adminClient) saleClose() *cobra.Command {
 		SuggestFor: []string{"remove", "delete", "rm", "stop", "end", "cancel"},
 		Short:      "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
 		Example: `  sluice sale close shoe
-  sluice sale close shoe --yes     in a script`,
+  sluice sale close shoe --yes     # in a script`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
@@ -175,7 +175,7 @@ func (o *adminClient) saleRestock() *cobra.Command {
 		Use:   "restock SALE --add N",
 		Short: "Add units to a sale, also while it runs",
 		Example: `  sluice sale restock shoe --add 100
-  sluice sale restock shoe --add 100 --key second-delivery     adds them once, however often it is repeated`,
+  sluice sale restock shoe --add 100 --key second-delivery     # adds them once, however often it is repeated`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
@@ -212,7 +212,7 @@ func (o *adminClient) saleDescribe() *cobra.Command {
 		Use:   "describe SALE",
 		Short: "Replace the picture and the description of a sale",
 		Example: `  sluice sale describe shoe --picture https://shop.example/shoe.jpg --description shoe.md
-  sluice sale describe shoe     remove both`,
+  sluice sale describe shoe     # remove both`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.sale(cmd.Context(), post(adminPath("sales", args[0], "describe"), to))

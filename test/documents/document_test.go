@@ -34,7 +34,7 @@ func TestCallsParsesShellLines(t *testing.T) {
 		`go run ./cmd/sluice up --policy x.lua     # one terminal`:            {{"up", "--policy", "x.lua"}},
 		`$ bin/sluice token --user 'a b' > token && sluice up 2>log &`:        {{"token", "--user", "a b"}, {"up"}},
 		`curl -H "Authorization: Bearer $(sluice token --user ann)" http://x`: {{"token", "--user", "ann"}},
-		`sluice edge -t      check the configuration`:                         {{"edge", "-t"}},
+		`sluice edge -t      # check the configuration`:                       {{"edge", "-t"}},
 		`for i in 1 2; do sluice health | grep -c x; done`:                    {{"health"}},
 		`echo sluice; # sluice up`:                                            nil,
 		`make up`:                                                             nil,

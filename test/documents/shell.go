@@ -3,8 +3,8 @@ package documents
 import "strings"
 
 // Calls returns the calls of a program in a line of shell, each as its arguments: the line `x=$(sluice token --user
-// ann) && sluice up &` has two. It ignores a prompt, leading assignments, redirections, comments and a remark after
-// two spaces. Expansions are not evaluated.
+// ann) && sluice up &` has two. It ignores a prompt, leading assignments, redirections and comments. Expansions are not
+// evaluated.
 func Calls(program, line string) [][]string {
 	var calls [][]string
 	words, inner := split(line)
@@ -73,9 +73,6 @@ func split(line string) (words, inner []string) {
 		case c == '\'' || c == '"':
 			quote, begun = c, true
 		case c == '#' && !begun:
-			end()
-			return words, inner
-		case strings.HasPrefix(line[i:], "  ") && (begun || len(words) > 0):
 			end()
 			return words, inner
 		case c == ' ' || c == '\t':
