@@ -72,7 +72,7 @@ type fullDevice struct{}
 
 func (fullDevice) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// A command whose output is lost fails: a script must not continue with an empty token or list.
+// A command fails if its output is lost: a script must not continue with an empty token or list.
 func TestLostOutputIsAnError(t *testing.T) {
 	s := fakeAdminAPI(t)
 	env := map[string]string{
