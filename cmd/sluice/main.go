@@ -34,10 +34,13 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx, stop := context.WithCancel(context.Background())
+	signals, _ := received(os.Interrupt, syscall.SIGTERM)
+	go onSignal(ctx, signals, func(os.Signal) {
+		signal.Ignore(syscall.SIGPIPE) // Ctrl-C also ends a reader of the log, such as tee: the drain continues
+		stop()
+	})
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
 // run is the whole program, with everything it takes from the outside as a parameter.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -174,4 +176,28 @@ func statusOf(ctx context.Context, url string) int {
 	}
 	response.Body.Close()
 	return response.StatusCode
+}
+
+// Ctrl-C ends the reader of a log too, as in sluice up 2>&1 | tee up.log. The process completes its work nevertheless.
+func TestStopWithoutAReaderOfTheLog(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
+	c.Env = append(os.Environ(), envSecret+"="+testSecret, childArguments+"="+strings.Join([]string{
+		"gateway", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"}, "\n"))
+	c.Stdout, c.Stderr = writer, writer
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	for lines := bufio.NewScanner(reader); lines.Scan() && !strings.Contains(lines.Text(), "edge listening"); {
+	}
+	reader.Close() // the next line of the log reports the drain
+	if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
+		t.Errorf("the process ended with: %v", err)
+	}
 }
