@@ -22,7 +22,7 @@ func (p *program) healthCommand() *cobra.Command {
 		SuggestFor: []string{"status", "ping", "check"},
 		Short:      "Report readiness by the exit code, for container health checks",
 		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
-worker, check that Redis and the database of the environment respond.`,
+worker, check that Redis and the database respond, or the one of them that the environment names.`,
 		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ worker, check that Redis and the database of the environment respond.`,
 			case server != "":
 				err = p.askReady(ctx, server)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
-				err = errors.Join(p.askRedis(ctx), store.Probe(ctx, p.getenv(envDatabase)))
+				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
 			default:
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)
@@ -74,11 +74,28 @@ func (p *program) askReady(ctx context.Context, server string) error {
 	return nil
 }
 
+// askRedis checks the Redis of the environment, if it names one.
 func (p *program) askRedis(ctx context.Context) error {
-	client, err := redisconn.Open(p.getenv(envRedis))
+	url := p.getenv(envRedis)
+	if url == "" {
+		return nil
+	}
+	client, err := redisconn.Open(url)
 	if err != nil {
 		return usage("%s: %w", envRedis, err)
 	}
 	defer client.Close()
-	return client.Ping(ctx).Err()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("not ready: Redis: %w", err)
+	}
+	return nil
+}
+
+// askDatabase checks the database of the environment, if it names one. A watcher has none.
+func (p *program) askDatabase(ctx context.Context) error {
+	url := p.getenv(envDatabase)
+	if url == "" {
+		return nil
+	}
+	return store.Probe(ctx, url)
 }
