@@ -178,6 +178,9 @@ func explain(base string, err error) error {
 		}
 		return p
 	}
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
 	if lost, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("no answer from %s: start sluice, or set --server to its admin address (%w)", base, lost.Err)
 	}

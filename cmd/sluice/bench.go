@@ -1,9 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
+	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,20 +30,14 @@ empty. Compare results of one run only.`,
   sluice bench queue --orders 200000 --svg queues.svg
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var plot *os.File // opened first, so that a bad path fails before the measurement
-			if svg != "" {
-				var err error
-				if plot, err = os.Create(svg); err != nil {
-					return usage("--svg: %w", err)
-				}
-				defer plot.Close()
-			}
+			p.logger() // instead of that of the Redis library
 			rows, err := queuebench.Run(cmd.Context(), o, func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) })
 			if err != nil {
-				return fmt.Errorf("bench queue: %w", err)
+				return orInterrupted(cmd.Context(), fmt.Errorf("bench queue: %w", err))
 			}
-			if plot != nil {
-				if err := errors.Join(queuebench.Draw(plot, rows), plot.Close()); err != nil {
+			if svg != "" {
+				draw := func(w io.Writer) error { return queuebench.Draw(w, rows) }
+				if err := createFile(svg, draw); err != nil {
 					return fmt.Errorf("bench queue: %w", err)
 				}
 			}
@@ -64,6 +58,9 @@ empty. Compare results of one run only.`,
 	f.StringVar(&svg, "svg", "", "SVG file to write the chart to")
 	f.json(&asJSON)
 	f.check(func(bad *problems) {
+		if svg != "" {
+			bad.check("--svg", checkDirectory(filepath.Dir(svg)))
+		}
 		if o.RedisURL != "" {
 			bad.checkRedis("--redis", o.RedisURL)
 		}

@@ -28,6 +28,14 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// orInterrupted returns err, or errInterrupted if a signal has ended the command.
+func orInterrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
 // unlessStopped returns nil for the error of a start that a signal has ended.
 func unlessStopped(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil || errors.Is(err, context.Canceled)

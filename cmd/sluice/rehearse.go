@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -145,6 +146,8 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	}
 	if info, err := os.Stat(f.out); !f.noFiles && (err != nil || !info.IsDir()) {
 		bad.add("--out %q is not a directory", f.out)
+	} else if !f.noFiles {
+		bad.check("--out", checkDirectory(f.out))
 	}
 }
 
@@ -203,25 +206,40 @@ func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report)
 // writeRehearsal writes the report's files and prints its summary.
 func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehearsal.Report) error {
 	path := filepath.Join(f.out, report.Copy.ID)
+	var failed error
 	if !f.noFiles {
-		for suffix, write := range map[string]func(io.Writer) error{".html": report.WriteHTML, ".json": report.WriteJSON} {
-			file, err := os.Create(path + suffix)
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(write(file), file.Close()); err != nil {
-				return err
-			}
-		}
+		failed = errors.Join(createFile(path+".html", report.WriteHTML), createFile(path+".json", report.WriteJSON))
 	}
 	if o.json {
-		return report.WriteJSON(p.out)
+		return errors.Join(failed, report.WriteJSON(p.out))
 	}
-	if err := report.WriteText(p.out); err != nil {
+	err := report.WriteText(p.out)
+	if !f.noFiles && failed == nil {
+		fmt.Fprintf(p.out, "\nThe report: %s.html\n", path)
+	}
+	return errors.Join(failed, err)
+}
+
+// checkDirectory returns an error if no file can be created in a directory. Call it before the work that fills files.
+func checkDirectory(dir string) error {
+	file, err := os.CreateTemp(dir, ".sluice-*")
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("no file can be created in %q: %w: name another directory", dir, cause.Err)
+	}
+	if err != nil {
 		return err
 	}
-	if !f.noFiles {
-		fmt.Fprintf(p.out, "\nThe report: %s.html\n", path)
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// createFile creates or replaces a file. On an error it leaves none.
+func createFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }

@@ -50,13 +50,13 @@ does not create it, migrate it or wait for it.`,
 			}
 			s, closeStores, err := o.p.openStores(cmd.Context(), "sluice-archive", stores, newRegistry())
 			if err != nil {
-				return err
+				return orInterrupted(cmd.Context(), err)
 			}
 			defer closeStores()
 			_ = s.CheckRedis(cmd.Context()) // an error is repeated by the guard
 			if len(args) == 0 {
 				if args, err = s.EndedSales(cmd.Context(), before); err != nil {
-					return err
+					return orInterrupted(cmd.Context(), err)
 				}
 			}
 			guarding, stop := context.WithCancel(cmd.Context())
@@ -66,7 +66,7 @@ does not create it, migrate it or wait for it.`,
 				defer stop()
 				return o.archiveAll(ctx, s, args, dir)
 			})
-			return g.Wait()
+			return orInterrupted(cmd.Context(), g.Wait())
 		},
 	}
 	f := o.p.flags(c)

@@ -75,7 +75,7 @@ users of the machine cannot see it. The secret is ` + envSecret + `, else that o
 
 func (p *program) checkToken(ctx context.Context, keys *token.File, raw string, asJSON bool) error {
 	if err := keys.Await(ctx, p.logger()); err != nil {
-		return unlessStopped(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	set := keys.Set()
 	err := set.Explain(raw)

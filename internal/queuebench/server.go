@@ -29,6 +29,8 @@ type server struct {
 var ErrNotEmpty = errors.New("the Redis database is not empty and the run would empty it: use a database without keys")
 
 // openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
+const openTimeout = 5 * time.Second
+
 func openServer(ctx context.Context, url string) (*server, error) {
 	if url != "" {
 		options, err := redis.ParseURL(url)
@@ -36,6 +38,8 @@ func openServer(ctx context.Context, url string) (*server, error) {
 			return nil, fmt.Errorf("redis: %w", err)
 		}
 		s := &server{client: connect(options)}
+		ctx, cancel := context.WithTimeout(ctx, openTimeout) // a Redis that does not answer would hold an interrupt up
+		defer cancel()
 		n, err := s.client.DBSize(ctx).Result()
 		if err == nil && n > 0 {
 			err = ErrNotEmpty

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A command that a signal ends reports that, and not an error of the server or success.
+func TestInterruptedCommandsReportIt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	dir := t.TempDir()
+	svg := filepath.Join(dir, "queues.svg")
+	if err := os.WriteFile(svg, []byte("an earlier chart"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: dir}
+	for args, want := range map[string]string{
+		"sale list":                            "interrupted",
+		"sale restock shoe --add 1 --key k":    "interrupted (to repeat it without adding twice: --key k)",
+		"order cancel 1":                       "1: interrupted",
+		"dead retry --all --json":              "stopped, and may be repeated: interrupted",
+		"health":                               "not ready: interrupted",
+		"token check --token-keys https://a x": "interrupted",
+		"sale archive shoe --redis redis://127.0.0.1:1 --database sqlite:" + dir + "/none --output " + dir: "interrupted",
+		"bench queue --redis redis://127.0.0.1:1 --svg " + svg:                                             "interrupted",
+	} {
+		var errOut bytes.Buffer
+		code := run(ctx, strings.Fields(args), func(name string) string { return env[name] }, io.Discard, &errOut)
+		if code != exitFail || errOut.String() != "sluice: "+want+"\n" {
+			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, errOut.String(), want)
+		}
+	}
+	if text, err := os.ReadFile(svg); string(text) != "an earlier chart" {
+		t.Errorf("an interrupted benchmark has changed the chart: %q, %v", text, err)
+	}
+}
+
+func TestCreateFileLeavesNoPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.html")
+	failed := errors.New("the disk is full")
+	err := createFile(path, func(w io.Writer) error {
+		_, err := io.WriteString(w, "the first half")
+		return errors.Join(err, failed)
+	})
+	if _, missing := os.Stat(path); !errors.Is(err, failed) || !errors.Is(missing, os.ErrNotExist) {
+		t.Errorf("%v, and the file: %v", err, missing)
+	}
+}
+
+// The directory of a report is checked before the rehearsal, whose report would be lost otherwise.
+func TestRehearseChecksTheDirectoryFirst(t *testing.T) {
+	const dir = "/proc" // no user can create a file in it
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip(err)
+	}
+	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir(),
+		envSecret: strings.Repeat("s", 32)}
+	_, stderr, code := sluice(t, env, "rehearse", "shoe", "--target", "http://127.0.0.1:1", "--out", dir)
+	const want = "sluice: --out: no file can be created in \"/proc\": no such file or directory: name another directory\n"
+	if code != exitUsage || stderr != want {
+		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	}
+}
