@@ -12,7 +12,6 @@ import (
 	"sluice/backend/events/notify"
 	"sluice/backend/payment"
 	"sluice/backend/recovery/journal"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/web/buyer"
 	"sluice/gateway/replay"
 	"sluice/internal/assemble"
@@ -165,10 +164,7 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 		"--allow-private", b.private, outbound.Config{Setting: "--allow-private of the backend"})
 	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
-		if redisconn.IsCluster(b.cfg.LimitRedis) {
-			bad.add("%s: a Redis Cluster cannot count for the limit: name one Redis, or Sentinels", envLimitRedis)
-		}
-		bad.checkRedis(envLimitRedis, b.cfg.LimitRedis)
+		bad.checkLimitRedis(envLimitRedis, b.cfg.LimitRedis)
 	}
 	b.cfg.UserRate = cmp.Or(getenv(envUserRate), admission.DefaultUserRate)
 	_, err = admission.NewUserLimiter(b.cfg.UserRate, nil)

@@ -57,10 +57,10 @@ func (d dataDir) open() (unlock func(), err error) {
 
 func (d dataDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// secret reads a secret, and generates it if it does not exist.
+// secret reads a secret, and generates it if its file does not exist or is empty.
 func (d dataDir) secret(name string, generate func() (string, error)) (string, error) {
 	s, err := d.read(name)
-	if !errors.Is(err, os.ErrNotExist) {
+	if s != "" || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return s, err
 	}
 	if s, err = generate(); err != nil {

@@ -104,6 +104,15 @@ func (m *problems) checkRedis(name, raw string) {
 	m.check(name, err)
 }
 
+// checkLimitRedis checks the Redis of limits. Their keys have no common slot of a cluster.
+func (m *problems) checkLimitRedis(name, raw string) {
+	if redisconn.IsCluster(raw) {
+		m.add("%s: a Redis Cluster cannot count for the limit: name one Redis, or Sentinels", name)
+		return
+	}
+	m.checkRedis(name, raw)
+}
+
 // database declares the URL of the database.
 func (f *flagSet) database(to *string) {
 	f.str(to, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
@@ -188,7 +197,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 			bad.add("--tls-cert and --tls-key go together")
 		}
 		if to.limitRedis != "" {
-			bad.checkRedis(f.source("limit-redis", envLimitRedis), to.limitRedis)
+			bad.checkLimitRedis(f.source("limit-redis", envLimitRedis), to.limitRedis)
 		}
 	})
 }

@@ -27,6 +27,7 @@ var guesses = []string{
 	"up --port 80",
 	"up --listen 8080",
 	"up --listen unix:/run/sluice.sock",
+	"up --listen 192.0.2.1:80 --data $DATA/other",
 	"up --log yaml",
 	"up --data $DATA",
 	"up --redis localhost:6379 --data $DATA/other",
@@ -108,6 +109,7 @@ var guesses = []string{
 	"gateway --upstream ftp://10.0.0.1:1",
 	"gateway --upstream 10.0.0.1",
 	"gateway --upstream unix:backend.sock",
+	"gateway --upstream 10.0.0.1:80 --limit-redis redis+cluster://10.0.0.2:6379",
 	"edge relaod",
 	"stop",
 	"help sale",
@@ -115,6 +117,7 @@ var guesses = []string{
 	"worker",
 	"rehearse nosuch",
 	"rehearse shoe --buyers many",
+	"bench queue --svg /nosuch/queues.svg",
 	"keys new --kid k1 --alg ES999",
 	"completion tcsh",
 }

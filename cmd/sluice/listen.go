@@ -55,8 +55,11 @@ func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error)
 	} else {
 		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, usage("--%s: %w: stop the process that listens there, or choose another address", flag, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, usage("--%s: %w: choose an address of this machine, or :PORT for all of them", flag, err)
 	}
 	if err != nil {
 		return nil, usage("--%s: %w", flag, err)
