@@ -29,6 +29,8 @@ func TestAdminConsole(t *testing.T) {
 		{"RetriesAndCancels", consoleRetriesAndCancels},
 		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
 		{"ManyAtOnce", consoleManyAtOnce},
+		{"Dismissed", consoleDismissed},
+		{"RepeatsANewSale", consoleRepeatsANewSale},
 		{"TwoAdmins", consoleTwoAdmins},
 		{"KeyboardAlone", consoleKeyboardAlone},
 		{"OtherOriginsDoNothing", consoleOtherOrigins},

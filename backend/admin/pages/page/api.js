@@ -23,7 +23,7 @@ async function api(method, path, body, key) {
 function problemText(status, answer) {
   if (!answer || !answer.title) return 'The server returned ' + status + '.';
   const fields = (answer.errors || []).map((e) => e.field + ' ' + e.detail);
-  return [answer.detail || answer.title, ...fields].join(' · ');
+  return fields.length ? fields.join(' · ') : answer.detail || answer.title; // the detail of invalid fields is "see errors"
 }
 
 const get = (path, query) => {

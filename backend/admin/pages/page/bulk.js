@@ -24,25 +24,17 @@ async function settleMatching(verb, { error_contains: text, sale, order }, lette
   }
   const filter = { error_contains: text || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !text && !sale };
   const what = [text && 'with the error “' + text + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '(no filter)';
-  let stop = false;
   const got = await openDialog({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale. This cannot be undone.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
-    run: async (v) => {
+    run: async (v, dialog) => {
       let done = 0, failed = 0, after;
-      const halt = button('Stop', () => { stop = true; halt.disabled = true; });
-      fill(banner, h('span', null), halt);
-      banner.hidden = false;
       do {
         const page = await post('/dead/' + verb, { ...filter, reason: v.reason, limit: 100, after });
-        if (!page.ok) {
-          banner.hidden = true;
-          return { ok: false, problem: 'After ' + count(done) + ': ' + page.problem };
-        }
+        if (!page.ok) return { ok: false, problem: 'After ' + count(done) + ': ' + page.problem };
         done += page.body.done;
         failed += page.body.failed;
         after = page.body.next;
-        banner.firstChild.textContent = count(done) + ' done…';
-      } while (after && !stop);
-      banner.hidden = true;
+        dialog.progress(count(done) + ' done… Back stops the rest.');
+      } while (after && !dialog.dismissed());
       return { ok: true, message: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' failed' : '') + '.' };
     } });
   if (!got) return;

@@ -1,5 +1,6 @@
-// openDialog confirms an action and runs it. run receives the values of the fields and returns a result like that of api. If the action fails, the
-// dialog stays open and shows why. The promise resolves to the result, or to null if the dialog is dismissed.
+// openDialog confirms an action and runs it. run receives the values of the fields and a handle of the dialog, and returns a result like that of api.
+// If the action fails, the dialog stays open and shows why. The promise resolves to the result, or to null if the dialog is dismissed before the
+// action begins. An action of a dialog that is dismissed later continues: a failure is then shown on the page.
 function openDialog({ title, text, fields = [], verb, danger, run }) {
   return new Promise((resolve) => {
     const inputs = fields.map((f) => h(f.options ? 'select' : f.rows ? 'textarea' : 'input', {
@@ -14,7 +15,8 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       update();
       return note;
     });
-    const problem = h('p', { class: 'problem', role: 'alert', hidden: true });
+    const problem = h('p', { class: 'problem', role: 'alert', hidden: true }), progress = h('p', { class: 'soft', role: 'status', hidden: true });
+    const handle = { dismissed: () => !dialog.open, progress: (text) => { progress.textContent = text; progress.hidden = false; } };
     const go = h('button', { class: danger ? 'danger' : 'main', value: 'go' }, verb);
     let answer = null;
     const form = h('form', { method: 'dialog', onsubmit: async (e) => {
@@ -25,21 +27,24 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       problem.hidden = true;
       const values = Object.fromEntries(fields.map((f, i) => [f.name, f.type === 'checkbox' ? inputs[i].checked : inputs[i].value]));
       let got;
-      try { got = await run(values); } catch (e) { got = { ok: false, problem: e.message }; } // a value that cannot be converted
-      if (got.ok) {
-        answer = got;
-        dialog.close();
+      try { got = await run(values, handle); } catch (e) { got = { ok: false, problem: e.message }; } // a value that cannot be converted
+      if (got.ok || !dialog.open) {
+        if (!got.ok) toast(got.problem);
+        answer = got.ok ? got : null;
+        if (dialog.open) dialog.close();
+        else resolve(answer);
         return;
       }
+      progress.hidden = true;
       problem.textContent = got.problem;
       problem.hidden = false;
       go.disabled = false;
     } },
     h('h2', { id: 'dialog-title' }, title), text && h('p', null, text),
-    fields.map((f, i) => h('label', { class: f.type === 'checkbox' ? 'check' : '' }, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem,
+    fields.map((f, i) => h('label', { class: f.type === 'checkbox' ? 'check' : '' }, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem, progress,
     h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Back'), go));
     const dialog = h('dialog', { 'aria-labelledby': 'dialog-title' }, form);
-    dialog.addEventListener('close', () => { dialog.remove(); resolve(answer); });
+    dialog.addEventListener('close', () => { dialog.remove(); if (answer || !go.disabled) resolve(answer); });
     document.body.append(dialog);
     dialog.showModal();
     (inputs[0] || go).focus();

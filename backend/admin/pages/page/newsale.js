@@ -1,8 +1,9 @@
-// A new sale. The id is chosen before the request, so that a repeated request creates one sale.
+// A new sale. Its id and the time that "now" means stay the same, so that a repeated request creates one sale and succeeds.
 const lastDay = '9999-12-31T23:59'; // browsers accept years of six digits but cannot convert them
 
 async function newSale() {
   const fallback = newKey().replaceAll('-', '').slice(0, 10);
+  let now; // of the first attempt
   const got = await openDialog({
     title: 'New sale', verb: 'Create', fields: [
       { name: 'title', label: 'Title', required: true, maxlength: 200 },
@@ -19,7 +20,8 @@ async function newSale() {
     ],
     run: (v) => {
       const currency = v.currency.trim().toUpperCase();
-      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), spread: Number(v.spread), opens_at: (v.opens ? instant(v.opens) : live.now()).toISOString(), ...pageValues(v) };
+      now ??= live.now();
+      const sale = { id: v.id || fallback, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), spread: Number(v.spread), opens_at: (v.opens ? instant(v.opens) : now).toISOString(), ...pageValues(v) };
       if (v.closes) sale.closes_at = instant(v.closes).toISOString();
       if (v.hold) sale.hold = v.hold;
       return post('/sales', sale);
