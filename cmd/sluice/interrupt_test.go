@@ -54,7 +54,7 @@ func TestCreateFileLeavesNoPart(t *testing.T) {
 	}
 }
 
-// The directory of a report is checked before the rehearsal, whose report would be lost otherwise.
+// The directory of a report is checked before the rehearsal. The report would be lost otherwise.
 func TestRehearseChecksTheDirectoryFirst(t *testing.T) {
 	const dir = "/proc" // no user can create a file in it
 	if _, err := os.Stat(dir); err != nil {
