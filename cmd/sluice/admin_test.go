@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -246,13 +248,27 @@ func TestClosingASalePrompts(t *testing.T) {
 	} {
 		var prompt bytes.Buffer
 		p := &program{in: strings.NewReader(row.typed), interactive: row.interactive, errOut: &prompt}
-		err := p.confirm("Careful.", "shoe")
+		err := p.confirm(t.Context(), "Careful.", "shoe")
 		if row.err == "" && err != nil || row.err != "" && (err == nil || err.Error() != row.err) {
 			t.Errorf("%+v: %v", row, err)
 		}
-		if row.interactive != (prompt.String() == "Careful. Type shoe to confirm: ") {
-			t.Errorf("%+v: the prompt is %q", row, prompt.String())
+		want := ""
+		if row.interactive {
+			want = "Careful. Type shoe to confirm: "
+			if !strings.HasSuffix(row.typed, "\n") {
+				want += "\n"
+			}
 		}
+		if prompt.String() != want {
+			t.Errorf("%+v: the prompt is %q, want %q", row, prompt.String(), want)
+		}
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	silent, _ := io.Pipe()
+	p := &program{in: silent, interactive: true, errOut: io.Discard}
+	if err := p.confirm(ctx, "Careful.", "shoe"); err == nil || err.Error() != "not confirmed; nothing was changed" {
+		t.Errorf("an interrupted prompt: %v", err)
 	}
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"sluice/internal/token"
@@ -53,12 +55,15 @@ func (p *program) keysPublicCommand() *cobra.Command {
 		Short:   "Print the public parts of all keys in these files as one JWK Set for edges and backends",
 		Example: `  sluice keys public private.json older.json > keys.json`,
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, files []string) error {
+		RunE: func(cmd *cobra.Command, files []string) error {
 			var sets [][]byte
 			var public []byte
 			for _, file := range files {
-				text, err := token.ReadFile(file)
-				if err != nil {
+				text, err := interruptible(cmd.Context(), func() ([]byte, error) { return token.ReadFile(file) })
+				switch {
+				case errors.Is(err, errInterrupted):
+					return err
+				case err != nil:
 					return usageError{Err: err}
 				}
 				if _, err := token.Public(text); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,14 +22,19 @@ func (p *program) onTerminal() bool {
 
 // confirm prompts for name, after a warning. It returns an error unless the user types the name, or if there is no
 // terminal.
-func (p *program) confirm(warning, name string) error {
+func (p *program) confirm(ctx context.Context, warning, name string) error {
 	if !p.interactive {
 		return usage("%s Confirm with --yes", warning)
 	}
 	fmt.Fprintf(p.errOut, "%s Type %s to confirm: ", warning, name)
-	answer, err := bufio.NewReader(io.LimitReader(p.in, 1024)).ReadString('\n')
+	answer, err := interruptible(ctx, func() (string, error) {
+		return bufio.NewReader(io.LimitReader(p.in, 1024)).ReadString('\n')
+	})
+	if err != nil {
+		fmt.Fprintln(p.errOut) // the line of the prompt has not ended
+	}
 	if strings.TrimSpace(answer) != name {
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, errInterrupted) {
 			err = nil
 		}
 		return errors.Join(errors.New("not confirmed; nothing was changed"), err)
