@@ -2,6 +2,9 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,6 +44,40 @@ func TestCommandsInDocumentsParse(t *testing.T) {
 	}
 	if calls < 80 {
 		t.Errorf("found %d calls, want at least 80", calls)
+	}
+}
+
+var (
+	shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+	usesSale   = regexp.MustCompile(`sluice sale (?:show|audit|describe|restock|pause|resume|open|close) (\w+)`)
+)
+
+// Commands that are printed together run in order: the sale that one of them creates has the id that the next one uses.
+func TestCommandsUseTheSaleThatTheyCreate(t *testing.T) {
+	var blocks []string
+	for _, c := range tree(t) {
+		blocks = append(blocks, c.Example)
+	}
+	docs, err := documents.ReadAll("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range docs {
+		text, err := os.ReadFile(filepath.Join("../..", d.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
+			blocks = append(blocks, block[1])
+		}
+	}
+	for _, block := range blocks {
+		_, after, creates := strings.Cut(block, "sluice sale create")
+		for _, used := range usesSale.FindAllStringSubmatch(after, -1) {
+			if creates && !strings.Contains(block, "--id "+used[1]+" ") {
+				t.Errorf("no sale %s is created in:\n%s", used[1], block)
+			}
+		}
 	}
 }
 

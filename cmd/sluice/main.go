@@ -109,7 +109,7 @@ func (p *program) root() *cobra.Command {
 once, enforces a limit per buyer, and guarantees that every accepted order ends as a database row or
 a dead letter.`,
 		Example: `  sluice up                                  # everything in one process, no installation
-  sluice sale create --title Shoe --stock 100 --price 99.90EUR
+  sluice sale create --id shoe --title Shoe --stock 100 --price 99.90EUR
   sluice sale audit shoe                     # prove that nothing is lost`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
