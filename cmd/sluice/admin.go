@@ -82,8 +82,11 @@ func (o *adminClient) connect() (*client.Admin, error) {
 	d := dataDir(o.data)
 	if o.base = withScheme(o.server); o.base == "" {
 		s, err := d.server()
-		if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
 			return nil, usage("no server: set --server, or --data to the directory of a sluice up (none has used %s)", o.data)
+		}
+		if err != nil {
+			return nil, usage("--data: %w", err)
 		}
 		o.base = s.Admin
 	}

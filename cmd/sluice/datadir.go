@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,7 +107,10 @@ func (d dataDir) server() (server, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, json.Unmarshal([]byte(text), &s)
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return s, fmt.Errorf("%s: %w: start sluice up again", d.path(serverFile), err)
+	}
+	return s, nil
 }
 
 func (d dataDir) setServer(s server) error {

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // An empty file, for example after a failed copy, is no secret: a new one replaces it.
 func TestEmptySecretIsReplaced(t *testing.T) {
@@ -14,5 +17,20 @@ func TestEmptySecretIsReplaced(t *testing.T) {
 	}
 	if again, err := d.secret(tokenSecretFile, newSecret); again != first || err != nil {
 		t.Errorf("%q, %v, want %q", again, err, first)
+	}
+}
+
+// A data directory that another user owns, or a damaged file in it, is not reported as one that was never used.
+func TestUnreadableServerIsReported(t *testing.T) {
+	d := dataDir(t.TempDir())
+	if err := d.write(serverFile, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"sale list", "health"} {
+		_, stderr, code := sluice(t, map[string]string{envData: string(d)}, strings.Fields(args)...)
+		want := "sluice: --data: " + d.path(serverFile) + ": unexpected end of JSON input: start sluice up again\n"
+		if code != exitUsage || stderr != want {
+			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, stderr, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,15 +30,17 @@ worker, check that Redis and the database respond, or the one of them that the e
 			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
 			defer cancel()
 			redisconn.Quiet(slog.New(slog.DiscardHandler))
-			if s, err := dataDir(data).server(); server == "" && err == nil {
+			s, err := dataDir(data).server()
+			if server == "" && err == nil {
 				server = s.Admin
 			}
-			var err error
 			switch {
 			case server != "":
 				err = p.askReady(ctx, server)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
 				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
+			case !errors.Is(err, os.ErrNotExist):
+				return usage("--data: %w", err)
 			default:
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)
