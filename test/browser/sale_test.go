@@ -21,6 +21,7 @@ var scenarios = []struct {
 	{"SoldOutSeenLive", soldOutSeenLive},
 	{"DoubleClickBuysOnce", doubleClickBuysOnce},
 	{"ReloadGoesOn", reloadGoesOn},
+	{"BackFromTheCheckout", backFromTheCheckout},
 	{"OfflineAndBack", offlineAndBack},
 	{"LimitedCountsDown", limitedCountsDown},
 	{"TitlesAreText", titlesAreText},
@@ -156,6 +157,24 @@ func reloadGoesOn(t *testing.T, s *shop) {
 	}
 	if n := s.ordered("again"); n != 1 {
 		t.Errorf("%v rows", n)
+	}
+	b.clean()
+}
+
+// The browser's Back button shows the current state of the order, and buys nothing.
+func backFromTheCheckout(t *testing.T, s *shop) {
+	s.createSale("back", "The shoe", 10, time.Now().Add(-time.Second))
+	b := open(t, newPerson(t), s.page("back", "eve"))
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("confirmed")
+	order := b.eval(`document.querySelector("#orders .number").textContent`)
+	b.visit(s.base + "/")
+	s.pay(order)
+	b.eval(`history.back()`)
+	b.orderIs("paid")
+	if n := b.count("POST /v1/sales/back/orders"); n != 1 {
+		t.Errorf("%d purchases were sent", n)
 	}
 	b.clean()
 }

@@ -174,6 +174,7 @@ $('signin').addEventListener('submit', (e) => {
 });
 $('out').addEventListener('click', () => signedOut(''));
 addEventListener('online', () => skipWait());
+addEventListener('pageshow', (e) => { if (e.persisted && buyer.token) followOrders(); }); // after Back, for example from the checkout
 addEventListener('storage', (e) => { // from another tab of this buyer
   if (e.key !== buyer.storageKey() || now.step !== 'idle') return;
   const { order } = buyer.stored();
