@@ -877,8 +877,8 @@ var mutants = []mutant{
 	{
 		"tables: counts a late order of an archived sale",
 		"backend/store/sqlite.go",
-		"WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM archives WHERE sale_id = $1)`",
-		"WHERE id = $1`",
+		"WHERE id = $1 AND archived = 0",
+		"WHERE id = $1",
 		storeTest("WriteRejectsOrdersOfAnArchivedSale"),
 	},
 	{
