@@ -114,9 +114,9 @@ func TestColdFleetUsesTheRate(t *testing.T) {
 
 // TestSlowRedisIsCalledRarely runs a Redis that takes as long as a part of the window of a slot, or longer. The window
 // is 50 ms. Either 64 clients wait for the decision about one request before they send the next, or requests arrive at
-// 1.6 times the rate.
+// 1.6 times the rate. With -short it runs two of the cases, see loads.
 func TestSlowRedisIsCalledRarely(t *testing.T) {
-	for _, c := range []struct {
+	cases := []struct {
 		windows  float64 // that a round trip takes
 		patient  bool
 		admitted float64 // the least part of the requests
@@ -131,7 +131,11 @@ func TestSlowRedisIsCalledRarely(t *testing.T) {
 		{2, false, 0, 0.95, 1000},
 		{5, true, 0, 0.99, 1000},
 		{5, false, 0, 0.95, 1000},
-	} {
+	}
+	if testing.Short() {
+		cases = cases[:2]
+	}
+	for _, c := range cases {
 		t.Run(fmt.Sprintf("%.1f windows, patient clients %t", c.windows, c.patient), func(t *testing.T) {
 			s := newSim(t, 1, 20_000, 1e6, 1000, 4, unchanged)
 			s.server.trust(s.edges[0].rule)
