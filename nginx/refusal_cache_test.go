@@ -706,6 +706,23 @@ func TestOlderRefusalDoesNotOutliveAnOrder(t *testing.T) {
 	}
 }
 
+// The shared dict survives a reload with the files of a new version. A refusal of the old version is not used.
+func TestRefusalOfAnotherVersionIsReplaced(t *testing.T) {
+	got := requireLua(t).run(t, `
+		local records = require "sluice.refusal_cache.record"
+		local path, zone = "/v1/sales/old/orders", ngx.shared.test
+		records.init(zone)
+		zone:set(path, "5000 1000 sold_out 1 0 0")
+		local before = records.find(path)
+		records.store(path, 5000, { state = "sold_out", ttl = 1000, holders = 1 }, "backend")
+		local after = records.find(path)
+		zone:delete(path)
+		return tostring(before) .. " " .. after.backend`)
+	if got != "nil backend" {
+		t.Errorf("before and after a new refusal: %s", got)
+	}
+}
+
 // Without room for the mark of an order, an older refusal is not stored either, also if there is room for it then.
 func TestOlderRefusalDoesNotOutliveAnOrderInAFullZone(t *testing.T) {
 	got := requireLua(t).run(t, `

@@ -63,6 +63,9 @@ end
 
 local function parse(path, text)
   local sent, ttl, state, holders, opens, wait, backend = match(text, "^(%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%S+)$")
+  if not sent then -- of another version, before a reload
+    return nil
+  end
   sent, ttl = tonumber(sent), tonumber(ttl) * 1000
   if reads >= MAX_READ then
     read, reads = {}, 0
