@@ -28,9 +28,9 @@ type server struct {
 // ErrNotEmpty reports a Redis database that holds keys. A run empties its database.
 var ErrNotEmpty = errors.New("the Redis database is not empty and the run would empty it: use a database without keys")
 
-// openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
 const openTimeout = 5 * time.Second
 
+// openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
 func openServer(ctx context.Context, url string) (*server, error) {
 	if url != "" {
 		options, err := redis.ParseURL(url)
