@@ -194,8 +194,8 @@ function _M.read(request)
       end
     end
   end
-  local body = headers["content-length"]
-  if body and #body > MAX_LENGTH then
+  local content_length = headers["content-length"]
+  if content_length and #content_length > MAX_LENGTH then
     return nil, "malformed"
   end
   local host = headers.host

@@ -179,7 +179,7 @@ local function request_list(backend, id, short)
   local sock = ngx.socket.tcp()
   sock:settimeouts(CONNECT, SEND, READ)
   local host, port = match(backend, "^([^/]+):(%d+)$")
-  local ok, err, header, body
+  local ok, err
   if host then
     ok, err = sock:connect(host, tonumber(port))
   else
@@ -188,7 +188,7 @@ local function request_list(backend, id, short)
   if not ok then
     return nil, err
   end
-  header, body = exchange(sock, short and "HEAD" or "GET", id)
+  local header, body = exchange(sock, short and "HEAD" or "GET", id)
   sock:close()
   return header, body
 end
