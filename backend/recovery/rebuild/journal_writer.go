@@ -35,6 +35,8 @@ const (
 	trimInterval = 5 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
 	writtenSize = 1 << 16
+	// maxUnwritten bounds the orders that wait for a journal that cannot be written; they take about 5 MB.
+	maxUnwritten = 1 << 16
 )
 
 // JournalStore is the part of SQL that a JournalWriter needs (store.Store and journal.Registry).
@@ -58,6 +60,9 @@ type JournalWriter struct {
 	cfg JournalWriterConfig
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
+	mu      sync.Mutex
+	// unwritten are the newest orders that could not be appended, for example to a full disk; guarded by mu.
+	unwritten []sale.Order
 	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
@@ -85,7 +90,7 @@ func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 func (w *JournalWriter) Generation() int64 { return w.cfg.Restorer.Generation() }
 
 // Record appends accepted orders to the journal. If Redis was rebuilt since the orders were accepted, the next Restore
-// restores the journal again.
+// restores the journal again. Orders that cannot be appended are appended by a later RunOnce, or when Run ends.
 func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 	known := func(o sale.Order) bool { _, known := w.written.Get(o.ID); return known }
 	if slices.ContainsFunc(orders, known) {
@@ -94,7 +99,7 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 	if len(orders) == 0 {
 		return
 	}
-	if w.cfg.Journal.Append(orders...) == nil { // the journal logs a failure; a replay records the order again
+	if w.append(orders) {
 		for _, o := range orders {
 			w.written.Put(o.ID, struct{}{})
 		}
@@ -102,6 +107,29 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 	if max(w.restoring.Load(), w.cfg.Journal.Restored()) > generation {
 		w.late.Store(true)
 		w.woken.Up()
+	}
+}
+
+// append appends orders to the journal, which logs a failure, or keeps them for appendUnwritten.
+func (w *JournalWriter) append(orders []sale.Order) (ok bool) {
+	if w.cfg.Journal.Append(orders...) == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unwritten = append(w.unwritten, orders...)
+	w.unwritten = w.unwritten[max(0, len(w.unwritten)-maxUnwritten):]
+	return false
+}
+
+// appendUnwritten appends the orders that could not be appended before. They may be rows by now.
+func (w *JournalWriter) appendUnwritten() {
+	w.mu.Lock()
+	orders := w.unwritten
+	w.unwritten = nil
+	w.mu.Unlock()
+	if len(orders) > 0 && w.append(orders) {
+		w.late.Store(true) // Redis may have been rebuilt since they were accepted
 	}
 }
 
@@ -139,6 +167,7 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 		w.RunOnce(ctx)
 		w.sleep(ctx)
 	}
+	w.appendUnwritten()
 	return nil
 }
 
@@ -152,8 +181,9 @@ func (w *JournalWriter) sleep(ctx context.Context) {
 	}
 }
 
-// RunOnce restores, reports and trims the journal as far as each is due.
+// RunOnce completes, restores, reports and trims the journal as far as each is due.
 func (w *JournalWriter) RunOnce(ctx context.Context) {
+	w.appendUnwritten()
 	restored, err := w.Restore(ctx)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
 		w.cfg.Log.Error("journal: restore failed", "err", err)

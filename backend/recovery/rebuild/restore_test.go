@@ -524,3 +524,52 @@ func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w.restoreJournal()
 	w.want("s", 4, 1, 0, 0, 0)
 }
+
+// A full disk keeps orders out of the journal. The journal gets them when there is space again, or at the end of the
+// process, and Redis gets them if it was rebuilt meanwhile.
+func TestOrdersOfAFullDiskAreRecordedLater(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	dir := w.redis.Dir + "/full"
+	j, err := journal.Open(dir, journal.Config{Segment: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: w.store, Log: slog.New(slog.DiscardHandler),
+		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
+	})
+	w.admit = w.admitter()
+	buyOnFullDisk := func(buyer string) sale.OrderID { // a new segment cannot be created
+		t.Helper()
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		id := w.buy("s", buyer)
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	w.buy("s", "ann") // begins a segment
+	buyOnFullDisk("bob")
+	w.raw().FlushAll(w.ctx)
+	w.run()
+	w.want("s", 4, 1, 0, 0, 0)
+	w.writer.RunOnce(w.ctx)
+	w.want("s", 3, 2, 0, 0, 0)
+
+	last := buyOnFullDisk("eve")
+	ended, end := context.WithCancel(w.ctx)
+	end()
+	if err := w.writer.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	if _, err := j.Orders(func(o sale.Order) { found = found || o.ID == last }); err != nil || !found {
+		t.Errorf("the journal has the last order: %t, %v", found, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
