@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -320,5 +321,23 @@ func TestReturnNumbersGrowAfterTheClockWasSetBack(t *testing.T) {
 	h.put(t, onSale("s", 5, 1))
 	if after := h.returnUnits(t, "s", second)[0]; after <= before {
 		t.Errorf("return %d after return %d", after, before)
+	}
+}
+
+// The numbers of a sale that is stored twice within a second do not pass the clock: a Redis that loses all data begins
+// at the clock, and must not assign them again.
+func TestReturnNumbersBeginAtTheClock(t *testing.T) {
+	mini := miniredis.RunT(t)
+	c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = c.Close() })
+	h, now := newShop(c), time.Now()
+	for i := range 2 {
+		at := now.Add(time.Duration(i) * time.Millisecond)
+		mini.SetTime(at)
+		mini.Del(shard.Stock("s"))
+		h.put(t, onSale("s", 5, 1))
+		if number, want := mini.HGet(shard.Sale("s"), "returned"), strconv.FormatInt(at.UnixMicro(), 10); number != want {
+			t.Errorf("numbers begin at %s, want %s", number, want)
+		}
 	}
 }

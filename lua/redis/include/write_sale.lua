@@ -10,8 +10,12 @@
 -- was set back, they start a million above the last number that Redis has, because it may have lost some.
 local function write_sale(sale, stock, sales, returns, first)
   local time = redis.call('TIME')
+  local number = tonumber(time[1]) * 1000000 + tonumber(time[2])
   local last = tonumber(redis.call('HGET', sale, 'returned') or '') or 0
-  local returned = string.format('%d', math.max(tonumber(time[1]) * 1000000 + tonumber(time[2]), last + 1000000))
+  if number <= last then
+    number = last + 1000000
+  end
+  local returned = string.format('%d', number)
   redis.call('DEL', returns)
   redis.call('HSET', sale, 'opens_at', ARGV[first + 1], 'closes_at', ARGV[first + 2], 'per_buyer', ARGV[first + 3],
     'stock', ARGV[first + 4], 'title', ARGV[first + 5], 'amount', ARGV[first + 6], 'currency', ARGV[first + 7],
