@@ -63,7 +63,8 @@ PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 UNWATCHED = modernc.org/sqlite/lib github.com/yuin/gopher-lua/...
 RACE = -race $(foreach library,$(UNWATCHED),-gcflags=$(library)=-race=false)
 
-# A program with the race detector waits for a second before it exits, for reports of other threads. Seventy of them wait a tenth.
+# A program with the race detector sleeps for a second before it exits, so that other threads can report races. There are seventy
+# test programs, and a tenth of a second is enough for them.
 # With -short the simulations play a few seeds and loads; the target plain plays all of them.
 race:
 	GORACE="atexit_sleep_ms=100 $$GORACE" $(GO) test $(RACE) -count=1 -short -vet=off -p $(PACKAGES) -timeout 20m $(or $(ONLY),$$($(GO) list ./... | grep -v -e /test/e2e -e /nginx$$))
