@@ -106,7 +106,8 @@ func retryable(err error, repeatable bool, after time.Duration) bool {
 }
 
 // attempt sends the request to one backend. now is the time of the clock. If a pooled connection turns out to be
-// closed, which is no sign of a failed backend, the others are closed too, and a new one is opened.
+// closed, which is no sign of a failed backend, attempt closes the others and opens a new one, unless the request must
+// not be repeated.
 func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now time.Duration) error {
 	if c := u.pooled(); c != nil {
 		err := p.exchange(ctx, r, u, c, now)

@@ -4,7 +4,8 @@
 -- Events that were delivered once are claimed together. An event that was delivered twice or more is claimed alone:
 -- if it crashes its consumer, no other event is affected.
 --
--- After the clock was set back, the idle time of earlier events stays 0 until the clock has caught up. It begins again.
+-- After the clock was set back, Redis reports an idle time of 0 for earlier events until the clock has caught up. The
+-- script restarts it.
 --
 -- KEYS 1 stream  stream  events
 -- ARGV 1 group   2 consumer   3 idle time from which an event is claimed, ms   4 largest number of events

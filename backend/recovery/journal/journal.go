@@ -136,8 +136,7 @@ func (j *Journal) load() (err error) {
 }
 
 // syncParents makes the name of a new directory, and those of its parents, durable: a loss of power must not remove the
-// whole journal. It skips directories that the process cannot open or that cannot be synced; another process created
-// them.
+// whole journal. It skips directories that cannot be opened or synced: this process did not create them.
 func syncParents(dir string) error {
 	for parent := filepath.Dir(dir); parent != dir; dir, parent = parent, filepath.Dir(parent) {
 		err := syncDir(parent)
