@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,13 +33,10 @@ const (
 )
 
 func main() {
-	ctx, stop := context.WithCancel(context.Background())
-	signals, _ := received(os.Interrupt, syscall.SIGTERM)
-	go onSignal(ctx, signals, func(os.Signal) {
-		signal.Ignore(syscall.SIGPIPE) // Ctrl-C also ends a reader of the log, such as tee: the drain continues
-		stop()
-	})
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	ctx, stop := untilSignal(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // run is the whole program, with everything it takes from the outside as a parameter.

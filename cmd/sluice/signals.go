@@ -19,7 +19,19 @@ func untilHangup(ctx context.Context, root *cobra.Command, args []string) (conte
 	if err != nil || c.Annotations[handlesHangup] != "" || signal.Ignored(syscall.SIGHUP) {
 		return ctx, func() {}
 	}
-	return signal.NotifyContext(ctx, syscall.SIGHUP)
+	return untilSignal(ctx, syscall.SIGHUP)
+}
+
+// untilSignal returns a context that these signals end. A terminal sends them to the reader of the log too, such as
+// tee, so the process ignores SIGPIPE from then on and completes its work.
+func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	arriving, stop := received(signals...)
+	go onSignal(ctx, arriving, func(os.Signal) {
+		signal.Ignore(syscall.SIGPIPE)
+		cancel()
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 // received delivers these signals, until stop. One that arrives while another one waits is dropped.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -199,5 +200,21 @@ func TestStopWithoutAReaderOfTheLog(t *testing.T) {
 	reader.Close() // the next line of the log reports the drain
 	if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
 		t.Errorf("the process ended with: %v", err)
+	}
+}
+
+// A terminal that is closed ends the reader of a log as Ctrl-C does.
+func TestHangupWithoutAReaderOfTheLog(t *testing.T) {
+	_, restore := received(syscall.SIGHUP) // under nohup it would be ignored
+	defer restore()
+	defer signal.Reset(syscall.SIGPIPE)
+	ctx, stop := untilHangup(t.Context(), tree(t)[0], []string{"worker"})
+	defer stop()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if !signal.Ignored(syscall.SIGPIPE) {
+		t.Error("a lost reader of the log would kill the process")
 	}
 }
