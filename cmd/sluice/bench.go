@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,16 +37,13 @@ empty. Compare results of one run only.`,
 				return orInterrupted(cmd.Context(), fmt.Errorf("bench queue: %w", err))
 			}
 			if svg != "" {
-				draw := func(w io.Writer) error { return queuebench.Draw(w, rows) }
-				if err := createFile(svg, draw); err != nil {
-					return fmt.Errorf("bench queue: %w", err)
-				}
+				err = createFile(svg, func(w io.Writer) error { return queuebench.Draw(w, rows) })
 			}
 			if asJSON {
-				return p.printJSON(rows)
+				return errors.Join(err, p.printJSON(rows))
 			}
 			queuebench.Write(p.out, rows)
-			return nil
+			return err
 		},
 	}
 	f := p.flags(c)
@@ -59,11 +57,26 @@ empty. Compare results of one run only.`,
 	f.json(&asJSON)
 	f.check(func(bad *problems) {
 		if svg != "" {
-			bad.check("--svg", checkDirectory(filepath.Dir(svg)))
+			bad.check("--svg", checkFile(svg))
 		}
 		if o.RedisURL != "" {
 			bad.checkRedis("--redis", o.RedisURL)
 		}
 	})
 	return c
+}
+
+// checkFile returns an error if a file cannot be created or replaced. It leaves no new file. Call it before the work that
+// fills the file.
+func checkFile(path string) error {
+	_, missing := os.Stat(path)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: name another file", err)
+	}
+	err = file.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }

@@ -118,6 +118,7 @@ var guesses = []string{
 	"rehearse nosuch",
 	"rehearse shoe --buyers many",
 	"bench queue --svg /nosuch/queues.svg",
+	"bench queue --svg $DATA",
 	"keys new --kid k1 --alg ES999",
 	"completion tcsh",
 }

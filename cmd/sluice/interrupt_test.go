@@ -45,7 +45,11 @@ func TestInterruptedCommandsReportIt(t *testing.T) {
 func TestCreateFileLeavesNoPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")
 	failed := errors.New("the disk is full")
-	err := createFile(path, func(w io.Writer) error {
+	err := checkFile(path)
+	if _, missing := os.Stat(path); err != nil || !errors.Is(missing, os.ErrNotExist) {
+		t.Errorf("%v, and the checked file: %v", err, missing)
+	}
+	err = createFile(path, func(w io.Writer) error {
 		_, err := io.WriteString(w, "the first half")
 		return errors.Join(err, failed)
 	})
