@@ -107,7 +107,11 @@ func (d dataDir) server() (server, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	err = json.Unmarshal([]byte(text), &s)
+	if err == nil && (s.Public == "" || s.Admin == "") {
+		err = errors.New("an address is missing")
+	}
+	if err != nil {
 		return s, fmt.Errorf("%s: %w: start sluice up again", d.path(serverFile), err)
 	}
 	return s, nil

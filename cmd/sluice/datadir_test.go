@@ -23,14 +23,16 @@ func TestEmptySecretIsReplaced(t *testing.T) {
 // A data directory that another user owns, or a damaged file in it, is not reported as one that was never used.
 func TestUnreadableServerIsReported(t *testing.T) {
 	d := dataDir(t.TempDir())
-	if err := d.write(serverFile, []byte("{")); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range []string{"sale list", "health"} {
-		_, stderr, code := sluice(t, map[string]string{envData: string(d)}, strings.Fields(args)...)
-		want := "sluice: --data: " + d.path(serverFile) + ": unexpected end of JSON input: start sluice up again\n"
-		if code != exitUsage || stderr != want {
-			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, stderr, want)
+	for text, fault := range map[string]string{"{": "unexpected end of JSON input", "{}": "an address is missing"} {
+		if err := d.write(serverFile, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range []string{"sale list", "health"} {
+			_, stderr, code := sluice(t, map[string]string{envData: string(d)}, strings.Fields(args)...)
+			want := "sluice: --data: " + d.path(serverFile) + ": " + fault + ": start sluice up again\n"
+			if code != exitUsage || stderr != want {
+				t.Errorf("%s: sluice %s: exit %d, %q, want %q", text, args, code, stderr, want)
+			}
 		}
 	}
 }
