@@ -131,6 +131,18 @@ func (v *View) add(other View) {
 	v.Segments = append(v.Segments, other.Segments...)
 }
 
+// Closed reports whether every part of a sale is closed, by the switch that Redis has and by the clock of its server. A
+// part that Redis does not hold counts as closed. An error wraps sale.ErrUnavailable.
+func (s *Stock) Closed(ctx context.Context, def sale.Sale) (bool, error) {
+	for _, p := range PartsOf(def) {
+		views, err := s.readSales(ctx, s.ShardOf(p.Part()), []string{p.ID}, nil)
+		if err != nil || len(views) > 0 && views[0].State != sale.StateClosed {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
 // returns an error if all fail.
 func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, error)) ([]View, error) {

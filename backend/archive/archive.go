@@ -6,6 +6,9 @@
 // unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on
 // another machine. The rows of a part that is not recorded are in SQL.
 //
+// Before the audit, the sale is closed in SQL and in every shard of Redis, whatever their clocks: Redis accepts no
+// order of it after the audit. A closed sale cannot be opened again, and a load from SQL stores it as closed.
+//
 // The first recorded part marks the sale as archived. From then on nothing loads it into Redis, and no row is removed
 // before Redis has dropped it, because a rebuild of Redis would take a buyer with an order that is not a row for an
 // order that SQL has lost.
@@ -19,6 +22,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -31,12 +35,18 @@ type Config struct {
 	Audit func(ctx context.Context, saleID string) (audit.Report, error)
 	// Undelivered reports whether webhooks or dead events of the sale wait.
 	Undelivered func(ctx context.Context, saleID string) (bool, error)
-	// Remove removes a sale from Redis. It fails while the data in Redis is not verified.
-	Remove func(ctx context.Context, saleID string) error
-	Dir    string       // of the files; it must exist
-	Log    *slog.Logger // nil: slog.Default
+	Stock       Stock
+	Dir         string       // of the files; it must exist
+	Log         *slog.Logger // nil: slog.Default
 	// Step is called before each step, for tests; an error ends the run. nil: not called.
 	Step func(name string) error
+}
+
+// Stock is the part of Redis that this package uses (admission.Stock).
+type Stock interface {
+	Closed(ctx context.Context, def sale.Sale) (bool, error)
+	Update(ctx context.Context, def sale.Sale) error
+	Remove(ctx context.Context, def sale.Sale) error
 }
 
 // Archiver archives sales.
@@ -56,7 +66,8 @@ const maxParts = 5
 
 // Archive archives a sale, or continues an earlier run, and returns the result. An archived sale is returned unchanged.
 // Errors: sale.ErrNotFound; one that wraps sale.ErrConflict and gives the reasons if the sale cannot be archived yet,
-// and nothing has changed; sale.ErrUnavailable; or an error of the file system. After each, the call may be repeated.
+// and nothing has changed, except that a sale past its closing time may be closed; sale.ErrUnavailable; or an error of
+// the file system. After each, the call may be repeated.
 func (a *Archiver) Archive(ctx context.Context, saleID string) (store.Archive, error) {
 	found, err := a.cfg.Store.Archive(ctx, saleID)
 	switch {
@@ -91,6 +102,9 @@ func (a *Archiver) check(ctx context.Context, saleID string) error {
 		return fmt.Errorf("sale %s is a rehearsal, which sluice rehearse clean removes: %w", saleID, sale.ErrConflict)
 	}
 	reasons, err := a.cfg.Store.Unsettled(ctx, saleID)
+	if err == nil && len(reasons) == 0 {
+		reasons, err = a.closeSale(ctx, saleID)
+	}
 	if err != nil {
 		return fmt.Errorf("archive sale %s: %w", saleID, err)
 	}
@@ -120,6 +134,31 @@ func (a *Archiver) check(ctx context.Context, saleID string) error {
 		return fmt.Errorf("sale %s cannot be archived: %s: %w", saleID, strings.Join(reasons, "; "), sale.ErrConflict)
 	}
 	return nil
+}
+
+// closeSale closes a sale that has ended, in SQL and then in every part in Redis. It returns the reasons why the sale
+// cannot be archived; empty: Redis accepts no further order of it.
+func (a *Archiver) closeSale(ctx context.Context, saleID string) (reasons []string, err error) {
+	def, _, err := a.cfg.Store.Sale(ctx, saleID)
+	if err != nil {
+		return nil, err
+	}
+	if def.Switch != sale.Closed {
+		switch closed, err := a.cfg.Stock.Closed(ctx, def); {
+		case err != nil:
+			return nil, err
+		case !closed:
+			return []string{"by the clock of Redis it has not ended: repeat the command later, or close it with " +
+				"sluice sale close"}, nil
+		}
+		if def, err = a.cfg.Store.SetSwitch(ctx, saleID, sale.Closed); err != nil {
+			return nil, err
+		}
+	}
+	if err = a.cfg.Stock.Update(ctx, def); errors.Is(err, admission.ErrNotLoaded) {
+		return []string{"Redis does not hold it completely; a backend loads it when both stores are available"}, nil
+	}
+	return nil, err
 }
 
 // part writes, verifies and records a part, and removes its rows. left reports whether a row may be left.
@@ -155,7 +194,11 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	if err := a.cfg.Step("redis"); err != nil {
 		return false, err
 	}
-	if err := a.cfg.Remove(ctx, saleID); err != nil {
+	def, _, err := a.cfg.Store.Sale(ctx, saleID)
+	if err == nil {
+		err = a.cfg.Stock.Remove(ctx, def)
+	}
+	if err != nil {
 		return false, err
 	}
 	if orders+payments == 0 {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/admission/admissiontest"
 	"sluice/backend/archive"
 	"sluice/backend/audit"
 	"sluice/backend/events"
@@ -36,6 +37,7 @@ type world struct {
 	ctx   context.Context
 	db    *store.Store
 	stock *admission.Stock
+	admit *admission.Admitter
 	cfg   archive.Config
 }
 
@@ -47,21 +49,31 @@ func newWorld(t *testing.T, db *store.Store) *world {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	w := &world{T: t, ctx: t.Context(), db: db}
-	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: keyspace.Space{Shards: 2}, Claimer: db})
+	space := keyspace.Space{Shards: 2}
+	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: db})
+	w.admit = admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) {
+		c.Refillers = spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), db))
+	})
 	w.cfg = archive.Config{
-		Store: db, Audit: audit.New(w.stock, db).Audit, Remove: w.remove, Dir: t.TempDir(),
+		Store: db, Stock: w.stock, Audit: audit.New(w.stock, db).Audit, Dir: t.TempDir(),
 		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
 		Log:         slog.New(slog.DiscardHandler),
 	}
 	return w
 }
 
-func (w *world) remove(ctx context.Context, saleID string) error {
-	def, _, err := w.db.Sale(ctx, saleID)
-	if err != nil {
-		return err
+// buy returns the outcome of a purchase by a buyer of one part of a sale.
+func (w *world) buy(from spread.Part) sale.Outcome {
+	w.Helper()
+	buyer := "late"
+	for spread.Home(buyer, from.Spread) != from.Segment {
+		buyer += "r"
 	}
-	return w.stock.Remove(ctx, def)
+	d, err := w.admit.Admit(w.ctx, admission.Request{
+		SaleID: from.SaleID, Spread: from.Spread, Buyer: buyer, Key: buyer, KeyTTL: time.Minute,
+	})
+	w.check(err)
+	return d.Outcome
 }
 
 // sale makes a closed sale with n orders, of which one is paid, one cancelled, and the others are created.
@@ -228,6 +240,58 @@ func TestArchiveOfASpreadSale(t *testing.T) {
 	})
 }
 
+// Redis accepts no order after the audit: neither if a Close has not reached all shards, nor if the sale ended at its
+// closing time and a server's clock is set back later.
+func TestNoOrderIsAcceptedAfterTheAudit(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
+		for name, c := range map[string]struct {
+			spread int
+			end    func(w *world, on sale.Sale)
+		}{
+			"close": {0, func(w *world, on sale.Sale) {
+				_, err := db.SetSwitch(w.ctx, on.ID, sale.Closed)
+				w.check(err)
+			}},
+			"segment": {2, func(w *world, on sale.Sale) {
+				closed, err := db.SetSwitch(w.ctx, on.ID, sale.Closed)
+				w.check(err)
+				w.check(w.stock.UpdatePart(w.ctx, admission.SalePart{Sale: closed, Segment: 1}))
+			}},
+			"time": {0, func(w *world, on sale.Sale) {
+				storetest.Exec(t, databaseURL, "UPDATE sales SET closes_at = opens_at WHERE id = '"+on.ID+"'")
+				on.ClosesAt = on.OpensAt
+				w.check(w.stock.Remove(w.ctx, on))
+				w.check(w.stock.Load(w.ctx, on, db.OrdersOf))
+			}},
+		} {
+			w := newWorld(t, db)
+			def := storetest.Sale(name, 10)
+			def.Spread = c.spread
+			def, err := db.CreateSale(w.ctx, def)
+			w.check(err)
+			w.check(w.stock.Load(w.ctx, def, db.OrdersOf))
+			c.end(w, def)
+			w.cfg.Step = func(step string) error {
+				if step != "write" {
+					return nil
+				}
+				for _, part := range spread.PartsOf(def) {
+					if got := w.buy(part); got != sale.SaleClosed {
+						t.Errorf("%+v: a purchase after the audit is %s", part, got)
+					}
+				}
+				view, err := w.stock.View(w.ctx, name)
+				if err != nil || view.Switch != sale.Closed {
+					t.Errorf("%s: the switch in Redis is %q, %v", name, view.Switch, err)
+				}
+				return nil
+			}
+			_, err = archive.New(w.cfg).Archive(w.ctx, name)
+			w.check(err)
+		}
+	})
+}
+
 func TestArchiveRejectsUnsettledSales(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
 		w := newWorld(t, db)
@@ -257,9 +321,21 @@ func TestArchiveRejectsUnsettledSales(t *testing.T) {
 			"webhook": {func([]sale.Order) {
 				w.cfg.Undelivered = func(context.Context, string) (bool, error) { return true, nil }
 			}, "webhooks"},
-			"unbalanced": {func(o []sale.Order) {
-				w.check(w.remove(w.ctx, o[0].SaleID))
+			"lost": {func(o []sale.Order) {
+				def, _, err := db.Sale(w.ctx, o[0].SaleID)
+				w.check(err)
+				w.check(w.stock.Remove(w.ctx, def))
+			}, "Redis does not hold it"},
+			"unbalanced": {func([]sale.Order) {
+				w.cfg.Audit = func(context.Context, string) (audit.Report, error) { return audit.Report{}, nil }
 			}, "does not balance"},
+			"clock": {func(o []sale.Order) {
+				def := storetest.Sale("another", 13)
+				def.ID, def.ClosesAt = o[0].SaleID, time.Now().Add(time.Hour)
+				w.check(w.stock.Remove(w.ctx, def))
+				w.check(w.stock.Load(w.ctx, def, db.OrdersOf))
+				storetest.Exec(t, databaseURL, "UPDATE sales SET switch = 'on', closes_at = opens_at WHERE id = '"+def.ID+"'")
+			}, "by the clock of Redis it has not ended"},
 			"queued": {func([]sale.Order) {
 				w.cfg.Audit = func(context.Context, string) (audit.Report, error) {
 					return audit.Report{Balanced: true, Leased: 3}, nil

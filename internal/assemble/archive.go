@@ -13,17 +13,12 @@ import (
 
 // Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
 func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive, error) {
-	stock := admission.NewStock(admission.StockConfig{Client: s.redis, Space: s.space, Deployment: s.guards.Deployment})
+	stock := admission.NewStock(admission.StockConfig{
+		Client: s.redis, Space: s.space, Claimer: s.tables, Deployment: s.guards.Deployment,
+	})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
-		Store: s.tables, Dir: dir, Log: s.log, Audit: audit.New(stock, s.tables).Audit,
-		Remove: func(ctx context.Context, saleID string) error {
-			def, _, err := s.tables.Sale(ctx, saleID)
-			if err != nil {
-				return err
-			}
-			return stock.Remove(ctx, def)
-		},
+		Store: s.tables, Stock: stock, Dir: dir, Log: s.log, Audit: audit.New(stock, s.tables).Audit,
 		Undelivered: func(ctx context.Context, saleID string) (bool, error) {
 			waiting, err := deliveries.HasWaiting(ctx, saleID)
 			if err != nil || waiting {

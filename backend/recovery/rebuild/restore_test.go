@@ -492,16 +492,11 @@ func TestOrdersOfArchivedSalesAreNotRestored(t *testing.T) {
 // archive archives a sale.
 func (w *world) archive(id string) {
 	w.t.Helper()
-	closed, err := w.store.SetSwitch(w.ctx, id, sale.Closed)
-	if err != nil {
+	if _, err := w.store.SetSwitch(w.ctx, id, sale.Closed); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stock.Update(w.ctx, closed); err != nil {
-		w.t.Fatal(err)
-	}
-	_, err = archive.New(archive.Config{
-		Store: w.store.Store, Audit: audit.New(w.stock, w.store).Audit, Dir: w.t.TempDir(),
-		Remove:      func(ctx context.Context, _ string) error { return w.stock.Remove(ctx, closed) },
+	_, err := archive.New(archive.Config{
+		Store: w.store.Store, Stock: w.stock, Audit: audit.New(w.stock, w.store).Audit, Dir: w.t.TempDir(),
 		Undelivered: func(context.Context, string) (bool, error) { return false, nil },
 		Log:         slog.New(slog.DiscardHandler),
 	}).Archive(w.ctx, id)
