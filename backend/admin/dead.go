@@ -117,8 +117,8 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 }
 
 // Retry puts a dead order back on the queue without its failures. It may be repeated: an order that an earlier call
-// requeued is a success. Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; or one that wraps
-// sale.ErrUnavailable.
+// requeued is a success. Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if
+// its sale is archived; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) error {
 	number, letter, err := s.find(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -129,6 +129,13 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	}
 	if letter.Cancelling {
 		return fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
+	}
+	switch archived, err := isArchived(ctx, s.store, letter.Message.SaleID); {
+	case err != nil:
+		return err
+	case archived:
+		return refused("order %s cannot become a row, because its sale %s is archived: compare it with the files of the "+
+			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
 	detail := "sale " + letter.Message.SaleID + ": " + letter.Reason

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -323,13 +324,24 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 	}
 }
 
-// Redis has returned with a dead letter of an archived sale, and a file may have the order. The cancellation makes no
-// row and does not load the sale.
-func TestCancelOfAnOrderOfAnArchivedSale(t *testing.T) {
+// Redis has returned with a dead letter of an archived sale, and a file may have the order. A retry is rejected. The
+// cancellation makes no row and does not load the sale.
+func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
 	dead := w.die("old", "bob")
 	w.archive("old")
+	var rejected *RefusedError
+	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.As(err, &rejected) ||
+		!strings.Contains(rejected.Detail, "sluice dead cancel "+dead.ID.String()) {
+		t.Errorf("a retry: %v", err)
+	}
+	if _, err := w.dead.Find(w.ctx, dead.ID); err != nil {
+		t.Errorf("after the retry: %v", err)
+	}
+	if _, err := w.store.LastLog(w.ctx, dead.ID.String(), store.RetriedDead); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("the action log: %v", err)
+	}
 	for range 2 {
 		if done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil || done.Order.Status != Dropped ||
 			done.UnitReturned {
