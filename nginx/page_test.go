@@ -181,6 +181,42 @@ func TestPrivatePageIsNotKept(t *testing.T) {
 	}
 }
 
+// A response to a part of a file, or to a client that has the file, is not cached in place of the file.
+func TestWholeFilesAreKept(t *testing.T) {
+	const file = "the whole file"
+	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=1000")
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "a.js", time.Unix(1_700_000_000, 0), strings.NewReader(file))
+	})
+	e := startEdge(t, open, nil, shop.addr)
+	for i, c := range []struct{ name, value, want string }{
+		{"Range", "bytes=0-2", "206 the"}, {"If-None-Match", `"v1"`, "304 "},
+		{"If-Modified-Since", "Tue, 14 Nov 2023 22:13:20 GMT", "304 "},
+	} {
+		for _, path := range []string{fmt.Sprint("/assets/", i, ".js"), fmt.Sprint("/s/", i)} {
+			for range 2 { // from the backend, then from the cache
+				a := e.do("GET", path, "Accept-Encoding", "identity", c.name, c.value)
+				if got := fmt.Sprint(a.status, " ", a.body); got != c.want {
+					t.Errorf("%s with %s: %q, want %q", path, c.name, got, c.want)
+				}
+				if a := e.do("GET", path, "Accept-Encoding", "identity"); a.status != 200 || a.body != file {
+					t.Errorf("%s after %s: %d %q", path, c.name, a.status, a.body)
+				}
+			}
+		}
+	}
+	assets := 0
+	for _, r := range shop.requests() {
+		if strings.HasPrefix(r.path, "/assets/") { // a page is renewed every second
+			assets++
+		}
+	}
+	if assets != 3 {
+		t.Errorf("%d requests for three files reached the backend", assets)
+	}
+}
+
 // A backend judges an escaped path as the client wrote it, also when the page of the decoded path is cached.
 func TestEscapedPathIsNotThePageOfAnother(t *testing.T) {
 	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
