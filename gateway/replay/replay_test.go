@@ -174,6 +174,18 @@ func TestReplayComparesPolicies(t *testing.T) {
 	}
 }
 
+func TestTextOfOneLine(t *testing.T) {
+	var text bytes.Buffer
+	(&Report{Lines: 1, BadLines: 1, Requests: 1, OutOfOrder: 1}).WriteText(&text)
+	for _, want := range []string{
+		"1 line, 1 request\n", "1 line out of order, 0 of them", "1 invalid line:\n", " refuses 0 of 1 request (",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text.String())
+		}
+	}
+}
+
 func TestReplayOfIncompleteInformation(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {
 		{ name = "ip", key = "ip", rate = "1r/h", burst = 100 },
