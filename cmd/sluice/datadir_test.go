@@ -20,6 +20,23 @@ func TestEmptySecretIsReplaced(t *testing.T) {
 	}
 }
 
+// A damaged secret is reported with its file, not with the variable that can replace it.
+func TestDamagedSecretIsReportedWithItsFile(t *testing.T) {
+	for name, want := range map[string]string{
+		tokenSecretFile: " has 7 bytes: ", adminTokenFile: " has 7 bytes: ", vapidFile: ": must be a P-256 private key ",
+	} {
+		d := dataDir(t.TempDir())
+		if err := d.write(name, []byte("damaged")); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := call(t, "up --listen 127.0.0.1:0 --admin 127.0.0.1:0 --data "+string(d))
+		if code != exitUsage || !strings.HasPrefix(stderr, "sluice: "+d.path(name)+want) ||
+			strings.Contains(stderr, "SLUICE") {
+			t.Errorf("%s: exit %d, %s", name, code, stderr)
+		}
+	}
+}
+
 // A data directory that another user owns, or a damaged file in it, is not reported as one that was never used.
 func TestUnreadableServerIsReported(t *testing.T) {
 	d := dataDir(t.TempDir())

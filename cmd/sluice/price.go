@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/text/currency"
 
+	"sluice/backend/sale"
 	"sluice/client"
 	"sluice/internal/money"
 )
@@ -55,7 +56,12 @@ func parsePrice(s string) (client.Price, error) {
 	if !point {
 		fraction = strings.Repeat("0", decimals)
 	}
-	n, err := strconv.ParseUint(whole+fraction, 10, 53)
+	n, err := strconv.ParseUint(whole+fraction, 10, 64)
+	if errors.Is(err, strconv.ErrRange) || n > sale.MaxAmount {
+		return client.Price{}, fmt.Errorf("%q: an amount is at most %s", s, priceText(client.Price{
+			Amount: sale.MaxAmount, Currency: code,
+		}))
+	}
 	if err != nil {
 		return client.Price{}, bad
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"sluice/backend/admin"
@@ -13,8 +14,9 @@ import (
 )
 
 // fillSecrets takes the secrets from the environment, else from the data directory, where it generates them, and
-// checks all settings.
+// checks all settings. An error of a secret names its source.
 func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
+	var files []string // names of variables, and the files that replace them
 	for _, s := range []struct {
 		to        *string
 		env, file string
@@ -31,11 +33,15 @@ func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
 		if *s.to, err = data.secret(s.file, s.generate); err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
+		files = append(files, s.env, data.path(s.file))
 	}
 	cfg.group.vapid, cfg.private = cfg.vapid, cfg.group.private
 	var bad problems
 	cfg.finish(p.getenv, &bad)
 	cfg.group.finish(p.getenv, &bad)
+	for i, problem := range bad {
+		bad[i] = strings.NewReplacer(files...).Replace(problem)
+	}
 	return bad.err()
 }
 
