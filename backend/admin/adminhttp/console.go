@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/web/httpserver"
+	"sluice/internal/problem"
 )
 
 const consolePath = sessionPath + "/"
@@ -27,12 +28,17 @@ func (h *handlers) addConsole() {
 	h.handlePublic(fiber.MethodGet, consolePath+":view/:name", h.view)
 }
 
-// view answers with a page of the console. Without a session it redirects to the sign-in form.
+// view answers with a page of the console. Without a session it redirects to the sign-in form. For an unknown path, a
+// browser with a session gets a page with the navigation.
 func (h *handlers) view(c *fiber.Ctx) error {
-	if !h.pages.Has(c.Params("view"), c.Params("name")) {
-		return httpserver.ErrNotFound
-	}
 	s, ok := h.sessionOf(c)
+	found, status := h.pages.Has(c.Params("view"), c.Params("name")), fiber.StatusOK
+	if !found {
+		if !ok || c.Accepts(problem.ContentType, fiber.MIMETextHTML) != fiber.MIMETextHTML {
+			return httpserver.ErrNotFound
+		}
+		status = fiber.StatusNotFound
+	}
 	if !ok {
 		to := ""
 		if at := string(c.Context().RequestURI()); at != consolePath && at != sessionPath {
@@ -40,11 +46,11 @@ func (h *handlers) view(c *fiber.Ctx) error {
 		}
 		return seeOther(c, consolePath+"sign-in"+to)
 	}
-	page, err := h.pages.View(s.Actor, s.Until)
+	page, err := h.pages.View(s.Actor, s.Until, found)
 	if err != nil {
 		return err
 	}
-	return httpserver.SendPage(c, fiber.StatusOK, page)
+	return httpserver.SendPage(c, status, page)
 }
 
 func (h *handlers) sendSignIn(c *fiber.Ctx, status int, problem string) error {

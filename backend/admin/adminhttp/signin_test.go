@@ -89,6 +89,26 @@ func TestSessionReplacesTheToken(t *testing.T) {
 	}
 }
 
+// A browser with a session gets the navigation for a path that the console does not have. Other clients get a problem.
+func TestUnknownPageOfTheConsole(t *testing.T) {
+	s := newFakeService().serve(t)
+	cookie := s.signIn("ann")
+	const browser = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, path := range []string{"/admin/nosuch", "/admin/refunds/1"} {
+		a := s.Do("GET", path, "", cookie, browser)
+		if a.Status != 404 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") ||
+			!strings.Contains(a.Body, `<nav aria-label="Console">`) || !strings.Contains(a.Body, "<h1>Not found</h1>") {
+			t.Errorf("%s in a browser: %d %v %.300s", path, a.Status, a.Header, a.Body)
+		}
+		for _, headers := range [][]string{{cookie}, {cookie, "Accept: */*"}, {browser}} {
+			a := s.Do("GET", path, "", headers...)
+			if a.Status != 404 || a.Header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s with %v: %d %v", path, headers, a.Status, a.Header)
+			}
+		}
+	}
+}
+
 // Buyers see the cancellations of the actor "hold" as expired, so no admin has that name.
 func TestReservedNamesAreRejected(t *testing.T) {
 	d := newFakeService()

@@ -95,6 +95,7 @@ type frame struct {
 	Until               int64  // end of the session in Unix milliseconds
 	Decimals            string // of the currencies that have not two, as a JSON object
 	Views               []link
+	Missing             bool // the console has no such page
 }
 
 // link is a page of the console below /admin/.
@@ -137,10 +138,10 @@ func (p *Pages) Has(path, name string) bool {
 	return slices.ContainsFunc(views, func(v link) bool { return v.Path == path && (name == "" || v.subPages) })
 }
 
-// View renders any page of the console. Its script selects the view by the URL.
-func (p *Pages) View(actor string, until time.Time) (page.Page, error) {
+// View renders any page of the console. Its script selects the view by the URL, unless the console has no such page.
+func (p *Pages) View(actor string, until time.Time, found bool) (page.Page, error) {
 	f := p.frame()
-	f.Actor, f.Until, f.Decimals, f.Views = actor, until.UnixMilli(), p.decimals, views
+	f.Actor, f.Until, f.Decimals, f.Views, f.Missing = actor, until.UnixMilli(), p.decimals, views, !found
 	return p.render("console.html", f)
 }
 

@@ -12,7 +12,7 @@ func TestPagesLoadTheirFilesAndHaveNoInlineScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view, err := p.View(`<b>"Zoë"</b>`, time.Now())
+	view, err := p.View(`<b>"Zoë"</b>`, time.Now(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

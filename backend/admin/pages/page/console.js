@@ -20,4 +20,4 @@ document.getElementById('actor').before(zoneChoice(), ' ');
 
 live.start();
 const shown = { '': overview, sales: thing ? () => saleView(thing) : salesView, orders: thing ? () => orderView(thing) : ordersView, refunds: refundsView, dead: deadView, rehearsals: rehearsalsView, groups: thing ? () => groupView(thing) : groupsView, webhooks: thing ? () => webhookView(thing) : webhooksView, edge: thing === 'policy' ? policyView : edgeView, log: logView }[viewName];
-if (shown) shown();
+if (shown && !document.querySelector('#view h1')) shown(); // the page of an unknown path has a heading
