@@ -55,14 +55,23 @@ func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error)
 	} else {
 		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
 	}
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, usage("--%s: %w: stop the process that listens there, or choose another address", flag, err)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, usage("--%s: %w: choose an address of this machine, or :PORT for all of them", flag, err)
-	}
 	if err != nil {
-		return nil, usage("--%s: %w", flag, err)
+		return nil, listenError(flag, err)
 	}
 	return ln, nil
+}
+
+// listenError names the flag and the remedy of an error of listen.
+func listenError(flag string, err error) error {
+	op, _ := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return usage("--%s: %w: stop the process that listens there, or choose another address", flag, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return usage("--%s: %w: choose an address of this machine, or :PORT for all of them", flag, err)
+	case errors.Is(err, syscall.EACCES) && op != nil && op.Net == "tcp":
+		return usage("--%s: %w: choose a port above 1023, or allow lower ones: setcap cap_net_bind_service=+ep on the "+
+			"program, or AmbientCapabilities=CAP_NET_BIND_SERVICE in its systemd unit", flag, err)
+	}
+	return usage("--%s: %w", flag, err)
 }

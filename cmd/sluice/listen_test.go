@@ -2,8 +2,10 @@ package main
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,5 +34,20 @@ func TestAddressInUseIsReportedBeforeTheProcessIsUp(t *testing.T) {
 			!strings.HasSuffix(stderr, want[1]) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("sluice %s: exit %d, %s%s, want one line with %s", line, code, stdout, stderr, want)
 		}
+	}
+}
+
+// A port that needs a capability is reported with the remedies. A Unix socket needs none.
+func TestPrivilegedPortIsReportedWithItsRemedies(t *testing.T) {
+	denied := os.NewSyscallError("bind", syscall.EACCES)
+	tcp := &net.OpError{Op: "listen", Net: "tcp", Addr: &net.TCPAddr{Port: 80}, Err: denied}
+	want := "--listen: listen tcp :80: bind: permission denied: choose a port above 1023, or allow lower ones: " +
+		"setcap cap_net_bind_service=+ep on the program, or AmbientCapabilities=CAP_NET_BIND_SERVICE in its systemd unit"
+	if got := listenError("listen", tcp).Error(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	unix := &net.OpError{Op: "listen", Net: "unix", Addr: &net.UnixAddr{Name: "/run/x", Net: "unix"}, Err: denied}
+	if got := listenError("listen", unix).Error(); got != "--listen: "+unix.Error() {
+		t.Errorf("%s", got)
 	}
 }
