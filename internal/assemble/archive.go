@@ -14,7 +14,7 @@ import (
 // Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
 func (s *Stores) Archive(ctx context.Context, saleID, dir string) (store.Archive, error) {
 	stock := admission.NewStock(admission.StockConfig{
-		Client: s.redis, Space: s.space, Claimer: s.tables, Deployment: s.guards.Deployment,
+		Client: s.redis, Server: s.guardedClient, Space: s.space, Claimer: s.tables, Deployment: s.guards.Deployment,
 	})
 	deliveries := webhook.NewStore(s.db)
 	return archive.New(archive.Config{
