@@ -66,8 +66,8 @@ empty. Compare results of one run only.`,
 	return c
 }
 
-// checkFile returns an error if a file cannot be created or replaced. It leaves no new file. Call it before the work that
-// fills the file.
+// checkFile returns an error if a file cannot be created or replaced, before the work that fills it. It leaves no new
+// file.
 func checkFile(path string) error {
 	_, missing := os.Stat(path)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)

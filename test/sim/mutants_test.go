@@ -28,6 +28,7 @@ func storeTest(run string) proof     { return proof{"./backend/store", "Test" + 
 func rebuildTest(run string) proof   { return proof{"./backend/recovery/rebuild", run, nil} }
 func moveTest(run string) proof      { return proof{"./backend/recovery/move", run, nil} }
 func journalTest(run string) proof   { return proof{"./backend/recovery/journal", run, nil} }
+func archiveTest(run string) proof   { return proof{"./backend/archive", run, nil} }
 func adminTest(run string) proof     { return proof{"./backend/admin", run, nil} }
 func eventsTest(run string) proof    { return proof{"./backend/events", run, nil} }
 func webhookTest(run string) proof   { return proof{"./backend/events/webhook", run, nil} }
@@ -798,7 +799,7 @@ var mutants = []mutant{
 		admissionTest("TestCountRepeatsALostCopy"),
 	},
 	{
-		"reconcile: forgets a sale that was created meanwhile",
+		"reconcile: ignores a sale that was created meanwhile",
 		"backend/admin/reconcile.go",
 		"for _, created := range s.created {",
 		"for _, created := range s.created[:0] {",
@@ -894,5 +895,47 @@ var mutants = []mutant{
 		"if err := j.root.Sync(); err != nil",
 		"if err := error(nil); err != nil",
 		journalTest("TestWriteFailsIfTheDirectoryIsNotSynced"),
+	},
+	{
+		"archive: Redis sells after the audit",
+		"backend/archive/archive.go",
+		"if err = a.cfg.Stock.Update(ctx, def); errors.Is(err, admission.ErrNotLoaded) {",
+		"if errors.Is(err, admission.ErrNotLoaded) {",
+		archiveTest("TestNoOrderIsAcceptedAfterTheAudit"),
+	},
+	{
+		"archive: a sale that is open by the clock of Redis is closed",
+		"backend/archive/archive.go",
+		"case !closed:",
+		"case !closed && err != nil:",
+		archiveTest("TestArchiveRejectsUnsettledSales/sqlite"),
+	},
+	{
+		"dead letters of events: a late failure ends the next retry",
+		"backend/events/store_dead.go",
+		"AND event_id = $2 AND leased_until = $5`",
+		"AND event_id = $2 AND leased_until >= $5`",
+		eventsTest("TestLateFailureOfARetry"),
+	},
+	{
+		"lock: lasts as long as the clock was set back",
+		"lua/redis/renew_lock.lua",
+		"redis.call('PTTL', lock) > duration",
+		"false",
+		proof{"./backend/redis/redisconn", "TestLockExpiresAfterTheClockWasSetBack", nil},
+	},
+	{
+		"worker: failed orders of a rebuilt Redis are dropped",
+		"backend/worker/loop.go",
+		"case lost && l.rebuilt():",
+		"case false:",
+		proof{"./backend/worker", "TestFailuresAreRestoredAfterARebuild", nil},
+	},
+	{
+		"worker: a released batch of a rebuilt Redis is dropped",
+		"backend/worker/loop.go",
+		"if l.release(b.ID) && l.rebuilt() {",
+		"if l.release(b.ID) && false {",
+		proof{"./backend/worker", "TestBatchThatIsReleasedAfterARebuildIsRestored", nil},
 	},
 }
