@@ -129,7 +129,7 @@ func (n *saleRun) upgrade(t *testing.T) {
 	for i, p := range n.backends {
 		n.restart(t, p, backendHosts[i])
 		n.awaitReady(backendHosts[i])
-		// which takes longer than edges leave alone what was away
+		time.Sleep(3 * time.Second) //nolint:forbidigo // edges use the backend again within this time, see docs/operations.md
 		n.normal(t, "all well after "+backendHosts[i]+" was restarted")
 	}
 	for i, p := range n.workers {
