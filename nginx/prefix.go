@@ -31,7 +31,8 @@ type prefix struct {
 	root string // "" for embedded files
 	lock *os.File
 
-	pages string // directory of the page cache and of temporary files; "": in dir
+	pages string     // directory of the page cache and of temporary files; "": in dir
+	held  []*os.File // dir and pages, see hold
 }
 
 // openPrefix creates the directory dir or takes it over. It fails when another edge runs there.
@@ -56,13 +57,27 @@ func openPrefix(dir, root string) (*prefix, error) {
 		lock.Close()
 		return nil, fmt.Errorf("%w: another edge runs in %s", ErrConfig, dir)
 	}
-	return &prefix{dir: dir, root: root, lock: lock}, nil
+	p := &prefix{dir: dir, root: root, lock: lock}
+	p.hold(dir)
+	return p, nil
 }
 
-// close removes the page cache and releases the lock.
+// close removes the page cache and releases the locks.
 func (p *prefix) close() {
 	p.removePages()
+	for _, dir := range p.held {
+		dir.Close()
+	}
 	p.lock.Close()
+}
+
+// hold locks a directory for sharing until close: systemd-tmpfiles, which removes old files from temporary directories,
+// leaves a locked directory unchanged, see tmpfiles.d(5).
+func (p *prefix) hold(path string) {
+	if dir, err := os.Open(path); err == nil {
+		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_SH)
+		p.held = append(p.held, dir)
+	}
 }
 
 // pagesLink is a link to prefix.pages.
@@ -79,6 +94,7 @@ func (p *prefix) keepPages() error {
 	if p.pages, err = os.MkdirTemp("", temporaryName); err != nil {
 		return err
 	}
+	p.hold(p.pages)
 	if err := os.Chmod(p.pages, 0o711); err != nil { //nolint:gosec // workers have to pass
 		return err
 	}
