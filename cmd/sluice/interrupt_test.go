@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -55,6 +56,19 @@ func TestCreateFileLeavesNoPart(t *testing.T) {
 	})
 	if _, missing := os.Stat(path); !errors.Is(err, failed) || !errors.Is(missing, os.ErrNotExist) {
 		t.Errorf("%v, and the file: %v", err, missing)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe") // stands for a device, such as /dev/stdout
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // without a reader, createFile would wait for one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	err = createFile(pipe, func(io.Writer) error { return failed })
+	if _, missing := os.Stat(pipe); !errors.Is(err, failed) || missing != nil {
+		t.Errorf("%v, and the pipe: %v", err, missing)
 	}
 }
 

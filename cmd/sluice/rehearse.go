@@ -232,16 +232,18 @@ func checkDirectory(dir string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// createFile creates or replaces a file. On an error it leaves none.
+// createFile creates or replaces a file. On an error it removes the file, unless the file is a device or a pipe.
 func createFile(path string, write func(io.Writer) error) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
+	info, err := file.Stat()
+	err = errors.Join(err, write(file), file.Close())
+	if err != nil && info != nil && info.Mode().IsRegular() {
+		err = errors.Join(err, os.Remove(path))
 	}
-	return nil
+	return err
 }
 
 func (o *adminClient) rehearseClean() *cobra.Command {
