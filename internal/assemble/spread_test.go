@@ -8,12 +8,14 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/test/testenv"
 )
 
-// A backend stopped after it had set units apart, and the sale was closed then. Another backend returns the units.
-func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
+// newSpreadSale returns a backend on two shards, and a sale of ten units that both sell.
+func newSpreadSale(t *testing.T) (*Backend, sale.Sale) {
+	t.Helper()
 	ctx := t.Context()
 	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
 	b := newShardedBackend(t, redis, database, 2)
@@ -25,6 +27,13 @@ func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	if _, err := b.Admin.Create(ctx, "test", wanted); err != nil {
 		t.Fatal(err)
 	}
+	return b, wanted
+}
+
+// A backend stopped after it had set units apart, and the sale was closed then. Another backend returns the units.
+func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
+	ctx := t.Context()
+	b, wanted := newSpreadSale(t)
 	of := spread.Sale{ID: wanted.ID, Spread: wanted.Spread}
 	segments := admission.NewSegments(b.stores.redis, b.stores.space, b.stores.guards.Deployment)
 	if _, err := segments.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3}); err != nil {
