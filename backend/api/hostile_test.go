@@ -308,7 +308,7 @@ func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/a*b/orders", "x"), 400, "bad-request")
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", "Idempotency-Key: "), 401, "unauthorized")
 	w.do(func() {
-		w.limit = func(string) (r admission.LimitResult, err error) { limited++; return r, nil }
+		w.limit = func(string) (r admission.LimitResult) { limited++; return r }
 	})
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", auth, "Idempotency-Key: "), 429, "quota-exceeded")
 	if limited != 1 {

@@ -15,12 +15,12 @@ type Metrics struct {
 	purchases *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	outcomes  map[string]purchaseCount
-	limiter   *prometheus.CounterVec
 	streams   prometheus.Gauge
 
 	streamsLimit prometheus.Gauge
 	waiting      prometheus.Gauge
 	callbacks    *prometheus.CounterVec
+	countedHere  prometheus.Counter // requests that this backend counted alone
 }
 
 // NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
@@ -35,10 +35,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
 		outcomes: make(map[string]purchaseCount, len(purchaseOutcomes)),
-		limiter: f.NewCounterVec(prometheus.CounterOpts{
+		countedHere: f.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_api_user_limit_errors_total",
-			Help: "Purchase requests that the Redis of the per-user limit did not judge, by what was done with them.",
-		}, []string{"verdict"}),
+			Help: "Purchase requests that this backend counted alone because the Redis of the per-user limit was unavailable.",
+		}),
 		streams: f.NewGauge(prometheus.GaugeOpts{
 			Name: "sluice_api_event_streams", Help: "Open event streams.",
 		}),
@@ -56,9 +56,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	// Every series is shown as 0 from the start, so that a rate can be taken.
 	for _, result := range callbackResults {
 		m.callbacks.WithLabelValues(result)
-	}
-	for _, verdict := range []string{"local", "refused"} {
-		m.limiter.WithLabelValues(verdict)
 	}
 	for _, outcome := range purchaseOutcomes {
 		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}

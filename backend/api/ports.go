@@ -72,7 +72,7 @@ type Verifier interface {
 
 // UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).
 type UserLimiter interface {
-	Allow(ctx context.Context, buyer string) (admission.LimitResult, error)
+	Allow(ctx context.Context, buyer string) admission.LimitResult
 }
 
 // Details reads what a page shows of a sale besides its facts (store.Store).

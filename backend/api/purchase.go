@@ -42,10 +42,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 		return sale.UnknownSale.String(), httpserver.ErrNoSale
 	}
 	if err := h.limit(buyer); err != nil {
-		if r, ok := errors.AsType[*httpserver.Problem](err); ok && r.Status == fiber.StatusTooManyRequests {
-			return "rate_limited", err
-		}
-		return "unavailable", err
+		return "rate_limited", err
 	}
 	request, err := purchaseRequest(c, saleID, buyer)
 	if err != nil {

@@ -28,13 +28,9 @@ func (h *handlers) limit(buyer string) error {
 	if h.cfg.Limiter == nil {
 		return nil
 	}
-	r, err := h.cfg.Limiter.Allow(h.reads.next(), buyer)
-	if err != nil {
-		h.metrics.limiter.WithLabelValues("refused").Inc()
-		return err
-	}
+	r := h.cfg.Limiter.Allow(h.reads.next(), buyer)
 	if r.Local {
-		h.metrics.limiter.WithLabelValues("local").Inc()
+		h.metrics.countedHere.Inc()
 	}
 	if r.Allowed {
 		return nil

@@ -41,7 +41,7 @@ type world struct {
 	views       int // calls of View
 	statuses    int // calls of Statuses
 	asked       int // most ids in one of them
-	limit       func(buyerID string) (admission.LimitResult, error)
+	limit       func(buyerID string) admission.LimitResult
 }
 
 func newWorld() *world {
@@ -219,12 +219,12 @@ func (w *world) Stats(context.Context) (queue.Stats, error) {
 	return stats, w.redisErr
 }
 
-func (w *world) Allow(_ context.Context, buyerID string) (admission.LimitResult, error) {
+func (w *world) Allow(_ context.Context, buyerID string) admission.LimitResult {
 	w.mu.Lock()
 	limit := w.limit
 	w.mu.Unlock()
 	if limit == nil {
-		return admission.LimitResult{Allowed: true}, nil
+		return admission.LimitResult{Allowed: true}
 	}
 	return limit(buyerID)
 }
