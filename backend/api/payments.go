@@ -31,16 +31,30 @@ var (
 	errNoCallbacks = httpserver.NewProblem(problem.Unavailable, "Payment callbacks are not configured.",
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnconfigured)})
 	// challenge is not a registered scheme. HTTP requires one in every 401.
-	challenge = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
-	errForged = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid.", challenge)
-	errStale  = httpserver.NewProblem(problem.Unauthorized,
-		"The webhook-timestamp is more than five minutes off. Check the clocks.", challenge)
+	challenge  = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
+	errHeaders = httpserver.NewProblem(problem.Unauthorized,
+		"Send the headers webhook-id, webhook-timestamp and webhook-signature, each once.", challenge)
+	errForged    = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid.", challenge)
 	errReused    = httpserver.NewProblem(problem.IdempotencyKeyReused, "This webhook-id was used with another body.")
 	errNoRow     = httpserver.NewProblem(problem.NotFound, "There is no such order.")
 	errUnwritten = httpserver.NewProblem(problem.Unavailable,
 		"The order may not be written yet. Please send the callback again.",
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
 )
+
+// invalidCallbacks maps the errors of a Verifier to their problems.
+var invalidCallbacks = []struct {
+	err error
+	as  *httpserver.Problem
+}{
+	{payment.ErrForged, errForged},
+	{payment.ErrID, httpserver.NewProblem(problem.Unauthorized,
+		"The webhook-id must be 1 to 255 printable ASCII characters without spaces and full stops.", challenge)},
+	{payment.ErrTimestamp, httpserver.NewProblem(problem.Unauthorized,
+		"The webhook-timestamp must be a whole number of seconds since 1970.", challenge)},
+	{payment.ErrStale, httpserver.NewProblem(problem.Unauthorized,
+		"The webhook-timestamp is more than five minutes off. Send seconds since 1970, and check the clocks.", challenge)},
+}
 
 // settlements maps each settlement to its result, or to the problem for a payment that did not pay the order.
 var settlements = map[store.Settlement]struct {
@@ -126,16 +140,18 @@ func (h *handlers) verifyCallback(c *fiber.Ctx) (id string, err error) {
 	timestamp, hasTime := onlyOne(header, "Webhook-Timestamp")
 	signature, hasSignature := onlyOne(header, "Webhook-Signature")
 	if !hasID || !hasTime || !hasSignature {
-		return "", errForged
+		return "", errHeaders
 	}
 	err = h.cfg.Callbacks.Verify(id, timestamp, signature, c.Context().Request.Body())
-	switch {
-	case errors.Is(err, payment.ErrStale):
-		return "", errStale
-	case err != nil:
-		return "", errForged
+	if err == nil {
+		return strings.Clone(id), nil
 	}
-	return strings.Clone(id), nil
+	for _, row := range invalidCallbacks {
+		if errors.Is(err, row.err) {
+			return "", row.as
+		}
+	}
+	return "", errForged
 }
 
 // onlyOne returns a header that must be present once. The value lives as long as the request.

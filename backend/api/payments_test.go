@@ -172,25 +172,33 @@ func TestPaymentNeedsAGoodSignature(t *testing.T) {
 	replace := func(i int, with ...string) []string {
 		return append(append(append([]string{}, good[:i]...), with...), good[i+1:]...)
 	}
+	sent := func(id string, at time.Time) []string { return signed(t, id, at, body) }
 	for name, c := range map[string]struct {
 		headers []string
 		body    string
+		detail  string // a part of it
 	}{
-		"no headers":        {good[3:], body},
-		"no id":             {replace(0), body},
-		"two ids":           {replace(0, good[0], good[0]), body},
-		"two seconds":       {replace(1, good[1], good[1]), body},
-		"two signatures":    {replace(2, good[2], good[2]), body},
-		"another text":      {good, strings.Replace(body, "1999", "1", 1)},
-		"a buyer's token":   {[]string{"Authorization: " + bearerOf(t, "ann"), good[3]}, body},
-		"signed long ago":   {signed(t, "msg_1", time.Now().Add(-payment.Tolerance-time.Minute), body), body},
-		"signed in advance": {signed(t, "msg_1", time.Now().Add(payment.Tolerance+time.Minute), body), body},
-		"no text":           {good, ""},
+		"no headers":       {good[3:], body, "headers webhook-id, webhook-timestamp and webhook-signature"},
+		"no id":            {replace(0), body, "headers webhook-id, webhook-timestamp and webhook-signature"},
+		"two ids":          {replace(0, good[0], good[0]), body, "each once"},
+		"two seconds":      {replace(1, good[1], good[1]), body, "each once"},
+		"two signatures":   {replace(2, good[2], good[2]), body, "each once"},
+		"a full stop":      {sent("msg.1", time.Now()), body, "webhook-id must"},
+		"an ISO timestamp": {replace(1, "Webhook-Timestamp: 2026-11-27T10:00:00Z"), body, "webhook-timestamp must"},
+		"another text":     {good, strings.Replace(body, "1999", "1", 1), "signature"},
+		"a buyer's token": {[]string{"Authorization: " + bearerOf(t, "ann"), good[3]}, body,
+			"headers webhook-id, webhook-timestamp and webhook-signature"},
+		"signed long ago":   {sent("msg_1", time.Now().Add(-payment.Tolerance-time.Minute)), body, "five minutes"},
+		"signed in advance": {sent("msg_1", time.Now().Add(payment.Tolerance+time.Minute)), body, "five minutes"},
+		"no text":           {good, "", "signature"},
 	} {
 		a := s.Do("POST", "/v1/payments", c.body, c.headers...)
 		servertest.WantProblem(t, a, 401, "unauthorized")
 		if a.Header.Get("WWW-Authenticate") != "Webhook" {
 			t.Errorf("%s: WWW-Authenticate %q", name, a.Header.Get("WWW-Authenticate"))
+		}
+		if detail := a.Field(t, "detail"); !strings.Contains(detail, c.detail) {
+			t.Errorf("%s: detail %q, want it to contain %q", name, detail, c.detail)
 		}
 	}
 	if asked := l.was(); len(asked) != 0 {

@@ -31,8 +31,10 @@ const secretPrefix = "whsec_"
 
 // Errors of Verify.
 var (
-	ErrForged = errors.New("the signature is invalid")
-	ErrStale  = errors.New("the timestamp is too old or in the future")
+	ErrID        = errors.New("the id is invalid")
+	ErrTimestamp = errors.New("the timestamp is not a number of seconds")
+	ErrForged    = errors.New("the signature is invalid")
+	ErrStale     = errors.New("the timestamp is too old or in the future")
 )
 
 // Verifier verifies callbacks with the secrets shared with the provider. It is safe for concurrent use.
@@ -67,13 +69,17 @@ func NewVerifier(secrets string, now func() time.Time) (*Verifier, error) {
 }
 
 // Verify verifies the headers webhook-id, webhook-timestamp and webhook-signature of a callback with its body. It
-// returns ErrForged, or ErrStale if the signature is valid and the timestamp is outside the Tolerance.
+// returns ErrID or ErrTimestamp for a header that no valid callback has, whatever its signature, ErrForged, or ErrStale
+// if the signature is valid and the timestamp is outside the Tolerance.
 func (v *Verifier) Verify(id, timestamp, signature string, body []byte) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil || strconv.FormatInt(seconds, 10) != timestamp { // only the canonical form, because the number is signed
-		return ErrForged
+		return ErrTimestamp
 	}
-	if !validID(id) || len(signature) > maxSignature {
+	if !validID(id) {
+		return ErrID
+	}
+	if len(signature) > maxSignature {
 		return ErrForged
 	}
 	headers := http.Header{}
