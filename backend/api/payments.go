@@ -209,6 +209,9 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 	if succeeded && !hasAmount {
 		data.RejectOnce("amount", "must be set")
 	}
+	if amount < 0 {
+		data.RejectOnce("amount", "must not be negative")
+	}
 	if (succeeded || p.Price.Currency != "") && !sale.IsCurrency(p.Price.Currency) {
 		data.RejectOnce("currency", "must be three capital letters (ISO 4217)")
 	}

@@ -229,6 +229,8 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 		`{"type":"payment.succeeded"}`:                                                                                       "data.order_id",
 		`{"type":"payment.failed","data":{"order_id":"7","currency":"euro","reference":"` + strings.Repeat("x", 256) + `"}}`: "data.currency data.reference",
 		`{"type":"payment.failed","data":{"order_id":"7","order_id":"8"}}`:                                                   "body",
+		strings.Replace(paid(7), "1999", "-1999", 1):                                                                         "data.amount",
+		`{"type":"payment.failed","data":{"order_id":"7","amount":-1}}`:                                                      "data.amount",
 		`{"type":5,"data":{}}`:           "type",
 		`{"data":{}}`:                    "type",
 		`[]`:                             "body",
