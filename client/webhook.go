@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -39,7 +40,7 @@ type WebhookOrder struct {
 // valid.
 func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, error) {
 	hook, err := standardwebhooks.NewWebhook(secret)
-	if err != nil || secret == "" {
+	if err != nil || strings.TrimPrefix(secret, "whsec_") == "" {
 		return Webhook{}, errors.New("client: the webhook secret must be whsec_ followed by base64")
 	}
 	if err := hook.Verify(body, header); err != nil {
@@ -56,7 +57,8 @@ func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, err
 const maxWebhook = 1 << 20
 
 // WebhookHandler returns a handler that verifies webhooks and passes them to handle. It responds with 401 to an invalid
-// signature, with 500 if handle returns an error, so that the delivery is retried, and with 204 otherwise.
+// signature, with 500 if handle returns an error or the secret is not valid, so that the delivery is retried, and with
+// 204 otherwise.
 func WebhookHandler(secret string, handle func(*http.Request, Webhook) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWebhook))
@@ -65,11 +67,14 @@ func WebhookHandler(secret string, handle func(*http.Request, Webhook) error) ht
 			return
 		}
 		hook, err := VerifyWebhook(secret, r.Header, body)
-		if err != nil {
+		if errors.Is(err, ErrInvalidSignature) {
 			http.Error(w, "invalid signature", http.StatusUnauthorized)
 			return
 		}
-		if err := handle(r, hook); err != nil {
+		if err == nil {
+			err = handle(r, hook)
+		}
+		if err != nil {
 			http.Error(w, "internal error", http.StatusInternalServerError)
 			return
 		}

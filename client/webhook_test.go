@@ -56,7 +56,7 @@ func TestVerifyWebhookRejectsInvalidSignatures(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, ErrInvalidSignature)
 		}
 	}
-	for _, secret := range []string{"", "whsec_%"} {
+	for _, secret := range []string{"", "whsec_%", "whsec_"} {
 		_, err := VerifyWebhook(secret, signed(t, time.Now()), []byte(hookBody))
 		if err == nil || errors.Is(err, ErrInvalidSignature) {
 			t.Errorf("secret %q: got %v, want an error about the secret", secret, err)
@@ -82,6 +82,12 @@ func TestWebhookHandlerMapsErrorsToStatus(t *testing.T) {
 	}
 	if got := post(signed(t, time.Now()), strings.Repeat("x", 2<<20)); got != 400 {
 		t.Errorf("large webhook: got status %d, want 400", got)
+	}
+	unset := WebhookHandler("", func(*http.Request, Webhook) error { return nil })
+	w := httptest.NewRecorder()
+	unset.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(hookBody)))
+	if w.Code != 500 {
+		t.Errorf("no secret: got status %d, want 500", w.Code)
 	}
 	if fails = errors.New("full"); post(signed(t, time.Now()), hookBody) != 500 {
 		t.Error("failed handler: got another status than 500")
