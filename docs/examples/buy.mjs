@@ -13,7 +13,7 @@ async function request(method, path, headers = {}, seconds = 10) {
   for (let attempt = 1; ; attempt++) {
     let wait = Math.min(10, 0.25 * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
     try {
-      const response = await fetch(SLUICE_URL + path, {
+      const response = await fetch(SLUICE_URL.replace(/\/$/, "") + path, {
         method,
         headers: { authorization: `Bearer ${SLUICE_TOKEN}`, ...headers },
         redirect: "error",
@@ -29,15 +29,19 @@ async function request(method, path, headers = {}, seconds = 10) {
   }
 }
 
-const bought = await request("POST", `/v1/sales/${encodeURIComponent(sale)}/orders`, { "idempotency-key": `"${key}"` });
-if (bought.status !== 202) {
-  console.error(`${bought.body.code}: ${bought.body.detail}`);
+// fail prints a refusal and exits.
+function fail({ body }) {
+  console.error(`${body.code}: ${body.detail}`);
   process.exit(1);
 }
+
+const bought = await request("POST", `/v1/sales/${encodeURIComponent(sale)}/orders`, { "idempotency-key": `"${key}"` });
+if (bought.status !== 202) fail(bought);
 let order;
 for (;;) {
   order = await request("GET", `/v1/orders/${bought.body.order_id}?wait=25s`, {}, 40); // order ids are strings, because they exceed 2^53
-  if (order.status !== 200 || order.body.status !== "queued") break;
+  if (order.status !== 200) fail(order);
+  if (order.body.status !== "queued") break;
   await sleep(1);
 }
 console.log(bought.body.order_id, order.body.status);

@@ -7,7 +7,7 @@ function request(string $method, string $path, array $headers = [], int $seconds
 {
     for ($attempt = 1; ; $attempt++) {
         $wait = min(10, 0.25 * 2 ** ($attempt - 1)) * (0.5 + mt_rand() / mt_getrandmax() / 2);
-        $body = @file_get_contents(getenv('SLUICE_URL') . $path, false, stream_context_create(['http' => [
+        $body = @file_get_contents(rtrim(getenv('SLUICE_URL'), '/') . $path, false, stream_context_create(['http' => [
             'method' => $method, 'timeout' => $seconds, 'ignore_errors' => true, 'follow_location' => 0,
             'header' => ['Authorization: Bearer ' . getenv('SLUICE_TOKEN'), ...$headers],
         ]]));
@@ -42,5 +42,9 @@ if ($status !== 202) {
 }
 do {
     [$status, $order] = request('GET', "/v1/orders/$bought[order_id]?wait=25s", [], 40);
-} while ($status === 200 && $order['status'] === 'queued' && sleep(1) === 0);
+    if ($status !== 200) {
+        fwrite(STDERR, "$order[code]: $order[detail]\n");
+        exit(1);
+    }
+} while ($order['status'] === 'queued' && sleep(1) === 0);
 echo "$bought[order_id] $order[status]\n";

@@ -15,7 +15,8 @@ def request(method, path, headers=None, seconds=10):
     """Sends a request, retries after 429, 502, 503, 504 and lost responses, and returns status and JSON."""
     for attempt in range(1, 9):
         wait = min(10, 0.25 * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
-        message = urllib.request.Request(os.environ["SLUICE_URL"] + path, method=method, headers=headers or {})
+        message = urllib.request.Request(
+            os.environ["SLUICE_URL"].rstrip("/") + path, method=method, headers=headers or {})
         message.add_unredirected_header("Authorization", "Bearer " + os.environ["SLUICE_TOKEN"])
         try:
             with urllib.request.urlopen(message, timeout=seconds) as response:
@@ -41,7 +42,9 @@ def main():
         sys.exit(f"{bought['code']}: {bought['detail']}")
     while True:
         status, order = request("GET", f"/v1/orders/{bought['order_id']}?wait=25s", seconds=40)
-        if status != 200 or order["status"] != "queued":
+        if status != 200:
+            sys.exit(f"{order['code']}: {order['detail']}")
+        if order["status"] != "queued":
             break
         time.sleep(1)
     print(bought["order_id"], order["status"])

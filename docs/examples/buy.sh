@@ -18,13 +18,21 @@ request() {
 # field NAME: prints a string field of the response, which is flat JSON.
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$body"; }
 
-status=$(request -X POST -H "Idempotency-Key: \"$key\"" "$SLUICE_URL/v1/sales/$sale/orders")
-if [ "$status" != 202 ]; then
+# expect STATUS: prints a refusal and exits, unless the response has this status.
+expect() {
+	[ "$status" = "$1" ] && return
 	echo "$(field code): $(field detail)" >&2
 	exit 1
-fi
+}
+
+status=$(request -X POST -H "Idempotency-Key: \"$key\"" "${SLUICE_URL%/}/v1/sales/$sale/orders")
+expect 202
 order=$(field order_id)
-while status=$(request "$SLUICE_URL/v1/orders/$order?wait=25s") && [ "$status" = 200 ] && [ "$(field status)" = queued ]; do
+while
+	status=$(request "${SLUICE_URL%/}/v1/orders/$order?wait=25s")
+	expect 200
+	[ "$(field status)" = queued ]
+do
 	sleep 1
 done
 echo "$order $(field status)"

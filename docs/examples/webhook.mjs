@@ -32,10 +32,15 @@ createServer((request, response) => {
     const body = Buffer.concat(chunks);
     if (!verify(WEBHOOK_SECRET, request.headers, body)) return response.writeHead(401).end();
     const id = request.headers["webhook-id"];
-    if (!processed.has(id)) {
-      processed.add(id);
-      console.log(JSON.parse(body).type, id);
+    try {
+      if (!processed.has(id)) {
+        console.log(JSON.parse(body).type, id); // process it here
+        processed.add(id); // afterwards: what fails is sent again
+      }
+      response.writeHead(204).end();
+    } catch (err) {
+      console.error(id, err);
+      response.writeHead(500).end();
     }
-    response.writeHead(204).end();
   });
 }).listen(Number(PORT), "127.0.0.1");

@@ -18,15 +18,22 @@ function verify(string $secret, string $id, string $time, string $signatures, st
     return false;
 }
 
+$secret = (string) getenv('WEBHOOK_SECRET');
+if (!str_starts_with($secret, 'whsec_')) {
+    http_response_code(500);
+    error_log('usage: WEBHOOK_SECRET=whsec_... php -S 127.0.0.1:9000 webhook.php');
+    return;
+}
 $body = file_get_contents('php://input');
 $id = $_SERVER['HTTP_WEBHOOK_ID'] ?? '';
-if (!verify(getenv('WEBHOOK_SECRET'), $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '', $_SERVER['HTTP_WEBHOOK_SIGNATURE'] ?? '', $body)) {
+if (!verify($secret, $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '', $_SERVER['HTTP_WEBHOOK_SIGNATURE'] ?? '', $body)) {
     http_response_code(401);
     return;
 }
-// Use a database, and the transaction that processes the webhook. Here each id is a file, which one request can create.
+// Use a database, and the transaction that processes the webhook. Here each id is a file.
 $marker = sys_get_temp_dir() . '/webhook-' . hash('sha256', $id);
-if (@fopen($marker, 'x') !== false) {
-    file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n");
+if (!file_exists($marker)) {
+    file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n"); // process it here
+    touch($marker); // afterwards: what fails gets 500 and is sent again
 }
 http_response_code(204);

@@ -31,9 +31,13 @@ class Handler(BaseHTTPRequestHandler):
         if not verify(os.environ["WEBHOOK_SECRET"], self.headers, body):
             return self.respond(401)
         webhook_id = self.headers["webhook-id"]
-        if webhook_id not in processed:
-            processed.add(webhook_id)
-            print(json.loads(body)["type"], webhook_id, flush=True)
+        try:
+            if webhook_id not in processed:
+                print(json.loads(body)["type"], webhook_id, flush=True)  # process it here
+                processed.add(webhook_id)  # afterwards: what fails is sent again
+        except Exception as error:
+            print(webhook_id, repr(error), file=sys.stderr, flush=True)
+            return self.respond(500)
         self.respond(204)
 
     def respond(self, status):

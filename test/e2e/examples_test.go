@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
 	"sluice/test/testenv"
 )
 
@@ -197,6 +199,12 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 		return resp.StatusCode
 	}
 	testenv.Eventually(t, time.Minute, "a forgery is refused", func() bool { return post() == http.StatusUnauthorized })
+	// A webhook that could not be processed is sent again, so its id is not stored.
+	for range 2 {
+		if status := postSigned(t, "http://"+listen+"/", secret[1], "msg_unreadable", "no JSON"); status != 500 {
+			t.Errorf("a genuine webhook that it cannot process: status %d, want 500\n%s", status, receiver.output())
+		}
+	}
 	log, errOut, code := sluiceRun(t, nil, "webhook", "ping", id[1], "--json", "--data", u.data)
 	delivery := regexp.MustCompile(`"id": "([^"]+)"`).FindStringSubmatch(log)
 	if code != 0 || delivery == nil {
@@ -211,6 +219,70 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	})
 	if n := strings.Count(receiver.output(), "ping "+delivery[1]); n != 1 {
 		t.Errorf("it took the webhook %d times, want once\n%s", n, receiver.output())
+	}
+}
+
+// postSigned sends a signed webhook and returns the status.
+func postSigned(t *testing.T, url, secret, id, body string) int {
+	t.Helper()
+	hook, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	signature, err := hook.Sign(id, now, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Webhook-Id", id)
+	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	req.Header.Set("Webhook-Signature", signature)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// An example fails and names the reason if its order cannot be read, for example because the token has expired. The
+// base URL may end in a slash.
+func TestExamplesReportAnOrderThatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/v1/sales/demo/orders" {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, `{"order_id":"932718348271616001","sale_id":"demo","status":"queued"}`)
+			return
+		}
+		detail := "Expired."
+		if r.URL.Path != "/v1/orders/932718348271616001" {
+			detail = "Another path."
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(
+			w, `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"`+detail+`","code":"unauthorized"}`)
+	}))
+	t.Cleanup(server.Close)
+	for _, e := range examplesOf(t) {
+		if _, err := exec.LookPath(e.interpreter); err != nil {
+			t.Logf("%s is not here, so its example was not run", e.interpreter)
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), e.buy[0], append(e.buy[1:len(e.buy):len(e.buy)], "demo")...)
+		cmd.Env = append(os.Environ(), "SLUICE_URL="+server.URL+"/", "SLUICE_TOKEN=x")
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		err := cmd.Run()
+		if err == nil || out.Len() > 0 || !strings.Contains(errs.String(), "Expired.") {
+			t.Errorf("%s: %v, it printed %q and %q", e.language, err, out.String(), errs.String())
+		}
 	}
 }
 

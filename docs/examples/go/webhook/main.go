@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,14 +13,19 @@ import (
 )
 
 func main() {
+	secret := os.Getenv("WEBHOOK_SECRET")
+	if !strings.HasPrefix(secret, "whsec_") {
+		fmt.Fprintln(os.Stderr, "usage: WEBHOOK_SECRET=whsec_... PORT=9000 webhook")
+		os.Exit(2)
+	}
 	var mu sync.Mutex
 	processed := map[string]bool{} // use a database, and the transaction that processes the webhook
-	handler := client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), func(_ *http.Request, w client.Webhook) error {
+	handler := client.WebhookHandler(secret, func(_ *http.Request, w client.Webhook) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if !processed[w.ID] {
+			fmt.Fprintln(os.Stdout, w.Type, w.ID) // process it here; after an error it is sent again
 			processed[w.ID] = true
-			fmt.Fprintln(os.Stdout, w.Type, w.ID)
 		}
 		return nil
 	})
