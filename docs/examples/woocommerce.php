@@ -42,6 +42,12 @@ function sluice_login(): void
     exit;
 }
 
+/** Returns the total of an order in the minor unit of its currency, such as cents. */
+function sluice_amount($order): int
+{
+    return (int) round($order->get_total() * 10 ** wc_get_price_decimals());
+}
+
 /** Step 2: makes an order of WooCommerce for an unpaid order of sluice, and leads to its payment. */
 function sluice_pay(): void
 {
@@ -62,6 +68,12 @@ function sluice_pay(): void
         $order->update_meta_data('_sluice_order', $id);
         $order->calculate_totals();
         $order->save();
+    }
+    $answer = wp_remote_get(SLUICE_URL . '/v1/sales/' . rawurlencode($sold['sale_id']));
+    $sale = json_decode(wp_remote_retrieve_body($answer), true);
+    // sluice would record a payment of another amount as a refund to make
+    if (($sale['price'] ?? null) != ['amount' => sluice_amount($order), 'currency' => $order->get_currency()]) {
+        wp_die('The total of this order is not the price of the sale.', '', ['response' => 500]);
     }
     wp_redirect($order->get_checkout_payment_url());
     exit;
@@ -85,7 +97,7 @@ function sluice_report(int $order_id): void
     }
     $body = json_encode(['type' => 'payment.succeeded', 'data' => [
         'order_id' => $id,
-        'amount' => (int) round($order->get_total() * 10 ** wc_get_price_decimals()),
+        'amount' => sluice_amount($order),
         'currency' => $order->get_currency(),
         'reference' => "wc-$order_id", // the id of the transaction may be set later, and repetitions must be equal
     ]]);

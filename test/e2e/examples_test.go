@@ -323,21 +323,29 @@ func TestWooCommercePluginSigns(t *testing.T) {
 	}
 }
 
-// wordpress replaces the functions of WordPress and WooCommerce that the plugin uses to report a payment. They print
-// their calls.
+// wordpress replaces the functions of WordPress and WooCommerce that the plugin uses to lead to a payment and to report
+// it. They print their calls. All responses of sluice are the same.
 const wordpress = `
-const SLUICE_URL = 'https://sale', SLUICE_PAYMENT_SECRET = 'whsec_c2VjcmV0';
+const SLUICE_URL = 'https://sale', SLUICE_PAYMENT_SECRET = 'whsec_c2VjcmV0', SLUICE_TOKEN_SECRET = 'secret';
 class Order {
     function get_meta($key) { return '77'; }
     function get_total() { return '19.99'; }
     function get_currency() { return 'EUR'; }
+    function get_checkout_payment_url() { return 'https://shop/pay'; }
     function add_order_note($text) { echo "note: $text\n"; }
 }
 function add_action($hook, $call) {}
+function is_user_logged_in() { return true; }
+function get_current_user_id() { return 7; }
+function wp_unslash($text) { return $text; }
+function wc_get_orders($query) { return [new Order()]; }
+function wp_remote_get($url, $request = []) { return $url; }
+function wp_redirect($url) { echo "redirect: $url\n"; }
+function wp_die($text) { exit("die: $text\n"); }
 function wc_get_order($id) { return new Order(); }
 function wc_get_price_decimals() { return 2; }
 function wp_remote_post($url, $request) { echo $request['headers']['webhook-id'], " $url $request[body]\n"; return null; }
-function wp_remote_retrieve_response_code($answer) { global $argv; return $argv[2]; }
+function wp_remote_retrieve_response_code($answer) { global $argv; return (int) $argv[2]; }
 function wp_remote_retrieve_body($answer) { global $argv; return $argv[3]; }
 function wp_schedule_single_event($at, $hook, $with) { echo "again: $hook(", implode($with), ") in ", $at - time(), " s\n"; }
 `
@@ -362,6 +370,28 @@ func TestWooCommercePluginReportsPayments(t *testing.T) {
 			filepath.Join(root, "docs/examples/woocommerce.php"), c.status, c.body).CombinedOutput()
 		if err != nil || string(out) != report+c.want {
 			t.Errorf("status %q, %s: %v\n%s", c.status, c.body, err, out)
+		}
+	}
+}
+
+// The plugin does not lead a buyer to a payment that sluice would not accept.
+func TestWooCommercePluginLeadsToPaymentsOfThePriceOnly(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("php"); err != nil {
+		t.Log("php is not here, so the plugin was not run")
+		return
+	}
+	const lead, other = "redirect: https://shop/pay\n", "die: The total of this order is not the price of the sale.\n"
+	for _, c := range []struct{ status, price, want string }{
+		{"created", `{"amount":1999,"currency":"EUR"}`, lead}, {"created", `{"amount":2000,"currency":"EUR"}`, other},
+		{"created", `{"amount":1999,"currency":"USD"}`, other}, {"created", "null", other},
+		{"paid", `{"amount":1999,"currency":"EUR"}`, "die: This order does not await payment.\n"},
+	} {
+		body := `{"status":"` + c.status + `","sale_id":"shoe","price":` + c.price + `}`
+		out, err := exec.CommandContext(t.Context(), "php", "-r", wordpress+"require $argv[1]; sluice_pay();", "--",
+			filepath.Join(root, "docs/examples/woocommerce.php"), "200", body).CombinedOutput()
+		if err != nil || string(out) != c.want {
+			t.Errorf("%s: %v, it printed %q, want %q", body, err, out, c.want)
 		}
 	}
 }
