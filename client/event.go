@@ -32,7 +32,8 @@ func (c *Client) SaleEvents(ctx context.Context, saleID string) iter.Seq2[SaleEv
 
 // MyOrders returns the newest orders of the buyer (at most 50; Queued and Dead orders are omitted), then every
 // change of an order. It reconnects after a broken connection, continues after the last event, and may return an
-// event twice. The sequence ends with the error of the context, or with a Problem such as Unauthorized.
+// event twice. The sequence ends with the error of the context, or with a Problem such as Unauthorized. PayBy and
+// Expired of the orders are not set; Order returns them.
 func (c *Client) MyOrders(ctx context.Context) iter.Seq2[Order, error] {
 	return decoded[Order](ctx, c, "/v1/me/events", "order")
 }

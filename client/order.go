@@ -41,8 +41,8 @@ type Order struct {
 }
 
 // Buy buys one unit. The key identifies the purchase for 24 hours: further calls with the same key, also from
-// another process, return the same order and buy no second unit. Store the key before the call if your process may
-// crash. If the key is empty, Buy generates one for this call.
+// another process, return the same order, even a cancelled one, and buy no second unit. Store the key before the call
+// if your process may crash. If the key is empty, Buy generates one for this call.
 //
 // The error matches AlreadyBought, SoldOut, SaleNotOpen, SaleClosed or SalePaused if the purchase was rejected.
 // After an error that wraps ErrNoResponse or the error of the context, the unit may have been bought: repeat the
