@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -23,9 +24,15 @@ type Object struct {
 	bad    *sale.InvalidError
 }
 
+// gzipHeader begins a body with Content-Encoding: gzip, which some HTTP libraries compress on their own.
+var gzipHeader = []byte{0x1f, 0x8b}
+
 // ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about
 // the field "body".
 func ParseObject(body []byte) (*Object, error) {
+	if bytes.HasPrefix(body, gzipHeader) {
+		return nil, sale.Invalid("body", "must not be compressed")
+	}
 	fields, err := strictjson.Object(body)
 	if invalid, ok := errors.AsType[*strictjson.Error](err); ok {
 		return nil, sale.Invalid("body", invalid.Detail)

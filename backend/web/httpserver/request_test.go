@@ -1,9 +1,31 @@
 package httpserver
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"testing"
 	"unsafe"
+
+	"sluice/backend/sale"
 )
+
+func TestCompressedBodyIsRejectedAsSuch(t *testing.T) {
+	var body bytes.Buffer
+	w := gzip.NewWriter(&body)
+	if _, err := w.Write([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ParseObject(body.Bytes())
+	want := sale.FieldError{Field: "body", Detail: "must not be compressed"}
+	invalid, ok := errors.AsType[*sale.InvalidError](err)
+	if !ok || len(invalid.Fields) != 1 || invalid.Fields[0] != want {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
 
 func TestIdempotencyKeysAreReadInBothForms(t *testing.T) {
 	for in, want := range map[string]string{
