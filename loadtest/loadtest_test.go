@@ -128,6 +128,7 @@ func TestFaultyServerFails(t *testing.T) {
 		want  string // part of a failure in the verdict, or of the output of k6
 	}{
 		{fake.Oversells, "oversold: 15 rows"},
+		{fake.Undersells, "undersold count<=0"},
 		{fake.SellsTwice, "one-per-buyer"},
 		{fake.ChangesReply, "same-answer"},
 		{fake.LosesOrders, "lost_orders count<=0"},
@@ -136,6 +137,7 @@ func TestFaultyServerFails(t *testing.T) {
 		{fake.Unbalanced, "the audit is not balanced"},
 		{fake.NeverEmpties, "1 orders are still queued"},
 		{fake.Crashes, "purchase_failed rate<=0"},
+		{fake.Stalls, "purchase_duration{outcome:accepted} p(95)<500"},
 		{fake.ServesHTML, "409 without problem+json"},
 	} {
 		t.Run(strings.ReplaceAll(string(c.fault), " ", "-"), func(t *testing.T) {

@@ -8,7 +8,7 @@ import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
 import { prepare, settle } from './lib/sale.js';
-import { thresholds } from './lib/thresholds.js';
+import { sellsOut, thresholds } from './lib/thresholds.js';
 import { summary } from './lib/verdict.js';
 
 const config = load({ rate: 2, duration: '10s', stock: 12, maxVUs: 20, forwarded: false, again: 1, follow: 1 });
@@ -29,7 +29,7 @@ export const options = {
   setupTimeout: '60s',
   teardownTimeout: `${config.settle + 60}s`,
   summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
-  thresholds: thresholds(config, config.rate * config.duration, { checks: ['rate==1'] }),
+  thresholds: thresholds(config, config.rate * config.duration, { checks: ['rate==1'], ...sellsOut(config) }),
 };
 
 export const setup = () => prepare(config);

@@ -6,7 +6,7 @@ import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
 import { prepare, settle, watch } from './lib/sale.js';
-import { thresholds } from './lib/thresholds.js';
+import { sellsOut, thresholds } from './lib/thresholds.js';
 import { summary } from './lib/verdict.js';
 
 const config = load({ rate: 200, duration: '15s', stock: 400, opensIn: 5, maxVUs: 400, forwarded: true });
@@ -44,7 +44,7 @@ export const options = {
   setupTimeout: '60s',
   teardownTimeout: `${config.settle + 60}s`,
   summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
-  thresholds: thresholds(config, planned, { audit_balanced: ['rate==1'] }),
+  thresholds: thresholds(config, planned, { audit_balanced: ['rate==1'], ...sellsOut(config) }),
 };
 
 export const setup = () => prepare(config);

@@ -16,6 +16,7 @@ type Fault string
 // The faults.
 const (
 	Oversells    Fault = "sells three units more than the stock"
+	Undersells   Fault = "refuses buyers as sold out while units are left"
 	SellsTwice   Fault = "gives a buyer two units"
 	ChangesReply Fault = "answers the same request with another order id"
 	LosesOrders  Fault = "accepts every third order and loses it"
@@ -24,6 +25,7 @@ const (
 	Unbalanced   Fault = "reports an unbalanced audit"
 	NeverEmpties Fault = "never writes one of the orders"
 	Crashes      Fault = "returns 500 for every fifth purchase"
+	Stalls       Fault = "takes longer to accept an order than buyers should wait"
 	ServesHTML   Fault = "refuses with HTML instead of problem+json"
 )
 
@@ -54,6 +56,9 @@ type order struct {
 
 // lag is the time until an accepted order is a row.
 const lag = 50 * time.Millisecond
+
+// stall is the response time of Stalls. The default of P95_ACCEPTED is 500 ms.
+const stall = 600 * time.Millisecond
 
 // New starts a server; Close stops it.
 func New(fault Fault, tokenSecret, adminToken string) *Server {
@@ -102,8 +107,11 @@ func (s *Server) purchase(buyer, key string) decision {
 		return decision{status: http.StatusConflict, code: "already-bought", orderID: held[0]}
 	}
 	stock := s.stock
-	if s.fault == Oversells {
+	switch s.fault {
+	case Oversells:
 		stock += 3
+	case Undersells:
+		stock -= 3
 	}
 	if s.sold >= stock {
 		return decision{status: http.StatusConflict, code: "sold-out"}

@@ -136,6 +136,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 func (s *Server) write(w http.ResponseWriter, d decision) {
 	if d.status == http.StatusAccepted {
+		if s.fault == Stalls {
+			time.Sleep(stall)
+		}
 		w.Header().Set("Location", "/v1/orders/"+d.orderID)
 		if d.replayed {
 			w.Header().Set("Idempotency-Replayed", "true")

@@ -10,6 +10,7 @@ const orderDuration = new Trend('order_row_duration', true);
 const violations = new Counter('violations');
 const lostOrders = new Counter('lost_orders');
 const unexplainedRows = new Counter('unexplained_rows');
+const undersold = new Counter('undersold');
 const balanced = new Rate('audit_balanced');
 const backlog = new Trend('backlog');
 const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'].map((name) => [name, new Gauge(`audit_${name}`)]);
@@ -28,6 +29,7 @@ export function purchase(answer, milliseconds, tags) {
   purchases.add(1, all);
   purchaseDuration.add(milliseconds, all);
   failedRate.add(answer.outcome === 'failed');
+  if (answer.outcome === 'sold_out') undersold.add(1);
   if (answer.outcome === 'failed') {
     unexplainedRows.add(-1); // the order may have been accepted and only the response lost
     report(answer.why, `failed: ${answer.why}`);
@@ -63,7 +65,9 @@ export function audited(audit) {
   backlog.add(audit.ready + audit.delayed + audit.leased);
 }
 
-// closed records the final audit for the summary.
+// closed records the final audit. Where no unit is left, every refusal as sold out was correct: the large number makes the counter
+// of these refusals negative, because a teardown cannot read it.
 export function closed(audit) {
+  if (audit.left <= 0) undersold.add(-1e12);
   for (const [name, gauge] of states) gauge.add(audit[name]);
 }

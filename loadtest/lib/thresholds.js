@@ -2,6 +2,10 @@
 
 import { outcomes } from './answer.js';
 
+// sellsOut returns the threshold of a sale without restocks: buyers that were refused as sold out while units are left at the end. Where
+// failures are expected it has none: units of purchases that were lost with Redis, before their responses, are left again.
+export const sellsOut = (config) => (config.alone && config.maxFailed === 0 ? { undersold: ['count<=0'] } : {});
+
 // thresholds returns k6's option of that name. planned is the total number of iterations of all scenarios.
 export function thresholds(config, planned, extra = {}) {
   const all = {
