@@ -170,17 +170,35 @@ func TestAllConfigurationErrorsAreReported(t *testing.T) {
 	}
 	cmd := exec.Command(bin, "run", "--quiet", "--address", "", "spike.js")
 	cmd.Env = append(os.Environ(), "K6_NO_USAGE_REPORT=true", "TARGET=http://shop.example",
-		"RATE=many", "DURATION=soon", "SLUICE_TOKEN_SECRET=short", "SLUICE_ADMIN_TOKEN=")
+		"RATE=many", "DURATION=soon", "SETTLE=1000h", "OPENS_IN=1e300", "MAX_VUS=1000000000",
+		"SLUICE_TOKEN_SECRET=short", "SLUICE_ADMIN_TOKEN=")
 	printed, err := cmd.CombinedOutput()
 	if err == nil {
 		t.Error("k6 started the run")
 	}
 	for _, name := range []string{
 		"TARGET=http://shop.example: not this machine", "RATE=many", "DURATION=soon",
+		"SETTLE=1000h: use a duration from 1ms to 720h", "OPENS_IN=1e300: use a number from 0 to 86400",
+		"MAX_VUS=1000000000: use a whole number from 1 to 100000",
 		"SLUICE_TOKEN_SECRET", "SLUICE_ADMIN_TOKEN",
 	} {
 		if !strings.Contains(string(printed), name) {
 			t.Errorf("%s is not reported in\n%s", name, printed)
+		}
+	}
+}
+
+// A run does not start without a directory for its verdict, or with the name of a data directory that does not exist.
+func TestRunRejectsMissingDirectories(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for _, variable := range []string{"OUT", "SLUICE_DATA"} {
+		cmd := exec.Command("./run", "smoke")
+		cmd.Env = append(os.Environ(), "TARGET=http://127.0.0.1:1", variable+"="+missing)
+		printed, _ := cmd.CombinedOutput()
+		want := "loadtest/run: " + variable + "=" + missing + " is not a directory"
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.HasPrefix(string(printed), want) ||
+			strings.Count(string(printed), "\n") != 1 {
+			t.Errorf("exit %d, printed %q, want %q", code, printed, want)
 		}
 	}
 }

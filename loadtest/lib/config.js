@@ -3,6 +3,8 @@
 
 const problems = [];
 
+const day = 86400; // seconds
+
 function text(name, fallback) {
   const value = __ENV[name];
   return value === undefined || value === '' ? fallback : value;
@@ -19,11 +21,11 @@ function number(name, fallback, { min = 0, max = Infinity, whole = false } = {})
   return value;
 }
 
-const count = (name, fallback, min = 0) => number(name, fallback, { min, whole: true });
+const count = (name, fallback, min = 0, max = Infinity) => number(name, fallback, { min, max, whole: true });
 const share = (name, fallback) => number(name, fallback, { max: 1 });
 
-// seconds parses a duration in k6's format: 90s, 5m, 1h30m, 500ms.
-function seconds(name, fallback) {
+// seconds parses a duration in k6's format: 90s, 5m, 1h30m, 500ms. min and max are in seconds.
+function seconds(name, fallback, { min = 0.001, max = 30 * day } = {}) {
   const raw = text(name, fallback);
   const units = { ms: 0.001, s: 1, m: 60, h: 3600 };
   let total = 0;
@@ -31,7 +33,8 @@ function seconds(name, fallback) {
     total += Number(n) * units[unit];
     return '';
   });
-  if (rest !== '' || total <= 0) problems.push(`${name}=${raw}: use a duration such as 500ms, 90s or 1h30m`);
+  if (rest !== '') problems.push(`${name}=${raw}: use a duration such as 500ms, 90s or 1h30m`);
+  else if (total < min || total > max) problems.push(`${name}=${raw}: use a duration from ${min * 1000}ms to ${max / 3600}h`);
   return total;
 }
 
@@ -69,11 +72,11 @@ export function load(defaults) {
 
     sale: text('SALE', ''),
     stock: count('STOCK', defaults.stock, 1),
-    opensIn: number('OPENS_IN', defaults.opensIn ?? 0),
+    opensIn: number('OPENS_IN', defaults.opensIn ?? 0, { max: day }),
 
-    rate: count('RATE', defaults.rate, 1),
-    duration: seconds('DURATION', defaults.duration),
-    maxVUs: count('MAX_VUS', defaults.maxVUs, 1),
+    rate: count('RATE', defaults.rate, 1, 1e6),
+    duration: seconds('DURATION', defaults.duration, { min: 1 }),
+    maxVUs: count('MAX_VUS', defaults.maxVUs, 1, 1e5),
 
     forwarded: flag('FORWARDED', defaults.forwarded),
     buyersPerAddress: count('BUYERS_PER_ADDRESS', 1, 1),
