@@ -208,7 +208,8 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	if c.Workers > 0 {
 		workers = fmt.Sprint(c.Workers)
 	}
-	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr notice;\nenv SLUICE_TOKEN_SECRET;\n"
+	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr notice;\n" +
+		"env SLUICE_TOKEN_SECRET;\nenv " + plainVariable + ";\n"
 	if c.Policy != "" {
 		main += fmt.Sprintf(policyLine, c.Policy)
 	}

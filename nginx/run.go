@@ -263,10 +263,15 @@ func check(ctx context.Context, bin binary, p *prefix, secret string) error {
 	return nil
 }
 
+// plainVariable lists the accelerators that are switched off, see docs/edge.md.
+const plainVariable = "SLUICE_EDGE_PLAIN"
+
 // environment returns the environment of nginx: that of this process with the secret, and without the paths of the
 // policy and the keys, which are in runtime/main.conf, where a reload finds them.
 func environment(secret string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SLUICE_") })
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		return strings.HasPrefix(pair, "SLUICE_") && !strings.HasPrefix(pair, plainVariable+"=")
+	})
 	return append(env, "SLUICE_TOKEN_SECRET="+secret)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"sluice/lua"
+	"sluice/test/testenv"
 )
 
 // root is a directory with nginx/ and lua/ for an edge on this floor.
@@ -73,6 +75,24 @@ func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 	checkVerdicts(t, e)
 	if strings.Contains(e.log.String(), "accelerator") {
 		t.Errorf("the log has:\n%s", e.log)
+	}
+}
+
+// The environment of the program switches accelerators off, as docs/edge.md states. Without the accelerator the zone
+// has room for fewer buckets.
+func TestEnvironmentSwitchesAcceleratorsOff(t *testing.T) {
+	t.Setenv(plainVariable, "each,store")
+	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	e := startEdge(t, twoRules, func(c *Config) { c.Status = status })
+	checkVerdicts(t, e)
+	response, err := http.Get("http://" + status + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if want := "\nsluice_edge_bucket_capacity 5"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v, the metrics do not have %q:\n%s", err, want, text)
 	}
 }
 
