@@ -3,8 +3,12 @@
 --   1. plan.lua finds the rules that cover its method and path
 --   2. the limits by address: a flood of made-up tokens is refused before a signature is verified
 --   3. the token is verified, if a rule counts by buyer
---   4. the buckets of all rules take the request together, or none does
---   5. the quotas go to the client and to the log, in variables that nginx/snippets turn into headers and bodies
+--   4. the rules of the fleet decide, if there are any: fleet.lua
+--   5. the buckets of all rules take the request together, or none does: limit/rules.lua
+--   6. the quotas go to the client and to the log, in variables that nginx/snippets turn into headers and bodies
+--
+-- Most requests over a limit do not get here: rewrite.lua calls refuses_early and refuses them. A change of a decision
+-- concerns refuses_early and judge.
 --
 -- limit/rules.lua decides; only this module exits, sleeps and sets the variables of a verdict. A request with a bad
 -- token still uses the quota of its address.
@@ -29,6 +33,7 @@ local max, min = math.max, math.min
 local get_variable, set_variable = variables.get, variables.set
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 
+-- Everywhere below, `chosen` is a plan, and the first `ips` of its rules count by address: see plan.lua.
 local plans
 
 local _M = {}
@@ -207,8 +212,10 @@ local function accept_fleet(taken)
   end
 end
 
--- judge(turn, has_waited) -> nil, after an exit or without rules; or the plan of the allowed request. `limiter` has
--- what its buckets hold. has_waited: for the key of the token
+-- judge(turn, has_waited) -> the plan of an allowed request, for allow; or nil: no rule covers the request, or it was
+-- refused.
+--   turn         of refusal_cache.enter; refusal_cache.leave gets it when the request is refused
+--   has_waited   whether the request has waited for a new key, with which its token may be signed (token/follow.lua)
 local function judge(turn, has_waited)
   local chosen = _M.plan_of(get_method(), get_variable("uri"))
   local rules, ips = chosen.rules, chosen.ips
