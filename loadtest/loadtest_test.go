@@ -104,9 +104,13 @@ func TestCorrectServerPasses(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			env = append(env, "P95_ACCEPTED="+patience, "P95_SOLD_OUT="+patience, "SETTLE=1m", "PATIENCE=1m", "MAX_DROPPED=1")
-			v, exit, printed := run(t, script, start(t, ""), env...)
+			server := start(t, "")
+			v, exit, printed := run(t, script, server, env...)
 			if v.Verdict != "PASS" || exit != 0 {
 				t.Fatalf("verdict %s, exit %d, want a pass\n%s", v.Verdict, exit, printed)
+			}
+			if !server.Closed() {
+				t.Error("the sale of the run is open")
 			}
 			if sold := v.Units["ordered"]; sold < 12 || v.count("accepted") != sold || v.Units["left"] != 0 {
 				t.Errorf("%d accepted, %d rows, %d left: want the whole stock sold\n%s",
@@ -160,6 +164,19 @@ func TestUnreachableAdminAPIFails(t *testing.T) {
 	v, exit, printed := run(t, "smoke", server)
 	if v.Verdict != "FAIL" || exit == 0 {
 		t.Errorf("verdict %s, exit %d without the admin API\n%s", v.Verdict, exit, printed)
+	}
+}
+
+// The sale of a run that cannot begin is closed too.
+func TestUnreachableTargetFails(t *testing.T) {
+	server := start(t, "")
+	server.Public.Close()
+	v, exit, printed := run(t, "smoke", server)
+	if v.Verdict != "FAIL" || exit == 0 || !strings.Contains(printed, "check that TARGET and ADMIN belong") {
+		t.Errorf("verdict %s, exit %d without the edge\n%s", v.Verdict, exit, printed)
+	}
+	if !server.Closed() {
+		t.Error("the sale is open")
 	}
 }
 

@@ -42,6 +42,7 @@ type Server struct {
 	stock    int
 	sold     int
 	opensAt  time.Time
+	closed   bool
 	requests int
 	orders   map[string]*order   // by id
 	buyers   map[string][]string // buyer to order ids
@@ -76,6 +77,13 @@ func (s *Server) Close() {
 	s.Admin.Close()
 }
 
+// Closed reports whether the sale was created and closed.
+func (s *Server) Closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
 type decision struct {
 	status   int
 	code     string // of a refusal
@@ -92,6 +100,9 @@ func (s *Server) purchase(buyer, key string) decision {
 	}
 	if time.Now().Before(s.opensAt) {
 		return decision{status: http.StatusConflict, code: "sale-not-open"}
+	}
+	if s.closed {
+		return decision{status: http.StatusConflict, code: "sale-closed"}
 	}
 	if id := s.keys[buyer+key]; key != "" && id != "" {
 		if s.fault == ChangesReply {

@@ -70,6 +70,12 @@ func (s *Server) admin() http.Handler {
 		s.mu.Unlock()
 		answer(w, http.StatusOK, s.audit())
 	}))
+	mux.HandleFunc("POST /admin/v1/sales/{sale}/close", s.onSale(func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		answer(w, http.StatusOK, map[string]any{"id": s.saleID, "state": "closed"})
+	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+s.adminToken {
 			refuse(w, http.StatusUnauthorized, "unauthorized", nil)

@@ -1,4 +1,4 @@
-// Calls of the admin API: create the sale, audit, restock.
+// Calls of the admin API: create the sale, audit, restock, close the sale.
 
 import http from 'k6/http';
 
@@ -42,4 +42,9 @@ export function audit(config, saleId) {
 // restock adds units, once per key.
 export function restock(config, saleId, add, key) {
   call(config, 'POST', `/admin/v1/sales/${saleId}/restock`, { body: { add }, key, expect: 200 });
+}
+
+// closeSale ends a sale, so that no rehearsal and no other command takes it for a real one.
+export function closeSale(config, saleId) {
+  call(config, 'POST', `/admin/v1/sales/${saleId}/close`, { expect: 200 });
 }

@@ -1,18 +1,22 @@
-// Setup and teardown of a run: creates the sale, and verifies the unit count at the end.
+// Setup and teardown of a run: creates the sale, verifies the unit count at the end, and closes the sale.
 
 import http from 'k6/http';
 import exec from 'k6/execution';
 import { sleep } from 'k6';
-import { audit, createSale } from './admin.js';
+import { audit, closeSale, createSale } from './admin.js';
 import * as measure from './measure.js';
 
-// prepare creates the sale (or uses SALE) and returns the data of every virtual user: {run, sale, before}.
+// prepare creates the sale (or uses SALE) and returns the data of every virtual user: {run, sale, created, before}.
 export function prepare(config) {
   const run = `load-${Date.now().toString(36)}`;
-  const id = config.sale || createSale(config, run);
+  const created = config.sale === '';
+  const id = created ? createSale(config, run) : config.sale;
   const res = http.get(`${config.target}/v1/sales/${id}`);
-  if (res.status !== 200) throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
-  return { run, sale: res.json(), before: audit(config, id) };
+  if (res.status !== 200) {
+    if (created) closeSale(config, id);
+    throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
+  }
+  return { run, sale: res.json(), created, before: audit(config, id) };
 }
 
 const waiting = (count) => count.ready + count.delayed + count.leased;
@@ -41,15 +45,16 @@ export function breaches(count) {
   return found;
 }
 
-// settle waits until the queue is empty, compares the rows with the orders that buyers received, and fails the run if the count is wrong.
-// k6 then exits with 110 (marked as failed), or with 99 or 107 if a threshold or an error came first.
-export function settle(config, { sale, before }) {
+// settle waits until the queue is empty, compares the rows with the orders that buyers received, fails the run if the count is wrong, and
+// closes the sale that prepare created. After a wrong count, k6 exits with 110 (marked as failed), or with 99 or 107 if a threshold or an error came first.
+export function settle(config, { sale, created, before }) {
   const count = idle(config, sale.id);
   measure.closed(count);
   measure.rows(count.ordered - before.ordered);
   const found = breaches(count);
   for (const breach of found) measure.violation('units-balance', breach);
   if (found.length > 0) exec.test.fail(`sale ${sale.id}: ${found.join('; ')}`);
+  if (created) closeSale(config, sale.id);
 }
 
 // watch audits during the sale: the units must balance at every instant, not only at the end.
