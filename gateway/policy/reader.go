@@ -84,6 +84,7 @@ func (r *reader) proxy(v lua.LValue, where position) (netip.Prefix, bool) {
 var (
 	ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
 	rateForm = regexp.MustCompile(`^([0-9]{1,9}(?:\.[0-9]{1,6})?)r/([smh])$`)
+	longRate = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?r/[smh]$`)
 )
 
 func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
@@ -135,6 +136,10 @@ func (r *reader) rate(t *lua.LTable, where position) Rate {
 	}
 	at := where.field("rate")
 	m := rateForm.FindStringSubmatch(string(s))
+	if m == nil && longRate.MatchString(string(s)) {
+		r.report(at, "rate %s has too many digits: write at most 9 before the point and 6 after it", quote(string(s)))
+		return Rate{}
+	}
 	if m == nil {
 		r.report(at, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
 		return Rate{}

@@ -15,8 +15,10 @@ local _M = {}
 -- parse(text) -> count, period (us); or nil, err, which continues a message that begins with the rate
 function _M.parse(text)
   local whole, fraction, unit = text:match("^(%d+)(%.?%d*)r/([smh])$")
-  if not whole or #whole > 9 or #fraction > 7 or fraction == "." then
+  if not whole or fraction == "." then
     return nil, 'is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h'
+  elseif #whole > 9 or #fraction > 7 then
+    return nil, "has too many digits: write at most 9 before the point and 6 after it"
   end
   local scale = 10 ^ math.max(#fraction - 1, 0)
   local count, period = tonumber(whole) * scale + (tonumber(fraction:sub(2)) or 0), PERIODS[unit] * scale
