@@ -49,6 +49,26 @@ func TestImportWritesAPolicyThatIsValid(t *testing.T) {
 	}
 }
 
+// nginx reads X-Real-IP from its proxies unless real_ip_header names another header, which the edge does not read.
+func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
+	const note = "no real_ip_header: nginx reads X-Real-IP"
+	for header, want := range map[string]int{"": 1, "real_ip_header X-Forwarded-For;": 0} {
+		file := filepath.Join(t.TempDir(), "nginx.conf")
+		text := "http { limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req zone=a;\n" +
+			"set_real_ip_from 10.0.0.1;\nset_real_ip_from 10.0.0.2;\n" + header + "}"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		result, err := Import(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(result.Policy(file)), file+":2: "+note); got != want {
+			t.Errorf("with %q the policy has %d notes, want %d:\n%s", header, got, want, result.Policy(file))
+		}
+	}
+}
+
 func TestImportReportsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	var bomb strings.Builder // a billion items

@@ -28,6 +28,8 @@ type nginxConfig struct {
 	zones   map[string]*zone
 	byMap   map[string]*crossplane.Directive // map and geo blocks, by the variable that they set
 	servers int
+
+	hasRealIPHeader bool // a real_ip_header is set somewhere, or its absence is noted
 }
 
 // level is a block and the settings that it inherits.
@@ -86,6 +88,8 @@ func (n *nginxConfig) collect(all crossplane.Directives, file string) {
 				}
 			case "server":
 				n.servers++
+			case "real_ip_header":
+				n.hasRealIPHeader = true
 			case "limit_req_zone":
 				zones = append(zones, d)
 			}
@@ -193,6 +197,10 @@ func (n *nginxConfig) walk(all crossplane.Directives, file string, around level)
 			n.note(file, d.Line, "not converted: %s", sourceOf(d))
 		case "set_real_ip_from":
 			n.trust(lastOf(d.Args), file, d.Line)
+			if !n.hasRealIPHeader {
+				n.note(file, d.Line, "no real_ip_header: nginx reads X-Real-IP, the edge X-Forwarded-For, or the PROXY protocol")
+				n.hasRealIPHeader = true
+			}
 		case "real_ip_header":
 			if header := lastOf(d.Args); !strings.EqualFold(header, "X-Forwarded-For") {
 				n.note(file, d.Line, "real_ip_header %s: the edge reads X-Forwarded-For, or the PROXY protocol", header)
