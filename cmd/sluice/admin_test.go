@@ -295,6 +295,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale create a/b":             `unexpected argument "a/b": want sluice sale create --title T --stock N --price 19.99EUR [flags]`,
 		"sale restock":                "SALE is missing: want sluice sale restock SALE --add N [flags]",
 		"sale restock a 3":            `unexpected argument "3": want sluice sale restock SALE --add N [flags]`,
+		"rehearse a b":                `unexpected argument "b": want sluice rehearse [SALE] [flags]`,
+		"rehearse claen a":            `unknown command "claen" for "sluice rehearse": did you mean clean? (see sluice rehearse --help)`,
 		"sale rebuild a b":            `unexpected argument "b": want sluice sale rebuild [SALE | --all] [flags]`,
 		"group rm":                    "GROUP is missing: want sluice group remove GROUP... [flags]",
 		"group run --redis x":         "GROUP is missing: want one of points, web-push, webhooks",

@@ -27,15 +27,17 @@ func argsError(c *cobra.Command, args []string, err error) error {
 	if _, ok := errors.AsType[usageError](err); ok {
 		return err
 	}
-	if c.HasSubCommands() && len(args) > 0 {
-		hint := ""
-		if near := nearestCommands(c, args[0]); len(near) > 0 {
-			hint = ": did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
-	}
 	required, optional := argumentNames(c.Use)
 	most := len(required) + optional
+	if c.HasSubCommands() && len(args) > 0 {
+		near, hint := nearestCommands(c, args[0]), ""
+		if len(near) > 0 {
+			hint = ": did you mean " + strings.Join(near, " or ") + "?"
+		}
+		if most == 0 || len(near) > 0 {
+			return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
+		}
+	}
 	switch {
 	case len(args) < len(required):
 		missing := strings.TrimSuffix(required[len(args)], "...")
