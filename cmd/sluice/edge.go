@@ -41,7 +41,11 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 				cfg.Root = workingRoot()
 			}
 			if file := edgePolicy(cfg); file != "" {
-				if _, err := policy.Read(file); err != nil {
+				read, err := policy.Read(file)
+				if err == nil && edge.limitRedis == "" {
+					err = read.CheckFleet(file)
+				}
+				if err != nil {
 					return usageError{Err: err}
 				}
 			}

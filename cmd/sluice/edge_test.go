@@ -169,3 +169,19 @@ func TestCertificateMustBePEM(t *testing.T) {
 		}
 	}
 }
+
+// Both edges reject a rule of the fleet without a Redis server, with the same line.
+func TestFleetRuleNeedsARedisServer(t *testing.T) {
+	file := write(t, "p.lua", `return { rules = {
+		{ name = "buy", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" },
+	} }`)
+	want := "sluice: " + file + `: rule "buy" has scope = "fleet", which needs a Redis server: set --limit-redis or ` +
+		"SLUICE_LIMIT_REDIS_URL\n"
+	for _, edge := range []string{"edge -t --root=", "gateway --listen 127.0.0.1:0"} {
+		line := edge + " --upstream 127.0.0.1:1 --policy " + file
+		code, stdout, stderr := call(t, line, envSecret+"="+testSecret)
+		if code != exitUsage || stdout != "" || stderr != want {
+			t.Errorf("%s: exit %d, %s%s, want %s", line, code, stdout, stderr, want)
+		}
+	}
+}
