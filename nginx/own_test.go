@@ -3,6 +3,7 @@ package nginx
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -28,6 +29,23 @@ func documented(t *testing.T, path, contains string) string {
 	}
 	t.Fatalf("%s has no nginx configuration with %q", path, contains)
 	return ""
+}
+
+// The README names every file of the configuration.
+func TestREADMENamesEveryFile(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && !strings.Contains(string(readme), "`"+path+"`") {
+			t.Errorf("README.md does not list %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // withOwn is a copy of nginx/ and lua/ with another file in conf.d/.
