@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/gateway/policy"
 	"sluice/test/testenv"
 )
 
@@ -47,6 +48,15 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
 	if code != exitUsage || out != "" || errOut != want {
 		t.Errorf("exit %d, printed %q and %q, want\n%s", code, out, errOut, want)
+	}
+}
+
+// The check reports a file that cannot be read as the edges do.
+func TestPolicyCheckReportsADirectory(t *testing.T) {
+	dir := t.TempDir()
+	code, _, errOut := invoke(t, "policy", "check", dir)
+	if _, err := policy.Read(dir); code != exitUsage || errOut != err.Error()+"\n" {
+		t.Errorf("exit %d, printed %q; the edges report %q", code, errOut, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Limits of a policy. They are far above what an edge needs, and far below what would overload it.
@@ -172,7 +173,7 @@ func Source(path string) ([]byte, error) {
 	case err != nil:
 		return nil, readError(path, reason(err))
 	case info.IsDir():
-		return nil, readError(path, "it is a directory")
+		return nil, readError(path, isDirectory)
 	case !info.Mode().IsRegular():
 		return nil, readError(path, "it is not a regular file")
 	}
@@ -197,8 +198,13 @@ func readError(path, why string) error {
 	return Findings{{File: path, Message: "cannot be read: " + why}}
 }
 
+const isDirectory = "it is a directory"
+
 // reason returns the text of an error without the path, which the finding contains already.
 func reason(err error) string {
+	if errors.Is(err, syscall.EISDIR) {
+		return isDirectory
+	}
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		return pathErr.Err.Error()
 	}
