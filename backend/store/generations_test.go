@@ -1,8 +1,11 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"sync"
 	"testing"
 
@@ -212,6 +215,34 @@ func TestClaimDeploymentOfOlderDatabase(t *testing.T) {
 		e.begin(t)
 		if _, have, err := e.ClaimDeployment(e.ctx, 4); err != nil || have != 1 {
 			t.Errorf("after a rebuild without a recorded number: %d shards, %v; want 1", have, err)
+		}
+	})
+}
+
+// docs/operations.md has the statement that changes the number of shards of a deployment.
+func TestNumberOfShardsChangesAsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement := regexp.MustCompile("`([A-Z][^`]* WHERE name = 'shards')`").FindSubmatch(text)
+	if statement == nil {
+		t.Fatal("docs/operations.md has no statement that changes the number of shards")
+	}
+	onEngines(t, func(t *testing.T, e *env) {
+		if _, _, err := e.ClaimDeployment(e.ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		e.begin(t)
+		err := e.Update(e.ctx, "change the shards", func(ctx context.Context, c store.Conn) error {
+			_, err := c.Exec(ctx, string(statement[1]))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, have, err := e.ClaimDeployment(e.ctx, 16); err != nil || have != 16 {
+			t.Errorf("after %s: %d shards, %v; want 16", statement[1], have, err)
 		}
 	})
 }
