@@ -63,6 +63,7 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	}
 	say("POST /admin/v1/dead/cancel", 200, settled("true", "dead"))
 	say("POST /admin/v1/dead/retry", 200, settled("false", "queued"))
+	say("POST /admin/v1/rebuild", 202, `{"running":false,"fence":2,"done":0,"total":0,"not_in_sql":["late"]}`)
 	say("GET /admin/v1/groups", 200, `{"stream_entries":1,"unrelayed_seconds":0,"groups":[]}`)
 	say("GET /admin/v1/payments", 503, `{"title":"Temporarily unavailable","status":503,`+
 		`"detail":"The service is temporarily unavailable.","code":"temporarily-unavailable"}`)
@@ -123,6 +124,10 @@ func TestAdminCommands(t *testing.T) {
 		{"dead cancel --all --dry-run", 0, "7      shoe  ann    dead    1           deadlock", ""},
 		{"dead retry --all", 0, "7      shoe  ann    queued  0           deadlock", ""},
 		{"dead retry --all", 0, "\n1 requeued, 0 not\n", ""},
+		{
+			"sale rebuild --all", 0, "late: the database does not have this sale, and it sells nothing: create it again with its " +
+				"settings, then repeat the rebuild\n", "",
+		},
 		{
 			"sale create --title T --price 1EUR --stock 0", 2, "",
 			"sluice: --stock must be above 0\n",

@@ -87,6 +87,10 @@ func (o *adminClient) rebuilt(s rebuild.Status) error {
 			fmt.Fprintf(w, "%s: %d orders, %d left; %d queued again, %d without a unit, slots of %d buyers corrected\n",
 				sale.SaleID, sale.Orders, sale.Left, sale.Requeued, sale.Unbacked, sale.Corrected)
 		}
+		for _, id := range s.NotInSQL {
+			fmt.Fprintf(w, "%s: the database does not have this sale, and it sells nothing: create it again with its "+
+				"settings, then repeat the rebuild\n", id)
+		}
 	})
 	for _, sale := range s.Sales {
 		if !sale.Balanced {

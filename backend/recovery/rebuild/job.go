@@ -39,6 +39,7 @@ type job struct {
 	sales  []*saleCount
 	byID   map[string]*saleCount
 	others []string // ids of sales that are suspended and not rebuilt
+	alien  []string // ids of sales that remain suspended, because SQL does not have them
 
 	kept    []string // messages of other sales, and texts that are not messages
 	batches []string // keys of the batches
@@ -168,6 +169,11 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 		suspended[s.ID] = true
 	}
 	for _, id := range inRedis {
+		if len(only) == 0 && !suspended[id] {
+			if err := j.noteAlien(ctx, id); err != nil {
+				return err
+			}
+		}
 		suspended[id] = true
 	}
 	keys := []string{j.shard.Guard()}
@@ -195,6 +201,18 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
 	return j.claimSegments(ctx)
+}
+
+// noteAlien adds a sale of Redis to the alien ones, unless it is archived, or a rehearsal that is being removed.
+func (j *job) noteAlien(ctx context.Context, id string) error {
+	_, _, err := j.cfg.Store.Sale(ctx, id)
+	if !errors.Is(err, sale.ErrNotFound) {
+		return err
+	}
+	if !sale.IsRehearsal(id) {
+		j.alien = append(j.alien, id)
+	}
+	return nil
 }
 
 // summaries returns the sales of the shard in SQL.
@@ -351,5 +369,11 @@ func (j *job) finish(ctx context.Context) error {
 	}
 	attrs = append(attrs, changes...)
 	j.cfg.Log.Info("rebuild: Redis is verified", attrs...)
+	if len(j.alien) > 0 {
+		slices.Sort(j.alien)
+		j.status.notInSQL(j.alien)
+		j.cfg.Log.Warn("rebuild: the database does not have these sales of Redis, which sell nothing: create each again "+
+			"with its id and settings, then run sluice sale rebuild --all", "sales", j.alien)
+	}
 	return nil
 }

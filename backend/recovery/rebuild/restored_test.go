@@ -2,10 +2,14 @@ package rebuild_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
 )
@@ -93,4 +97,41 @@ func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
 			w.want("s", 9, 0, 1, 0, 0)
 		})
 	}
+}
+
+// A rebuild of all sales names those that only Redis has: they were created after the backup of the database.
+func TestSalesOfRedisThatADatabaseDoesNotHaveAreNamed(t *testing.T) {
+	w := newWorld(t)
+	w.create("early", 10, 1)
+	older := w.backup()
+	w.create("drop", 10, 1)
+	w.run() // loads it
+	w.buy("drop", "ann")
+
+	w.restore(older)
+	var log strings.Builder
+	r := newRebuilder(t, rebuild.Config{
+		Pinner: w.guards, Store: w.store, Space: space, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err := r.Run(w.ctx, "early"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Status().NotInSQL; len(got) > 0 || strings.Contains(log.String(), "drop") {
+		t.Errorf("a rebuild of another sale names %v; log: %s", got, log.String())
+	}
+	if err := r.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Status().NotInSQL; !slices.Equal(got, []string{"drop"}) ||
+		!strings.Contains(log.String(), "sales=[drop]") {
+		t.Errorf("only Redis has drop, and the rebuild names %v; log: %s", got, log.String())
+	}
+	w.create("drop", 10, 1)
+	if err := r.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Status().NotInSQL; len(got) > 0 {
+		t.Errorf("a sale that was created again is named: %v", got)
+	}
+	w.want("drop", 9, 1, 0, 0, 0)
 }

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,6 +17,8 @@ type Status struct {
 	Finished *time.Time `json:"finished_at,omitempty"`
 	Error    string     `json:"error,omitempty"`
 	Sales    []Outcome  `json:"sales,omitempty"` // of the last rebuild, when it has finished
+	// NotInSQL are the ids of sales that only Redis has. They sell nothing until they are created again and rebuilt.
+	NotInSQL []string `json:"not_in_sql,omitempty"`
 }
 
 // Outcome is the result of a rebuild for one sale.
@@ -54,7 +57,7 @@ func (r *Rebuilder) Status() Status {
 	latest.mu.Lock()
 	defer latest.mu.Unlock()
 	s := latest.now
-	s.Sales = append([]Outcome(nil), s.Sales...)
+	s.Sales, s.NotInSQL = slices.Clone(s.Sales), slices.Clone(s.NotInSQL)
 	return s
 }
 
@@ -86,6 +89,15 @@ func (s *status) end(err error) {
 func (s *status) step(name string) { s.set(func(n *Status) { n.Step, n.Done, n.Total = name, 0, 0 }) }
 func (s *status) total(k int)      { s.set(func(n *Status) { n.Total += int64(k) }) }
 func (s *status) done(k int)       { s.set(func(n *Status) { n.Done += int64(k) }) }
+
+// notInSQL adds sales of a shard. Each shard has a segment of a spread sale.
+func (s *status) notInSQL(ids []string) {
+	s.set(func(n *Status) {
+		n.NotInSQL = append(n.NotInSQL, ids...)
+		slices.Sort(n.NotInSQL)
+		n.NotInSQL = slices.Compact(n.NotInSQL)
+	})
+}
 
 func (s *status) sale(c *saleCount) {
 	s.set(func(n *Status) {
