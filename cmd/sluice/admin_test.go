@@ -128,6 +128,7 @@ func TestAdminCommands(t *testing.T) {
 			"sale rebuild --all", 0, "late: the database does not have this sale, and it sells nothing: create it again with its " +
 				"settings, then repeat the rebuild\n", "",
 		},
+		{"sale rebuild nosuch", 1, "", "sluice: there is no sale \"nosuch\" (see sluice sale list)\n"},
 		{
 			"sale create --title T --price 1EUR --stock 0", 2, "",
 			"sluice: --stock must be above 0\n",

@@ -231,6 +231,11 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		status.show(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, cell(f.DiedBefore)))
 	}
 	status.done()
+	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 { // a mistyped sale has no dead orders either
+		if err := o.requireSale(ctx, f.Sale); err != nil {
+			return err
+		}
+	}
 	err := o.show(all, func(w io.Writer) {
 		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders,
 			func(d adminhttp.SettledOrder) []any { return settledCells(d, f.DryRun && verb == "cancel") })

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +34,37 @@ func TestSinceIsATimeOrADurationAgo(t *testing.T) {
 	} {
 		if at, err := parseSince(text, now); err != nil || !at.Equal(want) {
 			t.Errorf("%s: %s, %v, want %s", text, at, err, want)
+		}
+	}
+}
+
+// A filter by a sale that does not exist selects nothing and is an error. A sale without dead orders is none.
+func TestFilterByASaleThatDoesNotExist(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /admin/v1/dead/{verb}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"dry_run":false,"done":0,"failed":0,"orders":[]}`)
+	})
+	mux.HandleFunc("GET /admin/v1/sales", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"sales":[]}`) })
+	mux.HandleFunc("GET /admin/v1/sales/shoe", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"id":"shoe"}`)
+	})
+	mux.HandleFunc("GET /admin/v1/sales/shoo", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"title":"Not found","status":404,"detail":"There is no such sale.","code":"not-found"}`)
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	for args, want := range map[string]string{
+		"dead retry --sale shoe":            "",
+		"dead retry --sale shoo":            "sluice: there is no sale \"shoo\" (see sluice sale list)\n",
+		"dead cancel --sale shoo --dry-run": "sluice: there is no sale \"shoo\" (see sluice sale list)\n",
+	} {
+		if _, stderr, code := sluice(t, env, strings.Fields(args)...); stderr != want || code != min(len(want), exitFail) {
+			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, stderr, want)
 		}
 	}
 }

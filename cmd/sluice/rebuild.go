@@ -31,6 +31,9 @@ takes seconds per million orders.`,
 			body := map[string]string{}
 			switch {
 			case len(args) == 1 && !all:
+				if err := o.requireSale(cmd.Context(), args[0]); err != nil {
+					return err
+				}
 				body["sale"] = args[0]
 			case len(args) == 0 && all:
 			default:
