@@ -73,6 +73,8 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 		`"detail":"Nothing was added: this Idempotency-Key was used with another number."}`)
 	say("GET /admin/v1/orders/3", 404, `{"title":"Not found","status":404,"code":"not-found",`+
 		`"detail":"There is no such order in SQL. Cancel a dead order under /admin/v1/dead."}`)
+	say("GET /admin/v1/shards", 500, `{"title":"Internal error","status":500,"code":"internal-error",`+
+		`"detail":"Something went wrong on our side."}`)
 	say("GET /admin/v1/queue", 200, `<html>`)
 	say(
 		"GET /readyz",
@@ -144,7 +146,10 @@ func TestAdminCommands(t *testing.T) {
 		},
 		{"group list", 0, "\n1 event in the stream; none waits in the database\n", ""},
 		{"payment list", 1, "",
-			"sluice: The service is temporarily unavailable. (sluice health --server " + s.URL + " names the component)\n"},
+			"sluice: The service is temporarily unavailable. (sluice health --server " + s.URL + " names the component; " +
+				"if it is ready, the log of the backend has the cause)\n"},
+		{"shard list", 1, "",
+			"sluice: Something went wrong on our side. (the log of the backend " + s.URL + " has the cause)\n"},
 		{"webhook add https://shop.example --type order.foo", 2, "", "sluice: --type must be order.created or order.paid\n"},
 		{"sale restock news --add 1", 1, "", "sluice: Nothing was added: this --key was used with another number.\n"},
 		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
