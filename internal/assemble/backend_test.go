@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/journal"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
@@ -180,4 +182,29 @@ func TestConsumerNameHasHostAndProcess(t *testing.T) {
 	if strings.ContainsAny(a, "{} ") {
 		t.Errorf("%q does not fit into a Redis key", a)
 	}
+}
+
+// The remedy for a full disk is room on it: another directory would not have the orders of this journal.
+func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
+	s := &Stores{space: keyspace.Space{Shards: 1}, log: slog.New(slog.DiscardHandler)}
+	open := func(dir, want string) {
+		t.Helper()
+		_, closeAll, err := s.openJournals(JournalConfig{Dir: dir, Sync: journal.Second})
+		defer closeAll()
+		if _, bad := errors.AsType[UsageError](err); !bad || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want a UsageError that ends in %q", err, want)
+		}
+	}
+	full := t.TempDir()
+	if err := os.Symlink("/dev/full", filepath.Join(full, "id.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	open(full, "(make room on its disk)")
+	used := t.TempDir()
+	j, err := journal.Open(used, journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	open(used, "(name a directory that only this backend uses)")
 }

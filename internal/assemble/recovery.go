@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,8 +71,7 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}
 		j, err := journal.Open(dir, journal.Config{Sync: cfg.Sync, Log: s.log})
 		if err != nil {
-			return nil, closeJournals, usage("--journal: %s (name a directory that only this backend uses)",
-				strings.TrimPrefix(err.Error(), "journal: "))
+			return nil, closeJournals, journalError(err)
 		}
 		open = append(open, j)
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
@@ -80,6 +80,15 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}))
 	}
 	return writers, closeJournals, nil
+}
+
+// journalError adds the remedy to an error of journal.Open.
+func journalError(err error) error {
+	remedy := "name a directory that only this backend uses"
+	if errors.Is(err, syscall.ENOSPC) { // another directory would not have the orders of this one
+		remedy = "make room on its disk"
+	}
+	return usage("--journal: %s (%s)", strings.TrimPrefix(err.Error(), "journal: "), remedy)
 }
 
 // CheckRedis finds out whether the data in Redis is verified, without waiting for the heartbeat.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -195,7 +196,8 @@ func checkAccess(ctx context.Context, client *redis.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); redisconn.Denied(err) {
-		return usage("--redis: %w: correct the user, the password or the number of the database in the URL", err)
+		return usage("Redis: %s: correct the user, the password or the number of the database in --redis or SLUICE_REDIS_URL",
+			strings.TrimSuffix(err.Error(), "."))
 	}
 	return nil
 }

@@ -44,8 +44,13 @@ func TestRedisThatRejectsTheClientEndsTheStart(t *testing.T) {
 			stop()
 		}
 		for of, err := range errs {
-			if _, bad := errors.AsType[UsageError](err); bad != (want != "") || bad && !strings.Contains(err.Error(), want) {
+			_, bad := errors.AsType[UsageError](err)
+			if bad != (want != "") || bad && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %s: %v, want a UsageError with %q", url, of, err, want)
+			}
+			// A URL with a password is in the variable.
+			if bad && !strings.HasSuffix(err.Error(), " in --redis or SLUICE_REDIS_URL") {
+				t.Errorf("%s, %s: %v, want the flag and the variable", url, of, err)
 			}
 		}
 	}
