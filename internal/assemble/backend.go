@@ -23,6 +23,7 @@ import (
 	"sluice/backend/events/webhook"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/spread"
@@ -96,7 +97,9 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry()}
 	b.server = httpserver.Config{
 		Metrics: httpserver.NewMetrics(b.Own), Log: b.log,
-		Checks: []httpserver.Check{{Name: "redis", Probe: s.pingRedis}, {Name: "database", Probe: s.db.Ping}},
+		Checks: []httpserver.Check{
+			{Name: "redis", Probe: s.pingRedis, Detail: redisDetail}, {Name: "database", Probe: s.db.Ping},
+		},
 	}
 	for _, build := range []func() error{
 		b.buildQueue, b.buildRecovery, b.buildEvents, b.buildAdmin, b.buildAudit, b.buildPublicAPI, b.buildAdminAPI,
@@ -125,6 +128,14 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 		failed = append(failed, err)
 	}
 	return fmt.Errorf("redis: %w", errors.Join(failed...))
+}
+
+// redisDetail distinguishes a Redis that is not verified from one that does not respond.
+func redisDetail(err error) string {
+	if errors.Is(err, guard.ErrUnverified) {
+		return "not verified (sluice shard list has the reason)"
+	}
+	return ""
 }
 
 // buildQueue builds the sales in Redis and the metrics of the queue.

@@ -208,3 +208,16 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	defer j.Close()
 	open(used, "(name a directory that only this backend uses)")
 }
+
+// /readyz distinguishes a Redis that waits for a rebuild, or is that of another deployment, from one that is down.
+func TestRedisThatIsNotVerifiedIsNotDown(t *testing.T) {
+	for err, want := range map[error]string{
+		guard.ErrUnverified:      "not verified (sluice shard list has the reason)",
+		errors.New("refused"):    "",
+		context.DeadlineExceeded: "",
+	} {
+		if got := redisDetail(fmt.Errorf("redis: %w", errors.Join(err))); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -14,6 +15,19 @@ import (
 type Check struct {
 	Name  string
 	Probe func(ctx context.Context) error
+	// Detail describes an error of Probe to clients. It is "down" if Detail is nil or returns "".
+	Detail func(err error) string
+}
+
+// detail returns "" for no error.
+func (c Check) detail(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case c.Detail != nil:
+		return cmp.Or(c.Detail(err), "down")
+	}
+	return "down"
 }
 
 const (
@@ -52,11 +66,9 @@ func sendStatus(c *fiber.Ctx, body []byte) error {
 	return nil
 }
 
-func notReady(failing []string) error {
-	d := problem.New(problem.Unavailable, "Not ready; errors lists the dependencies that are down.")
-	for _, name := range failing {
-		d.Errors = append(d.Errors, problem.FieldError{Field: name, Detail: "down"})
-	}
+func notReady(failing []problem.FieldError) error {
+	d := problem.New(problem.Unavailable, "Not ready; errors lists the dependencies that cannot be used.")
+	d.Errors = failing
 	return ProblemOf(d)
 }
 
@@ -66,11 +78,11 @@ type readiness struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	last    []string
+	last    []problem.FieldError
 }
 
-// failing returns the names of the checks that fail or exceed checkTimeout.
-func (r *readiness) failing(now time.Time) []string {
+// failing returns the checks that fail or exceed checkTimeout, with details.
+func (r *readiness) failing(now time.Time) []problem.FieldError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.checked.IsZero() && now.Sub(r.checked) < checkInterval {
@@ -78,29 +90,29 @@ func (r *readiness) failing(now time.Time) []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
-	passed := make(chan int, len(r.checks))
-	for i, check := range r.checks {
-		go func() {
-			if check.Probe(ctx) != nil {
-				i = -1
-			}
-			passed <- i
-		}()
+	type result struct {
+		check int
+		err   error
 	}
-	up := make([]bool, len(r.checks))
+	results := make(chan result, len(r.checks))
+	for i, check := range r.checks {
+		go func() { results <- result{i, check.Probe(ctx)} }()
+	}
+	details := make([]string, len(r.checks)) // of a check without a result too
+	for i := range details {
+		details[i] = "down"
+	}
 	for range r.checks {
 		select {
-		case i := <-passed:
-			if i >= 0 {
-				up[i] = true
-			}
+		case done := <-results:
+			details[done.check] = r.checks[done.check].detail(done.err)
 		case <-ctx.Done():
 		}
 	}
 	r.checked, r.last = now, nil
-	for i, ok := range up {
-		if !ok {
-			r.last = append(r.last, r.checks[i].Name)
+	for i, detail := range details {
+		if detail != "" {
+			r.last = append(r.last, problem.FieldError{Field: r.checks[i].Name, Detail: detail})
 		}
 	}
 	return r.last

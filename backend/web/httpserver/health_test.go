@@ -12,13 +12,28 @@ import (
 )
 
 func TestReadyListsFailingChecks(t *testing.T) {
-	var sql, hung atomic.Bool
+	var sql, hung, other atomic.Bool
+	errOther := errors.New("other")
 	var cfg httpserver.Config
 	now := atomic.Int64{}
 	// each request comes a second later, after checkInterval
 	cfg.Now = func() time.Time { return time.Unix(now.Add(1), 0) }
 	cfg.Checks = []httpserver.Check{
-		{Name: "redis", Probe: func(context.Context) error { return nil }},
+		{
+			Name: "redis",
+			Probe: func(context.Context) error {
+				if other.Load() {
+					return errOther
+				}
+				return nil
+			},
+			Detail: func(err error) string {
+				if errors.Is(err, errOther) {
+					return "not verified"
+				}
+				return ""
+			},
+		},
 		{Name: "database", Probe: func(context.Context) error {
 			if sql.Load() {
 				return errors.New("dial tcp 10.0.0.7: connection refused")
@@ -43,6 +58,12 @@ func TestReadyListsFailingChecks(t *testing.T) {
 		t.Errorf("errors: %s", got)
 	}
 	sql.Store(false)
+	other.Store(true)
+	a = s.Do("GET", "/readyz", "")
+	if got := a.Field(t, "errors"); got != "[map[detail:not verified field:redis]]" {
+		t.Errorf("errors: %s", got)
+	}
+	other.Store(false)
 	hung.Store(true)
 	a = s.Do("GET", "/readyz", "")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")

@@ -9,7 +9,9 @@ import (
 
 func TestReadinessRunsChecksOncePerInterval(t *testing.T) {
 	probes := 0
-	r := &readiness{checks: []Check{{"redis", func(context.Context) error { probes++; return errors.New("down") }}}}
+	r := &readiness{checks: []Check{
+		{Name: "redis", Probe: func(context.Context) error { probes++; return errors.New("refused") }},
+	}}
 	now := time.Unix(100, 0)
 	for range 5 {
 		if failing := r.failing(now); len(failing) != 1 {
