@@ -130,11 +130,25 @@ func (m manual) commands(c *cobra.Command) {
 		m.row(quoted(flagName(f)), quoted(flagDefault(f)), f.Usage)
 	})
 	if c.HasParent() && c.Parent().PersistentFlags().HasAvailableFlags() && c.Parent().HasParent() {
-		m.text("And the flags of " + quoted(c.Parent().CommandPath()) + ".")
+		m.text("And " + sharedFlags(c.Parent()) + " of " + quoted(c.Parent().CommandPath()) + ".")
 	}
 	for _, sub := range c.Commands() {
 		m.commands(sub)
 	}
+}
+
+// sharedFlags names the flags of c that its subcommands take too. Without a name these are all flags of c.
+func sharedFlags(c *cobra.Command) string {
+	if !c.LocalNonPersistentFlags().HasAvailableFlags() {
+		return "the flags"
+	}
+	var names []string
+	c.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, quoted("--"+f.Name))
+		}
+	})
+	return strings.Join(names, ", ")
 }
 
 func flagName(f *pflag.Flag) string {

@@ -137,6 +137,8 @@ func TestManual(t *testing.T) {
 			[]string{"## sluice sale create", "| `--per-buyer int` | `1` |", "## Exit codes", "SLUICE_ADMIN_TOKEN"},
 		},
 		{[]string{"manual", "sale", "create"}, exitOK, []string{"## sluice sale create", "sluice sale create --id shoe"}},
+		{[]string{"manual", "edge"}, exitOK, []string{"And `--prefix` of `sluice edge`.\n"}},
+		{[]string{"manual", "sale"}, exitOK, []string{"And the flags of `sluice sale`.\n"}},
 		{[]string{"manual", "sale", "none"}, exitUsage, []string{`there is no command "sale none"`}},
 	} {
 		var out bytes.Buffer
