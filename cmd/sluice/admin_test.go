@@ -51,6 +51,7 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	)
 	say("GET /admin/v1/sales/old", 200, `{"id":"old","title":"Old","state":"closed","left":null,"drain_seconds":0,`+
 		`"archive":{"orders":2,"paid":2,"revenue":{"amount":2,"currency":"EUR"},"files":["old-1.ndjson.gz"]}}`)
+	say("GET /admin/v1/sales/old/audit", 200, `{"stock":2,"ordered":2,"archived":true,"balanced":true}`)
 	say("GET /admin/v1/sales/nosuch", 404,
 		`{"title":"Not found","status":404,"detail":"There is no such sale.","code":"not-found"}`)
 	say("GET /admin/v1/orders/4", 200, `{"order_id":"4","status":"cancelled","cancelled_by":"root"}`)
@@ -113,6 +114,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe", 0, "left           ?", ""},
 		{"sale show shoe", 0, "in SQL within  ? (see sluice queue)\n", ""},
 		{"sale show old", 0, "state      closed, archived\nstock      0\nsold       0\n", ""},
+		{"sale audit old", 0, "\narchived: the ordered are in the files that sluice sale show lists\nbalanced\n", ""},
 		{"order show 4", 0, "cancelled  root\n", ""},
 		{
 			"webhook change ep_1 --sale shoe --sale nosuch", 0, "ep_1 is changed\n", `warning: there is no sale "nosuch" ` +

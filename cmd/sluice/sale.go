@@ -279,6 +279,9 @@ func printAudit(w io.Writer, r client.Audit) {
 	if r.Returning > 0 {
 		fmt.Fprintf(w, "%d of the ordered are cancelled, and their units on the way back\n", r.Returning)
 	}
+	if r.Archived {
+		fmt.Fprintln(w, "archived: the ordered are in the files that sluice sale show lists")
+	}
 	if r.Balanced {
 		fmt.Fprintln(w, "balanced")
 	}
