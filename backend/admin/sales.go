@@ -227,6 +227,7 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	if err := s.apply(ctx, stored); err != nil {
+		s.log.Warn("a change of a sale is stored, and Redis does not have it yet", "sale", stored.ID, "err", err)
 		return newView(stored, 0, nil), &PendingError{Sale: stored, Cause: err}
 	}
 	v, err := s.Show(ctx, stored.ID)

@@ -255,6 +255,25 @@ func saleAt(id string, opens time.Time) sale.Sale {
 	return s
 }
 
+// The response to a pending change does not contain the cause. The log has it, once for each change.
+func TestPendingChangeIsLogged(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 5)
+	var log strings.Builder
+	w.log = slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := w.Pause(w.ctx, "ann", "old"); err != nil || log.Len() > 0 {
+		t.Fatalf("with Redis: %v, log: %s", err, log.String())
+	}
+	w.redis.Kill()
+	var pending *PendingError
+	if _, err := w.Resume(w.ctx, "ann", "old"); !errors.As(err, &pending) {
+		t.Fatalf("without Redis: %v", err)
+	}
+	if got := log.String(); strings.Count(got, "sale=old err=") != 1 || !strings.Contains(got, "connection refused") {
+		t.Errorf("log: %s", got)
+	}
+}
+
 func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
