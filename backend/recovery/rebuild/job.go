@@ -28,18 +28,18 @@ import (
 // job is the rebuild of one shard in progress.
 type job struct {
 	*Rebuilder
-	shard  keyspace.Shard
-	owner  guard.Owner
-	from   string        // id of the deployment from which the data is taken over; "" if it is not
-	client *redis.Client // pinned to one server
-	runID  string
-	fence  int64
-	stock  *admission.Stock
-	status *status
-	sales  []*saleCount
-	byID   map[string]*saleCount
-	others []string // ids of sales that are suspended and not rebuilt
-	alien  []string // ids of sales that remain suspended, because SQL does not have them
+	shard       keyspace.Shard
+	owner       guard.Owner
+	from        string        // id of the deployment from which the data is taken over; "" if it is not
+	client      *redis.Client // pinned to one server
+	runID       string
+	fence       int64
+	stock       *admission.Stock
+	status      *status
+	sales       []*saleCount
+	byID        map[string]*saleCount
+	others      []string // ids of sales that are suspended and not rebuilt
+	onlyInRedis []string // ids of sales that remain suspended, because SQL does not have them
 
 	kept    []string // messages of other sales, and texts that are not messages
 	batches []string // keys of the batches
@@ -170,7 +170,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	}
 	for _, id := range inRedis {
 		if len(only) == 0 && !suspended[id] {
-			if err := j.noteAlien(ctx, id); err != nil {
+			if err := j.noteOnlyInRedis(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -203,14 +203,15 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return j.claimSegments(ctx)
 }
 
-// noteAlien adds a sale of Redis to the alien ones, unless it is archived, or a rehearsal that is being removed.
-func (j *job) noteAlien(ctx context.Context, id string) error {
+// noteOnlyInRedis adds a sale of Redis to onlyInRedis if SQL does not have it, unless it is a rehearsal: one that is being
+// removed is no longer in SQL.
+func (j *job) noteOnlyInRedis(ctx context.Context, id string) error {
 	_, _, err := j.cfg.Store.Sale(ctx, id)
 	if !errors.Is(err, sale.ErrNotFound) {
 		return err
 	}
 	if !sale.IsRehearsal(id) {
-		j.alien = append(j.alien, id)
+		j.onlyInRedis = append(j.onlyInRedis, id)
 	}
 	return nil
 }
@@ -369,11 +370,11 @@ func (j *job) finish(ctx context.Context) error {
 	}
 	attrs = append(attrs, changes...)
 	j.cfg.Log.Info("rebuild: Redis is verified", attrs...)
-	if len(j.alien) > 0 {
-		slices.Sort(j.alien)
-		j.status.notInSQL(j.alien)
+	if len(j.onlyInRedis) > 0 {
+		slices.Sort(j.onlyInRedis)
+		j.status.notInSQL(j.onlyInRedis)
 		j.cfg.Log.Warn("rebuild: the database does not have these sales of Redis, which sell nothing: create each again "+
-			"with its id and settings, then run sluice sale rebuild --all", "sales", j.alien)
+			"with its id and settings, then run sluice sale rebuild --all", "sales", j.onlyInRedis)
 	}
 	return nil
 }
