@@ -14,8 +14,8 @@ import (
 const DefaultUserRate = "10-S"
 
 // UserLimiter limits the purchase requests of a buyer in fixed windows. Backends share the counts in a Redis
-// (ulule/limiter). Without that Redis, or while it does not respond, each backend counts alone, so that its failure does
-// not stop a sale. A UserLimiter is safe for concurrent use.
+// (ulule/limiter). Without that Redis, or while it does not respond, each backend counts alone, so that its failure
+// does not stop a sale. A UserLimiter is safe for concurrent use.
 type UserLimiter struct {
 	rate  limiter.Rate
 	local windows

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// windows counts the requests of users in this process, in fixed windows. The window of a user begins with a request and
-// lasts for the period; the next request after its end begins another one. Old windows are removed together, by the
+// windows counts the requests of users in this process, in fixed windows. The window of a user begins with a request
+// and lasts for the period; the next request after its end begins another one. Old windows are removed together, by the
 // first request after a period: a search for those that have ended would cost as much as counting. windows is safe for
 // concurrent use.
 type windows struct {

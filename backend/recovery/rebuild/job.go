@@ -203,8 +203,8 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return j.claimSegments(ctx)
 }
 
-// noteOnlyInRedis adds a sale of Redis to onlyInRedis if SQL does not have it, unless it is a rehearsal: one that is being
-// removed is no longer in SQL.
+// noteOnlyInRedis adds a sale of Redis to onlyInRedis if SQL does not have it. A rehearsal that is being removed is no
+// longer in SQL, and is not added.
 func (j *job) noteOnlyInRedis(ctx context.Context, id string) error {
 	_, _, err := j.cfg.Store.Sale(ctx, id)
 	if !errors.Is(err, sale.ErrNotFound) {
