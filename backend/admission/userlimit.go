@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"github.com/ulule/limiter/v3"
+	"github.com/ulule/limiter/v3/drivers/store/memory"
 	limitredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
 // DefaultUserRate is the default limit per user: ten purchase requests a second.
 const DefaultUserRate = "10-S"
 
-// UserLimiter limits the purchase requests of a buyer in fixed windows. Backends share the counts in a Redis
-// (ulule/limiter). Without that Redis, or while it does not respond, each backend counts alone, so that its failure
-// does not stop a sale. A UserLimiter is safe for concurrent use.
+// UserLimiter limits the purchase requests of a buyer in fixed windows (ulule/limiter). Backends share the counts in a
+// Redis. Without that Redis, or while it does not respond, each backend counts alone, so that its failure does not stop
+// a sale. A UserLimiter is safe for concurrent use.
 type UserLimiter struct {
 	rate  limiter.Rate
-	local windows
+	local *limiter.Limiter
 	open  func() (limiter.Store, error) // of the shared Redis; nil if there is none
 	now   func() time.Time
 
@@ -40,7 +41,7 @@ type LimitResult struct {
 	Limit     int64 // requests per window
 	Remaining int64 // in this window
 	Period    time.Duration
-	Reset     time.Time // end of this window; of a window in Redis to the second
+	Reset     time.Time // end of this window, to the second
 	Local     bool      // counted in this process, because the shared Redis did not respond
 }
 
@@ -52,9 +53,11 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 	if err != nil || r.Limit < 1 {
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
-	u := &UserLimiter{rate: r, local: windows{period: r.Period}, now: time.Now}
+	// A buyer that comes once is counted until the next cleanup: with the default interval, for up to half a minute.
+	cleanup := min(r.Period, limiter.DefaultCleanUpInterval)
+	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: cleanup}
+	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
 	if client != nil {
-		options := limiter.StoreOptions{Prefix: "sluice:limit:user"}
 		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(client, options) }
 	}
 	return u, nil
@@ -62,43 +65,29 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 
 // Allow counts one request of the buyer.
 func (u *UserLimiter) Allow(ctx context.Context, buyer string) LimitResult {
-	if u.open == nil {
-		return u.countHere(buyer)
-	}
-	if lim := u.sharedLimiter(); lim != nil {
-		bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
-		r, err := u.countShared(bounded, lim, buyer)
-		cancel()
-		if err == nil {
-			return r
+	if u.open != nil {
+		if lim := u.sharedLimiter(); lim != nil {
+			bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
+			c, err := lim.Get(bounded, buyer)
+			cancel()
+			if err == nil {
+				return u.result(c)
+			}
+			if ctx.Err() == nil {
+				u.suspend()
+			}
 		}
-		if ctx.Err() == nil {
-			u.suspend()
-		}
 	}
-	r := u.countHere(buyer)
-	r.Local = true
+	c, _ := u.local.Get(ctx, buyer) // counting in memory does not fail
+	r := u.result(c)
+	r.Local = u.open != nil
 	return r
 }
 
-func (u *UserLimiter) countHere(buyer string) LimitResult {
-	w := u.local.add(buyer, u.now())
-	return LimitResult{
-		Allowed: w.count <= u.rate.Limit, Limit: u.rate.Limit, Remaining: max(0, u.rate.Limit-w.count),
-		Period: u.rate.Period, Reset: w.end,
-	}
-}
-
-func (u *UserLimiter) countShared(
-	ctx context.Context, lim *limiter.Limiter, buyer string,
-) (LimitResult, error) {
-	c, err := lim.Get(ctx, buyer)
-	if err != nil {
-		return LimitResult{}, err
-	}
+func (u *UserLimiter) result(c limiter.Context) LimitResult {
 	return LimitResult{
 		Allowed: !c.Reached, Limit: c.Limit, Remaining: c.Remaining, Period: u.rate.Period, Reset: time.Unix(c.Reset, 0),
-	}, nil
+	}
 }
 
 // sharedLimiter returns the limiter that counts in Redis, or nil while Redis is not used. It opens the store at first
