@@ -121,7 +121,7 @@ func TestClientLimitsRetries(t *testing.T) {
 		{"sold out", problem(409, SoldOut, ""), buy(""), 1, SoldOut},
 		{"not open with Retry-After", problem(409, SaleNotOpen, "1"), buy(""), 1, SaleNotOpen},
 		{"bad request", problem(400, BadRequest, ""), getSale, 1, BadRequest},
-		{"internal error", problem(500, "internal-error", ""), getSale, 1, Code("internal-error")},
+		{"internal error", problem(500, InternalError, ""), getSale, 1, InternalError},
 		{"NoRetry", closeConnection, noRetry, 1, ErrNoResponse},
 		{"attempts exhausted", problem(503, Unavailable, "1"), getSale, 8, Unavailable},
 		{"invalid key", closeConnection, buy("a\nb"), 0, nil},

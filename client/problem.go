@@ -20,16 +20,24 @@ func (c Code) Error() string { return string(c) }
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"
+	Forbidden            Code = "forbidden"
 	NotFound             Code = "not-found"
+	MethodNotAllowed     Code = "method-not-allowed"
+	RequestTimeout       Code = "request-timeout"
 	AlreadyBought        Code = "already-bought" // Problem.OrderID is the existing order
 	SoldOut              Code = "sold-out"
 	SaleNotOpen          Code = "sale-not-open" // Problem.OpensAt is set
 	SaleClosed           Code = "sale-closed"
 	SalePaused           Code = "sale-paused"
 	Conflict             Code = "conflict"
+	TooLarge             Code = "too-large" // the body, or the request line and headers
 	IdempotencyKeyReused Code = "idempotency-key-reused"
 	QuotaExceeded        Code = "quota-exceeded" // Problem.RetryAfter is set
 	Unavailable          Code = "temporarily-unavailable"
+	InternalError        Code = "internal-error"
+	OrderCancelled       Code = "order-cancelled"  // of a payment callback, as the next two
+	AlreadyPaid          Code = "already-paid"     // the payment is recorded for a refund
+	PaymentMismatch      Code = "payment-mismatch" // its amount is not the price of the sale
 )
 
 // Problem is an error response of the API (RFC 9457). Fields that the server did not send are zero.
