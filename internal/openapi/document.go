@@ -175,7 +175,7 @@ func (v Value) Strings() []string {
 // Operation is one method of one path.
 type Operation struct {
 	Method string // in upper case
-	Path   string // such as /v1/sales/{sale}
+	Path   string // such as /v1/sales/{sale}, or the name of a webhook
 	Value
 	item Value
 }
@@ -183,10 +183,16 @@ type Operation struct {
 // methods are the fields of a path that are operations.
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Operations returns all operations in the order of the document.
-func (d *Document) Operations() iter.Seq[Operation] {
+// Operations returns the operations of all paths in the order of the document.
+func (d *Document) Operations() iter.Seq[Operation] { return d.operations("paths") }
+
+// Webhooks returns the requests that the server sends, in the order of the document. Their Path is the name of the
+// webhook.
+func (d *Document) Webhooks() iter.Seq[Operation] { return d.operations("webhooks") }
+
+func (d *Document) operations(of string) iter.Seq[Operation] {
 	return func(yield func(Operation) bool) {
-		for at, item := range d.At("paths").Fields() {
+		for at, item := range d.At(of).Fields() {
 			for name, v := range item.Fields() {
 				isMethod := slices.Contains(methods, name)
 				if isMethod && !yield(Operation{strings.ToUpper(name), at, v, item}) {

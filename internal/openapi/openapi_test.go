@@ -29,6 +29,9 @@ paths:
         "200":
           description: A loop
           content: { application/json: { schema: { $ref: "#/components/schemas/Round" } } }
+webhooks:
+  a: { post: { tags: [a], requestBody: { content: { application/json: { schema: { $ref: "#/components/schemas/OfA" } } } } } }
+  b: { post: { tags: [b], requestBody: { content: { application/json: { schema: { $ref: "#/components/schemas/OfB" } } } } } }
 components:
   securitySchemes: { one: { type: http }, two: { type: http } }
   parameters: { ID: { name: id, in: path } }
@@ -40,6 +43,8 @@ components:
     Thing: { type: object, properties: { deep: { $ref: "#/components/schemas/Deep" } } }
     Deep: { type: string, pattern: "^[a/b]~$" }
     Other: { type: string }
+    OfA: { type: string }
+    OfB: { type: string }
     Round: { $ref: "#/components/schemas/Round" }
 `
 
@@ -85,6 +90,7 @@ func TestKeepRemovesUnreferencedComponents(t *testing.T) {
 	for _, kept := range [][]string{
 		{"paths", "/a/{id}", "post", "responses", "200", "content"},
 		{"components", "schemas", "Thing"}, {"components", "schemas", "Deep"}, {"components", "parameters", "ID"},
+		{"webhooks", "b", "post"}, {"components", "schemas", "OfB"},
 	} {
 		if !again.At(kept...).Exists() {
 			t.Errorf("the part does not contain %v\n%s", kept, text)
@@ -93,6 +99,7 @@ func TestKeepRemovesUnreferencedComponents(t *testing.T) {
 	for _, removed := range [][]string{
 		{"paths", "/b"}, {"paths", "/a/{id}", "get"}, {"components", "schemas", "Other"},
 		{"components", "schemas", "Round"}, {"components", "securitySchemes"},
+		{"webhooks", "a"}, {"components", "schemas", "OfA"},
 	} {
 		if again.At(removed...).Exists() {
 			t.Errorf("the part contains %v\n%s", removed, text)

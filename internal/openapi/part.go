@@ -8,20 +8,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Keep removes the operations that keep does not select, and the components and tags that only they use. The server
-// of the document becomes "/", the address that serves it.
+// Keep removes the operations that keep does not select, the webhooks that have no tag of a selected operation, and the
+// components and tags that only they use. The server of the document becomes "/", the address that serves it.
 func (d *Document) Keep(keep func(method, path string) bool) {
-	prune(field(d.root, "paths"), func(path string, item *yaml.Node) bool {
-		kept := false
-		prune(item, func(name string, _ *yaml.Node) bool {
-			if !slices.Contains(methods, name) {
-				return true
-			}
-			selected := keep(strings.ToUpper(name), path)
-			kept = kept || selected
-			return selected
-		})
-		return kept
+	pruneOperations(field(d.root, "paths"), func(path, name string, _ *yaml.Node) bool {
+		return keep(strings.ToUpper(name), path)
 	})
 	if servers := field(d.root, "servers"); servers != nil {
 		url := []*yaml.Node{{Kind: yaml.ScalarNode, Value: "url"}, {Kind: yaml.ScalarNode, Value: "/"}}
@@ -38,7 +29,12 @@ func (d *Document) Keep(keep func(method, path string) bool) {
 			}
 		}
 	}
+	pruneOperations(field(d.root, "webhooks"), func(_, _ string, op *yaml.Node) bool {
+		return slices.ContainsFunc(d.value(op).Get("tags").Strings(), func(tag string) bool { return used[tag] })
+	})
+	prune(d.root, func(name string, v *yaml.Node) bool { return name != "webhooks" || len(v.Content) > 0 })
 	d.references(field(d.root, "paths"), used)
+	d.references(field(d.root, "webhooks"), used)
 	prune(field(d.root, "components"), func(kind string, list *yaml.Node) bool {
 		prune(list, func(name string, _ *yaml.Node) bool { return used["#/components/"+kind+"/"+name] })
 		return len(list.Content) > 0
@@ -49,6 +45,22 @@ func (d *Document) Keep(keep func(method, path string) bool) {
 			return name == nil || !used[name.Value]
 		})
 	}
+}
+
+// pruneOperations removes the operations that keep rejects from paths or webhooks, and the paths without operations.
+func pruneOperations(items *yaml.Node, keep func(path, name string, op *yaml.Node) bool) {
+	prune(items, func(path string, item *yaml.Node) bool {
+		kept := false
+		prune(item, func(name string, op *yaml.Node) bool {
+			if !slices.Contains(methods, name) {
+				return true
+			}
+			selected := keep(path, name, op)
+			kept = kept || selected
+			return selected
+		})
+		return kept
+	})
 }
 
 // references adds the references below a node to found, and those of their targets.

@@ -251,3 +251,32 @@ func (c *Contract) eventSchema(x Exchange, name string) (string, bool) {
 	ref, _ := event["$ref"].(string)
 	return strings.CutPrefix(ref, "#/components/schemas/")
 }
+
+// transportHeaders are headers of webhooks that the document does not list.
+var transportHeaders = []string{"Accept-Encoding", "Content-Length", "Content-Type", "User-Agent"}
+
+// CheckWebhook returns every deviation of a request to a webhook endpoint from the webhook with this name, joined.
+func (c *Contract) CheckWebhook(name string, header http.Header, body []byte) error {
+	item := c.Document.Webhooks[name]
+	if item == nil || item.Post == nil {
+		return fmt.Errorf("docs/openapi.yaml does not document the webhook %q", name)
+	}
+	var found []error
+	input := &openapi3filter.RequestValidationInput{Request: &http.Request{Header: header}, Options: options()}
+	documented := slices.Clone(transportHeaders)
+	for _, p := range item.Post.Parameters {
+		found = append(found, openapi3filter.ValidateParameter(context.Background(), input, p.Value))
+		documented = append(documented, http.CanonicalHeaderKey(p.Value.Name))
+	}
+	for name := range header {
+		if !slices.Contains(documented, name) {
+			found = append(found, fmt.Errorf("the header %s is not documented", name))
+		}
+	}
+	at := pointer("/webhooks", name, "post", "requestBody")
+	found = append(found, c.checkBody(at, item.Post.RequestBody.Value.Content, header.Get("Content-Type"), body))
+	if err := errors.Join(found...); err != nil {
+		return fmt.Errorf("the webhook %s is not as documented: %w\n%s", name, err, body)
+	}
+	return nil
+}

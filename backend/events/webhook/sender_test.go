@@ -22,13 +22,14 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/store/storetest"
 	"sluice/internal/outbound"
+	"sluice/test/contract"
 	"sluice/test/testenv"
 )
 
 // everything is written.
 func everything(context.Context) int64 { return math.MaxInt64 }
 
-// shop is an endpoint on loopback that verifies what it gets and keeps it.
+// shop is an endpoint on loopback that verifies requests, also against docs/openapi.yaml, and keeps their ids.
 type shop struct {
 	*httptest.Server
 	t      *testing.T
@@ -37,11 +38,17 @@ type shop struct {
 	order  []string       // in their order
 	secret string
 	answer func(w http.ResponseWriter, r *http.Request, id string) (taken bool)
+
+	documented *contract.Contract
 }
 
 func newShop(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, id string) bool) *shop {
 	t.Helper()
-	s := &shop{t: t, got: map[string]int{}, answer: answer}
+	documented, err := contract.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{t: t, got: map[string]int{}, answer: answer, documented: documented}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.take))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.Start()
@@ -63,6 +70,13 @@ func (s *shop) take(w http.ResponseWriter, r *http.Request) {
 	); err != nil || hook.Verify(body, r.Header) != nil || r.Method != http.MethodPost ||
 		r.Header.Get("Content-Type") != "application/json" {
 		s.t.Errorf("a forged request: %s %v", r.Method, r.Header)
+	}
+	name := "order"
+	if strings.HasPrefix(id, pingPrefix) {
+		name = TypePing
+	}
+	if err := s.documented.CheckWebhook(name, r.Header, body); err != nil {
+		s.t.Error(err)
 	}
 	if s.answer != nil && !s.answer(w, r, id) {
 		return

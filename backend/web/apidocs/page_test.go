@@ -56,6 +56,11 @@ func TestPageContainsAllOperationsAndSchemas(t *testing.T) {
 			t.Errorf("the page does not contain %s %s", op.Method, op.Path)
 		}
 	}
+	for hook := range d.Webhooks() {
+		if !strings.Contains(page, `<article id="`+hook.Get("operationId").String()+`"`) {
+			t.Errorf("the page does not contain the webhook %s", hook.Path)
+		}
+	}
 	for name := range d.At("components", "schemas").Fields() {
 		if !strings.Contains(page, `<article id="schema-`+name+`"`) {
 			t.Errorf("the page does not contain the schema %s", name)

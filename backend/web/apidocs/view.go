@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -53,25 +54,29 @@ func each(v openapi.Value) (all []named) {
 	return all
 }
 
-// group is a tag and its operations.
+// group is a tag, its operations and its webhooks.
 type group struct {
-	Value      openapi.Value
-	Operations []openapi.Operation
+	Value                openapi.Value
+	Operations, Webhooks []openapi.Operation
 }
 
-// groups returns the operations by tag, in the order of the document.
+// groups returns the operations and webhooks by tag, in the order of the document.
 func groups(doc *openapi.Document) []group {
 	var groups []group
 	for tag := range doc.At("tags").Items() {
-		g := group{Value: tag}
-		for op := range doc.Operations() {
-			if slices.Contains(op.Get("tags").Strings(), tag.Get("name").String()) {
-				g.Operations = append(g.Operations, op)
-			}
-		}
-		groups = append(groups, g)
+		name := tag.Get("name").String()
+		groups = append(groups, group{tag, tagged(doc.Operations(), name), tagged(doc.Webhooks(), name)})
 	}
 	return groups
+}
+
+func tagged(all iter.Seq[openapi.Operation], tag string) (found []openapi.Operation) {
+	for op := range all {
+		if slices.Contains(op.Get("tags").Strings(), tag) {
+			found = append(found, op)
+		}
+	}
+	return found
 }
 
 // functions are the functions of the template.
