@@ -15,6 +15,8 @@ import (
 )
 
 var (
+	errOtherSale = httpserver.NewProblem(problem.Conflict,
+		"A sale with this id exists and has other fields. Use another id, or change that sale, for example with a restock.")
 	errClosedSale = httpserver.NewProblem(problem.Conflict, "The sale is closed and cannot be reopened.")
 
 	errNoRestock       = httpserver.NewProblem(problem.Conflict, "Nothing was added.")
@@ -95,7 +97,10 @@ func (r *request) createdSale(v admin.View, err error) (any, error) {
 	id := v.ID
 	if err != nil {
 		pending, ok := errors.AsType[*admin.PendingError](err)
-		if !ok {
+		switch {
+		case errors.Is(err, sale.ErrExists):
+			return nil, errOtherSale
+		case !ok:
 			return nil, err
 		}
 		id = pending.Sale.ID
