@@ -28,7 +28,8 @@ type View struct {
 }
 
 // Create stores a sale and loads it into Redis. An empty id becomes that of sale.NewID, PerBuyer 0 becomes 1, and the
-// switch is on. Repeating the call with the same sale returns the existing one.
+// switch is on. Repeating the call with the same sale returns the existing one, also if it was restocked, paused or
+// closed meanwhile.
 //
 // Errors: *sale.InvalidError; sale.ErrExists if a different sale has the id; a *PendingError; or one that wraps
 // sale.ErrUnavailable, and nothing has changed.
@@ -66,6 +67,9 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 		}
 		created = found
 		found.Switch, found.Version = wanted.Switch, wanted.Version // later changes do not make it a different sale
+		if found.Stock, readErr = s.store.OriginalStock(ctx, wanted.ID); readErr != nil {
+			return View{}, readErr
+		}
 		if found != wanted {
 			return View{}, err
 		}

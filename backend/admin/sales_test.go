@@ -54,16 +54,20 @@ func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	if _, err := w.Create(w.ctx, "ann", s); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := w.Restock(w.ctx, "ann", "s", 3, ""); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := w.Pause(w.ctx, "ann", "s"); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := w.Create(w.ctx, "ann", s); err != nil || v.Switch != sale.Paused || v.Version != 2 {
+	if v, err := w.Create(w.ctx, "ann", s); err != nil || v.Switch != sale.Paused || v.Version != 3 || v.Stock != 8 {
 		t.Fatalf("the same again: %+v, %v", v, err)
 	}
 	for what, change := range map[string]func(*sale.Sale){
 		"title":     func(s *sale.Sale) { s.Title += "!" },
 		"price":     func(s *sale.Sale) { s.Price.Amount++ },
 		"stock":     func(s *sale.Sale) { s.Stock++ },
+		"restocked": func(s *sale.Sale) { s.Stock += 3 },
 		"per buyer": func(s *sale.Sale) { s.PerBuyer++ },
 		"hold":      func(s *sale.Sale) { s.Hold = time.Hour },
 		"opens at":  func(s *sale.Sale) { s.OpensAt = s.OpensAt.Add(time.Millisecond) },

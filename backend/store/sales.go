@@ -88,6 +88,16 @@ func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int6
 	return found, sold, err
 }
 
+// OriginalStock returns the stock with which a sale was created, without later restocks, or sale.ErrNotFound.
+func (s *Store) OriginalStock(ctx context.Context, id string) (int64, error) {
+	const query = `SELECT CAST(stock - COALESCE((SELECT SUM(units) FROM restocks WHERE sale_id = sales.id), 0) AS bigint)
+		FROM sales WHERE id = $1`
+	return ViewRow(ctx, s.DB, "store: original stock of sale "+id, func(row Scanner) (stock int64, err error) {
+		err = row.Scan(&stock)
+		return stock, err
+	}, query, id)
+}
+
 const selectDetails = "SELECT picture, description FROM sales WHERE id = $1"
 
 func scanDetails(row Scanner) (d sale.Details, err error) {

@@ -73,6 +73,29 @@ func TestCreateSaleRejectsUsedIDAndInvalidSale(t *testing.T) {
 	})
 }
 
+func TestOriginalStockIgnoresRestocks(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "other", 4)
+		e.create(t, "s", 5)
+		for i, key := range []string{"", "k", "k", ""} { // the repeated key adds nothing
+			if _, err := e.Restock(e.ctx, "s", 3, key); err != nil {
+				t.Fatalf("restock %d: %v", i, err)
+			}
+		}
+		for id, want := range map[string]int64{"s": 5, "other": 4} {
+			if got, err := e.OriginalStock(e.ctx, id); err != nil || got != want {
+				t.Errorf("sale %s: got %d, %v; want %d", id, got, err, want)
+			}
+		}
+		if now, _, err := e.Sale(e.ctx, "s"); err != nil || now.Stock != 14 {
+			t.Errorf("got stock %d, %v; want 14", now.Stock, err)
+		}
+		if _, err := e.OriginalStock(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("unknown sale: %v", err)
+		}
+	})
+}
+
 func TestSetSwitchIncrementsVersionAndClosedIsFinal(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 5)
