@@ -136,27 +136,38 @@ func (j *Journal) load() (err error) {
 }
 
 // syncParents makes the name of a new directory, and those of its parents, durable: a loss of power must not remove the
-// whole journal. It skips directories that cannot be opened or synced: this process did not create them.
+// whole journal. It skips directories that are read-only or that it may not open: this process did not create them.
 func syncParents(dir string) error {
 	for parent := filepath.Dir(dir); parent != dir; dir, parent = parent, filepath.Dir(parent) {
-		err := syncDir(parent)
-		if err != nil && !slices.ContainsFunc([]error{os.ErrPermission, syscall.EINVAL, syscall.ENOTSUP, syscall.EROFS},
-			func(tolerated error) bool { return errors.Is(err, tolerated) }) {
+		err := syncParent(parent)
+		if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EROFS) {
 			return err
 		}
 	}
 	return nil
 }
 
-// syncDir is a variable for tests.
-var syncDir = func(dir string) error {
+func syncParent(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	return syncDir(d)
 }
+
+// syncDir makes the names in a directory durable. Some file systems cannot sync a directory (EINVAL, ENOTSUP), which is
+// no error. After any other error a loss of power can remove files of the directory.
+func syncDir(d *os.File) error {
+	err := fsyncDir(d)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
+}
+
+// fsyncDir is a variable for tests.
+var fsyncDir = (*os.File).Sync
 
 // ID returns the unique id of this journal, which is the same after a restart.
 func (j *Journal) ID() string { return j.id }
@@ -227,8 +238,8 @@ func (j *Journal) startSegment() error {
 	if err != nil {
 		return err
 	}
-	// The directory entry must survive a loss of power too. Some file systems cannot sync a directory: EINVAL.
-	if err := j.root.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
+	// The directory entry must survive a loss of power too.
+	if err := syncDir(j.root); err != nil {
 		f.Close()
 		_ = os.Remove(f.Name()) // the next call creates it again: a second fsync can report success without effect
 		return err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -311,25 +312,62 @@ func TestWriteFailsIfTheDirectoryIsNotSynced(t *testing.T) {
 	}
 }
 
+// A file system that cannot sync directories is accepted, for the directory of the journal and for its parents. Open
+// returns any other error of the directory of the journal, because segments may not survive a loss of power.
+func TestFileSystemThatCannotSyncDirectories(t *testing.T) {
+	fsync := fsyncDir
+	defer func() { fsyncDir = fsync }()
+	for _, c := range []struct {
+		err                 error
+		ofJournal, ofParent bool // accepted
+	}{
+		{syscall.EINVAL, true, true},
+		{syscall.ENOTSUP, true, true},
+		{syscall.EROFS, false, true},
+		{syscall.EACCES, false, true},
+		{syscall.EIO, false, false},
+	} {
+		for _, ofJournal := range []bool{true, false} {
+			dir, want := filepath.Join(t.TempDir(), "journal"), c.ofParent
+			if ofJournal {
+				want = c.ofJournal
+			}
+			fsyncDir = func(d *os.File) error {
+				if (d.Name() == dir) == ofJournal {
+					return &fs.PathError{Op: "sync", Path: d.Name(), Err: c.err}
+				}
+				return fsync(d)
+			}
+			j, err := Open(dir, Config{})
+			if (err == nil) != want || err != nil && !errors.Is(err, c.err) {
+				t.Errorf("%v, of the journal: %v: got error %v, accepted: %v", c.err, ofJournal, err, want)
+			}
+			if err == nil {
+				j.Close()
+			}
+		}
+	}
+}
+
 // A loss of power after an Append cannot remove the directory of a new journal: the directories that have its name and
 // those of its parents are on disk before the journal has an id. A failure is repeated by the next Open.
 func TestNewDirectoryIsOnDisk(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "a", "b")
-	fsync := syncDir
-	defer func() { syncDir = fsync }()
+	fsync := fsyncDir
+	defer func() { fsyncDir = fsync }()
 	failure := errors.New("no disk")
 	var synced []string
-	syncDir = func(string) error { return failure }
+	fsyncDir = func(*os.File) error { return failure }
 	if _, err := Open(dir, Config{}); !errors.Is(err, failure) {
 		t.Errorf("Open without a disk: %v", err)
 	}
-	syncDir = func(dir string) error {
-		synced = append(synced, dir)
+	fsyncDir = func(d *os.File) error {
+		synced = append(synced, d.Name())
 		if len(synced) == 3 {
 			return fs.ErrPermission // of a directory above
 		}
-		return fsync(dir)
+		return fsync(d)
 	}
 	id := open(t, dir, Config{}).ID()
 	if want := []string{filepath.Join(top, "a"), top}; len(synced) < 3 || !slices.Equal(synced[:2], want) {
