@@ -186,6 +186,23 @@ func TestTextOfOneLine(t *testing.T) {
 	}
 }
 
+func TestNotesOfOneLine(t *testing.T) {
+	p := parsePolicy(t, `return { repeat_refusals = false, rules = { { name = "ip", key = "ip", rate = "1r/s" } } }`)
+	of := &Report{Lines: 1, WholeSeconds: 1, Late: 1, Cached: 1}
+	notes := (&replayer{}).notes(Config{New: p, Window: time.Second}, of)
+	for i, want := range []string{
+		"1 request from a log with a resolution of seconds", "1 line more than 1s out of order", "1 refusal from the cache",
+	} {
+		if len(notes) != 3 || !strings.HasPrefix(notes[i], want) {
+			t.Fatalf("got notes %q, want one that begins with %q", notes, want)
+		}
+	}
+	_, err := Run(t.Context(), Config{New: p, Inputs: []Input{{"x.log", strings.NewReader("no\n")}}})
+	if err == nil || !strings.Contains(err.Error(), "none of 1 line is valid") {
+		t.Errorf("a log of one invalid line: %v", err)
+	}
+}
+
 func TestReplayOfIncompleteInformation(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {
 		{ name = "ip", key = "ip", rate = "1r/h", burst = 100 },
@@ -230,7 +247,7 @@ func TestReplayOfIncompleteInformation(t *testing.T) {
 			t.Errorf("%s:\n%+v, want\n%+v", want.Name, have, want)
 		}
 	}
-	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 requests match a rule with key") {
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 request with an unknown buyer: ") {
 		t.Errorf("notes: %q", got.Notes)
 	}
 }

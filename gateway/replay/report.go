@@ -119,7 +119,8 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 	}
 	if r.Lines > 0 && r.Lines == r.BadLines {
 		b := r.Bad[0]
-		return nil, fmt.Errorf("%w: none of %d lines is valid; %s:%d: %s", ErrNothing, r.Lines, b.File, b.Line, b.Why)
+		lines := counted(r.Lines, "line")
+		return nil, fmt.Errorf("%w: none of %s is valid; %s:%d: %s", ErrNothing, lines, b.File, b.Line, b.Why)
 	}
 	if r.Lines == 0 {
 		for _, s := range streams {
@@ -184,8 +185,8 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 		note("the log is empty (nginx writes its log once a second)")
 	}
 	if r.WholeSeconds > 0 {
-		note("%d requests are from a log with a resolution of seconds: they are distributed evenly over their second",
-			r.WholeSeconds)
+		note("%s from a log with a resolution of seconds: distributed evenly over the second",
+			counted(r.WholeSeconds, "request"))
 	}
 	noBuyer := int64(0)
 	for _, s := range t.runs {
@@ -197,13 +198,13 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 		}
 	}
 	if noBuyer > 0 {
-		note("%d requests match a rule with key = \"token\", which was not evaluated because the buyer is unknown. "+
-			"A log contains buyers only if a rule by token applied when it was written; the combined format never does", noBuyer)
+		note("%s with an unknown buyer: not evaluated by rules with key = \"token\". "+
+			"A log contains buyers only if a rule by token applied when it was written; the combined format never does",
+			counted(noBuyer, "request"))
 	}
 	if r.Late > 0 {
-		note(
-			"%d lines were more than %v out of order, and are evaluated as if the requests had arrived later: see --window",
-			r.Late, c.Window)
+		note("%s more than %v out of order: evaluated as if the requests had arrived later, see --window",
+			counted(r.Late, "line"), c.Window)
 	}
 	if r.Policy.NoBucket > 0 || r.Against != nil && r.Against.NoBucket > 0 {
 		note("more than %d buckets were needed: requests without a bucket are reported separately, see --buckets", c.Buckets)
@@ -213,7 +214,7 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 			"keys may be too low")
 	}
 	if r.Cached > 0 && (c.New.NoRefusalCache || c.Old != nil && c.Old.NoRefusalCache) {
-		note("%d refusals from the cache are not evaluated; with repeat_refusals = false these requests would be", r.Cached)
+		note("%s from the cache: not evaluated, but would be with repeat_refusals = false", counted(r.Cached, "refusal"))
 	}
 	if c.Old != nil && !slices.Equal(c.New.TrustedProxies, c.Old.TrustedProxies) {
 		note("trusted_proxies differ: the result uses the client addresses of the log, and does not include this change")
