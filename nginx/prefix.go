@@ -185,17 +185,18 @@ func (p *prefix) source(text string) string {
 	return text
 }
 
-// These lines of runtime/main.conf name the policy and the key file.
+// These lines of runtime/main.conf name the policy, the LeaseSocket and the key file.
 const (
 	policyLine = "env \"SLUICE_POLICY=%s\";\n"
+	leaseLine  = "env \"SLUICE_LEASE_SOCKET=%s\";\n"
 	keysLine   = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
 )
 
 // hasKeys reports whether the edge in this prefix was started with a key file.
 func (p *prefix) hasKeys() bool {
 	main, err := os.ReadFile(filepath.Join(p.dir, "nginx/runtime/main.conf"))
-	start, _, _ := strings.Cut(keysLine, "%s")
-	return err == nil && strings.Contains(string(main), start)
+	_, found := valueOf(string(main), keysLine)
+	return err == nil && found
 }
 
 // pagesCache keeps pages and their scripts: 8,000 names, 64 MB.
@@ -226,7 +227,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
 	}
 	if c.LeaseSocket != "" {
-		main += fmt.Sprintf("env \"SLUICE_LEASE_SOCKET=%s\";\n", c.LeaseSocket)
+		main += fmt.Sprintf(leaseLine, c.LeaseSocket)
 	}
 	if c.Version != "" {
 		main += fmt.Sprintf("env \"SLUICE_VERSION=%s\";\n", c.Version)

@@ -165,26 +165,34 @@ func (c Config) Reload(ctx context.Context) error {
 	return nil
 }
 
-// RunningPolicy returns the policy file of the edge in Prefix, which Reload applies.
-func (c Config) RunningPolicy() (string, error) {
+// RunningPolicy returns the policy file of the edge in Prefix, which Reload applies, and whether the edge has a
+// LeaseSocket, which rules with scope = "fleet" need.
+func (c Config) RunningPolicy() (file string, leases bool, err error) {
 	dir, err := filepath.Abs(c.Prefix)
 	if err != nil {
-		return "", fmt.Errorf("%w: %v", ErrConfig, err)
+		return "", false, fmt.Errorf("%w: %v", ErrConfig, err)
 	}
 	if _, err := running(dir); err != nil {
-		return "", err
+		return "", false, err
 	}
 	p := openedPrefix(dir)
 	main, err := os.ReadFile(filepath.Join(dir, "nginx/runtime/main.conf"))
 	if err != nil {
-		return "", fmt.Errorf("%w: %v", ErrConfig, err)
+		return "", false, fmt.Errorf("%w: %v", ErrConfig, err)
 	}
-	start, end, _ := strings.Cut(policyLine, "%s")
-	if _, rest, found := strings.Cut(string(main), start); found {
-		path, _, _ := strings.Cut(rest, end)
-		return path, nil
+	_, leases = valueOf(string(main), leaseLine)
+	if path, found := valueOf(string(main), policyLine); found {
+		return path, leases, nil
 	}
-	return filepath.Join(cmp.Or(p.root, dir), "lua/policy.lua"), nil
+	return filepath.Join(cmp.Or(p.root, dir), "lua/policy.lua"), leases, nil
+}
+
+// valueOf returns the value of a line of a configuration, which was made with the format.
+func valueOf(config, format string) (value string, found bool) {
+	start, end, _ := strings.Cut(format, "%s")
+	_, rest, found := strings.Cut(config, start)
+	value, _, _ = strings.Cut(rest, end)
+	return value, found
 }
 
 // openedPrefix returns the prefix of a running edge.

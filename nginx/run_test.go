@@ -277,11 +277,12 @@ func TestRunningPolicyIsTheFileThatAReloadReads(t *testing.T) {
 		"of the flag":        func(*Config) {},
 		"of the root":        func(c *Config) { c.Root, c.Policy = root, "" },
 		"the embedded files": func(c *Config) { c.Root, c.Policy = "", "" },
+		"beside leases":      func(c *Config) { c.LeaseSocket = "/nonexistent/lease.sock" },
 	} {
 		e := startEdge(t, open, change)
-		file, err := Config{Prefix: e.cfg.Prefix}.RunningPolicy()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
+		file, leases, err := Config{Prefix: e.cfg.Prefix}.RunningPolicy()
+		if err != nil || leases != (e.cfg.LeaseSocket != "") {
+			t.Errorf("%s: %v, leases: %v", name, err, leases)
 			continue
 		}
 		rewrite(t, file, "return {", "return { brust = 1,")
@@ -291,7 +292,7 @@ func TestRunningPolicyIsTheFileThatAReloadReads(t *testing.T) {
 		if err := e.stop(); err != nil {
 			t.Error(err)
 		}
-		if file, err := (Config{Prefix: e.cfg.Prefix}).RunningPolicy(); !errors.Is(err, ErrConfig) {
+		if file, _, err := (Config{Prefix: e.cfg.Prefix}).RunningPolicy(); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: without an edge: %s, %v", name, file, err)
 		}
 	}

@@ -153,14 +153,33 @@ type policyError struct{ error }
 
 // reloadEdge checks the policy of the running edge, and reloads it.
 func reloadEdge(ctx context.Context, running nginx.Config) error {
-	file, err := running.RunningPolicy()
+	file, leases, err := running.RunningPolicy()
 	if err != nil {
 		return fmt.Errorf("%w: set --prefix to the directory of the running edge", err)
 	}
-	if _, err := policy.Read(file); err != nil {
+	file = shortPath(file)
+	read, err := policy.Read(file)
+	if err != nil {
 		return policyError{err}
 	}
+	if !leases {
+		if err := read.CheckFleet(file); err != nil {
+			return usageError{Err: err}
+		}
+	}
 	return running.Reload(ctx)
+}
+
+// shortPath returns the relative path of a file below the working directory, and the path of any other.
+func shortPath(file string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return file
+	}
+	if short, err := filepath.Rel(wd, file); err == nil && filepath.IsLocal(short) {
+		return short
+	}
+	return file
 }
 
 // runEdge runs nginx until ctx ends. SIGHUP reloads it, as sluice edge reload does.

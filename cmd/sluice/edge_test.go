@@ -185,3 +185,22 @@ func TestFleetRuleNeedsARedisServer(t *testing.T) {
 		}
 	}
 }
+
+// A reload to a rule of the fleet is rejected with the line of sluice edge, which names the file as its flag did.
+func TestEdgeReloadRejectsAFleetRuleWithoutARedisServer(t *testing.T) {
+	t.Chdir(t.TempDir())
+	put := func(rules string) {
+		t.Helper()
+		if err := os.WriteFile("p.lua", []byte("return { rules = {"+rules+"} }"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("")
+	prefix, _ := runEdge(t, "--listen", fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), "--policy", "p.lua")
+	put(`{ name = "buy", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" }`)
+	_, _, want := call(t, "edge -t --root= --upstream 127.0.0.1:1 --policy p.lua", envSecret+"="+testSecret)
+	code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)
+	if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(want, `sluice: p.lua: rule "buy" has `) {
+		t.Errorf("reload: exit %d, %s%s, want %s", code, out, errOut, want)
+	}
+}
