@@ -1,6 +1,6 @@
 #!/bin/sh
 # Buys a unit with curl and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]
-# curl retries after 429, 503 and lost responses, and waits for Retry-After.
+# It retries after 429, 503 and lost responses, and waits for Retry-After.
 set -eu
 sale=${1:?usage: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]}
 : "${SLUICE_URL:?is not set}" "${SLUICE_TOKEN:?is not set}"
@@ -8,11 +8,20 @@ key=${2:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')} # a retry with it retur
 body=$(mktemp)
 trap 'rm -f "$body"' EXIT
 
-# request CURL-ARGUMENTS...: prints the status and writes the response to $body. The token is passed on standard input,
-# because all users of the machine can read the arguments.
+# request CURL-ARGUMENTS...: sets $status and writes the response to $body. The token is passed on standard input, because
+# all users of the machine can read the arguments. --retry covers statuses, timeouts and name resolution.
 request() {
-	printf 'header = "Authorization: Bearer %s"\n' "$SLUICE_TOKEN" |
-		curl --config - --silent --show-error --max-time 40 --retry 8 --retry-all-errors --output "$body" --write-out '%{http_code}' "$@"
+	attempt=0
+	until status=$(printf 'header = "Authorization: Bearer %s"\n' "$SLUICE_TOKEN" |
+		curl --config - --silent --show-error --max-time 40 --retry 8 --output "$body" --write-out '%{http_code}' "$@")
+	do
+		case $? in
+		7 | 16 | 18 | 35 | 52 | 55 | 56 | 92) attempt=$((attempt + 1)) ;; # no connection, or it was lost
+		*) exit 1 ;;                                                     # a repetition has the same result
+		esac
+		[ "$attempt" -le 8 ] || exit 1
+		sleep "$attempt"
+	done
 }
 
 # field NAME: prints a string field of the response, which is flat JSON.
@@ -25,11 +34,11 @@ expect() {
 	exit 1
 }
 
-status=$(request -X POST -H "Idempotency-Key: \"$key\"" "${SLUICE_URL%/}/v1/sales/$sale/orders")
+request -X POST -H "Idempotency-Key: \"$key\"" "${SLUICE_URL%/}/v1/sales/$sale/orders"
 expect 202
 order=$(field order_id)
 while
-	status=$(request "${SLUICE_URL%/}/v1/orders/$order?wait=25s")
+	request "${SLUICE_URL%/}/v1/orders/$order?wait=25s"
 	expect 200
 	[ "$(field status)" = queued ]
 do
