@@ -180,6 +180,23 @@ func TestUnreachableTargetFails(t *testing.T) {
 	}
 }
 
+// The sale of a run is closed too if its units cannot be counted.
+func TestSaleWithoutAnAuditIsClosed(t *testing.T) {
+	for _, fault := range []fake.Fault{fake.NeverAudits, fake.StopsAudits} {
+		t.Run(strings.ReplaceAll(string(fault), " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			server := start(t, fault)
+			v, exit, printed := run(t, "smoke", server, "RATE=4", "DURATION=1s")
+			if v.Verdict != "FAIL" || exit == 0 || !strings.Contains(printed, "/audit: 503") {
+				t.Errorf("verdict %s, exit %d without an audit\n%s", v.Verdict, exit, printed)
+			}
+			if !server.Closed() {
+				t.Error("the sale is open")
+			}
+		})
+	}
+}
+
 func TestAllConfigurationErrorsAreReported(t *testing.T) {
 	bin, err := k6()
 	if err != nil {

@@ -24,6 +24,8 @@ const (
 	AddsRows     Fault = "adds rows without orders"
 	Unbalanced   Fault = "reports an unbalanced audit"
 	NeverEmpties Fault = "never writes one of the orders"
+	NeverAudits  Fault = "rejects every audit"
+	StopsAudits  Fault = "rejects audits after the first order"
 	Crashes      Fault = "returns 500 for every fifth purchase"
 	Stalls       Fault = "takes longer to accept an order than buyers should wait"
 	ServesHTML   Fault = "refuses with HTML instead of problem+json"

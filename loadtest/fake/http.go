@@ -57,7 +57,12 @@ func (s *Server) admin() http.Handler {
 		answer(w, http.StatusCreated, map[string]any{"id": in.ID})
 	})
 	mux.HandleFunc("GET /admin/v1/sales/{sale}/audit", s.onSale(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, s.audit())
+		count := s.audit()
+		if s.fault == NeverAudits || s.fault == StopsAudits && count.Left < count.Stock {
+			refuse(w, http.StatusServiceUnavailable, "temporarily-unavailable", nil)
+			return
+		}
+		answer(w, http.StatusOK, count)
 	}))
 	mux.HandleFunc("POST /admin/v1/sales/{sale}/restock", s.onSale(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Add int }

@@ -11,12 +11,23 @@ export function prepare(config) {
   const run = `load-${Date.now().toString(36)}`;
   const created = config.sale === '';
   const id = created ? createSale(config, run) : config.sale;
-  const res = http.get(`${config.target}/v1/sales/${id}`);
-  if (res.status !== 200) {
-    if (created) closeSale(config, id);
-    throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
+  try {
+    const res = http.get(`${config.target}/v1/sales/${id}`);
+    if (res.status !== 200) throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
+    return { run, sale: res.json(), created, before: audit(config, id) };
+  } catch (err) {
+    if (created) closeAfterError(config, id);
+    throw err;
   }
-  return { run, sale: res.json(), created, before: audit(config, id) };
+}
+
+// closeAfterError closes a sale before an error is thrown, and does not throw another one.
+function closeAfterError(config, id) {
+  try {
+    closeSale(config, id);
+  } catch (err) {
+    console.error(`the sale of this run may be open: ${err.message}`);
+  }
 }
 
 const waiting = (count) => count.ready + count.delayed + count.leased;
@@ -48,7 +59,13 @@ export function breaches(count) {
 // settle waits until the queue is empty, compares the rows with the orders that buyers received, fails the run if the count is wrong, and
 // closes the sale that prepare created. After a wrong count, k6 exits with 110 (marked as failed), or with 99 or 107 if a threshold or an error came first.
 export function settle(config, { sale, created, before }) {
-  const count = idle(config, sale.id);
+  let count;
+  try {
+    count = idle(config, sale.id);
+  } catch (err) {
+    if (created) closeAfterError(config, sale.id);
+    throw err;
+  }
   measure.closed(count);
   measure.rows(count.ordered - before.ordered);
   const found = breaches(count);
