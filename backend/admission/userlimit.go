@@ -65,17 +65,15 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 
 // Allow counts one request of the buyer.
 func (u *UserLimiter) Allow(ctx context.Context, buyer string) LimitResult {
-	if u.open != nil {
-		if lim := u.sharedLimiter(); lim != nil {
-			bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
-			c, err := lim.Get(bounded, buyer)
-			cancel()
-			if err == nil {
-				return u.result(c)
-			}
-			if ctx.Err() == nil {
-				u.suspend()
-			}
+	if lim := u.sharedLimiter(); lim != nil {
+		bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
+		c, err := lim.Get(bounded, buyer)
+		cancel()
+		if err == nil {
+			return u.result(c)
+		}
+		if ctx.Err() == nil {
+			u.suspend()
 		}
 	}
 	c, _ := u.local.Get(ctx, buyer) // counting in memory does not fail
@@ -90,10 +88,13 @@ func (u *UserLimiter) result(c limiter.Context) LimitResult {
 	}
 }
 
-// sharedLimiter returns the limiter that counts in Redis, or nil while Redis is not used. It opens the store at first
-// use, so that a Redis that is down does not prevent the start. One request opens the store; others count locally
-// meanwhile.
+// sharedLimiter returns the limiter that counts in Redis, or nil if there is none or it is not used now. It opens the
+// store at first use, so that a Redis that is down does not prevent the start. One request opens the store; others
+// count locally meanwhile.
 func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
+	if u.open == nil {
+		return nil
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.now().Before(u.retryAt) || u.opening {

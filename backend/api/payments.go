@@ -42,12 +42,11 @@ var (
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
 )
 
-// invalidCallbacks maps the errors of a Verifier to their problems.
+// invalidCallbacks maps errors of a Verifier to their problems. The others are errForged.
 var invalidCallbacks = []struct {
 	err error
 	as  *httpserver.Problem
 }{
-	{payment.ErrForged, errForged},
 	{payment.ErrID, httpserver.NewProblem(problem.Unauthorized,
 		"The webhook-id must be 1 to 255 printable ASCII characters without spaces and full stops.", challenge)},
 	{payment.ErrTimestamp, httpserver.NewProblem(problem.Unauthorized,

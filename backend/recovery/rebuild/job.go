@@ -28,18 +28,18 @@ import (
 // job is the rebuild of one shard in progress.
 type job struct {
 	*Rebuilder
-	shard       keyspace.Shard
-	owner       guard.Owner
-	from        string        // id of the deployment from which the data is taken over; "" if it is not
-	client      *redis.Client // pinned to one server
-	runID       string
-	fence       int64
-	stock       *admission.Stock
-	status      *status
-	sales       []*saleCount
-	byID        map[string]*saleCount
-	others      []string // ids of sales that are suspended and not rebuilt
-	onlyInRedis []string // ids of sales that remain suspended, because SQL does not have them
+	shard    keyspace.Shard
+	owner    guard.Owner
+	from     string        // id of the deployment from which the data is taken over; "" if it is not
+	client   *redis.Client // pinned to one server
+	runID    string
+	fence    int64
+	stock    *admission.Stock
+	status   *status
+	sales    []*saleCount
+	byID     map[string]*saleCount
+	others   []string // ids of sales that are suspended and not rebuilt
+	notInSQL []string // ids of sales that remain suspended, because SQL does not have them
 
 	kept    []string // messages of other sales, and texts that are not messages
 	batches []string // keys of the batches
@@ -170,7 +170,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	}
 	for _, id := range inRedis {
 		if len(only) == 0 && !suspended[id] {
-			if err := j.noteOnlyInRedis(ctx, id); err != nil {
+			if err := j.noteNotInSQL(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -203,15 +203,15 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return j.claimSegments(ctx)
 }
 
-// noteOnlyInRedis adds a sale of Redis to onlyInRedis if SQL does not have it. A rehearsal that is being removed is no
+// noteNotInSQL adds a sale of Redis to notInSQL if SQL does not have it. A rehearsal that is being removed is no
 // longer in SQL, and is not added.
-func (j *job) noteOnlyInRedis(ctx context.Context, id string) error {
+func (j *job) noteNotInSQL(ctx context.Context, id string) error {
 	_, _, err := j.cfg.Store.Sale(ctx, id)
 	if !errors.Is(err, sale.ErrNotFound) {
 		return err
 	}
 	if !sale.IsRehearsal(id) {
-		j.onlyInRedis = append(j.onlyInRedis, id)
+		j.notInSQL = append(j.notInSQL, id)
 	}
 	return nil
 }
@@ -370,11 +370,11 @@ func (j *job) finish(ctx context.Context) error {
 	}
 	attrs = append(attrs, changes...)
 	j.cfg.Log.Info("rebuild: Redis is verified", attrs...)
-	if len(j.onlyInRedis) > 0 {
-		slices.Sort(j.onlyInRedis)
-		j.status.notInSQL(j.onlyInRedis)
+	if len(j.notInSQL) > 0 {
+		slices.Sort(j.notInSQL)
+		j.status.notInSQL(j.notInSQL)
 		j.cfg.Log.Warn("rebuild: the database does not have these sales of Redis, which sell nothing: create each again "+
-			"with its id and settings, then run sluice sale rebuild --all", "sales", j.onlyInRedis)
+			"with its id and settings, then run sluice sale rebuild --all", "sales", j.notInSQL)
 	}
 	return nil
 }
