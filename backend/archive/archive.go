@@ -166,6 +166,7 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	if err := a.cfg.Step("write"); err != nil {
 		return false, err
 	}
+	a.cfg.Log.Info("writing the rows to a file", "sale", saleID, "part", number)
 	part, err := a.write(ctx, saleID, number)
 	if err != nil {
 		return false, err
@@ -204,6 +205,7 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	if orders+payments == 0 {
 		return false, nil
 	}
+	a.cfg.Log.Info("removing the rows that are in the file", "sale", saleID, "rows", orders+payments)
 	removed, err := a.remove(ctx, saleID, part.path)
 	if err != nil {
 		return false, err
@@ -213,8 +215,11 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	return removed < orders+payments, nil
 }
 
-// removeBatch is how many rows one transaction removes.
-const removeBatch = 1000
+// removeBatch is how many rows one transaction removes. After each logEvery rows, the log has their number.
+const (
+	removeBatch = 1000
+	logEvery    = 100 * removeBatch
+)
 
 // remove removes the rows of a file from SQL: orders first, because a repeated callback of a payment finds its outcome
 // as long as either row exists.
@@ -235,6 +240,9 @@ func (a *Archiver) remove(ctx context.Context, saleID, path string) (removed int
 				return err
 			}
 			n, err := kind.remove(ctx, saleID, batch)
+			if before := removed; (before+n)/logEvery > before/logEvery {
+				a.cfg.Log.Info("removing", "sale", saleID, "removed", before+n)
+			}
 			removed += n
 			batch = batch[:0]
 			return err

@@ -38,12 +38,21 @@ func TestSinceIsATimeOrADurationAgo(t *testing.T) {
 	}
 }
 
-// A filter by a sale that does not exist selects nothing and is an error. A sale without dead orders is none.
-func TestFilterByASaleThatDoesNotExist(t *testing.T) {
+// A filter by a sale selects nothing if the sale does not exist (an error), if it is archived (a hint), or if it has no
+// such orders.
+func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /admin/v1/dead/{verb}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"dry_run":false,"done":0,"failed":0,"orders":[]}`)
+	})
+	mux.HandleFunc("GET /admin/v1/orders", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"orders":[]}`)
+	})
+	mux.HandleFunc("GET /admin/v1/sales/old", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"id":"old","archive":{"orders":7}}`)
 	})
 	mux.HandleFunc("GET /admin/v1/sales", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"sales":[]}`) })
 	mux.HandleFunc("GET /admin/v1/sales/shoe", func(w http.ResponseWriter, _ *http.Request) {
@@ -58,13 +67,21 @@ func TestFilterByASaleThatDoesNotExist(t *testing.T) {
 	s := httptest.NewServer(mux)
 	defer s.Close()
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
-	for args, want := range map[string]string{
-		"dead retry --sale shoe":            "",
-		"dead retry --sale shoo":            "sluice: there is no sale \"shoo\" (see sluice sale list)\n",
-		"dead cancel --sale shoo --dry-run": "sluice: there is no sale \"shoo\" (see sluice sale list)\n",
+	unknown := "sluice: there is no sale \"shoo\" (see sluice sale list)\n"
+	archived := "sale old is archived: sluice sale show old lists the files with its orders\n"
+	for _, c := range []struct {
+		args, stderr string
+		code         int
+	}{
+		{"dead retry --sale shoe", "", exitOK},
+		{"dead retry --sale shoo", unknown, exitFail},
+		{"dead cancel --sale shoo --dry-run", unknown, exitFail},
+		{"order list --sale shoe", "", exitOK},
+		{"order list --sale shoo", unknown, exitFail},
+		{"order list --sale old", archived, exitOK},
 	} {
-		if _, stderr, code := sluice(t, env, strings.Fields(args)...); stderr != want || code != min(len(want), exitFail) {
-			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, stderr, want)
+		if _, stderr, code := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != c.code {
+			t.Errorf("sluice %s: exit %d, %q, want %d, %q", c.args, code, stderr, c.code, c.stderr)
 		}
 	}
 }

@@ -297,11 +297,16 @@ func printAudit(w io.Writer, r client.Audit) {
 	}
 }
 
-// requireSale returns an error if the server reports that a sale does not exist.
+// requireSale returns an error if the server reports that a sale does not exist. It prints where the orders of an
+// archived sale are.
 func (o *adminClient) requireSale(ctx context.Context, id string) error {
-	err := o.do(ctx, get(adminPath("sales", id)), nil)
+	var s client.AdminSale
+	err := o.do(ctx, get(adminPath("sales", id)), &s)
 	if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusNotFound {
 		return err
+	}
+	if s.Archive != nil {
+		fmt.Fprintf(o.p.errOut, "sale %s is archived: sluice sale show %s lists the files with its orders\n", id, id)
 	}
 	return nil
 }
