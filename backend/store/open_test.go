@@ -42,6 +42,8 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 		{"host=db password=s3cret", "must begin with", true},
 		{"postgres://sluice:s3cret/x@db/orders", "must look like", true},
 		{"postgres://sluice:s3cret%zz@db/orders", "must look like", true},
+		{"postgres://sluice:x@s3cret@127.0.0.1:5432/orders", "must look like", true},
+		{"postgres://sluice:x@s3cret,y@127.0.0.1:5432/orders", "must look like", true},
 		{"postgres://sluice:s3cret@db:s3cret/orders", "must look like", true},
 		{"postgres://sluice:s3cret@db/orders?sslmode=s3cret", "must look like", true},
 		{"postgres://sluice:s3cret@db/orders?pool_max_conns=s3cret", "must look like", true},

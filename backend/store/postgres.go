@@ -82,12 +82,19 @@ func connectPostgres(ctx context.Context, config *pgxpool.Config) (*postgres, er
 // PostgreSQL, as in the settings of PgBouncer.
 const poolMode = "pool_mode"
 
+// atInHost reports whether the name of a host contains an @. It then begins with a part of the password, because pgx
+// ends the password at the first @, and the errors of a connection would quote it.
+func atInHost(c *pgx.ConnConfig) bool {
+	at := func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }
+	return at(c.Host) || slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return at(f.Host) })
+}
+
 // postgresConfig parses a database URL. With pool_mode=transaction, each transaction may run on another connection of
 // the server. The process then sets nothing for the time of a connection: statements are not prepared by name, and the
 // timeouts of the server are those of the pooler or of the role.
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
-	if err != nil { // not repeated, because it may quote a part of the password
+	if err != nil || atInHost(config.ConnConfig) { // not repeated, because it may quote a part of the password
 		return nil, &URLError{"must look like postgres://user:password@host:5432/name?sslmode=require, " +
 			"with special characters of the password percent-encoded (%XX)"}
 	}
