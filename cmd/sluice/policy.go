@@ -50,7 +50,7 @@ comments and on standard error. Compare the result with recorded traffic: sluice
 				return usage("%s has %d limits; a policy has at most %d rules: split the file", args[0], n, policy.MaxRules)
 			}
 			for _, note := range result.Notes {
-				fmt.Fprintln(p.errOut, note)
+				fmt.Fprintln(p.errOut, visible(oneLine(note)))
 			}
 			_, err = p.out.Write(result.Policy(args[0]))
 			return err

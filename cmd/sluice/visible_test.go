@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +58,26 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		if strings.HasSuffix(args, "--json") && (json.Unmarshal([]byte(stdout), &got) != nil || got.Sales[0].Title != evil) {
 			t.Errorf("sluice %s prints something else than the server's answer: %s", args, stdout)
 		}
+	}
+}
+
+// Tenants of a cluster choose the names and annotations of their Ingresses.
+func TestControlCharactersOfAnImportAreEscaped(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ingresses.yaml")
+	const ingress = `{ kind: Ingress, metadata: { name: a, annotations: {
+		nginx.ingress.kubernetes.io/limit-rps: "5",
+		nginx.ingress.kubernetes.io/limit-whitelist: "a\e]0;owned\a\e[2J\u009b31m\u202egnitirw\u2066b\x7f\nb" } } }`
+	if err := os.WriteFile(file, []byte(ingress), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := sluice(t, nil, "policy", "import", file)
+	for name, text := range map[string]string{"the policy": stdout, "the notes": stderr} {
+		if strings.ContainsAny(text, "\x1b\a\u009b\u202e\u2066\x7f") || !strings.Contains(text, "gnitirw") {
+			t.Errorf("%s: exit %d: %q", name, code, text)
+		}
+	}
+	if strings.Count(stderr, "\n") != 2 { // the other note is about IPv6
+		t.Errorf("a note has several lines: %q", stderr)
 	}
 }
 
