@@ -42,11 +42,11 @@ func (t *Tracer) Request(method, route string, path []byte, header Header) *Requ
 	if !span.SpanContext().IsSampled() {
 		return nil
 	}
-	span.SetAttributes(attribute.String("url.path", string(path)))
-	span.SetAttributes(tracing.Addressed(header("X-Forwarded-Proto"), header("Host"))...)
+	span.SetAttributes(attribute.String("url.path", tracing.Text(string(path))))
+	span.SetAttributes(tracing.Addressed(header("X-Forwarded-Proto"), tracing.Text(header("Host")))...)
 	if id := header("X-Request-Id"); id != "" { // also in the log of the edge
 		span.SetAttributes(attribute.StringSlice("http.request.header.x-request-id",
-			[]string{id[:min(len(id), maxRequestID)]}))
+			[]string{tracing.Text(id[:min(len(id), maxRequestID)])}))
 	}
 	return &Request{tracer: t, span: span, ctx: ctx}
 }

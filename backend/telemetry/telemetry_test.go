@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -178,6 +179,26 @@ func TestRequestNamesTheServerThatTheClientUsed(t *testing.T) {
 				t.Errorf("%+v: %s is %q, want %q", row, name, have[name], want)
 			}
 		}
+	}
+}
+
+// A span with invalid UTF-8 cannot be exported, and with it the others of its batch are lost. The paths of URLs are
+// decoded, so a client can send any bytes.
+func TestTextOfClientsIsRecordedAsUTF8(t *testing.T) {
+	tracer, spans := recorded(t, byParent)
+	long := strings.Repeat("é", 8<<10)
+	tracer.Request("GET", "/v1/orders/{id}", []byte("/v1/orders/\xff"), headers("traceparent", parent, "Host", "a\xff",
+		"X-Request-Id", "x\xff"+long)).End(400)
+	tracer.Request("GET", "/v1/orders/{id}", []byte(long), headers("traceparent", parent)).End(400)
+	for _, span := range spans.Ended() {
+		for name, value := range attributes(span) {
+			if !utf8.ValidString(value) || len(value) > tracing.MaxText+utf8.UTFMax {
+				t.Errorf("%s is %d bytes: %.40q", name, len(value), value)
+			}
+		}
+	}
+	if have := attributes(spans.Ended()[0])["url.path"]; have != "/v1/orders/\uFFFD" {
+		t.Errorf("url.path is %q", have)
 	}
 }
 

@@ -242,12 +242,12 @@ const allowed = "allow"
 // attributes returns those of the client's request.
 func (q *Request) attributes(method, route, path string) []attribute.KeyValue {
 	all := append(make([]attribute.KeyValue, 0, 13), attribute.String("http.request.method", method),
-		attribute.Int("http.response.status_code", q.Status), attribute.String("url.path", text(path)),
+		attribute.Int("http.response.status_code", q.Status), attribute.String("url.path", tracing.Text(path)),
 		attribute.String("client.address", q.Client),
 		attribute.StringSlice("http.request.header.x-request-id", []string{q.ID}))
-	all = append(all, tracing.Addressed(q.Scheme, text(q.Host))...)
+	all = append(all, tracing.Addressed(q.Scheme, tracing.Text(q.Host))...)
 	if method == otherMethod {
-		all = append(all, attribute.String("http.request.method_original", text(q.Method)))
+		all = append(all, attribute.String("http.request.method_original", tracing.Text(q.Method)))
 	}
 	if route != "" {
 		all = append(all, attribute.String("http.route", route))
@@ -259,20 +259,6 @@ func (q *Request) attributes(method, route, path string) []attribute.KeyValue {
 		all = append(all, attribute.String("sluice.rule", q.Rule))
 	}
 	return all
-}
-
-// maxText bounds recorded text that a client has sent, in bytes.
-const maxText = 1 << 10
-
-// text returns a copy of s that is valid UTF-8 and of bounded length.
-func text(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if b.WriteRune(r); b.Len() >= maxText { // an invalid byte is U+FFFD
-			break
-		}
-	}
-	return b.String()
 }
 
 // last returns the address and the status of the last attempt, and the number of attempts. The status is not a number

@@ -206,7 +206,7 @@ func TestHostileTextIsBounded(t *testing.T) {
 		t.Errorf("span %s: %v", s.Name(), attributes(s))
 	}
 	for _, a := range s.Attributes() {
-		if text := a.Value.String(); !utf8.ValidString(text) || len(text) > maxText+utf8.UTFMax {
+		if text := a.Value.String(); !utf8.ValidString(text) || len(text) > tracing.MaxText+utf8.UTFMax {
 			t.Errorf("%s has %d bytes: %.20q", a.Key, len(text), text)
 		}
 	}

@@ -3,6 +3,7 @@ package tracing
 import (
 	"net/url"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -13,6 +14,21 @@ import (
 func Fail(span trace.Span, kind, reason string) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(attribute.String("error.type", kind))
+}
+
+// MaxText bounds recorded text that a client has sent, in bytes.
+const MaxText = 1 << 10
+
+// Text returns a copy of s that is valid UTF-8 and of bounded length. Use it for text that a client has sent: a span
+// with an invalid byte cannot be exported, nor can the others of its batch.
+func Text(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if b.WriteRune(r); b.Len() >= MaxText { // an invalid byte is U+FFFD
+			break
+		}
+	}
+	return b.String()
 }
 
 // Addressed returns the attributes of the scheme and the server that a client used. host is the header Host. Every
