@@ -26,7 +26,8 @@ type loop struct {
 
 	takeFails, waitFails bool // the last such call failed, which was logged
 
-	generation int64 // of the Redis data that the current batch was taken from; 0: any
+	generation int64   // of the Redis data that the current batch was taken from; 0: any
+	outdated   backoff // between batches that are stale, until the new generation of Redis is known
 }
 
 func (l *loop) run() {
@@ -169,6 +170,9 @@ func (l *loop) process(b queue.Batch) {
 	switch {
 	case errors.Is(err, store.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
 		l.restore(b, err)
+		if !l.rebuilt() { // the next batch would be stale too
+			l.pause(&l.outdated, KindQueue)
+		}
 	case errors.Is(err, errLost):
 		l.leaseLost(b.ID)
 	case err != nil:
@@ -178,6 +182,7 @@ func (l *loop) process(b queue.Batch) {
 		l.fail(b, failures)
 	default:
 		l.ack = b.ID
+		l.outdated.reset()
 	}
 }
 

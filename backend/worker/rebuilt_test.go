@@ -77,6 +77,35 @@ func TestBatchFromBeforeARebuildIsRestored(t *testing.T) {
 	})
 }
 
+// SQL records a rebuild before the heartbeat of the worker detects it. Until then every batch is stale, and the worker
+// pauses between them instead of taking and restoring the same orders in a loop.
+func TestStaleBatchesArePacedUntilTheRebuildIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 50
+		batches := make([][]sale.Order, 2*most)
+		for i := range batches {
+			batches[i] = orders(1)
+		}
+		q, source := newQueue(batches...), &fakeSource{generation: 1}
+		began, stale := time.Now(), 0
+		store := &ledger{refuse: func([]sale.Order) error {
+			if source.Generation() > 1 {
+				return nil
+			}
+			if stale++; time.Since(began) >= 400*time.Millisecond || stale == most {
+				source.rebuild()
+			}
+			return orders_.ErrStale
+		}}
+		stop := start(t, q, store, worker.Config{Source: source, Jitter: func() float64 { return 0.5 }})
+		<-q.emptied
+		stop()
+		if stale > 6 {
+			t.Errorf("%d stale batches in 400 ms", stale)
+		}
+	})
+}
+
 // A worker may hold the last copy of an order that cannot be restored, so the log has its id.
 func TestOrderThatCannotBeRestoredIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
