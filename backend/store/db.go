@@ -118,11 +118,28 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 // Dialect returns the SQL of the engine; see Conn.
 func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 
-// Ping returns nil if the database responds.
+// ErrReadOnly reports that PostgreSQL responds and accepts no writes. It wraps sale.ErrUnavailable.
+var ErrReadOnly = fmt.Errorf("%w: the database is read-only: it is a standby, or default_transaction_read_only is on",
+	sale.ErrUnavailable)
+
+// selectReadOnly returns "on" at a standby too.
+const selectReadOnly = "SELECT current_setting('transaction_read_only')"
+
+// Ping returns nil if the database responds and accepts writes, and ErrReadOnly if it does not accept them.
 func (db *DB) Ping(ctx context.Context) error {
 	return db.View(ctx, "store: ping", func(ctx context.Context, c Conn) error {
-		_, err := c.Exec(ctx, "SELECT 1")
-		return err
+		if !c.Dialect().postgres {
+			_, err := c.Exec(ctx, "SELECT 1")
+			return err
+		}
+		var readOnly string
+		if err := Get(ctx, c, []any{&readOnly}, selectReadOnly); err != nil {
+			return err
+		}
+		if readOnly == "on" {
+			return ErrReadOnly
+		}
+		return nil
 	})
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Probe returns nil if the database at databaseURL runs a statement; for SQLite, if its file exists. It changes nothing
-// and leaves no connection open, as a health check of another process needs. Errors are those of Open.
+// Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file exists.
+// It changes nothing and leaves no connection open, as a health check of another process needs. Errors are those of
+// Open, and ErrReadOnly.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -45,8 +46,13 @@ func probePostgres(ctx context.Context, databaseURL string) error {
 		return classifyPostgres(err)
 	}
 	defer conn.Close(ctx)
-	if err := conn.Ping(ctx); err != nil { // a connection pooler accepts connections without a database behind it
+	// A statement, because a connection pooler accepts connections without a database behind it.
+	var readOnly string
+	if err := conn.QueryRow(ctx, selectReadOnly).Scan(&readOnly); err != nil {
 		return unavailable(err)
+	}
+	if readOnly == "on" {
+		return ErrReadOnly
 	}
 	return nil
 }

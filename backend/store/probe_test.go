@@ -36,6 +36,19 @@ func TestProbeReportsWhetherTheDatabaseResponds(t *testing.T) {
 	}
 }
 
+// A standby, or a role with default_transaction_read_only, responds and writes no order.
+func TestReadOnlyDatabaseIsReported(t *testing.T) {
+	url := storetest.Postgres(t)
+	storetest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on',"+
+		" current_database()); END $$")
+	if err := store.Probe(t.Context(), url); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("probe: %v, want %v", err, store.ErrReadOnly)
+	}
+	if err := open(t, url, store.Config{}).Ping(t.Context()); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("ping: %v, want %v", err, store.ErrReadOnly)
+	}
+}
+
 // A connection pooler accepts a connection before it has one to the database.
 func TestProbeReportsAPoolerWithoutADatabase(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

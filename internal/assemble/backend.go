@@ -98,7 +98,8 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	b.server = httpserver.Config{
 		Metrics: httpserver.NewMetrics(b.Own), Log: b.log,
 		Checks: []httpserver.Check{
-			{Name: "redis", Probe: s.pingRedis, Detail: redisDetail}, {Name: "database", Probe: s.db.Ping},
+			{Name: "redis", Probe: s.pingRedis, Detail: redisDetail},
+			{Name: "database", Probe: s.db.Ping, Detail: databaseDetail},
 		},
 	}
 	for _, build := range []func() error{
@@ -112,12 +113,13 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	return b, nil
 }
 
-// pingRedis returns nil if a shard is available and verified: a backend that can sell from some shards stays in use.
+// pingRedis returns nil if a shard is available, verified and writable: a backend that can sell from some shards stays
+// in use.
 func (s *Stores) pingRedis(ctx context.Context) error {
 	shards := s.space.All()
 	results := make(chan error, len(shards))
 	for _, shard := range shards {
-		go func() { results <- s.guards.Of(shard).Client().Ping(ctx).Err() }()
+		go func() { results <- s.pingShard(ctx, shard) }()
 	}
 	var failed []error
 	for range shards {
@@ -131,9 +133,37 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 }
 
 // redisDetail distinguishes a Redis that is not verified from one that does not respond.
+// pingShard writes nothing: SETRANGE with an empty value changes no key. Redis rejects it for the reasons for which it
+// rejects an order.
+func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
+	client := s.guards.Of(shard).Client()
+	if s.alone { // the embedded Redis has no such reason, and would create the key
+		return client.Ping(ctx).Err()
+	}
+	return client.SetRange(ctx, shard.RebuildLock(), 0, "").Err()
+}
+
 func redisDetail(err error) string {
-	if errors.Is(err, guard.ErrUnverified) {
+	switch {
+	case errors.Is(err, guard.ErrUnverified):
 		return "not verified (sluice shard list has the reason)"
+	case redis.IsReadOnlyError(err):
+		return "read-only (it is a replica; the URL must lead to the master)"
+	case redis.IsOOMError(err):
+		return "its memory is full (raise maxmemory)"
+	case redis.IsNoReplicasError(err):
+		return "too few replicas (min-replicas-to-write)"
+	case redis.HasErrorPrefix(err, "MISCONF"):
+		return "it cannot save (its log names the reason, such as a full disk)"
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return "its user lacks a permission (the log names the command)"
+	}
+	return ""
+}
+
+func databaseDetail(err error) string {
+	if errors.Is(err, store.ErrReadOnly) {
+		return "read-only (the URL must lead to the primary)"
 	}
 	return ""
 }

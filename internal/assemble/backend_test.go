@@ -20,6 +20,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
@@ -207,6 +208,36 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	}
 	defer j.Close()
 	open(used, "(name a directory that only this backend uses)")
+}
+
+// A Redis that rejects every order answers PING. /readyz names its reason.
+func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
+	b := newBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
+	if err := b.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	admin := b.stores.guards.Of(0).Raw()
+	before := dump(t, b)
+	for _, c := range []struct{ setting, value, want string }{
+		{"maxmemory", "1", "its memory is full (raise maxmemory)"},
+		{"maxmemory", "0", ""},
+		{"min-replicas-to-write", "1", "too few replicas (min-replicas-to-write)"},
+		{"min-replicas-to-write", "0", ""},
+	} {
+		if err := admin.ConfigSet(t.Context(), c.setting, c.value).Err(); err != nil {
+			t.Fatal(err)
+		}
+		err := b.stores.pingRedis(t.Context())
+		if got := redisDetail(err); got != c.want || (err == nil) != (c.want == "") {
+			t.Errorf("%s %s: %v is reported as %q, want %q", c.setting, c.value, err, got, c.want)
+		}
+	}
+	if after := dump(t, b); !maps.Equal(before, after) {
+		t.Errorf("the checks have changed the data from\n%q to\n%q", before, after)
+	}
+	if got, want := databaseDetail(fmt.Errorf("ping: %w", store.ErrReadOnly)), "read-only"; !strings.HasPrefix(got, want) {
+		t.Errorf("%v is reported as %q, want %q", store.ErrReadOnly, got, want)
+	}
 }
 
 // /readyz distinguishes a Redis that waits for a rebuild, or is that of another deployment, from one that is down.
