@@ -42,10 +42,15 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string)
 	return err
 }
 
-// migrationError returns an error of migrate: a *URLError as it is, and any other wrapped in sale.ErrUnavailable.
+// migrationError returns an error of migrate: a *URLError as it is, a missing permission in PostgreSQL as a *URLError
+// with the remedy, and any other wrapped in sale.ErrUnavailable.
 func migrationError(err error) error {
 	if bad, ok := errors.AsType[*URLError](err); ok {
 		return bad
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" { // insufficient_privilege
+		return &URLError{pg.Message + ": the tables cannot be migrated: make the user the owner of the database and of " +
+			"its tables, or start this version once with a URL of the owner"}
 	}
 	return fmt.Errorf("migrate: %w", unavailable(err))
 }

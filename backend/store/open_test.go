@@ -209,6 +209,26 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 	}
 }
 
+// A role without the rights to migrate gets them only from an admin, so the process must not wait for them.
+func TestMissingPermissionToMigrateIsNotWaitedFor(t *testing.T) {
+	bare := storetest.BarePostgres(t)
+	storetest.Exec(t, bare, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	role := fmt.Sprintf("weak_%d", time.Now().UnixNano())
+	storetest.Exec(t, bare, "CREATE ROLE "+role+" LOGIN PASSWORD 'pw'")
+	t.Cleanup(func() { storetest.Exec(t, bare, "DROP ROLE "+role) })
+	u, err := url.Parse(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "pw")
+	_, err = store.Open(t.Context(), u.String(), store.Config{})
+	var bad *store.URLError
+	const want = "permission denied for schema public: the tables cannot be migrated: make the user the owner"
+	if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want a URLError with %q", err, want)
+	}
+}
+
 func TestNewerTablesAreNotUsed(t *testing.T) {
 	for _, url := range []string{storetest.SQLite(t), storetest.Postgres(t), storetest.PgBouncer(t)} {
 		storetest.Open(t, url)
