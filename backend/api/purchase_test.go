@@ -1,10 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -190,6 +192,8 @@ func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	}
 	cfg := w.config(t)
 	cfg.Known = func(id string) bool { return id == "drop" }
+	var log bytes.Buffer
+	cfg.Server.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := serve(t, cfg)
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
@@ -204,6 +208,13 @@ func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	)
 	delete(w.sales, "drop")
 	servertest.WantProblem(t, s.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
+	s.Stop()
+	<-s.Done
+	s.Done <- nil
+	if want := "sale drop: temporarily unavailable: Redis does not have it, and SQL does"; !strings.Contains(
+		log.String(), want) {
+		t.Errorf("the log does not have the cause %q:\n%s", want, log.String())
+	}
 }
 
 func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,11 +86,11 @@ func (h *handlers) visibleSales() ([]admission.View, error) {
 	return slices.DeleteFunc(visible, func(v admission.View) bool { return sale.IsRehearsal(v.ID) }), err
 }
 
-// unknownSale returns the problem for a sale that Redis does not hold: it does not exist, or Redis lost it and will
-// be restored.
+// unknownSale returns the error for a sale that Redis does not hold: it does not exist, or Redis lost it and will be
+// restored.
 func (h *handlers) unknownSale(saleID string) error {
 	if h.cfg.Known != nil && h.cfg.Known(saleID) {
-		return httpserver.ErrUnavailable
+		return fmt.Errorf("sale %s: %w: Redis does not have it, and SQL does", saleID, sale.ErrUnavailable)
 	}
 	return httpserver.ErrNoSale
 }
