@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,7 +47,7 @@ func shardCells(s client.Shard) []any {
 	}
 	state := "verified"
 	if !s.Verified {
-		state = "not verified: " + s.Reason
+		state = "not verified: " + oneLine(errors.New(s.Reason))
 	}
 	return []any{s.Shard, slot, cmp.Or(s.Master, "?"), s.Sales, s.Ready, s.Leased, s.Dead, state}
 }

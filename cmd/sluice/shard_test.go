@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/client"
 	"sluice/test/testenv"
 )
 
@@ -30,6 +31,14 @@ func TestShardMoveRejectsBadInput(t *testing.T) {
 		if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, %s%s, want %s", args, code, stdout, stderr, want)
 		}
+	}
+}
+
+// The reason of a shard can have a line for each Sentinel, and a row of the list is one line.
+func TestShardListHasALinePerShard(t *testing.T) {
+	cells := shardCells(client.Shard{Reason: "10.0.0.1: refused\n10.0.0.2: refused"})
+	if got, want := cells[len(cells)-1], "not verified: 10.0.0.1: refused; 10.0.0.2: refused"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
