@@ -132,7 +132,6 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 	return fmt.Errorf("redis: %w", errors.Join(failed...))
 }
 
-// redisDetail distinguishes a Redis that is not verified from one that does not respond.
 // pingShard writes nothing: SETRANGE with an empty value changes no key. Redis rejects it for the reasons for which it
 // rejects an order.
 func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
@@ -143,6 +142,7 @@ func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
 	return client.SetRange(ctx, shard.RebuildLock(), 0, "").Err()
 }
 
+// redisDetail distinguishes a Redis that is not verified from one that does not respond.
 func redisDetail(err error) string {
 	switch {
 	case errors.Is(err, guard.ErrUnverified):

@@ -252,7 +252,7 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if order.Status != client.Created {
-		s.notPayable(w, order)
+		s.done(w, sale.ID, http.StatusConflict, "This order cannot be paid", "It is "+string(order.Status)+".")
 		return
 	}
 	show(w, http.StatusOK, "checkout", struct{ ID, Sale, Title, Amount string }{
@@ -269,15 +269,6 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 	order, sale, err := s.order(r)
 	if err != nil {
 		http.Error(w, "there is no such order of yours: "+err.Error(), http.StatusNotFound)
-		return
-	}
-	switch order.Status {
-	case client.Created:
-	case client.Paid: // the buyer has sent the form twice
-		s.done(w, sale.ID, http.StatusOK, "Thank you", "Your order is paid.")
-		return
-	default:
-		s.notPayable(w, order)
 		return
 	}
 	payment := s.payment(order.OrderID)
@@ -303,10 +294,6 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-func (s *shop) notPayable(w http.ResponseWriter, order client.Order) {
-	s.done(w, order.SaleID, http.StatusConflict, "This order cannot be paid", "It is "+string(order.Status)+".")
 }
 
 func (s *shop) done(w http.ResponseWriter, saleID string, status int, head, text string) {
