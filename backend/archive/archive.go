@@ -215,10 +215,9 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 	return removed < orders+payments, nil
 }
 
-// removeBatch is how many rows one transaction removes. After each logEvery rows, the log has their number.
 const (
-	removeBatch = 1000
-	logEvery    = 100 * removeBatch
+	removeBatch = 1000              // rows that one transaction removes
+	logEvery    = 100 * removeBatch // rows between two lines of the log about the progress
 )
 
 // remove removes the rows of a file from SQL: orders first, because a repeated callback of a payment finds its outcome
@@ -240,10 +239,10 @@ func (a *Archiver) remove(ctx context.Context, saleID, path string) (removed int
 				return err
 			}
 			n, err := kind.remove(ctx, saleID, batch)
-			if before := removed; (before+n)/logEvery > before/logEvery {
-				a.cfg.Log.Info("removing", "sale", saleID, "removed", before+n)
-			}
 			removed += n
+			if removed/logEvery > (removed-n)/logEvery {
+				a.cfg.Log.Info("removing rows", "sale", saleID, "removed", removed)
+			}
 			batch = batch[:0]
 			return err
 		}

@@ -297,8 +297,8 @@ func printAudit(w io.Writer, r client.Audit) {
 	}
 }
 
-// requireSale returns an error if the server reports that a sale does not exist. It prints where the orders of an
-// archived sale are.
+// requireSale returns an error if the server reports that a sale does not exist. If the sale is archived, it prints the
+// command that lists the files.
 func (o *adminClient) requireSale(ctx context.Context, id string) error {
 	var s client.AdminSale
 	err := o.do(ctx, get(adminPath("sales", id)), &s)
