@@ -71,7 +71,7 @@ func TestBothEdgesFindTheSameRules(t *testing.T) {
 			local function find(method, path)
 				local found = plan.find(plans, method, path)
 				local names = {}
-				for i, rule in ipairs(found.rules) do names[i] = rule.name .. (i <= found.ips and "i" or "") end
+				for i, rule in ipairs(found.rules) do names[i] = rule.name .. (i <= found.ip_n and "i" or "") end
 				out[#out + 1] = table.concat(names, " ")
 			end
 		`, luaString(source.String()))

@@ -146,7 +146,7 @@ function _M.run(source, tokens, requests)
     var.uri, var.http_x_forwarded_for = path, text(forwarded)
     var.http_authorization, var.http_token = token(text(authorization)), token(text(other))
     local key = client.key(var.http_x_forwarded_for)
-    var.sluice_key = key
+    var.sluice_client_key = key
     if access.refuses_early(access.plan_of(method, path), key, { authorization = var.http_authorization }) then -- as snippets/refuse.conf has it
       var.sluice_verdict, var.sluice_remaining, outcome.status = "deny", 0, 429
     else

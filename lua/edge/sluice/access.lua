@@ -33,7 +33,7 @@ local max, min = math.max, math.min
 local get_variable, set_variable = variables.get, variables.set
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
 
--- Everywhere below, `chosen` is a plan, and the first `ips` of its rules count by address: see plan.lua.
+-- Below, `chosen` is a plan (plan.lua): the first `ip_n` of its `n` rules count by address, the others by buyer.
 local plans
 
 local _M = {}
@@ -151,13 +151,13 @@ end
 -- are set; or false: run decides. For the rewrite phase, where a refusal is much cheaper. A buyer is judged only when
 -- the verified cache has the token. chosen: of plan_of; headers: see head.lua
 function _M.refuses_early(chosen, key, headers)
-  local rules, ips, n = chosen.rules, chosen.ips, chosen.n
-  local i, wait = limiter.refuses(rules, 1, ips, key)
-  if not i and n > ips then
+  local rules, ip_n, n = chosen.rules, chosen.ip_n, chosen.n
+  local i, wait = limiter.refuses(rules, 1, ip_n, key)
+  if not i and n > ip_n then
     local authorization = headers.authorization
     local buyer = authorization and token.cached(authorization, ngx_now())
     if buyer then
-      i, wait = limiter.refuses(rules, ips + 1, n, buyer)
+      i, wait = limiter.refuses(rules, ip_n + 1, n, buyer)
       if i then
         ngx_var.sluice_buyer = buyer
       end
@@ -175,23 +175,23 @@ end
 -- whether the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit,
 -- because they may call Redis.
 local function admit(chosen, n, fleet_n, buyer)
-  local rules, ips = chosen.rules, chosen.ips
+  local rules, ip_n = chosen.rules, chosen.ip_n
   local ok, i, detail, taken
   if fleet_n > 0 then
     ok, i, detail = limiter.peek(rules, n)
     if not ok then
-      return ok, rules[i], detail, nil, i <= ips
+      return ok, rules[i], detail, nil, i <= ip_n
     end
-    local key = get_variable("sluice_key")
+    local key = get_variable("sluice_client_key")
     ok, taken, detail = fleet.admit(chosen.fleet, fleet_n, key, buyer)
     if not ok then -- taken is the rule
       return ok, taken, detail, nil, taken.key == "ip"
     end
     -- Other requests may have used the limiter meanwhile.
     refusal_cache.delayed()
-    limiter.aim(rules, 1, min(n, ips), key)
-    if n > ips then
-      limiter.aim(rules, ips + 1, n, buyer)
+    limiter.aim(rules, 1, min(n, ip_n), key)
+    if n > ip_n then
+      limiter.aim(rules, ip_n + 1, n, buyer)
     end
   end
   ok, i, detail = limiter.admit(rules, n)
@@ -199,7 +199,7 @@ local function admit(chosen, n, fleet_n, buyer)
     if taken then
       fleet.refund(taken)
     end
-    return ok, rules[i], detail, nil, i <= ips
+    return ok, rules[i], detail, nil, i <= ip_n
   end
   return true, nil, nil, taken
 end
@@ -212,55 +212,64 @@ local function accept_fleet(taken)
   end
 end
 
--- judge(turn, has_waited) -> the plan of an allowed request, for allow; or nil: no rule covers the request, or it was
--- refused.
---   turn         of refusal_cache.enter; refusal_cache.leave gets it when the request is refused
+-- reject_token(chosen, turn, why): refuses a request without a valid token, which uses the quota of its address
+local function reject_token(chosen, turn, why)
+  refusal_cache.leave(turn)
+  local ok, rule, detail, taken = admit(chosen, chosen.ip_n, chosen.fleet_ip_n)
+  if not ok then
+    return refuse(ok, rule, detail)
+  end
+  accept_fleet(taken)
+  return unauthorized(why)
+end
+
+-- identify(chosen, turn, has_waited) -> the plan that applies to the request, and its buyer if it has a valid token; or
+-- nil: it was refused, or no rule remains.
+--   turn         see judge
 --   has_waited   whether the request has waited for a new key, with which its token may be signed (token/follow.lua)
-local function judge(turn, has_waited)
-  local chosen = _M.plan_of(get_method(), get_variable("uri"))
-  local rules, ips = chosen.rules, chosen.ips
+local function identify(chosen, turn, has_waited)
+  local rules, ip_n = chosen.rules, chosen.ip_n
+  local authorization = get_variable("http_authorization")
+  local buyer = authorization and token.cached(authorization, ngx_now())
+  if not buyer then
+    local ok, i, detail = limiter.peek(rules, ip_n)
+    if not ok then
+      refusal_cache.leave(turn)
+      return refuse(ok, rules[i], detail)
+    end
+    local why
+    split()
+    buyer, why = verify(authorization)
+    split()
+    if why == token.UNKNOWN_KEY and not has_waited and follow.await(ngx_now()) then
+      refusal_cache.delayed()
+      limiter.aim(rules, 1, ip_n, get_variable("sluice_client_key")) -- other requests have used the limiter meanwhile
+      return identify(chosen, turn, true)
+    elseif not buyer and chosen.enforced_token then
+      return reject_token(chosen, turn, why)
+    elseif not buyer then
+      return chosen.without_token
+    end
+  end
+  limiter.aim(rules, ip_n + 1, chosen.n, buyer)
+  return chosen, buyer
+end
+
+-- judge(turn) -> the plan of an allowed request, for allow; or nil: no rule covers the request, or it was refused.
+-- turn: of refusal_cache.enter; refusal_cache.leave gets it when the request is refused
+local function judge(turn)
+  local chosen, buyer = _M.plan_of(get_method(), get_variable("uri")), nil
   if chosen.n + chosen.fleet_n == 0 then
     return nil
   end
-  limiter.aim(rules, 1, ips, get_variable("sluice_key"))
-  local ok, i, detail, buyer, rule, taken, by_ip
+  limiter.aim(chosen.rules, 1, chosen.ip_n, get_variable("sluice_client_key"))
   if chosen.needs_token then
-    local authorization = get_variable("http_authorization")
-    buyer = authorization and token.cached(authorization, ngx_now())
-    if not buyer then
-      ok, i, detail = limiter.peek(rules, ips)
-      if not ok then
-        refusal_cache.leave(turn)
-        return refuse(ok, rules[i], detail)
-      end
-      local why
-      split()
-      buyer, why = verify(authorization)
-      split()
-      if why == token.UNKNOWN_KEY and not has_waited and follow.await(ngx_now()) then
-        refusal_cache.delayed()
-        return judge(turn, true) -- other requests have used the limiter meanwhile
-      end
-      if not buyer and chosen.enforced_token then
-        refusal_cache.leave(turn)
-        ok, rule, detail, taken = admit(chosen, ips, chosen.fleet_ips)
-        if not ok then
-          return refuse(ok, rule, detail)
-        end
-        accept_fleet(taken)
-        return unauthorized(why)
-      elseif not buyer then
-        chosen = chosen.without_token
-        if chosen.n + chosen.fleet_n == 0 then
-          return nil
-        end
-      end
-    end
-    if buyer then
-      limiter.aim(rules, ips + 1, chosen.n, buyer)
+    chosen, buyer = identify(chosen, turn)
+    if not chosen then
+      return nil
     end
   end
-  ok, rule, detail, taken, by_ip = admit(chosen, chosen.n, chosen.fleet_n, buyer)
+  local ok, rule, detail, taken, by_ip = admit(chosen, chosen.n, chosen.fleet_n, buyer)
   if buyer and (ok or not by_ip) then
     ngx_var.sluice_buyer = buyer
   end

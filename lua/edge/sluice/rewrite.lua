@@ -82,7 +82,7 @@ end
 --   preflight              of a browser whose page may call the API
 --   over                   a limit refuses the request
 --   all else               what refusal_cache.judge returns for a purchase, or ""
--- What counts as one client is in $sluice_key.
+-- What counts as one client is in $sluice_client_key.
 function _M.judge()
   if is_internal() and byte(ngx_var.uri, 2) == DOT then
     return "own"
@@ -112,7 +112,7 @@ function _M.judge()
     refusal_cache.begin()
     return "over"
   end
-  ngx_var.sluice_key = key
+  ngx_var.sluice_client_key = key
   return judged
 end
 

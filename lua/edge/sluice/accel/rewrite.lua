@@ -209,7 +209,7 @@ local function judge_line(r, value, line)
     refusal_cache.begin()
     return "over"
   end
-  ngx_var.sluice_key = key
+  ngx_var.sluice_client_key = key
   return judged
 end
 
