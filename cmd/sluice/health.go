@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 	"sluice/client"
@@ -23,7 +24,7 @@ func (p *program) healthCommand() *cobra.Command {
 		SuggestFor: []string{"status", "ping", "check"},
 		Short:      "Report readiness by the exit code, for container health checks",
 		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
-worker, check that Redis and the database respond, or the one of them that the environment names.`,
+worker, check that Redis and the database accept writes, or the one of them that the environment names.`,
 		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +89,7 @@ func (p *program) askRedis(ctx context.Context) error {
 		return usage("%s: %w", envRedis, err)
 	}
 	defer client.Close()
-	if err := client.Ping(ctx).Err(); err != nil {
+	if err := redisconn.Writable(ctx, client, keyspace.Shard(0).RebuildLock()); err != nil {
 		return fmt.Errorf("not ready: Redis: %w", err)
 	}
 	return nil

@@ -21,3 +21,22 @@ func TestHealthChecksWhatTheEnvironmentNames(t *testing.T) {
 		}
 	}
 }
+
+// A worker is not ready while Redis responds and rejects writes.
+func TestHealthReportsRedisThatRejectsWrites(t *testing.T) {
+	r := testenv.StartRedis(t)
+	env := map[string]string{envData: t.TempDir(), envRedis: r.URL}
+	if _, stderr, code := sluice(t, env, "health"); code != 0 {
+		t.Errorf("writable: exit %d, %q", code, stderr)
+	}
+	if err := r.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "sluice: not ready: Redis: NOREPLICAS "
+	if _, stderr, code := sluice(t, env, "health"); code != exitFail || !strings.HasPrefix(stderr, want) {
+		t.Errorf("too few replicas: exit %d, %q, want %q", code, stderr, want)
+	}
+	if keys := r.Client().DBSize(t.Context()).Val(); keys != 0 {
+		t.Errorf("the checks have written %d keys", keys)
+	}
+}

@@ -26,6 +26,7 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -132,14 +133,12 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 	return fmt.Errorf("redis: %w", errors.Join(failed...))
 }
 
-// pingShard writes nothing: SETRANGE with an empty value changes no key. Redis rejects it for the reasons for which it
-// rejects an order.
 func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
 	client := s.guards.Of(shard).Client()
-	if s.alone { // the embedded Redis has no such reason, and would create the key
+	if s.alone { // the embedded Redis rejects no write, and SETRANGE would create the key
 		return client.Ping(ctx).Err()
 	}
-	return client.SetRange(ctx, shard.RebuildLock(), 0, "").Err()
+	return redisconn.Writable(ctx, client, shard.RebuildLock())
 }
 
 // redisDetail distinguishes a Redis that is not verified from one that does not respond.

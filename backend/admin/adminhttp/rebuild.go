@@ -13,7 +13,7 @@ import (
 	"sluice/internal/problem"
 )
 
-var errRebuildBusy = httpserver.NewProblem(problem.Conflict, "A rebuild is already running.")
+var errRebuildBusy = httpserver.NewProblem(problem.Conflict, "A rebuild is running: try again when it has ended.")
 
 // rebuildTimeout bounds a rebuild that an admin started.
 const rebuildTimeout = 30 * time.Minute

@@ -13,3 +13,9 @@ type Client interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd
 }
+
+// Writable returns nil if the Redis that holds key accepts writes, and otherwise the error with which it would reject
+// an order. It writes nothing: SETRANGE with an empty value changes no key.
+func Writable(ctx context.Context, c Client, key string) error {
+	return c.SetRange(ctx, key, 0, "").Err()
+}
