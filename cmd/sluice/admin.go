@@ -72,8 +72,8 @@ func reason(why string) map[string]string { return map[string]string{"reason": w
 // adminTimeout bounds one call.
 const adminTimeout = 30 * time.Second
 
-// connect returns the admin API that the flags, the environment or the data directory name. Calls are not retried: a
-// person decides that.
+// connect returns a client of the admin API that the flags, the environment or the data directory name. It does not
+// retry calls: the user decides that.
 func (o *adminClient) connect() (*client.Admin, error) {
 	actor, err := o.actor()
 	if err != nil {
@@ -188,12 +188,12 @@ func explain(base string, err error) error {
 		return errInterrupted
 	}
 	if lost, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("no answer from %s: start sluice, or set --server to its admin address (%w)", base, lost.Err)
+		return fmt.Errorf("no response from %s: start sluice, or set --server to its admin address (%w)", base, lost.Err)
 	}
 	if errors.Is(err, client.ErrNoResponse) {
 		return fmt.Errorf("%s: %w", base, err)
 	}
-	return fmt.Errorf("%s does not answer as a sluice: %w", base, err)
+	return fmt.Errorf("%s is not a server of sluice: %w", base, err)
 }
 
 // clearer is a problem with another text for the user of a command.
@@ -236,8 +236,8 @@ func flagOf(field string, flags *pflag.FlagSet) string {
 	return field
 }
 
-// resources are what paths of the admin API name, and the commands that list them. besides is the remedy for a missing
-// one, in place of a remedy in the detail, which names paths.
+// resources describes the resources in paths of the admin API: their name, the command that lists them, and, in
+// besides, a remedy for a missing one that replaces that of the detail, which names paths.
 var resources = map[string]struct{ what, list, besides string }{
 	"sales": {what: "sale", list: "sluice sale list"},
 	"orders": {"order", "sluice order list",
@@ -256,8 +256,8 @@ func noSuch(kind, name string) string {
 	return fmt.Sprintf("there is no %s %q (see %s)%s", r.what, name, r.list, r.besides)
 }
 
-// missing names what a path of the admin API names and the server does not have: what the detail is about, or else the
-// last part of the path. A detail of more than one sentence has its own remedy. It is kept, unless resources has one.
+// missing describes the missing resource of a path of the admin API: the one that the detail names, or else the last
+// one. A detail of more than one sentence has a remedy, which is kept unless resources has one.
 func missing(path string, p *client.Problem) error {
 	text := error(p)
 	remedy := strings.Count(p.Detail, ".") > 1
@@ -327,7 +327,7 @@ var completed = []struct{ arg, list, name, title string }{
 	{"GROUP", "groups", "name", "dead"},
 }
 
-// completionTimeout bounds the wait of a shell after Tab.
+// completionTimeout bounds the request for a completion, while the shell waits.
 const completionTimeout = 2 * time.Second
 
 // completeArgs completes the first argument of a command, or all if its usage repeats it, with names from the server.

@@ -118,12 +118,12 @@ func TestAdminCommands(t *testing.T) {
 		{"order show 4", 0, "cancelled  root\n", ""},
 		{
 			"webhook change ep_1 --sale shoe --sale nosuch", 0, "ep_1 is changed\n", `warning: there is no sale "nosuch" ` +
-				"(see sluice sale list); the endpoint gets nothing of it until it is created\n",
+				"(see sluice sale list); the endpoint receives no event of it until it is created\n",
 		},
 		{"webhook rotate ep_1 --keep 0s", 0, "the old one signs no longer:\n\n  whsec_x\n", ""},
 		{"webhook redeliver ep_1 --failed --since yesterday", 2, "", `sluice: --since: "yesterday": want a time such as ` +
 			"2026-12-01T10:00:00Z, or a duration such as 5m\n"},
-		{"dead --group points retry --all", 0, "0 events run again\n", ""},
+		{"dead --group points retry --all", 0, "0 events retried\n", ""},
 		{"dead --group points cancel --all --json", 0, "[]\n", ""},
 		{"dead cancel --all --dry-run", 0, "7      shoe  ann    dead    1           deadlock", ""},
 		{"dead retry --all", 0, "7      shoe  ann    queued  0           deadlock", ""},
@@ -138,13 +138,13 @@ func TestAdminCommands(t *testing.T) {
 			"sluice: --stock must be above 0\n",
 		},
 		{"sale pause shoe", 1, "", "sluice: shoe: This is not possible in the present state.\n"},
-		{"order cancel 1", 0, "1 is cancelled; its unit goes back on sale as soon as Redis answers\n", ""},
+		{"order cancel 1", 0, "1 is cancelled; its unit returns to the sale when Redis responds\n", ""},
 		{"order cancel 1 2", 1, "1 is cancelled", "sluice: " + noOrder("2")},
 		{"order cancel 1 2 --json", 1, `"name": "1"`, "sluice: " + noOrder("2")},
 		{"order show 3", 1, "", "sluice: " + noOrder("3")},
 		{
 			"queue", 1, "",
-			"sluice: " + s.URL + " does not answer as a sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
+			"sluice: " + s.URL + " is not a server of sluice: client: GET /admin/v1/queue: decode the response: invalid character '<' looking for beginning of value\n",
 		},
 		{"group list", 0, "\n1 event in the stream; none waits in the database\n", ""},
 		{"payment list", 1, "",
@@ -176,7 +176,7 @@ func TestAdminCommands(t *testing.T) {
 	}
 	s.Close()
 	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 ||
-		!strings.HasPrefix(stderr, "sluice: no answer from "+s.URL+": start sluice, or set --server to its admin address (") {
+		!strings.HasPrefix(stderr, "sluice: no response from "+s.URL+": start sluice, or set --server to its admin") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 }

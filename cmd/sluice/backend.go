@@ -91,16 +91,15 @@ it, each backend has its own.`,
 	return c
 }
 
-// collectLess lets the heap grow to five times what is live before it is collected: a backend and a worker keep little
-// and make much garbage. Collecting at the default costs a tenth of a backend's time and a fifth of a worker's, and
-// saves a few megabytes. GOGC in the environment wins.
+// collectLess raises GOGC to 400, unless the environment sets it: a backend and a worker have a small live heap and
+// much garbage. The default costs a tenth of a backend's time and a fifth of a worker's, and saves a few megabytes.
 func (p *program) collectLess() {
 	if p.getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// maxReplicas is a bound against typing errors: a number that is too high would reject every purchase.
+// maxReplicas bounds --redis-wait against typing errors: a number that is too high rejects every purchase.
 const maxReplicas = 16
 
 // backend declares the flags that `backend` and `up` share.

@@ -67,7 +67,7 @@ func (o *deadClient) deadList() *cobra.Command {
 
 func eventCells(d events.DeadLetter) []any {
 	if d.Retrying {
-		d.Reason += " (is to be run again)"
+		d.Reason += " (retry requested)"
 	}
 	return []any{d.EventID, d.DiedAt, d.Deliveries, d.Reason}
 }
@@ -79,7 +79,7 @@ func whyDead(d client.DeadLetter) string {
 	return d.Reason
 }
 
-// deadFilter names many dead orders.
+// deadFilter selects dead orders. It is the body of the request.
 type deadFilter struct {
 	Sale          string     `json:"sale,omitempty"`
 	ErrorContains string     `json:"error_contains,omitempty"`
@@ -90,7 +90,7 @@ type deadFilter struct {
 	Reason        string     `json:"reason,omitempty"`
 	After         string     `json:"after,omitempty"`
 
-	after, before string // as the flags give them
+	after, before string // the flags, not parsed
 }
 
 func (f *deadFilter) add(c *cobra.Command) {
@@ -105,7 +105,7 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
-// read makes times of the flags.
+// read parses the times of the flags.
 func (f *deadFilter) read(now time.Time) error {
 	var bad problems
 	for _, when := range []struct {
@@ -147,18 +147,18 @@ func (o *deadClient) deadCancel() *cobra.Command {
 	}, "cancel")
 }
 
-// became describes the new state of a dead order.
+// became describes the state of a dead order after a retry or a cancel.
 func became(s client.Settled) string {
 	if s.Status == "queued" {
-		return "is back on the queue"
+		return "is requeued"
 	}
 	words := "is " + s.Status
 	switch {
 	case s.GivenBack:
 		words += "; its unit is on sale again"
-	case strings.HasPrefix(s.Key, "raw:"): // a text that is no order
+	case strings.HasPrefix(s.Key, "raw:"): // a message that is not an order
 	case s.Status == "created" || s.Status == "paid":
-		words += " and stays; only its dead letter is gone"
+		words += " and stays; only its dead letter is removed"
 	default:
 		words += "; it held no unit"
 	}
@@ -196,12 +196,13 @@ func (o *deadClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
 	return c
 }
 
-// settledCells are those of a table. would: the order was only listed, and a cancel would return its units.
-func settledCells(d adminhttp.SettledOrder, would bool) []any {
+// settledCells returns the cells of an order in a table. dryRun: nothing was cancelled, and the column has the units
+// that a cancel returns.
+func settledCells(d adminhttp.SettledOrder, dryRun bool) []any {
 	back := 0
 	if d.GivenBack {
 		back = 1
-	} else if would {
+	} else if dryRun {
 		back = d.Units
 	}
 	return []any{d.OrderID, d.SaleID, d.Buyer, d.Status, back, d.Reason, d.Error}
@@ -210,7 +211,8 @@ func settledCells(d adminhttp.SettledOrder, would bool) []any {
 // settledAs are the results of the verbs. A cancel may also keep an order that is in the database, or drop a message.
 var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
 
-// settleMany settles page after page. What dies again meanwhile is left alone, or a retry would go round for ever.
+// settleMany settles the selected orders page by page. It skips orders that die after it began: otherwise a retry of
+// orders that fail again would not end.
 func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
 	if f.DiedBefore == nil {
 		now := time.Now().UTC()
@@ -228,10 +230,11 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		if f.After = page.Next; f.After == "" {
 			break
 		}
-		status.show(fmt.Sprintf("%d of those that died before %s are looked at", all.Done+all.Failed, cell(f.DiedBefore)))
+		checked := all.Done + all.Failed
+		status.show(fmt.Sprintf("%d dead orders checked that died before %s", checked, cell(f.DiedBefore)))
 	}
 	status.done()
-	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 { // a mistyped sale has no dead orders either
+	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 { // the sale may be misspelled
 		if err := o.requireSale(ctx, f.Sale); err != nil {
 			return err
 		}
@@ -249,7 +252,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	case err != nil:
 		return err
 	case stopped != nil:
-		return fmt.Errorf("stopped, and may be repeated: %w", stopped)
+		return fmt.Errorf("stopped: repeat the command to continue: %w", stopped)
 	case all.Failed > 0:
 		return fmt.Errorf("%d orders could not be %s", all.Failed, settledAs[verb])
 	}
@@ -258,7 +261,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 
 // settleEvents retries or cancels dead events of the group: the named ones, or all.
 func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []string, all bool) error {
-	if all { // those that are there now: what dies again meanwhile is left alone
+	if all { // the present ones: events that die again meanwhile are skipped
 		page := listing[events.DeadLetter]{name: "dead"}
 		for more := true; more; more = page.next != "" {
 			query := "?" + url.Values{"after": {page.next}, "limit": {"1000"}}.Encode()
@@ -270,7 +273,7 @@ func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []s
 			}
 		}
 	}
-	became := map[string]string{"retry": "run again", "cancel": "dropped"}[verb]
+	became := map[string]string{"retry": "retried", "cancel": "dropped"}[verb]
 	err := o.postEach(ctx, ids, "is "+became, reason(why), func(id string) string {
 		return adminPath("groups", o.group, "dead", id, verb)
 	})

@@ -13,13 +13,13 @@ import (
 
 func TestOutcomeOfADeadOrder(t *testing.T) {
 	for want, s := range map[string]client.Settled{
-		"is back on the queue":                            {Key: "1", Status: "queued"},
-		"is cancelled; its unit is on sale again":         {Key: "1", Status: "cancelled", GivenBack: true},
-		"is cancelled; it held no unit":                   {Key: "1", Status: "cancelled"},
-		"is dropped; its unit is on sale again":           {Key: "1", Status: "dropped", GivenBack: true},
-		"is dropped; it held no unit":                     {Key: "1", Status: "dropped"},
-		"is dropped":                                      {Key: "raw:1", Status: "dropped"},
-		"is paid and stays; only its dead letter is gone": {Key: "1", Status: "paid"},
+		"is requeued": {Key: "1", Status: "queued"},
+		"is cancelled; its unit is on sale again":            {Key: "1", Status: "cancelled", GivenBack: true},
+		"is cancelled; it held no unit":                      {Key: "1", Status: "cancelled"},
+		"is dropped; its unit is on sale again":              {Key: "1", Status: "dropped", GivenBack: true},
+		"is dropped; it held no unit":                        {Key: "1", Status: "dropped"},
+		"is dropped":                                         {Key: "raw:1", Status: "dropped"},
+		"is paid and stays; only its dead letter is removed": {Key: "1", Status: "paid"},
 	} {
 		if got := became(s); got != want {
 			t.Errorf("%+v %s, want %s", s, got, want)

@@ -214,7 +214,7 @@ func (p *program) reloadOnHangup(ctx context.Context, cfg nginx.Config) {
 	}
 }
 
-// mirrored runs an edge with keys that are fetched.
+// mirrored runs an edge with token keys that are fetched from a URL.
 func (p *program) mirrored(
 	ctx context.Context, keys *token.File, cfg *nginx.Config, run func(context.Context) error,
 ) error {
@@ -231,7 +231,7 @@ func (p *program) mirrored(
 	return runBeside(ctx, run, m.Run) // requests verify tokens until nginx has ended
 }
 
-// leasing runs an edge with rules that all edges share.
+// leasing runs an edge with rules of the fleet.
 func (p *program) leasing(ctx context.Context, url string, cfg *nginx.Config, run func(context.Context) error) error {
 	log := p.logger()
 	client, done, err := openFleet(url, log)

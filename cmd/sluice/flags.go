@@ -129,7 +129,7 @@ const maxShards = 64
 
 func (f *flagSet) shards(to *int) {
 	f.number(to, "shards", envShards, 1, 1, maxShards,
-		"number of queues; each sale lives in one of them; equal in every process and permanent")
+		"number of queues; each sale uses one of them; equal in every process and permanent")
 }
 
 func (f *flagSet) queue(c *cobra.Command, to *string) {

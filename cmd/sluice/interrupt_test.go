@@ -27,7 +27,7 @@ func TestInterruptedCommandsReportIt(t *testing.T) {
 		"sale list":                            "interrupted",
 		"sale restock shoe --add 1 --key k":    "interrupted (to repeat it without adding twice: --key k)",
 		"order cancel 1":                       "1: interrupted",
-		"dead retry --all --json":              "stopped, and may be repeated: interrupted",
+		"dead retry --all --json":              "stopped: repeat the command to continue: interrupted",
 		"health":                               "not ready: interrupted",
 		"token check --token-keys https://a x": "interrupted",
 		"sale archive shoe --redis redis://127.0.0.1:1 --database sqlite:" + dir + "/none --output " + dir: "interrupted",

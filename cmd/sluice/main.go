@@ -39,7 +39,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the whole program, with everything it takes from the outside as a parameter.
+// run runs the program and returns its exit code. Its inputs and outputs are parameters, for tests.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	getenv, err := withSecretFiles(getenv)
 	if err != nil {
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return exitFail
 }
 
-// program is what the commands share.
+// program holds the inputs, outputs and settings that all commands share.
 type program struct {
 	getenv      func(string) string
 	in          io.Reader
@@ -110,7 +110,7 @@ a dead letter.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	// Cobra's own flag prints a template, and text/template keeps a quarter of the program alive (ADR 49).
+	// Cobra's own flag uses text/template, which makes the linker keep a quarter of the program (ADR 49).
 	showVersion := root.Flags().Bool("version", false, "version for sluice")
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if *showVersion {
@@ -206,7 +206,7 @@ func (p *program) logsText() bool {
 	return p.logFormat == logText || p.logFormat == logAuto && p.onTerminal()
 }
 
-// quietStart logs only warnings and errors until loud is called, if a person reads the log.
+// quietStart logs only warnings and errors until loud is called, if the log is text.
 func (p *program) quietStart() (loud func()) {
 	before := p.level.Level()
 	if p.logsText() && before == slog.LevelInfo {

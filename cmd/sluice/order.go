@@ -60,7 +60,7 @@ func whyCancelled(r client.AdminOrder) string {
 		why += ": " + r.Reason
 	}
 	if r.Returning {
-		why += " (its unit is on its way back)"
+		why += " (its unit has not returned to the sale yet)"
 	}
 	return why
 }
@@ -101,7 +101,7 @@ func (o *adminClient) orderCancel() *cobra.Command {
 				var r client.AdminOrder
 				err := o.do(cmd.Context(), post(adminPath("orders", id, "cancel"), reason(why)), &r)
 				if r.Returning {
-					return "is cancelled; its unit goes back on sale as soon as Redis answers", err
+					return "is cancelled; its unit returns to the sale when Redis responds", err
 				}
 				return "is cancelled", err
 			})

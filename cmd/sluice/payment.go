@@ -73,6 +73,6 @@ func (o *adminClient) paymentSettle() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&note, "note", "", "how it was settled, stored with the payment")
+	c.Flags().StringVar(&note, "note", "", "how it was settled; stored with the payment")
 	return c
 }

@@ -48,7 +48,7 @@ func (o *adminClient) fetch(ctx context.Context, r client.Request, answer any) (
 		return nil, err
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return nil, fmt.Errorf("the response of %s is not that of a sluice: %w", r.Path, err)
+		return nil, fmt.Errorf("the response of %s is not that of a sluice server: %w", r.Path, err)
 	}
 	return raw, nil
 }
@@ -110,7 +110,7 @@ func table[T any](w io.Writer, head string, items []T, cells func(item T) []any)
 	for _, item := range items {
 		var row []string
 		for _, v := range cells(item) {
-			row = append(row, visible(cell(v))) // as it will be shown, so that columns stay in line
+			row = append(row, visible(cell(v))) // escaped before the columns are aligned
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
@@ -135,7 +135,7 @@ func (s seconds) String() string {
 	return (time.Duration(s*1000) * time.Millisecond).Round(10 * time.Millisecond).String()
 }
 
-// cell formats a value for a person: unknown numbers are "?", times that are not set are empty.
+// cell formats a value for display: unknown numbers are "?", times that are not set are empty.
 func cell(v any) string {
 	switch v := v.(type) {
 	case time.Time:

@@ -69,7 +69,7 @@ takes seconds per million orders.`,
 	return c
 }
 
-// progress is one line for people.
+// progress describes a rebuild in one line.
 func progress(s rebuild.Status) string {
 	switch {
 	case s.Total > 0:

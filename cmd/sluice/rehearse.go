@@ -50,7 +50,7 @@ is go; 1 is no-go, unclear, or a failure.`,
 		Example: `  sluice rehearse demo                                   # the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
-  sluice rehearse clean                                  # removes what a rehearsal that was killed has left`,
+  sluice rehearse clean                                  # removes the copy of a rehearsal that was killed`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.rehearse(cmd.Context(), o, f, append(args, "")[0])
@@ -140,7 +140,7 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	bad.check("--target", err)
 	signer, err := o.p.signer(o.data, f.keys, f.kid, f.claims)
 	if err != nil {
-		bad.add("the crowd needs tokens: %v", err)
+		bad.add("tokens for the simulated buyers: %v", err)
 	} else {
 		f.Sign = signer.Sign
 	}
@@ -151,7 +151,7 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	}
 }
 
-// rehearsalTarget is where buyers come in.
+// rehearsalTarget returns the URL of the edge.
 func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	if target == "" {
 		at, err := dataDir(o.data).server()
@@ -163,7 +163,7 @@ func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	return parseOrigin(target)
 }
 
-// rehearsedSale is the sale that is meant.
+// rehearsedSale returns the sale to rehearse: id, or the only candidate if id is empty.
 func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, error) {
 	if id != "" {
 		return id, nil
@@ -184,7 +184,7 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	all := slices.Concat(demo, ids)
 	switch {
 	case len(all) == 0:
-		return "", errors.New("there is no sale to rehearse: sluice sale create makes one")
+		return "", errors.New("there is no sale to rehearse: create one with sluice sale create")
 	case len(ids) <= 1:
 		return all[len(all)-1], nil
 	}

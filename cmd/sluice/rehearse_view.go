@@ -10,8 +10,8 @@ import (
 	"sluice/internal/rehearsal"
 )
 
-// rehearsalView shows the progress of a rehearsal: in a terminal on lines that it overwrites, elsewhere a line now
-// and then. It is safe for concurrent use.
+// rehearsalView shows the progress of a rehearsal: on a terminal in lines that it overwrites, elsewhere in a new line
+// every plainEvery and at each step. It is safe for concurrent use.
 type rehearsalView struct {
 	w      io.Writer
 	live   bool
@@ -19,12 +19,12 @@ type rehearsalView struct {
 	head   string // printed first
 
 	mu    sync.Mutex
-	lines int // that stand on the terminal
-	said  time.Time
-	last  string
+	lines int       // on the terminal
+	shown time.Time // when the last plain line was written
+	last  string    // its step
 }
 
-// plainEvery is how often a plain line is written.
+// plainEvery is the interval between plain lines of one step.
 const plainEvery = 2 * time.Second
 
 func (p *program) rehearsalView(plain bool) *rehearsalView {
@@ -39,11 +39,11 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 	_, _ = io.WriteString(v.w, v.head)
 	v.head = ""
 	if !v.live {
-		if p.Step == v.last && time.Since(v.said) < plainEvery {
+		if p.Step == v.last && time.Since(v.shown) < plainEvery {
 			return
 		}
-		v.said, v.last = time.Now(), p.Step
-		fmt.Fprintf(v.w, "%8s  %s: %d of %d came, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
+		v.shown, v.last = time.Now(), p.Step
+		fmt.Fprintf(v.w, "%8s  %s: %d of %d arrived, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
 			"%s left, %s queued\n", clock(p.At), p.Step, p.Actors, p.Of, p.Requests, p.Accepted,
 			p.Groups[rehearsal.Refused], p.Groups[rehearsal.Throttled], p.Groups[rehearsal.Failed],
 			p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued))
@@ -61,18 +61,18 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 	_, _ = io.WriteString(v.w, b.String())
 }
 
-// paint is the picture of one moment.
+// paint returns the lines that show p.
 func (v *rehearsalView) paint(p rehearsal.Progress) []string {
 	sum := max(1, p.Groups[0]+p.Groups[1]+p.Groups[2]+p.Groups[3])
 	lines := []string{
 		fmt.Sprintf("%8s  %s", clock(p.At), v.in("1", p.Step)),
-		fmt.Sprintf("  came      %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of),
+		fmt.Sprintf("  arrived   %s %d of %d", bar(int64(p.Actors), int64(p.Of)), p.Actors, p.Of),
 	}
 	for i, g := range []rehearsal.Group{rehearsal.Won, rehearsal.Refused, rehearsal.Throttled, rehearsal.Failed} {
 		colour := []string{"32", "90", "33", "31"}[i]
 		lines = append(lines, fmt.Sprintf("  %-9s %s %d", g, v.in(colour, bar(p.Groups[g], sum)), p.Groups[g]))
 	}
-	return append(lines, fmt.Sprintf("  people wait p50 %s, p99 %s; %s left, %s queued",
+	return append(lines, fmt.Sprintf("  response time p50 %s, p99 %s; %s left, %s queued",
 		p.P50.Round(100*time.Microsecond), p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued)))
 }
 
@@ -83,7 +83,7 @@ func (v *rehearsalView) in(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// end leaves the last picture where it is.
+// end leaves the last lines on the terminal.
 func (v *rehearsalView) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -92,7 +92,7 @@ func (v *rehearsalView) end() {
 	}
 }
 
-// bar is n of so many, in thirty characters.
+// bar draws a bar of thirty characters, of which n/of are filled.
 func bar(n, of int64) string {
 	const width = 30
 	full := 0
@@ -102,7 +102,7 @@ func bar(n, of int64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// clock is a time before or after the opening.
+// clock formats a time before or after the opening.
 func clock(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
 
 func orUnknown(n int64) string {

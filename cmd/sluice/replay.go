@@ -78,7 +78,7 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 	return c
 }
 
-// accessLogs are the files that were named.
+// accessLogs holds the files of the arguments.
 type accessLogs struct {
 	files []*os.File
 	names []string
@@ -124,7 +124,7 @@ func (l *accessLogs) close() {
 	}
 }
 
-// inputs are the logs, with their bytes counted as they are read.
+// inputs returns the logs as readers that count their bytes.
 func (l *accessLogs) inputs() []replay.Input {
 	inputs := make([]replay.Input, len(l.files))
 	for i, f := range l.files {

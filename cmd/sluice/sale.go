@@ -80,7 +80,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.details(&s.Details, &description)
 	f.check(func(bad *problems) {
 		if s.Title == "" {
-			bad.add("--title is missing: want what buyers see, such as --title Shoe")
+			bad.add("--title is missing: want the title for buyers, such as --title Shoe")
 		}
 		if !f.Changed("stock") {
 			bad.add("--stock is missing: want the number of units")
@@ -277,7 +277,7 @@ func printAudit(w io.Writer, r client.Audit) {
 	fmt.Fprintf(t, "ordered\t%d\t\ndead\t%d\t\nstock\t%d\t\n", r.Ordered, r.Dead, r.Stock)
 	t.Flush()
 	if r.Returning > 0 {
-		fmt.Fprintf(w, "%d of the ordered are cancelled, and their units on the way back\n", r.Returning)
+		fmt.Fprintf(w, "%d of the ordered are cancelled, and their units have not returned to the sale yet\n", r.Returning)
 	}
 	if r.Archived {
 		fmt.Fprintln(w, "archived: the ordered are in the files that sluice sale show lists")
@@ -286,7 +286,7 @@ func printAudit(w io.Writer, r client.Audit) {
 		fmt.Fprintln(w, "balanced")
 	}
 	if r.Unbacked > 0 {
-		fmt.Fprintf(w, "besides, %d dead orders hold no unit: Redis had lost them, and their units were sold again\n",
+		fmt.Fprintf(w, "%d more dead orders hold no unit: Redis had lost them, and their units were sold again\n",
 			r.Unbacked)
 	}
 	for _, d := range r.Differences {

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// secretVariables are the variables whose value may be in a file, which NAME_FILE names: URLs are among them because
+// secretVariables are the variables whose value may be in the file that NAME_FILE names. URLs are among them because
 // they contain passwords.
 var secretVariables = []string{
 	envAdminToken, envSecret, envPayment, envVAPID, envRedis, envLimitRedis, envDatabase, envOrdersReplica,
@@ -18,8 +18,8 @@ var secretVariables = []string{
 const maxSecret = 64 << 10
 
 // withSecretFiles returns getenv with the secret variables whose files are named, as systemd's LoadCredential and
-// secrets of containers provide them. White space around a value is removed. A file without a value sets nothing, as
-// units of systemd name one for each secret.
+// secrets of containers provide them. White space around a value is removed. An empty file sets nothing, because the
+// systemd units name a file for each secret.
 func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 	var bad problems
 	values := map[string]string{}

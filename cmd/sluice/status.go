@@ -64,7 +64,7 @@ func (s *status) show(line string) {
 	s.last = line
 }
 
-// done takes the line back; what follows stands where it was. It may be called again.
+// done clears the line on a terminal. It may be called again.
 func (s *status) done() {
 	if s.terminal && s.last != "" {
 		fmt.Fprint(s.w, "\r\x1b[K")
@@ -72,11 +72,11 @@ func (s *status) done() {
 	s.last = ""
 }
 
-// patience is how long a person waits without wondering.
+// patience is the wait after which progress is shown, and the interval of its updates.
 const patience = time.Second
 
-// waiting shows on a terminal what the program waits for, every second from the first on, until done is called. what is
-// called each time.
+// waiting shows the text of what and the elapsed time on a terminal, every second from the first on, until done is
+// called.
 func (p *program) waiting(what func() string) (done func()) {
 	if !p.onTerminal() {
 		return func() {}

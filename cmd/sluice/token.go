@@ -52,7 +52,7 @@ private key of that file, else with the secret in the data directory of "sluice 
 		},
 	}
 	f := p.flags(c)
-	f.StringVar(&user, "user", "", "the buyer, the token's sub")
+	f.StringVar(&user, "user", "", "buyer: the token's sub")
 	f.duration(&ttl, "ttl", "", time.Hour, 1, 0, "how long the token is valid")
 	f.str(&keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
 	f.StringVar(&kid, "kid", "", "key of --token-keys that signs")
@@ -73,7 +73,7 @@ private key of that file, else with the secret in the data directory of "sluice 
 	return parent(c, p.tokenCheckCommand())
 }
 
-// signer returns what signs, with these claims. Empty ones are those of the sluice up that uses the data directory.
+// signer returns a signer with these claims. Empty ones are taken from the sluice up that uses the data directory.
 func (p *program) signer(data, keys, kid string, claims token.Expect) (*token.Signer, error) {
 	signer, err := p.keySigner(data, keys, kid)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *program) signer(data, keys, kid string, claims token.Expect) (*token.Si
 	return signer.With(dataDir(data).claims(claims)), nil
 }
 
-// keySigner finds what signs: see the command's help.
+// keySigner returns the signer that the flags select, as the help of sluice token describes.
 func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
 	secret := p.getenv(envSecret)
 	switch {

@@ -61,7 +61,7 @@ func createDemo(ctx context.Context, sales *admin.Service) error {
 	return err
 }
 
-// reachable is the address under which this machine reaches a listener.
+// reachable returns the address at which this machine reaches a listener.
 func reachable(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// visibleWriter writes text of which a terminal obeys nothing but ends of lines and tabs: other control characters,
-// and those that turn the direction of writing, are shown as \u001b is. Titles, names, reasons and lines of logs are
-// other people's words. In JSON such an escape means the same character. It keeps nothing between writes, so a
-// character must come in one. It is safe for concurrent use if w is.
+// visibleWriter escapes what a terminal would interpret, because titles, names, reasons and lines of logs come from
+// other users: control characters except line feeds and tabs, and characters that change the direction of writing, are
+// written as \u001b is. In JSON the escape means the same character. A character must not be split between two writes.
+// It is safe for concurrent use if w is.
 type visibleWriter struct {
 	w      io.Writer
 	failed atomic.Pointer[error] // the first error of w
@@ -26,14 +26,15 @@ func (v *visibleWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// visible shows what a terminal would obey; what is no UTF-8 is shown as U+FFFD where there is any of that.
+// visible escapes the characters that a terminal interprets. In a text with such characters, bytes that are not UTF-8
+// are replaced by U+FFFD.
 func visible(text string) string {
-	if strings.IndexFunc(text, obeyed) < 0 {
+	if strings.IndexFunc(text, interpreted) < 0 {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
-		if obeyed(r) {
+		if interpreted(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		} else {
 			b.WriteRune(r)
@@ -42,8 +43,8 @@ func visible(text string) string {
 	return b.String()
 }
 
-// obeyed reports whether a terminal interprets a character instead of showing it.
-func obeyed(r rune) bool {
+// interpreted reports whether a terminal interprets a character instead of showing it.
+func interpreted(r rune) bool {
 	switch {
 	case r == '\n', r == '\t':
 		return false

@@ -34,7 +34,7 @@ docs/webhooks.md.`,
 		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
 
-// stateText returns the state of an endpoint for people.
+// stateText returns the state of an endpoint for display.
 func stateText(e client.Endpoint) string {
 	if e.State == "active" && e.FailingSince != nil {
 		return "failing"
@@ -42,7 +42,7 @@ func stateText(e client.Endpoint) string {
 	return e.State
 }
 
-// webhookFlagsOf are the settings of an endpoint as flags.
+// webhookFlagsOf declares the settings of an endpoint as flags.
 func webhookFlagsOf(c *cobra.Command, title *string, types, sales *[]string, why *string) {
 	f := c.Flags()
 	f.StringVar(title, "title", "", "description")
@@ -67,7 +67,7 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 			}
 			var made client.Endpoint
 			err := o.print(cmd.Context(), post(adminPath("webhooks"), body), &made, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is made. Its secret, which is not shown again:\n\n  %s\n", made.ID, made.Secret)
+				fmt.Fprintf(w, "%s is created. Its secret is shown only once:\n\n  %s\n", made.ID, made.Secret)
 			})
 			if err != nil {
 				return err
@@ -82,12 +82,13 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 	return c
 }
 
-// warnOfUnknownSales prints the sales of an endpoint that do not exist: an error of the name, or sales of the future.
+// warnOfUnknownSales prints a warning for each sale of an endpoint that does not exist: it is misspelled, or created
+// later.
 func (o *adminClient) warnOfUnknownSales(ctx context.Context, sales []string) {
 	for _, id := range sales {
 		if o.requireSale(ctx, id) != nil {
 			fmt.Fprintln(o.p.errOut, visible(fmt.Sprintf(
-				"warning: %s; the endpoint gets nothing of it until it is created", noSuch("sales", id))))
+				"warning: %s; the endpoint receives no event of it until it is created", noSuch("sales", id))))
 		}
 	}
 }
@@ -117,7 +118,7 @@ func (o *adminClient) webhookShow() *cobra.Command {
 			return o.print(cmd.Context(), get(adminPath("webhooks", args[0])), &e, func(w io.Writer) {
 				fields(w, "endpoint", e.ID, "url", e.URL, "title", e.Title, "state", stateText(e), "reason", e.Reason,
 					"types", listed(e.Types), "sales", listed(e.Sales), "strict", e.Strict,
-					"made", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", e.Waiting,
+					"created", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", e.Waiting,
 					"oldest", seconds(e.OldestAgeSeconds), "failed", e.Failed, "failing since", e.FailingSince,
 					"held until", e.HeldUntil, "old secret until", e.OldSecretUntil)
 			})
@@ -187,7 +188,7 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 				if keep == 0 {
 					old = "signs no longer"
 				}
-				fmt.Fprintf(w, "The new secret, which is not shown again; the old one %s:\n\n  %s\n", old, answer.Secret)
+				fmt.Fprintf(w, "The new secret is shown only once; the old one %s:\n\n  %s\n", old, answer.Secret)
 			})
 		},
 	}
@@ -231,8 +232,8 @@ func (o *adminClient) webhookPing() *cobra.Command {
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("%s is not sent after %s: does sluice group run webhooks run? (sluice webhook deliveries "+
-						"%s)", d.ID, pingWait, args[0])
+					return fmt.Errorf("%s is not sent after %s: start sluice group run webhooks, or see sluice webhook "+
+						"deliveries %s", d.ID, pingWait, args[0])
 				case <-time.After(200 * time.Millisecond):
 				}
 			}
