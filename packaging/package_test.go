@@ -155,6 +155,38 @@ func contents(t *testing.T, dir string) {
 	}
 }
 
+// The backend reads every secret that docs/commands.md lists from a file of systemd.
+func TestBackendUnitLoadsEverySecret(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, err := os.ReadFile(filepath.Join(root, "docs/commands.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, err := os.ReadFile(filepath.Join(root, "packaging/debian/units/sluice-backend.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(commands), "A variable that holds a secret can be in a file:")
+	list, _, _ = strings.Cut(list, "\n")
+	names := regexp.MustCompile("`(SLUICE_([A-Z_]+))`").FindAllStringSubmatch(list, -1)
+	if len(names) < 8 {
+		t.Fatalf("docs/commands.md lists %v", names)
+	}
+	for _, name := range names {
+		file := strings.ToLower(strings.ReplaceAll(name[2], "_", "-"))
+		for _, want := range []string{
+			"LoadCredential=" + file + ":/etc/sluice/credentials/" + file, "Environment=" + name[1] + "_FILE=%d/" + file,
+		} {
+			if !strings.Contains(string(unit), want+"\n") {
+				t.Errorf("sluice-backend.service has no %s", want)
+			}
+		}
+	}
+}
+
 // exposure rates the units as systemd does: each is below 2.0.
 func exposure(t *testing.T, dir string) {
 	t.Helper()
