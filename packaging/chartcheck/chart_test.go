@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -197,6 +198,22 @@ func TestManifestsAreValid(t *testing.T) {
 		}
 		if valid != want {
 			t.Errorf("%s: %d valid resources, want %d", name, valid, want)
+		}
+	}
+}
+
+func TestManifestsHaveNoBlankLines(t *testing.T) {
+	blank := regexp.MustCompile(`\n[^\n]*\n[ \t]*\n[^\n]*`)
+	for name, values := range cases {
+		manifests, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(manifests, "sluice/templates/NOTES.txt")
+		for file, text := range manifests {
+			for _, found := range blank.FindAllString(text, -1) {
+				t.Errorf("%s: %s:%s", name, file, found)
+			}
 		}
 	}
 }

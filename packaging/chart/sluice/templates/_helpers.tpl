@@ -42,10 +42,10 @@ name: {{ required (printf "existingSecret is empty: create a Secret with the key
 
 {{/* The token secret is a file; with tokenKeys it may be missing. */}}
 {{- define "sluice.tokenSecret" -}}
-{{- if .Values.tokenKeys }}
+{{- if .Values.tokenKeys -}}
 - name: SLUICE_TOKEN_SECRET
   valueFrom: { secretKeyRef: { {{ include "sluice.secret" (list . "token-secret") }}, optional: true } }
-{{- else }}
+{{- else -}}
 - { name: SLUICE_TOKEN_SECRET_FILE, value: /run/secrets/sluice/token-secret }
 {{- end }}
 {{- end }}
