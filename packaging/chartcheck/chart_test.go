@@ -23,6 +23,8 @@ import (
 
 const chartDir = "../chart/sluice"
 
+var components = []string{"edge", "backend", "worker", "webhooks"}
+
 // everything sets each value that adds something to the manifests.
 var everything = map[string]any{
 	"existingSecret":   "sluice",
@@ -76,7 +78,9 @@ var cases = map[string]map[string]any{
 			"vapid-key": map[string]any{"name": "shop-push"}, "limit-redis-url": map[string]any{"name": "shop-redis"},
 			"orders-replica-url": map[string]any{"name": "shop-db-replica", "key": "uri"},
 		},
+		"caBundle":      map[string]any{"name": "shop-ca", "key": "root.pem"},
 		"edge":          map[string]any{"fleet": true},
+		"webhooks":      map[string]any{"replicas": 1},
 		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}},
 	},
 }
@@ -186,7 +190,7 @@ func conform(t *testing.T, manifests map[string]string) (valid int, bad []string
 
 func TestManifestsAreValid(t *testing.T) {
 	for name, want := range map[string]int{
-		"least": 14, "everything": 24, "no network policy": 11, "no autoscaling": 12, "secrets of others": 14,
+		"least": 14, "everything": 24, "no network policy": 11, "no autoscaling": 12, "secrets of others": 16,
 	} {
 		manifests, err := render(t, cases[name])
 		if err != nil {
@@ -254,6 +258,8 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"existingSecret", map[string]any{"existingSecret": "s, key: other"}},
 		{"redis-url", map[string]any{"secrets": map[string]any{"database-url": map[string]any{"name": "db"}}}},
 		{"propertyName 'database'", section("secrets", map[string]any{"database": map[string]any{"name": "db"}})},
+		{"caBundle", section("caBundle", map[string]any{"name": "shop-ca", "keys": "ca.crt"})},
+		{"key", section("caBundle", map[string]any{"name": "shop-ca", "key": "a, b"})},
 		{"name", section("secrets", map[string]any{"redis-url": map[string]any{"key": "url"}})},
 		{"key", section("secrets", map[string]any{"redis-url": map[string]any{"name": "r", "key": "a b"}})},
 		{"secrets", section("secrets", map[string]any{"redis-url": "redis://127.0.0.1"})},
@@ -348,13 +354,33 @@ func TestValuesReachContainers(t *testing.T) {
 	}
 }
 
+// With tokenKeys, the secret volume of the edge holds the CA alone.
+func TestValuesReachEveryContainer(t *testing.T) {
+	manifests, err := render(t, cases["secrets of others"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range components {
+		text := manifests["sluice/templates/"+name+".yaml"]
+		for _, want := range []string{
+			`configMap: { name: "shop-ca", items: [{ key: "root.pem", path: ca/ca.crt }] }`,
+			"{ name: SSL_CERT_DIR, value: /run/secrets/sluice/ca }",
+			"{ name: secrets, mountPath: /run/secrets/sluice, readOnly: true }",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %s:\n%s", name, want, text)
+			}
+		}
+	}
+}
+
 // Every pod is hardened, has probes and a grace period, and reads secrets as files.
 func TestPodsAreHardened(t *testing.T) {
 	manifests, err := render(t, map[string]any{"existingSecret": "sluice", "webhooks": map[string]any{"replicas": 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"edge", "backend", "worker", "webhooks"} {
+	for _, name := range components {
 		text := manifests["sluice/templates/"+name+".yaml"]
 		for _, want := range []string{
 			"runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]", "allowPrivilegeEscalation: false",

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -137,12 +138,21 @@ func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 	}
 }
 
-// A provider with a certificate of a private authority is trusted by SSL_CERT_FILE, and by nothing else.
+// A provider with a certificate of a private authority is trusted by SSL_CERT_FILE or SSL_CERT_DIR only.
 func TestProviderWithAPrivateCertificate(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(tokentest.NewProvider(token.ES256, "first"))
 	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "authority.pem")
+	// As Kubernetes mounts the file ca/ca.crt of a ConfigMap.
+	mount := t.TempDir()
+	directory, path := filepath.Join(mount, "ca"), filepath.Join(mount, "..2026_11_29", "ca", "ca.crt")
+	err := errors.Join(
+		os.MkdirAll(filepath.Dir(path), 0o700),
+		os.Symlink("..2026_11_29", filepath.Join(mount, "..data")),
+		os.Symlink("..data/ca", directory))
+	if err != nil {
+		t.Fatal(err)
+	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
@@ -156,8 +166,10 @@ func TestProviderWithAPrivateCertificate(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the certificate is not trusted", func() bool {
 		return strings.Contains(strange.output(), "certificate signed by unknown authority")
 	})
-	_, listen := start("SSL_CERT_FILE=" + path)
-	awaitOK(t, "http://"+listen+"/healthz")
+	for _, env := range []string{"SSL_CERT_FILE=" + path, "SSL_CERT_DIR=" + directory} {
+		_, listen := start(env)
+		awaitOK(t, "http://"+listen+"/healthz")
+	}
 }
 
 // A wait for the provider ends with a signal.

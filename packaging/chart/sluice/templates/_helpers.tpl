@@ -91,7 +91,14 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* Secret values as files: (list . "redis-url" ...) */}}
+{{/* The CA in the secret volume. SSL_CERT_FILE would replace the public certificates. */}}
+{{- define "sluice.env" -}}
+{{- if .Values.caBundle.name -}}
+- { name: SSL_CERT_DIR, value: /run/secrets/sluice/ca }
+{{- end }}
+{{- end }}
+
+{{/* Secret values and the CA as files: (list . "redis-url" ...) */}}
 {{- define "sluice.secretVolume" -}}
 {{- $ := index . 0 -}}
 - name: secrets
@@ -101,6 +108,11 @@ securityContext:
       {{- range rest . }}
       {{- $from := printf "{ %s }" (include "sluice.secret" (list $ .)) | fromYaml }}
       - secret: { name: {{ $from.name | quote }}, items: [{ key: {{ $from.key | quote }}, path: {{ . }} }] }
+      {{- end }}
+      {{- with $.Values.caBundle }}
+      {{- if .name }}
+      - configMap: { name: {{ .name | quote }}, items: [{ key: {{ .key | quote }}, path: ca/ca.crt }] }
+      {{- end }}
       {{- end }}
 {{- end }}
 
