@@ -78,10 +78,13 @@ var cases = map[string]map[string]any{
 			"vapid-key": map[string]any{"name": "shop-push"}, "limit-redis-url": map[string]any{"name": "shop-redis"},
 			"orders-replica-url": map[string]any{"name": "shop-db-replica", "key": "uri"},
 		},
-		"caBundle":      map[string]any{"name": "shop-ca", "key": "root.pem"},
-		"edge":          map[string]any{"fleet": true},
-		"webhooks":      map[string]any{"replicas": 1},
-		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}},
+		"caBundle": map[string]any{"name": "shop-ca", "key": "root.pem"},
+		"env":      map[string]any{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "HTTPS_PROXY": "a: #b"},
+		"edge":     map[string]any{"fleet": true},
+		"webhooks": map[string]any{"replicas": 1},
+		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}, "egress": []any{
+			map[string]any{"ports": []any{map[string]any{"port": 4318}}},
+		}},
 	},
 }
 
@@ -260,6 +263,11 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"propertyName 'database'", section("secrets", map[string]any{"database": map[string]any{"name": "db"}})},
 		{"caBundle", section("caBundle", map[string]any{"name": "shop-ca", "keys": "ca.crt"})},
 		{"key", section("caBundle", map[string]any{"name": "shop-ca", "key": "a, b"})},
+		{"got number, want string", section("env", map[string]any{"OTEL_TRACES_SAMPLER_ARG": 0.001})},
+		{"propertyName 'A-B'", section("env", map[string]any{"A-B": "c"})},
+		{"propertyName 'SLUICE_REDIS_URL'", section("env", map[string]any{"SLUICE_REDIS_URL": "redis://:password@redis"})},
+		{"propertyName 'SSL_CERT_DIR'", section("env", map[string]any{"SSL_CERT_DIR": "/etc/certs"})},
+		{"egress", section("networkPolicy", map[string]any{"egress": []any{4318}})},
 		{"name", section("secrets", map[string]any{"redis-url": map[string]any{"key": "url"}})},
 		{"key", section("secrets", map[string]any{"redis-url": map[string]any{"name": "r", "key": "a b"}})},
 		{"secrets", section("secrets", map[string]any{"redis-url": "redis://127.0.0.1"})},
@@ -364,6 +372,7 @@ func TestValuesReachEveryContainer(t *testing.T) {
 		text := manifests["sluice/templates/"+name+".yaml"]
 		for _, want := range []string{
 			`configMap: { name: "shop-ca", items: [{ key: "root.pem", path: ca/ca.crt }] }`,
+			`{ name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4318" }`, `{ name: HTTPS_PROXY, value: "a: #b" }`,
 			"{ name: SSL_CERT_DIR, value: /run/secrets/sluice/ca }",
 			"{ name: secrets, mountPath: /run/secrets/sluice, readOnly: true }",
 		} {
@@ -371,6 +380,13 @@ func TestValuesReachEveryContainer(t *testing.T) {
 				t.Errorf("%s has no %s:\n%s", name, want, text)
 			}
 		}
+	}
+}
+
+func TestEgressOfEveryComponent(t *testing.T) {
+	text := part(t, cases["secrets of others"], "networkpolicy")
+	if n := strings.Count(text, "- port: 4318"); n != len(components) {
+		t.Errorf("%d components may connect to port 4318, want %d:\n%s", n, len(components), text)
 	}
 }
 

@@ -91,9 +91,12 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* The CA in the secret volume. SSL_CERT_FILE would replace the public certificates. */}}
+{{/* Variables of all containers. SSL_CERT_DIR adds the CA of the secret volume; SSL_CERT_FILE would replace the public ones. */}}
 {{- define "sluice.env" -}}
-{{- if .Values.caBundle.name -}}
+{{- range $name, $value := .Values.env }}
+- { name: {{ $name }}, value: {{ $value | quote }} }
+{{- end }}
+{{- if .Values.caBundle.name }}
 - { name: SSL_CERT_DIR, value: /run/secrets/sluice/ca }
 {{- end }}
 {{- end }}
@@ -126,7 +129,24 @@ replicas: {{ $values.replicas }}
 {{- end }}
 {{- end }}
 
-{{/* Permission to connect to web servers on any host. */}}
+{{/* Permissions to connect: of all pods, to the stores, and to web servers on any host. */}}
+{{- define "sluice.egress" -}}
+- ports: [{ port: 53, protocol: UDP }, { port: 53, protocol: TCP }]
+{{- with .Values.networkPolicy.egress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "sluice.stores" -}}
+- ports:
+    {{- range .Values.networkPolicy.storePorts }}
+    - { port: {{ . }}, protocol: TCP }
+    {{- end }}
+  {{- with .Values.networkPolicy.storesTo }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
 {{- define "sluice.https" -}}
 {{- with .Values.networkPolicy.httpsPorts -}}
 - ports:
