@@ -319,6 +319,8 @@ func TestValuesReachContainers(t *testing.T) {
 	}{
 		{"everything", "backend", []string{
 			`"--checkout=https://shop.example/pay?order={order}&sale={sale}"`,
+			"- --edge-metrics=http://shop-sluice-backend-0.shop-sluice-backend:8081/metrics\n",
+			"- --edge-metrics=http://shop-sluice-backend-2.shop-sluice-backend:8081/metrics\n",
 			`"--token-keys=https://login.shop.example/jwks.json"`,
 			`"--token-issuer=https://login.shop.example/"`, `"--token-audience=sluice: \"sale\""`,
 			`secret: { name: "shop-db-app", items: [{ key: "uri", path: database-url }] }`,
@@ -347,6 +349,12 @@ func TestValuesReachContainers(t *testing.T) {
 		{"everything", "webhooks", []string{"- webhooks", `"--allow-private=10.0.0.0/8"`, "path: redis-url"}, nil},
 		{"least", "webhooks", nil, []string{"kind"}},
 		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
+		{"least", "networkpolicy", []string{
+			"- ports: [{ port: admin, protocol: TCP }]\n      from:\n        - podSelector:\n            matchLabels:\n" +
+				"              app.kubernetes.io/component: backend\n",
+			`"app.kubernetes.io/component":"backend","app.kubernetes.io/instance":"shop","app.kubernetes.io/name":"sluice"}}}]` +
+				"\n      ports: [{ port: admin, protocol: TCP }]\n",
+		}, nil},
 	} {
 		text := part(t, cases[c.values], c.template)
 		for _, want := range c.has {
