@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -395,6 +396,38 @@ func TestEgressOfEveryComponent(t *testing.T) {
 	text := part(t, cases["secrets of others"], "networkpolicy")
 	if n := strings.Count(text, "- port: 4318"); n != len(components) {
 		t.Errorf("%d components may connect to port 4318, want %d:\n%s", n, len(components), text)
+	}
+}
+
+// A pod has as long to stop as a unit of the Debian package, after its preStop.
+func TestPodsStopInTimeOfUnits(t *testing.T) {
+	number := func(text, pattern string) int {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			return 0
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	unit, err := os.ReadFile("../debian/units/hardening.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := number(string(unit), `(?m)^TimeoutStopSec=(\d+)$`)
+	manifests, err := render(t, cases["secrets of others"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range components {
+		text := manifests["sluice/templates/"+name+".yaml"]
+		grace := number(text, `terminationGracePeriodSeconds: (\d+)\n`)
+		before := number(text, `preStop: \{ exec: \{ command: \[sleep, "(\d+)"\]`)
+		if strings.Contains(text, "preStop") != (before > 0) || grace-before != want || want == 0 {
+			t.Errorf("%s has %d s to stop, %d of them before SIGTERM; want %d after it", name, grace, before, want)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ name: {{ required (printf "existingSecret is empty: create a Secret with the key
 serviceAccountName: {{ include "sluice.name" $ }}
 automountServiceAccountToken: false
 enableServiceLinks: false
-# Longer than the longest drain.
+# Longer than the longest drain; as TimeoutStopSec of the Debian units.
 terminationGracePeriodSeconds: {{ index . 2 }}
 securityContext:
   runAsNonRoot: true
