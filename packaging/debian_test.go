@@ -327,7 +327,11 @@ func sell(t *testing.T) {
 		}
 	}
 	t.Log(sh(t, "journalctl --no-pager -o cat -p warning -u 'sluice-*' | head -n 20"))
-	sh(t, "dpkg -P sluice-edge sluice; test ! -e /usr/bin/sluice; test ! -e /etc/sluice/credentials")
+	sh(t, `dpkg -P sluice-edge sluice
+for gone in /usr/bin/sluice /etc/sluice/credentials /var/lib/sluice-edge /var/lib/private/sluice-edge; do
+  test ! -e $gone && test ! -L $gone || { echo "$gone is left"; exit 1; }
+done
+test -d /var/lib/private/sluice-backend/journal`)
 }
 
 func pids(t *testing.T) map[string]string {
