@@ -99,7 +99,7 @@ exits 0.
 Groups: points (credits buyers); web-push (notifies subscribed browsers; needs ` + envVAPID + `);
 webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
-  sluice group run web-push --web-push-contact mailto:shop@example.com`,
+  sluice group run web-push --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --web-push-contact mailto:shop@example.com`,
 		Args: func(_ *cobra.Command, args []string) error {
 			want := strings.Join(assemble.Groups, ", ")
 			switch {

@@ -33,6 +33,9 @@ func isLeaf(c *cobra.Command) bool { return c.Runnable() && !c.HasSubCommands() 
 // inQuotes is what a shell would take for one word; what is in it is not looked at.
 var inQuotes = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
+// withoutStores is what a command reports that has to connect to Redis or to the database and has no address of it.
+var withoutStores = regexp.MustCompile(`no Redis|no database`)
+
 // Every command shows how it is used, and what it shows is understood: the commands are there, and so are their flags.
 func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 	shown := 0
@@ -45,7 +48,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 			if !found || strings.Contains(line, "source <(") {
 				continue
 			}
-			line = regexp.MustCompile(`\s[#|>]|\)`).Split(line, 2)[0] // what follows is a comment, or another program's
+			line = regexp.MustCompile(`\s[#|<>]|\)`).Split(line, 2)[0] // what follows is a comment, or another program's
 			shown++
 			root := tree(t)[0]
 			target, rest, err := root.Find(strings.Fields(line))
@@ -60,6 +63,12 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 				if err := target.Args(target, args); err != nil {
 					t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
 				}
+			}
+			if target.Flags().Lookup("redis") == nil || target.PreRunE == nil {
+				continue
+			}
+			if err := target.PreRunE(target, nil); err != nil && withoutStores.MatchString(err.Error()) {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
 			}
 		}
 	}

@@ -36,10 +36,10 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
 		Short: "Create a sale and load it into Redis",
-		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2026-12-01T10:00:00Z
+		Example: `  sluice sale create --id shoe --title "The shoe" --stock 1000 --price 99.90EUR --opens 2036-12-01T10:00:00Z
   sluice sale create --title Voucher --stock 50 --price 0EUR --opens 5m --closes 1h
   sluice sale create --title Ticket --stock 500 --price 40EUR --hold 15m     # cancel orders not paid in 15 minutes
-  sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    # sold by 8 shards (docs/scale.md)`,
+  sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    # in 8 shards: the servers run with --shards 8 or more`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || s.ID != "" || sale.ValidateID(args[0]) != nil {
 				return cobra.NoArgs(cmd, args)

@@ -34,8 +34,8 @@ orders that an earlier one lacks.
 The command connects to Redis and to the database itself, as a worker does. The database must be that
 of the running deployment, with tables of the version of this program, and must respond: the command
 does not create it, migrate it or wait for it.`,
-		Example: `  sluice sale archive shoe --output /var/backups/sluice
-  sluice sale archive --ended-before 2026-01-01 --output /var/backups/sluice
+		Example: `  sluice sale archive shoe --output /var/backups/sluice --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
+  sluice sale archive --ended-before 2026-01-01 --output /var/backups/sluice --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
   zcat /var/backups/sluice/shoe-1-*.ndjson.gz | jq -c 'select(.order) | .order'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

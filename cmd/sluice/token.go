@@ -31,7 +31,7 @@ func (p *program) tokenCommand() *cobra.Command {
 contain its private part. Without --kid it is signed with ` + envSecret + `, else with the only
 private key of that file, else with the secret in the data directory of "sluice up".`,
 		Example: `  sluice token --user ann
-  curl -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/orders/123
+  curl -X POST -H "Authorization: Bearer $(sluice token --user ann --ttl 10m)" http://127.0.0.1:8080/v1/sales/demo/orders
   sluice token --user ann --token-keys private.json --kid 2026-11`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -36,9 +36,9 @@ func (p *program) tokenCheckCommand() *cobra.Command {
 401 without a reason. The token may follow "Bearer"; - reads it from standard input, where other
 users of the machine cannot see it. The secret is ` + envSecret + `, else that of the data directory of
 "sluice up". Exit 1 if the token is rejected.`,
-		Example: `  sluice token check eyJhbGciOiJFUzI1NiIs...
-  pbpaste | sluice token check --token-keys https://login.shop.example/jwks.json -
-  sluice token check --token-keys keys.json --token-issuer https://login.shop.example --token-audience sluice -`,
+		Example: `  sluice token check "$(sluice token --user ann)"
+  sluice token check --token-keys https://login.shop.example/jwks.json - < token.txt
+  sluice token check --token-keys keys.json --token-issuer https://login.shop.example --token-audience sluice - < token.txt`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw := args[0]

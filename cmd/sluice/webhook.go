@@ -29,7 +29,7 @@ docs/webhooks.md.`,
 	},
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
 		o.webhookPost("pause", "Keep deliveries until they are resumed", "the shop moves tonight"),
-		o.webhookPost("resume", "Send again, also to one that is disabled or held", "the shop moves tonight"),
+		o.webhookPost("resume", "Send again, also to one that is disabled or held", "the shop has moved"),
 		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
 		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
