@@ -30,7 +30,8 @@ func (p *program) edgeCommand() *cobra.Command {
 		Long: `Run nginx or OpenResty with sluice's configuration in the foreground. The command finds the binary
 and, on Debian, the modules (apt-get install nginx-light libnginx-mod-http-lua). If the working
 directory or --root has nginx/ and lua/, it uses those files in place, so that an edit and "sluice
-edge reload" take effect; otherwise it uses the built-in ones.`,
+edge reload" take effect; otherwise it uses the built-in ones. The edge verifies tokens with
+` + envSecret + ` of the backends, --token-keys or both.`,
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
   sluice edge --upstream unix:/run/sluice/backend.sock    # a backend on this machine
   sluice edge -t --upstream http://10.0.0.1:8080          # check the configuration and the policy
@@ -65,7 +66,7 @@ edge reload" take effect; otherwise it uses the built-in ones.`,
 				run = func(ctx context.Context) error {
 					err := cfg.Check(ctx)
 					if err == nil {
-						fmt.Fprintln(p.out, "the configuration and the policy are sound")
+						fmt.Fprintln(p.out, "the configuration and the policy are valid")
 					}
 					return err
 				}

@@ -20,8 +20,9 @@ func (p *program) gatewayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gateway",
 		Short: "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
-		Long: `Run the Go edge, with the same policy as the nginx edge and nothing to install. Started by a systemd
-socket unit, it uses the unit's listener instead of --listen.`,
+		Long: `Run the Go edge, with the same policy as the nginx edge and nothing to install. It verifies tokens with
+` + envSecret + ` of the backends, --token-keys or both. Started by a systemd socket unit, it uses
+the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua
   sluice gateway --upstream unix:/run/sluice/backend.sock        # a backend on this machine`,
 		Annotations: map[string]string{handlesHangup: "reopens the access log"},

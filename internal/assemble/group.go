@@ -101,7 +101,7 @@ func (s *Stores) webPush(cfg GroupConfig) *notify.Service {
 	config := notify.Config{Hold: cfg.PushHold, Metrics: notify.NewCounters(cfg.Registry), Log: s.log}
 	cfg.Registry.MustRegister(notify.NewCollector(db))
 	if cfg.WebPush.Key.Private == "" {
-		s.log.Info("Web Push is off: there is no key")
+		s.log.Info("Web Push is off: SLUICE_VAPID_KEY is not set (sluice group vapid prints one)")
 	} else {
 		config.Web = &cfg.WebPush
 	}
