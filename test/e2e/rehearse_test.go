@@ -119,8 +119,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 			len(r.Lost)+len(r.Twice) > 0 {
 			t.Errorf("exit %d, %+v\n%s%s", code, r, out, errOut)
 		}
-		if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 came") || strings.Contains(errOut, "\x1b") {
-			t.Errorf("it says\n%s%s", out, errOut)
+		if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 arrived") || strings.Contains(errOut, "\x1b") {
+			t.Errorf("the output is\n%s%s", out, errOut)
 		}
 		wantNoRehearsal(t, u.base, u.data)
 	})
