@@ -103,8 +103,8 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	view.head = fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
-		f.Sale, f.Target, f.Workload.Buyers, f.Workload.PeakRate(), f.Workload.Seed)
+	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
+		f.Sale, f.Target, f.Workload.Buyers, f.Workload.PeakRate(), f.Workload.Seed))
 	f.Progress = view.show
 	report, err := rehearsal.Run(ctx, f.Config)
 	view.end()
@@ -112,7 +112,7 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 		return err
 	}
 	if err := o.storeReport(ctx, report); err != nil {
-		fmt.Fprintf(p.errOut, "The report is not in the admin console: %v\n", err)
+		fmt.Fprintln(p.errOut, "The report is not in the admin console: "+visible(oneLine(err)))
 	}
 	err = errors.Join(err, p.writeRehearsal(o, f, report))
 	if err == nil && report.Verdict != rehearsal.Go {

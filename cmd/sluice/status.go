@@ -52,8 +52,9 @@ type status struct {
 
 func (p *program) status() *status { return &status{w: p.errOut, terminal: p.onTerminal()} }
 
-// show prints a line and skips repetitions.
+// show prints a line and skips repetitions. The line may contain text of a server.
 func (s *status) show(line string) {
+	line = visible(line)
 	switch {
 	case line == s.last:
 	case s.terminal:

@@ -61,6 +61,54 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 }
 
+// A rehearsal and a rebuild print text of the server on standard error while they run.
+func TestControlCharactersOfProgressAreEscaped(t *testing.T) {
+	const evil = `a\u001b[2J\u009b31m\u202eb\nc`
+	mux := http.NewServeMux()
+	answer := func(pattern string, status int, body string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if status >= 400 {
+				w.Header().Set("Content-Type", "application/problem+json")
+			}
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		})
+	}
+	answer("GET /v1/sales", 200, `{"sales":[]}`)
+	answer("POST /v1/sales/{sale}/orders", 409, `{"code":"sold-out"}`)
+	answer("GET /admin/v1/sales", 200, `{"sales":[{"id":"`+evil+`"}]}`)
+	answer("POST /admin/v1/rehearsals", 201, `{"id":"rehearsal-a","stock":1,"per_buyer":1}`)
+	answer("GET /admin/v1/sales/{sale}/audit", 200, `{"stock":1,"left":1,"balanced":true}`)
+	answer("GET /admin/v1/orders", 200, `{"orders":[]}`)
+	answer("GET /admin/v1/dead", 200, `{"dead":[]}`)
+	answer("POST /admin/v1/rehearsals/rehearsal-a/report", 500,
+		`{"status":500,"code":"internal-error","detail":"`+evil+`"}`)
+	answer("POST /admin/v1/rehearsals/rehearsal-a/remove", 200, `{"id":"rehearsal-a","orders":0}`)
+	answer("POST /admin/v1/rebuild", 202, `{"running":true,"fence":1,"step":"`+evil+`"}`)
+	answer("GET /admin/v1/rebuild", 200, `{"running":false,"fence":1}`)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir(),
+		envSecret: strings.Repeat("s", 32)}
+	for command, shown := range map[string][]string{
+		"rehearse --buyers 1 --span 100ms --think 1ms --lead 1ms --no-report --target " + s.URL: {
+			`Rehearsing a\u001b[2J\u009b31m\u202eb`, `in the admin console: a\u001b[2J\u009b31m\u202eb; c`,
+		},
+		"sale rebuild --all": {`a\u001b[2J\u009b31m\u202eb`},
+	} {
+		_, stderr, _ := sluice(t, env, strings.Fields(command)...)
+		if strings.ContainsAny(stderr, "\x1b\u009b\u202e") {
+			t.Errorf("sluice %s: %q", command, stderr)
+		}
+		for _, want := range shown {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("sluice %s does not print %q: %q", command, want, stderr)
+			}
+		}
+	}
+}
+
 // Tenants of a cluster choose the names and annotations of their Ingresses.
 func TestControlCharactersOfAnImportAreEscaped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ingresses.yaml")
