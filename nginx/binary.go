@@ -49,6 +49,9 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 		return binary{}, fmt.Errorf("%w: %s -V: %v", ErrConfig, path, err)
 	}
 	build := string(out)
+	if !nginxBuild.MatchString(build) {
+		return binary{}, fmt.Errorf("%w: %s is not nginx: -V prints no version and no configure arguments", ErrConfig, path)
+	}
 	http2 := hasHTTP2Directive(build)
 	if builtInLua.MatchString(build) {
 		return binary{path: path, http2: http2}, nil
@@ -68,6 +71,8 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 }
 
 var (
+	// nginxBuild matches the output of `nginx -V`. OpenResty and forks of nginx print these lines, with other names.
+	nginxBuild  = regexp.MustCompile(`(?ms)^\w+ version: .*^configure arguments:`)
 	builtInLua  = regexp.MustCompile(`--add-module=\S*(ngx_lua|lua-nginx-module)`)
 	modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
 	release     = regexp.MustCompile(

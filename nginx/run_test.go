@@ -92,6 +92,10 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 		},
 		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
 		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
+		{
+			"a program that accepts everything", func(c *Config) { c.Binary = "/bin/true" },
+			"edge: /bin/true is not nginx: -V prints no version and no configure arguments",
+		},
 		{"a directory that is not of an edge", func(c *Config) { c.Prefix = ".."; c.Listen = "x" }, "edge: --listen"},
 	} {
 		cfg := good
