@@ -87,6 +87,8 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"zero.conf":  {"include /dev/zero;", "/dev/zero: not a regular file"},
 		"bomb.yaml":  {bomb.String(), "no rate limit found"},
 		"deep.yaml":  {strings.Repeat("[", 1<<20), "exceeded max depth"},
+		"deep.conf":  {strings.Repeat("a { # }\n", 101) + strings.Repeat("}", 101), "deep.conf: more than 100 nested blocks"},
+		"flat.conf":  {strings.Repeat("a {}\n", 200) + strings.Repeat("a '{';", 200), "no rate limit found"},
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(row.text), 0o600); err != nil {

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/netip"
@@ -43,15 +44,20 @@ type level struct {
 }
 
 func (c *converter) nginx(path string) error {
+	lexing := crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}}
 	payload, err := crossplane.Parse(path, &crossplane.ParseOptions{
 		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
 		Open: func(path string) (io.ReadCloser, error) {
 			if err := checkFile(path); err != nil {
 				return nil, err
 			}
-			return os.Open(path)
+			text, err := os.ReadFile(path)
+			if err == nil && deepest(text, lexing) > maxDepth { // a block takes time in proportion to its depth
+				err = fmt.Errorf("%s: more than %d nested blocks", path, maxDepth)
+			}
+			return io.NopCloser(bytes.NewReader(text)), err
 		},
-		LexOptions: crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}},
+		LexOptions: lexing,
 	})
 	if err != nil {
 		return fmt.Errorf(
@@ -65,6 +71,22 @@ func (c *converter) nginx(path string) error {
 		n.walk(config.Parsed, config.File, level{})
 	}
 	return nil
+}
+
+// deepest returns the maximum depth of the blocks of a file.
+func deepest(text []byte, lexing crossplane.LexOptions) (deepest int) {
+	depth := 0
+	for token := range crossplane.LexWithOptions(bytes.NewReader(text), lexing) {
+		switch {
+		case token.IsQuoted:
+		case token.Value == "{":
+			depth++
+			deepest = max(deepest, depth)
+		case token.Value == "}":
+			depth--
+		}
+	}
+	return deepest
 }
 
 // fileOf returns the file of a directive.

@@ -38,7 +38,7 @@ func (c *converter) yaml(path string) error {
 	}
 }
 
-// maxDepth bounds the nesting of a document.
+// maxDepth bounds the nesting of a document, and of the blocks of a file of nginx.
 const maxDepth = 100
 
 // visit converts the objects in a node. kind is the key of the list that holds them, such as "routes".
