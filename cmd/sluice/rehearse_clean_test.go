@@ -55,3 +55,28 @@ func TestCleanRemovesTheOtherRehearsalsAfterAnError(t *testing.T) {
 		s.Close()
 	}
 }
+
+// The id of the copy is the name of the files of the report.
+func TestRehearseRejectsAnIDThatIsAPath(t *testing.T) {
+	for _, id := range []string{"rehearsal-/../../x", "../rehearsal-x", "shoe", ""} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/v1/sales":
+			case "/admin/v1/rehearsals":
+				fmt.Fprintf(w, `{"id":%q,"stock":1}`, id)
+			default:
+				t.Errorf("id %q: the rehearsal continues: %s %s", id, r.Method, r.URL.Path)
+				fmt.Fprint(w, `{}`)
+			}
+		}))
+		env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir(),
+			envSecret: strings.Repeat("s", 32)}
+		_, stderr, code := sluice(t, env, "rehearse", "shoe", "--buyers", "1", "--span", "100ms", "--max-drain", "1ms",
+			"--target", s.URL, "--out", t.TempDir())
+		want := fmt.Sprintf("sluice: the server returned %q as the id of the rehearsal\n", id)
+		if code != exitFail || stderr != want {
+			t.Errorf("id %q: exit %d, %q, want %q", id, code, stderr, want)
+		}
+		s.Close()
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"sluice/backend/sale"
 	"sluice/client"
 	"sluice/internal/rehearsal"
 )
@@ -46,6 +47,9 @@ func (s *rehearsalStage) Make(
 		case http.StatusConflict:
 			err = fmt.Errorf("%w Rehearse while no real sale is open, or add --beside-real-sales", err)
 		}
+	}
+	if err == nil && (!sale.IsRehearsal(made.ID) || sale.ValidateID(made.ID) != nil) { // it names the files of the report
+		err = fmt.Errorf("the server returned %q as the id of the rehearsal", made.ID)
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
 }
