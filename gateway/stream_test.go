@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,25 @@ func TestDisconnectEndsTheStream(t *testing.T) {
 	case <-s.left:
 	case <-time.After(time.Minute):
 		t.Fatal("the stream is open after the client has disconnected")
+	}
+}
+
+// A client that does not read must not hold its connection, the one to the backend and what is in their buffers.
+func TestClientThatDoesNotReadEndsTheStream(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()}, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
+	_, _, c := e.events(t)
+	defer c.Close()
+	for event, end := strings.Repeat("x", 64<<10), time.After(time.Minute); ; {
+		select {
+		case s.send <- event:
+		case <-s.left:
+			testenv.Eventually(t, time.Minute, "no stream is counted",
+				func() bool { return e.count(t, "sluice_edge_event_streams") == 0 })
+			return
+		case <-end:
+			t.Fatal("the stream is open although its client does not read")
+		}
 	}
 }
 
