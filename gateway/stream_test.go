@@ -114,6 +114,30 @@ func TestClientThatDoesNotReadEndsTheStream(t *testing.T) {
 	}
 }
 
+// To read without end what a client sends behind its request would let one connection use a processor.
+func TestInputBehindTheRequestEndsTheStream(t *testing.T) {
+	s := newEventSource(t)
+	e := serve(t, open, []string{s.address()})
+	_, r, c := e.events(t)
+	defer c.Close()
+	w := c.(io.Writer)
+	_, _ = io.WriteString(w, strings.Repeat("x", 60<<10))
+	s.send <- "still open"
+	if line, err := r.ReadString('\n'); err != nil || line != "data: still open\n" {
+		t.Fatalf("after 60 KiB: %q, %v", line, err)
+	}
+	_, _ = r.ReadString('\n')
+	_, _ = io.WriteString(w, strings.Repeat("x", 5<<10))
+	select {
+	case <-s.left:
+	case <-time.After(time.Minute):
+		t.Fatal("the stream is open after the client has sent 65 KiB")
+	}
+	if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
+		t.Errorf("the stream ends in %q, %v, want a proper end", rest, err)
+	}
+}
+
 func TestDrainEndsStreamsProperly(t *testing.T) {
 	s := newEventSource(t)
 	e := serve(t, open, []string{s.address()})

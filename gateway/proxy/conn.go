@@ -208,17 +208,24 @@ func (c *Conn) drain() {
 	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 }
 
-// onDisconnect calls f when the client closes the connection. It reads and discards all further input.
+// maxDiscarded is how much a client may send behind the request of an event stream, in bytes.
+const maxDiscarded = 64 << 10
+
+// onDisconnect calls f when the client closes the connection. It reads and discards further input, and also calls f
+// when the client has sent more than maxDiscarded: to read on would let one connection use a processor.
 func (c *Conn) onDisconnect(f func()) {
 	_ = c.Conn.SetReadDeadline(time.Time{})
 	go func() {
+		defer f()
 		var sink [256]byte
-		for {
-			if _, err := c.Conn.Read(sink[:]); err != nil {
-				f()
+		for left := maxDiscarded; left >= 0; {
+			n, err := c.Conn.Read(sink[:])
+			if err != nil {
 				return
 			}
+			left -= n
 		}
+		c.Linger()
 	}()
 }
 
