@@ -35,6 +35,7 @@ var scenarios = []struct {
 	{"PaidInTheCheckout", paidInTheCheckout},
 	{"ExpiresWhileShown", expiresWhileShown},
 	{"Chinese", chinese},
+	{"StorageDenied", storageDenied},
 }
 
 // Each edge is the way in for one shop, and everything happens in it.
@@ -427,5 +428,18 @@ func chinese(t *testing.T, s *shop) {
 	if lang := b.eval(`document.documentElement.lang`); lang != "zh" {
 		t.Errorf("lang is %q", lang)
 	}
+	b.clean()
+}
+
+// A browser that denies storage, for example because its user blocks all cookies, shows the page and buys.
+func storageDenied(t *testing.T, s *shop) {
+	s.create("denied", nil)
+	b := openWith(t, newPerson(t), s.page("denied", "amy"), `
+for (const store of ["localStorage", "sessionStorage"]) {
+	Object.defineProperty(window, store, { get() { throw new DOMException("denied", "SecurityError"); } });
+}`)
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("confirmed")
 	b.clean()
 }

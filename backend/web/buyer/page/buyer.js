@@ -13,26 +13,26 @@ const buyer = {
     this.token = token;
     this.name = claims.sub;
     this.expires = claims.exp * 1000;
-    keep(sessionStorage, 'sluice:token', token);
+    keep('sessionStorage', 'sluice:token', token);
     return '';
   },
   signOut() {
     this.token = this.name = '';
-    keep(sessionStorage, 'sluice:token', null);
+    keep('sessionStorage', 'sluice:token', null);
   },
   // start signs in with the token of the address or of this tab. It returns what signIn returns, and '' without a token.
   start() {
     const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
     if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that people share
-    const token = given ? given[1] : read(sessionStorage, 'sluice:token');
+    const token = given ? given[1] : read('sessionStorage', 'sluice:token');
     return token ? this.signIn(token) : '';
   },
 
   storageKey() { return 'sluice:' + root.dataset.sale + ':' + this.name; },
   stored() {
-    try { return JSON.parse(read(localStorage, this.storageKey())) || {}; } catch { return {}; }
+    try { return JSON.parse(read('localStorage', this.storageKey())) || {}; } catch { return {}; }
   },
-  store(change) { keep(localStorage, this.storageKey(), JSON.stringify({ ...this.stored(), ...change })); },
+  store(change) { keep('localStorage', this.storageKey(), JSON.stringify({ ...this.stored(), ...change })); },
 
   // key returns the idempotency key, which is the same for all attempts of one purchase, in all tabs.
   key() {
@@ -46,8 +46,8 @@ const buyer = {
 
   // pending marks a purchase of this tab without a result. It is per tab, so that a tab opened later does not buy automatically.
   pending: {
-    get() { return read(sessionStorage, buyer.storageKey() + ':pending') === '1'; },
-    set(on) { keep(sessionStorage, buyer.storageKey() + ':pending', on ? '1' : null); },
+    get() { return read('sessionStorage', buyer.storageKey() + ':pending') === '1'; },
+    set(on) { keep('sessionStorage', buyer.storageKey() + ':pending', on ? '1' : null); },
   },
 };
 
@@ -67,16 +67,16 @@ function freshKey() {
   return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
 }
 
-// If the browser does not allow storage, values are kept until the page closes.
+// If the browser does not allow storage, values are kept until the page closes. Some browsers then throw an error when a script names a store.
 const fallback = {};
 function read(store, name) {
   let value = null;
-  try { value = store.getItem(name); } catch { /* storage is not allowed */ }
+  try { value = window[store].getItem(name); } catch { /* storage is not allowed */ }
   return value ?? fallback[name] ?? null;
 }
 function keep(store, name, value) {
   try {
-    if (value === null) store.removeItem(name); else store.setItem(name, value);
+    if (value === null) window[store].removeItem(name); else window[store].setItem(name, value);
   } catch {
     fallback[name] = value;
   }
