@@ -36,6 +36,7 @@ var scenarios = []struct {
 	{"ExpiresWhileShown", expiresWhileShown},
 	{"Chinese", chinese},
 	{"StorageDenied", storageDenied},
+	{"TokenForAnOpenPage", tokenForAnOpenPage},
 }
 
 // Each edge is the way in for one shop, and everything happens in it.
@@ -441,5 +442,27 @@ for (const store of ["localStorage", "sessionStorage"]) {
 	b.ready("Buy now")
 	b.press("buy")
 	b.orderIs("confirmed")
+	b.clean()
+}
+
+// A token in the address of a page that is open signs in, as in the address of a new page: an embedding site changes
+// the address of its frame after the sign-in. The token leaves the address.
+func tokenForAnOpenPage(t *testing.T, s *shop) {
+	s.create("linked", nil)
+	b := open(t, newPerson(t), s.base+"/s/linked")
+	b.ready("Sign in to buy")
+	for _, buyer := range []string{"ada", "ben"} {
+		b.eval(`location.hash = ` + quote("#token="+s.token(buyer, time.Hour)))
+		b.says("name", buyer)
+		b.ready("Buy now")
+		if at := b.eval(`location.href`); at != s.base+"/s/linked" {
+			t.Errorf("the token stays in the address: %s", at)
+		}
+	}
+	b.press("buy")
+	b.orderIs("confirmed")
+	b.eval(`location.hash = "#top"`)
+	b.await("another fragment", `location.hash === "#top"`)
+	b.says("name", "ben")
 	b.clean()
 }

@@ -20,9 +20,10 @@ const buyer = {
     this.token = this.name = '';
     keep('sessionStorage', 'sluice:token', null);
   },
+  given() { return /(?:^#|&)token=([^&]+)/.exec(location.hash); },
   // start signs in with the token of the address or of this tab. It returns what signIn returns, and '' without a token.
   start() {
-    const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
+    const given = this.given();
     if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that people share
     const token = given ? given[1] : read('sessionStorage', 'sluice:token');
     return token ? this.signIn(token) : '';

@@ -194,5 +194,14 @@ watchSale((update) => {
   if (now.sale.state === 'open' && now.step === 'idle' && !now.orders.length) now.message = now.tone === 'bad' ? now.message : '';
   show(now);
 });
-const why = buyer.start();
-if (buyer.token) resume(); else signedOut(why);
+// begin signs in with the token of the address or of this tab.
+function begin() {
+  const why = buyer.start();
+  if (buyer.token) resume(); else signedOut(why);
+}
+addEventListener('hashchange', () => { // a token for a page that is open already, for example in a frame
+  if (!buyer.given()) return;
+  signedOut('');
+  begin();
+});
+begin();
