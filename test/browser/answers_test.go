@@ -107,3 +107,33 @@ window.fetch = async (path, init) => {
 	b.says("left", "0 of 2 left")
 	b.clean()
 }
+
+// refusing answers the page's purchases with "sold out" while window.refuse is set. There are no events of the sale.
+const refusing = `
+window.EventSource = class extends EventTarget { close() {} };
+const real = window.fetch;
+window.fetch = async (path, init = {}) => {
+	if (init.method === "POST" && window.refuse) return new Response('{"code":"sold-out"}', { status: 409 });
+	const answer = await real(path, init);
+	if (/^.v1.sales.[a-z]+$/.test(path)) window.polled = true;
+	return answer;
+};`
+
+// A refusal may be older than the last event, because an edge repeats it for a second: the sale has sold out and a unit
+// has been returned. No further event comes, so the page requests the state.
+func TestOldRefusalIsCorrected(t *testing.T) {
+	s := openUp(t)
+	s.create("older", nil)
+	b := openWith(t, newPerson(t), s.page("older", "liv"), refusing)
+	b.ready("Buy now")
+	b.await("the first answer", `window.polled`)
+	b.eval(`window.refuse = true`)
+	b.press("buy")
+	b.says("message", "Sold out")
+	b.eval(`window.refuse = false`)
+	b.ready("Buy now")
+	b.await("no refusal", `document.getElementById("message").textContent === ""`)
+	b.press("buy")
+	b.orderIs("confirmed")
+	b.clean()
+}

@@ -6,7 +6,7 @@ const pause = (ms, signal) => new Promise((done) => {
 });
 const spread = (ms) => ms * (0.75 + Math.random() / 2); // so that thousands of pages do not poll together
 
-// watchSale calls update with the state and the units left of the sale while the page is visible.
+// watchSale calls update with the state and the units left of the sale while the page is visible. It returns a function that requests them once.
 function watchSale(update) {
   const retryStream = 60000;
   let source, pollTimer, streamTimer;
@@ -38,6 +38,7 @@ function watchSale(update) {
   addEventListener('pagehide', stop);
   addEventListener('pageshow', (e) => { if (e.persisted) start(); });
   start();
+  return poll;
 }
 
 // watchOrders calls update with each answer to a request for the buyer's orders, until no order can change any more, the token is rejected, or

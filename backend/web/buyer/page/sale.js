@@ -70,20 +70,27 @@ async function waitFor({ seconds, why }, signal) {
   skipWait = () => {};
 }
 
+// refused shows the state of the sale that a refusal implies. An edge repeats refusals for a second, and an event may have arrived since. If no
+// event follows, the state is requested.
+function refused(state) {
+  now.sale.state = state;
+  setMessage(state === 'sold_out' ? tr('message.sold_out') : '');
+  setTimeout(() => { if (now.sale.state !== reported) requestSale(); }, spread(3000));
+}
+
 const refusals = {
   'already-bought'({ order_id: id }) {
     setMessage(now.perBuyer > 1 ? tr('message.already.many', { n: now.perBuyer }) : tr('message.already'));
     if (id) track(id);
   },
-  'sold-out'() { now.sale.state = 'sold_out'; now.sale.left = 0; setMessage(tr('message.sold_out')); },
+  'sold-out'() { now.sale.left = 0; refused('sold_out'); },
   'sale-not-open'(body) {
     const opens = Date.parse(body.opens_at);
     if (opens) now.sale.opens = opens;
-    now.sale.state = 'scheduled';
-    setMessage('');
+    refused('scheduled');
   },
-  'sale-closed'() { now.sale.state = 'closed'; setMessage(''); },
-  'sale-paused'() { now.sale.state = 'paused'; setMessage(''); },
+  'sale-closed'() { refused('closed'); },
+  'sale-paused'() { refused('paused'); },
   unauthorized() { signedOut('signin.ended'); },
   'idempotency-key-reused'() { buyer.nextPurchase(); setMessage(tr('message.gaveup'), 'bad'); },
 };
@@ -185,8 +192,9 @@ setInterval(() => {
   if (buyer.token && now.step === 'idle' && clock.now() >= buyer.expires) return signedOut('signin.ended');
   show(now);
 }, 250);
-watchSale((update) => {
-  if (update.state) now.sale.state = update.state;
+let reported = now.sale.state; // by the server, not by a refusal
+const requestSale = watchSale((update) => {
+  if (update.state) now.sale.state = reported = update.state;
   if (typeof update.left === 'number') now.sale.left = update.left;
   if (typeof update.stock === 'number') now.sale.stock = update.stock;
   if (update.opens_at) now.sale.opens = Date.parse(update.opens_at);
