@@ -137,3 +137,31 @@ func TestOldRefusalIsCorrected(t *testing.T) {
 	b.orderIs("confirmed")
 	b.clean()
 }
+
+// A buyer with an expired order is refused like other buyers: the text disappears when the sale is open again.
+func TestRefusalAfterAnExpiredOrder(t *testing.T) {
+	s := openUp(t)
+	s.create("after", map[string]any{"hold": "2s", "stock": 1})
+	b := open(t, newPerson(t), s.page("after", "moe"))
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("not paid in time")
+	b.ready("Buy now")
+	b.eval(`(() => {
+		const real = window.fetch;
+		window.fetch = async (path, init = {}) => {
+			if (init.method === "POST") await new Promise((done) => { window.send = done; });
+			return real(path, init);
+		};
+	})()`)
+	b.press("buy")
+	b.await("a purchase that is held back", `window.send`)
+	if code := s.buy("after", "kim"); code != 202 {
+		t.Fatalf("kim got %d", code)
+	}
+	b.eval(`window.send()`)
+	b.says("message", "Sold out. If more become available")
+	b.ready("Buy now") // the hold of the other order has ended
+	b.await("no refusal", `document.getElementById("message").textContent === ""`)
+	b.clean()
+}

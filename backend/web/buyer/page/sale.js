@@ -74,7 +74,7 @@ async function waitFor({ seconds, why }, signal) {
 // event follows, the state is requested.
 function refused(state) {
   now.sale.state = state;
-  setMessage(state === 'sold_out' ? tr('message.sold_out') : '');
+  setMessage('');
   setTimeout(() => { if (now.sale.state !== reported) requestSale(); }, spread(3000));
 }
 

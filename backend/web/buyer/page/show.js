@@ -122,7 +122,7 @@ function buttonNow(now, state) {
 }
 
 function idleMessage(state, now) {
-  if (now.orders.length || state === 'open') return '';
+  if (state === 'open' || held(now) >= now.perBuyer) return '';
   return tr('message.' + state);
 }
 
