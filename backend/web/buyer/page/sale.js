@@ -179,7 +179,10 @@ $('signin').addEventListener('submit', (e) => {
   resume();
   $('buy').focus();
 });
-$('out').addEventListener('click', () => signedOut(''));
+$('out').addEventListener('click', () => {
+  buyer.pending.set(false); // this ends the purchase, unlike an expired token
+  signedOut('');
+});
 addEventListener('online', () => skipWait());
 addEventListener('pageshow', (e) => { if (e.persisted && buyer.token) followOrders(); }); // after Back, for example from the checkout
 addEventListener('storage', (e) => { // from another tab of this buyer
