@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ var scenarios = []struct {
 	{"Chinese", chinese},
 	{"StorageDenied", storageDenied},
 	{"TokenForAnOpenPage", tokenForAnOpenPage},
+	{"SignInKeepsTheLanguage", signInKeepsTheLanguage},
 }
 
 // Each edge is the way in for one shop, and everything happens in it.
@@ -467,5 +469,22 @@ func tokenForAnOpenPage(t *testing.T, s *shop) {
 	b.eval(`location.hash = "#top"`)
 	b.await("another fragment", `location.hash === "#top"`)
 	b.says("name", "ben")
+	b.clean()
+}
+
+// The sign-in page of the shop returns the buyer to the page in the language that the buyer has chosen.
+func signInKeepsTheLanguage(t *testing.T, s *shop) {
+	s.create("words", nil)
+	b := open(t, newPerson(t), s.base+"/s/words?lang=zh")
+	b.ready("登录后购买")
+	b.eval(`(() => {
+		document.getElementById("sale").dataset.signIn = "https://shop.example/login?back={url}";
+		window.open = (url) => { window.opened = url; };
+	})()`)
+	b.press("buy")
+	want := "https://shop.example/login?back=" + url.QueryEscape(s.base+"/s/words?lang=zh")
+	if opened := b.eval(`window.opened`); opened != want {
+		t.Errorf("the page leads to %s, want %s", opened, want)
+	}
 	b.clean()
 }

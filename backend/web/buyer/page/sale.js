@@ -152,7 +152,7 @@ function signedOut(why) {
 
 function startSignIn() {
   if (data.signIn) {
-    open(data.signIn.replaceAll('{url}', encodeURIComponent(location.origin + location.pathname)), '_top'); // not in the frame of an embedding page
+    open(data.signIn.replaceAll('{url}', encodeURIComponent(location.origin + location.pathname + location.search)), '_top'); // not in the frame of an embedding page
     return;
   }
   now.pasting = true;
