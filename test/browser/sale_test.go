@@ -84,6 +84,8 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 		`(() => { const at = document.getElementById("at"); return at.textContent.includes(String(new Date(at.dateTime).getFullYear())) && !at.textContent.includes("-"); })()`,
 	)
 	b.ready("Buy now")
+	b.await("an announcement of the opening",
+		`[...document.querySelectorAll("[role=status]")].some((e) => e.textContent === "On sale now")`)
 	b.press("buy")
 	b.orderIs("confirmed")
 	b.says("message", "Your order is confirmed")
