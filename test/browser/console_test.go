@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -45,6 +47,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
+		{"ConnectionLost", consoleConnectionLost},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			at := *s
@@ -447,4 +450,33 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")
 	b.await("to be out", `document.querySelector("input[name=token]")`)
+}
+
+// Without a connection the console shows that its figures are old, and not by a colour alone. The notice disappears
+// when the connection is back. A read that fails is not called a change.
+func consoleConnectionLost(t *testing.T, s *shop) {
+	s.createSale("cut", "Cut off", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "log")
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(`
+			window.EventSource = class extends EventTarget { constructor() { super(); window.source = this; } close() {} };
+			EventSource.CLOSED = 2;`).Do(ctx)
+		return err
+	}))
+	b.visit(s.admin + "/admin/sales/cut")
+	b.await("the sale", `document.querySelector("main .badge")?.textContent === "open" && window.source`)
+	b.eval(`(() => {
+		window.real = window.fetch;
+		window.fetch = async () => { throw new TypeError("no connection"); };
+		source.readyState = 2;
+		source.onerror();
+	})()`)
+	b.await("the lost connection in the header",
+		`document.querySelector("header [role=status]")?.innerText === "No connection"`)
+	b.await("the failed read", `document.querySelector("main .problem")?.textContent === "No response from the server."`)
+	b.eval(`(() => { window.fetch = window.real; })()`)
+	b.await("the sale again", `!document.querySelector("main .problem") &&
+		document.querySelector("main .badge")?.textContent === "open"`)
+	b.await("the connection", `document.querySelector("header [role=status]").textContent === ""`)
+	b.clean()
 }

@@ -8,7 +8,7 @@ async function api(method, path, body, key) {
   try {
     response = await fetch('/admin/v1' + path, { method, headers, body: body instanceof Blob ? body : body ? JSON.stringify(body) : undefined, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
   } catch {
-    return { ok: false, status: 0, problem: 'No response. The change may or may not have been made; repeating it is safe.' };
+    return { ok: false, status: 0, problem: method === 'GET' ? 'No response from the server.' : 'No response. The change may or may not have been made; repeating it is safe.' };
   }
   if (response.status === 401) {
     location.assign('/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search));

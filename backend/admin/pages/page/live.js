@@ -3,12 +3,13 @@ const live = (() => {
   const kept = 900;
   let samples = [], last = null, received = 0, stream = null, polling = false, log = null;
   const watchers = [], logWatchers = [];
-  const dot = document.getElementById('link');
+  const dot = document.getElementById('link'), lost = document.getElementById('lost');
 
   function linked(state, text) {
     dot.dataset.state = state;
     dot.setAttribute('aria-label', text);
     dot.title = text;
+    lost.textContent = state === 'down' ? 'No connection' : '';
   }
 
   function take(body) {

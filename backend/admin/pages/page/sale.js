@@ -46,6 +46,7 @@ function saleView(id) {
     const got = await get(at);
     if (!got.ok) {
       fill(state, problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
+      shown = ''; // the next answer replaces the problem
       return;
     }
     const s = current = got.body, text = JSON.stringify(s);
