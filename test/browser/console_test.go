@@ -48,6 +48,7 @@ func TestAdminConsole(t *testing.T) {
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
 		{"ConnectionLost", consoleConnectionLost},
+		{"Phone", consolePhone},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			at := *s
@@ -478,5 +479,27 @@ func consoleConnectionLost(t *testing.T, s *shop) {
 	b.await("the sale again", `!document.querySelector("main .problem") &&
 		document.querySelector("main .badge")?.textContent === "open"`)
 	b.await("the connection", `document.querySelector("header [role=status]").textContent === ""`)
+	b.clean()
+}
+
+// On a narrow phone the current view is visible in the navigation, and no heading is broken within a word.
+func consolePhone(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "log")
+	b.look("light", 320, 640)
+	for _, view := range []string{"", "edge", "webhooks", "log"} {
+		b.visit(s.admin + "/admin/" + view)
+		b.await("the heading", `document.querySelector("main h1")`)
+		b.await("the current view in the navigation", `(() => {
+			const at = document.querySelector("nav a[aria-current]").getBoundingClientRect();
+			return at.left >= 0 && at.right <= innerWidth;
+		})()`)
+		if lines := b.eval(`(() => {
+			const h = document.querySelector("main h1"), r = document.createRange();
+			r.selectNodeContents(h);
+			return new Set([...r.getClientRects()].map((c) => Math.round(c.top))).size;
+		})()`); lines != "1" {
+			t.Errorf("the heading of /admin/%s has %s lines", view, lines)
+		}
+	}
 	b.clean()
 }

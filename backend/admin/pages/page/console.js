@@ -10,6 +10,7 @@ function pollVisible(load) {
 
 for (const link of document.querySelectorAll('nav a')) if (link.dataset.view === viewName) {
   link.setAttribute('aria-current', 'page');
+  link.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // the navigation of a narrow window scrolls
   document.title = link.textContent + ' · sluice admin';
 }
 
