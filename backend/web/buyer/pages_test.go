@@ -29,6 +29,16 @@ var shoe = Sale{
 	Left: 7, State: sale.StateOpen,
 }
 
+// Chinese text has the punctuation marks of its script, which are as wide as its characters.
+func TestChinesePunctuation(t *testing.T) {
+	narrow := regexp.MustCompile(`\p{Han}[,:;!?.()]|[,:;!?()]\p{Han}|\}[,:;!?]`)
+	for key, text := range newPages(t, Config{}).texts[Chinese] {
+		if found := narrow.FindString(text); found != "" {
+			t.Errorf("%s: %q in %q", key, found, text)
+		}
+	}
+}
+
 // All languages have the same keys and placeholders, and the script uses existing keys.
 func TestLanguagesHaveTheSameTexts(t *testing.T) {
 	p := newPages(t, Config{})
