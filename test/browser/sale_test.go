@@ -402,6 +402,7 @@ func paidInTheCheckout(t *testing.T, s *shop) {
 	b.await("the way to the checkout", `document.querySelector(".pay").href === `+
 		quote("https://shop.example/pay?order="+id+"&sale=held")+` && !document.querySelector(".pay").hidden`)
 	b.await("the time left", `/1[45]:\d\d left/.test(document.querySelector(".due").textContent)`)
+	b.says("message", "Your item is reserved")
 	s.pay(id)
 	b.orderIs("paid")
 	b.says("message", "Paid. Thank you!")

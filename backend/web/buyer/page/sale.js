@@ -128,7 +128,7 @@ function showOrders(orders) {
   if (!newest || now.step !== 'idle') return show(now);
   newest.explained = newest.order_id + newest.status;
   if (before?.explained === newest.explained) return show(now);
-  setMessage(tr(newest.expired ? 'message.expired' : 'message.' + newest.status), newest.status === 'cancelled' ? 'bad' : 'good');
+  setMessage(tr(newest.expired ? 'message.expired' : newest.pay_by ? 'message.unpaid' : 'message.' + newest.status), newest.status === 'cancelled' ? 'bad' : 'good');
 }
 
 function pressed() {
