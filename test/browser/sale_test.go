@@ -323,6 +323,7 @@ func signOutEndsThePurchase(t *testing.T, s *shop) {
 	for _, buyer := range []string{"ivy", "kai"} {
 		b.press("out")
 		b.ready("Sign in to buy")
+		b.await("the focus on what follows", `document.activeElement.id === "buy"`)
 		b.press("buy")
 		b.fill("token", s.token(buyer, time.Hour))
 		b.press("use")

@@ -182,6 +182,7 @@ $('signin').addEventListener('submit', (e) => {
 $('out').addEventListener('click', () => {
   buyer.pending.set(false); // this ends the purchase, unlike an expired token
   signedOut('');
+  $('buy').focus(); // this control disappears
 });
 addEventListener('online', () => skipWait());
 addEventListener('pageshow', (e) => { if (e.persisted && buyer.token) followOrders(); }); // after Back, for example from the checkout
