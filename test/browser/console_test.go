@@ -49,6 +49,7 @@ func TestAdminConsole(t *testing.T) {
 		{"SessionEnds", consoleSessionEnds},
 		{"ConnectionLost", consoleConnectionLost},
 		{"Phone", consolePhone},
+		{"WrongClock", consoleWrongClock},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			at := *s
@@ -500,6 +501,18 @@ func consolePhone(t *testing.T, s *shop) {
 		})()`); lines != "1" {
 			t.Errorf("the heading of /admin/%s has %s lines", view, lines)
 		}
+	}
+	b.clean()
+}
+
+// A browser with a clock that is a day ahead does not announce the end of a session that has just begun.
+func consoleWrongClock(t *testing.T, s *shop) {
+	who := newPerson(t)
+	s.atConsole(t, who, "ann", "log")
+	b := openAt(t, who, s.admin+"/admin/log", 24*time.Hour)
+	b.await("the log", `document.querySelectorAll("tbody tr").length > 0`)
+	if seen := b.eval(`document.getElementById("banner").innerText`); seen != "" {
+		t.Errorf("the banner shows %q", seen)
 	}
 	b.clean()
 }

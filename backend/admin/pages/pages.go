@@ -92,7 +92,7 @@ type frame struct {
 	Script, Style, Icon string
 	Problem, To         string // of the sign-in page
 	Actor               string // the signed-in admin; on the sign-in page, the name that was entered
-	Until               int64  // end of the session in Unix milliseconds
+	Left                int64  // milliseconds until the session ends: the clock of the browser may be wrong
 	Decimals            string // of the currencies that have not two, as a JSON object
 	Views               []link
 	Missing             bool // the console has no such page
@@ -141,7 +141,7 @@ func (p *Pages) Has(path, name string) bool {
 // View renders any page of the console. Its script selects the view by the URL, unless the console has no such page.
 func (p *Pages) View(actor string, until time.Time, found bool) (page.Page, error) {
 	f := p.frame()
-	f.Actor, f.Until, f.Decimals, f.Views, f.Missing = actor, until.UnixMilli(), p.decimals, views, !found
+	f.Actor, f.Left, f.Decimals, f.Views, f.Missing = actor, time.Until(until).Milliseconds(), p.decimals, views, !found
 	return p.render("console.html", f)
 }
 

@@ -14,7 +14,7 @@ for (const link of document.querySelectorAll('nav a')) if (link.dataset.view ===
   document.title = link.textContent + ' · sluice admin';
 }
 
-const left = Number(document.body.dataset.until) - Date.now();
+const left = Number(document.body.dataset.left) - performance.now();
 setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
 
 document.getElementById('actor').before(zoneChoice(), ' ');
