@@ -26,26 +26,26 @@ func NewAdmin(client redisconn.Client, space keyspace.Space, db *Store) *Admin {
 	return &Admin{client: client, space: space, store: db}
 }
 
-// GroupStatus is how far a group has come.
+// GroupStatus is the progress of a group.
 type GroupStatus struct {
 	Name      string `json:"name"`
-	Known     bool   `json:"known"`   // in SQL; otherwise it was created in Redis by hand, and the stream waits for it too
-	Lag       int64  `json:"lag"`     // events in the stream that it was not given yet
-	Pending   int64  `json:"pending"` // events that it was given and has not acknowledged
+	Known     bool   `json:"known"`   // in SQL; a group created in Redis by hand is not, but the stream waits for it too
+	Lag       int64  `json:"lag"`     // events in the stream that have not been delivered to it
+	Pending   int64  `json:"pending"` // events that were delivered to it and are not acknowledged
 	Consumers int64  `json:"consumers"`
 	// OldestSeconds is the age of the oldest event in the stream that it has not acknowledged; 0: there is none.
 	OldestSeconds float64 `json:"oldest_age_seconds"`
 	Dead          int64   `json:"dead"`
 }
 
-// Status is the whole of the events.
+// Status is the state of the stream and its groups.
 type Status struct {
 	Stream           int64         `json:"stream_entries"`
 	UnrelayedSeconds float64       `json:"unrelayed_seconds"` // age of the oldest event that is not in the stream yet
 	Groups           []GroupStatus `json:"groups"`            // by name; not nil
 }
 
-// Status reads how far every group has come, not all of one instant.
+// Status reads the progress of every group. Its values are not all of one instant.
 func (d *Admin) Status(ctx context.Context) (Status, error) {
 	known, err := d.store.Groups(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	}
 	for _, g := range known {
 		i := slices.IndexFunc(s.Groups, func(s GroupStatus) bool { return s.Name == g.Name })
-		if i < 0 { // Redis has lost it, or it has not begun
+		if i < 0 { // Redis lost it, or has not created it yet
 			i = len(s.Groups)
 			s.Groups = append(s.Groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
 		}
@@ -101,7 +101,7 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// oldest is how old the first event is that a group has not acknowledged.
+// oldest returns the age of the first event that a group has not acknowledged; 0: there is none, or it is unreadable.
 func (d *Admin) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, error) {
 	from := "(" + g.LastDeliveredID
 	if g.Pending > 0 {
@@ -123,12 +123,12 @@ func (d *Admin) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, 
 	body, _ := first[0].Values["event"].(string)
 	e, err := Decode(body)
 	if err != nil {
-		return 0, nil //nolint:nilerr // it will be a dead letter; its age is not known
+		return 0, nil //nolint:nilerr // it will be a dead letter; its age is unknown
 	}
 	return max(time.Since(e.At), 0), nil
 }
 
-// exists returns ErrNoGroup for a name that no group has.
+// exists returns ErrNoGroup if no group has this name.
 func (d *Admin) exists(ctx context.Context, name string) error {
 	if _, err := d.store.Group(ctx, name); !isNotFound(err) {
 		return err
@@ -144,7 +144,7 @@ func (d *Admin) exists(ctx context.Context, name string) error {
 func (d *Admin) inRedis(ctx context.Context, name string) (bool, error) {
 	groups, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
 	if err != nil && !noGroup(err) {
-		return false, wrap("look for group "+name, err)
+		return false, wrap("find group  "+name, err)
 	}
 	return slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == name }), nil
 }
@@ -161,14 +161,14 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 	return letters, err
 }
 
-// Retry has a dead letter run again, for its group only, by whichever consumer is first. It is idempotent. Errors:
-// ErrNoGroup, sale.ErrNotFound, a *sale.InvalidError for a bad name.
+// Retry requests that a consumer of the group handles a dead letter again. It is idempotent. Errors: ErrNoGroup,
+// sale.ErrNotFound, a *sale.InvalidError for a bad name.
 func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
 	return d.settle(ctx, actor, group, eventID, reason, d.store.RetryDeadLetter)
 }
 
-// Drop gives a dead letter up. It is idempotent. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while it is run
-// again; a *sale.InvalidError for a bad name.
+// Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while the dead
+// letter is being retried; a *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
 	return d.settle(ctx, actor, group, eventID, reason, d.store.DropDeadLetter)
 }
@@ -186,8 +186,8 @@ func (d *Admin) settle(
 	return err
 }
 
-// Remove makes a group unknown, with its dead letters and all that it has not acknowledged; the stream waits for it no
-// more. A consumer of it that still runs ends with ErrRemoved. It is idempotent. Error: ErrNoGroup.
+// Remove deletes a group, its dead letters and its unacknowledged events; the stream no longer waits for it. A running
+// consumer of the group ends with ErrRemoved. It is idempotent. Error: ErrNoGroup.
 func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
@@ -203,7 +203,7 @@ func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if err != nil {
 		return err
 	}
-	// SQL is first: otherwise a consumer could create the group in Redis again. If it does so now, it detects that SQL
-	// does not have the group any more.
+	// SQL comes first: otherwise a consumer could create the group in Redis again. If it does so now, it finds that SQL no
+	// longer has the group.
 	return destroy(ctx, d.client, d.space, group)
 }

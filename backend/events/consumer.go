@@ -22,14 +22,13 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Handler does what a group is for. It must be safe for concurrent use, and harmless when it is given the same event
-// again, or the events of one order out of turn: an event comes at least once, and a later one may overtake one that
-// failed.
+// Handler handles the events of a group. It must be safe for concurrent use and idempotent, and must not depend on the
+// order of an order's events: an event is delivered at least once, and a later one may overtake one that failed.
 //
-// It handles a batch of events in the order of their positions. nil: all events are done. An error that wraps
-// sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other
-// error the events are delivered again one by one; one that fails alone is retried with a delay, and becomes a dead
-// letter after MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends when a stop takes too long.
+// events is a batch in the order of positions. nil: all events are done. An error that wraps sale.ErrUnavailable is
+// temporary: the same events are delivered again and no attempt is counted. After any other error the events are
+// delivered again one by one; one that fails alone is retried with a delay, and becomes a dead letter after
+// MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends if a stop takes longer than Config.Drain.
 type Handler func(ctx context.Context, events []Event) error
 
 // consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
@@ -44,14 +43,14 @@ type consumerStore interface {
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
-	// where a group begins that is new: with what happens from now on; else with all that is still kept
+	// a new group begins with the events from now on; otherwise with all that are still stored
 	FromNow     bool
 	Concurrency int // batches handled concurrently; 2
 	Batch       int // events in a batch, at most; 100
-	// how long an instance that is gone keeps its events; a living one renews them; 30 s, at least 10 ms
+	// lease of an instance's events, which it renews; after that other instances claim them; 30 s, at least 10 ms
 	Idle          time.Duration
 	MaxDeliveries int // deliveries after which an event that still fails is dead; 5
-	// wait before the second delivery of an event that failed, doubled with each further one, at most Idle; 1 s
+	// delay before the second delivery of a failed event, doubled with each further one, at most Idle; 1 s
 	Backoff time.Duration
 	Drain   time.Duration     // how long a stop waits for handlers; 10 s
 	Metrics *Counters         // nil: not exported
@@ -73,8 +72,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Consumer is one instance of a group. Several, in any processes, share the group's events; what an instance leaves
-// behind that is killed goes to the others after Idle.
+// Consumer is one instance of a group. The instances of a group, in any processes, share its events. If an instance
+// crashes, the others claim its events after Idle.
 type Consumer struct {
 	client  redisconn.Client
 	space   keyspace.Space
@@ -87,11 +86,11 @@ type Consumer struct {
 	reading chan struct{} // holds an element while a loop reads, which may wait for events
 
 	mu        sync.Mutex
-	held      map[string]time.Time // stream ids that are being handled; since when, or when they were last renewed
-	uncounted map[string]int64     // deliveries of stream ids without the last one, during which something was down
+	held      map[string]time.Time // by stream id of an event being handled: when it was taken or last renewed
+	uncounted map[string]int64     // by stream id: deliveries, without the last one if a store was unavailable in it
 }
 
-// New makes a Consumer. It does not connect yet. The error is a *sale.InvalidError.
+// New returns a Consumer. It does not connect to Redis. The error is a *sale.InvalidError.
 func New(
 	client redisconn.Client, space keyspace.Space, db consumerStore, group string, handler Handler, cfg Config,
 ) (*Consumer, error) {
@@ -101,7 +100,7 @@ func New(
 	host, _ := os.Hostname()
 	cfg = cfg.withDefaults()
 	cfg.Log = cfg.Log.With("group", group)
-	// known from the start, so that a rate can be taken
+	// exported from the start, so that rate() sees the first increase
 	for _, outcome := range []string{"done", "failed", "dead", "waiting"} {
 		cfg.Metrics.deliver(group, outcome, 0)
 	}
@@ -133,15 +132,15 @@ func (c *Consumer) Run(ctx context.Context) error {
 	err := g.Wait()
 	stop()
 	renewing.Wait()
-	c.goodbye(context.WithoutCancel(ctx))
+	c.leave(context.WithoutCancel(ctx))
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// join makes the group known in Redis and, the first time, in SQL. It waits for both. A group that is no longer known,
-// though it was, is ErrRemoved.
+// join creates the group in Redis and, the first time, registers it in SQL. It retries while either is unavailable. It
+// returns ErrRemoved if the group was registered and no longer is.
 func (c *Consumer) join(ctx context.Context, first bool) error {
 	var removed error
 	loop.Retry(ctx, c.cfg.Log, "joining the group", func() error {
@@ -155,7 +154,7 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 	return removed
 }
 
-// tryJoin returns sale.ErrNotFound if the group is not known, or no longer.
+// tryJoin returns sale.ErrNotFound if the group is not registered.
 func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
 	var g Group
 	if first {
@@ -169,8 +168,8 @@ func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
 	if err := join(ctx, c.client, c.space, g); err != nil {
 		return err
 	}
-	// If the group was removed in between, what join has created in Redis is removed too; otherwise the stream would wait
-	// for the group forever. A stop does not interrupt that.
+	// If the group was removed meanwhile, it is removed from Redis again; otherwise the stream would wait for it forever.
+	// A stop does not interrupt that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_, err = c.store.Group(ctx, c.group)
@@ -182,8 +181,8 @@ func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
 	return err
 }
 
-// loop takes steps until ctx ends, and waits where one finds nothing or fails. A group that Redis has lost is made
-// again.
+// loop repeats step until ctx ends. It waits after a step that was idle or failed, and creates a group again that Redis
+// has lost.
 func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error)) error {
 	retry := loop.Backoff{Log: c.cfg.Log, What: "reading events"}
 	for ctx.Err() == nil {
@@ -206,10 +205,10 @@ func (c *Consumer) loop(ctx context.Context, step func() (idle bool, err error))
 	return nil
 }
 
-// blocking is how long a read waits for events, at most; a stop takes as long, like that of a worker.
+// blocking bounds the wait of a read for events, and so the delay of a stop.
 const blocking = time.Second
 
-// maxSweep is the longest time between two looks for what other instances have left behind, a quarter of Idle at most.
+// maxSweep bounds the interval between sweeps, which is a quarter of Idle.
 const maxSweep = 2500 * time.Millisecond
 
 // tidyEvery is how often an instance removes the consumers of instances that have ended.
@@ -244,7 +243,7 @@ func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 	return false, nil
 }
 
-// sweep takes what others have left behind, and what admins want to be run again.
+// sweep claims the events of crashed instances, retries dead letters on request, and removes idle consumers.
 func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	all, err := c.claim(ctx)
 	if err != nil {
@@ -254,7 +253,7 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 		c.process(work, all)
 		return false, nil
 	}
-	// One at a time: the lease of another one would expire, or prevent its drop, before it is run.
+	// One at a time: the lease of another one could expire before it is handled, or prevent its drop until then.
 	letter, err := c.store.LeaseRetry(ctx, c.group, c.cfg.Idle+time.Minute)
 	if err != nil {
 		return false, err
@@ -270,7 +269,7 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 	return true, wrap("tidy", c.removeConsumers(ctx, ""))
 }
 
-// claim takes events that another instance has held for too long.
+// claim takes over events that other instances have not renewed for Idle.
 func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 	pending, err := c.client.XPending(ctx, c.space.Events(), c.group).Result()
 	if err != nil || pending.Count == 0 {
@@ -295,16 +294,17 @@ func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 	return all, nil
 }
 
-// removeConsumers removes the group's consumers without pending events that have been idle for long, and stopping.
+// removeConsumers removes consumers of the group that have no pending events and have been idle for long, and the
+// consumer stopping.
 func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
 	idle := 10*time.Minute + 10*c.cfg.Idle
 	return redisscript.Run(ctx, c.client, "event_remove_consumers", []string{c.space.Events()},
 		c.group, idle.Milliseconds(), stopping).Err()
 }
 
-// goodbye releases events that were taken and not handled, so that other instances get them immediately, and leaves
-// the group.
-func (c *Consumer) goodbye(ctx context.Context) {
+// leave releases the events that were not handled, so that other instances get them immediately, and removes this
+// consumer from the group.
+func (c *Consumer) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	pending, err := c.client.XPendingExt(ctx, &redis.XPendingExtArgs{

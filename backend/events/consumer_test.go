@@ -20,8 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// idle is short enough to be waited for. A machine that stands still for longer makes living instances look as though
-// they were gone, so no test may depend on that they do not.
+// idle is short enough to wait for. If a machine stalls for longer, the events of a running instance are claimed, so no
+// test may depend on the opposite.
 const idle = 150 * time.Millisecond
 
 func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
@@ -34,14 +34,14 @@ func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
 			first := sync.OnceFunc(func() { begun.Done(); begun.Wait() })
 			s.fail = func(events.Event) error { first(); return nil }
 		}
-		cfg := events.Config{Batch: 10, Idle: time.Minute} // nothing is taken for left behind
+		cfg := events.Config{Batch: 10, Idle: time.Minute} // no event is claimed
 		w.start(w.consumer(w.client(), "shared", one.Handle, cfg).Run)
 		w.start(w.consumer(w.client(), "shared", two.Handle, cfg).Run)
 		w.start(w.consumer(w.client(), "alone", other.Handle, cfg).Run)
 		orders := w.buy(400)
 		w.cancel(orders[:20]...)
 		want := slices.Concat(created(orders), cancelled(orders[:20]))
-		testenv.Eventually(w, patience, "the group of one has all", func() bool { return other.has(want) })
+		testenv.Eventually(w, patience, "the group with one instance has all events", func() bool { return other.has(want) })
 		w.settled("shared")
 		both := 0
 		for _, id := range want {
@@ -58,24 +58,24 @@ func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
 	})
 }
 
-// An instance is killed at every one of its calls, before and after it; another one does the rest.
-func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
+// An instance crashes before and after each of its calls; another one handles the rest.
+func TestInstanceThatCrashesAtAnyCallLosesNothing(t *testing.T) {
 	on(t, func(w *world) {
 		w.start(w.relay(events.RelayConfig{}).Run)
 		var want []string
 		all := newSink()
-		const most = 1000 // deliveries: a machine that stands still is taken for one more death, and that kills no event
+		const most = 1000 // deliveries: a stalled machine adds one for each claim, and no event may become a dead letter
 		w.start(w.consumer(w.client(), "g", all.Handle, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most}).Run)
 		for nth := 1; nth <= 8; nth++ {
 			for _, before := range []bool{true, false} {
 				ctx, kill := context.WithCancel(w.Context())
-				m := &mortal{nth: nth, before: before, kill: kill}
-				c := w.mortalConsumer(m, all.Handle, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most})
+				m := &crashing{nth: nth, before: before, kill: kill}
+				c := w.crashingConsumer(m, all.Handle, events.Config{Batch: 5, Idle: idle, MaxDeliveries: most})
 				done := make(chan struct{})
 				go func() { defer close(done); _ = c.Run(ctx) }()
 				orders := w.buy(20)
 				want = append(want, created(orders)...)
-				testenv.Eventually(w, patience, fmt.Sprintf("all is handled though an instance died at its call %d", nth),
+				testenv.Eventually(w, patience, fmt.Sprintf("all events are handled although an instance crashed at its call %d", nth),
 					func() bool { return all.has(want) })
 				kill()
 				<-done
@@ -85,7 +85,7 @@ func TestInstanceKilledAnywhereLosesNothing(t *testing.T) {
 	})
 }
 
-func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
+func TestOnlyFailingEventsBecomeDeadLettersAndCanBeRetried(t *testing.T) {
 	on(t, func(w *world) {
 		ctx := store.WithActor(w.Context(), "eve")
 		w.start(w.relay(events.RelayConfig{}).Run)
@@ -108,7 +108,7 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 			}
 			return nil
 		}
-		// A machine that stands still must not look like an instance that is gone: that would be one delivery more.
+		// No claim on a stalled machine: it would add a delivery.
 		cfg := events.Config{Batch: 10, Idle: time.Minute, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
 		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
 		letters := func() []events.DeadLetter {
@@ -118,7 +118,7 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 			}
 			return l
 		}
-		testenv.Eventually(w, patience, "two are dead", func() bool { return len(letters()) == 2 })
+		testenv.Eventually(w, patience, "there are two dead letters", func() bool { return len(letters()) == 2 })
 		testenv.Eventually(w, patience, "the others are handled", func() bool {
 			return s.has(slices.DeleteFunc(created(orders), func(id string) bool { return bad[id] != nil }))
 		})
@@ -126,7 +126,7 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 		for _, l := range letters() {
 			want, reason := int64(3), "no such street"
 			if errors.Is(bad[l.EventID], events.ErrPermanent) {
-				want, reason = 1, "no such country: will never work"
+				want, reason = 1, "no such country: permanent failure"
 			}
 			if l.Deliveries != want || l.Reason != reason {
 				w.Errorf("%+v, want %d deliveries and %q", l, want, reason)
@@ -137,11 +137,11 @@ func TestFailingEventDiesAloneAndCanBeRetried(t *testing.T) {
 			w.Errorf("delivered as %v", got)
 		}
 		mu.Unlock()
-		// Retried while nothing has changed, it is dead again; then it works.
+		// The first retry fails, because the cause remains; the second one succeeds.
 		if err := w.store.RetryDeadLetter(ctx, "g", created(orders)[3]); err != nil {
 			w.Fatal(err)
 		}
-		testenv.Eventually(w, patience, "it has failed again", func() bool {
+		testenv.Eventually(w, patience, "the retry has failed", func() bool {
 			l, _ := w.store.DeadLetters(ctx, events.DeadLetterQuery{Group: "g", EventID: created(orders)[3]})
 			return len(l) == 1 && !l[0].Retrying && l[0].Deliveries == 4
 		})
@@ -185,7 +185,7 @@ func TestDroppedDeadLetterStaysDroppedAfterACrash(t *testing.T) {
 	})
 }
 
-// While a dead letter is run again, others that wait for it can be dropped, and are not run then.
+// While a dead letter is being retried, others that wait for a retry can be dropped, and are not retried then.
 func TestDeadLetterThatWaitsForItsRetryCanBeDropped(t *testing.T) {
 	on(t, func(w *world) {
 		ctx := w.Context()
@@ -217,24 +217,24 @@ func TestDeadLetterThatWaitsForItsRetryCanBeDropped(t *testing.T) {
 	})
 }
 
-// One event kills every process that touches it. The others of its batch survive, and in the end it is dead.
-func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
+// One event crashes every process that handles it. The others of its batch are handled, and it becomes a dead letter.
+func TestOnlyTheEventThatCrashesConsumersBecomesADeadLetter(t *testing.T) {
 	on(t, func(w *world) {
 		w.drain(w.relay(events.RelayConfig{}))
 		orders := w.buy(12)
-		killer := created(orders)[5]
+		culprit := created(orders)[5]
 		w.drain(w.relay(events.RelayConfig{}))
 		all := newSink()
-		const long = time.Minute // only a death is one: a machine that stands still must not look like it
-		deaths := 0
-		for deaths < 20 {
+		const long = time.Minute // no instance is taken for crashed on a stalled machine
+		crashes := 0
+		for crashes < 20 {
 			ctx, kill := context.WithCancel(w.Context())
-			m := &mortal{kill: kill}
-			c := w.mortalConsumer(m, func(ctx context.Context, batch []events.Event) error {
+			m := &crashing{kill: kill}
+			c := w.crashingConsumer(m, func(ctx context.Context, batch []events.Event) error {
 				for _, e := range batch {
-					if e.ID == killer {
+					if e.ID == culprit {
 						m.mu.Lock()
-						m.dead = true
+						m.crashed = true
 						m.mu.Unlock()
 						kill()
 						return errKilled
@@ -245,23 +245,23 @@ func TestEventThatKillsItsConsumersDiesAlone(t *testing.T) {
 			done := make(chan struct{})
 			go func() { defer close(done); _ = c.Run(ctx) }()
 			dead := func() bool { n, err := w.store.CountDeadLetters(w.Context()); return err == nil && n["g"] == 1 }
-			testenv.Eventually(w, patience, "it dies or is done",
-				func() bool { return m.gone() || dead() && all.has(without(created(orders), killer)) })
-			if !m.gone() {
+			testenv.Eventually(w, patience, "the instance crashes or all events are settled",
+				func() bool { return m.hasCrashed() || dead() && all.has(without(created(orders), culprit)) })
+			if !m.hasCrashed() {
 				kill()
 				<-done
 				break
 			}
-			deaths++
+			crashes++
 			<-done
 			w.age("g", long)
 		}
-		if deaths != 4 {
-			w.Errorf("it killed %d consumers, want 4", deaths)
+		if crashes != 4 {
+			w.Errorf("it crashed %d consumers, want 4", crashes)
 		}
 		w.settled("g")
 		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
-		if err != nil || len(l) != 1 || l[0].EventID != killer || l[0].Reason != "4 consumers crashed or hung on it" {
+		if err != nil || len(l) != 1 || l[0].EventID != culprit || l[0].Reason != "4 consumers crashed or hung on it" {
 			w.Errorf("%+v, %v", l, err)
 		}
 	})
@@ -271,7 +271,7 @@ func without(ids []string, id string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(s string) bool { return s == id })
 }
 
-func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
+func TestInvalidEntriesBecomeDeadLetters(t *testing.T) {
 	on(t, func(w *world) {
 		one := w.buy(1)
 		w.drain(w.relay(events.RelayConfig{}))
@@ -289,7 +289,7 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 		w.drain(w.relay(events.RelayConfig{}))
 		s := newSink()
 		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: time.Minute}).Run)
-		testenv.Eventually(w, patience, "the rest flows", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "the valid events are handled", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		l, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
 		got := map[string]string{}
@@ -297,8 +297,8 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 			got[l.EventID] = l.Reason
 		}
 		for id, part := range map[string]string{
-			"7.created": "version 2 is unknown", "stream-3-0": "is no event", "8.paid": "names no order",
-			"stream-5-0": "is no event",
+			"7.created": "unknown version 2", "stream-3-0": "not an event", "8.paid": "no order id",
+			"stream-5-0": "not an event",
 		} {
 			if !strings.Contains(got[id], part) {
 				w.Errorf("%s: %q", id, got[id])
@@ -311,7 +311,7 @@ func TestWhatIsNoEventIsADeadLetterAndTheRestFlows(t *testing.T) {
 }
 
 // An unavailable store counts no delivery, and no other instance takes the events.
-func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
+func TestUnavailableStoreCountsNoDeliveries(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(10)
 		w.start(w.relay(events.RelayConfig{}).Run)
@@ -327,7 +327,7 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 			return nil
 		}
 		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{MaxDeliveries: 1, Idle: time.Minute}).Run)
-		testenv.Eventually(w, patience, "it has tried three times", func() bool { return refused.Load() >= 3 })
+		testenv.Eventually(w, patience, "the handler was called three times", func() bool { return refused.Load() >= 3 })
 		down.Store(false)
 		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
 		w.settled("g")
@@ -339,7 +339,7 @@ func TestStoreThatIsDownBurnsNoDeliveries(t *testing.T) {
 	})
 }
 
-// Instances are stopped while something is down. Their events are not dead when it works again.
+// Instances are stopped while a store is unavailable. Their events do not become dead letters.
 func TestStopsDuringAnOutageCountNoDelivery(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(20)
@@ -365,11 +365,10 @@ func TestStopsDuringAnOutageCountNoDelivery(t *testing.T) {
 	})
 }
 
-// swept is a store that stops its consumer after a sweep that found no abandoned events, which is when it asks for
-// retries.
+// swept is a store that stops its consumer after a sweep that found no abandoned events: the sweep then leases retries.
 type swept struct {
 	*events.Store
-	done chan struct{} // takes one for each look
+	done chan struct{} // receives one for each sweep
 }
 
 func (s swept) LeaseRetry(ctx context.Context, _ string, _ time.Duration) (*events.DeadLetter, error) {
@@ -381,8 +380,8 @@ func (s swept) LeaseRetry(ctx context.Context, _ string, _ time.Duration) (*even
 	return nil, ctx.Err()
 }
 
-// A handler that takes longer than Idle keeps its events. That it takes long is made up, and another instance looks
-// when they have been renewed: no slow machine is late with that.
+// A handler that takes longer than Idle keeps its events. The duration is simulated, and the other instance sweeps
+// after a renewal, so a slow machine cannot be late.
 func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	on(t, func(w *world) {
 		w.drain(w.relay(events.RelayConfig{}))
@@ -404,24 +403,24 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 			w.start(c.Run)
 			return db.done
 		}
-		const long = time.Minute // for the second instance; the first renews as often as Idle would have it
-		<-instance(idle)         // from here on it takes nothing from itself
+		const long = time.Minute // Idle of the second instance; the first renews for the short one
+		<-instance(idle)         // the first instance does not sweep again, so it claims nothing from itself
 		orders := w.buy(3)
 		w.drain(w.relay(events.RelayConfig{}))
 		<-begun
 		for range 2 {
 			w.age("g", 2*long)
-			testenv.Eventually(w, patience, "what is being handled is renewed", func() bool {
+			testenv.Eventually(w, patience, "the leases of the events are renewed", func() bool {
 				return !slices.ContainsFunc(w.pending("g"), func(p redis.XPendingExt) bool { return p.Idle >= long })
 			})
 		}
 		select {
 		case <-begun:
-			w.Error("another instance took what is being handled")
+			w.Error("another instance claimed events that are being handled")
 		case <-instance(long):
 		}
 		release()
-		testenv.Eventually(w, patience, "they are handled", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "the events are handled", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		if len(s.twice()) > 0 {
 			w.Errorf("handled twice: %v", s.twice())
@@ -429,26 +428,26 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	})
 }
 
-func TestGroupBeginsWhereItIsTold(t *testing.T) {
+func TestGroupBeginsWithStoredOrNewEvents(t *testing.T) {
 	on(t, func(w *world) {
 		s, late := newSink(), newSink()
-		w.start(w.consumer(w.client(), "early", s.Handle, events.Config{FromNow: true}).Run) // there is no stream yet
-		testenv.Eventually(w, patience, "the group is there",
+		w.start(w.consumer(w.client(), "early", s.Handle, events.Config{FromNow: true}).Run) // the stream does not exist yet
+		testenv.Eventually(w, patience, "the group exists",
 			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
 		first := w.buy(5)
 		w.start(w.relay(events.RelayConfig{}).Run)
-		testenv.Eventually(w, patience, "the early group has all", func() bool { return s.has(created(first)) })
+		testenv.Eventually(w, patience, "the early group has all events", func() bool { return s.has(created(first)) })
 		w.start(w.consumer(w.client(), "late", late.Handle, events.Config{FromNow: true}).Run)
-		testenv.Eventually(w, patience, "the late group is there",
+		testenv.Eventually(w, patience, "the late group exists",
 			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
 		second := w.buy(5)
-		testenv.Eventually(w, patience, "the late group has what is new", func() bool { return late.has(created(second)) })
-		testenv.Eventually(w, patience, "the early group has all",
+		testenv.Eventually(w, patience, "the late group has the new events", func() bool { return late.has(created(second)) })
+		testenv.Eventually(w, patience, "the early group has all events",
 			func() bool { return s.has(created(slices.Concat(first, second))) })
 	})
 }
 
-func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
+func TestStopFinishesBatchesAndReleasesTheRest(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(40)
 		w.drain(w.relay(events.RelayConfig{}))
@@ -487,7 +486,7 @@ func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Batch: 10, Idle: time.Hour}).Run)
-		testenv.Eventually(w, patience, "the others have what it let go", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "other instances handle the released events", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		if len(s.twice()) > 0 {
 			w.Errorf("handled twice: %v", s.twice())
@@ -495,12 +494,12 @@ func TestStopFinishesAndLetsGoOfTheRest(t *testing.T) {
 	})
 }
 
-func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
+func TestConsumersContinueAfterRedisWasEmptied(t *testing.T) {
 	on(t, func(w *world) {
 		r := w.relay(events.RelayConfig{})
 		w.start(r.Run)
 		s := newSink()
-		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: time.Minute}).Run) // no instance is gone
+		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Idle: time.Minute}).Run) // no event is claimed
 		var want []string
 		for range 3 {
 			want = append(want, created(w.buy(50))...)
@@ -509,7 +508,7 @@ func TestConsumersSurviveARedisThatIsEmptied(t *testing.T) {
 			}
 			want = append(want, created(w.buy(50))...)
 		}
-		testenv.Eventually(w, patience, "all is handled", func() bool { return s.has(want) })
+		testenv.Eventually(w, patience, "all events are handled", func() bool { return s.has(want) })
 	})
 }
 
@@ -534,7 +533,7 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 			w.Fatal(err)
 		}
 		if err := w.admin().Remove(w.Context(), "eve", "by-hand", ""); err != nil {
-			w.Errorf("a group that Redis alone knows: %v", err)
+			w.Errorf("a group in Redis only: %v", err)
 		}
 	})
 }
@@ -547,7 +546,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			w.Helper()
 			_, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: name, After: "7.created"})
 			if errors.Is(err, events.ErrNoGroup) != want || !want && err != nil {
-				w.Errorf("letters of %s: %v", name, err)
+				w.Errorf("dead letters of %s: %v", name, err)
 			}
 			for verb, err := range map[string]error{"retry": admin.Retry(ctx, "eve", name, "7.created", ""), "drop": admin.Drop(ctx, "eve", name, "7.created", "")} {
 				if errors.Is(err, events.ErrNoGroup) != want || !errors.Is(err, sale.ErrNotFound) {
@@ -555,7 +554,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 				}
 			}
 		}
-		unknown("nosuch", true) // there is no stream yet either
+		unknown("nosuch", true) // the stream does not exist yet
 		w.buy(1)
 		w.drain(w.relay(events.RelayConfig{}))
 		unknown("nosuch", true)
@@ -572,7 +571,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 		}
 		if letters, err := admin.DeadLetters(ctx, events.DeadLetterQuery{Group: "left-behind"}); err != nil ||
 			len(letters) != 1 {
-			w.Errorf("a letter of a group that is gone: %v, %v", letters, err)
+			w.Errorf("dead letters of a removed group: %v, %v", letters, err)
 		}
 		for _, name := range []string{"not-begun", "by-hand", "by-hand", "not-begun"} {
 			if err := admin.Remove(ctx, "eve", name, ""); err != nil {
@@ -590,30 +589,30 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 	})
 }
 
-// lookedAt is a store that does something once, when its group is looked at while Redis knows it.
-type lookedAt struct {
+// hookedStore is a store that calls do once, when its group is read while Redis has it.
+type hookedStore struct {
 	*events.Store
 	known func() bool
 	once  sync.Once
 	do    atomic.Pointer[func()]
 }
 
-func (s *lookedAt) Group(ctx context.Context, name string) (events.Group, error) {
+func (s *hookedStore) Group(ctx context.Context, name string) (events.Group, error) {
 	if do := s.do.Load(); do != nil && s.known() {
 		s.once.Do(*do)
 	}
 	return s.Store.Group(ctx, name)
 }
 
-// A group is removed, and its consumer stopped, in the very instant in which the consumer has made it again in Redis,
-// which had lost it. It is not left there: the stream would wait for it for ever.
-func TestGroupRemovedWhileItIsMadeAgainIsNotLeftBehind(t *testing.T) {
+// A group is removed, and its consumer stopped, just after the consumer has created it again in a Redis that had lost
+// it. The group must not stay in Redis, because the stream would wait for it forever.
+func TestGroupRemovedWhileItIsCreatedAgainIsNotLeftInRedis(t *testing.T) {
 	on(t, func(w *world) {
 		known := func() bool {
 			groups, err := w.raw.XInfoGroups(context.Background(), space.Events()).Result()
 			return err == nil && len(groups) > 0
 		}
-		db := &lookedAt{Store: w.store, known: known}
+		db := &hookedStore{Store: w.store, known: known}
 		c, err := events.New(w.client(), space, db, "g", newSink().Handle, events.Config{Concurrency: 1, Log: quiet})
 		if err != nil {
 			w.Fatal(err)
@@ -661,7 +660,7 @@ func TestGroupNames(t *testing.T) {
 	}
 }
 
-func TestEventSurvivesItsBody(t *testing.T) {
+func TestEventIsEncodedAndDecoded(t *testing.T) {
 	e := events.Event{
 		ID:      "9.cancelled",
 		Type:    events.Cancelled,
@@ -677,14 +676,14 @@ func TestEventSurvivesItsBody(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
 	}
 	if strings.Contains(e.Encode(), "traceparent") {
-		t.Errorf("an event that is not traced speaks of it: %s", e.Encode())
+		t.Errorf("an event without a trace has a traceparent: %s", e.Encode())
 	}
 	traced := e
 	traced.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	if got, err := events.Decode(traced.Encode()); err != nil || got != traced {
 		t.Errorf("%+v, %v; want %+v", got, err, traced)
 	}
-	// What a later version adds, an earlier one passes over.
+	// Decode ignores fields that a later version adds.
 	if got, err := events.Decode(strings.Replace(e.Encode(), `{"v":1,`, `{"v":1,"more":{"x":[1]},`, 1)); err != nil ||
 		got != e {
 		t.Errorf("%+v, %v; want %+v", got, err, e)

@@ -13,11 +13,11 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// delivery is an event as Redis hands it out.
+// delivery is one delivery of an event by Redis.
 type delivery struct {
 	id         string // in the stream
 	body       string
-	deliveries int64 // this one included
+	deliveries int64 // including this one
 	event      Event
 }
 
@@ -50,9 +50,9 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 		d.event.Position, d.event.Deliveries = PositionOf(d.id), d.deliveries
 		switch {
 		case err != nil:
-			c.bury(ctx, d, err)
+			c.deadLetter(ctx, d, err)
 		case d.deliveries > int64(c.cfg.MaxDeliveries): // no reason is known: its consumers crashed or hung
-			c.bury(ctx, d, fmt.Errorf("%d consumers crashed or hung on it", d.deliveries-1))
+			c.deadLetter(ctx, d, fmt.Errorf("%d consumers crashed or hung on it", d.deliveries-1))
 		default:
 			good = append(good, d)
 		}
@@ -88,7 +88,8 @@ func (c *Consumer) settle(ctx context.Context, all []delivery) map[sale.OrderID]
 	return failed
 }
 
-// handle calls the handler, again and again while something is down. If a stop ends that, no delivery is counted.
+// handle calls the handler, and retries while a store is unavailable. If a stop interrupts that, no delivery is
+// counted.
 func (c *Consumer) handle(ctx context.Context, all []delivery) error {
 	retry := loop.Backoff{Log: c.cfg.Log, What: "handling events"}
 	for {
@@ -109,7 +110,7 @@ func (c *Consumer) handle(ctx context.Context, all []delivery) error {
 	}
 }
 
-// call turns a panic into an error: one bad event must not take the process along again and again.
+// call calls the handler and returns a panic as an error, so that a bad event does not crash the process repeatedly.
 func (c *Consumer) call(ctx context.Context, events []Event) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,28 +120,28 @@ func (c *Consumer) call(ctx context.Context, events []Event) (err error) {
 	return c.handler(ctx, events)
 }
 
-// done acknowledges.
+// done acknowledges deliveries and counts them.
 func (c *Consumer) done(ctx context.Context, all []delivery) {
 	if c.acknowledge(ctx, all) {
 		c.cfg.Metrics.deliver(c.group, "done", len(all))
 	}
 }
 
-// acknowledge retries until Redis has acknowledged or ctx ends. Events without an acknowledgement are handled again,
-// which is harmless and costs time.
+// acknowledge retries until Redis has acknowledged the events, or returns false when ctx ends. Unacknowledged events
+// are handled again.
 func (c *Consumer) acknowledge(ctx context.Context, all []delivery) bool {
 	return loop.Retry(ctx, c.cfg.Log, "acknowledging events", func() error {
 		return wrap("acknowledge", c.client.XAck(ctx, c.space.Events(), c.group, idsOf(all)...).Err())
 	})
 }
 
-// failed leaves an event to a later delivery, or buries it.
+// failed delays the next delivery of an event, or makes it a dead letter.
 func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 	switch {
-	case ctx.Err() != nil: // a stop has ended it: not its fault
+	case ctx.Err() != nil: // interrupted by a stop: not a failure
 		return
 	case errors.Is(err, ErrPermanent) || d.deliveries >= int64(c.cfg.MaxDeliveries):
-		c.bury(ctx, d, err)
+		c.deadLetter(ctx, d, err)
 		return
 	}
 	c.cfg.Metrics.deliver(c.group, "failed", 1)
@@ -154,9 +155,9 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 	}
 }
 
-// bury stores a dead letter of an event and acknowledges the event. After a crash between the two, the letter is stored
-// again, and is the same; if an admin has dropped it or removed the group, the event is only acknowledged.
-func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
+// deadLetter stores a dead letter of an event and acknowledges the event. After a crash between the two, the same dead
+// letter is stored again. If an admin has dropped it or removed the group, the event is only acknowledged.
+func (c *Consumer) deadLetter(ctx context.Context, d delivery, why error) {
 	l := DeadLetter{
 		Group: c.group, EventID: cmp.Or(d.event.ID, "stream-"+d.id), Position: PositionOf(d.id), Body: d.body,
 		Reason: OneLine(why), Deliveries: d.deliveries,
@@ -176,7 +177,7 @@ func (c *Consumer) bury(ctx context.Context, d delivery, why error) {
 	}
 }
 
-// rerun gives a dead letter to the handler once more, because an admin requested it.
+// rerun retries a dead letter, because an admin requested it.
 func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	e, err := Decode(l.Body)
 	if err == nil {
@@ -185,7 +186,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	}
 	switch {
 	case errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil:
-		return // its lease runs out, and then it is tried again
+		return // it is retried when its lease expires
 	case err != nil:
 		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1
 		c.cfg.Metrics.deliver(c.group, "dead", 1)
@@ -225,7 +226,7 @@ func (c *Consumer) drop(ids ...string) {
 	}
 }
 
-// renew keeps the lease of events that take long, so that other instances do not claim them. It runs until ctx ends.
+// renew renews the leases of events that take long, so that other instances do not claim them. It runs until ctx ends.
 func (c *Consumer) renew(ctx context.Context) {
 	for ctx.Err() == nil {
 		loop.Tick(ctx, c.cfg.Idle/4)
@@ -234,13 +235,13 @@ func (c *Consumer) renew(ctx context.Context) {
 			continue
 		}
 		if err := c.hold(ctx, 0, old...); err != nil && ctx.Err() == nil {
-			c.cfg.Log.Debug("events that are being handled could not be renewed", "err", err) // it is tried again
+			c.cfg.Log.Debug("leases of events cannot be renewed; retrying", "err", err)
 		}
 	}
 }
 
-// renewed returns the events to renew at a tick, and counts them as renewed. It omits those that were taken since half
-// a tick. Those of the last tick are always due, also if this tick is less late.
+// renewed returns the stream ids to renew at a tick, and records them as renewed. It omits those taken less than half a
+// tick ago. Those renewed at the last tick are always due, even if that tick was later than this one.
 func (c *Consumer) renewed(now time.Time) (old []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,7 +255,7 @@ func (c *Consumer) renewed(now time.Time) (old []string) {
 }
 
 // hold sets the idle time of this instance's events: other instances claim them when it reaches Idle. It restores the
-// deliveries of uncounted ones.
+// delivery counts of uncounted events.
 func (c *Consumer) hold(ctx context.Context, idle time.Duration, ids ...string) error {
 	args := []any{c.group, c.name}
 	c.mu.Lock()

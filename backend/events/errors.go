@@ -34,7 +34,7 @@ func wrap(operation string, err error) error {
 
 func isNotFound(err error) bool { return errors.Is(err, sale.ErrNotFound) }
 
-// noGroup reports whether Redis does not know the group, or not even the stream.
+// noGroup reports whether the group or the stream does not exist in Redis.
 func noGroup(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "NOGROUP") || strings.Contains(err.Error(), "no such key"))
 }

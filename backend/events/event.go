@@ -14,22 +14,22 @@ import (
 	"sluice/backend/sale"
 )
 
-// Type is what has happened to an order.
+// Type is the type of an event.
 type Type string
 
 // The types of events.
 const (
-	Created   Type = "order.created"   // it is a row
-	Paid      Type = "order.paid"      // it is paid
-	Cancelled Type = "order.cancelled" // it will not be sold, and holds no unit any more
+	Created   Type = "order.created"   // the order is a row
+	Paid      Type = "order.paid"      // the order is paid
+	Cancelled Type = "order.cancelled" // the order is cancelled and holds no unit
 )
 
-// Version is the form in which events are written. A reader refuses others.
+// Version is the version of the encoding of events. Decode rejects others.
 const Version = 1
 
 // ErrPermanent reports that an event can never be handled. If a handler's error wraps it, the event becomes a dead
 // letter without further deliveries.
-var ErrPermanent = errors.New("will never work")
+var ErrPermanent = errors.New("permanent failure")
 
 // Event is one change of one order. Its JSON is the body in the stream, without the version.
 type Event struct {
@@ -38,19 +38,19 @@ type Event struct {
 	OrderID sale.OrderID `json:"order_id,string"`
 	SaleID  string       `json:"sale_id"`
 	Buyer   string       `json:"buyer"`
-	Slot    int          `json:"nth"`   // which of the buyer's places in the sale the order takes, from 1
+	Slot    int          `json:"nth"`   // the buyer's slot in the sale, from 1
 	Price   sale.Price   `json:"price"` // of the sale, for one unit
-	Was     sale.Status  `json:"was"`   // before; a cancelled order that was only queued has never been created
+	Was     sale.Status  `json:"was"`   // status before the event; a cancelled order that was queued was never created
 	At      time.Time    `json:"at"`    // to the millisecond, by the database's clock
 	// traceparent of the purchase, if its trace is sampled and was still known; else ""
 	Trace string `json:"traceparent,omitempty"`
 
-	// in the stream, ascending from 1; two events of one order have theirs in the order in which they happened
+	// position in the stream, from 1; ascending in the order of changes for the events of one order
 	Position   int64 `json:"-"`
-	Deliveries int64 `json:"-"` // how often the group was given it, this time included
+	Deliveries int64 `json:"-"` // deliveries to the group, including this one
 }
 
-// ID names the event of an order that got a status.
+// ID returns the id of the event of an order's change to status.
 func ID(order sale.OrderID, status sale.Status) string { return order.String() + "." + string(status) }
 
 // Status returns the order's status after the event.
@@ -61,25 +61,25 @@ type versioned struct {
 	Event
 }
 
-// Encode is the event's body in the stream: one JSON object.
+// Encode returns the event's body in the stream: one JSON object.
 func (e Event) Encode() string {
-	b, _ := json.Marshal(versioned{Version, e}) // no part of it can fail
+	b, _ := json.Marshal(versioned{Version, e}) // it cannot fail
 	return string(b)
 }
 
-// Decode reads a body. An error wraps ErrPermanent. The event's id is set, if it can be read, even then.
+// Decode decodes a body. An error wraps ErrPermanent; the event then has its ID, if that can be read.
 func Decode(body string) (Event, error) {
 	var v versioned
 	err := json.Unmarshal([]byte(body), &v)
 	switch {
 	case err != nil && v.Version == 0:
-		err = fmt.Errorf("it is no event: %w", err)
+		err = fmt.Errorf("not an event: %w", err)
 	case v.Version != Version: // it may have other fields
-		err = fmt.Errorf("version %d is unknown here", v.Version)
+		err = fmt.Errorf("unknown version %d", v.Version)
 	case v.OrderID <= 0 || v.ID == "":
-		err = errors.New("it names no order")
+		err = errors.New("it has no order id")
 	case err != nil:
-		err = fmt.Errorf("it is no event: %w", err)
+		err = fmt.Errorf("not an event: %w", err)
 	default:
 		return v.Event, nil
 	}

@@ -10,7 +10,7 @@ const (
 	// gapAge is how long scans search for a missing number of the outbox: its transaction is in progress or was rolled
 	// back, or another process assigned the position.
 	gapAge = 30 * time.Second
-	// gapWidth is how many numbers before one that was found are searched for.
+	// gapWidth bounds the missing numbers before a found one that scans search for.
 	gapWidth = 5000
 	// maxGaps is the number of gaps that are kept.
 	maxGaps = 1000
@@ -31,8 +31,8 @@ type gap struct {
 	noticed     time.Time
 }
 
-// scanned adds the numbers that a scan from the frontier found, ascending, and returns the number behind which the next
-// one begins. Gaps that the scan has passed expire.
+// scanned adds the numbers that a scan from the frontier found, ascending, and returns the number after which the next
+// scan begins. Gaps that the scan has passed expire.
 func (f *frontier) scanned(numbers []int64, now time.Time) (next int64) {
 	for _, n := range numbers {
 		f.add(n, now)

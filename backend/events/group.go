@@ -11,11 +11,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxGroupName is the most characters of a group's name.
+// maxGroupName is the maximum length of a group's name in characters.
 const maxGroupName = 64
 
-// ValidateGroup checks the name of a group: it is part of URLs and commands, so it is small letters, digits and -,
-// and begins with a letter. The error is a *sale.InvalidError.
+// ValidateGroup checks the name of a group. It is part of URLs and commands, so it has only small letters, digits and
+// hyphens, and begins with a letter. The error is a *sale.InvalidError.
 func ValidateGroup(name string) error {
 	ok := name != "" && len(name) <= maxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -36,11 +36,11 @@ func Register(ctx context.Context, db *Store, client redisconn.Client, space key
 	return join(ctx, client, space, g)
 }
 
-// join makes a registered group known to Redis, with the stream, should either be missing.
+// join creates a registered group in Redis, and the stream, if they do not exist.
 func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g Group) error {
 	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
 	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
-		return wrap("make group "+g.Name, err)
+		return wrap("create group  "+g.Name, err)
 	}
 	return nil
 }

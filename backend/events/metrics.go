@@ -15,13 +15,13 @@ type Counters struct {
 	relayed    prometheus.Counter
 }
 
-// NewCounters registers the counters with r, which may be nil. It panics when they are registered already.
+// NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	metrics := promauto.With(r)
 	return &Counters{
 		deliveries: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_event_deliveries_total",
-			Help: "Events given to this process, by what became of them: done, failed, dead, or waiting for a store.",
+			Help: "Events delivered to this process, by outcome: done, failed, dead, or waiting for a store.",
 		}, []string{"group", "outcome"}),
 		relayed: metrics.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_event_relayed_total", Help: "Events that this process has moved from SQL to the stream.",
@@ -34,7 +34,8 @@ func (c *Counters) deliver(group, outcome string, n int) {
 	c.deliveries.WithLabelValues(group, outcome).Add(float64(n))
 }
 
-// NewCollector makes the gauges of the events. sluice_event_up is 0, and alone, when they could not be read in time.
+// NewCollector returns the gauges of the events. If they cannot be read in time, it exports only sluice_event_up, which
+// is 0.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set gauges.Set) error {
 		s, err := admin.Status(ctx)
@@ -44,12 +45,12 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		set("stream_entries", "Events in the stream.", float64(s.Stream))
 		set("unrelayed_seconds", "Age of the oldest event that is not in the stream yet.", s.UnrelayedSeconds)
 		for _, g := range s.Groups {
-			set("lag", "Events in the stream that the group was not given yet.", float64(g.Lag), g.Name)
-			set("pending", "Events that the group was given and has not acknowledged.", float64(g.Pending), g.Name)
+			set("lag", "Events in the stream that have not been delivered to the group.", float64(g.Lag), g.Name)
+			set("pending", "Events that were delivered to the group and are not acknowledged.", float64(g.Pending), g.Name)
 			set("oldest_seconds", "Age of the oldest event in the stream that the group has not acknowledged.",
 				g.OldestSeconds, g.Name)
 			set("dead", "Dead letters of the group.", float64(g.Dead), g.Name)
-			set("consumers", "Consumers of the group that Redis knows.", float64(g.Consumers), g.Name)
+			set("consumers", "Consumers of the group in Redis.", float64(g.Consumers), g.Name)
 		}
 		return nil
 	}

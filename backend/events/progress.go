@@ -17,46 +17,46 @@ type Progress struct {
 	store  *Store
 	group  string
 
-	mu               sync.Mutex
-	known            int64
-	asked, askedTold time.Time
+	mu                 sync.Mutex
+	known              int64
+	redisRead, sqlRead time.Time
 }
 
-// NewProgress makes a Progress. It does not connect yet.
+// NewProgress returns a Progress. It does not connect to Redis.
 func NewProgress(client redisconn.Client, space keyspace.Space, db *Store, group string) *Progress {
 	return &Progress{client: client, space: space, store: db, group: group}
 }
 
 const (
-	progressFor     = 10 * time.Millisecond // lifetime of a position read from Redis
-	progressTimeout = time.Second           // how long Redis may take
+	progressRedisFor = 10 * time.Millisecond // lifetime of a position read from Redis
+	progressTimeout  = time.Second           // how long Redis may take
 	// lifetime of a position read from SQL, which is older and survives a loss of Redis
-	progressToldFor = time.Second
+	progressSQLFor = time.Second
 )
 
-// Position is one up to which the group has acknowledged every event. It never falls: what was acknowledged stays so.
-// While a store is down it is what was known before.
+// Position returns a position up to which the group has acknowledged every event. It never decreases. While a store is
+// down, it is the last known one.
 func (p *Progress) Position(ctx context.Context) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.asked) >= progressFor {
+	if time.Since(p.redisRead) >= progressRedisFor {
 		n, err := p.acknowledged(ctx)
-		p.known, p.asked = max(p.known, n), time.Now()
-		if err != nil { // callers must not wait for it each time
-			p.asked = p.asked.Add(progressToldFor)
+		p.known, p.redisRead = max(p.known, n), time.Now()
+		if err != nil { // so that not every caller waits for the timeout
+			p.redisRead = p.redisRead.Add(progressSQLFor)
 		}
 	}
-	if time.Since(p.askedTold) >= progressToldFor {
+	if time.Since(p.sqlRead) >= progressSQLFor {
 		n, err := p.store.RelayedThrough(ctx)
-		if p.askedTold = time.Now(); err == nil {
+		if p.sqlRead = time.Now(); err == nil {
 			p.known = max(p.known, n)
 		}
 	}
 	return p.known
 }
 
-// acknowledged reads from Redis first the last delivered event, then the pending ones. In the other order it would
-// miss an event that is delivered in between.
+// acknowledged reads the last delivered event from Redis before the pending ones. In the other order it would miss an
+// event that is delivered in between.
 func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()

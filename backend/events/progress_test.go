@@ -9,7 +9,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// What was given out later may be acknowledged first: the group has come as far as the first that is not.
+// A later event may be acknowledged first: the position stays before the first unacknowledged one.
 func TestProgressHasNoGaps(t *testing.T) {
 	on(t, func(w *world) {
 		if _, err := w.store.AddGroup(w.Context(), "g", false); err != nil {
@@ -30,7 +30,7 @@ func TestProgressHasNoGaps(t *testing.T) {
 		progress := events.NewProgress(w.raw, space, w.store, "g")
 		want := func(position int64) {
 			w.Helper()
-			testenv.Eventually(w, patience, "the progress is as it should be",
+			testenv.Eventually(w, patience, "the position is as expected",
 				func() bool { return progress.Position(w.Context()) == position })
 		}
 		read := func(consumer string, n int64) []string {
@@ -60,12 +60,12 @@ func TestProgressHasNoGaps(t *testing.T) {
 		want(1)
 		ack(slow[1])
 		want(5)
-		// Redis comes back empty: what was known stays.
+		// Redis is emptied: the position stays.
 		if err := w.raw.FlushAll(w.Context()).Err(); err != nil {
 			w.Fatal(err)
 		}
 		want(5)
-		// Another process reads it from SQL, when all groups are done.
+		// Another process reads the position from SQL after all groups have acknowledged.
 		if err := w.store.DeleteChanges(w.Context(), 6); err != nil {
 			w.Fatal(err)
 		}

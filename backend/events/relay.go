@@ -31,8 +31,8 @@ type RelayConfig struct {
 	Bound   int           // most entries that the stream may have; above it, events wait in SQL; 100,000
 	Keep    int           // entries that are kept for later groups while there is no group; 1,000, at most half of Bound
 	Batch   int           // events moved in one step; 500
-	Poll    time.Duration // how long an idle relay trusts that it would have been woken; 1 s
-	Turn    time.Duration // how long a relay that is gone keeps others waiting; 3 s
+	Poll    time.Duration // how long an idle relay waits for a wake-up; 1 s
+	Turn    time.Duration // how long a crashed relay keeps others waiting; 3 s
 	Log     *slog.Logger
 	Metrics *Counters          // nil: not exported
 	Tracer  *telemetry.Tracer  // nil: nothing is traced
@@ -65,23 +65,23 @@ type Relay struct {
 	store  relayStore
 	cfg    RelayConfig
 
-	ends    int64 // where the stream ends, as far as is known; -1: not known
-	rested  bool  // the relay has rested since it knew
+	ends    int64 // last known end of the stream; -1: unknown
+	rested  bool  // the relay has rested since it read ends
 	entries int64
 	settled bool  // the stream and SQL hold nothing that a trim would delete
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
 	trimmed time.Time
-	unread  bool // there was no reader at that time: neither a group nor an open page
+	unread  bool // at the last trim there was no reader: neither a group nor an open page
 	moved   int  // events since then
 }
 
-// NewRelay makes a Relay. It does not connect yet.
+// NewRelay returns a Relay. It does not connect to Redis.
 func NewRelay(client redisconn.Client, space keyspace.Space, db relayStore, cfg RelayConfig) *Relay {
 	return &Relay{client: client, space: space, store: db, cfg: cfg.withDefaults(), ends: -1}
 }
 
-// Run relays until ctx ends, whenever it is this process's turn; it returns nil. What fails is tried again, with
-// growing waits.
+// Run relays events until ctx ends, while it is this process's turn; it returns nil. It retries after errors, with
+// growing delays.
 func (r *Relay) Run(ctx context.Context) error {
 	retry := loop.Backoff{Log: r.cfg.Log, What: "relaying events"}
 	for ctx.Err() == nil {
@@ -115,13 +115,13 @@ func (r *Relay) turn(ctx context.Context, retry *loop.Backoff) {
 	}
 }
 
-// rest waits for something to do.
+// rest waits until another step may have work.
 func (r *Relay) rest(ctx context.Context) {
 	if r.full() {
 		loop.Sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
 	}
-	r.rested = true // a Redis that has lost events is noticed by the next step
+	r.rested = true // the next step checks whether Redis has lost events
 	if r.unread {
 		loop.Sleep(ctx, r.cfg.Poll)
 		return
@@ -141,8 +141,8 @@ func (r *Relay) rest(ctx context.Context) {
 
 func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
 
-// RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 when
-// there was nothing to move, or no room.
+// RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 if there
+// was nothing to move, or the stream is full.
 func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if err := r.findEnd(ctx); err != nil {
 		return 0, err
@@ -180,7 +180,7 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	r.findTraces(ctx, events)
 	began := time.Now()
 	if err := r.append(ctx, r.ends, events); err != nil {
-		r.ends = -1 // it may have been carried out
+		r.ends = -1 // the append may have succeeded
 		return 0, err
 	}
 	for _, e := range events {
@@ -198,13 +198,12 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 // settledPolls is how many Polls lie between two trims while there is nothing to delete.
 const settledPolls = 10
 
-// findEnd finds where the stream ends. While the newest entry is the last one that the relay has added, the stream ends
-// there.
+// findEnd reads where the stream ends. If its newest entry is the last one that the relay has added, the end is known.
 func (r *Relay) findEnd(ctx context.Context) error {
 	if r.ends >= 0 && r.rested {
 		newest, err := r.client.XRevRangeN(ctx, r.space.Events(), "+", "-", 1).Result()
 		if err != nil {
-			return wrap("look", err)
+			return wrap("read the end of the stream", err)
 		}
 		at := int64(0)
 		for _, entry := range newest {
@@ -287,8 +286,8 @@ func (r *Relay) pagesOpen(ctx context.Context) (bool, error) {
 	return n > 0, wrap("look for open pages", err)
 }
 
-// checkUnknown reads again groups that Redis did not know: one that was removed at that instant is dropped, the
-// others are created. Deletion waits for the next call.
+// checkUnknown reads the groups again of which Redis had none: a group that was removed meanwhile is destroyed, the
+// others were created by the trim. Deletion waits for the next call.
 func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {
@@ -297,7 +296,7 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	for _, n := range names {
 		name, _ := n.(string)
 		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
-			r.cfg.Log.Info("consumer group created in Redis; a group that Redis had lost receives again the events that not "+
+			r.cfg.Log.Info("consumer group created in Redis; if Redis had lost it, it receives again the events that not "+
 				"every group has acknowledged", "group", name)
 		} else if err := destroy(ctx, r.client, r.space, name); err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestRelayTellsEveryChangeOnceAndInOrder(t *testing.T) {
+func TestRelayMovesEveryChangeOnceAndInOrder(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(20)
 		w.cancel(orders[3:6]...)
@@ -41,8 +41,8 @@ func TestRelayTellsEveryChangeOnceAndInOrder(t *testing.T) {
 	})
 }
 
-// A relay is killed before and after every call; the next one continues.
-func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
+// A relay crashes before and after each of its calls; the next one continues.
+func TestRelayThatCrashesAtAnyCallMovesEventsOnce(t *testing.T) {
 	on(t, func(w *world) {
 		var want []string
 		// keeps everything in the stream
@@ -54,10 +54,10 @@ func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 				orders := w.buy(9)
 				w.cancel(orders[2])
 				want = slices.Concat(want, created(orders), cancelled(orders[2:3]))
-				m := &mortal{nth: nth, before: before}
+				m := &crashing{nth: nth, before: before}
 				client := w.client()
 				client.AddHook(m)
-				r := events.NewRelay(client, space, mortalStore{w.store, m},
+				r := events.NewRelay(client, space, crashingStore{w.store, m},
 					events.RelayConfig{Batch: 4, Log: quiet, Poll: time.Nanosecond})
 				for {
 					n, err := r.RunOnce(w.Context())
@@ -68,9 +68,9 @@ func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 						break
 					}
 				}
-				if !m.gone() { // it takes no more calls than this
+				if !m.hasCrashed() { // it takes no more calls than this
 					if nth < 8 {
-						w.Fatalf("a relay makes %d calls only", nth)
+						w.Fatalf("a relay makes only %d calls", nth)
 					}
 					w.drain(w.relay(events.RelayConfig{}))
 					w.wantStream(want)
@@ -83,7 +83,7 @@ func TestRelayKilledAnywhereTellsOnce(t *testing.T) {
 	})
 }
 
-func TestRelaysAtOnceTellOnce(t *testing.T) {
+func TestConcurrentRelaysMoveEventsOnce(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(90)
 		if err := w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "slow", "0").Err(); err != nil {
@@ -108,7 +108,8 @@ func TestRelaysAtOnceTellOnce(t *testing.T) {
 	})
 }
 
-// What not every group has acknowledged comes again after Redis has lost everything, and groups come again too.
+// After Redis has lost all data, the relay creates the groups again and adds the events that some group has not
+// acknowledged.
 func TestRelayFillsAnEmptiedRedis(t *testing.T) {
 	on(t, func(w *world) {
 		for _, name := range []string{"a", "b"} {
@@ -119,7 +120,7 @@ func TestRelayFillsAnEmptiedRedis(t *testing.T) {
 		first := w.buy(21)
 		r := w.relay(events.RelayConfig{Poll: time.Nanosecond})
 		w.drain(r)
-		// b has acknowledged 10, of which the first 7 were made together
+		// b has acknowledged 10, of which the first 7 are from one transaction
 		for group, n := range map[string]int64{"a": 16, "b": 10} {
 			acknowledge(w, group, n)
 		}
@@ -183,7 +184,7 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 				ids := read(w, group, n)
 				slices.Reverse(ids) // the oldest is acknowledged last
 				for i, id := range ids {
-					if group == "slow" && i == len(ids)-1 { // what is pending is not trimmed, though all behind it is done
+					if group == "slow" && i == len(ids)-1 { // a pending event is not trimmed, although all later ones are acknowledged
 						for range 2 { // SQL deletes first, Redis at the next call
 							if err := r.Trim(w.Context()); err != nil {
 								w.Fatal(err)
@@ -316,9 +317,9 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	})
 }
 
-func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
+func TestRelayWakesImmediatelyAndTakesTurns(t *testing.T) {
 	on(t, func(w *world) {
-		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, no relay hurries
+		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, a relay rests for a Poll
 			w.Fatal(err)
 		}
 		wake := events.NewWaker(w.raw, space)
@@ -355,7 +356,7 @@ func TestRelayWakesAtOnceAndTakesTurns(t *testing.T) {
 	})
 }
 
-func TestWrongTypeIsOneClearErrorAndPasses(t *testing.T) {
+func TestWrongTypeIsReportedUntilItIsMoved(t *testing.T) {
 	on(t, func(w *world) {
 		if err := w.raw.Set(w.Context(), space.Events(), "x", 0).Err(); err != nil {
 			w.Fatal(err)
@@ -371,7 +372,7 @@ func TestWrongTypeIsOneClearErrorAndPasses(t *testing.T) {
 		if err := w.raw.Del(w.Context(), space.Events()).Err(); err != nil {
 			w.Fatal(err)
 		}
-		testenv.Eventually(w, patience, "the events come", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "the events are handled", func() bool { return s.has(created(orders)) })
 	})
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What was renewed at a tick is renewed at the next one, although a tick is rarely as late as the one before. Otherwise
-// one renewal that fails would let another instance claim an event that is being handled.
+// Events that are renewed at a tick are renewed at the next one, even if that is less late. Otherwise one failed
+// renewal would let another instance claim an event that is being handled.
 func TestEventsAreRenewedAtEveryTick(t *testing.T) {
 	c := &Consumer{cfg: Config{Idle: 40 * time.Second}, held: map[string]time.Time{}}
 	start := time.Now()

@@ -18,8 +18,8 @@ type Store struct {
 	db *store.DB
 
 	mu       sync.Mutex
-	assigned bound    // the next scan for changes without a position, by found
-	found    frontier // changes that this process assigned positions
+	assigned bound    // of the scan for changes without a position; from found
+	found    frontier // changes to which this process assigned positions
 	deleted  bound    // the position up to which this process has deleted
 	dropped  bound    // the seq up to which this process has dropped changes, less lateChanges
 }
@@ -36,10 +36,10 @@ type bound struct {
 }
 
 const (
-	// wholeScan is how long a change may wait that no other scan finds.
+	// wholeScan is the interval of scans from the beginning: the maximum delay of a change that no other scan finds.
 	wholeScan = 5 * time.Second
-	// lateChanges is how many changes of concurrent transactions may be dropped before an older one is visible. More
-	// delay it by up to wholeScan.
+	// lateChanges is the number of changes below the dropped ones that the next scan reads again, because a change of an
+	// older transaction may become visible late. One that is still older is delayed by up to wholeScan.
 	lateChanges = 200
 )
 
@@ -152,8 +152,8 @@ func scanEvent(row store.Scanner) (e Event, err error) {
 }
 
 // Changes returns up to limit changes with positions above after, in their order: at least one, if there are any. It
-// assigns positions to changes that have none yet. Positions have no gaps but those of DropChanges, and never change,
-// and two changes of one order have theirs in the order in which they were made, with the bounds of a frontier.
+// assigns positions to changes that have none yet. Positions never change, and only DropChanges leaves gaps. The
+// positions of two changes of one order are in the order of the changes, within the bounds of a frontier.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Event, err error) {
 	limit = max(limit, 1)
 	read := func() error {
@@ -278,13 +278,13 @@ func lockPosition(ctx context.Context, c store.Conn, last *int64) error {
 	return store.Get(ctx, c, []any{last}, "SELECT n FROM counters WHERE name = 'event_position'"+c.Dialect().ForUpdate)
 }
 
-// dropAtOnce is the largest number of rows of the outbox that one DropChanges deletes.
+// dropAtOnce bounds the rows of the outbox that one DropChanges deletes.
 const dropAtOnce = 20_000
 
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
 // no group. inUse reports whether the stream is read by others: a group that only Redis has, or open pages. The changes
 // are chosen before both checks, so a change that becomes visible after them, for a reader that began after them,
-// stays. The positions have a gap in the place of changes that were dropped, so that a reader notices them.
+// stays. Dropped changes leave a gap in the positions, which a reader notices.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
 	from := s.next(&s.dropped)
 	var upTo int64

@@ -69,7 +69,7 @@ func TestDeadLettersAreRetriedAndDropped(t *testing.T) {
 
 func eventLetters(t *testing.T, e *env) {
 	ctx := store.WithReason(store.WithActor(e.ctx, "eve"), "fixed")
-	bury := func(group, id string, position int64, reason string, deliveries int64) {
+	add := func(group, id string, position int64, reason string, deliveries int64) {
 		t.Helper()
 		if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: group, EventID: id, Position: position,
 			Body: "{\x00\xff}", Reason: reason, Deliveries: deliveries}); err != nil {
@@ -77,10 +77,10 @@ func eventLetters(t *testing.T, e *env) {
 		}
 	}
 	for i := range 5 {
-		bury("g", fmt.Sprintf("%d.paid", i), int64(10-i), "first", 5)
-		bury("other", fmt.Sprintf("%d.paid", i), 1, "first", 5)
+		add("g", fmt.Sprintf("%d.paid", i), int64(10-i), "first", 5)
+		add("other", fmt.Sprintf("%d.paid", i), 1, "first", 5)
 	}
-	bury("g", "1.paid", 9, "second", 2)
+	add("g", "1.paid", 9, "second", 2)
 	page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g", After: "0.paid", Limit: 2})
 	if err != nil || len(page) != 2 || page[0].EventID != "1.paid" || page[0].Reason != "second" ||
 		page[0].Deliveries != 5 || page[0].Position != 9 || page[1].EventID != "2.paid" || page[0].Body != "{\uFFFD}" ||
@@ -106,7 +106,7 @@ func eventLetters(t *testing.T, e *env) {
 	if err := e.DropDeadLetter(ctx, "g", "4.paid"); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("dropped during a retry: %v", err)
 	}
-	bury("g", "4.paid", 6, "still", 6)
+	add("g", "4.paid", 6, "still", 6)
 	for range 2 {
 		if err := e.DropDeadLetter(ctx, "g", "4.paid"); err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 // admin has dropped it, or removed the group.
 func TestGivenUpDeadLetterIsNotStoredAgain(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
-		bury := func(id string, want error) {
+		add := func(id string, want error) {
 			t.Helper()
 			l := events.DeadLetter{Group: "g", EventID: id, Position: 1, Body: "{}", Reason: "r", Deliveries: 5}
 			if err := e.AddDeadLetter(e.ctx, l); !errors.Is(err, want) {
@@ -302,23 +302,23 @@ func TestGivenUpDeadLetterIsNotStoredAgain(t *testing.T) {
 		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
-		bury("1.paid", nil)
-		bury("2.paid", nil)
+		add("1.paid", nil)
+		add("2.paid", nil)
 		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
 			t.Fatal(err)
 		}
-		bury("1.paid", sale.ErrNotFound)
+		add("1.paid", sale.ErrNotFound)
 		count(1)
 		if err := e.RemoveGroup(e.ctx, "g", true); err != nil {
 			t.Fatal(err)
 		}
-		bury("2.paid", sale.ErrNotFound)
+		add("2.paid", sale.ErrNotFound)
 		count(0)
 		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
-		bury("1.paid", nil) // a new group handles all again
-		bury("2.paid", nil)
+		add("1.paid", nil) // a new group handles all again
+		add("2.paid", nil)
 		count(2)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"sluice/backend/telemetry"
 )
 
-// destination is the stream in traces.
+// destination names the stream in traces.
 const destination = "events"
 
 // findTraces sets the traces of the purchases that events are about.
@@ -22,7 +22,7 @@ func (r *Relay) findTraces(ctx context.Context, events []Event) {
 	}
 }
 
-// trace makes the span of events that were moved since began.
+// trace records the span of events that were moved since began.
 func (r *Relay) trace(ctx context.Context, began time.Time, moved []Event) {
 	step := telemetry.Step{Operation: "send", Destination: destination, Began: began}
 	_, batch := r.cfg.Tracer.Batch(ctx, step, len(moved), itemsOf(moved))

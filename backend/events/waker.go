@@ -17,7 +17,7 @@ type Waker struct {
 	pending loop.Wake
 }
 
-// NewWaker makes a Waker. It does not connect yet.
+// NewWaker returns a Waker. It does not connect to Redis.
 func NewWaker(client redisconn.Client, space keyspace.Space) *Waker {
 	return &Waker{client: client, space: space, pending: loop.NewWake()}
 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 var space keyspace.Space
 
-// patience is for what must happen, on a machine that is busy with other things.
+// patience bounds the wait for an expected event on a busy machine.
 const patience = 30 * time.Second
 
 // world is one SQL store and one empty Redis.
@@ -145,7 +145,7 @@ func (w *world) relay(cfg events.RelayConfig) *events.Relay {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// drain relays until there is nothing left.
+// drain runs a relay until no change is left.
 func (w *world) drain(r *events.Relay) {
 	w.Helper()
 	for {
@@ -174,7 +174,7 @@ func (w *world) start(run func(ctx context.Context) error) (stop func()) {
 	return stop
 }
 
-// sink is a handler that remembers.
+// sink is a handler that records its events.
 type sink struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -221,7 +221,7 @@ func (s *sink) has(want []string) bool {
 	return len(s.counts) == len(want)
 }
 
-// twice lists what was handled more than once.
+// twice returns the ids of events that were handled more than once.
 func (s *sink) twice() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +246,7 @@ func (w *world) consumer(client *redis.Client, group string, h events.Handler, c
 
 func (w *world) admin() *events.Admin { return events.NewAdmin(w.raw, space, w.store) }
 
-// pending lists what was given to the group's instances and is not acknowledged.
+// pending returns the events that were delivered to the group and are not acknowledged.
 func (w *world) pending(group string) []redis.XPendingExt {
 	w.Helper()
 	all, err := w.raw.XPendingExt(
@@ -282,7 +282,7 @@ func (w *world) age(group string, idle time.Duration) {
 	}
 }
 
-// settled waits until a group has nothing pending and nothing to come.
+// settled waits until a group has neither pending nor undelivered events.
 func (w *world) settled(group string) {
 	w.Helper()
 	testenv.Eventually(w, patience, "group "+group+" is done", func() bool {
@@ -303,30 +303,30 @@ func (w *world) settled(group string) {
 	})
 }
 
-var errKilled = errors.New("this process is dead")
+var errKilled = errors.New("this process has crashed")
 
-// mortal is the view of one process. At its nth call to Redis or SQL it dies: the call is either not made, or made
-// with its answer lost. No later call gets through.
-type mortal struct {
+// crashing injects a crash of one process. At its nth call to Redis or SQL the process crashes: the call is not
+// executed, or its reply is lost. All later calls fail.
+type crashing struct {
 	nth    int // 0: never
 	before bool
 
-	mu    sync.Mutex
-	calls int
-	dead  bool
-	kill  context.CancelFunc // may be nil
+	mu      sync.Mutex
+	calls   int
+	crashed bool
+	kill    context.CancelFunc // may be nil
 }
 
-func (m *mortal) boundary(do func() error) error {
+func (m *crashing) boundary(do func() error) error {
 	m.mu.Lock()
-	if m.dead {
+	if m.crashed {
 		m.mu.Unlock()
 		return errKilled
 	}
 	m.calls++
 	now := m.calls == m.nth
 	if now {
-		m.dead = true
+		m.crashed = true
 		if m.kill != nil {
 			defer m.kill()
 		}
@@ -341,17 +341,17 @@ func (m *mortal) boundary(do func() error) error {
 	return errKilled
 }
 
-func (m *mortal) gone() bool {
+func (m *crashing) hasCrashed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.dead
+	return m.crashed
 }
 
-func (m *mortal) DialHook(next redis.DialHook) redis.DialHook {
+func (m *crashing) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
-func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m *crashing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := m.boundary(func() error { return next(ctx, cmd) })
 		if errors.Is(err, errKilled) {
@@ -361,80 +361,80 @@ func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m *crashing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		return m.boundary(func() error { return next(ctx, cmds) })
 	}
 }
 
-// mortalConsumer returns a consumer of group g in the process m. After the death of m it handles no event.
-func (w *world) mortalConsumer(m *mortal, handle events.Handler, config events.Config) *events.Consumer {
+// crashingConsumer returns a consumer of group g in the process m. After the crash of m it handles no event.
+func (w *world) crashingConsumer(m *crashing, handle events.Handler, config events.Config) *events.Consumer {
 	w.Helper()
 	client := w.client()
 	client.AddHook(m)
 	config.Drain, config.Log = time.Millisecond, quiet
 	alive := func(ctx context.Context, batch []events.Event) error {
-		if m.gone() {
+		if m.hasCrashed() {
 			return errKilled
 		}
 		return handle(ctx, batch)
 	}
-	c, err := events.New(client, space, mortalStore{w.store, m}, "g", alive, config)
+	c, err := events.New(client, space, crashingStore{w.store, m}, "g", alive, config)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return c
 }
 
-// mortalStore is the SQL store of a mortal.
-type mortalStore struct {
+// crashingStore is the SQL store of a crashing process.
+type crashingStore struct {
 	*events.Store
-	m *mortal
+	m *crashing
 }
 
-func (s mortalStore) Changes(ctx context.Context, after int64, limit int) (c []events.Event, err error) {
+func (s crashingStore) Changes(ctx context.Context, after int64, limit int) (c []events.Event, err error) {
 	err = s.m.boundary(func() error { c, err = s.Store.Changes(ctx, after, limit); return err })
 	return c, err
 }
 
-func (s mortalStore) DeleteChanges(ctx context.Context, upTo int64) error {
+func (s crashingStore) DeleteChanges(ctx context.Context, upTo int64) error {
 	return s.m.boundary(func() error { return s.Store.DeleteChanges(ctx, upTo) })
 }
 
-func (s mortalStore) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
+func (s crashingStore) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
 	return s.m.boundary(func() error { return s.Store.DropChanges(ctx, keep, inUse) })
 }
 
-func (s mortalStore) Groups(ctx context.Context) (g []events.Group, err error) {
+func (s crashingStore) Groups(ctx context.Context) (g []events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Groups(ctx); return err })
 	return g, err
 }
 
-func (s mortalStore) AddGroup(ctx context.Context, name string, fromNow bool) (g events.Group, err error) {
+func (s crashingStore) AddGroup(ctx context.Context, name string, fromNow bool) (g events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.AddGroup(ctx, name, fromNow); return err })
 	return g, err
 }
 
-func (s mortalStore) Group(ctx context.Context, name string) (g events.Group, err error) {
+func (s crashingStore) Group(ctx context.Context, name string) (g events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Group(ctx, name); return err })
 	return g, err
 }
 
-func (s mortalStore) AddDeadLetter(ctx context.Context, l events.DeadLetter) error {
+func (s crashingStore) AddDeadLetter(ctx context.Context, l events.DeadLetter) error {
 	return s.m.boundary(func() error { return s.Store.AddDeadLetter(ctx, l) })
 }
 
-func (s mortalStore) RemoveDeadLetter(ctx context.Context, group, id string) error {
+func (s crashingStore) RemoveDeadLetter(ctx context.Context, group, id string) error {
 	return s.m.boundary(func() error { return s.Store.RemoveDeadLetter(ctx, group, id) })
 }
 
-func (s mortalStore) LeaseRetry(
+func (s crashingStore) LeaseRetry(
 	ctx context.Context, group string, lease time.Duration,
 ) (l *events.DeadLetter, err error) {
 	err = s.m.boundary(func() error { l, err = s.Store.LeaseRetry(ctx, group, lease); return err })
 	return l, err
 }
 
-func (s mortalStore) FailRetry(ctx context.Context, l events.DeadLetter) error {
+func (s crashingStore) FailRetry(ctx context.Context, l events.DeadLetter) error {
 	return s.m.boundary(func() error { return s.Store.FailRetry(ctx, l) })
 }

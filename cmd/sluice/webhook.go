@@ -251,7 +251,7 @@ func lastAttempt(d adminhttp.DeliveryDetails) string {
 		return d.State
 	}
 	a := d.Log[len(d.Log)-1]
-	return cmp.Or(a.Error, fmt.Sprintf("it answered %d within %s", a.Status, seconds(a.Seconds)))
+	return cmp.Or(a.Error, fmt.Sprintf("the endpoint returned %d within %s", a.Status, seconds(a.Seconds)))
 }
 
 func (o *adminClient) webhookDeliveries() *cobra.Command {

@@ -43,7 +43,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		{"webhook list", 0, "Shop"},
 		{"webhook show ID", 0, "order.created"},
 		{"webhook show nosuch", 1, "there is no webhook endpoint"},
-		{"webhook ping ID", 0, "it answered 200"},
+		{"webhook ping ID", 0, "the endpoint returned 200"},
 		{"webhook deliveries ID", 0, "delivered"},
 		{"webhook deliveries ID --state odd", 2, "waiting"},
 		{"webhook deliveries ID " + delivery, 0, `"type":"order.created"`},

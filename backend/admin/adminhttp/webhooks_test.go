@@ -148,7 +148,7 @@ func (f *fakeWebhooks) Delivery(
 			EndedAt:   at,
 		},
 		[]webhook.DeliveryAttempt{
-			{Number: 1, At: at, Seconds: 1.5, Status: 500, Error: "it answered 500", Answer: "oh <no>"},
+			{Number: 1, At: at, Seconds: 1.5, Status: 500, Error: "the endpoint returned 500", Answer: "oh <no>"},
 		}, f.did("delivery %s %s", endpointID, id)
 }
 
@@ -214,7 +214,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"GET", one + "/deliveries?state=odd&before=-1&limit=x", "", 400, "", `"field":"before"`},
 		{
 			"GET", one + "/deliveries/a%2Fb", "", 200, "delivery ep_1 a/b",
-			`"log":[{"number":1,"at":"2023-11-14T22:13:20Z","seconds":1.5,"status":500,"error":"it answered 500","answer":"oh <no>"}]}`,
+			`"log":[{"number":1,"at":"2023-11-14T22:13:20Z","seconds":1.5,"status":500,"error":"the endpoint returned 500","answer":"oh <no>"}]}`,
 		},
 		{
 			"POST", one + "/deliveries/7_paid_ep_1/redeliver", `{"reason":"x"}`, 200,

@@ -1,6 +1,6 @@
-// Package points credits buyers with points for their orders. It is a group of the events (package event) and keeps
-// its ledger in SQL: each order is credited once, and a cancelled one counts nothing, in whatever order and however
-// often its events come.
+// Package points credits buyers with points for their orders. It is a consumer group of package events and stores the
+// credits in SQL. Each order is credited once, and a cancelled one counts nothing, regardless of the order of its
+// events and of repeated deliveries.
 package points
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// Group is the name of the group.
+// Group is the name of the consumer group.
 const Group = "points"
 
 // Rule defines the points of an order: Points for each full Per of the currency's minor unit. The zero value gives
@@ -31,25 +31,25 @@ func ParseRule(text string) (Rule, error) {
 	n, err := strconv.ParseInt(left, 10, 64)
 	per, err2 := strconv.ParseInt(right, 10, 64)
 	if err != nil || err2 != nil || n < 0 || n > maxRule || per < 1 || per > maxRule {
-		return Rule{}, fmt.Errorf("%q is no rule for points: want POINTS/CENTS such as 1/100, each at most %d", text, maxRule)
+		return Rule{}, fmt.Errorf("%q is not a rule for points: want POINTS/CENTS such as 1/100, each at most %d", text, maxRule)
 	}
 	return Rule{n, per}, nil
 }
 
-// Of is what a price is worth. A price too high to be reckoned with is worth the most there is.
+// Of returns the points of an order with this price, at most 2^40.
 func (r Rule) Of(p sale.Price) int64 {
 	if r.Per == 0 || r.Points == 0 {
 		return 0
 	}
 	full := p.Amount / r.Per
-	const most = int64(1) << 40 // sums of these stay far below what SQL holds
+	const most = int64(1) << 40 // sums of these stay far below the maximum of bigint
 	if full > most/r.Points {
 		return most
 	}
 	return full * r.Points
 }
 
-// Handler makes the group's handler.
+// Handler returns the group's handler.
 func Handler(db *Store, rule Rule) events.Handler {
 	return func(ctx context.Context, batch []events.Event) error {
 		credits := make([]Credit, 0, len(batch))

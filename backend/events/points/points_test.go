@@ -41,7 +41,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
+func TestCreditedOnceAndRevokedInAnyOrder(t *testing.T) {
 	store := points.NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	rule, err := points.ParseRule(points.DefaultRule)
 	if err != nil {
@@ -58,14 +58,14 @@ func TestCreditedOnceAndTakenBackInAnyOrder(t *testing.T) {
 	}
 	batch := []events.Event{
 		at(1, events.Created, "ann"), at(2, events.Created, "ann"), at(3, events.Created, "bob"), at(1, events.Paid, "ann"),
-		at(2, events.Cancelled, "ann"), at(4, events.Cancelled, "bob"), // the fourth died in the queue
+		at(2, events.Cancelled, "ann"), at(4, events.Cancelled, "bob"), // the fourth was cancelled in the queue
 	}
 	for _, order := range [][]events.Event{batch, batch[3:], slices.Concat(batch[3:], batch[:3])} {
 		h := points.Handler(store, rule)
 		if err := h(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}
-		// what is credited stays
+		// a credit does not change
 		if err := points.Handler(store, points.Rule{Points: 7, Per: 1})(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ type Credit struct {
 	Points  int64 // of a created order
 }
 
-// Record stores entries in one transaction. It is idempotent: of an order and a status, the first entry stays.
+// Record stores entries in one transaction. It is idempotent: the first entry of an order and status stays.
 func (s *Store) Record(ctx context.Context, credits []Credit) error {
 	type record struct {
 		Order  int64  `json:"order_id"`

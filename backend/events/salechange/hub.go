@@ -6,18 +6,18 @@ import (
 	"sluice/internal/loop"
 )
 
-// Hub passes sale notifications to the listeners of this process. It never blocks: a slow listener gets the latest
-// notification of each sale, of at most mostSales sales. The zero value is ready to use. It is safe for concurrent
+// Hub passes sale notifications to the listeners of this process. It never blocks: a slow listener receives the latest
+// notification of each sale, of at most maxPending sales. The zero value is ready to use. It is safe for concurrent
 // use.
 type Hub struct {
 	mu        sync.Mutex
 	listeners map[string]map[*Listener]struct{} // by sale; "": of every sale
 }
 
-// mostSales bounds what is kept for a listener. What does not fit is lost, as notifications may be.
-const mostSales = 256
+// maxPending bounds the pending notifications of a listener. Further ones are lost, as any notification may be.
+const maxPending = 256
 
-// Listener gets notifications until it is closed. It is safe for concurrent use.
+// Listener receives notifications until it is closed. It is safe for concurrent use.
 type Listener struct {
 	hub    *Hub
 	saleID string
@@ -27,7 +27,7 @@ type Listener struct {
 	pending []Notification // the latest of each sale, the longest waiting first
 }
 
-// Listen begins to listen to one sale, or to all when saleID is empty; all means all that changes: not Left. Close it.
+// Listen returns a Listener of one sale or, if saleID is empty, of all sales without Left. The caller closes it.
 func (h *Hub) Listen(saleID string) *Listener {
 	l := &Listener{hub: h, saleID: saleID, wake: loop.NewWake()}
 	h.mu.Lock()
@@ -42,7 +42,7 @@ func (h *Hub) Listen(saleID string) *Listener {
 	return l
 }
 
-// Close ends it. It may be called twice.
+// Close ends the listener. It is idempotent.
 func (l *Listener) Close() {
 	h := l.hub
 	h.mu.Lock()
@@ -53,7 +53,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// Publish passes on a notification.
+// Publish passes a notification to the listeners of its sale and of all sales.
 func (h *Hub) Publish(n Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,17 +77,17 @@ func (l *Listener) add(n Notification) {
 			return
 		}
 	}
-	if len(l.pending) >= mostSales {
+	if len(l.pending) >= maxPending {
 		return
 	}
 	l.pending = append(l.pending, n)
 	l.wake.Up()
 }
 
-// Wake has a value when there is something to Take.
+// Wake returns a channel that has a value when notifications are pending.
 func (l *Listener) Wake() <-chan struct{} { return l.wake }
 
-// Take returns what has come since, the latest notification of each sale; it may be nothing.
+// Take removes and returns the pending notifications, the latest of each sale. There may be none.
 func (l *Listener) Take() []Notification {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,13 +5,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics counts what a Receiver hears.
+// Metrics counts the notifications of a Receiver.
 type Metrics struct {
 	up       prometheus.Gauge
 	received *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics and registers them with reg, which may be nil. It panics when reg has them already.
+// NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	metrics := promauto.With(reg)
 	m := &Metrics{

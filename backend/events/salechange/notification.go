@@ -9,18 +9,18 @@ import (
 	"sluice/backend/sale"
 )
 
-// Type is what has happened to a sale.
+// Type is the type of a notification.
 type Type string
 
-// The types of notifications. Refused purchases make none, however many there are.
+// The types of notifications. Rejected purchases cause none.
 const (
 	Opened    Type = "opened"    // created, resumed or rebuilt: purchases are possible within its window and stock
 	Paused    Type = "paused"    // by an admin or by the audit
 	Closed    Type = "closed"    // permanently
 	SoldOut   Type = "sold_out"  // the last unit was sold
-	Restocked Type = "restocked" // there is something to sell again, or more of it
-	Changed   Type = "changed"   // anything else of its definition
-	Left      Type = "left"      // it is being sold; four times a second for each process that sells, at most
+	Restocked Type = "restocked" // units are left again, or more than before
+	Changed   Type = "changed"   // any other change of its definition
+	Left      Type = "left"      // units were sold; at most four times a second for each process that sells
 )
 
 // Notification is one message.
@@ -30,17 +30,17 @@ type Notification struct {
 	Left   int64 // units left, when the script ran
 }
 
-// version is the form of messages that is written and read.
+// version is the version of messages that scripts write and Decode reads.
 const version = 1
 
-// most is how long a message may be, in bytes; ours have a hundred.
-const most = 1024
+// maxMessage bounds a message in bytes; those of the scripts have about a hundred.
+const maxMessage = 1024
 
 // Decode reads a message as scripts write it:
 //
 //	{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}
 //
-// Fields it does not know are passed over. ok is false for any other message, such as one of another version.
+// It ignores unknown fields. ok is false for any other message, such as one of another version.
 func Decode(text string) (n Notification, ok bool) {
 	var m struct {
 		Version int    `json:"v"`
@@ -48,7 +48,7 @@ func Decode(text string) (n Notification, ok bool) {
 		Sale    string `json:"sale"`
 		Left    int64  `json:"left"`
 	}
-	if len(text) > most || json.Unmarshal([]byte(text), &m) != nil || m.Version != version ||
+	if len(text) > maxMessage || json.Unmarshal([]byte(text), &m) != nil || m.Version != version ||
 		sale.ValidateID(m.Sale) != nil || m.Left < 0 {
 		return Notification{}, false
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestDecodeReadsWhatItKnowsAndNothingElse(t *testing.T) {
+func TestDecodeRejectsUnknownMessages(t *testing.T) {
 	for text, want := range map[string]Notification{
 		`{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}`:  {SoldOut, "shoe", 0},
 		`{"v":1,"type":"left","sale":"a.b-c","left":12,"later":[1,{}]}`: {Left, "a.b-c", 12},
@@ -20,7 +20,7 @@ func TestDecodeReadsWhatItKnowsAndNothingElse(t *testing.T) {
 		`{"v":1,"type":"left"}`,
 		`{"v":1,"type":"left","sale":"a b"}`, `{"v":1,"type":"left","sale":"\n"}`,
 		`{"v":1,"type":"left","sale":"s","left":-1}`,
-		`{"v":1,"type":"left","sale":"s","left":"1"}`, `{"v":1,"type":"left","sale":"s"}` + strings.Repeat(" ", most),
+		`{"v":1,"type":"left","sale":"s","left":"1"}`, `{"v":1,"type":"left","sale":"s"}` + strings.Repeat(" ", maxMessage),
 	} {
 		if got, ok := Decode(text); ok {
 			t.Errorf("%.80s is read as %+v", text, got)
@@ -37,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestListenersGetWhatTheyAskedFor(t *testing.T) {
+func TestListenersReceiveTheirSales(t *testing.T) {
 	var h Hub
 	shoe, all := h.Listen("shoe"), h.Listen("")
 	for _, s := range []Notification{{Left, "shoe", 3}, {SoldOut, "shoe", 0}, {Paused, "hat", 0}} {
@@ -46,14 +46,14 @@ func TestListenersGetWhatTheyAskedFor(t *testing.T) {
 	<-shoe.Wake()
 	<-all.Wake()
 	if got := shoe.Take(); len(got) != 1 || got[0] != (Notification{SoldOut, "shoe", 0}) {
-		t.Errorf("a listener of the shoe got %v; the latest is enough", got)
+		t.Errorf("a listener of the shoe got %v, want only the latest notification", got)
 	}
 	if got := all.Take(); len(got) != 2 || got[0].Type != SoldOut || got[1].SaleID != "hat" {
 		t.Errorf("a listener of all sales got %v", got)
 	}
 	h.Publish(Notification{Left, "shoe", 2})
 	if got := all.Take(); len(got) != 0 {
-		t.Errorf("edges hear %v; what is left changes all the time, and is nothing to them", got)
+		t.Errorf("a listener of all sales got %v, want no Left", got)
 	}
 	for range 2 {
 		shoe.Close()
@@ -61,17 +61,17 @@ func TestListenersGetWhatTheyAskedFor(t *testing.T) {
 	}
 	h.Publish(Notification{SoldOut, "shoe", 0})
 	if len(all.Take())+len(h.listeners) != 0 {
-		t.Error("a closed listener still receives, or is kept")
+		t.Error("a closed listener still receives, or is still registered")
 	}
 }
 
-func TestSlowListenerHoldsNobodyUpAndTakesBoundedRoom(t *testing.T) {
+func TestSlowListenerIsBounded(t *testing.T) {
 	var h Hub
 	slow := h.Listen("")
-	for i := range 100 * mostSales {
+	for i := range 100 * maxPending {
 		h.Publish(Notification{Opened, "sale-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%40), 0})
 	}
-	if got := len(slow.Take()); got > mostSales || got == 0 {
-		t.Errorf("%d notifications are kept for a slow listener, want at most %d", got, mostSales)
+	if got := len(slow.Take()); got > maxPending || got == 0 {
+		t.Errorf("%d notifications are kept for a slow listener, want at most %d", got, maxPending)
 	}
 }

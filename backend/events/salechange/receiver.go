@@ -16,7 +16,7 @@ import (
 	"sluice/internal/loop"
 )
 
-// pingAfter is how long a connection may be silent: one that is cut without notice is noticed after twice that.
+// pingAfter is how long a connection may be silent: one that is cut silently is detected after twice that.
 const pingAfter = 5 * time.Second
 
 // Receiver subscribes to the notifications of every shard and passes them to a Hub. After an error it subscribes again

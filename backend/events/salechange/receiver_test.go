@@ -23,7 +23,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// house sells, and hears of it.
+// house sells, and receives the notifications.
 type house struct {
 	*testing.T
 	client  *redis.Client
@@ -44,7 +44,7 @@ func open(t *testing.T, url string) *redis.Client {
 	return c
 }
 
-// newHouse sells over one client and hears over another.
+// newHouse sells over one client and receives over another.
 func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
 	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
@@ -87,13 +87,13 @@ func (h *house) buy(saleID, buyer string) sale.Outcome {
 	return d.Outcome
 }
 
-// next is the next signal that a listener hears.
+// next returns the next notification of a listener.
 func (h *house) next(l *salechange.Listener) salechange.Notification {
 	h.Helper()
 	select {
 	case <-l.Wake():
 	case <-time.After(time.Minute):
-		h.Fatalf("nothing is heard; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
+		h.Fatalf("no notification; so far %d opened, %d left, %d sold_out, %d restocked, %d paused, %d closed, %d unknown",
 			h.count("opened"), h.count("left"), h.count("sold_out"), h.count("restocked"), h.count("paused"), h.count("closed"),
 			h.count("unknown"))
 	}
@@ -115,7 +115,7 @@ func definition(id string, stock, version int64, to sale.Switch) sale.Sale {
 
 func noOrders(context.Context, spread.Part, func(sale.Order) error) error { return nil }
 
-func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
+func TestEveryChangeOfASaleIsReceivedInOrder(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
 		"redis":     func(t *testing.T) string { return testenv.StartRedis(t).URL },
@@ -134,7 +134,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 						t.Fatal(err)
 					}
 					if got := h.next(l); got != (salechange.Notification{Type: want, SaleID: id, Left: left}) {
-						t.Errorf("%s: heard %+v, want %s with %d left", id, got, want, left)
+						t.Errorf("%s: received %+v, want %s with %d left", id, got, want, left)
 					}
 				}
 				sync := func(stock, version int64, to sale.Switch) func() error {
@@ -145,7 +145,7 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 					func() error { return h.stock.Load(t.Context(), definition(id, 2, 1, sale.On), noOrders) })
 				step(salechange.Left, 1, buys("ann"))
 				step(salechange.SoldOut, 0, buys("bob"))
-				for i := range 100 { // nothing is heard of these
+				for i := range 100 { // these publish nothing
 					if o := h.buy(id, fmt.Sprint("late", i)); o != sale.SoldOut {
 						t.Fatal(o)
 					}
@@ -170,14 +170,14 @@ func TestEveryChangeOfASaleIsHeardInItsOrder(t *testing.T) {
 				}
 				step(salechange.Closed, 1, sync(3, 5, sale.Closed))
 				if got := l.Take(); len(got) != 0 {
-					t.Errorf("%s: also heard %v", id, got)
+					t.Errorf("%s: also received %v", id, got)
 				}
 			}
 		})
 	}
 }
 
-func TestWhatIsLeftIsToldFourTimesASecondAtMost(t *testing.T) {
+func TestUnitsLeftArePublishedAtMostFourTimesASecond(t *testing.T) {
 	at := "redis://" + miniredis.RunT(t).Addr()
 	h := newHouse(t, open(t, at), open(t, at))
 	if err := h.stock.Load(t.Context(), definition("s", 5000, 1, sale.On), noOrders); err != nil {
@@ -193,13 +193,13 @@ func TestWhatIsLeftIsToldFourTimesASecondAtMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func(kind string) int { return h.count(kind) }
-	testenv.Eventually(t, time.Minute, "the end is heard", func() bool { return count("paused") == 1 })
+	testenv.Eventually(t, time.Minute, "the pause is received", func() bool { return count("paused") == 1 })
 	if got, most := count("left"), int(took/(250*time.Millisecond))+1; got < 1 || got > most {
 		t.Errorf("%d notifications of the units left within %v, want 1 to %d", got, took, most)
 	}
 }
 
-// count is how many signals of a type were heard.
+// count returns the number of received notifications of a type.
 func (h *house) count(kind string) (n int) {
 	families, _ := h.metrics.Gather()
 	for _, f := range families {
@@ -212,7 +212,7 @@ func (h *house) count(kind string) (n int) {
 	return n
 }
 
-func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
+func TestReceiverReconnectsAndIgnoresUnknownMessages(t *testing.T) {
 	r := testenv.StartRedis(t)
 	h := newHouse(t, r.Client(), open(t, r.URL))
 	l := h.hub.Listen("s")
@@ -223,7 +223,7 @@ func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
 		}
 		h.client.Publish(t.Context(), h.space.ShardOf("s").SaleNotifications(), `{"v":1,"type":"paused","sale":"s"}`)
 		if got := h.next(l); got.Type != salechange.Paused {
-			t.Errorf("heard %v", got)
+			t.Errorf("received %v", got)
 		}
 		r.Kill()
 		h.awaitUp("0")
@@ -236,7 +236,7 @@ func TestReceiverComesBackWithRedisAndPassesOverNoise(t *testing.T) {
 }
 
 // A Redis user without the right to publish sells as before; one without the right to subscribe gets no notifications.
-func TestWithoutChannelsEverythingIsAsBeforeButTold(t *testing.T) {
+func TestSalesDoNotNeedTheRightToPublish(t *testing.T) {
 	r := testenv.StartRedis(t)
 	admin := r.Client()
 	if err := admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels").

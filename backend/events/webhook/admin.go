@@ -21,14 +21,14 @@ type Admin struct {
 	client *outbound.Client
 }
 
-// NewAdmin returns an Admin. client is the one that will post; it judges the URLs of endpoints.
+// NewAdmin returns an Admin. client is that of the Sender; it validates the URLs of endpoints.
 func NewAdmin(db *Store, client *outbound.Client) *Admin { return &Admin{db, client} }
 
-// Bounds of what an endpoint is made of.
+// Bounds of the settings of an endpoint.
 const (
 	maxTitle   = 200 // bytes
 	maxSales   = 100
-	maxSecrets = 7 * 24 * time.Hour // for which an old secret may sign
+	maxSecrets = 7 * 24 * time.Hour // for which an old secret may still sign
 )
 
 // DefaultKeep is how long an old secret signs beside the new one.
@@ -40,7 +40,7 @@ type Settings struct {
 	Types, Sales *[]string // empty: all
 }
 
-// apply checks the settings and puts them in e. The error is a *sale.InvalidError.
+// apply checks the settings and sets them in e. The error is a *sale.InvalidError.
 func (d *Admin) apply(e *Endpoint, s Settings) error {
 	bad := &sale.InvalidError{}
 	if s.URL != nil {
@@ -55,7 +55,7 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 	if s.Title != nil {
 		if len(*s.Title) > maxTitle || strings.ContainsFunc(*s.Title, unicode.IsControl) ||
 			*s.Title != "" && !sale.Visible(*s.Title) {
-			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes, with something to see", maxTitle))
+			bad.Add("title", fmt.Sprintf("must be one line of at most %d bytes, with a visible character", maxTitle))
 		}
 		e.Title = *s.Title
 	}
@@ -87,8 +87,8 @@ func as(ctx context.Context, actor, reason string) context.Context {
 	return store.WithReason(store.WithActor(ctx, actor), reason)
 }
 
-// Add makes an endpoint. What is returned holds its secret, which nothing else shows. Errors: a *sale.InvalidError;
-// sale.ErrConflict when there are too many.
+// Add creates an endpoint. Only this result, and that of Rotate, has a secret. Errors: a *sale.InvalidError;
+// sale.ErrConflict if there are too many.
 func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
@@ -110,14 +110,15 @@ func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
 	return d.store.Endpoint(ctx, id)
 }
 
-// Change changes settings. What is written for the endpoint already stays. Errors: a *sale.InvalidError,
+// Change changes settings. Deliveries that are already written stay unchanged. Errors: a *sale.InvalidError,
 // sale.ErrNotFound.
 func (d *Admin) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
 	apply := func(e *Endpoint) error { return d.apply(e, s) }
 	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", apply)
 }
 
-// Pause keeps deliveries until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+// Pause stores deliveries without sending them until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled
+// endpoint.
 func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
 	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.pause", func(e *Endpoint) error {
 		if e.State == EndpointDisabled {

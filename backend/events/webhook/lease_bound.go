@@ -46,7 +46,7 @@ type leaseBound struct {
 	whole                rescan
 }
 
-// next returns the key above which the next lease looks.
+// next returns the key above which the next lease begins.
 func (b *leaseBound) next(now time.Time) leaseKey {
 	b.mu.Lock()
 	defer b.mu.Unlock()

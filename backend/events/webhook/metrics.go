@@ -16,17 +16,17 @@ type Counters struct {
 	added    prometheus.Counter
 }
 
-// NewCounters registers the counters with r, which may be nil. It panics when they are registered already.
+// NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
 	metrics := promauto.With(r)
 	return &Counters{
 		attempts: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_webhook_attempts_total",
-			Help: "Webhooks sent by this process, by what became of them: delivered, failed, given_up, released (a stop came " +
-				"first) or lost (another process has it by now).",
+			Help: "Attempts of this process to send a webhook, by outcome: delivered, failed, given_up, released (interrupted by a " +
+				"stop) or lost (another process has leased it since).",
 		}, []string{"endpoint", "outcome"}),
 		seconds: metrics.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_webhook_attempt_seconds", Help: "Time until an endpoint had answered, or had not.",
+			Name: "sluice_webhook_attempt_seconds", Help: "Duration of an attempt, until the response or the failure.",
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30},
 		}),
 		added: metrics.NewCounter(prometheus.CounterOpts{
@@ -48,8 +48,8 @@ func (c *Counters) attempted(endpoint string, counts map[string]int) {
 	}
 }
 
-// NewCollector makes the gauges of the endpoints. sluice_webhook_up is 0, and alone, when they could not be read in
-// time.
+// NewCollector returns the gauges of the endpoints. If they cannot be read in time, it exports only sluice_webhook_up,
+// which is 0.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set gauges.Set) error {
 		all, err := admin.List(ctx)

@@ -8,18 +8,18 @@ import (
 	"sluice/backend/events"
 )
 
-// Schedule is how long a delivery waits after its first, second, ... attempt that failed. After one more it is given
-// up: eleven attempts in about 29 hours.
+// Schedule is the delay of a delivery after its first, second, ... failed attempt. It is given up after one more failed
+// attempt: after eleven attempts in about 29 hours.
 var Schedule = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
 }
 
-// answer is what came of a request: an error, or a status.
+// answer is the outcome of a request: an error, or a response.
 type answer struct {
 	err        error
 	status     int
-	retryAfter time.Duration // as requested; 0: it requested none
+	retryAfter time.Duration // requested by the endpoint; 0: none
 	body       string        // its beginning
 	took       time.Duration
 }
@@ -35,9 +35,9 @@ func judge(d Delivery, a answer, schedule []time.Duration, jitter float64) Resul
 	case a.err != nil:
 		r.Error = events.OneLine(a.err)
 	case a.status >= 300 && a.status <= 399:
-		r.Error = fmt.Sprintf("it answered %d: redirects are not followed, change the URL", a.status)
+		r.Error = fmt.Sprintf("the endpoint returned %d: redirects are not followed, change the URL", a.status)
 	default:
-		r.Error = fmt.Sprintf("it answered %d", a.status)
+		r.Error = fmt.Sprintf("the endpoint returned %d", a.status)
 	}
 	r.State = DeliveryFailed
 	r.Gone = a.err == nil && a.status == http.StatusGone

@@ -33,11 +33,11 @@ type senderStore interface {
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
-	// how long a sender that is gone keeps its deliveries; it must be longer than the client's timeout; 20 s
+	// how long the deliveries of a crashed sender stay leased; longer than the client's timeout; 20 s
 	Lease    time.Duration
-	Poll     time.Duration   // how often an idle sender looks for what is due, 1 s
-	Drain    time.Duration   // how long a stop waits for answers; 10 s
-	Keep     time.Duration   // how long delivered ones stay in the log; 7 days
+	Poll     time.Duration   // interval at which an idle sender looks for due deliveries; 1 s
+	Drain    time.Duration   // how long a stop waits for responses; 10 s
+	Keep     time.Duration   // how long delivered ones stay stored; 7 days
 	Schedule []time.Duration // Schedule
 	Metrics  *Counters       // nil: not exported
 	Log      *slog.Logger
@@ -60,9 +60,9 @@ func (c SenderConfig) withDefaults() SenderConfig {
 	return c
 }
 
-// Sender posts deliveries. Any number may run, in any processes: deliveries are leased, and what a sender leaves
-// behind that is killed goes to the others when its leases run out, so an endpoint may get one twice, with the same
-// webhook-id. Each endpoint has its own places, so one that hangs keeps no other waiting.
+// Sender posts deliveries. Any number may run, in any processes, because deliveries are leased. If a sender crashes,
+// others send its deliveries when the leases expire, so an endpoint may receive one twice, with the same webhook-id.
+// Each endpoint has a limit of its own for concurrent requests, so one that hangs does not delay the others.
 type Sender struct {
 	store   senderStore
 	client  *outbound.Client
@@ -75,7 +75,7 @@ type Sender struct {
 	wg     sync.WaitGroup
 }
 
-// NewSender makes a Sender. It does not connect yet. written returns the position up to which all deliveries are
+// NewSender returns a Sender. It does not connect yet. written returns the position up to which all deliveries are
 // written (events.Progress.Position).
 func NewSender(
 	db senderStore, client *outbound.Client, written func(context.Context) int64, cfg SenderConfig,
@@ -98,7 +98,7 @@ const (
 	pruneBatch = 1000
 )
 
-// soon is how often a Sender looks after it was woken: what was written is not acknowledged yet.
+// soon is how often a Sender looks after it was woken: the events of new deliveries may not be acknowledged yet.
 const soon = 20 * time.Millisecond
 
 // Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries
@@ -132,7 +132,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// look starts to serve the endpoints that have something due.
+// look starts to serve the endpoints that have due deliveries.
 func (s *Sender) look(ctx, work context.Context) error {
 	s.mu.Lock()
 	served := slices.Collect(maps.Keys(s.served))
@@ -243,7 +243,7 @@ func (s *Sender) count(id string, all []Result, lost int) {
 	s.cfg.Metrics.attempted(id, counts)
 }
 
-// send posts one delivery. It always returns what became of it.
+// send posts one delivery. It always returns a result.
 func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) Result {
 	began := time.Now()
 	a := s.post(ctx, e, d, of)
@@ -254,19 +254,19 @@ func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.
 	return judge(d, a, s.cfg.Schedule, rand.Float64())
 }
 
-// maxAnswer is how much of an answer the log keeps, in bytes.
+// maxAnswer bounds the stored part of a response, in bytes.
 const maxAnswer = 1 << 10
 
 func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (a answer) {
 	defer func() {
-		if p := recover(); p != nil { // one bad delivery must not take the process along
+		if p := recover(); p != nil { // one bad delivery must not crash the process
 			a = answer{err: errors.New("the sender panicked")}
 			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
 		}
 	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, strings.NewReader(d.Body))
 	if err != nil {
-		return answer{err: errors.New("the URL of the endpoint cannot be read")}
+		return answer{err: errors.New("the URL of the endpoint is invalid")}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "sluice-webhooks")

@@ -26,7 +26,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// everything is written.
+// everything reports that all deliveries are written.
 func everything(context.Context) int64 { return math.MaxInt64 }
 
 // shop is an endpoint on loopback that verifies requests, also against docs/openapi.yaml, and keeps their ids.
@@ -34,7 +34,7 @@ type shop struct {
 	*httptest.Server
 	t      *testing.T
 	mu     sync.Mutex
-	got    map[string]int // webhook-ids that were taken
+	got    map[string]int // webhook-ids that were accepted
 	order  []string       // in their order
 	secret string
 	answer func(w http.ResponseWriter, r *http.Request, id string) (taken bool)
@@ -157,8 +157,8 @@ func (b bench) endpoint(t *testing.T, s *shop, strict bool) Endpoint {
 	return e
 }
 
-// tell gives the group n orders that are created and paid.
-func (b bench) tell(t *testing.T, n int) {
+// publish passes the events of n created and paid orders to the group.
+func (b bench) publish(t *testing.T, n int) {
 	t.Helper()
 	var batch []events.Event
 	for i := range n {
@@ -193,7 +193,7 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 			return false
 		}
 		if first := strings.Replace(id, "_paid_", "_created_", 1); first != id && bad.ids()[first] == 0 {
-			t.Errorf("%s came before its order was created", id)
+			t.Errorf("%s arrived before its order was created", id)
 		}
 		return true
 	})
@@ -201,13 +201,13 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	c := client(t, 5*time.Second) // the good one answers sooner on a slow machine too
 	b := newBench(t, c)
 	e, other := b.endpoint(t, bad, false), b.endpoint(t, good, false)
-	b.tell(t, orders)
+	b.publish(t, orders)
 	cfg := quick()
 	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	for range 2 {
 		run(t, NewSender(b.Store, c, everything, cfg))
 	}
-	testenv.Eventually(t, 90*time.Second, "all is delivered",
+	testenv.Eventually(t, 90*time.Second, "all events are delivered",
 		func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 })
 	for _, s := range []*shop{bad, good} {
 		ids := s.ids()
@@ -217,7 +217,7 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	}
 	for id, times := range good.ids() {
 		if times != 1 {
-			t.Errorf("%s came %d times", id, times)
+			t.Errorf("%s arrived %d times", id, times)
 		}
 	}
 	if got := b.show(t, e.ID); got.Failed != 0 {
@@ -225,7 +225,7 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	}
 }
 
-func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
+func TestHangingEndpointDelaysNoOther(t *testing.T) {
 	release := make(chan struct{})
 	hanging := newShop(t, func(http.ResponseWriter, *http.Request, string) bool { <-release; return true })
 	t.Cleanup(func() { close(release) })
@@ -233,11 +233,11 @@ func TestEndpointThatHangsHoldsNoOther(t *testing.T) {
 	c := client(t, 30*time.Second)
 	b := newBench(t, c)
 	stuck, fine := b.endpoint(t, hanging, false), b.endpoint(t, good, false)
-	b.tell(t, 40)
+	b.publish(t, 40)
 	cfg := quick()
 	cfg.Drain = 10 * time.Millisecond
 	stop := run(t, NewSender(b.Store, c, everything, cfg))
-	testenv.Eventually(t, 60*time.Second, "the other has got everything",
+	testenv.Eventually(t, 60*time.Second, "the other endpoint has all events",
 		func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 })
 	if got := b.show(t, stuck.ID); got.Waiting != 80 {
 		t.Errorf("%+v", got)
@@ -267,11 +267,11 @@ func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, true)
-	b.tell(t, 20)
+	b.publish(t, 20)
 	for range 2 {
 		run(t, NewSender(b.Store, c, everything, quick()))
 	}
-	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	for i, id := range s.order {
 		if want := fmt.Sprintf("%d_%s_%s", i/2+1, []string{"created", "paid"}[i%2], e.ID); id != want {
 			t.Fatalf("number %d is %s, want %s", i, id, want)
@@ -279,7 +279,7 @@ func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
 	}
 }
 
-func TestGivenUpThenSentAgainByHand(t *testing.T) {
+func TestGivenUpDeliveriesAreRedelivered(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	s := newShop(t, func(w http.ResponseWriter, _ *http.Request, _ string) bool {
@@ -293,7 +293,7 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	b.tell(t, 1)
+	b.publish(t, 1)
 	run(t, NewSender(b.Store, c, everything, quick()))
 	testenv.Eventually(t, time.Minute, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
 	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != EndpointActive {
@@ -317,11 +317,11 @@ func TestGivenUpThenSentAgainByHand(t *testing.T) {
 	if err := b.admin.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "a delivered one comes again",
+	testenv.Eventually(t, time.Minute, "a delivered one arrives again",
 		func() bool { return s.ids()["1_paid_"+e.ID] == 2 })
 }
 
-func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
+func TestGoneDisablesAndPingReachesAPausedEndpoint(t *testing.T) {
 	s := newShop(t, func(w http.ResponseWriter, _ *http.Request, id string) bool {
 		if !strings.HasPrefix(id, "ping_") {
 			w.WriteHeader(http.StatusGone)
@@ -335,13 +335,13 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	if _, err := b.admin.Pause(t.Context(), "eve", e.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	b.tell(t, 1)
+	b.publish(t, 1)
 	run(t, NewSender(b.Store, c, everything, quick()))
 	id, err := b.admin.Ping(t.Context(), e.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "the ping is there", func() bool { return s.ids()[id] == 1 })
+	testenv.Eventually(t, time.Minute, "the ping has arrived", func() bool { return s.ids()[id] == 1 })
 	if got := b.show(t, e.ID); got.State != EndpointPaused {
 		t.Errorf("%+v", got)
 	}
@@ -358,21 +358,21 @@ func TestGoneDisablesAndPingTriesAPausedEndpoint(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentAheadOfWhatIsNotWrittenYet(t *testing.T) {
+func TestNoDeliveryIsSentBeforeEarlierOnesAreWritten(t *testing.T) {
 	s := newShop(t, nil)
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	b.tell(t, 2)
+	b.publish(t, 2)
 	var upTo atomic.Int64
 	upTo.Store(2)
 	run(t, NewSender(b.Store, c, func(context.Context) int64 { return upTo.Load() }, quick()))
-	testenv.Eventually(t, time.Minute, "what may go is there", func() bool { return b.show(t, e.ID).Waiting == 2 })
+	testenv.Eventually(t, time.Minute, "only two deliveries wait", func() bool { return b.show(t, e.ID).Waiting == 2 })
 	if got := s.ids(); len(got) != 2 || got["1_created_"+e.ID] != 1 || got["1_paid_"+e.ID] != 1 {
 		t.Errorf("%v", got)
 	}
 	upTo.Store(4)
-	testenv.Eventually(t, time.Minute, "the rest is there", func() bool { return len(s.ids()) == 4 })
+	testenv.Eventually(t, time.Minute, "the rest has arrived", func() bool { return len(s.ids()) == 4 })
 }
 
 func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
@@ -396,14 +396,14 @@ func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 		if _, err := b.admin.Ping(t.Context(), e.ID); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, time.Minute, "the ping is there", func() bool { return len(s.ids()) == i+1 })
+		testenv.Eventually(t, time.Minute, "the ping has arrived", func() bool { return len(s.ids()) == i+1 })
 		if n := len(strings.Fields(signatures.Load().(string))); n != 2 {
 			t.Errorf("%d signatures", n)
 		}
 	}
 }
 
-func TestEndpointsThatAnswerBadly(t *testing.T) {
+func TestEndpointsWithInvalidResponses(t *testing.T) {
 	inner := newShop(t, func(http.ResponseWriter, *http.Request, string) bool {
 		t.Error("the redirect was followed")
 		return false
@@ -447,7 +447,7 @@ func TestEndpointsThatAnswerBadly(t *testing.T) {
 			return false
 		})
 		b := newBench(t, client(t, time.Second))
-		e := b.endpoint(t, s, false) // taken while it was allowed
+		e := b.endpoint(t, s, false) // accepted while it was allowed
 		id, err := b.admin.Ping(t.Context(), e.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -466,7 +466,7 @@ type faulty struct {
 	broken func() bool
 }
 
-var errDown = errors.New("the database is away")
+var errDown = errors.New("the database is unavailable")
 
 func (f faulty) LeaseDeliveries(
 	ctx context.Context,
@@ -493,16 +493,16 @@ func (f faulty) RecordResults(ctx context.Context, id string, results []Result) 
 	return lost, err
 }
 
-func TestNothingIsLostThoughTheStoreFails(t *testing.T) {
+func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	s := newShop(t, nil)
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	b.tell(t, 20)
+	b.publish(t, 20)
 	cfg := quick()
 	cfg.Lease = 300 * time.Millisecond
 	run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg))
-	testenv.Eventually(t, 60*time.Second, "all is delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	if n := len(s.ids()); n != 40 {
 		t.Errorf("%d ids, want 40", n)
 	}

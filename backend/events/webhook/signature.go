@@ -14,15 +14,15 @@ import (
 
 const secretBytes = 32
 
-// NewSecret makes a secret: "whsec_" and 32 random bytes in base64.
+// NewSecret returns a new secret: "whsec_" and 32 random bytes in base64.
 func NewSecret() string {
 	key := make([]byte, secretBytes)
 	_, _ = rand.Read(key) // it cannot fail
 	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
-// sign sets the headers of Standard Webhooks, with a signature for each secret, the newest first; empty secrets are
-// left out. Errors never hold a secret.
+// sign sets the headers of Standard Webhooks, with a signature for each secret, newest first. It skips empty secrets.
+// Errors never contain a secret.
 func sign(h http.Header, id string, at time.Time, body string, secrets ...string) error {
 	var signatures []string
 	for _, secret := range secrets {

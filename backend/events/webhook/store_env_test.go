@@ -110,7 +110,7 @@ func failed(d Delivery, again time.Duration) Result {
 		State:    DeliveryWaiting,
 		Wait:     again,
 		Status:   500,
-		Error:    "it answered 500",
+		Error:    "the endpoint returned 500",
 		Answer:   "oh\x00 \xffno",
 	}
 }

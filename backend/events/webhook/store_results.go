@@ -21,7 +21,7 @@ type Result struct {
 	Status   int    // of HTTP; 0: there was no response
 	Error    string // "" if it was delivered
 	Answer   string // the beginning of the response
-	// Hold is the delay that the endpoint requested (Retry-After). Gone: it answered 410.
+	// Hold is the delay that the endpoint requested (Retry-After). Gone: it returned 410.
 	Hold time.Duration
 	Gone bool
 }
@@ -161,7 +161,7 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 	if !gone || e.State == EndpointDisabled {
 		return nil
 	}
-	const reason = "it answered 410 Gone"
+	const reason = "it returned 410 Gone"
 	const disable = "UPDATE webhook_endpoints SET state = 'disabled', reason = $2 WHERE id = $1"
 	if _, err := c.Exec(ctx, disable, e.ID, reason); err != nil {
 		return err

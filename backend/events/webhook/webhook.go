@@ -15,19 +15,19 @@ import (
 	"sluice/backend/sale"
 )
 
-// Group is the name of the group.
+// Group is the name of the consumer group.
 const Group = "webhooks"
 
 // pingPrefix begins the ids of pings. Those of events begin with a digit.
 const pingPrefix = "ping_"
 
-// TypePing is the type of what is sent to try an endpoint.
+// TypePing is the type of a test delivery.
 const TypePing = "ping"
 
-// Types are the types of events that an endpoint may want.
+// Types are the types of events that an endpoint can select.
 var Types = []string{string(events.Created), string(events.Paid), string(events.Cancelled)}
 
-// payload is what is posted.
+// payload is the body of a request.
 type payload struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"` // of the event, not of the attempt
@@ -52,8 +52,8 @@ func encode(p payload) string {
 	return string(b)
 }
 
-// ID is the webhook-id of an event for an endpoint. It holds no full stop, because what is signed is the id, a full
-// stop, the time, a full stop, and the text.
+// ID is the webhook-id of an event for an endpoint. It contains no full stop, which separates the id, the time and the
+// body in the signed text.
 func ID(eventID, endpointID string) string {
 	return strings.ReplaceAll(eventID, ".", "_") + "_" + endpointID
 }
@@ -66,7 +66,7 @@ func wants(e Endpoint, v events.Event) bool {
 		(len(e.Sales) == 0 || slices.Contains(e.Sales, v.SaleID))
 }
 
-// addBatch is how many deliveries one transaction writes: many endpoints must not make it take too long.
+// addBatch bounds the deliveries that one transaction writes, and so its duration with many endpoints.
 const addBatch = 2000
 
 // Handler returns the group's handler. added is called after deliveries were written; it must return immediately.
@@ -97,7 +97,7 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 				})
 			}
 		}
-		for some := range slices.Chunk(all, addBatch) { // what is written before an error is found there the next time
+		for some := range slices.Chunk(all, addBatch) { // after an error, the next call skips the written ones
 			n, err := db.AddDeliveries(ctx, some)
 			if err != nil {
 				return err

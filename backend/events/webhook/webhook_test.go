@@ -56,7 +56,7 @@ func happened(n int64, what events.Type, saleID string, position int64) events.E
 }
 
 // PostgreSQL stores the time of the creation in microseconds, and the time of an event is cut to milliseconds.
-func TestEventInTheMillisecondOfTheCreationIsWanted(t *testing.T) {
+func TestEventInTheMillisecondOfTheCreationIsSelected(t *testing.T) {
 	created := time.Date(2026, 12, 1, 10, 0, 0, 123_456_000, time.UTC)
 	for at, want := range map[time.Time]bool{
 		created.Add(200 * time.Microsecond): true, created.Add(-time.Millisecond): false,
@@ -69,7 +69,7 @@ func TestEventInTheMillisecondOfTheCreationIsWanted(t *testing.T) {
 	}
 }
 
-func TestEventsAreWrittenOnceForEachEndpointThatWantsThem(t *testing.T) {
+func TestEventsAreWrittenOnceForEachEndpointThatSelectsThem(t *testing.T) {
 	db := NewStore(storetest.Open(t, storetest.SQLite(t)).DB)
 	admin := newAdmin(t, db)
 	all := admin.add(t, Settings{}, false)
@@ -142,7 +142,7 @@ func TestSignaturesAreThoseOfTheStandard(t *testing.T) {
 	}
 	secrets := []string{NewSecret(), NewSecret()}
 	if secrets[0] == secrets[1] {
-		t.Error("two secrets are one")
+		t.Error("two secrets are equal")
 	}
 	now := time.Now()
 	if err := sign(h, "a", now, "text", secrets...); err != nil {
@@ -179,7 +179,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"200", d, answer{status: 200}, 0, DeliveryDelivered, 0, 0, false, ""},
 		{"299", d, answer{status: 299}, 0, DeliveryDelivered, 0, 0, false, ""},
-		{"first failure", d, answer{status: 500}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "it answered 500"},
+		{"first failure", d, answer{status: 500}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "the endpoint returned 500"},
 		{"jitter", d, answer{status: 500}, 0.999999, DeliveryWaiting, 6 * time.Second, 0, false, "500"},
 		{
 			"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, DeliveryWaiting, 2 * time.Minute, 0, false,
@@ -249,7 +249,7 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {
-			t.Error("a URL that is refused when it is new is taken later")
+			t.Error("Change accepts a URL that Add rejects")
 		}
 		if _, err := admin.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
 			t.Error("an old secret that signs for too long")
