@@ -75,7 +75,7 @@ func fillList(client *redis.Client, n int) error {
 func drainList(limit int) func(*redis.Client, int) error {
 	return func(client *redis.Client, n int) error {
 		l := queue.NewList(client, 0, queue.Config{})
-		return atOnce(n, func() (int, error) {
+		return concurrently(n, func() (int, error) {
 			total, ack := 0, ""
 			for {
 				b, lost, err := l.Take(context.Background(), limit, ack)
@@ -136,7 +136,7 @@ func fillStream(client *redis.Client, n int) error {
 
 func drainStream(client *redis.Client, n int) error {
 	ctx := context.Background()
-	return atOnce(n, func() (int, error) {
+	return concurrently(n, func() (int, error) {
 		total := 0
 		consumer := queue.NewConsumerName()
 		for {
@@ -164,8 +164,8 @@ func drainStream(client *redis.Client, n int) error {
 	})
 }
 
-// atOnce runs the drain of every worker, and checks that together they have seen everything.
-func atOnce(n int, drain func() (int, error)) error {
+// concurrently runs the drains of four workers, and checks that together they have drained n messages.
+func concurrently(n int, drain func() (int, error)) error {
 	var mu sync.Mutex
 	var all []error
 	total := 0
@@ -181,7 +181,7 @@ func atOnce(n int, drain func() (int, error)) error {
 	}
 	wg.Wait()
 	if total != n {
-		all = append(all, errors.New("not everything was drained"))
+		all = append(all, errors.New("some messages were not drained"))
 	}
 	return errors.Join(all...)
 }

@@ -14,7 +14,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// A watcher looks, and takes back in a second step: a worker that was late may have extended its lease between the two.
+// A watcher finds expired leases and requeues them in a second step. A late worker may extend its lease in between.
 func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	mini := miniredis.RunT(t)
 	now := time.Now()
@@ -27,7 +27,7 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	l := queue.NewList(client(), keyspace.Shard(0), queue.Config{Lease: time.Second})
 	push(t, l, 2)
 	b := take(t, l, 2, "")
-	// from here on Redis knows the scripts, which are run by their digests
+	// loads the scripts, so that later calls run them by digest
 	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil {
 		t.Fatalf("reclaimed %d live leases, %v", n, err)
 	}
@@ -44,7 +44,7 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	}})
 	n, err := queue.NewList(watching, keyspace.Shard(0), queue.Config{Lease: time.Second}).Reclaim(t.Context(), 10)
 	if err != nil || n != 0 || looked != 1 {
-		t.Errorf("reclaimed %d leases that run, looked %d times, %v", n, looked, err)
+		t.Errorf("reclaimed %d extended leases in %d searches, %v", n, looked, err)
 	}
 	if lost, err := l.Ack(t.Context(), b.ID); err != nil || lost {
 		t.Errorf("the worker lost its batch: lost=%v, %v", lost, err)

@@ -103,7 +103,7 @@ func (l *List) Empty(ctx context.Context) (bool, error) {
 		return nil
 	})
 	if err := redisconn.PipelineError(cmds); err != nil {
-		return false, wrap("look", err)
+		return false, wrap("check for messages", err)
 	}
 	return keys.Val()+entries.Val() == 0, nil
 }

@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-var began = time.Now() // not now: message(1) must be the same order throughout a test
+var began = time.Now() // fixed, so that message(1) is the same order throughout a test
 
 func message(n int) queue.Message {
 	return queue.Message{
@@ -59,7 +59,7 @@ func registered(t testing.TB, l *queue.List) queue.Consumer {
 	return consumer
 }
 
-func bury(t testing.TB, l *queue.List, m ...queue.Message) {
+func deadLetter(t testing.TB, l *queue.List, m ...queue.Message) {
 	t.Helper()
 	if err := l.Push(t.Context(), m...); err != nil {
 		t.Fatal(err)
@@ -83,14 +83,14 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 		wantStock, wantBuyers string
 	}{
 		{"only order of the buyer", "5", id, true, "6", ""},
-		{"one of several places", "0", "111," + id + ",333", true, "1", "111,,333"},
-		{"last held place", "0", "," + id + ",", true, "1", ""},
+		{"one of several slots", "0", "111," + id + ",333", true, "1", "111,,333"},
+		{"last held slot", "0", "," + id + ",", true, "1", ""},
 		{
 			"an id that contains this one is another order", "0", "1" + id + "," + id + "0", true, "0",
 			"1" + id + "," + id + "0",
 		},
-		{"a place that was given back", "0", ",", true, "0", ","},
-		{"no place held, as of a message made by hand", "7", "", true, "7", ""},
+		{"a slot that was released", "0", ",", true, "0", ","},
+		{"no slot, as of a message added by hand", "7", "", true, "7", ""},
 		{"not requested", "5", id, false, "5", id},
 		{"sale not loaded", "", "", true, "", ""},
 	} {
@@ -100,7 +100,7 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 			m := message(1)
 			parsed, _ := sale.ParseOrderID(id)
 			m.ID = parsed
-			bury(t, l, m)
+			deadLetter(t, l, m)
 			if c.stock != "" {
 				client.Set(ctx, shard.Stock("drop"), c.stock, 0)
 			}
@@ -120,13 +120,13 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 				t.Errorf("stock is %q, want %q", got, c.wantStock)
 			}
 			if got := client.HGet(ctx, shard.Buyers("drop"), "bob").Val(); got != c.wantBuyers {
-				t.Errorf("bob's places are %q, want %q", got, c.wantBuyers)
+				t.Errorf("bob's slots are %q, want %q", got, c.wantBuyers)
 			}
 			if c.buyers != "" && !client.HExists(ctx, shard.Buyers("drop"), "bob").Val() {
-				t.Error("bob is gone from the buyers: an edge would not let a repetition of his request through")
+				t.Error("bob is missing from the buyers: an edge would reject a repetition of his request")
 			}
 			if c.buyers != "" && client.HGet(ctx, shard.Buyers("drop"), "eve").Val() != id {
-				t.Error("another buyer's place was touched")
+				t.Error("another buyer's slot has changed")
 			}
 		})
 	}
@@ -135,8 +135,8 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 func TestDropRawRemovesInvalidTextsOnly(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{})
-	bury(t, l, message(1))
-	client.LPush(t.Context(), keyspace.Shard(0).Ready(), "rubbish")
+	deadLetter(t, l, message(1))
+	client.LPush(t.Context(), keyspace.Shard(0).Ready(), "invalid")
 	take(t, l, 1, "")
 	page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
 	if err != nil || len(page) != 2 {
@@ -153,7 +153,7 @@ func TestDropRawRemovesInvalidTextsOnly(t *testing.T) {
 	}
 }
 
-// Ten megabytes that are no message (one, when short): they are kept as they are, and the orders around them flow.
+// Ten megabytes that are not a message (one with -short) are kept unchanged, and the orders around them are taken.
 func TestHugeTextBecomesADeadLetterWithItsBytes(t *testing.T) {
 	size := 10 << 20
 	if testing.Short() {
@@ -213,7 +213,7 @@ func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
 	}
 	l := queue.NewList(client, shard, queue.Config{CallTimeout: time.Minute})
 	m := message(others + 1)
-	bury(t, l, m)
+	deadLetter(t, l, m)
 	page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
 	if err != nil || len(page) != 0 || next == "" {
 		t.Fatalf("the first page holds %d letters, next is %q, %v", len(page), next, err)
@@ -264,7 +264,7 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 			}
 		}
 		m := message(others + 1)
-		bury(t, queue.NewList(client, shard, queue.Config{}), m)
+		deadLetter(t, queue.NewList(client, shard, queue.Config{}), m)
 		hooked := redis.NewClient(client.Options())
 		t.Cleanup(func() { _ = hooked.Close() })
 		hooked.AddHook(&once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }})
@@ -317,7 +317,7 @@ func TestLeaseExpiresByTheServersClock(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})
 	want := push(t, l, 3)
 	take(t, l, 3, "")
-	testenv.Eventually(t, time.Minute, "the lease ran out and an idle take got the messages again", func() bool {
+	testenv.Eventually(t, time.Minute, "the lease has expired and an idle take returns the messages", func() bool {
 		return slices.Equal(take(t, l, 3, "").Messages, want)
 	})
 }
@@ -335,7 +335,7 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 		}
 	}
 	if got := take(t, l, 1, "").Messages; !slices.Equal(got, want) {
-		t.Errorf("after that, %v is left to take", got)
+		t.Errorf("after that, take returns %v", got)
 	}
 }
 
@@ -349,9 +349,8 @@ func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Sha
 	}
 }
 
-// TestWatcherWithALowerLimitKillsOnlyTheCrasher: a message is the culprit only when it was alone, whatever limit
-// others go by.
-func TestWatcherWithALowerLimitKillsOnlyTheCrasher(t *testing.T) {
+// A message becomes a dead letter only if it was leased alone, whatever limits other processes have.
+func TestWatcherWithALowerLimitDeadLettersOnlyTheCrasher(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0,
 		queue.Config{MaxCrashes: 1})
@@ -368,17 +367,17 @@ func TestInvalidTextInAnExpiredBatchIsRequeued(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
 	l := queue.NewList(client, shard, queue.Config{MaxCrashes: 1})
-	for range 3 { // a worker died between taking it and burying it
-		client.RPush(t.Context(), shard.Batch("held"), "rubbish")
+	for range 3 { // a worker crashed between take and dead_letter
+		client.RPush(t.Context(), shard.Batch("held"), "invalid")
 		client.ZAdd(t.Context(), shard.Leases(), redis.Z{Score: 1, Member: "held"})
 		crash(t, client, l, shard)
-		if got := client.RPop(t.Context(), shard.Ready()).Val(); got != "rubbish" {
+		if got := client.RPop(t.Context(), shard.Ready()).Val(); got != "invalid" {
 			t.Fatalf("ready holds %q", got)
 		}
 	}
 }
 
-func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
+func TestCancelledCrasherLeavesNoKeys(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
 	m := push(t, l, 1)[0]
@@ -398,7 +397,7 @@ func TestCancelledCrasherLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
+func TestDrainedQueueLeavesNoKeys(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0,
 		queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100})
@@ -418,7 +417,7 @@ func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 			_, _ = l.Ack(t.Context(), b.ID)
 		}
 		page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
-		for _, d := range page { // a lease of 1 ms kills now and then
+		for _, d := range page { // leases of 1 ms may expire too often
 			_, _ = l.BeginCancel(t.Context(), d.Message.ID)
 			_ = l.FinishCancel(t.Context(), d.Message.ID, false)
 		}

@@ -7,7 +7,7 @@ import (
 	"sluice/backend/queue"
 )
 
-func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
+func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
 	within := func() (time.Duration, bool) { p := m.Pace(); return p.Within, p.Drains }
@@ -16,17 +16,17 @@ func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
 	}
 	m.Sample(at, 1000, queue.Stats{Ready: 500, Leased: 100})
 	if _, ok := within(); ok {
-		t.Error("one sample gives no rate")
+		t.Error("a meter with one sample has a rate")
 	}
-	m.Sample(at.Add(2*time.Second), 1400, queue.Stats{Ready: 600}) // 400 came, none more wait: 200 a second leave
+	m.Sample(at.Add(2*time.Second), 1400, queue.Stats{Ready: 600}) // 400 were accepted and as many wait: 200 leave per second
 	if d, ok := within(); !ok || d != 3*time.Second {
-		t.Errorf("600 wait and 200 a second leave: %v, %v", d, ok)
+		t.Errorf("600 wait and 200 leave per second: %v, %v", d, ok)
 	}
 	for i := range 100 {
-		m.Sample(at.Add(time.Duration(3+i)*time.Second), 1400, queue.Stats{Ready: 600}) // the workers are gone
+		m.Sample(at.Add(time.Duration(3+i)*time.Second), 1400, queue.Stats{Ready: 600}) // the workers have stopped
 	}
 	if d, ok := within(); ok && d < time.Minute {
-		t.Errorf("nothing leaves the queue, and it is drained in %v", d)
+		t.Errorf("nothing leaves the queue, and it drains within %v", d)
 	}
 	m.Sample(at.Add(200*time.Second), 1400, queue.Stats{})
 	if d, ok := within(); !ok || d != 0 {
@@ -34,7 +34,7 @@ func TestMeterKnowsWhenTheQueueIsDrained(t *testing.T) {
 	}
 	m.Sample(at.Add(201*time.Second), 900, queue.Stats{Ready: 10}) // Redis was rebuilt
 	if _, ok := within(); ok {
-		t.Error("after a rebuild the pace is not known")
+		t.Error("the pace is known just after a rebuild")
 	}
 }
 
@@ -47,10 +47,10 @@ func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	sample(0, 0, 1000, 500)
 	sample(0, 1, 1000, 400) // 100 a second
 	if _, ok := m.Within(); ok {
-		t.Error("it knows of all shards what it knows of one")
+		t.Error("the time to drain is known although one shard has no samples")
 	}
 	if d := m.RetryAfter(1); d != 5*time.Second {
-		t.Errorf("away from a shard of which nothing is known: %v", d)
+		t.Errorf("Retry-After of a shard without samples: %v", d)
 	}
 	sample(1, 0, 0, 0)
 	if p := m.Shard(1); p.Known || !p.Drains || p.Within != 0 {
@@ -58,19 +58,19 @@ func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	}
 	sample(1, 1, 9000, 9000)
 	if p := m.Shard(1); p.Drains || m.RetryAfter(1) != time.Minute {
-		t.Errorf("a shard that nothing leaves: %+v, away %v", p, m.RetryAfter(1))
+		t.Errorf("a stalled shard: %+v, Retry-After %v", p, m.RetryAfter(1))
 	}
 	if _, ok := m.Within(); ok {
-		t.Error("all is drained although nothing leaves a shard")
+		t.Error("the time to drain is known although a shard is stalled")
 	}
 	for s := int64(2); s < 200; s++ {
 		sample(1, s, 9000+10*s, 9000)
 	}
 	if p := m.Shard(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.RetryAfter(0) != 2*time.Second {
-		t.Errorf("shard 0: %+v, away %v", p, m.RetryAfter(0))
+		t.Errorf("shard 0: %+v, Retry-After %v", p, m.RetryAfter(0))
 	}
 	d, ok := m.Within()
 	if want := m.Shard(1).Within; !ok || d != want || d < 890*time.Second || m.RetryAfter(1) != time.Minute {
-		t.Errorf("all drained in %v, %v; the slower shard in %v, away %v", d, ok, want, m.RetryAfter(1))
+		t.Errorf("all shards drain within %v, %v; the slower one within %v, Retry-After %v", d, ok, want, m.RetryAfter(1))
 	}
 }

@@ -31,7 +31,7 @@ func reads(l *queue.List) map[string]func(t *testing.T) error {
 func TestEveryCallReturnsErrUnavailableWithoutRedis(t *testing.T) {
 	t.Parallel() // it waits
 	server := testenv.StartRedis(t)
-	// without its own bound a call takes so long
+	// a call without a timeout of its own takes this long
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	defer client.Close()
 	l := queue.NewList(client, 0, queue.Config{CallTimeout: 100 * time.Millisecond})
@@ -83,7 +83,7 @@ func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{})
 	waited := make(chan error, 1)
 	go func() { _, err := l.Wait(t.Context(), time.Minute); waited <- err }()
-	testenv.Eventually(t, time.Minute, "somebody waits", func() bool {
+	testenv.Eventually(t, time.Minute, "a client is blocked", func() bool {
 		return strings.Contains(admin.Info(t.Context(), "clients").Val(), "blocked_clients:1")
 	})
 	if err := admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
@@ -115,8 +115,8 @@ func TestCallersCancellationIsNotAnOutage(t *testing.T) {
 	}
 }
 
-// TestFullRedisStillDrains: when the memory is full, Redis refuses what could grow it. Accepting must stop then, and
-// working off the queue must not, for it is what makes room.
+// With full memory Redis rejects commands that may use more. Purchases stop then, but the queue must still drain,
+// because that frees memory.
 func TestFullRedisStillDrains(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(7)
@@ -132,16 +132,16 @@ func TestFullRedisStillDrains(t *testing.T) {
 			if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 				t.Fatal(err)
 			}
-			if name == "take" { // and what is no message is buried
+			if name == "take" { // it also makes an invalid text a dead letter
 				client.ConfigSet(t.Context(), "maxmemory", "0")
 				client.ZRem(t.Context(), shard.Delayed(), keyspace.EncodeMessage(message(60)))
-				client.RPush(t.Context(), shard.Ready(), "rubbish")
+				client.RPush(t.Context(), shard.Ready(), "invalid")
 				client.ConfigSet(t.Context(), "maxmemory", "1")
 			}
 			before := client.HLen(t.Context(), shard.Dead().Letters()).Val()
 			err := operations(l, held)[name](t)
 			if n := client.HLen(t.Context(), shard.Dead().Letters()).Val(); name == "take" && n != before+1 {
-				t.Errorf("%d dead letters, want the rubbish beside the %d from before", n, before)
+				t.Errorf("%d dead letters, want the invalid text and the %d from before", n, before)
 			}
 			if refused := errors.Is(err, sale.ErrUnavailable); refused != (name == "push") || err != nil && !refused {
 				t.Errorf("with a full memory: %v", err)
@@ -151,9 +151,8 @@ func TestFullRedisStillDrains(t *testing.T) {
 	client.ConfigSet(t.Context(), "maxmemory", "0")
 }
 
-// TestLostRepliesLoseNoMessages puts a proxy before Redis that lets commands through and then, now and again, cuts
-// the connection instead of passing the reply on (window W8). The Redis client replays such a command, and so does
-// the loop here when the client gives up.
+// A proxy passes all commands to Redis, and sometimes cuts the connection instead of passing on the reply (window W8).
+// The Redis client repeats such a command, and the loop of the test does when the client gives up.
 func TestLostRepliesLoseNoMessages(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := cutReplies(t, server.Addr, 5)
@@ -208,13 +207,13 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	}
 	wg.Wait()
 	if len(seen) != len(want) {
-		t.Errorf("%d messages were pushed, %d came out", len(want), len(seen))
+		t.Errorf("%d messages were pushed, %d were taken", len(want), len(seen))
 	}
 	if s, err := queue.NewList(server.Client(), 0, queue.Config{}).Stats(t.Context()); err != nil || s != (queue.Stats{}) {
 		t.Errorf("left over: %+v, %v", s, err)
 	}
 	if n := reclaimed.Load(); n > 0 {
-		t.Errorf("%d messages had to wait for a lease to run out, though their takes were repeated", n)
+		t.Errorf("%d messages waited for the end of a lease, although their takes were repeated", n)
 	}
 }
 

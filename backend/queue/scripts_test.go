@@ -20,7 +20,7 @@ import (
 // A batch that prepare leases, and the next one of its consumer.
 const held, next = "w-901-1", "w-901-2"
 
-// operations is every call that writes, by name; each takes care of what it needs in a shard that prepare has filled.
+// operations returns every call that writes, by name, for a shard that prepare has filled.
 func operations(l *queue.List, batch string) map[string]func(t *testing.T) error {
 	fail := []queue.Failure{{ID: message(1).ID, Reason: "no"}, {ID: message(2).ID, Reason: "no", Permanent: true}}
 	return map[string]func(t *testing.T) error{
@@ -43,7 +43,7 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 	}
 }
 
-// listOf opens a driver.
+// listOf returns a List of a driver.
 func listOf(driver string, c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
 	cfg.Stream = drivers[driver].stream
 	return queue.NewList(c, shard, cfg)
@@ -55,8 +55,7 @@ type engine struct {
 	dump   func() map[string]string // everything it holds
 }
 
-// onEachRedis runs a test on a real Redis and on the embedded one, with a client that waits for as long as a busy
-// machine takes.
+// onEachRedis runs a test on a real Redis and on the embedded one, with a client without timeouts, for busy machines.
 func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
 	connect := func(t *testing.T, addr string) *redis.Client {
 		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
@@ -73,8 +72,8 @@ func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
 	})
 }
 
-// TestScriptsThatFailChangeNothing gives one key after the other a wrong type: a script that has begun to write when
-// it finds out would lose messages, because Redis does not roll back.
+// Each key in turn has a wrong type. A script that fails after its first write would lose messages, because Redis does
+// not roll back.
 func TestScriptsThatFailChangeNothing(t *testing.T) { onEachRedis(t, scriptsThatFail) }
 
 func scriptsThatFail(t *testing.T, e engine) {
@@ -110,7 +109,7 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	for name := range operations(nil, "") {
 		for _, key := range rest {
 			if name == "promote" && key == shard.Leases() {
-				continue // the step after it fails, and rightly leaves the promotion as it is
+				continue // its second step fails, after the promotion
 			}
 			client.FlushAll(ctx)
 			prepare(t, client, l, shard)
@@ -130,19 +129,19 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 			before := e.dump()
 			err := operations(l, held)[name](t)
 			if err == nil {
-				continue // it does not look at this key
+				continue // it does not read this key
 			}
 			failed++
 			if errors.Is(err, sale.ErrUnavailable) {
-				t.Errorf("%s with a wrong %s: a retry will not help, yet the error is %v", name, key, err)
+				t.Errorf("%s with a wrong %s: %v, want an error that is not temporary", name, key, err)
 			}
 			if after := e.dump(); !maps.Equal(before, after) {
-				t.Errorf("%s with a wrong %s failed half way: %v", name, key, err)
+				t.Errorf("%s with a wrong %s failed after a write: %v", name, key, err)
 			}
 		}
 	}
 	if failed < 40 {
-		t.Errorf("only %d calls failed: the test no longer tests anything", failed)
+		t.Errorf("only %d calls failed", failed)
 	}
 }
 
@@ -162,12 +161,12 @@ func TestPushAddsToTheListOrTheStream(t *testing.T) {
 	})
 }
 
-// TestFlushedScriptsAreLoadedAgain: a SCRIPT FLUSH, or a Redis that was restarted, costs a round trip.
+// After SCRIPT FLUSH or a restart of Redis, a script is loaded again.
 func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		shard := keyspace.Shard(7)
 		for name := range operations(nil, "") {
-			l := queue.NewList(e.client, shard, queue.Config{Stream: true, MaxCrashes: 1}) // runs all that a list does, and more
+			l := queue.NewList(e.client, shard, queue.Config{Stream: true, MaxCrashes: 1}) // runs all scripts of a list, and more
 			e.client.FlushAll(t.Context())
 			prepare(t, e.client, l, shard)
 			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {
@@ -184,7 +183,7 @@ func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	})
 }
 
-// A rebuild may begin between a take and the burial of what it found, and any key may hold something else.
+// A rebuild may begin between take and dead_letter, and any key may have another type.
 func TestFailedDeadLetterChangesNothing(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		ctx, shard := t.Context(), keyspace.Shard(7)
@@ -220,17 +219,17 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 			if after := e.dump(); !maps.Equal(before, after) {
-				t.Errorf("it has failed half way: %v", err)
+				t.Errorf("it failed after a write: %v", err)
 			}
 		}
 	})
 }
 
-// prepare fills every key of a shard: a lease that has run out, a delayed message that is due, ready ones, dead ones.
+// prepare fills every key of a shard: an expired lease, a due delayed message, ready messages and dead letters.
 func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
 	ctx := t.Context()
-	bury(t, l, message(50), message(51))
+	deadLetter(t, l, message(50), message(51))
 	if _, err := l.BeginCancel(ctx, message(51).ID); err != nil {
 		t.Fatal(err)
 	}

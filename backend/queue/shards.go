@@ -66,7 +66,7 @@ func (s Shards) read(ctx context.Context) ([]*Stats, []error) {
 	return all, errs
 }
 
-// Sum adds the counts of several shards. OldestAge is the maximum. It skips shards that are nil.
+// Sum returns the sum of the counts of several shards, with the maximum of OldestAge. It skips nil.
 func Sum(shards []*Stats) Stats {
 	var sum Stats
 	for _, s := range shards {

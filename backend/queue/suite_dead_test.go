@@ -25,7 +25,7 @@ var deadTests = []test{
 		h.push(order(2))
 		h.retry(order(1))
 		h.wantStats(queue.Stats{Ready: 2})
-		b := h.takeExactly(5, orders(1, 2)...) // in front, and with company
+		b := h.takeExactly(5, orders(1, 2)...) // at the front, and not alone
 		h.ack(b.ID, failures("again", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
 	}},
@@ -55,7 +55,7 @@ var deadTests = []test{
 		h.ack(h.takeExactly(5, order(1)).ID, queue.Failure{ID: order(1).ID, Reason: "would oversell", Permanent: true})
 		h.retry(order(1))
 		h.push(order(2))
-		h.takeExactly(5, orders(1, 2)...) // with company: it is no suspect
+		h.takeExactly(5, orders(1, 2)...) // not alone: it is no suspect
 	}},
 	{"RetryTwiceFindsNothing", queue.Config{}, func(t *testing.T, h h) {
 		kill(h, order(1))
@@ -100,7 +100,7 @@ var deadTests = []test{
 	}},
 }
 
-// kill makes dead letters of messages.
+// kill makes messages dead letters.
 func kill(h h, m ...queue.Message) {
 	h.t.Helper()
 	h.push(m...)
@@ -111,7 +111,7 @@ func kill(h h, m ...queue.Message) {
 	h.ack(h.take(len(m), "").ID, f...)
 }
 
-// searching compares what a query finds with what is found by hand among all letters.
+// searching compares the result of a query with a filter over all letters.
 func searching(t *testing.T, h h) {
 	for i, reason := range []string{
 		"Deadlock found", "card stolen", "DEADLOCK again", "no such table", "card stolen twice",
@@ -175,7 +175,7 @@ func paging(t *testing.T, h h) {
 		for _, d := range h.letters(q) {
 			got = append(got, d.Message.ID)
 		}
-		slices.Sort(got) // killed in one millisecond, they have no order in time
+		slices.Sort(got) // those of one millisecond are not ordered by time
 		if want := bySale[q.SaleID]; !slices.Equal(got, want) {
 			t.Errorf("%+v: %d letters, want %d", q, len(got), len(want))
 		}

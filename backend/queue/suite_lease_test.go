@@ -124,7 +124,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, rubbish},
+	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, invalidTexts},
 	{"StatsReturnTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
 		age := func() time.Duration {
 			s, err := h.Queue.Stats(t.Context())
@@ -144,7 +144,7 @@ var leaseTests = []test{
 	}},
 }
 
-func rubbish(t *testing.T, h h) {
+func invalidTexts(t *testing.T, h h) {
 	texts := []string{
 		"",
 		"hello",
@@ -167,7 +167,7 @@ func rubbish(t *testing.T, h h) {
 		h.PushRaw(text)
 	}
 	for range alone / 2 {
-		h.takeExactly(2) // nothing but rubbish
+		h.takeExactly(2) // only invalid texts
 	}
 	h.wantStats(queue.Stats{Dead: alone})
 	h.push(order(1))

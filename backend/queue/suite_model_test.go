@@ -46,19 +46,18 @@ const (
 	gone       = "gone" // done, or cancelled
 )
 
-// model is what the queue should be after a sequence of calls by several workers, some of which hold batches that
-// they have lost long ago. Where the queue is free to choose (which message comes next), the model checks the choice
-// and adopts it. All times are multiples of five minutes, so that the moments the calls themselves take decide
-// nothing.
+// model is the expected state of the queue after calls of several workers, some of which hold batches that they have
+// lost. Where the queue may choose (the next message), the model checks and adopts the choice. All times are multiples
+// of five minutes, so the duration of a call has no effect.
 type model struct {
 	q        suite
 	cfg      queue.Config
 	now      time.Duration
 	takers   []queue.Consumer
 	messages map[sale.OrderID]*modelMessage
-	batches  map[string]*modelBatch // the live ones
-	taken    int                    // ids given out
-	known    []string               // every batch id that some worker ever held
+	batches  map[string]*modelBatch // leased
+	taken    int                    // ids assigned
+	known    []string               // every batch id that a worker has held
 }
 
 type modelMessage struct {

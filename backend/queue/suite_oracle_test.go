@@ -10,7 +10,7 @@ import (
 	"sluice/backend/queue"
 )
 
-// adopt checks a batch that was taken, and makes it the model's.
+// adopt checks a batch that was taken, and adds it to the model.
 func (m *model) adopt(rt *rapid.T, b queue.Batch, limit int) {
 	available := m.available()
 	suspects := 0
@@ -30,7 +30,7 @@ func (m *model) adopt(rt *rapid.T, b queue.Batch, limit int) {
 	for _, got := range b.Messages {
 		a := m.messages[got.ID]
 		if a == nil || !slices.Contains(available, a) || got != a.Message {
-			rt.Fatalf("took %v, which was not there to take", got)
+			rt.Fatalf("took %v, which was not available", got)
 		}
 		if a.crashes >= m.cfg.MaxCrashes && n > 1 {
 			rt.Fatalf("%v has crashed %d times and is one of %d messages in a batch", got, a.crashes, n)
@@ -45,7 +45,7 @@ func (m *model) adopt(rt *rapid.T, b queue.Batch, limit int) {
 	m.known = append(m.known, b.ID)
 }
 
-// check compares the model with where the messages really are.
+// check compares the model with the places of the messages.
 func (m *model) check(rt *rapid.T) {
 	found := m.q.Locate()
 	for id, places := range found {
@@ -66,7 +66,7 @@ func (m *model) check(rt *rapid.T) {
 		}
 		got := found[x.ID]
 		if x.state == delayed && x.due <= m.now && slices.Equal(got, []string{ready}) {
-			x.state = ready // promoted on the way
+			x.state = ready // promoted meanwhile
 			continue
 		}
 		if !slices.Equal(got, []string{want}) {
@@ -75,11 +75,11 @@ func (m *model) check(rt *rapid.T) {
 	}
 }
 
-// drain works until everything is done: nothing may be left over, and nothing may be stuck.
+// drain takes and acknowledges until the queue is empty.
 func (m *model) drain(rt *rapid.T) {
 	for range 1000 {
 		left := 0
-		m.q.Advance(m.cfg.Lease) // everything delayed is due, and every lease has run out
+		m.q.Advance(m.cfg.Lease) // all delayed messages are due, and all leases have expired
 		m.now += m.cfg.Lease
 		for _, x := range m.sorted() {
 			if x.state == dead {

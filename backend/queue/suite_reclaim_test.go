@@ -48,32 +48,32 @@ var reclaimTests = []test{
 		h.Advance(lease)
 		h.takeExactly(2, orders(1, 2)...)
 	}},
-	{"ZombieTouchesNothingOfTheNewOwner", queue.Config{}, func(t *testing.T, h h) { // window W6
+	{"LateWorkerChangesNothingOfTheNewOwner", queue.Config{}, func(t *testing.T, h h) { // window W6
 		h.push(orders(1, 3)...)
-		zombie := h.take(2, "")
+		late := h.take(2, "")
 		h.Advance(lease)
 		h.reclaim(1)
 		h.takeExactly(2, orders(1, 2)...)
 
 		ctx := t.Context()
 		for name, call := range map[string]func() (bool, error){
-			"ack":     func() (bool, error) { return h.Queue.Ack(ctx, zombie.ID) },
-			"fail":    func() (bool, error) { return h.Queue.Ack(ctx, zombie.ID, failures("no", zombie.Messages...)...) },
-			"release": func() (bool, error) { return h.Queue.Release(ctx, zombie.ID) },
-			"extend":  func() (bool, error) { return h.Queue.Extend(ctx, zombie.ID) },
+			"ack":     func() (bool, error) { return h.Queue.Ack(ctx, late.ID) },
+			"fail":    func() (bool, error) { return h.Queue.Ack(ctx, late.ID, failures("no", late.Messages...)...) },
+			"release": func() (bool, error) { return h.Queue.Release(ctx, late.ID) },
+			"extend":  func() (bool, error) { return h.Queue.Extend(ctx, late.ID) },
 		} {
 			if lost, err := call(); !lost || err != nil {
 				t.Errorf("%s of a lost batch: lost=%v, %v", name, lost, err)
 			}
 			h.wantStats(queue.Stats{Ready: 1, Leased: 2, Leases: 1})
 		}
-		b, lost, err := h.Queue.TakeAs(ctx, h.newBatch(), 5, zombie.ID)
+		b, lost, err := h.Queue.TakeAs(ctx, h.newBatch(), 5, late.ID)
 		if !lost || err != nil || !slices.Equal(b.Messages, orders(3, 3)) {
 			t.Errorf("take that acknowledges a lost batch: %v, lost=%v, %v", b, lost, err)
 		}
 		h.wantStats(queue.Stats{Leased: 3, Leases: 2})
 	}},
-	{"WatchersAtOnceReclaimEachLeaseOnce", queue.Config{}, func(t *testing.T, h h) { // window W7
+	{"ConcurrentWatchersReclaimEachLeaseOnce", queue.Config{}, func(t *testing.T, h h) { // window W7
 		var mu sync.Mutex
 		messages := 0
 		h = open(t, h.factory, queue.Config{OnReclaim: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
@@ -106,8 +106,8 @@ var reclaimTests = []test{
 		for range 3 {
 			h.crash(3, orders(1, 3)...)
 		}
-		h.ack(h.takeExactly(3, order(1)).ID) // alone, and innocent
-		h.crash(3, order(2))                 // alone, and it crashes again: dead
+		h.ack(h.takeExactly(3, order(1)).ID) // alone, without a crash
+		h.crash(3, order(2))                 // alone, and crashes its worker again: dead
 		h.ack(h.takeExactly(3, order(3)).ID)
 		h.ack(h.takeExactly(3, orders(4, 5)...).ID)
 		h.wantStats(queue.Stats{Dead: 1})
@@ -133,7 +133,7 @@ var reclaimTests = []test{
 		}
 		for _, b := range got {
 			if len(b) > 1 && (slices.Contains(b, 1) || slices.Contains(b, 2)) {
-				t.Fatalf("a suspect has company: %v", got)
+				t.Fatalf("a suspect is not alone: %v", got)
 			}
 		}
 	}},
@@ -159,11 +159,11 @@ var reclaimTests = []test{
 	{"ClockSetAheadCostsACrashAndNothingElse", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		owner := h.take(2, "")
-		h.Advance(lease + time.Hour) // its worker is alive
+		h.Advance(lease + time.Hour) // its worker still runs
 		h.reclaim(1)
 		h.takeExactly(2, orders(1, 2)...)
 		if lost, err := h.Queue.Extend(t.Context(), owner.ID); err != nil || !lost {
-			t.Errorf("the owner from before: lost=%v, %v", lost, err)
+			t.Errorf("the former owner: lost=%v, %v", lost, err)
 		}
 		h.wantStats(queue.Stats{Leased: 2, Leases: 1})
 	}},

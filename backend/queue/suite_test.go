@@ -70,8 +70,8 @@ func onRedis(t *testing.T, driver string) {
 	onServer(t, driver, func(testing.TB, keyspace.Shard) *redis.Client { return client })
 }
 
-// onServer makes time pass by moving every deadline into the past, which is the same thing to a queue that only
-// compares them with the server's clock.
+// onServer advances time by moving every deadline into the past: the queue only compares deadlines with the clock of
+// the server.
 func onServer(t *testing.T, driver string, open func(testing.TB, keyspace.Shard) *redis.Client) {
 	runSuite(t, func(t testing.TB, cfg queue.Config) suite {
 		shard := keyspace.Shard(shards.Add(1))
@@ -148,8 +148,8 @@ type entry struct {
 	batch string // empty: not leased
 }
 
-// entries are those of the stream of a shard. Each that was given out is pending for a batch, and each that is
-// pending is there.
+// entries returns the entries of the stream of a shard. It checks that each delivered entry is pending for a batch, and
+// that each pending entry exists.
 func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 	t.Helper()
 	ctx := context.Background()
@@ -197,7 +197,7 @@ func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 		}
 	}
 	if len(batches) > 0 {
-		t.Fatalf("entries are pending and are not there: %v", batches)
+		t.Fatalf("entries are pending and do not exist: %v", batches)
 	}
 	return all
 }
@@ -225,7 +225,7 @@ func locate(
 		add(cmp.Or(e.batch, "ready"), e.Text)
 	}
 	add("delayed", client.ZRange(ctx, shard.Delayed(), 0, -1).Val()...)
-	// Every batch there is, leased or not: a batch without a lease would never be found again.
+	// All batches, leased or not: one without a lease is lost.
 	prefix := shard.Batch("")
 	for _, key := range client.Keys(ctx, escapeGlob(prefix)+"*").Val() {
 		add(key[len(prefix):], list(key)...)
@@ -260,7 +260,7 @@ func locate(
 	return found
 }
 
-// lineOf is where a letter belongs in the list by sale.
+// lineOf returns the line of a letter in the index by sale.
 func lineOf(t testing.TB, key, text string) string {
 	var dead struct{ Message, Unit string }
 	if err := json.Unmarshal([]byte(text), &dead); err != nil {

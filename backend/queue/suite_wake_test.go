@@ -46,7 +46,7 @@ var wakeTests = []test{
 				h.drainWake()
 				h.retry(order(1))
 			},
-			"all of it, again and again": func(h h) {
+			"several of these": func(h h) {
 				h.push(orders(1, 9)...)
 				h.push(order(10))
 				for range 3 {
@@ -79,7 +79,7 @@ var wakeTests = []test{
 		var wg sync.WaitGroup
 		taken := make(chan int, workers)
 		for range workers {
-			wg.Go(func() { // each takes one message, and holds it for ever
+			wg.Go(func() { // each takes one message, and holds it forever
 				for ctx.Err() == nil {
 					b, _, err := h.Queue.TakeAs(ctx, h.newBatch(), 1, "")
 					if err == nil && len(b.Messages) == 1 {

@@ -13,7 +13,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// leases is a reclaimer: how many each call finds, and what it fails with.
+// leases is a Reclaimer. Its calls return the numbers in found, one after the other, and err.
 type leases struct {
 	found []int
 	err   error
@@ -54,7 +54,7 @@ func TestWatcherOutlivesAnOutageAndEndsWithItsContext(t *testing.T) {
 		go func() {
 			done <- (&queue.Watcher{Queue: q, Log: slog.New(slog.NewTextHandler(&log, nil))}).Run(ctx)
 		}()
-		time.Sleep(100 * time.Second) // of the bubble's clock
+		time.Sleep(100 * time.Second) // by the fake clock
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run: %v", err)

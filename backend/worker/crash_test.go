@@ -21,28 +21,28 @@ import (
 	"sluice/test/testenv"
 )
 
-var errDead = errors.New("this worker is dead")
+var errCrashed = errors.New("this worker has crashed")
 
-// mortal is the queue and the store of one worker. At its nth call the worker dies: the call is either not made, or
-// made with its answer lost. No later call gets through.
-type mortal struct {
+// crashing is the queue and the store of one worker. At its nth call the worker crashes: the call is not executed, or
+// its reply is lost. All later calls fail.
+type crashing struct {
 	*queue.List
 	store *store.Store
 	kill  context.CancelFunc
 
-	mu     sync.Mutex
-	nth    int // 0: never dies
-	before bool
-	calls  int
-	dead   bool
-	died   string // the call at which it did
+	mu        sync.Mutex
+	nth       int // 0: never
+	before    bool
+	calls     int
+	crashed   bool
+	crashedAt string // the call at which it crashed
 }
 
-func (m *mortal) boundary(call string, do func() error) error {
+func (m *crashing) boundary(call string, do func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.dead {
-		return errDead
+	if m.crashed {
+		return errCrashed
 	}
 	m.calls++
 	if m.calls != m.nth {
@@ -51,12 +51,12 @@ func (m *mortal) boundary(call string, do func() error) error {
 	if !m.before {
 		_ = do()
 	}
-	m.dead, m.died = true, call
+	m.crashed, m.crashedAt = true, call
 	m.kill()
-	return errDead
+	return errCrashed
 }
 
-func (m *mortal) TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error) {
+func (m *crashing) TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error) {
 	err = m.boundary("take", func() (err error) { b, lost, err = m.List.TakeAs(ctx, id, limit, ack); return err })
 	if err != nil {
 		return queue.Batch{}, false, err
@@ -64,17 +64,17 @@ func (m *mortal) TakeAs(ctx context.Context, id string, limit int, ack string) (
 	return b, lost, nil
 }
 
-func (m *mortal) Ack(ctx context.Context, id string, f ...queue.Failure) (lost bool, err error) {
+func (m *crashing) Ack(ctx context.Context, id string, f ...queue.Failure) (lost bool, err error) {
 	err = m.boundary("ack", func() (err error) { lost, err = m.List.Ack(ctx, id, f...); return err })
 	return lost, err
 }
 
-func (m *mortal) Release(ctx context.Context, id string) (lost bool, err error) {
+func (m *crashing) Release(ctx context.Context, id string) (lost bool, err error) {
 	err = m.boundary("release", func() (err error) { lost, err = m.List.Release(ctx, id); return err })
 	return lost, err
 }
 
-func (m *mortal) Write(ctx context.Context, orders []sale.Order) error {
+func (m *crashing) Write(ctx context.Context, orders []sale.Order) error {
 	return m.boundary("write", func() error { return m.store.Write(ctx, orders) })
 }
 
@@ -161,56 +161,56 @@ func config(m worker.Metrics) worker.Config {
 	}
 }
 
-// TestWorkerCrashAtEveryCallLosesNothing kills a worker at every call, before and after it, and starts another one.
-// In every case each order is exactly one row, and the rejected order is one dead letter. (Windows W4 and W5.)
+// A worker crashes before and after each of its calls, and another one starts. In every case each order is exactly one
+// row, and the rejected order is one dead letter (windows W4 and W5).
 func TestWorkerCrashAtEveryCallLosesNothing(t *testing.T) {
 	newWorld := newWorlds(t)
-	died := map[string]int{}
+	crashedAt := map[string]int{}
 	for nth := 1; ; nth++ {
 		survived := false
 		for _, before := range []bool{true, false} {
-			survived = dieOnce(t, newWorld(), nth, before, died)
+			survived = crashOnce(t, newWorld(), nth, before, crashedAt)
 		}
 		if survived {
 			break
 		}
 	}
 	for _, call := range []string{"take", "write", "ack"} {
-		if died[call] == 0 {
-			t.Errorf("no worker died at %s: %v", call, died)
+		if crashedAt[call] == 0 {
+			t.Errorf("no worker crashed at %s: %v", call, crashedAt)
 		}
 	}
 }
 
-func dieOnce(t *testing.T, w world, nth int, before bool, died map[string]int) (survived bool) {
+func crashOnce(t *testing.T, w world, nth int, before bool, crashedAt map[string]int) (survived bool) {
 	const n = 20
 	poison := w.push(n)
 	done := func() bool { s := w.stats(); return s.Ready+s.Delayed+s.Leased == 0 }
 
 	ctx, kill := context.WithCancel(t.Context())
-	first := &mortal{List: w.list, store: w.store, kill: kill, nth: nth, before: before}
+	first := &crashing{List: w.list, store: w.store, kill: kill, nth: nth, before: before}
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)
 		_ = worker.New(first, first, config(nil)).Run(ctx)
 	}()
-	testenv.Eventually(t, time.Minute, "the first worker died or was done",
+	testenv.Eventually(t, time.Minute, "the first worker has crashed or is done",
 		func() bool { return ctx.Err() != nil || done() })
 	kill()
 	<-ran
-	survived = first.died == ""
-	died[first.died]++
+	survived = first.crashedAt == ""
+	crashedAt[first.crashedAt]++
 
 	w.expireLeases()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	second := &mortal{List: w.list, store: w.store}
+	second := &crashing{List: w.list, store: w.store}
 	ran = make(chan struct{})
 	go func() {
 		defer close(ran)
 		_ = worker.New(second, second, config(nil)).Run(ctx)
 	}()
-	story := fmt.Sprintf("worker died at call %d (%s, made: %v)", nth, first.died, !before)
+	story := fmt.Sprintf("worker crashed at call %d (%s, executed: %v)", nth, first.crashedAt, !before)
 	testenv.Eventually(t, time.Minute, story+", and another one finished its work", done)
 	stop()
 	<-ran
@@ -232,8 +232,7 @@ type deaf struct{ *queue.List }
 
 func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
 
-// TestWorkerPausedPastItsLeaseSellsNothingTwice stops a worker in the middle of its write until another one has
-// written the batch (window W6).
+// A worker is suspended in the middle of its write until another one has written the batch (window W6).
 func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	w := newWorlds(t)()
 	const n = 6

@@ -39,11 +39,11 @@ func orders(n int) []sale.Order {
 	return all
 }
 
-// fakeQueue hands out batches that the test has made, and keeps a diary of what the worker does.
+// fakeQueue returns the batches of a test, and records the calls of the worker.
 type fakeQueue struct {
 	mu        sync.Mutex
 	batches   [][]sale.Order
-	diary     []string
+	calls     []string
 	failures  []queue.Failure
 	released  []string
 	ids       []string
@@ -67,7 +67,7 @@ func newQueue(batches ...[]sale.Order) *fakeQueue {
 }
 
 func (q *fakeQueue) note(format string, args ...any) {
-	q.diary = append(q.diary, fmt.Sprintf(format, args...))
+	q.calls = append(q.calls, fmt.Sprintf(format, args...))
 }
 
 func (q *fakeQueue) Register(_ context.Context, name string) (queue.Consumer, error) {
@@ -170,7 +170,7 @@ type storeFunc func(ctx context.Context, orders []sale.Order) error
 
 func (f storeFunc) Write(ctx context.Context, orders []sale.Order) error { return f(ctx, orders) }
 
-// ledger is a store that keeps what it is given.
+// ledger is a store that records the orders.
 type ledger struct {
 	mu     sync.Mutex
 	rows   []sale.OrderID
@@ -193,7 +193,7 @@ func (l *ledger) Write(_ context.Context, orders []sale.Order) error {
 	return nil
 }
 
-// counts is Metrics.
+// counts implements Metrics.
 type counts struct {
 	mu      sync.Mutex
 	kinds   map[string]int
@@ -249,12 +249,12 @@ func start(t *testing.T, q worker.Queue, s worker.Store, cfg worker.Config) (sto
 	})
 }
 
-func (q *fakeQueue) wantDiary(t *testing.T, want ...string) {
+func (q *fakeQueue) wantCalls(t *testing.T, want ...string) {
 	t.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !slices.Equal(q.diary, want) {
-		t.Errorf("the worker did %q, want %q", q.diary, want)
+	if !slices.Equal(q.calls, want) {
+		t.Errorf("the worker did %q, want %q", q.calls, want)
 	}
 }
 

@@ -53,6 +53,6 @@ func TestStopEndsGathering(t *testing.T) {
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("the worker stopped after %v", waited)
 		}
-		q.wantDiary(t, "take 50", "ack")
+		q.wantCalls(t, "take 50", "ack")
 	})
 }

@@ -306,7 +306,7 @@ func (l *loop) queueFailed(call string, err error) {
 	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
 }
 
-// callFailed is queueFailed for a call that run repeats: it logs the first failure of a row.
+// callFailed is queueFailed for a call that run repeats: it logs the first failure of a series.
 func (l *loop) callFailed(fails *bool, call string, err error) {
 	if *fails {
 		l.cfg.Metrics.Failed(KindQueue)
@@ -316,7 +316,7 @@ func (l *loop) callFailed(fails *bool, call string, err error) {
 	l.queueFailed(call, err)
 }
 
-// callWorks ends a row of failures.
+// callWorks ends a series of failures.
 func (l *loop) callWorks(fails *bool, call string) {
 	if *fails {
 		*fails = false

@@ -22,7 +22,7 @@ type fakeSource struct {
 	generation int64
 	errs       []error // one for each call to RestoreOrders
 	skips      []sale.Order
-	back       []sale.OrderID
+	restored   []sale.OrderID
 }
 
 func (s *fakeSource) Generation() int64 {
@@ -46,17 +46,17 @@ func (s *fakeSource) RestoreOrders(_ context.Context, orders []sale.Order) ([]sa
 		return nil, err
 	}
 	for _, o := range orders {
-		s.back = append(s.back, o.ID)
+		s.restored = append(s.restored, o.ID)
 	}
 	return s.skips, nil
 }
 
-func (s *fakeSource) wantBack(t *testing.T, n int) {
+func (s *fakeSource) wantRestored(t *testing.T, n int) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.back) != n {
-		t.Errorf("%d orders were handed back, want %d", len(s.back), n)
+	if len(s.restored) != n {
+		t.Errorf("%d orders were restored, want %d", len(s.restored), n)
 	}
 }
 
@@ -69,8 +69,8 @@ func TestBatchFromBeforeARebuildIsRestored(t *testing.T) {
 		stop := start(t, q, store, worker.Config{Source: source})
 		<-q.emptied
 		stop()
-		source.wantBack(t, 3)
-		q.wantDiary(t, "take 3", "release")
+		source.wantRestored(t, 3)
+		q.wantCalls(t, "take 3", "release")
 		if store.writes != 1 {
 			t.Errorf("%d writes", store.writes)
 		}
@@ -132,7 +132,7 @@ func TestLeaseLostToARebuildIsRestored(t *testing.T) {
 			worker.Config{Source: source})
 		<-q.emptied
 		stop()
-		source.wantBack(t, 3)
+		source.wantRestored(t, 3)
 	})
 }
 
@@ -147,8 +147,8 @@ func TestFailuresAreRestoredAfterARebuild(t *testing.T) {
 			worker.Config{Source: source})
 		<-q.emptied
 		stop()
-		source.wantBack(t, 3)
-		q.wantDiary(t, "take 3", "ack fails", "ack fails", "ack, 3 failed", "release")
+		source.wantRestored(t, 3)
+		q.wantCalls(t, "take 3", "ack fails", "ack fails", "ack, 3 failed", "release")
 	})
 }
 
@@ -161,8 +161,8 @@ func TestBatchThatIsReleasedAfterARebuildIsRestored(t *testing.T) {
 			worker.Config{Source: source})
 		<-down
 		stop()
-		source.wantBack(t, 3)
-		q.wantDiary(t, "take 3", "release", "release")
+		source.wantRestored(t, 3)
+		q.wantCalls(t, "take 3", "release", "release")
 	})
 }
 
@@ -175,7 +175,7 @@ func TestLeaseLostWithoutARebuildIsNotRestored(t *testing.T) {
 			worker.Config{Source: source})
 		<-q.emptied
 		stop()
-		source.wantBack(t, 0)
+		source.wantRestored(t, 0)
 	})
 }
 

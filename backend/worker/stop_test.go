@@ -23,7 +23,7 @@ func TestStopFinishesTheWriteInProgress(t *testing.T) {
 		}), worker.Config{DrainTimeout: 6 * time.Second})
 		<-writing
 		stop()
-		q.wantDiary(t, "take 3", "ack") // and takes nothing more
+		q.wantCalls(t, "take 3", "ack") // and takes nothing more
 	})
 }
 
@@ -42,7 +42,7 @@ func TestStopReleasesABatchAfterTheDrainTimeout(t *testing.T) {
 		if took := time.Since(began); took != 6*time.Second {
 			t.Errorf("stopping took %s", took)
 		}
-		q.wantDiary(t, "take 3", "release")
+		q.wantCalls(t, "take 3", "release")
 	})
 }
 
@@ -57,7 +57,7 @@ func TestStopDoesNotWaitForAStoreThatIsDown(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("stopping took %s", took)
 		}
-		q.wantDiary(t, "take 3", "release")
+		q.wantCalls(t, "take 3", "release")
 	})
 }
 
@@ -75,8 +75,8 @@ func TestStopReleasesAnUncertainTake(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		last := q.ids[len(q.ids)-1]
-		if !slices.Equal(q.released, []string{last}) || !slices.Equal(q.diary[len(q.diary)-2:], []string{"ack", "release"}) {
-			t.Errorf("released %q; at last the worker did %q", q.released, q.diary[len(q.diary)-2:])
+		if !slices.Equal(q.released, []string{last}) || !slices.Equal(q.calls[len(q.calls)-2:], []string{"ack", "release"}) {
+			t.Errorf("released %q; at last the worker did %q", q.released, q.calls[len(q.calls)-2:])
 		}
 	})
 }

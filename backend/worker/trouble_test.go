@@ -21,8 +21,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// run starts a worker over the world's queue and a store, and returns what it counts. It is stopped when the test
-// ends, or earlier.
+// run starts a worker over the world's queue and a store, and returns its metrics. It runs until the test ends or stop
+// is called.
 func (w world) run(store worker.Store) (m *trouble, stop func()) {
 	w.Helper()
 	m = &trouble{}
@@ -36,7 +36,7 @@ func (w world) run(store worker.Store) (m *trouble, stop func()) {
 	return m, stop
 }
 
-// trouble counts what goes wrong with the queue.
+// trouble counts failed calls to the queue and lost leases.
 type trouble struct{ calls, lost atomic.Int64 }
 
 func (*trouble) BatchWritten(int, time.Duration) {}
@@ -84,7 +84,7 @@ type gate struct {
 	worker.Store
 	nth    int64
 	writes atomic.Int64
-	at     chan struct{} // one for each write that stands before the gate
+	at     chan struct{} // receives one for each blocked write
 	open   chan struct{}
 }
 
@@ -103,9 +103,8 @@ func (g *gate) Write(ctx context.Context, orders []sale.Order) error {
 	return g.Store.Write(ctx, orders)
 }
 
-// The master fails over to its replica while batches are leased, and comes back as a replica that only reads; later
-// it is the master again, with what it has had from the other. Nothing is lost, nothing dies, and no attempt is
-// counted.
+// The master fails over to its replica while batches are leased, and returns as a read-only replica. Later it is
+// promoted again, with the data of the other. No order is lost or becomes a dead letter, and no attempt is counted.
 func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	const n = 100
 	w := newWorlds(t)()
@@ -120,7 +119,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	conn := w.client.Conn()
 	defer conn.Close()
 	testenv.Eventually(t, time.Minute, "the replica has everything", func() bool {
-		// WAIT speaks of what its own connection has written, and so of all that came before it
+		// WAIT covers the writes of its own connection, and so all earlier ones
 		conn.Set(t.Context(), "barrier", 1, 0)
 		got, err := conn.Wait(t.Context(), 1, time.Second).Result()
 		return err == nil && got == 1
@@ -135,7 +134,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	otherHost, otherPort, _ := strings.Cut(other.Options().Addr, ":")
 	do(w.client, "REPLICAOF", otherHost, otherPort)
 	close(g.open)
-	testenv.Eventually(t, time.Minute, "the worker is refused", func() bool { return m.calls.Load() >= 3 })
+	testenv.Eventually(t, time.Minute, "Redis rejects the calls of the worker", func() bool { return m.calls.Load() >= 3 })
 	testenv.Eventually(t, time.Minute, "the old master is a replica", func() bool {
 		return strings.Contains(w.client.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
@@ -239,7 +238,7 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 			}
 			w.pushGood(2, 5)
 			_, stop := w.run(store)
-			testenv.Eventually(t, time.Minute, "all is settled", func() bool {
+			testenv.Eventually(t, time.Minute, "all orders are settled", func() bool {
 				s, err := w.list.Stats(t.Context())
 				return err == nil && s.Ready+s.Delayed+s.Leased == 0 && s.Dead == 1 && w.sold() == 5
 			})
@@ -253,7 +252,7 @@ func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 				t.Errorf("the row is %+v, %v", got, err)
 			}
 			if _, err := store.Order(t.Context(), order(5).ID); errors.Is(err, sale.ErrNotFound) {
-				t.Errorf("a neighbour is missing: %v", err)
+				t.Errorf("another order of the batch is missing: %v", err)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestBatchIsAcknowledgedWithTheNextTakeAndNeverBeforeItsCommit(t *testing.T)
 		}), worker.Config{})
 		<-q.emptied
 		stop()
-		q.wantDiary(t, "take 3", "write 3", "ack", "take 2", "write 2", "ack")
+		q.wantCalls(t, "take 3", "write 3", "ack", "take 2", "write 2", "ack")
 	})
 }
 
@@ -103,7 +103,7 @@ func TestWokenLoopLeavesTheWaitToTheNext(t *testing.T) {
 	})
 }
 
-// TestOnlyRejectedOrdersFail counts the writes too: bisecting must cost k*log(n), not n.
+// The bisection must cost k*log(n) writes, not n.
 func TestOnlyRejectedOrdersFail(t *testing.T) {
 	const n = 512
 	for _, bad := range [][]int{{1}, {512}, {300}, {7, 8}, {1, 100, 511}, {}} {
@@ -159,7 +159,7 @@ func TestUnknownErrorIsRetried(t *testing.T) {
 	})
 }
 
-func TestPanicFailsOneOrderAndTheWorkerLives(t *testing.T) {
+func TestPanicFailsOneOrderAndTheWorkerContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(orders(4), orders(1))
 		s := &ledger{}
@@ -198,7 +198,7 @@ func TestUnavailableStoreCountsNoAttempts(t *testing.T) {
 			t.Errorf("written %s after the outage", late)
 		}
 		stop()
-		q.wantDiary(t, "take 5", "ack")
+		q.wantCalls(t, "take 5", "ack")
 		if want := int(outage / (leaseTime / 3)); q.extended < want-1 {
 			t.Errorf("the lease was extended %d times in %s, want %d", q.extended, outage, want)
 		}
@@ -236,7 +236,7 @@ func TestSlowWriteKeepsItsLease(t *testing.T) {
 		q := newQueue(orders(1))
 		q.extend = func(n int) (bool, error) {
 			if n%2 == 0 {
-				return false, errDown // now and then it does not get through
+				return false, errDown // some calls fail
 			}
 			return false, nil
 		}
@@ -249,7 +249,7 @@ func TestSlowWriteKeepsItsLease(t *testing.T) {
 		if q.extended != 8 {
 			t.Errorf("extended %d times in 25 s with a lease of %s, want 8", q.extended, leaseTime)
 		}
-		q.wantDiary(t, "take 1", "ack")
+		q.wantCalls(t, "take 1", "ack")
 	})
 }
 
@@ -266,7 +266,7 @@ func TestLostLeaseStopsTheWrite(t *testing.T) {
 		}), worker.Config{Metrics: m})
 		<-q.emptied
 		stop()
-		q.wantDiary(t, "take 2", "take 1", "ack") // nothing is done about the first batch any more
+		q.wantCalls(t, "take 2", "take 1", "ack") // the first batch is neither acknowledged nor released
 		if m.lost != 1 || len(q.released) > 0 || q.acks[1] != "" {
 			t.Errorf("lost %d, released %v, acknowledged %q", m.lost, q.released, q.acks)
 		}
@@ -286,7 +286,7 @@ func TestHangingWriteTimesOut(t *testing.T) {
 		}), worker.Config{WriteTimeout: time.Minute})
 		<-q.emptied
 		stop()
-		q.wantDiary(t, "take 1", "ack")
+		q.wantCalls(t, "take 1", "ack")
 	})
 }
 
@@ -329,7 +329,7 @@ func TestRemovedConsumerRegistersAgain(t *testing.T) {
 		stop := start(t, q, &ledger{}, worker.Config{})
 		<-q.emptied
 		stop()
-		q.wantDiary(t, "take fails", "take 1", "take fails", "take fails", "release", "ack")
+		q.wantCalls(t, "take fails", "take 1", "take fails", "take fails", "release", "ack")
 		if len(q.consumers) != 4 || len(slices.Compact(slices.Sorted(slices.Values(q.consumers)))) != 4 {
 			t.Errorf("it registered as %q, want 4 names: one call failed, and two consumers were removed", q.consumers)
 		}
@@ -354,6 +354,6 @@ func TestFailedAckOfFailuresIsRepeated(t *testing.T) {
 		}}, worker.Config{})
 		<-q.emptied
 		stop()
-		q.wantDiary(t, "take 2", "ack fails", "ack fails", "ack, 1 failed")
+		q.wantCalls(t, "take 2", "ack fails", "ack fails", "ack, 1 failed")
 	})
 }
