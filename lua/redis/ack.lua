@@ -17,9 +17,8 @@
 --      2 number of failures after which a message becomes a dead letter
 --      3 backoff after the first failure, ms; it doubles with every further one
 --      4 longest backoff, ms
---      then four per failed message: order id, "1" for a dead letter now, millionths of the backoff to wait, reason
---      (one
---        line)
+--      then four per failed message: order id, "1" for a dead letter now, millionths of the backoff to wait, and
+--        the reason in one line
 -- Returns 1; or 0 if the batch is not leased, and nothing changed.
 
 -- include clock

@@ -1,5 +1,5 @@
--- event_claim: moves events that another consumer has held for too long to this consumer. Each move counts as a
--- delivery.
+-- event_claim: moves events that other consumers have not renewed for the idle time to this consumer. Each move counts
+-- as a delivery.
 --
 -- Events that were delivered once are claimed together. An event that was delivered twice or more is claimed alone:
 -- if it crashes its consumer, no other event is affected.

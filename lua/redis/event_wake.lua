@@ -1,4 +1,4 @@
--- event_wake: wakes the relay of events, unless a token is waiting for it already.
+-- event_wake: wakes the relay of events, unless it has a token already.
 --
 -- KEYS 1 wake  list  at most one token
 -- ARGV none

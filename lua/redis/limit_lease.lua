@@ -29,8 +29,8 @@ for i = 1, #fields, 2 do
   stored[tonumber(fields[i])] = tonumber(string.match(fields[i + 1], '^%d+'))
 end
 
--- Slots before `least` are over when the edge has the answer, or may have been leased before `since`. A lane of which
--- slots after `most` were leased is of the time before the clock was set back; those slots end before `least`.
+-- Slots before `least` have passed when the edge receives the reply, or may have been leased before `since`. A lane
+-- with leased slots after `most` was written before the clock was set back; those slots end before `least`.
 local least = math.ceil(math.max(now + skip, since + window + ahead) / interval)
 local most = math.floor((now + window + ahead) / interval) + count
 local lanes = {}

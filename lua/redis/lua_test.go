@@ -133,7 +133,7 @@ func TestRebuildScriptsCheckTheFence(t *testing.T) {
 }
 
 // A sale that a rebuild has suspended, and not rebuilt, is resumed as it was, also if replies are lost and the scripts
-// are repeated. What an interrupted rebuild has suspended is not resumed by a later one.
+// are repeated. A later rebuild does not resume sales that an interrupted one has suspended.
 func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

@@ -1,4 +1,4 @@
--- register_consumer: numbers a consumer, which leases batches one after the other.
+-- register_consumer: assigns a number to a consumer, which leases batches one after the other.
 --
 -- Every execution assigns another number, so a repetition, however late, registers a consumer that leases nothing. The
 -- key holds the consumers with the highest numbers: a live consumer that was removed registers again.

@@ -1,4 +1,4 @@
--- write_sale: what load_sale and rebuild_sale store of a sale. Both pass the same arguments from ARGV[first] on:
+-- write_sale: the fields of a sale that load_sale and rebuild_sale store. Both pass these arguments from ARGV[first]:
 --
 --   sale id, opens_at (ms), closes_at (ms, 0: never), per_buyer, stock, title, price amount, currency, units left,
 --   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the
@@ -20,7 +20,7 @@ local function write_sale(sale, stock, sales, returns, first)
   redis.call('HSET', sale, 'opens_at', ARGV[first + 1], 'closes_at', ARGV[first + 2], 'per_buyer', ARGV[first + 3],
     'stock', ARGV[first + 4], 'title', ARGV[first + 5], 'amount', ARGV[first + 6], 'currency', ARGV[first + 7],
     'accepted', ARGV[first + 9], 'returned', returned)
-  redis.call('HDEL', sale, 'segment', 'allocation', 'out') -- what was on its way out is decided in SQL
+  redis.call('HDEL', sale, 'segment', 'allocation', 'out') -- SQL decides whether an outgoing transfer is committed
   if ARGV[first + 10] ~= '' then
     redis.call('HSET', sale, 'segment', ARGV[first + 10], 'allocation', ARGV[first + 11])
   end
