@@ -314,7 +314,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 			unverified(ctx)
 			_ = g.Check(ctx, sql)
 		}
-		select { // drop what was noticed before this check
+		select { // drop a signal from before this check
 		case <-g.changed:
 		default:
 		}

@@ -399,7 +399,7 @@ func TestKeysOfNoShardBelongToTheDeployment(t *testing.T) {
 		t.Fatal("a check of a stopped Redis returned no error")
 	}
 	if err := g.Client().Get(t.Context(), space.Events()).Err(); !errors.Is(err, guard.ErrUnverified) {
-		t.Errorf("after a check that found no Redis: %v, want what the check before has found", err)
+		t.Errorf("after a check that found no Redis: %v, want the result of the check before", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestFinishRefusesTheDatabaseOfAnotherDeployment(t *testing.T) {
 }
 
 // A move is suspended before its hold, longer than its locks, while an admin lets another deployment take the data
-// over. It does not take it back.
+// over. The move does not take the data back.
 func TestSuspendedMoveTakesNothingBack(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.db.NextFence(t.Context(), 1000); err != nil { // its fences are higher

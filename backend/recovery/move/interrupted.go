@@ -10,8 +10,8 @@ import (
 	"sluice/backend/redis/redisconn"
 )
 
-// finish finishes a move that was interrupted while the owner changed, or one of redis-cli. What happened since is not
-// known, so a rebuild follows.
+// finish finishes a move that was interrupted while the owner changed, or one of redis-cli. The keys may have changed
+// since, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
 	if err := j.step("finish", 0, 0); err != nil {
 		return err

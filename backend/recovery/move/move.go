@@ -57,7 +57,7 @@ type Result struct {
 	Shard    keyspace.Shard
 	From, To string        // addresses of the masters; equal if the shard was on the target before
 	Keys     int           // keys copied
-	Held     time.Duration // time for which nothing could be bought
+	Held     time.Duration // time for which the shard sold nothing
 	// Verified reports that the shard sells on the target. Otherwise the move finished an interrupted one, and a backend
 	// rebuilds the shard.
 	Verified bool
@@ -143,8 +143,8 @@ func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Resu
 	return j.result, nil
 }
 
-// failure returns the error of Move for one of its parts. If the end of ctx is the cause, it has the state of the shard
-// and the remedy. What follows the hold does not depend on ctx, except for the copy, which abandon ends.
+// failure returns the error of Move for one of its parts. If ctx has ended, the error has the state of the shard and
+// the remedy. After the hold only the copy depends on ctx, and abandon ends it.
 func (j *job) failure(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("move shard %d: %w", j.shard, err)
@@ -152,7 +152,7 @@ func (j *job) failure(ctx context.Context, err error) error {
 	state := "nothing has changed"
 	switch {
 	case j.interrupted != "":
-		state = "an earlier move of the shard is still half done"
+		state = "an earlier move of the shard is incomplete"
 	case j.kept != nil:
 		state = fmt.Sprintf("a backend rebuilds the shard on %s (%v)", j.source.addr, j.kept)
 	case j.source.id != j.target.id:
@@ -364,7 +364,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 
 // unfinished is an error after which the owner of the slot may have changed.
 func (j *job) unfinished(err error) error {
-	return fmt.Errorf("the move may be half done; to finish it, run again: sluice shard move %d --to %s: %w",
+	return fmt.Errorf("the move may be incomplete; to finish it, run again: sluice shard move %d --to %s: %w",
 		j.shard, j.target.addr, err)
 }
 
@@ -383,8 +383,8 @@ func (j *job) abandon(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; the shard continues on %s", err, j.source.addr)
 }
 
-// withdraw deletes the copy on the target and ends the import of the slot, unless another move to it has begun. What it
-// cannot delete, the next move deletes.
+// withdraw deletes the copy on the target and ends the import of the slot, unless another move to it has begun. The
+// next move deletes keys that withdraw could not delete.
 func (j *job) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()

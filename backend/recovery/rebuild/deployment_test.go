@@ -425,13 +425,13 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 }
 
 // A process of the former owner has begun to cancel a dead letter, and its guard has not yet checked. It neither
-// finishes that nor retries or cancels a letter of the new owner.
+// finishes the cancellation nor retries or cancels a letter of the new owner.
 func TestFormerOwnerChangesNoDeadLetter(t *testing.T) {
 	w := owned(t)
 	w.check()
 	ann, ben := w.kill("s"), w.buy("s", "ben")
 	if w.kill("s") != ben {
-		t.Fatal("ben's order is no dead letter")
+		t.Fatal("ben's order is not a dead letter")
 	}
 	former := queue.NewList(w.raw(), 0, queue.Config{Deployment: w.guards.Deployment})
 	if _, err := former.BeginCancel(w.ctx, ben); err != nil {

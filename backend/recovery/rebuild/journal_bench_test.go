@@ -20,8 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// BenchmarkJournal is the pace of accepted purchases with a journal, as a ratio of the pace without one, in turns over
-// the same Redis.
+// BenchmarkJournal measures the rate of accepted purchases with a journal, as a ratio of the rate without one. Both use
+// the same Redis in turn.
 func BenchmarkJournal(b *testing.B) {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	server := testenv.StartRedis(b, "--appendonly", "yes", "--appendfsync", "everysec")

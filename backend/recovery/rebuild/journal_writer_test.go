@@ -97,7 +97,7 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 	})
 }
 
-// slowRedis is a guard of a Redis that answers one call later than the next one.
+// slowRedis is a guard of a Redis whose calls take one and two milliseconds in turn.
 type slowRedis struct {
 	*rebuiltAt
 }
@@ -107,7 +107,7 @@ func (g slowRedis) RestoreFence(ctx context.Context) (int64, error) {
 	return g.rebuiltAt.RestoreFence(ctx)
 }
 
-// beats is a database that notes the longest time between two heartbeats.
+// beats is a database that records the longest time between two heartbeats.
 type beats struct {
 	noRows
 

@@ -19,7 +19,7 @@ func TestRebuildAfterRandomOperations(t *testing.T) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 40, 2)
-			l := &life{world: w, random: rand.New(rand.NewPCG(seed, 7)), accepted: map[sale.OrderID]string{}}
+			l := &operations{world: w, random: rand.New(rand.NewPCG(seed, 7)), accepted: map[sale.OrderID]string{}}
 			copies := []map[string]string{{}}
 			for range 5 {
 				for range 10 + l.random.IntN(30) {
@@ -39,8 +39,8 @@ func TestRebuildAfterRandomOperations(t *testing.T) {
 	}
 }
 
-// life performs random operations on one sale.
-type life struct {
+// operations performs random operations on one sale.
+type operations struct {
 	*world
 	random   *rand.Rand
 	n        int
@@ -48,7 +48,7 @@ type life struct {
 	batches  []queue.Batch
 }
 
-func (l *life) step() {
+func (l *operations) step() {
 	q := l.shard("s")
 	switch l.random.IntN(7) {
 	case 0, 1, 2:
@@ -84,14 +84,14 @@ func (l *life) step() {
 			}
 		}
 	case 6:
-		dies := l.random.IntN(2) == 0
-		delete(l.accepted, l.retryOrCancelDead(l.random, dies))
+		crash := l.random.IntN(2) == 0
+		delete(l.accepted, l.retryOrCancelDead(l.random, crash))
 	}
 }
 
 // retryOrCancelDead retries or cancels a dead order of the sale, if there is one. It returns the order if its row is
-// cancelled, else 0. If dies is set, the process dies after that, before Redis is changed.
-func (w *world) retryOrCancelDead(random *rand.Rand, dies bool) (cancelled sale.OrderID) {
+// cancelled, else 0. If crash is set, the process crashes after that, before Redis is changed.
+func (w *world) retryOrCancelDead(random *rand.Rand, crash bool) (cancelled sale.OrderID) {
 	w.t.Helper()
 	q := w.shard("s")
 	letters, _, err := q.DeadLetters(w.ctx, queue.DeadQuery{SaleID: "s", Limit: 1})
@@ -111,7 +111,7 @@ func (w *world) retryOrCancelDead(random *rand.Rand, dies bool) (cancelled sale.
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if !dies {
+	if !crash {
 		if err := q.FinishCancel(w.ctx, id, !wasRow); err != nil {
 			w.t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func (w *world) retryOrCancelDead(random *rand.Rand, dies bool) (cancelled sale.
 	return id
 }
 
-func (l *life) check() {
+func (l *operations) check() {
 	l.t.Helper()
 	if len(l.paused) > 0 {
 		l.t.Fatalf("paused sales: %v", l.paused)

@@ -942,7 +942,7 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 	w.want("bad", 5, 0, 0, 0, 0)
 }
 
-// A backend accepts an order and dies before it records the order. Another backend returns the order to a replay and
+// A backend accepts an order and crashes before it records the order. Another backend returns the order to a replay and
 // records it once. A recorded order that was cancelled is not restored, because it is a row.
 func TestReplayedOrderIsRecorded(t *testing.T) {
 	w := newWorld(t)

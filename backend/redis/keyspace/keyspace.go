@@ -168,7 +168,7 @@ type Dead Shard
 // trimmed.
 func (d Dead) Times() string { return Shard(d).key("dead") }
 
-// Letters (hash) maps the id of a dead order to its message and the cause of death.
+// Letters (hash) maps the id of a dead order to its message and the reason.
 func (d Dead) Letters() string { return Shard(d).key("dead:letters") }
 
 // Index (sorted set) holds one line per dead letter (EncodeDeadLine), sorted by sale. All scores are 0.

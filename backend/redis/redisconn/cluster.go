@@ -95,7 +95,7 @@ func parseCluster(raw string) (*cluster, *redis.Options, error) {
 	return c, o, nil
 }
 
-// server returns the server of a slot. There is one, so that its clients share what they know of the master.
+// server returns the only Server of a slot, so that all its clients share the known master.
 func (c *cluster) server(o redis.Options, slot int) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +259,7 @@ func slotOf(key string) int {
 	return int(crc) % 16384
 }
 
-// redirected reports whether a node answered that another one has the slot, or that the slot has none.
+// redirected reports whether a node returned that another one has the slot, or that no node has it.
 func redirected(err error) bool {
 	if _, moved := redis.IsMovedError(err); moved {
 		return true

@@ -1,7 +1,6 @@
 // Package redisconn opens connections to Redis with bounded timeouts: a call to a slow or unreachable Redis fails
 // within the limits below, and the next call works when Redis is available again. It follows the master that Redis
-// Sentinels or the nodes of a Redis Cluster report, and provides a lock and a pipelining client. It does not know what
-// is stored in Redis.
+// Sentinels or the nodes of a Redis Cluster report, and provides a lock and a pipelining client. It knows no key.
 package redisconn
 
 import (
@@ -43,8 +42,8 @@ func Blocking(n int) Option {
 	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
 }
 
-// Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share what is
-// known of the master. It is safe for concurrent use.
+// Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share the known
+// master. It is safe for concurrent use.
 type Server struct {
 	options redis.Options
 	master  *master  // nil for an address

@@ -71,7 +71,7 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	return s, o, nil
 }
 
-// answer is the answer of one Sentinel.
+// answer is the reply of one Sentinel, or of the nodes of a Redis Cluster.
 type answer struct {
 	master string   // address
 	epoch  int64    // number of the failover that promoted the master; 0 if unknown
