@@ -215,8 +215,8 @@ func TestArchiveMovesAllRows(t *testing.T) {
 	})
 }
 
-// A sale that several shards sold together is archived like another: its audit adds the segments up, and all of them
-// leave Redis.
+// A sale with several segments is archived like any other: its audit sums the segments, and all of them are removed
+// from Redis.
 func TestArchiveOfASpreadSale(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		w := newWorld(t, db)
@@ -226,7 +226,7 @@ func TestArchiveOfASpreadSale(t *testing.T) {
 		report, err := w.cfg.Audit(w.ctx, "wide")
 		if err != nil || !report.Balanced || len(report.Segments) != 2 || report.Segments[0].Ordered == 0 ||
 			report.Segments[1].Ordered == 0 {
-			t.Fatalf("the sale is not as it should be: %+v, %v", report, err)
+			t.Fatalf("the sale before the archive: %+v, %v", report, err)
 		}
 		a, err := archive.New(w.cfg).Archive(w.ctx, "wide")
 		w.check(err)
@@ -504,7 +504,7 @@ func TestDamagedFileRemovesNothing(t *testing.T) {
 	}
 }
 
-// A run that is late by a whole other run fails, and does not replace its file.
+// A run during which another one completes fails, and does not replace its file.
 func TestTwoRunsDoNotReplaceEachOthersFiles(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		w := newWorld(t, db)

@@ -3,7 +3,7 @@
 //	stock = left + in transfer + ready + delayed + leased + ordered + dead
 //
 // A sale with several segments is audited segment by segment. The stock of a segment is its allocation in SQL. In
-// transfer are the units on their way out, and what a newer allocation adds or takes and Redis has not applied. The
+// transfer are the units of the outgoing transfer, and the change by a newer allocation that Redis has not applied. The
 // terms are counted in units, each order once. left to leased and dead are in Redis, ordered is in SQL. An order
 // that is a row counts as ordered even if its message or letter still exists. A cancelled row counts as ordered until
 // its unit is back in Redis.

@@ -69,7 +69,7 @@ func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) error {
 }
 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
-// If To cannot be read, it is left out; a later Settle applies its allocation.
+// If To cannot be read, it is skipped; a later Settle applies its allocation.
 func (m *Mover) complete(ctx context.Context, of Sale, t Transfer, readable bool) error {
 	allocations, err := m.ledger.Commit(ctx, of.ID, t)
 	if err != nil {
@@ -169,7 +169,7 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 }
 
 // callTimeout bounds a reading of all segments, and a change of one: a server that hangs must not delay the refill of
-// the other segments beyond the patience of a purchase.
+// the other segments beyond the timeout of a purchase.
 const callTimeout = 200 * time.Millisecond
 
 func (m *Mover) states(ctx context.Context, of Sale) ([]State, error) {

@@ -128,7 +128,7 @@ func (r *Refiller) serve(ctx context.Context) {
 		}
 		before := len(r.waiting)
 		r.mu.Unlock()
-		_ = r.RunOnce(ctx) // a failure leaves the purchases waiting, for the next round or the end of their patience
+		_ = r.RunOnce(ctx) // after a failure the purchases wait for the next round, or time out
 		r.mu.Lock()
 		idle := len(r.waiting) >= before
 		r.mu.Unlock()

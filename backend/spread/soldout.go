@@ -4,7 +4,7 @@ import "slices"
 
 // Allocation is what SQL records of a segment.
 type Allocation struct {
-	Units   int64 // owned by the segment: left, on their way out, or of its orders
+	Units   int64 // owned by the segment: left, in an outgoing transfer, or of its orders
 	Version int64 // grows by one with every change of Units, and whenever the segment is loaded into Redis
 }
 
@@ -54,8 +54,8 @@ func SoldOut(allocations []Allocation, first, second []State) bool {
 	return true
 }
 
-// Left returns the units that the readable segments hold and those on their way out of them, and whether every segment
-// is readable. Units that a commit has given to a segment and that it has not applied are not included.
+// Left returns the units that the readable segments hold, with those of their outgoing transfers, and whether every
+// segment is readable. It omits units that a commit has given to a segment and that the segment has not applied.
 func Left(states []State) (units int64, complete bool) {
 	for _, s := range states {
 		units += s.Left

@@ -16,7 +16,7 @@ func TestSoldOutNeedsTwoEqualReadings(t *testing.T) {
 	}
 	for name, change := range map[string]func(*State){
 		"a unit is left":               func(s *State) { s.Left = 1 },
-		"units are on their way":       func(s *State) { s.Out = &Transfer{From: 1, Units: 1, Version: 3} },
+		"units are in transfer":        func(s *State) { s.Out = &Transfer{From: 1, Units: 1, Version: 3} },
 		"an allocation is not applied": func(s *State) { s.Version = 2 },
 		"an allocation is newer":       func(s *State) { s.Version = 4 },
 		"a unit was returned":          func(s *State) { s.Returns = 6 },
