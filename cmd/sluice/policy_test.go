@@ -44,7 +44,7 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 			"brust = 2 },\n },\n}",
 	)
 	code, out, errOut := invoke(t, "policy", "check", bad)
-	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through` + "\n" +
+	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" admits almost nothing` + "\n" +
 		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
 	if code != exitUsage || out != "" || errOut != want {
 		t.Errorf("exit %d, printed %q and %q, want\n%s", code, out, errOut, want)

@@ -65,7 +65,7 @@ func nonPortable(source []byte) (line int, what string) {
 		case c >= 0x80:
 			return lineOf(source, at), "a letter that is not ASCII: it may be in strings and comments only"
 		case c == ';' && opensBlock[keys.before[0]]:
-			return lineOf(source, at), `";" with no statement before it: take it out`
+			return lineOf(source, at), `";" with no statement before it: remove it`
 		case operator.Match(rest):
 			length = 2
 		}
@@ -92,7 +92,7 @@ var isSeparator = map[string]bool{"{": true, ",": true, ";": true}
 // plainKey is the token of a key that can be compared with the names of fields.
 var plainKey = regexp.MustCompile(`^("[^"\\]*"|'[^'\\]*')$`)
 
-// next processes a token. It returns what is wrong with it, or "".
+// next processes a token. It returns a description of an error, or "".
 func (f *fieldNames) next(token string) (wrong string) {
 	// No expression begins with "[", so behind these marks it is a key.
 	if f.before[0] == "[" && isSeparator[f.before[1]] && !plainKey.MatchString(token) ||
@@ -113,7 +113,7 @@ func (f *fieldNames) next(token string) (wrong string) {
 		}
 		if n := len(f.open); n > 0 && f.open[n-1] != nil && isSeparator[mark] {
 			if f.open[n-1][name] {
-				return quote(name) + " is there twice in one table: take one out"
+				return quote(name) + " appears twice in one table: remove one"
 			}
 			f.open[n-1][name] = true
 		}

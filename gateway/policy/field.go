@@ -9,7 +9,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// typed returns the value of a field. It reports a value of another type, for which want describes the right one. ok is
+// typed returns the value of a field. It reports a value of another type; want describes the expected type. ok is
 // false if there is no value of type T.
 func typed[T lua.LValue](r *reader, t *lua.LTable, where position, name, want string) (v T, ok bool) {
 	value := t.RawGetString(name)
@@ -27,7 +27,7 @@ func (r *reader) list(t *lua.LTable, where position, name string, most int) []lu
 	}
 	n := list.Len()
 	if n > most {
-		r.report(where.field(name), "%s has %d entries, and may have %d: take some out", name, n, most)
+		r.report(where.field(name), "%s has %d entries, and may have %d: remove some", name, n, most)
 		return nil
 	}
 	keys := 0

@@ -98,7 +98,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	rule := Rule{Name: r.text(t, where, "name"), Delay: r.flag(t, where, "delay", false)}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
-			r.report(where, "a rule needs a name: it is what logs and refusals call it")
+			r.report(where, "a rule needs a name, which logs and refusals contain")
 		}
 	} else if !ruleName.MatchString(rule.Name) {
 		r.report(where.field("name"),
@@ -148,9 +148,9 @@ func (r *reader) rate(t *lua.LTable, where position) Rate {
 	rate := Rate{Requests: n, Per: map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]}
 	switch {
 	case n == 0:
-		r.report(at, `rate %s must be more than zero: "1r/h" lets next to nothing through`, quote(string(s)))
+		r.report(at, `rate %s must be more than zero: "1r/h" admits almost nothing`, quote(string(s)))
 	case rate.PerSecond() > MaxRate:
-		r.report(at, "rate %s is more than %d requests a second: leave the rule out to limit nothing", quote(string(s)),
+		r.report(at, "rate %s is more than %d requests a second: remove the rule to limit nothing", quote(string(s)),
 			MaxRate)
 	}
 	return rate
@@ -179,7 +179,7 @@ func (r *reader) ipv6Prefix(t *lua.LTable, where position, key Key) int {
 	case value == lua.LNil:
 		return DefaultIPv6Prefix
 	case key == ByToken:
-		r.report(where.field("ipv6_prefix"), `ipv6_prefix is for rules with key = "ip": take it out`)
+		r.report(where.field("ipv6_prefix"), `ipv6_prefix is for rules with key = "ip": remove it`)
 	case !ok || n != 64 && n != 56 && n != 48:
 		r.report(where.field("ipv6_prefix"), "ipv6_prefix must be 64, 56 or 48, and is %s", describe(value))
 	default:
@@ -194,7 +194,7 @@ func (r *reader) checkCapacity(rule Rule, where position) {
 		return
 	}
 	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
-		r.report(where, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.Burst,
+		r.report(where, "burst %d at this rate takes %.0f years to refill: lower the burst or raise the rate", rule.Burst,
 			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
 	}
 }
@@ -206,7 +206,7 @@ const minFleetWindow = 10_000
 // checkFleet reports fields that rules of the fleet cannot have.
 func (r *reader) checkFleet(rule Rule, where position) {
 	if rule.Delay {
-		r.report(where.field("delay"), `delay is for rules with scope = "edge": take it out`)
+		r.report(where.field("delay"), `delay is for rules with scope = "edge": remove it`)
 	}
 	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
 		return

@@ -135,6 +135,6 @@ func TestNeverRefusesWarningIsCorrect(t *testing.T) {
 		}
 	})
 	if found == 0 {
-		t.Error("no rule had the warning: the test is void")
+		t.Error("no rule had the warning: the test proves nothing")
 	}
 }

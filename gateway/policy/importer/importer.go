@@ -25,7 +25,7 @@ type Result struct {
 	Notes          policy.Findings // what has no equivalent, or another meaning; in the order of the file
 }
 
-// Rule is a rule and where it comes from.
+// Rule is a rule and its source.
 type Rule struct {
 	policy.Rule
 	Source string // "nginx.conf:12: limit_req zone=one burst=5"

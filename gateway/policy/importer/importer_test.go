@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// Each file of testdata becomes the policy beside it. Both edges can read it.
+// Each file of testdata is converted to the policy beside it, which both edges can read.
 func TestImportWritesAPolicyThatIsValid(t *testing.T) {
 	for _, name := range []string{"nginx.conf", "ingress.yaml", "apisix.yaml", "apisix.json"} {
 		t.Run(name, func(t *testing.T) {

@@ -5,4 +5,4 @@ return {
       burst = 5, ["rate"] = "2r/s" },
   },
 }
--- want 5: "rate" is there twice in one table: take one out
+-- want 5: "rate" appears twice in one table: remove one

@@ -4,4 +4,4 @@ return {
       ipv6_prefix = 64 },
   },
 }
--- want 4: ipv6_prefix is for rules with key = "ip": take it out
+-- want 4: ipv6_prefix is for rules with key = "ip": remove it

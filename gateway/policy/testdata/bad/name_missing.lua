@@ -3,4 +3,4 @@ return {
     { key = "ip", rate = "20r/s" },
   },
 }
--- want 3: a rule needs a name: it is what logs and refusals call it
+-- want 3: a rule needs a name, which logs and refusals contain

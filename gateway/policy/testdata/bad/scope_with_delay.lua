@@ -4,4 +4,4 @@ return {
       delay = true },
   },
 }
--- want 4: delay is for rules with scope = "edge": take it out
+-- want 4: delay is for rules with scope = "edge": remove it

@@ -1,3 +1,3 @@
 ;
 return { rules = {} }
--- want 1: ";" with no statement before it: take it out
+-- want 1: ";" with no statement before it: remove it

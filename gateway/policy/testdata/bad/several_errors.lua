@@ -6,6 +6,6 @@ return {
   },
 }
 -- want 2: a policy has no field "trusted_proxy": did you mean "trusted_proxies"?
--- want 4: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through
+-- want 4: rate "0r/s" must be more than zero: "1r/h" admits almost nothing
 -- want 5: key must be "ip" or "token", and is "user"
 -- want 5: burst must be a whole number from 0 to 1000000, and is -4

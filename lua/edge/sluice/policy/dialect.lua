@@ -116,7 +116,7 @@ local function field_names()
       local fields = open[#open]
       if fields and SEPARATOR[mark] then
         if fields[name] then
-          return quote(name) .. " is there twice in one table: take one out"
+          return quote(name) .. " appears twice in one table: remove one"
         end
         fields[name] = true
       end
@@ -154,7 +154,7 @@ local function token(source, at, previous)
   elseif c >= 128 then
     return at, false, "a letter that is not ASCII: it may be in strings and comments only"
   elseif c == 59 and OPENS_BLOCK[previous] then
-    return at, false, '";" with no statement before it: take it out'
+    return at, false, '";" with no statement before it: remove it'
   end
   return find(source, "^[=~<>]=", at) and at + 1 or at, true
 end

@@ -23,10 +23,10 @@ function _M.parse(text)
   local scale = 10 ^ math.max(#fraction - 1, 0)
   local count, period = tonumber(whole) * scale + (tonumber(fraction:sub(2)) or 0), PERIODS[unit] * scale
   if count == 0 then
-    return nil, 'must be more than zero: "1r/h" lets next to nothing through'
+    return nil, 'must be more than zero: "1r/h" admits almost nothing'
   end
   if count / period * PERIODS.s > MAX_PER_SECOND then
-    return nil, ("is more than %d requests a second: leave the rule out to limit nothing"):format(MAX_PER_SECOND)
+    return nil, ("is more than %d requests a second: remove the rule to limit nothing"):format(MAX_PER_SECOND)
   end
   count, period = lowest(count, period)
   if count > MAX_COUNT then -- more than nine digits: rounded down, so that the stated bound holds

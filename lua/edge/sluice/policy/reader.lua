@@ -81,7 +81,7 @@ local function list(value, name, most, wrong)
   end
   local n, count = #value, 0
   if n > most then
-    wrong(name, "%s has %d entries, and may have %d: take some out", name, n, most)
+    wrong(name, "%s has %d entries, and may have %d: remove some", name, n, most)
     return {}
   end
   for key in pairs(value) do
@@ -162,7 +162,7 @@ end
 -- The state of a bucket must stay a whole number.
 local function check_room(rule, at, wrong)
   if rule.period and (rule.burst + 1) * rule.period > MAX_BACKLOG then
-    wrong(at, "burst %d at this rate takes %.0f years to come back: lower the burst or raise the rate", rule.burst,
+    wrong(at, "burst %d at this rate takes %.0f years to refill: lower the burst or raise the rate", rule.burst,
       math.floor((rule.burst + 1) * rule.period / rule.count / (365 * 24 * 3600 * 1e6)))
   end
 end
@@ -200,7 +200,7 @@ local function set_network(rule, t, at, wrong)
   end
   at = at .. ".ipv6_prefix"
   if rule.key == "token" then
-    wrong(at, 'ipv6_prefix is for rules with key = "ip": take it out')
+    wrong(at, 'ipv6_prefix is for rules with key = "ip": remove it')
   elseif bits == 56 or bits == 48 then
     rule.network = bits / 8
   elseif bits ~= 64 then
@@ -215,7 +215,7 @@ local MIN_FLEET_WINDOW = 10000
 -- check_fleet(rule, at, wrong): reports fields that rules of the fleet cannot have
 local function check_fleet(rule, at, wrong)
   if rule.delay then
-    wrong(at .. ".delay", 'delay is for rules with scope = "edge": take it out')
+    wrong(at .. ".delay", 'delay is for rules with scope = "edge": remove it')
   end
   local least = rule.period and math.max(1, math.ceil(MIN_FLEET_WINDOW * rule.count / rule.period))
   if least and rule.burst < least then
@@ -233,7 +233,7 @@ local function read_rule(t, at, wrong)
   check_fields(t, "a rule", RULE, at, wrong)
   local rule = { name = text(t, "name", at, wrong) }
   if t.name == nil then
-    wrong(at, "a rule needs a name: it is what logs and refusals call it")
+    wrong(at, "a rule needs a name, which logs and refusals contain")
   elseif rule.name and (#rule.name > 32 or not rule.name:find("^%w[%w_-]*$")) then
     wrong(at .. ".name", 'name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit',
       quote(rule.name))
