@@ -19,16 +19,16 @@ import (
 	"sluice/test/testenv"
 )
 
-// afternoon is sluice in front of the shop of docs/examples/go/shop, as docs/shop.md describes it: the nginx edge, a
+// shopDeployment is sluice beside the shop of docs/examples/go/shop, as docs/shop.md describes it: the nginx edge, a
 // backend, a worker and the sender of webhooks, with the shop's keys by URL.
-type afternoon struct {
+type shopDeployment struct {
 	t                  *testing.T
 	sales, shop, admin string // origins
 	shopProgram        *testenv.Program
 }
 
 // sluice runs a command of an admin, and returns what it prints.
-func (a *afternoon) sluice(args ...string) string {
+func (a *shopDeployment) sluice(args ...string) string {
 	a.t.Helper()
 	cmd := exec.CommandContext(a.t.Context(), binary, args...)
 	cmd.Env = append(os.Environ(), "SLUICE_ADMIN_TOKEN="+adminToken, "SLUICE_SERVER="+a.admin)
@@ -39,7 +39,7 @@ func (a *afternoon) sluice(args ...string) string {
 	return string(out)
 }
 
-func startAfternoon(t *testing.T) *afternoon {
+func startShopDeployment(t *testing.T) *shopDeployment {
 	dir := t.TempDir()
 	program, hookSecret := filepath.Join(dir, "shop"), filepath.Join(dir, "hook.secret")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program, "./docs/examples/go/shop").
@@ -48,7 +48,7 @@ func startAfternoon(t *testing.T) *afternoon {
 	}
 	paymentSecret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text()))
 	shopListen, upstream, edge, admin := address(t), address(t), address(t), address(t)
-	a := &afternoon{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
+	a := &shopDeployment{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
 	a.shopProgram = testenv.Launch(t, program, []string{
 		"LISTEN=" + shopListen, "SALES=" + a.sales, "PAYMENT_SECRET=" + paymentSecret, "WEBHOOK_SECRET_FILE=" + hookSecret,
 	})
@@ -78,7 +78,7 @@ func startAfternoon(t *testing.T) *afternoon {
 }
 
 // webhooks returns the types of the webhooks about a buyer's orders that the shop has received.
-func (a *afternoon) webhooks(buyer string) (types []string) {
+func (a *shopDeployment) webhooks(buyer string) (types []string) {
 	a.t.Helper()
 	resp, err := http.Get(a.shop + "/webhooks")
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *afternoon) webhooks(buyer string) (types []string) {
 }
 
 // signingKey returns the id of the key with which the shop signs.
-func (a *afternoon) signingKey() string {
+func (a *shopDeployment) signingKey() string {
 	a.t.Helper()
 	resp, err := http.Get(a.shop + "/jwks.json")
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *afternoon) signingKey() string {
 }
 
 // awaitWebhooks waits until the shop has received these webhooks about a buyer.
-func (a *afternoon) awaitWebhooks(buyer string, want ...string) {
+func (a *shopDeployment) awaitWebhooks(buyer string, want ...string) {
 	a.t.Helper()
 	testenv.Eventually(a.t, 2*time.Minute, fmt.Sprint(want, " about ", buyer), func() bool {
 		return strings.Join(a.webhooks(buyer), " ") == strings.Join(want, " ")
@@ -127,7 +127,7 @@ func (a *afternoon) awaitWebhooks(buyer string, want ...string) {
 }
 
 // buy signs a buyer in at the shop, from the page of a sale, and buys there.
-func (a *afternoon) buy(buyer, saleID string) *tab {
+func (a *shopDeployment) buy(buyer, saleID string) *tab {
 	a.t.Helper()
 	b := open(a.t, newPerson(a.t), a.sales+"/s/"+saleID)
 	b.ready("Sign in to buy")
@@ -149,23 +149,23 @@ func (b *tab) checkOut() {
 	b.loaded("Checkout")
 }
 
-// loaded waits until a page of the shop with this title is complete.
+// loaded waits until the page of the shop with this title is complete.
 func (b *tab) loaded(title string) {
 	b.t.Helper()
 	b.await(title, `document.readyState === "complete" && document.querySelector("h1")?.textContent === `+quote(title))
 }
 
-// Buyers sign in at a shop, buy on the page, pay in the shop's checkout, and the shop receives webhooks. One buyer does
-// not pay in time, and the payment that arrives too late is refunded. The shop replaces its key in between.
-func TestAfternoon(t *testing.T) {
-	a := startAfternoon(t)
+// Buyers sign in at a shop, buy on the page, pay in the shop's checkout, and the shop receives webhooks. One payment
+// arrives after the hold has ended, and becomes a refund due. The shop replaces its key during the test.
+func TestPurchasesAtTheExampleShop(t *testing.T) {
+	a := startShopDeployment(t)
 	opens := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
 	a.sluice("sale", "create", "--id", "shoe", "--title", "The shoe", "--stock", "5", "--price", "99.90EUR", "--hold",
 		"15m", "--opens", opens)
 	a.sluice("sale", "create", "--id", "boot", "--title", "The boot", "--stock", "5", "--price", "12.50EUR", "--hold",
 		"30s", "--opens", opens)
 
-	late := a.buy("ben", "boot") // pays only when the hold has ended
+	late := a.buy("ben", "boot") // pays only after the hold has ended
 	late.checkOut()
 	first := a.signingKey()
 	a.shopProgram.Signal(syscall.SIGHUP) // the tokens of the next buyer name a key that sluice has not seen

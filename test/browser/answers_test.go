@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// answering replaces the answers to a page's purchases by window.answers, the last of them repeatedly. Order events
+// answering replaces the answers to a page's purchases by window.answers, and repeats the last of them. Order events
 // come only from polling, and there are no events of the sale.
 const answering = `
 window.answers = %s;
@@ -30,7 +30,7 @@ func TestEveryAnswerHasAText(t *testing.T) {
 	opens := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for _, c := range []struct {
 		name, answers, id, says string
-		then                    string // is true in the end
+		then                    string // becomes true
 	}{
 		{
 			"sold out", `[[409, {code: "sold-out"}]]`, "message", "Sold out. If more become available",

@@ -20,7 +20,7 @@ type finding struct {
 	Nodes            []struct{ HTML string }
 }
 
-// barriers runs axe-core in the page. It is put there by the debugger: the page's own policy lets no stranger in.
+// barriers runs axe-core in the page. The debugger injects it, because the page's own policy forbids foreign scripts.
 func (b *tab) barriers(source string) []finding {
 	b.t.Helper()
 	var found string
@@ -36,7 +36,7 @@ func (b *tab) barriers(source string) []finding {
 // No page has an accessibility barrier in any state, theme or width.
 func TestAccessible(t *testing.T) {
 	if *axe == "" {
-		t.Skip("-axe names no axe.min.js: see `make accessible`")
+		t.Skip("-axe is not set: see `make accessible`")
 	}
 	source, err := os.ReadFile(*axe)
 	if err != nil {

@@ -44,7 +44,8 @@ func consoleDismissed(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// A new sale that opens now is the same one when the request is repeated: the server answers with it.
+// When the creation of a sale that opens immediately is repeated, the request is the same and the server returns the
+// same sale.
 func consoleRepeatsANewSale(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.hold("/admin/v1/sales")

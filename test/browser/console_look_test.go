@@ -22,14 +22,14 @@ func furnished(t *testing.T) *shop {
 		s.buy("shoe", fmt.Sprintf("buyer-%d", i))
 	}
 	s.untilRefused("eve")
-	s.die("shoe", 6)
+	s.addDeadLetters("shoe", 6)
 	s.adminAPI(http.MethodPost, "/sales/xie/pause", map[string]any{})
 	s.adminAPI(http.MethodPost, "/sales/shoe/restock", map[string]any{"add": 100})
 	s.adminAPI(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/hook", "title": "The shop"})
 	return s
 }
 
-// consolePages are what there is to look at, and when it is all there.
+// consolePages are the views of the console, each with a condition that is true when it is complete.
 var consolePages = []struct{ name, path, settled string }{
 	{"overview", "", `document.querySelector(".funnel li") && document.querySelector(".chart .line").getAttribute("d")`},
 	{"sales", "sales", `document.querySelectorAll("tbody tr").length >= 4`},
@@ -53,7 +53,7 @@ var consolePages = []struct{ name, path, settled string }{
 // The pictures of the admin console, written to the directory of -pictures.
 func TestPicturesOfTheAdminConsole(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no directory")
+		t.Skip("-pictures is not set")
 	}
 	s := furnished(t)
 	for _, l := range looks {
@@ -82,7 +82,7 @@ func TestPicturesOfTheAdminConsole(t *testing.T) {
 // The admin console has no accessibility barrier.
 func TestAccessibleAdminConsole(t *testing.T) {
 	if *axe == "" {
-		t.Skip("-axe names no axe.min.js: see `make accessible`")
+		t.Skip("-axe is not set: see `make accessible`")
 	}
 	source, err := os.ReadFile(*axe)
 	if err != nil {

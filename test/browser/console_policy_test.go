@@ -14,7 +14,7 @@ func consolePolicy(t *testing.T, s *shop) {
 	log := filepath.Join(t.TempDir(), "access.log")
 	line := `10.0.0.1 - - [27/Nov/2026:10:00:00 +0000] "GET /v1/sales HTTP/1.1" 200 12 "-" "-"` + "\n"
 	if err := os.WriteFile(log, []byte(strings.Repeat(line, 30_000)),
-		0o600); err != nil { // more than an API request may have
+		0o600); err != nil { // larger than the limit of an API request
 		t.Fatal(err)
 	}
 	const rule = `return { rules = { { name = "all", key = "ip", rate = "%", burst = 5 } } }`

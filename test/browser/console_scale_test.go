@@ -55,14 +55,14 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	)
 	client := store.Client()
 	fillDead(t, client, *scaleDead)
-	step("set-up: rows and letters")
+	step("set-up: rows and dead letters")
 	testenv.Eventually(t, 5*time.Minute, "all sales in Redis", func() bool {
 		n, err := client.SCard(t.Context(), keyspace.Shard(0).Sales()).Result()
 		return err == nil && n == int64(*scaleSales)
 	})
 	step("set-up: all sales in Redis")
 	full := memory(t, backend.Pid())
-	// The letters are those of an older version, which kept no list of them by sale: the first count makes it.
+	// The dead letters are those of an older version, which kept no list of them by sale: the first count creates it.
 	if body := s.read("/sales/s-1/audit"); !strings.Contains(body, `"balanced":true`) {
 		t.Errorf("the first audit: %.300s", body)
 	}
@@ -87,7 +87,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 		},
 		{"dead letters, by order id", "/dead/" + deadOrder(*scaleDead/2).String(), `"history"`},
 		{"dead letters, a frequent reason", "/dead?limit=50&error_contains=deadlock", `"deadlock`},
-		{"what was done", "/log?limit=50", `"log"`},
+		{"action log", "/log?limit=50", `"log"`},
 	} {
 		var best time.Duration
 		for i := range 5 {
@@ -107,7 +107,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	}
 	after, calls := "", 0
 	began = time.Now()
-	for found := false; !found; calls++ { // one letter in all of them, the last
+	for found := false; !found; calls++ { // the last of all dead letters
 		var page struct {
 			Dead []any
 			Next string
@@ -116,7 +116,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found, after = len(page.Dead) > 0, page.Next; !found && after == "" {
-			t.Fatal("the one letter is not found")
+			t.Fatal("the dead letter is not found")
 		}
 	}
 	t.Logf("%-34s %8s in %d calls", "dead letters, one in all of them", time.Since(began).Round(time.Millisecond), calls)
@@ -136,7 +136,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	slow := client.SlowLogGet(t.Context(), 1000).Val()
 	longest := slices.MaxFunc(append(slow, redis.SlowLog{}),
 		func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) })
-	t.Logf("commands that held up Redis for more than 5 ms: %d, the longest for %s: %.60s", len(slow),
+	t.Logf("commands that blocked Redis for more than 5 ms: %d, the longest for %s: %.60s", len(slow),
 		longest.Duration.Round(time.Millisecond), strings.Join(longest.Args, " "))
 	for _, id := range []string{middle, "s-1"} { // without dead letters, and with all of them
 		began = time.Now()

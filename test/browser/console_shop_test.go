@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// openConsoleShop is `sluice up` on a real Redis and PostgreSQL. The database takes no orders of buyers whose names
+// openConsoleShop starts `sluice up` on a real Redis and PostgreSQL. The database rejects orders of buyers whose names
 // begin with "cursed": they become dead letters.
 func openConsoleShop(t testing.TB) *shop {
 	s, env := newShop(t)
@@ -46,17 +46,17 @@ func (s *shop) sql(statement string) {
 	}
 }
 
-// die has orders accepted that become dead letters.
-func (s *shop) die(saleID string, n int) {
+// addDeadLetters buys orders that become dead letters.
+func (s *shop) addDeadLetters(saleID string, n int) {
 	s.t.Helper()
 	for i := range n {
 		s.settled(func() bool { return s.buy(saleID, fmt.Sprintf("cursed-%s-%d", saleID, i)) == http.StatusAccepted },
-			"an accepted order") // the edge limits how fast
+			"an accepted order") // the edge limits the rate
 	}
 	s.settled(func() bool { return len(s.dead(saleID)) == n }, fmt.Sprintf("%d dead letters of %s", n, saleID))
 }
 
-// dead are the keys of a sale's dead letters.
+// dead returns the keys of a sale's dead letters.
 func (s *shop) dead(saleID string) (keys []string) {
 	s.t.Helper()
 	list, _ := s.adminAPI(http.MethodGet, "/dead?sale="+saleID, nil)["dead"].([]any)
@@ -118,7 +118,7 @@ func (s *shop) lines(n int) string {
 	return strings.Join(lines, ", ")
 }
 
-// promise evaluates a script that ends later.
+// promise evaluates a script and awaits its promise.
 func (b *tab) promise(script string) string {
 	b.t.Helper()
 	var out string
@@ -129,5 +129,5 @@ func (b *tab) promise(script string) string {
 	return out
 }
 
-// visit goes to another address in the same tab.
+// visit opens another address in the same tab.
 func (b *tab) visit(url string) { b.t.Helper(); b.do(chromedp.Navigate(url)) }

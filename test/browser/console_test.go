@@ -77,7 +77,7 @@ func consoleAuditDifferences(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// A time that is none ends in words, and not in a form that does nothing any more.
+// An invalid time causes an error message, and the form remains usable.
 func consoleImpossibleTimes(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
 	b.text("New sale")
@@ -87,7 +87,7 @@ func consoleImpossibleTimes(t *testing.T, s *shop) {
 	)
 	b.text("Create")
 	b.await("the browser's own refusal", `document.querySelector("dialog input[name=opens]").validity.rangeOverflow`)
-	// as in a browser that does not look
+	// as in a browser without this check
 	b.eval(`document.querySelector("dialog input[name=opens]").removeAttribute("max")`)
 	b.text("Create")
 	b.await("words", `document.querySelector("dialog .problem:not([hidden])")?.textContent`)
@@ -131,8 +131,11 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 	}
 	b.text("Close")
 	b.text("Close")
-	b.await("only a new description to be possible", `[...document.querySelectorAll("main .acts button")].every(`+
-		`(b) => b.disabled === (b.textContent !== "Picture and description"))`)
+	b.await(
+		"only the button for the description to be enabled",
+		`[...document.querySelectorAll("main .acts button")].every(`+
+			`(b) => b.disabled === (b.textContent !== "Picture and description"))`,
+	)
 	b.text("Picture and description")
 	b.await("the dialog", `!!document.querySelector("dialog textarea[name=description]")`)
 	b.enter("description", "Sold out.")
@@ -144,7 +147,7 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 func consoleOpensNow(t *testing.T, s *shop) {
 	s.createSale("early", "The early one", 3, time.Now().Add(time.Hour))
 	b := s.atConsole(t, newPerson(t), "ann", "sales/early")
-	b.await("the sale to wait", `document.querySelector("main .badge").textContent === "scheduled"`)
+	b.await("the sale to be scheduled", `document.querySelector("main .badge").textContent === "scheduled"`)
 	b.text("Open now")
 	b.text("Back")
 	b.await("no dialog", `!document.querySelector("dialog")`)
@@ -166,7 +169,7 @@ func consoleOpensNow(t *testing.T, s *shop) {
 
 func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	s.createSale("dead", "Dead ones", 2, time.Now().Add(-time.Second))
-	s.die("dead", 2)
+	s.addDeadLetters("dead", 2)
 	keys := s.dead("dead")
 	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=dead")
 	b.await("two letters", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
@@ -211,19 +214,19 @@ const holdReload = `(() => {
 	};
 })()`
 
-// To retry what is selected never drops what cannot be retried.
+// A retry of the selection drops no dead letter that cannot be retried.
 func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	s.createSale("mixed", "Orders and others", 5, time.Now().Add(-time.Second))
 	if err := s.redis.Client().LPush(t.Context(), "sluice:{0}:ready", "no order").Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.die("mixed", 1)
+	s.addDeadLetters("mixed", 1)
 	others := func() int {
 		list, _ := s.adminAPI(http.MethodGet, "/dead", nil)["dead"].([]any)
 		return len(list) - len(s.dead("mixed"))
 	}
 	b := s.atConsole(t, newPerson(t), "ann", "dead")
-	b.await("the text that is no order", `document.querySelectorAll('[aria-label^="Select raw:"]').length === 1`)
+	b.await("the text that is not an order", `document.querySelectorAll('[aria-label^="Select raw:"]').length === 1`)
 	b.click(`document.querySelector('[aria-label^="Select raw:"]')`)
 	b.text("Retry")
 	b.says("toast", "Only orders can be retried.")
@@ -235,7 +238,7 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	b.text("Retry")
 	b.says("toast", "1 done.")
 	if n := others(); n != 1 {
-		t.Errorf("%d texts that are no orders are left", n)
+		t.Errorf("%d texts that are not orders are left", n)
 	}
 	s.settled(func() bool { return len(s.dead("mixed")) == 1 }, "the order to be dead again")
 	b.reload()
@@ -267,7 +270,7 @@ const holdNextPage = `(() => {
 
 func consoleManyAtOnce(t *testing.T, s *shop) {
 	s.createSale("many", "Many dead ones", 100, time.Now().Add(-time.Second))
-	s.die("many", 60)
+	s.addDeadLetters("many", 60)
 	b := s.atConsole(t, newPerson(t), "ben", "dead?sale=many")
 	b.await("a page of letters", `document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	b.eval(holdNextPage)
@@ -280,10 +283,10 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	b.shows("10 selected")
 	b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
 	b.text("Cancel orders")
-	b.await("the page before, for nothing is left on this one",
+	b.await("the previous page, because this one is empty",
 		`document.querySelectorAll("tbody tr[data-key]").length === 50`)
 	if n := len(s.dead("many")); n != 50 {
-		t.Errorf("%d letters are left", n)
+		t.Errorf("%d dead letters are left", n)
 	}
 	b.text("Cancel all matching")
 	b.text("Cancel all")
@@ -306,7 +309,7 @@ func consoleTwoAdmins(t *testing.T, s *shop) {
 	ann.text("Resume")
 	ben.text("Resume")
 	ann.text("Resume")
-	ben.text("Resume") // it is on already, which is not an error
+	ben.text("Resume") // the sale is already on, which is not an error
 	ann.await("one answer", `document.querySelector("main .badge").textContent === "open"`)
 	ben.await("the same answer", `document.querySelector("main .badge").textContent === "open"`)
 	if got := s.lines(2); strings.Count(got, "sale.resume") != 1 {
@@ -325,7 +328,7 @@ func consoleKeyboardAlone(t *testing.T, s *shop) {
 	b.keys(kb.Enter)
 	b.await("the dialog to have the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	b.keys(kb.Escape)
-	b.await("the focus back where it was",
+	b.await("the focus on the same button",
 		`!document.querySelector("dialog") && document.activeElement.textContent === "Pause"`)
 	b.keys(kb.Enter)
 	b.await("the dialog again", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
@@ -413,7 +416,7 @@ func consoleTitlesAreText(t *testing.T, s *shop) {
 		b.text("Pause")
 		b.shows("by <b>ann")
 		if owned := b.eval(`window.owned`); owned != "undefined" {
-			t.Errorf("the title %q runs", title)
+			t.Errorf("the title %q runs as a script", title)
 		}
 		if wide := b.eval(`document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide != "false" {
 			t.Errorf("the title %q makes the page wider than the window", title)
@@ -431,7 +434,7 @@ func consoleUnknownGroup(t *testing.T, s *shop) {
 	}
 }
 
-// A session that is over, or forged, leads to the sign-in page, and from there back to where one was.
+// An expired or forged session leads to the sign-in page, and from there back to the requested page.
 func consoleSessionEnds(t *testing.T, s *shop) {
 	who := newPerson(t)
 	b := s.atConsole(t, who, "ann", "dead?error_contains=x")
@@ -446,12 +449,12 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 		`document.querySelector("[role=alert]")?.textContent === "Wrong token." && document.querySelector("input[name=name]").value === "ann" && document.activeElement.name === "token"`,
 	)
 	b.keys(adminToken + kb.Enter)
-	b.await("the page where it was",
+	b.await("the requested page",
 		`location.href.endsWith("/admin/dead?error_contains=x") && document.querySelector("main h1")`)
 	b.text("Sign out")
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")
-	b.await("to be out", `document.querySelector("input[name=token]")`)
+	b.await("the sign-out", `document.querySelector("input[name=token]")`)
 }
 
 // Without a connection the console shows that its figures are old, and not by a colour alone. The notice disappears

@@ -11,8 +11,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A shop's own page buys through the API of either edge if --cors-origins names its origin, and reads a refusal of the
-// edge. Without the setting the browser does not let it.
+// A shop's own page buys through the API of either edge and reads refusals of the edge, if --cors-origins names its
+// origin. Without the setting the browser blocks its requests.
 func TestCallsFromAnotherSite(t *testing.T) {
 	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -55,7 +55,7 @@ func TestCallsFromAnotherSite(t *testing.T) {
 				if allowed {
 					ordered = 1
 				}
-				testenv.Eventually(t, patience, "the orders", func() bool { return s.ordered("limited") == ordered })
+				testenv.Eventually(t, slowTimeout, "the orders", func() bool { return s.ordered("limited") == ordered })
 			})
 		}
 	}

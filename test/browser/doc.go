@@ -1,2 +1,2 @@
-// Package browser looks at the pages as people do: in a headless Chromium, over the Go gateway and over nginx.
+// Package browser tests the pages in a headless Chromium, through the Go gateway and through nginx.
 package browser

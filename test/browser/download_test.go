@@ -34,7 +34,7 @@ func (b *tab) download(profile person, selector string) (name, text string) {
 		b.t.Fatal(err)
 	}
 	b.click(`document.querySelector(` + quote(selector) + `)`)
-	late := time.After(patience)
+	late := time.After(slowTimeout)
 	select {
 	case state := <-ended:
 		if state != protocol.DownloadProgressStateCompleted {

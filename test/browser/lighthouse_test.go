@@ -12,13 +12,13 @@ import (
 
 var lighthouse = flag.String("lighthouse", "", "lighthouse program")
 
-// leastScore is the least that Lighthouse may give the page in any category.
+// leastScore is the lowest accepted score of Lighthouse in any category.
 const leastScore = 0.95
 
 // Lighthouse gives the pages for buyers a high score in each category, on a phone and on a desktop.
 func TestLighthouse(t *testing.T) {
 	if *lighthouse == "" {
-		t.Skip("-lighthouse names no program: see `make lighthouse`")
+		t.Skip("-lighthouse is not set: see `make lighthouse`")
 	}
 	s := openUp(t)
 	s.create("shoe", map[string]any{
@@ -35,8 +35,8 @@ func TestLighthouse(t *testing.T) {
 	} {
 		for _, form := range []string{"mobile", "desktop"} {
 			low := score(t, page.url, form)
-			for tries := 1; len(low) > 0 && tries < 3; tries++ { // the performance depends on what else the machine does
-				t.Logf("%s, %s: again, because of %v", page.name, form, low)
+			for tries := 1; len(low) > 0 && tries < 3; tries++ { // the performance depends on the load of the machine
+				t.Logf("%s, %s: repeated because of %v", page.name, form, low)
 				low = score(t, page.url, form)
 			}
 			if len(low) > 0 {

@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// heaviest is how large a picture may be, in bytes.
+// heaviest is the largest accepted size of a picture, in bytes.
 const heaviest = 100_000
 
-// paletted writes a picture with at most 256 colours. Colours that fill an area come first, so that a small mark in a
+// paletted encodes a picture with at most 256 colours. Colours that fill an area come first, so that a small mark in a
 // legend keeps its colour, then the most frequent ones. Pages have few colours and their shades, so the difference is
-// invisible, and the file is a third as large.
+// invisible, and the file has a third of the size.
 func paletted(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
@@ -58,11 +58,11 @@ func paletted(picture []byte) ([]byte, error) {
 			return out.Bytes(), nil
 		}
 	}
-	return nil, fmt.Errorf("a picture of %v is heavier than %d bytes", from.Bounds().Max, heaviest)
+	return nil, fmt.Errorf("a picture of %v is larger than %d bytes", from.Bounds().Max, heaviest)
 }
 
-// markSide is the side of the smallest square that a mark fills, in pixels; shades at the edge of a letter or a line
-// fill none.
+// markSide is the side of the smallest square that a mark fills, in pixels. Shades at the edge of a letter or a line do
+// not fill one.
 const markSide = 4
 
 // isFlat reports whether a square at x, y has a single colour.
@@ -80,7 +80,7 @@ func isFlat(c color.RGBA, x, y int, bounds image.Rectangle, at func(x, y int) co
 	return true
 }
 
-// Two marks of a legend stay two, in a picture that is heavy and full of other shades.
+// Two marks of a legend keep different colours in a large picture with many other shades.
 func TestPalettedKeepsTheColoursOfSmallMarks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	picture := image.NewRGBA(image.Rect(0, 0, 400, 400))
@@ -107,7 +107,7 @@ func TestPalettedKeepsTheColoursOfSmallMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(got.ColorModel().(color.Palette)); n > 64 {
-		t.Fatalf("the picture has %d colours: it was not too heavy for all of them", n)
+		t.Fatalf("the picture has %d colours: it was small enough for all of them", n)
 	}
 	for p, want := range marks {
 		if c := color.RGBAModel.Convert(got.At(p.X+3, p.Y+3)); c != want {

@@ -14,7 +14,7 @@ import (
 
 var pictures = flag.String("pictures", "", "directory for the pictures of the pages")
 
-// looks are the ways in which pictures are taken.
+// looks are the variants of each picture.
 var looks = []struct {
 	name, scheme  string
 	width, height int64
@@ -54,7 +54,7 @@ func (b *tab) draw(name string) {
 // The pictures of the documentation, written to the directory of -pictures.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no directory")
+		t.Skip("-pictures is not set")
 	}
 	s := openUp(t)
 	s.createSale("shoe", "The shoe that everybody wants", 1000, time.Now().Add(26*time.Hour))

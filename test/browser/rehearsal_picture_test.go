@@ -13,11 +13,11 @@ import (
 	"sluice/test/testenv"
 )
 
-// The report of `sluice rehearse` against `sluice up`, as it is written: whole, in both themes and at a phone's
-// width. It shows in a browser that may load nothing from anywhere else.
+// Pictures of the report of `sluice rehearse` against `sluice up`: the whole page, in both themes and at a phone's
+// width. The browser loads it without any other resource.
 func TestPicturesOfRehearsal(t *testing.T) {
 	if *pictures == "" {
-		t.Skip("-pictures names no directory")
+		t.Skip("-pictures is not set")
 	}
 	data, out := t.TempDir(), t.TempDir()
 	s, env := newShop(t)
@@ -29,7 +29,7 @@ func TestPicturesOfRehearsal(t *testing.T) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		t.Logf("%v: %s", err, said.String()) // on a slow machine the result may be no-go, which has a picture too
+		t.Logf("%v: %s", err, said.String()) // on a slow machine the result may be no-go; its picture is written as well
 	}
 	pages, err := filepath.Glob(filepath.Join(out, "rehearsal-*.html"))
 	if err != nil || len(pages) != 1 {

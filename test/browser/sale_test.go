@@ -13,7 +13,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// scenarios are what buyers live through, on either edge. Each has a sale and buyers of its own.
+// scenarios are the situations of buyers, on either edge. Each has its own sale and buyers.
 var scenarios = []struct {
 	name string
 	run  func(*testing.T, *shop)
@@ -41,7 +41,7 @@ var scenarios = []struct {
 	{"SignInKeepsTheLanguage", signInKeepsTheLanguage},
 }
 
-// Each edge is the way in for one shop, and everything happens in it.
+// One shop for each edge runs all scenarios.
 func TestSalePage(t *testing.T) {
 	for edge, open := range edges {
 		t.Run(edge, func(t *testing.T) {
@@ -98,7 +98,7 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// A second buyer sees live how the last unit goes, and how it comes back.
+// A second buyer sees on the open page that the last unit is sold, and that it is available again.
 func soldOutSeenLive(t *testing.T, s *shop) {
 	s.createSale("last", "The last one", 1, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("last", "bob"))
@@ -115,7 +115,7 @@ func soldOutSeenLive(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// However often and wherever a buyer clicks, one unit is bought.
+// Repeated clicks, in one tab or two, buy one unit.
 func doubleClickBuysOnce(t *testing.T, s *shop) {
 	s.createSale("twice", "The shoe", 10, time.Now().Add(-time.Second))
 	ann := newPerson(t)
@@ -141,12 +141,12 @@ func doubleClickBuysOnce(t *testing.T, s *shop) {
 	second.clean()
 }
 
-// A page that is reloaded during a purchase continues it; one that is loaded later shows the order.
+// A page that is reloaded during a purchase continues it. One that is loaded later shows the order.
 func reloadGoesOn(t *testing.T, s *shop) {
 	s.createSaleFor(2, "again", "The shoe", 10, time.Now().Add(-time.Second)) // a second key would buy a second one
 	b := open(t, newPerson(t), s.page("again", "dan"))
 	b.ready("Buy now")
-	b.lose(true) // the answer never comes
+	b.lose(true) // no answer arrives
 	b.press("buy")
 	b.await(
 		"a purchase in progress",
@@ -185,7 +185,7 @@ func backFromTheCheckout(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// Without a connection the page shows that, and continues automatically when it is back.
+// Without a connection the page reports it, and continues automatically when the connection is back.
 func offlineAndBack(t *testing.T, s *shop) {
 	s.createSale("line", "The shoe", 10, time.Now().Add(-time.Second))
 	b := open(t, newPerson(t), s.page("line", "eve"))
@@ -214,7 +214,7 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// What a shop calls its sale is shown as it is, and does nothing else.
+// The title of a sale is shown as text, and is not executed.
 func titlesAreText(t *testing.T, s *shop) {
 	for i, title := range []string{
 		`<img src=x onerror="window.owned=1"><script>window.owned=1</script>`, "\u202Eevil\u202C 👟 'quotes' \"both\" {{.}}",
@@ -228,7 +228,7 @@ func titlesAreText(t *testing.T, s *shop) {
 			t.Errorf("the title %q is shown as %q", title, got)
 		}
 		if owned := b.eval(`window.owned`); owned != "undefined" {
-			t.Errorf("the title %q runs", title)
+			t.Errorf("the title %q runs as a script", title)
 		}
 		b.clean()
 	}
@@ -260,7 +260,7 @@ func pictureAndDescription(t *testing.T, s *shop) {
 	}, "the new description")
 }
 
-// A browser with a clock that is an hour wrong opens the sale when the shop does.
+// In a browser whose clock is an hour wrong, the sale opens at the time of the shop.
 func wrongClock(t *testing.T, s *shop) {
 	s.createSale("clock", "The drop", 3, time.Now().Add(5*time.Second))
 	for _, hours := range []int{-1, 1} {

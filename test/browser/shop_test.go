@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shop is a running sluice, seen through one of its edges.
+// shop is a running sluice behind one of its edges.
 type shop struct {
 	t           testing.TB
 	base, admin string
@@ -56,7 +56,7 @@ type shop struct {
 	edge        *testenv.Program
 }
 
-// edges are the ways in which a page reaches a browser.
+// edges start a shop behind each edge.
 var edges = map[string]func(t testing.TB, env ...string) *shop{"gateway": openUp, "nginx": openNginx}
 
 func newShop(t testing.TB) (*shop, []string) {
@@ -71,7 +71,7 @@ func newShop(t testing.TB) (*shop, []string) {
 	}
 }
 
-// openUp is `sluice up`, with further variables on request.
+// openUp starts `sluice up`, with further variables on request.
 func openUp(t testing.TB, more ...string) *shop {
 	s, env := newShop(t)
 	s.edge = testenv.Launch(t, binary, append(env, more...), "up", "--data", t.TempDir())
@@ -79,7 +79,7 @@ func openUp(t testing.TB, more ...string) *shop {
 	return s
 }
 
-// openNginx is a backend and a worker on Redis and PostgreSQL, behind nginx.
+// openNginx starts a backend and a worker on Redis and PostgreSQL, behind nginx.
 func openNginx(t testing.TB, more ...string) *shop {
 	s, env := newShop(t)
 	env = append(env, more...)
@@ -183,7 +183,7 @@ func (s *shop) settled(is func() bool, what string) {
 	testenv.Eventually(s.t, time.Minute, what, is)
 }
 
-// ordered is how many rows a sale has.
+// ordered returns the number of rows of a sale.
 func (s *shop) ordered(saleID string) float64 {
 	s.t.Helper()
 	audit := s.adminAPI(http.MethodGet, "/sales/"+saleID+"/audit", nil)
@@ -251,7 +251,7 @@ func limitedPolicy(t testing.TB, rate string) string {
 	return "SLUICE_POLICY=" + path
 }
 
-// exhaust uses up a buyer's request for the sale "limited" with a purchase that a backend rejects.
+// exhaust uses a buyer's quota for the sale "limited" with a purchase that a backend rejects.
 func (s *shop) exhaust(buyer string) {
 	s.t.Helper()
 	code := s.status(http.MethodPost, "/v1/sales/limited/orders", s.token(buyer, time.Hour), `{"quantity":-1}`)

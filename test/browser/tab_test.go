@@ -73,7 +73,7 @@ func newPerson(t testing.TB) person {
 	ctx := cdp.WithExecutor(browser.ctx, chromedp.FromContext(browser.ctx).Browser)
 	id, err := target.CreateBrowserContext().Do(ctx)
 	if err != nil {
-		t.Fatalf("a new person: %v", err)
+		t.Fatalf("a new browser profile: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // Chromium may never respond; the end of the tests kills it
@@ -93,7 +93,7 @@ func (p person) newTab(t testing.TB) context.Context {
 	}
 	ctx, cancel := chromedp.NewContext(browser.ctx, chromedp.WithTargetID(id))
 	t.Cleanup(cancel)
-	if err := chromedp.Run(ctx); err != nil { // the tab lives as long as the context of this first call
+	if err := chromedp.Run(ctx); err != nil { // the context of this first call bounds the lifetime of the tab
 		t.Fatalf("open a tab: %v", err)
 	}
 	return ctx
@@ -109,8 +109,8 @@ type tab struct {
 	sent []string // requests, "METHOD path"
 }
 
-// patience is for a machine that is slow and busy.
-const patience = 30 * time.Second
+// slowTimeout bounds each wait, for a slow and busy machine.
+const slowTimeout = 30 * time.Second
 
 // open opens an address in a new tab of a profile.
 func open(t testing.TB, who person, url string) *tab {
@@ -174,7 +174,7 @@ func pathOf(url string) string {
 	return "/" + rest
 }
 
-// clean fails the test if a script of the page has failed.
+// clean fails the test if the page has reported errors.
 func (b *tab) clean() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -198,14 +198,14 @@ func (b *tab) count(request string) int {
 
 func (b *tab) do(actions ...chromedp.Action) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, slowTimeout)
 	defer cancel()
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		b.t.Fatalf("browser: %v\n%s", err, b.seen())
 	}
 }
 
-// seen returns the text of the page for the report of a failure.
+// seen returns the text of the page, for the report of a failure.
 func (b *tab) seen() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()
@@ -237,7 +237,7 @@ func (b *tab) click(element string) {
 // forbids what chromedp.Poll does.
 func (b *tab) await(what, script string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, slowTimeout)
 	defer cancel()
 	for {
 		var is bool
@@ -282,11 +282,11 @@ func (b *tab) ready(words string) {
 
 func (b *tab) press(id string) { b.t.Helper(); b.do(chromedp.Click("#"+id, chromedp.ByID)) }
 
-// reload loads the page again. A page that leaves for another one at this moment aborts that, so it is tried again.
+// reload loads the page again. It is repeated if the page navigates at this moment, which aborts it.
 func (b *tab) reload() {
 	b.t.Helper()
-	testenv.Eventually(b.t, patience, "the page is loaded again", func() bool {
-		ctx, cancel := context.WithTimeout(b.ctx, patience)
+	testenv.Eventually(b.t, slowTimeout, "the page is loaded again", func() bool {
+		ctx, cancel := context.WithTimeout(b.ctx, slowTimeout)
 		defer cancel()
 		err := chromedp.Run(ctx, chromedp.Reload())
 		if err != nil && !strings.Contains(err.Error(), "Not attached to an active page") {
@@ -309,14 +309,14 @@ func (b *tab) offline(on bool) {
 	if !on {
 		return
 	}
-	testenv.Eventually(b.t, patience, "the browser is offline", func() bool {
+	testenv.Eventually(b.t, slowTimeout, "the browser is offline", func() bool {
 		var failed bool
 		b.do(chromedp.Evaluate(`fetch("/favicon.ico", {cache: "no-store"}).then(() => false, () => true)`, &failed, awaited))
 		return failed
 	})
 }
 
-// lose lets purchases reach the shop and their answers go astray.
+// lose makes the answers to purchases get lost: the shop receives the requests, and the page gets no response.
 func (b *tab) lose(on bool) {
 	b.t.Helper()
 	if !on {
@@ -325,7 +325,7 @@ func (b *tab) lose(on bool) {
 	}
 	chromedp.ListenTarget(b.ctx, func(event any) {
 		if e, ok := event.(*fetch.EventRequestPaused); ok {
-			go func() { // not in the listener: it would wait for itself
+			go func() { // not in the listener, which would block itself
 				_ = chromedp.Run(b.ctx, fetch.FailRequest(e.RequestID, network.ErrorReasonConnectionReset))
 			}()
 		}

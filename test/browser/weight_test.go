@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// mostBytes is what the page of a sale may weigh on the wire with all that belongs to it, heads included.
+// mostBytes is the most that the page of a sale and its assets may take on the wire, with response heads.
 const mostBytes = 50_000
 
 // goTo begins to load an address, and does not wait for anything.
@@ -56,7 +56,7 @@ func (s *shop) firstAnswer(t *testing.T) {
 			held++
 			return
 		}
-		go func() { // not in the listener: it would wait for itself
+		go func() { // not in the listener, which would block itself
 			_ = chromedp.Run(b.ctx, fetch.ContinueRequest(e.RequestID))
 		}()
 	})
@@ -75,7 +75,7 @@ func (s *shop) firstAnswer(t *testing.T) {
 	b.do(fetch.Disable())
 }
 
-// weight prints what Lighthouse prints, of a slow network and a processor with a quarter of this machine's speed.
+// weight prints the values of Lighthouse for a slow network and a processor with a quarter of this machine's speed.
 func (s *shop) weight(t *testing.T) {
 	b := open(t, newPerson(t), "about:blank")
 	var mu sync.Mutex
@@ -87,12 +87,12 @@ func (s *shop) weight(t *testing.T) {
 			bytes, answers = bytes+e.EncodedDataLength, answers+1
 		}
 	})
-	// Lighthouse's "slow 4G": 150 ms there and back, 1.6 Mbit/s.
+	// Lighthouse's "slow 4G": a round trip of 150 ms, 1.6 Mbit/s.
 	b.do(network.SetCacheDisabled(true), network.EmulateNetworkConditions(false, 150, 1.6e6/8, 750e3/8),
 		emulation.SetCPUThrottlingRate(4),
 		chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateScale(3)))
 	b.goTo(s.page("shoe", "ann"))
-	b.await("the page to be alive",
+	b.await("the page to be interactive",
 		painted+` && document.readyState === "complete" && !document.getElementById("countdown").hidden`)
 	var text string
 	b.do(chromedp.Evaluate(figures, &text, awaited))
@@ -115,13 +115,13 @@ func (s *shop) weight(t *testing.T) {
 		f.Shift,
 	)
 	if bytes > mostBytes || answers < 2 {
-		t.Errorf("%.0f bytes in %d answers, want %d at most, of the page and its script", bytes, answers, mostBytes)
+		t.Errorf("%.0f bytes in %d answers, want at most %d for the page and its script", bytes, answers, mostBytes)
 	}
 	if f.Blocking > 0 {
-		t.Errorf("%.0f resources keep the page from being painted", f.Blocking)
+		t.Errorf("%.0f resources block the first paint", f.Blocking)
 	}
 	if f.Shift > 0.1 {
-		t.Errorf("what is on the page moves by %.3f while it loads, want 0.1 at most", f.Shift)
+		t.Errorf("the layout shift is %.3f while the page loads, want at most 0.1", f.Shift)
 	}
 }
 

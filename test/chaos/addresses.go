@@ -14,7 +14,7 @@ type addresses struct {
 	Addresses map[string]string `json:"addresses"` // of a proxy, by that of its node
 }
 
-// registerAddresses makes the toxic known to toxiproxy, once in a process.
+// registerAddresses registers the toxic in toxiproxy, once per process.
 var registerAddresses = sync.OnceFunc(func() { toxics.Register("addresses", new(addresses)) })
 
 // rest is the end of the last chunk of a connection, if it may be the beginning of an address.
@@ -50,7 +50,7 @@ func (a *addresses) Pipe(stub *toxics.ToxicStub) {
 const addressForm = "127.0.0.1:00000@"
 
 // rename replaces the addresses in a part of a stream. It returns the end of the part separately if that may be the
-// beginning of an address. No reply ends like that.
+// beginning of an address. No reply ends with such a part.
 func (a *addresses) rename(part []byte) (done, kept []byte) {
 	end := len(part)
 	for n := min(len(addressForm)-1, len(part)); n > 0; n-- {

@@ -26,7 +26,7 @@ func newAdmin(s *stage, h *History, seed uint64) *adminActor {
 	return &adminActor{stage: s, history: h, random: rand.New(rand.NewPCG(seed, 2)), done: map[string]int{}}
 }
 
-// commandTimeout covers a disk that is full, a Redis that is rebuilt, and a machine that has other work meanwhile.
+// commandTimeout covers a full disk, a rebuild of Redis, and other load of the machine.
 const commandTimeout = 3 * time.Minute
 
 // persist retries until a backend accepts or rejects the command. It has a timeout of its own, so that the outcome of a
@@ -52,7 +52,7 @@ func (o *adminActor) persist(method, path, body, key string) answer {
 	return answer{}
 }
 
-// create makes a sale that is open.
+// create creates an open sale.
 func (o *adminActor) create(id string, offer Offer) {
 	o.history.offer(id, offer)
 	a := o.persist("POST", "/admin/v1/sales", fmt.Sprintf(
@@ -70,10 +70,10 @@ func (o *adminActor) create(id string, offer Offer) {
 	o.done["sale created"]++
 }
 
-// work does one thing after the other until ctx ends.
+// work sends one command after the other until ctx ends.
 func (o *adminActor) work(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
-		sale := o.sales[max(0, len(o.sales)-1-o.random.IntN(2))] // those that sell
+		sale := o.sales[max(0, len(o.sales)-1-o.random.IntN(2))] // the latest ones still sell
 		switch o.random.IntN(8) {
 		case 0:
 			o.expect("sale paused", "POST", "/admin/v1/sales/"+sale+"/pause", "", "")
@@ -93,14 +93,14 @@ func (o *adminActor) work(ctx context.Context, every time.Duration) {
 				o.note("row cancelled", a, 404) // still queued, or dead
 			}
 		default:
-			o.bury(ctx)
+			o.settleDead(ctx)
 		}
 		pause(ctx, time.Duration(o.random.Int64N(int64(2*every))))
 	}
 }
 
-// bury looks after one dead order.
-func (o *adminActor) bury(ctx context.Context) {
+// settleDead retries or cancels one dead order.
+func (o *adminActor) settleDead(ctx context.Context) {
 	a := o.persist("GET", "/admin/v1/dead?limit=50", "", "")
 	var page struct {
 		Dead []struct {
@@ -131,7 +131,7 @@ func (o *adminActor) expect(what, method, path, body, key string) bool {
 	return o.note(what, o.persist(method, path, body, key))
 }
 
-// note counts a command that was carried out; other answers than yes and those that are allowed are wrong.
+// note counts a command that succeeded. Any status that is neither 2xx nor allowed is a violation.
 func (o *adminActor) note(what string, a answer, allowed ...int) bool {
 	if a.status/100 == 2 {
 		o.done[what]++

@@ -22,13 +22,13 @@ type Books struct {
 	Queue   []string           // messages in a list, a lease or delayed: "<key> at <server>: <text>"
 	Holders map[Place][]string // the buyers hash: the orders that a buyer holds
 	Journal map[string]Place   // order id -> buyer and sale
-	Paused  []string           // what the audit or a rebuild has paused, and why
+	Paused  []string           // sales that the audit or a rebuild has paused, with the reason
 	Moving  []string           // segments that have units in transfer, or have not applied their allocation in SQL
 	Divided []string           // buyers with orders in two segments of a sale
 	Audits  map[string]bool    // whether the program's own audit balances
 }
 
-// Shelf is one sale.
+// Shelf is the state of one sale.
 type Shelf struct {
 	Stock, Sold int64 // in SQL
 	Spread      int   // in SQL
@@ -40,7 +40,7 @@ type Row struct {
 	ID        string
 	Place     Place
 	Cancelled bool
-	Returning bool // cancelled, and its unit is not back
+	Returning bool // cancelled, and its unit has not returned yet
 }
 
 // Letter is a dead letter.
@@ -153,7 +153,7 @@ func readVersions(ctx context.Context, db *pgx.Conn) (map[string]string, error) 
 	return versions, err
 }
 
-// readStock reads what one shard has left of a sale; key is that of its stock.
+// readStock reads the units that one shard has left of a sale; key is that of its stock.
 func (b *Books) readStock(
 	ctx context.Context, rdb *redis.Client, id, key string, versions map[string]string,
 ) error {
@@ -191,7 +191,7 @@ func (b *Books) readHolders(
 			b.Divided = append(b.Divided, fmt.Sprintf("%s has orders in %s and %s", p.Buyer, before, key))
 		}
 		segmentOf[p] = key
-		b.Holders[p] = ordersHeld(held.Val()) // a hash that grows may show a field twice
+		b.Holders[p] = ordersHeld(held.Val()) // HSCAN may return a field twice while the hash grows
 	}
 	return held.Err()
 }
@@ -255,7 +255,7 @@ func placeOf(message string, words int) (p Place, orderID string) {
 	return Place{f[1], f[words]}, f[0]
 }
 
-// readJournals reads the lines "<checksum> <order id> <sale> <buyer>" that are left of the journals of all shards.
+// readJournals reads the lines "<checksum> <order id> <sale> <buyer>" of the journals of all shards that still exist.
 func (b *Books) readJournals(directories []string) error {
 	for _, directory := range directories {
 		for _, pattern := range []string{"*.journal", "shard-*/*.journal"} {
@@ -283,7 +283,7 @@ func (b *Books) readJournal(name string) error {
 	for lines.Scan() {
 		_, line, _ := strings.Cut(lines.Text(), " ")
 		p, id := placeOf(line, 2)
-		if _, err := strconv.ParseInt(id, 10, 64); err == nil { // else a torn line
+		if _, err := strconv.ParseInt(id, 10, 64); err == nil { // otherwise the line is incomplete
 			b.Journal[id] = p
 		}
 	}

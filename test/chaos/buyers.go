@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// crowd sends purchases at a fixed rate, independent of the answers. Each buyer retries until the purchase is
-// accepted or rejected, its patience ends, or the sale ends.
+// crowd sends purchases at a fixed rate, independent of the answers. Each buyer retries until the purchase is accepted
+// or rejected, buyTimeout has passed, or the sale ends.
 type crowd struct {
 	stage   *stage
 	history *History
@@ -22,7 +22,7 @@ type crowd struct {
 }
 
 const (
-	patience   = 20 * time.Second
+	buyTimeout = 20 * time.Second
 	mostAtOnce = 600
 )
 
@@ -43,7 +43,7 @@ func (c *crowd) offers(sales ...string) {
 	c.open = sales
 }
 
-// run lets buyers come until ctx ends, and returns when all of them have gone.
+// run starts buyers until ctx ends, and returns when all of them have finished.
 func (c *crowd) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second / time.Duration(c.rate))
 	defer tick.Stop()
@@ -94,45 +94,45 @@ func (b *buyer) buy(ctx context.Context) {
 		return
 	}
 	switch b.random.IntN(10) {
-	case 0: // clicks twice, and the clicks come to different backends
+	case 0: // clicks twice, and the clicks reach different backends
 		var both sync.WaitGroup
 		twin := *b
 		twin.at, twin.random = b.at+1, rand.New(rand.NewPCG(b.random.Uint64(), 0))
-		both.Go(func() { twin.insist(ctx, "first") })
-		b.insist(ctx, "first")
+		both.Go(func() { twin.buyUntilAnswered(ctx, "first") })
+		b.buyUntilAnswered(ctx, "first")
 		both.Wait()
 	case 1: // closes the connection before the answer, then retries
 		short, cancel := context.WithTimeout(ctx, time.Duration(b.random.IntN(20))*time.Millisecond)
-		b.ask(short, "first")
+		b.request(short, "first")
 		cancel()
-		b.insist(ctx, "first")
-	case 2: // wants a second one
-		b.insist(ctx, "first")
-		b.insist(ctx, "second")
+		b.buyUntilAnswered(ctx, "first")
+	case 2: // buys a second unit
+		b.buyUntilAnswered(ctx, "first")
+		b.buyUntilAnswered(ctx, "second")
 	case 3: // retries much later
-		b.insist(ctx, "first")
-		b.rest(ctx, 5*time.Second)
-		b.insist(ctx, "first")
+		b.buyUntilAnswered(ctx, "first")
+		b.wait(ctx, 5*time.Second)
+		b.buyUntilAnswered(ctx, "first")
 	default:
-		b.insist(ctx, "first")
+		b.buyUntilAnswered(ctx, "first")
 	}
 }
 
-// insist retries until there is an answer.
-func (b *buyer) insist(ctx context.Context, key string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// buyUntilAnswered retries until there is an answer, or buyTimeout has passed.
+func (b *buyer) buyUntilAnswered(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(ctx, buyTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
-		a := b.ask(ctx, key)
+		a := b.request(ctx, key)
 		if a.status != 0 && a.status != 503 && a.Code != "sale-paused" {
 			return
 		}
 		b.at++
-		b.rest(ctx, 400*time.Millisecond)
+		b.wait(ctx, 400*time.Millisecond)
 	}
 }
 
-func (b *buyer) ask(ctx context.Context, key string) answer {
+func (b *buyer) request(ctx context.Context, key string) answer {
 	backends := b.crowd.stage.backends
 	sent := b.crowd.history.sends(b.place)
 	a := call(ctx, "POST", backends[b.at%len(backends)].base+"/v1/sales/"+b.place.Sale+"/orders", b.token, "", key)
@@ -140,8 +140,8 @@ func (b *buyer) ask(ctx context.Context, key string) answer {
 	return a
 }
 
-// rest waits up to a bound, or until ctx ends.
-func (b *buyer) rest(ctx context.Context, bound time.Duration) {
+// wait waits for a random time below bound, or until ctx ends.
+func (b *buyer) wait(ctx context.Context, bound time.Duration) {
 	t := time.NewTimer(time.Duration(b.random.Int64N(int64(bound))))
 	defer t.Stop()
 	select {

@@ -19,11 +19,11 @@ var (
 	seed   = flag.Uint64("seed", 0, "seed of the schedule; 0: a new one")
 	faults = flag.Int("faults", 20, "how many")
 	idle   = flag.Duration("idle", time.Minute,
-		"bound from the end of the last fault until both stores are idle; generous, for busy machines")
-	stock = flag.String("redis", "single", "what the stock is in: single, a Redis; or cluster, a Redis Cluster")
+		"most time from the end of the last fault until both stores are idle; generous, for busy machines")
+	stock = flag.String("redis", "single", "store of the stock: single, one Redis; or cluster, a Redis Cluster")
 	queue = flag.String("queue", "list", "where orders wait in Redis: list or stream")
 	svg   = flag.String("svg", "", "file to draw the run to")
-	span  = flag.Duration("span", 20*time.Second, "over which they are spread")
+	span  = flag.Duration("span", 20*time.Second, "time over which the faults are spread")
 )
 
 var binary string // sluice
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	redisconn.Quiet(slog.New(slog.DiscardHandler)) // it is away now and then
+	redisconn.Quiet(slog.New(slog.DiscardHandler)) // Redis is unavailable at times
 	root, _ := filepath.Abs("../..")
 	if binary, err = testenv.BuildSluice(root, dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Whatever is killed, frozen, cut off or full: what was accepted is sold, once.
+// Every accepted order is sold once, under all faults.
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(rand.Uint32())
@@ -78,14 +78,14 @@ func TestChaos(t *testing.T) {
 	}
 	canFail(t, r)
 	if got := r.History.orders(); got < 20 {
-		t.Errorf("only %d orders were accepted: this proves little", got)
+		t.Errorf("only %d orders were accepted: too few for a proof", got)
 	}
 	if len(r.Struck) < *faults {
 		t.Errorf("only %d of %d faults happened", len(r.Struck), *faults)
 	}
 }
 
-// canFail spoils the books of a real run: the check must notice.
+// canFail damages the books of a real run and verifies that Check reports it.
 func canFail(t *testing.T, r *Result) {
 	t.Helper()
 	told := slices.IndexFunc(r.Books.Rows,

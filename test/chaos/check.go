@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Verdict is what a comparison of the books with the history found.
+// Verdict is the result of comparing the books with the history.
 type Verdict struct {
 	Lost       []string // a confirmed order that is neither a row nor a dead letter, or belongs to another buyer
 	Uncalled   []string // a row or dead letter without a purchase or without a record
 	Twice      []string // a buyer with more than a sale allows
 	Units      []string // units that do not add up
-	Unfinished []string // what is left in the queue, or on its way back
-	Contrary   []string // all else: answers, audits and books that contradict each other
+	Unfinished []string // orders in the queue, and units that have not returned yet
+	Contrary   []string // all others: answers, audits and books that contradict each other
 }
 
-// Violations are all of them.
+// Violations returns all violations.
 func (v Verdict) Violations() []string {
 	return slices.Concat(v.Lost, v.Uncalled, v.Twice, v.Units, v.Unfinished, v.Contrary)
 }
@@ -43,7 +43,7 @@ func Check(h *History, b *Books) Verdict {
 			v.Contrary = append(v.Contrary, "order "+r.ID+" is cancelled without a request")
 		}
 		if r.Returning {
-			v.Unfinished = append(v.Unfinished, "the unit of order "+r.ID+" is not back")
+			v.Unfinished = append(v.Unfinished, "the unit of order "+r.ID+" has not returned")
 		}
 	}
 	for _, l := range b.Letters {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// honest is a small shop in which all is well: ann's order is a row, bob's answer was lost and only Redis knows of
-// it, cid's row was cancelled, dot's order is dead.
+// honest returns a consistent small shop: ann's order is a row, bob's answer was lost and only Redis has the order,
+// cid's row was cancelled, dot's order is dead.
 func honest() (*History, *Books) {
 	h := NewHistory()
 	h.offer("s", Offer{Stock: 8, PerBuyer: 1})
@@ -88,7 +88,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"a message left over": {
 			func(_ *History, b *Books) { b.Queue = []string{"5 s 1 5 eve"} }, func(v Verdict) []string { return v.Unfinished },
 		},
-		"a unit that is not back": {
+		"a unit that has not returned": {
 			func(_ *History, b *Books) { b.Rows[2].Returning = true }, func(v Verdict) []string { return v.Unfinished },
 		},
 		"a cancel without a request": {
@@ -113,7 +113,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"already bought, and no row": {func(h *History, _ *Books) {
 			h.answered(Request{Place{"s", "eve"}, "x"}, answer{status: 409, OrderID: "8", Code: "already-bought"}, 0)
 		}, func(v Verdict) []string { return v.Lost }},
-		"a sale that SQL knows not of": {
+		"a sale that SQL lacks": {
 			func(_ *History, b *Books) { delete(b.Sales, "s") }, func(v Verdict) []string { return v.Units },
 		},
 	} {
@@ -121,7 +121,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 			h, b := honest()
 			c.spoil(h, b)
 			if v := Check(h, b); len(c.found(v)) == 0 {
-				t.Errorf("not found; in all: %q", v.Violations())
+				t.Errorf("not found; all violations: %q", v.Violations())
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestScheduleDependsOnTheSeedOnly(t *testing.T) {
 func checkSchedule(t *testing.T, cast Cast) {
 	draw := func(seed uint64, n int) []Fault { return Draw(seed, n, time.Minute, 2*time.Second, cast) }
 	if !slices.Equal(draw(1, 220), draw(1, 220)) || slices.Equal(draw(1, 220), draw(2, 220)) {
-		t.Error("one seed must give one schedule, and another another")
+		t.Error("one seed must give one schedule, and another seed a different one")
 	}
 	for _, n := range []int{1, 20, 220} {
 		faults := draw(3, n)
@@ -195,7 +195,7 @@ func TestKeysAreForgottenByLossesOnly(t *testing.T) {
 	}
 }
 
-// An address is renamed wherever a connection cuts its reply in two, and nothing else changes.
+// An address is renamed wherever the reply is split into parts, and nothing else changes.
 func TestAddressesAreRenamedInAnyPart(t *testing.T) {
 	a := &addresses{Addresses: map[string]string{
 		"127.0.0.1:11111": "127.0.0.1:33333", "127.0.0.1:22222": "127.0.0.1:44444",

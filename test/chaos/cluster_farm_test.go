@@ -32,7 +32,7 @@ func newClusterFarm(t *testing.T) *farm {
 	})
 }
 
-// startCluster starts the nodes, lets redis-cli make a cluster of them, and returns its URL.
+// startCluster starts the nodes, creates a cluster of them with redis-cli, and returns its URL.
 func (f *farm) startCluster() (url string) {
 	var nodes []string
 	for _, name := range clusterHosts {

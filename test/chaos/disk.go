@@ -12,10 +12,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// disk is where PostgreSQL keeps the tables of the shop, and can be filled. Where this process may mount, it is a
-// real file system of its own with little room: PostgreSQL finds no space left when a table has to grow. Its log is
-// elsewhere, on the machine's disk. Where it may not mount, a trigger fails the insert with the same SQLSTATE (53100)
-// instead.
+// disk holds the tables of the shop, and can be filled. Where this process may mount, it is a small file system of its
+// own: PostgreSQL finds no space left when a table has to grow. Its log is on the machine's disk. Where this process
+// may not mount, a trigger fails the insert with the same SQLSTATE (53100) instead.
 type disk struct {
 	url string // of the shop's database
 	dir string // "": the trigger
@@ -23,8 +22,7 @@ type disk struct {
 
 const roomMB = 192
 
-// newDisk makes a database on a disk of its own, and the trigger by which orders of some buyers are refused, see
-// refuse.
+// newDisk creates a database on its own disk, and the trigger that rejects orders of some buyers, see refuse.
 func newDisk(t testenv.TB, pg *testenv.Postgres) *disk {
 	t.Helper()
 	ctx := context.Background()
@@ -70,7 +68,7 @@ func newDisk(t testenv.TB, pg *testenv.Postgres) *disk {
 	return d
 }
 
-// giveTo makes dir, owned by the owner of like.
+// giveTo creates dir, with the owner of like.
 func giveTo(dir, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {
@@ -93,7 +91,7 @@ func (d *disk) String() string {
 	return fmt.Sprintf("a tablespace on a tmpfs of %d MB, filled to the last byte", roomMB)
 }
 
-// fill takes all the room that is left, and returns what gives it back.
+// fill uses all space that is left, and returns a function that frees it.
 func (d *disk) fill(ctx context.Context) (undo func() error, err error) {
 	if d.dir == "" {
 		err := d.exec(ctx, "INSERT INTO chaos_disk_full VALUES (true)")
@@ -123,11 +121,11 @@ func (d *disk) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// oddPrefix begins the names of buyers with orders that SQL rejects until the admin has removed the cause: see refuse
-// and fix.
+// oddPrefix begins the names of buyers whose orders SQL rejects until the admin has removed the cause: see refuse and
+// fix.
 const oddPrefix = "odd-"
 
-// refuse installs the trigger. The tables of the shop must be there.
+// refuse installs the trigger. The tables of the shop must exist.
 func (d *disk) refuse(ctx context.Context) error {
 	return d.exec(ctx, `
 CREATE TABLE chaos_disk_full (yes boolean);

@@ -3,7 +3,7 @@
 // drawn from a seed. Then it reads both stores directly and compares them with the answers that buyers and the admin
 // received.
 //
-// TestSeveralMachines does the same over machines that are network namespaces, and cuts them off without a word.
+// TestSeveralMachines does the same over machines that are network namespaces, and cuts them off without notice.
 //
 // It is a module of its own because of the proxy and the plotting library, which the program does not need.
 package chaos

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colours that can be read on white and on black. Text is lighter where the reader's screen is dark: see style.
+// Colours with contrast on white and on black. Text is lighter on a dark screen: see style.
 var (
 	ink    = color.RGBA{0x57, 0x60, 0x6a, 0xff}
 	axis   = color.RGBA{0x8b, 0x94, 0x9e, 0xff}
@@ -27,8 +27,8 @@ var (
 
 const style = `<style>text { font-family: 'Liberation Sans', Arial, sans-serif !important } @media (prefers-color-scheme: dark) { text { fill: #c9d1d9 !important } }</style>`
 
-// Draw draws a run to an SVG file: what waits, what is leased and dead, accepted orders and rows, and each fault for
-// as long as it lasted.
+// Draw draws a run to an SVG file: waiting, leased and dead orders, accepted orders and rows, and the duration of each
+// fault.
 func (r *Result) Draw(path string) error {
 	waiting := r.panel("orders waiting")
 	r.line(waiting, "", blue, false, func(s Sample) float64 { return s.Waiting })
@@ -102,7 +102,7 @@ func sans(size font.Length) font.Font {
 func (r *Result) line(p *plot.Plot, name string, c color.Color, dashed bool, of func(Sample) float64) {
 	var piece plotter.XYs
 	end := func() {
-		if l, err := plotter.NewLine(piece); err == nil { // fails on nothing
+		if l, err := plotter.NewLine(piece); err == nil { // it returns an error without points
 			l.Color, l.Width = c, 1.2
 			if dashed {
 				l.Dashes = []vg.Length{3, 3}
@@ -118,7 +118,7 @@ func (r *Result) line(p *plot.Plot, name string, c color.Color, dashed bool, of 
 	for i, s := range r.Samples {
 		if v := of(s); math.IsNaN(v) {
 			end()
-		} else if i%4 == 0 { // four samples a second are more than a reader sees
+		} else if i%4 == 0 { // a reader does not see four samples a second
 			piece = append(piece, plotter.XY{X: math.Round(s.At.Seconds()*10) / 10, Y: v})
 			p.Y.Max = max(p.Y.Max, v)
 		}

@@ -17,16 +17,16 @@ var failovers = flag.Int(
 	"how often TestFailovers cuts the master of Redis off: needs root, iproute2 and haproxy",
 )
 
-// How long nothing is sold when the machine with the master of Redis is cut off, and what the time goes into. Each
-// time it is the master's machine, with the Sentinel on it.
+// Measures how long nothing is sold when the machine with the master of Redis, and the Sentinel on it, is cut off, and
+// prints the steps of the failover.
 func TestFailovers(t *testing.T) {
 	if *failovers == 0 {
 		t.Skip("make failovers")
 	}
-	if !inOwnWorld(t) {
+	if !inOwnNamespaces(t) {
 		return
 	}
-	n := newNight(t)
+	n := newSaleRun(t)
 	n.begin()
 	var without []float64
 	for i := range *failovers {
@@ -53,7 +53,7 @@ func (n *saleRun) failover(t *testing.T) (without time.Duration) {
 		defer master.Close()
 		return strings.Count(master.Info(t.Context(), "replication").Val(), "state=online") == 2
 	})
-	// so that each has another chance to keep to the Sentinel on the machine that is cut off
+	// A restart may connect a backend to another Sentinel, also to the one on the machine that is cut off.
 	for i, p := range n.backends {
 		n.restart(t, p, backendHosts[i])
 		n.awaitReady(backendHosts[i])
@@ -61,9 +61,9 @@ func (n *saleRun) failover(t *testing.T) (without time.Duration) {
 	n.normal(t, "a sale that runs")
 	from := time.Now()
 	n.cut(name)
-	n.normal(t, "buyers are served though "+name+" is away")
+	n.normal(t, "buyers are served while "+name+" is cut off")
 	for _, e := range n.pulse.entrances {
-		f := n.pulse.felt(e.name, from, time.Now())
+		f := n.pulse.availability(e.name, from, time.Now())
 		t.Logf("by %s: %s", e.name, f)
 		without = max(without, f.silence)
 	}

@@ -14,12 +14,12 @@ import (
 	"sluice/test/testenv"
 )
 
-// farm is a set-up of several machines as docs/operations.md describes it.
+// farm is a deployment on several machines as docs/operations.md describes it.
 type farm struct {
 	*lan
 
 	t      *testing.T
-	env    []string // of every sluice
+	env    []string // of every process of sluice
 	shards int      // how many queues the sales are spread over
 
 	backends, workers []*testenv.Program
@@ -89,7 +89,7 @@ func startFarm(t *testing.T, shards int, hosts []string, startRedis func(*farm) 
 	return f
 }
 
-// startPostgres starts PostgreSQL as its defaults have it, under the account that it insists on.
+// startPostgres starts PostgreSQL with its defaults, under an account of its own, because it refuses to run as root.
 func (f *farm) startPostgres() {
 	h, t := f.host("sql"), f.t
 	account := []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"}
@@ -118,7 +118,7 @@ func (f *farm) startPostgres() {
 		func() bool { return f.psql("postgres", "CREATE DATABASE sluice") == nil })
 }
 
-// psql runs one statement in a database, from the street.
+// psql runs one statement in a database, from the network of the buyers.
 func (f *farm) psql(database, statement string) error {
 	out, err := exec.Command("psql", "-X", "-v", "ON_ERROR_STOP=1", "-d", f.databaseURL(database), "-c", statement).
 		CombinedOutput()
@@ -132,7 +132,7 @@ func (f *farm) databaseURL(database string) string {
 	return fmt.Sprintf("postgres://sluice@%s/%s?sslmode=disable", f.host("sql").at(postgresPort), database)
 }
 
-// useDatabase names the database for what is started from now on.
+// useDatabase sets the database of processes that start from now on.
 func (f *farm) useDatabase(name string) {
 	f.database = f.databaseURL(name)
 	for i, pair := range f.env {
@@ -218,10 +218,10 @@ func (f *farm) startEdges() {
 	}
 }
 
-// shop is where buyers go.
+// shop returns the URL at which buyers reach a listener of the balancer.
 func (f *farm) shop(port int) string { return "http://" + f.host("balancer").at(port) }
 
-// stage is what the crowd and the admin see of all this: two entrances, and two admin consoles.
+// stage returns the farm as the crowd and the admin use it: two entrances, and two admin consoles.
 func (f *farm) stage() *stage {
 	s := &stage{key: f.key, journals: f.journals}
 	for i, port := range []int{overTCP, overHTTP} {
@@ -230,7 +230,7 @@ func (f *farm) stage() *stage {
 	return s
 }
 
-// sluice runs a command on the admin's own machine, as the docs write it.
+// sluice runs a command on the admin's machine, as in the documents.
 func (f *farm) sluice(admin string, args ...string) (string, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = f.t.TempDir()

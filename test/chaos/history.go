@@ -25,11 +25,11 @@ type keyed struct {
 	sent  int64 // losses before the request was sent
 }
 
-// Offer is a sale as the admin made it.
+// Offer is a sale as the admin created it.
 type Offer struct {
-	Stock    int64 // with what was added
+	Stock    int64 // including restocks
 	PerBuyer int
-	Spread   int // number of segments; 0 and 1: it lives in one shard
+	Spread   int // number of segments; 0 and 1: the sale is in one shard
 }
 
 // Place is one buyer in one sale.
@@ -42,7 +42,7 @@ type Request struct {
 	Key string
 }
 
-// NewHistory makes an empty one.
+// NewHistory returns an empty history.
 func NewHistory() *History {
 	return &History{
 		Sales:     map[string]*Offer{},
@@ -65,7 +65,7 @@ func (h *History) restocked(saleID string, n int64) {
 	h.Sales[saleID].Stock += n
 }
 
-// sends notes a purchase that is about to be sent. It returns the number of losses before.
+// sends records a purchase before it is sent. It returns the number of losses so far.
 func (h *History) sends(p Place) (sent int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +86,7 @@ func (h *History) cancels(orderID string) {
 	h.Cancel[orderID] = true
 }
 
-// answered notes an answer to a purchase; sent is what sends returned.
+// answered records an answer to a purchase; sent is the result of sends.
 func (h *History) answered(r Request, a answer, sent int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

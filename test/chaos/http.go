@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// answer is an HTTP answer; status 0: there was none.
+// answer is an HTTP response; its status is 0 if there was none.
 type answer struct {
 	status   int
 	replayed bool

@@ -12,14 +12,14 @@ import (
 	"sluice/test/testenv"
 )
 
-// ownWorld marks a process that runs in its own namespaces.
-const ownWorld = "SLUICE_SEVERAL_WORLD"
+// ownNamespaces marks a process that runs in its own namespaces.
+const ownNamespaces = "SLUICE_SEVERAL_WORLD"
 
-// inOwnWorld plays the rest of a test in network, process, mount and IPC namespaces of its own, and answers true
-// there. The kernel takes all of it away when that process ends, however it ends: hosts, links, servers.
-func inOwnWorld(t *testing.T) bool {
+// inOwnNamespaces runs the rest of a test in its own network, process, mount and IPC namespaces, and returns true
+// there. When that process ends, the kernel removes its hosts, links and servers.
+func inOwnNamespaces(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(ownWorld) != "" {
+	if os.Getenv(ownNamespaces) != "" {
 		for _, args := range [][]string{
 			{"mount", "--make-rprivate", "/"}, {"mount", "-t", "proc", "proc", "/proc"}, {"ip", "link", "set", "lo", "up"},
 		} {
@@ -28,24 +28,24 @@ func inOwnWorld(t *testing.T) bool {
 		return true
 	}
 	if os.Getuid() != 0 {
-		t.Fatal("several machines are network namespaces on this one, and only root can make them")
+		t.Fatal("the machines are network namespaces, which only root can create: run the test as root")
 	}
 	testenv.Find(t, "ip", "iproute2")
 	testenv.Find(t, "haproxy", "haproxy")
 	args := os.Args[1:]
-	// which may choose parts of this test
+	// A filter with a slash selects parts of this test, and is kept.
 	if filter := flag.Lookup("test.run").Value.String(); !strings.Contains(filter, "/") {
 		args = append(args, "-test.run", "^"+t.Name()+"$")
 	}
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), ownWorld+"=1")
+	cmd.Env = append(os.Environ(), ownNamespaces+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s in a world of its own: %v", t.Name(), err)
+		t.Fatalf("%s in its own namespaces: %v", t.Name(), err)
 	}
 	return false
 }
@@ -60,7 +60,7 @@ func command(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// lan is a network of hosts with one switch. This process stands at the switch, as the buyers do.
+// lan is a network of hosts with one switch. This process is connected to the switch, and so are the buyers.
 type lan struct {
 	t     *testing.T
 	hosts []*host
@@ -74,8 +74,8 @@ type host struct {
 }
 
 const (
-	street  = "10.77.0.1" // where buyers and the admin are
-	network = "/16"
+	buyersIP = "10.77.0.1" // of the buyers and the admin
+	network  = "/16"
 )
 
 // newLAN creates the hosts. Each has permanent entries for the hardware addresses of all others: packets to a host
@@ -99,7 +99,9 @@ func newLAN(t *testing.T, names ...string) *lan {
 			t.Fatalf("ip: %v\n%s", err, out)
 		}
 	}
-	ip("link add eth0 address " + mac(1) + " type bridge\naddr add " + street + network + " dev eth0\nlink set eth0 up\n")
+	ip(
+		"link add eth0 address " + mac(1) + " type bridge\naddr add " + buyersIP + network + " dev eth0\nlink set eth0 up\n",
+	)
 	for i, name := range names {
 		h := &host{name: name, ip: fmt.Sprintf("10.77.0.%d", i+2), dir: t.TempDir()}
 		keeper := exec.Command("sleep", "infinity")
@@ -135,7 +137,7 @@ func (l *lan) host(name string) *host {
 	return nil
 }
 
-// cut takes hosts off the network: their cable is out. join puts them back.
+// cut disconnects hosts from the network. join connects them again.
 func (l *lan) cut(names ...string)  { l.link("down", names) }
 func (l *lan) join(names ...string) { l.link("up", names) }
 
@@ -150,13 +152,13 @@ func (l *lan) link(state string, names []string) {
 	}
 }
 
-// enter is the beginning of a command that is to run on the host.
+// enter returns the beginning of a command that runs on the host.
 func (h *host) enter() []string {
 	ns := fmt.Sprintf("/proc/%d/ns/", h.pid)
 	return []string{"nsenter", "--net=" + ns + "net", "--uts=" + ns + "uts"}
 }
 
-// silent hides the output of servers when a test fails, because it is long and about servers of other projects.
+// silent hides the output of other projects' servers when a test fails, because it is long.
 type silent struct{ testenv.TB }
 
 // launch starts a program on the host.

@@ -14,8 +14,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// link is the way of one process to one store, and can be disturbed. One disturbance at a time. It has a proxy for each
-// server of the store.
+// link is the connection of one process to one store, on which faults can be injected, one at a time. It has a proxy
+// for each server of the store.
 type link struct {
 	name    string
 	proxies []*toxiproxy.Proxy
@@ -115,7 +115,7 @@ func disturb(proxy *toxiproxy.Proxy, f Fault) (undo func() error, err error) {
 	case LinkTorn:
 		toxic = fmt.Sprintf(`"stream":"downstream","type":"limit_data","attributes":{"bytes":%d}`, f.Dose)
 	default:
-		return nil, fmt.Errorf("chaos: %s is no fault of a link", f.Kind)
+		return nil, fmt.Errorf("chaos: %s is not a fault of a link", f.Kind)
 	}
 	if err := addToxic(proxy, "fault", toxic); err != nil {
 		return nil, err

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// page is one that listens to a sale, as a browser's.
+// page is an open event stream of a sale, as in a browser.
 type page struct {
 	mu      sync.Mutex
-	heard   time.Time
+	latest  time.Time
 	silence time.Duration
 	over    bool
 }
@@ -22,35 +22,35 @@ func openPage(t *testing.T, shop string) *page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := fromStreet("").Do(req)
+	resp, err := clientFrom("").Do(req)
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("a page: %v, %v", resp, err)
 	}
-	p := &page{heard: time.Now()}
+	p := &page{latest: time.Now()}
 	go func() {
 		defer resp.Body.Close()
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			p.hear(false)
+			p.receive(false)
 		}
-		p.hear(true)
+		p.receive(true)
 	}()
 	return p
 }
 
-func (p *page) hear(over bool) {
+func (p *page) receive(over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silence, p.heard, p.over = max(p.silence, time.Since(p.heard)), time.Now(), over
+	p.silence, p.latest, p.over = max(p.silence, time.Since(p.latest)), time.Now(), over
 }
 
-// longest is how long it has heard nothing.
+// longest returns the longest time without an event.
 func (p *page) longest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
 		return p.silence
 	}
-	return max(p.silence, time.Since(p.heard))
+	return max(p.silence, time.Since(p.latest))
 }
 
 func (p *page) ended() bool {

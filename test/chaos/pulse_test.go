@@ -18,7 +18,7 @@ type pulse struct {
 	under map[int]time.Time // requests without an answer so far
 }
 
-// entrance is a way into the shop, by several addresses in turn.
+// entrance is an entrance of the shop: several addresses, used in turn.
 type entrance struct {
 	name  string
 	sale  string
@@ -38,7 +38,7 @@ const (
 	pulseSale  = "pulse"
 )
 
-// run beats until ctx ends, and returns when the last one is answered. Each buyer has a connection of his own.
+// run sends beats until ctx ends, and returns when the last one is answered. Each buyer has its own connection.
 func (p *pulse) run(ctx context.Context, s *stage, h *History) {
 	p.under = map[int]time.Time{}
 	var all sync.WaitGroup
@@ -70,7 +70,7 @@ func (p *pulse) beat(n int, at entrance, base string, s *stage, h *History) {
 	sent := h.sends(place)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	a := callBy(ctx, fromStreet(""), "POST", base+"/v1/sales/"+at.sale+"/orders", bearer, "", "first")
+	a := callBy(ctx, clientFrom(""), "POST", base+"/v1/sales/"+at.sale+"/orders", bearer, "", "first")
 	h.answered(Request{place, "first"}, a, sent)
 	b.took, b.status = time.Since(b.at), a.status
 	p.mu.Lock()
@@ -79,8 +79,8 @@ func (p *pulse) beat(n int, at entrance, base string, s *stage, h *History) {
 	p.beats = append(p.beats, b)
 }
 
-// well reports whether all purchases since a moment that were answered succeeded, at least enough of them and none
-// slowly, and none from before is still waiting.
+// well reports whether purchases have succeeded without delay since an instant: at least enough of them were answered,
+// all within a second and with success, and none has been waiting for longer than a second.
 func (p *pulse) well(since time.Time, enough int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *pulse) well(since time.Time, enough int) bool {
 	return n >= enough
 }
 
-// felt is what buyers at one entrance felt between two moments.
-type felt struct {
+// availability is the experience of buyers at one entrance between two instants.
+type availability struct {
 	asked, sold, busy, lost, other int           // busy: 503; lost: no answer
 	longest                        time.Duration // of an answer
 	slow                           int           // waited for more than a second
@@ -110,7 +110,7 @@ type felt struct {
 	until                          time.Duration // from the first moment to the last purchase that was slow or not sold
 }
 
-func (p *pulse) felt(by string, from, to time.Time) (f felt) {
+func (p *pulse) availability(by string, from, to time.Time) (f availability) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var sold []time.Time
@@ -164,7 +164,7 @@ func (p *pulse) p99(by string, from, to time.Time) time.Duration {
 	return took[min(len(took)*99/100, len(took)-1)].Round(time.Millisecond)
 }
 
-func (f felt) String() string {
+func (f availability) String() string {
 	return fmt.Sprintf(
 		"%d requests, sold %d, 503 %d, no answer %d, other %d; longest wait %.1f s, %d above 1 s; nothing sold for %.1f "+
 			"s; all well after %.1f s",

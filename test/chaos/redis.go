@@ -38,7 +38,7 @@ func startRedis(t testenv.TB, masters, shards int) *redisServers {
 	return r
 }
 
-// link opens the way of a process to Redis.
+// link opens the link of a process to Redis.
 func (r *redisServers) link(t testenv.TB, name string) *link {
 	t.Helper()
 	if r.cluster == nil {
@@ -63,7 +63,7 @@ func (r *redisServers) url(l *link) string {
 	return url
 }
 
-// client returns a client past all links, for the keys of all shards. It is closed when the test ends.
+// client returns a client without links, for the keys of all shards. It is closed when the test ends.
 func (r *redisServers) client() *redis.Client {
 	if r.cluster == nil {
 		return directTo(r.t, r.single.Addr)
@@ -111,7 +111,7 @@ func (r *redisServers) master(pair int) *testenv.Redis {
 	return node
 }
 
-// strike lets one fault of Redis happen, and undoes it; struck is called when it begins.
+// strike injects one fault of Redis and undoes it; struck is called when it begins.
 func (r *redisServers) strike(f Fault, struck func()) {
 	lasts := func() { struck(); time.Sleep(f.For) }
 	if f.Kind == SlotMoved || f.Kind == MoveEndedHalfway {
@@ -145,7 +145,7 @@ func (r *redisServers) strike(f Fault, struck func()) {
 	}
 }
 
-// replace loses a master, waits, promotes its replica, and brings the lost one back.
+// replace kills a master, waits, promotes its replica, and starts the lost master again as a replica.
 func (r *redisServers) replace(master *testenv.Redis, data testenv.ReplicaData, between, wait func()) {
 	r.cluster.Lose(master, data, between)
 	wait()

@@ -73,7 +73,7 @@ func (f *farm) startSentinels() {
 	})
 }
 
-// redis is a client, from the street.
+// redis returns a client in the network of the buyers.
 func (f *farm) redis(name string) *redis.Client {
 	return redis.NewClient(
 		&redis.Options{Addr: f.host(name).at(redisPort), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second},

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// String is the report of a run.
+// String returns the report of a run.
 func (r *Result) String() string {
 	var b strings.Builder
 	p := r.Plan
@@ -23,7 +23,7 @@ func (r *Result) String() string {
 	for _, k := range kinds {
 		fmt.Fprintf(&b, "  %-20s %5d\n", k, count[k])
 	}
-	fmt.Fprintf(&b, "disk full is %s\n", r.Disk)
+	fmt.Fprintf(&b, "a full disk is %s\n", r.Disk)
 	fmt.Fprintf(&b, "admin:")
 	for i, what := range slices.Sorted(maps.Keys(r.Commands)) {
 		if i > 0 {

@@ -17,17 +17,17 @@ type Plan struct {
 	Queue  string // where orders wait in Redis: list or stream
 	Seed   uint64
 	Faults int
-	Span   time.Duration // over which they are spread
+	Span   time.Duration // over which the faults are spread
 	Lease  time.Duration
 	Cast   Cast // Links is ignored
 	Rate   int  // new buyers a second
-	Sales  int  // one after the other, each beginning before the one before it ends
+	Sales  int  // one after the other; each begins before the previous one ends
 	Stock  int64
-	Spread int           // segments of every other sale; 0: each sale lives in one shard
-	Idle   time.Duration // bound from the end of the last fault until both stores are idle
+	Spread int           // segments of every other sale; 0: each sale is in one shard
+	Idle   time.Duration // most time from the end of the last fault until both stores are idle
 }
 
-// Result is what a run came to.
+// Result is the result of a run.
 type Result struct {
 	Plan     Plan
 	Disk     string // how it was filled
@@ -39,7 +39,7 @@ type Result struct {
 	Samples  []Sample
 	Recovery []time.Duration
 	Idle     time.Duration // from the end of the last fault
-	Wrong    []string      // violations that are not of the books
+	Wrong    []string      // violations that are not in the books
 }
 
 // Struck is a fault that has happened.
@@ -49,10 +49,10 @@ type Struck struct {
 	Began, Ended time.Duration // since the run began
 }
 
-// Violations are all of the run.
+// Violations returns all violations of the run.
 func (r *Result) Violations() []string { return append(r.Verdict.Violations(), r.Wrong...) }
 
-// Run plays a plan. log gets a line now and then.
+// Run executes a plan. It calls log with the progress.
 func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	t.Helper()
 	p.Cast.Links = linksOf(p.Cast)
@@ -65,7 +65,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	}
 	r := &Result{Plan: p, Disk: s.disk.String(), History: NewHistory()}
 	r.History.Losses = s.redis.lost.Load
-	boss := newAdmin(s, r.History, p.Seed)
+	operator := newAdmin(s, r.History, p.Seed)
 	buyers := newCrowd(s, r.History, p.Seed, p.Rate)
 	var open struct {
 		sync.Mutex
@@ -83,7 +83,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		if n%2 == 0 || n%8 == 3 {
 			offer.Spread = p.Spread
 		}
-		boss.create(id, offer)
+		operator.create(id, offer)
 		open.Lock()
 		defer open.Unlock()
 		open.sales = append(open.sales, id)
@@ -99,13 +99,13 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		at := time.Now()
 		for n := 1; n < p.Sales && selling.Err() == nil; n++ {
 			part, done := context.WithDeadline(selling, at.Add(time.Duration(n)*p.Span/time.Duration(p.Sales)))
-			boss.work(part, 300*time.Millisecond)
+			operator.work(part, 300*time.Millisecond)
 			done()
 			if selling.Err() == nil {
 				offer(n)
 			}
 		}
-		boss.work(selling, 300*time.Millisecond)
+		operator.work(selling, 300*time.Millisecond)
 	})
 	sampling, stopSampling := context.WithCancel(ctx)
 	var sampler sync.WaitGroup
@@ -123,15 +123,15 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	if r.Idle > p.Idle {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("not idle %s after the last fault", p.Idle))
 	}
-	rest.Wait() // a command may still have been on its way
+	rest.Wait() // a command may still be in progress
 	w.idle(ctx, time.Now(), 4*p.Idle)
-	time.AfterFunc(5*time.Second, giveUp) // the stores are idle: an order that is not a row now never will be
+	time.AfterFunc(5*time.Second, giveUp) // the stores are idle: an order that is not a row now never becomes one
 	w.open.Wait()
 	r.Wrong = append(r.Wrong, w.neverWritten(r.History)...)
 	stopSampling()
 	sampler.Wait()
-	r.Wrong = append(append(r.Wrong, boss.wrong...), s.ended()...)
-	r.Commands, r.Samples, r.Recovery = boss.done, w.samples, w.recovery
+	r.Wrong = append(append(r.Wrong, operator.wrong...), s.ended()...)
+	r.Commands, r.Samples, r.Recovery = operator.done, w.samples, w.recovery
 
 	db, err := pgx.Connect(ctx, s.disk.url)
 	if err != nil {
@@ -142,13 +142,14 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		t.Fatalf("chaos: %v", err)
 	}
 	for id := range r.History.Sales {
-		r.Books.Audits[id] = boss.audit(id)
+		r.Books.Audits[id] = operator.audit(id)
 	}
 	r.Verdict = Check(r.History, r.Books)
 	return r
 }
 
-// play lets each fault of a schedule happen at its time, beside those that last, and returns when all are undone.
+// play injects each fault of a schedule at its time, concurrently with those that still last, and returns when all are
+// undone.
 func play(
 	ctx context.Context,
 	s *stage,
@@ -189,7 +190,7 @@ func play(
 	return struck, wrong
 }
 
-// idle waits until both stores are idle and returns the time since since.
+// idle waits until both stores are idle and returns the time that has passed since since.
 func (w *watch) idle(ctx context.Context, since time.Time, atMost time.Duration) time.Duration {
 	db := &sqlConn{url: w.url}
 	defer db.close()

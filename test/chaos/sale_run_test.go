@@ -23,22 +23,22 @@ const sigterm = syscall.SIGTERM
 type saleRun struct {
 	*farm
 
-	t       *testing.T
-	stage   *stage
-	history *History
-	boss    *adminActor
-	crowd   *crowd
-	pulse   pulse
-	sales   []string // ids
-	closing func()   // the shop: returns when the last buyer has gone
+	t        *testing.T
+	stage    *stage
+	history  *History
+	operator *adminActor
+	crowd    *crowd
+	pulse    pulse
+	sales    []string // ids
+	closing  func()   // stops the buyers and returns when the last one has finished
 }
 
 const (
-	mainSale = "main"
-	comers   = 40 // new buyers a second, besides the pulse
+	mainSale  = "main"
+	newBuyers = 40 // a second, besides the pulse
 )
 
-func newNight(t *testing.T) *saleRun {
+func newSaleRun(t *testing.T) *saleRun {
 	t.Helper()
 	n := openShop(t, newFarm(t))
 	n.pulse.entrances = []entrance{
@@ -56,18 +56,18 @@ func openShop(t *testing.T, f *farm) *saleRun {
 	t.Helper()
 	n := &saleRun{farm: f, t: t, history: NewHistory()}
 	n.stage = n.farm.stage()
-	n.boss = newAdmin(n.stage, n.history, 1)
-	n.crowd = newCrowd(n.stage, n.history, 1, comers)
+	n.operator = newAdmin(n.stage, n.history, 1)
+	n.crowd = newCrowd(n.stage, n.history, 1, newBuyers)
 	return n
 }
 
-// offer makes a sale that does not sell out.
+// offer creates a sale that does not sell out.
 func (n *saleRun) offer(id string, spread int) {
-	n.boss.create(id, Offer{Stock: 100_000, PerBuyer: 1, Spread: spread})
+	n.operator.create(id, Offer{Stock: 100_000, PerBuyer: 1, Spread: spread})
 	n.sales = append(n.sales, id)
 }
 
-// begin lets buyers come.
+// begin starts the buyers.
 func (n *saleRun) begin() {
 	n.crowd.offers(mainSale)
 	ctx, stop := context.WithCancel(n.t.Context())
@@ -79,7 +79,7 @@ func (n *saleRun) begin() {
 	n.normal(n.t, "a sale that runs")
 }
 
-// normal waits until all buyers of two seconds are served well, and nothing that was accepted waits for long.
+// normal waits until all buyers of two seconds are served without delay, and no accepted order waits for long.
 func (n *saleRun) normal(t *testing.T, what string) {
 	t.Helper()
 	since := time.Now()
@@ -168,8 +168,8 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 	back := time.Now()
 	n.normal(t, "all well after "+c.host+" is back")
 	for _, e := range n.pulse.entrances {
-		f := n.pulse.felt(e.name, from, back)
-		t.Logf("%s is away for %.0f s, by %s: %s", c.host, c.away.Seconds(), e.name, f)
+		f := n.pulse.availability(e.name, from, back)
+		t.Logf("%s is cut off for %.0f s, through %s: %s", c.host, c.away.Seconds(), e.name, f)
 		if c.entrance != "" && c.entrance != e.name {
 			continue
 		}
@@ -177,17 +177,17 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 			t.Errorf("a buyer at %s waited for %v", e.name, f.longest)
 		}
 		if refused := f.asked - f.sold; refused > c.refused {
-			t.Errorf("by %s, %d buyers were not served", e.name, refused)
+			t.Errorf("through %s, %d buyers were not served", e.name, refused)
 		}
-		if late := n.pulse.felt(e.name, from.Add(c.away*3/4), back); late.sold < late.asked*9/10 ||
+		if late := n.pulse.availability(e.name, from.Add(c.away*3/4), back); late.sold < late.asked*9/10 ||
 			late.slow > late.asked/10 {
-			t.Errorf("by %s the sale was not well again before %s was back: %s", e.name, c.host, late)
+			t.Errorf("through %s, sales had not recovered before %s was back: %s", e.name, c.host, late)
 		}
-		if f = n.pulse.felt(e.name, back, time.Now()); f.longest > c.longest || f.asked != f.sold {
-			t.Logf("%s is back, by %s: %s", c.host, e.name, f)
+		if f = n.pulse.availability(e.name, back, time.Now()); f.longest > c.longest || f.asked != f.sold {
+			t.Logf("%s is back, through %s: %s", c.host, e.name, f)
 		}
 	}
-	t.Logf("%s: all well and the queue worked off %.1f s after it is back; the oldest order waited for %.1f s",
+	t.Logf("%s: all well and the queue drained %.1f s after it is back; the oldest order waited for %.1f s",
 		c.host, time.Since(back).Seconds()-2, oldest)
 	if c.rebuilt {
 		n.logTimeline(t, from)
@@ -202,7 +202,7 @@ func (n *saleRun) cutOff(t *testing.T, c cut) {
 	n.audit(t)
 }
 
-// audit is what the admin does after each trouble.
+// audit audits the sales, as the admin does after each fault.
 func (n *saleRun) audit(t *testing.T) {
 	t.Helper()
 	for _, id := range n.sales {
@@ -269,14 +269,14 @@ func (n *saleRun) compare(t *testing.T, all *redis.Client, servers ...*redis.Cli
 		t.Fatal(err)
 	}
 	for id := range n.history.Sales {
-		books.Audits[id] = n.boss.audit(id)
+		books.Audits[id] = n.operator.audit(id)
 	}
 	verdict := Check(n.history, books)
-	for _, v := range append(verdict.Violations(), n.boss.wrong...) {
+	for _, v := range append(verdict.Violations(), n.operator.wrong...) {
 		t.Error(v)
 	}
 	h := n.history
-	t.Logf("%d orders confirmed, %d rows; answers: %d accepted, %d of them again, %d refused, %d 503, %d none",
+	t.Logf("%d orders confirmed, %d rows; answers: %d accepted, %d of them replays, %d refused, %d 503, %d none",
 		len(h.Confirmed), len(books.Rows), h.Accepted, h.Replayed, h.Refused, h.Unavailable, h.Unanswered)
 	canFail(t, &Result{History: h, Books: books, Verdict: verdict})
 }

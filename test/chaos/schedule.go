@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is a sort of fault.
+// Kind is a kind of fault.
 type Kind string
 
 // Kinds of faults. On a link of one process to one store: a cut refuses and ends connections; a lost reply belongs to
@@ -32,7 +32,7 @@ const (
 	LinkTorn       Kind = "link torn"
 )
 
-// Kinds of faults of a Redis Cluster. A master that is lost comes back as a replica of the one that was promoted.
+// Kinds of faults of a Redis Cluster. A lost master returns as a replica of the promoted one.
 const (
 	MasterReplaced   Kind = "replica promoted"
 	OldPromoted      Kind = "old replica promoted"
@@ -108,7 +108,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%8.3fs %s %d/%d for %.3fs", f.At.Seconds(), f.Kind, f.Target, f.Node, f.For.Seconds())
 }
 
-// Cast is how many there are to be hit.
+// Cast holds the numbers of processes and links that faults can hit.
 type Cast struct {
 	Workers, Backends, Watchers int
 	Links                       int
@@ -141,8 +141,8 @@ func (c Cast) of(k Kind) int {
 	return 1
 }
 
-// Draw makes a schedule of n faults over span: of each kind its share, at least one, and all else by chance. The same
-// arguments give the same schedule.
+// Draw returns a schedule of n faults over span: each kind has its share and at least one fault, and all else is
+// random. The same arguments give the same schedule.
 func Draw(seed uint64, n int, span, lease time.Duration, cast Cast) []Fault {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var kinds []Kind
@@ -172,7 +172,7 @@ func Draw(seed uint64, n int, span, lease time.Duration, cast Cast) []Fault {
 	return faults
 }
 
-// extent draws how long a fault lasts, and its dose.
+// extent draws the duration of a fault, and its dose.
 func extent(
 	k Kind, lease time.Duration, random *rand.Rand, between func(from, to time.Duration) time.Duration,
 ) (lasts time.Duration, dose int) {
@@ -191,12 +191,12 @@ func extent(
 		return between(500*time.Millisecond, 3*time.Second), 1 + random.IntN(3000)
 	case LinkCut, RepliesLost, RequestsLost:
 		return between(200*time.Millisecond, 3*time.Second), 0
-	case OldPromoted: // so long the replica was away
+	case OldPromoted: // the replica was disconnected for this time
 		return between(300*time.Millisecond, 2500*time.Millisecond), 0
-	case SlotMoved: // so long the shard is on two masters
+	case SlotMoved: // the shard is on two masters for this time
 		return between(10*time.Millisecond, 1500*time.Millisecond), 0
 	}
-	return between(50*time.Millisecond, 1500*time.Millisecond), 0 // killed: so long it is away
+	return between(50*time.Millisecond, 1500*time.Millisecond), 0 // killed: it is down for this time
 }
 
 // node draws Fault.Node.
@@ -210,7 +210,7 @@ func node(k Kind, masters int, random *rand.Rand) int {
 	return 0
 }
 
-// lead is how long a run goes undisturbed, so that something is sold whatever comes then.
+// lead is the time without faults at the start of a run, so that orders are accepted in any schedule.
 func lead(span time.Duration) time.Duration { return min(span/10, 3*time.Second) }
 
 // ByKind counts faults in the order of the deck.

@@ -19,10 +19,10 @@ func TestSeveralMachinesOverACluster(t *testing.T) {
 	if !*several || *stock != "cluster" {
 		t.Skip("make several REDIS=cluster")
 	}
-	if !inOwnWorld(t) {
+	if !inOwnNamespaces(t) {
 		return
 	}
-	n := newClusterNight(t)
+	n := newClusterSaleRun(t)
 	n.begin()
 	for i, id := range n.sales[:clusterMasters] {
 		t.Run(fmt.Sprintf("master %d is cut off", i+1), func(t *testing.T) { n.cutMaster(t, id) })
@@ -31,9 +31,9 @@ func TestSeveralMachinesOverACluster(t *testing.T) {
 	t.Run("count", n.endCluster)
 }
 
-// newClusterNight opens a shop with a sale on each master, which the pulse buys from, and one over all masters for the
-// crowd.
-func newClusterNight(t *testing.T) *saleRun {
+// newClusterSaleRun opens a shop with a sale on each master, from which the pulse buys, and one over all masters for
+// the crowd.
+func newClusterSaleRun(t *testing.T) *saleRun {
 	t.Helper()
 	f := newClusterFarm(t)
 	n := openShop(t, f)
@@ -87,7 +87,7 @@ func (n *saleRun) cutMaster(t *testing.T, saleID string) {
 	}
 	t.Logf("%s is cut off: its replica is the master after %.1f s", master, promoted.Seconds())
 	for _, e := range n.pulse.entrances {
-		f := n.pulse.felt(e.name, from, back)
+		f := n.pulse.availability(e.name, from, back)
 		t.Logf("%s, on the lost master %t: %s; p99 %v, before %v",
 			e.sale, served[e.sale], f, n.pulse.p99(e.name, from, back), n.pulse.p99(e.name, calm, from))
 		if !served[e.sale] && onlyOne && f.sold != f.asked {
@@ -97,7 +97,7 @@ func (n *saleRun) cutMaster(t *testing.T, saleID string) {
 	n.audit(t)
 }
 
-// cutReplica cuts off a machine that is no master: every buyer is served.
+// cutReplica cuts off a machine that is not a master: every buyer is served.
 func (n *saleRun) cutReplica(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "every master has a replica", n.replicated)
 	n.normal(t, "a sale that runs")
@@ -109,7 +109,7 @@ func (n *saleRun) cutReplica(t *testing.T) {
 	n.join(clusterHosts[at])
 	n.normal(t, "all well after "+clusterHosts[at]+" is back")
 	for _, e := range n.pulse.entrances {
-		f := n.pulse.felt(e.name, from, time.Now())
+		f := n.pulse.availability(e.name, from, time.Now())
 		t.Logf("%s: %s", e.sale, f)
 		if f.sold != f.asked && slices.Equal(masters, n.masters()) {
 			t.Errorf("%d buyers of %s were not served", f.asked-f.sold, e.sale)

@@ -21,10 +21,10 @@ func TestSeveralMachines(t *testing.T) {
 	if !*several || *stock != "single" {
 		t.Skip("make several")
 	}
-	if !inOwnWorld(t) {
+	if !inOwnNamespaces(t) {
 		return
 	}
-	n := newNight(t)
+	n := newSaleRun(t)
 	t.Run("the limits see buyers", n.limitsSeeBuyers)
 	t.Run("one admin shows all", n.oneConsoleShowsAll)
 	n.begin()
@@ -53,8 +53,8 @@ func TestSeveralMachines(t *testing.T) {
 	t.Run("count", n.end)
 }
 
-// limitsSeeBuyers: behind the balancer an edge counts each buyer, and not the balancer, whichever way the balancer
-// passes on.
+// limitsSeeBuyers verifies that behind the balancer an edge counts each buyer, and not the balancer, over TCP and over
+// HTTP.
 func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 	one := 0
 	for name, port := range map[string]int{
@@ -66,7 +66,7 @@ func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 			command(t, "ip", "addr", "add", ip+network, "dev", "eth0")
 		}
 		ask := func(ip string, header ...string) int {
-			return n.request(t, fromStreet(ip), "GET", n.shop(port)+narrow, "", header...).StatusCode
+			return n.request(t, clientFrom(ip), "GET", n.shop(port)+narrow, "", header...).StatusCode
 		}
 		for i := range 4 {
 			if got := ask(first); got != 404 {
@@ -77,7 +77,7 @@ func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 			t.Errorf("%s: the fifth request of the first buyer: %d", name, got)
 		}
 		if got := ask(second); got != 404 {
-			t.Errorf("%s: the second buyer pays for the first: %d", name, got)
+			t.Errorf("%s: the second buyer is limited by the first: %d", name, got)
 		}
 		if got := ask(first, "X-Forwarded-For", "203.0.113.9"); got != 429 {
 			t.Errorf("%s: a buyer with a forged address got %d", name, got)
@@ -85,8 +85,8 @@ func (n *saleRun) limitsSeeBuyers(t *testing.T) {
 	}
 }
 
-// oneConsoleShowsAll: the admin console of one backend shows the live stats of all, and a sign-out at one is valid at
-// the other.
+// oneConsoleShowsAll verifies that the admin console of one backend shows the live stats of all, and that a sign-out at
+// one is valid at the other.
 func (n *saleRun) oneConsoleShowsAll(t *testing.T) {
 	for _, name := range backendHosts {
 		testenv.Eventually(
@@ -101,7 +101,7 @@ func (n *saleRun) oneConsoleShowsAll(t *testing.T) {
 		)
 	}
 	ask := func(method, host, path, body, cookie string) *http.Response {
-		return n.request(t, fromStreet(""), method, n.admin(host)+path, body, "Content-Type",
+		return n.request(t, clientFrom(""), method, n.admin(host)+path, body, "Content-Type",
 			"application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
 	}
 	in := ask("POST", "backend-1", "/admin/sign-in",
@@ -137,10 +137,10 @@ func (n *saleRun) upgrade(t *testing.T) {
 	}
 	n.normal(t, "all well after backends and workers were restarted")
 	for _, by := range []string{"both", "nginx", "gateway"} {
-		f := n.pulse.felt(by, from, time.Now())
-		t.Logf("backends and workers, by %s: %s", by, f)
+		f := n.pulse.availability(by, from, time.Now())
+		t.Logf("backends and workers, through %s: %s", by, f)
 		if f.sold != f.asked {
-			t.Errorf("by %s, %d of %d buyers were not served", by, f.asked-f.sold, f.asked)
+			t.Errorf("through %s, %d of %d buyers were not served", by, f.asked-f.sold, f.asked)
 		}
 	}
 	from = time.Now()
@@ -148,7 +148,7 @@ func (n *saleRun) upgrade(t *testing.T) {
 		n.restart(t, p, "an edge")
 		n.normal(t, "all well after an edge was restarted")
 	}
-	t.Logf("edges, by both: %s", n.pulse.felt("both", from, time.Now()))
+	t.Logf("edges, through both: %s", n.pulse.availability("both", from, time.Now()))
 	n.audit(t)
 }
 

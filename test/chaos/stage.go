@@ -25,7 +25,7 @@ type actor struct {
 	base, admin string // of a backend
 }
 
-// stage is everything that runs.
+// stage holds the stores and processes of a run.
 type stage struct {
 	redis *redisServers
 	pg    *testenv.Postgres
@@ -79,7 +79,7 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 		b.base, b.admin = "http://"+listen, "http://"+admin
 		s.backends = append(s.backends, b)
 	}
-	for _, b := range s.backends { // the first one makes the tables
+	for _, b := range s.backends { // the first one creates the tables
 		testenv.Eventually(t, 60*time.Second, "a backend that is ready", func() bool { return ready(b.base) })
 	}
 	for i := range cast.Workers {
@@ -97,5 +97,5 @@ func ready(base string) bool {
 	return call(context.Background(), "GET", base+"/readyz", "", "", "").status == 200
 }
 
-// links is how many a cast has.
+// links returns the number of links of a cast.
 func linksOf(c Cast) int { return 2*c.Backends + 2*c.Workers + c.Watchers }

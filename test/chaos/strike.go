@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// strike lets one fault happen: it waits until its target is whole, does it, lasts, and undoes it. struck is called
-// when the fault begins, and for a killed worker with its process id.
+// strike injects one fault: it waits until its target is intact, injects it, waits for its duration, and undoes it.
+// struck is called when the fault begins, for a killed worker with its process id.
 //
 // A worker is killed while it holds a lease, if it takes one soon: busy reports whether a process holds one.
 func (s *stage) strike(ctx context.Context, f Fault, busy func(pid int) bool, struck func(pid int)) error {
@@ -108,7 +108,7 @@ func during(lock *sync.Mutex, lasts time.Duration, struck func(pid int), do, und
 	return nil
 }
 
-// ended names the processes that have ended without having been killed.
+// ended returns the processes that have exited without a fault.
 func (s *stage) ended() []string {
 	var gone []string
 	for _, group := range [][]*actor{s.backends, s.workers, s.watchers} {

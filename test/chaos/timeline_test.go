@@ -47,7 +47,7 @@ func ofSentinel(who, output string) (all []logLine) {
 	return all
 }
 
-// ofBackend leaves out each single refusal.
+// ofBackend omits the lines about single refusals.
 func ofBackend(who, output string) (all []logLine) {
 	for line := range strings.Lines(output) {
 		var entry struct {

@@ -16,7 +16,7 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Sample is what the stores held at one moment. NaN: the store did not answer.
+// Sample is the state of the stores at one instant. NaN: the store did not answer.
 type Sample struct {
 	At time.Duration // since the run began
 	// in Redis: messages ready or delayed (of the stream, if there is one, those leased too), batches, dead letters
@@ -25,7 +25,7 @@ type Sample struct {
 	Rows                  float64 // in SQL
 }
 
-// watch looks at both stores directly, past all links.
+// watch reads both stores directly, without links.
 type watch struct {
 	began  time.Time
 	redis  *redis.Client
@@ -48,7 +48,7 @@ func newWatch(s *stage) *watch {
 	}
 }
 
-// inShards are the keys of one name in every shard.
+// inShards returns the keys of one name in every shard.
 func (w *watch) inShards(name string) []string {
 	keys := make([]string, w.shards)
 	for i := range keys {
@@ -57,7 +57,7 @@ func (w *watch) inShards(name string) []string {
 	return keys
 }
 
-// sum adds up what was counted.
+// sum adds up the counts.
 func sum(counts []*redis.IntCmd) (n int64) {
 	for _, c := range counts {
 		n += c.Val()
@@ -65,7 +65,7 @@ func sum(counts []*redis.IntCmd) (n int64) {
 	return n
 }
 
-// run takes a sample every so often until ctx ends.
+// run takes samples until ctx ends.
 func (w *watch) run(ctx context.Context, every time.Duration, sales func() []string) {
 	db := &sqlConn{url: w.url}
 	defer db.close()
@@ -95,7 +95,7 @@ func (w *watch) look(ctx context.Context, db *sqlConn, sales []string) Sample {
 		waiting = w.counted(ctx, p, "ready", "orders", "delayed")
 		leases, dead = w.counted(ctx, p, "leases"), w.counted(ctx, p, "dead")
 		for _, id := range sales {
-			for _, key := range w.inShards("sale:" + id) { // in those without a segment of it there is nothing
+			for _, key := range w.inShards("sale:" + id) { // shards without a segment of the sale have no such key
 				accepted = append(accepted, p.HGet(ctx, key, "accepted"))
 			}
 		}
@@ -188,7 +188,7 @@ func (w *watch) moves(ctx context.Context, db *sqlConn) (n int64, err error) {
 	return n, nil
 }
 
-// killed follows what a worker held when it was killed, until all of it has become rows or dead letters.
+// killed tracks the orders that a worker held when it was killed, until all have become rows or dead letters.
 func (w *watch) killed(ctx context.Context, pid int) {
 	at := time.Now()
 	w.open.Go(func() {
@@ -218,7 +218,7 @@ func (w *watch) killed(ctx context.Context, pid int) {
 				})
 			})
 			if len(missing) == 0 {
-				if !first { // else they were rows already when it was killed
+				if !first { // otherwise they were rows before the kill
 					w.mu.Lock()
 					w.recovery = append(w.recovery, time.Since(at))
 					w.mu.Unlock()
@@ -241,7 +241,7 @@ func (w *watch) neverWritten(h *History) (wrong []string) {
 	for _, order := range w.stuck {
 		id := strconv.FormatInt(order, 10)
 		if _, confirmed := h.Confirmed[id]; confirmed || h.losses() == 0 {
-			wrong = append(wrong, "order "+id+" of a worker that was killed is neither a row nor dead")
+			wrong = append(wrong, "order "+id+" of a killed worker is neither a row nor dead")
 		}
 	}
 	return wrong
@@ -328,7 +328,7 @@ func (w *watch) entries(ctx context.Context, b leased) (texts []string, err erro
 	return texts, nil
 }
 
-// sqlConn is a connection that is made when it is needed, and again after an error. It is not safe for concurrent use.
+// sqlConn is a connection that is opened at first use, and again after an error. It is not safe for concurrent use.
 type sqlConn struct {
 	url  string
 	conn *pgx.Conn

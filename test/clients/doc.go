@@ -1,4 +1,4 @@
-// Package clients proves that client generators accept docs/openapi.yaml: redocly lints it, oapi-codegen and
+// Package clients tests that client generators accept docs/openapi.yaml: redocly lints it, oapi-codegen and
 // openapi-typescript generate a client from it, and each client buys from a running sluice. `make clients` runs all of
 // it. The generated files are in generated/ and are not committed.
 //

@@ -104,7 +104,7 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 			answers = strings.Contains(read(t, "nginx/runtime/status.conf"), "listen "+port+";")
 		}
 		if !answers {
-			t.Errorf("nothing answers at %s:%s", service, port)
+			t.Errorf("no service listens at %s:%s", service, port)
 		}
 		shared := slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)),
 			func(n string) bool { _, ok := p.Services["prometheus"].Networks[n]; return ok })
@@ -114,7 +114,7 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 	}
 	for _, job := range config.ScrapeConfigs {
 		if !strings.HasPrefix(job.JobName, "sluice-") {
-			t.Errorf("the alarms do not know the job %s", job.JobName)
+			t.Errorf("no alert contains the job %s", job.JobName)
 		}
 		for _, group := range job.Static {
 			for _, target := range group.Targets {
@@ -284,7 +284,7 @@ func TestJournalsAreKeptApart(t *testing.T) {
 			t.Errorf("%s shares its journal with %s", name, other)
 		}
 		seen[s.Volumes[i].Source] = name
-		// A new volume belongs to root, unless the image has the directory.
+		// A new volume belongs to root unless the image has the directory.
 		if !strings.Contains(read(t, "Dockerfile"), "--chown=10001:10001 /out/data "+s.Volumes[i].Target+"\n") {
 			t.Errorf("the image has no %s of its user", s.Volumes[i].Target)
 		}
@@ -352,7 +352,7 @@ func TestOnlyTheEdgeIsPublic(t *testing.T) {
 		}
 	}
 	if !p.Networks["stores"].Internal {
-		t.Error("the stores can reach the outside")
+		t.Error("the network of the stores has a route to the outside")
 	}
 }
 
@@ -377,8 +377,8 @@ func TestMountedPathsExist(t *testing.T) {
 	}
 }
 
-// The edge's upstreams are names and ports of this file, at addresses that do not move.
-func TestEdgeKnowsTheBackends(t *testing.T) {
+// The edge's upstreams are names and ports of this file, with fixed addresses.
+func TestEdgeNamesTheBackends(t *testing.T) {
 	p := project(t)
 	found := regexp.MustCompile(`(?m)^\s*server (\S+?):(\d+)[ ;]`).
 		FindAllStringSubmatch(read(t, "nginx/runtime/http.conf"), -1)

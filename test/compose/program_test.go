@@ -21,13 +21,13 @@ func build(t *testing.T) string {
 	return bin
 }
 
-// Every command and flag that a container runs is one that the program has: with --help behind it, it exits 0 and
-// does nothing else.
+// The program has every command and flag that a container runs: with --help after them it exits 0 and does nothing
+// else.
 func TestCommandsExist(t *testing.T) {
 	bin := build(t)
 	check := func(where string, args []string) {
 		out, err := exec.Command(bin, append(slices.Clone(args), "--help")...).CombinedOutput()
-		// an unknown command gets the help of all
+		// with --help, an unknown command prints the help of sluice and exits 0
 		if err != nil || !strings.Contains(string(out), "\n  sluice "+args[0]+" ") {
 			t.Errorf("%s runs sluice %s: %v\n%s", where, strings.Join(args, " "), err, out)
 		}
@@ -83,7 +83,7 @@ func TestVariablesAreRead(t *testing.T) {
 		}
 		for v := range s.Environment {
 			if (who == "sluice" || strings.HasPrefix(v, "SLUICE_")) && !slices.Contains(known[who], v) {
-				t.Errorf("%s is given %s, which %s does not read", name, v, who)
+				t.Errorf("%s sets %s, which %s does not read", name, v, who)
 			}
 		}
 	}

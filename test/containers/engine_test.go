@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// the engine's own address on the network of containers that have no other, as those of a build
+	// address of the engine on its default network, which the containers of a build use
 	bridge  = "172.31.255.1"
 	modules = "http://" + bridge + ":8000"
 )
@@ -27,7 +27,7 @@ type engine struct {
 	host string
 }
 
-// startEngine starts one, and a module proxy beside it for builds. Both end with the test.
+// startEngine starts an engine, and a module proxy beside it for builds. Both end with the test.
 func startEngine(t *testing.T) engine {
 	t.Helper()
 	dir := os.Getenv(insideVariable)
@@ -36,7 +36,7 @@ func startEngine(t *testing.T) engine {
 		data = filepath.Join(dir, "data")
 	}
 	run(t, "busybox", "ip", "link", "set", "lo", "up")
-	write(t, dir+"/daemon.json", "{}") // and not that of this machine
+	write(t, dir+"/daemon.json", "{}") // instead of the configuration of this machine
 	log, err := os.Create(dir + "/dockerd.log")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,8 @@ func startEngine(t *testing.T) engine {
 	return e
 }
 
-// serveModules is a module proxy of what this machine has downloaded: there is no other way to a module from here.
+// serveModules serves the downloaded modules of this machine as a module proxy: the engine has no other route to
+// modules.
 func serveModules(t *testing.T) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", bridge+":8000")

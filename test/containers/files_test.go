@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// files are what is in an image, as it is written.
+// files writes the contents of an image as an archive.
 type files struct {
 	t       *testing.T
 	out     *tar.Writer
@@ -51,7 +51,7 @@ func (f *files) link(name, target string) {
 	f.add(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
 }
 
-// copy adds a file of this machine under a name, and whatever it is linked with.
+// copy adds a file of this machine under a name, with the libraries that it is linked with.
 func (f *files) copy(name, source string) {
 	f.t.Helper()
 	in, err := os.Open(source)
@@ -74,8 +74,8 @@ func (f *files) copy(name, source string) {
 
 var loaded = regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(0x`)
 
-// libraries returns what the loader would load for a program or a library; nothing for a script, or a program that is
-// linked with nothing.
+// libraries returns the files that the loader would load for a program or a library; none for a script or a static
+// program.
 func libraries(t *testing.T, path string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ldd", path).Output()
@@ -89,8 +89,7 @@ func libraries(t *testing.T, path string) []string {
 	return all
 }
 
-// program adds a program of this machine where it is here. Patterns are places in which it may be, beside where
-// programs are.
+// program adds a program of this machine at its path. Patterns are further places to search, in addition to PATH.
 func (f *files) program(name, debianPackage string, patterns ...string) {
 	f.t.Helper()
 	path := testenv.Find(f.t, name, debianPackage, patterns...)

@@ -41,7 +41,7 @@ var images = []struct {
 		for _, part := range []string{"VERSION", "go.env"} {
 			f.copy("/usr/local/go/"+part, filepath.Join(root, part))
 		}
-		f.program("install", "coreutils") // busybox has it on Alpine, and not on Debian
+		f.program("install", "coreutils") // part of busybox on Alpine, but not on Debian
 	}, "ENV PATH=/usr/local/go/bin:" + path + " GOPATH=/go GOTOOLCHAIN=local GOPROXY=" + modules + " GOSUMDB=off"},
 
 	{"redis:7.2-alpine", func(f *files) {
@@ -71,8 +71,7 @@ ENTRYPOINT ["/bin/prometheus"]`},
 
 const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Debian keeps each version of PostgreSQL to itself; the newest is taken. The C language's locale is all that it
-// needs of the machine.
+// Debian has a directory for each version of PostgreSQL; the newest is used. It needs only the C locale of the machine.
 func postgres(f *files) {
 	initdb, err := filepath.EvalSymlinks(testenv.Find(f.t, "initdb", "postgresql", "/usr/lib/postgresql/*/bin/initdb"))
 	if err != nil {
@@ -90,11 +89,11 @@ func postgres(f *files) {
 	for _, folder := range []string{share, "/usr/lib/locale/C.utf8", "/usr/share/zoneinfo"} {
 		f.tree(folder, folder)
 	}
-	f.copy("/usr/bin/setpriv", testenv.Find(f.t, "setpriv", "util-linux")) // busybox has one that cannot do this
+	f.copy("/usr/bin/setpriv", testenv.Find(f.t, "setpriv", "util-linux")) // busybox's own lacks the options
 	f.script("postgres.sh", "/usr/local/bin/postgres.sh")
 }
 
-// OpenResty, where this machine has it, as it is; else nginx with ngx_lua.
+// OpenResty, if this machine has it; otherwise nginx with ngx_lua.
 func openresty(f *files) {
 	if program, err := exec.LookPath("openresty"); err == nil {
 		if program, err = filepath.EvalSymlinks(program); err != nil {
@@ -125,7 +124,7 @@ func (f *files) script(name, as string) {
 	f.text(as, string(text), 0o755)
 }
 
-// base adds what all images have from Alpine: busybox, the users, a directory that all can write.
+// base adds the parts of Alpine that all images have: busybox, the users, a directory that all can write.
 func (f *files) base() {
 	f.program("busybox", "busybox")
 	for applet := range strings.FieldsSeq(run(f.t, "busybox", "--list")) {
@@ -142,7 +141,7 @@ func (f *files) base() {
 	f.link("/var/run", "/run")
 }
 
-// makeImages gives the engine the images that it does not have yet, by these recipes.
+// makeImages builds the images that the engine does not have yet, by these recipes.
 func (e engine) makeImages(t *testing.T) {
 	t.Helper()
 	sum := sha256.New()
@@ -177,7 +176,7 @@ func (e engine) makeImages(t *testing.T) {
 	}
 }
 
-// archive returns what fill adds, to be read.
+// archive returns the files that fill adds, as a tar stream.
 func archive(t *testing.T, fill func(*files)) io.Reader {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "")

@@ -22,7 +22,8 @@ var keep = flag.String(
 	"directory for the engine's images and build cache, kept for the next run; default: nothing is kept",
 )
 
-// Environment variables that pass a test inside its namespaces what was prepared outside, where there is a network.
+// Environment variables that pass a test in its namespaces the files that were prepared outside, where there is a
+// network.
 const (
 	insideVariable  = "SLUICE_CONTAINERS_DIR"
 	composeVariable = "SLUICE_CONTAINERS_COMPOSE"
@@ -47,11 +48,11 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// enter makes ready what needs the network, and starts this program again where there is none but its own: with
-// network, mounts and processes that end with it. It returns when all of that is gone.
+// enter prepares the files that need the network, and starts this program again in its own network, mount and process
+// namespaces. It returns when these have ended.
 func enter(ctx context.Context) error {
 	if os.Geteuid() != 0 {
-		return errors.New("a Docker engine is started: that takes root")
+		return errors.New("the test starts a Docker engine: run it as root")
 	}
 	var missing []string
 	for _, program := range []string{"dockerd", "unshare", "busybox"} {
@@ -87,7 +88,7 @@ func enter(ctx context.Context) error {
 		slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, os.Args)...)
 	cmd.Env = append(os.Environ(), insideVariable+"="+dir, composeVariable+"="+compose, modulesVariable+"="+modules)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	// an interrupt is passed on as an end, by ctx
+	// an interrupt ends it through ctx
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return cmd.Run()
 }
@@ -116,7 +117,7 @@ func removeGroups(name string) {
 			})
 		}
 	}
-	for _, group := range slices.Backward(groups) { // those within first
+	for _, group := range slices.Backward(groups) { // nested ones first
 		_ = os.Remove(group)
 	}
 }

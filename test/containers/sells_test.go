@@ -21,7 +21,7 @@ const (
 	stock = 60
 )
 
-// One stack, from a clone to nothing: what happens to it happens in this order, and each part needs those before.
+// One stack from a clone to its removal. The parts run in this order, and each needs the ones before.
 func TestComposeSells(t *testing.T) {
 	e := startEngine(t)
 	e.makeImages(t)
@@ -57,7 +57,7 @@ func TestComposeSells(t *testing.T) {
 	s.leavesNothing()
 }
 
-// buyers returns one for each of n people with a token each, made as the shop's login would make it.
+// buyers returns n buyers with a token each, created as the shop's login would create it.
 func (s *stack) buyers(n int) []*client.Client {
 	s.Helper()
 	tokens, err := s.in("backend-1", "sh", "-c",
@@ -79,7 +79,7 @@ func (s *stack) buyers(n int) []*client.Client {
 	return all
 }
 
-// buy lets each buyer buy one while something happens, and sees that each order becomes a row.
+// buy buys one unit for each buyer while something happens, and verifies that each order becomes a row.
 func (s *stack) buy(buyers []*client.Client, meanwhile func()) {
 	s.Helper()
 	var wait sync.WaitGroup
@@ -101,8 +101,8 @@ func (s *stack) buy(buyers []*client.Client, meanwhile func()) {
 	s.sluice("sale", "audit", "shoe")
 }
 
-// hasWhatItIsAllowed looks at the containers from within: what docker-compose.yml takes from them is gone, and what
-// it gives them is there.
+// hasWhatItIsAllowed checks from within the containers that docker-compose.yml grants and removes privileges and routes
+// as it states.
 func (s *stack) hasWhatItIsAllowed() {
 	s.Helper()
 	const hardened = "! touch /here 2>/dev/null && grep -q '^CapBnd:.0*$' /proc/1/status && grep -q '^NoNewPrivs:.1$' " +
@@ -144,7 +144,7 @@ func (s *stack) hasWhatItIsAllowed() {
 	}
 	if stores, err := s.engine.NetworkInspect(s.Context(), "sluice_stores", network.InspectOptions{}); err != nil ||
 		!stores.Internal {
-		s.Errorf("the network of the stores leads out: %v", err)
+		s.Errorf("the network of the stores has a route to the outside: %v", err)
 	}
 	for service, want := range map[string]string{"backend-1": "172.30.40.11", "backend-2": "172.30.40.12"} {
 		if got := s.address(service, "front"); got != want {
@@ -225,7 +225,7 @@ func (s *stack) leavesNothing() {
 	}
 }
 
-// down ends the stack after a failure, when there is most to be read.
+// down stops the stack after a failure, when its output is most useful.
 func (s *stack) down() {
 	if s.Failed() {
 		for _, args := range [][]string{{"ps", "--all"}, {"logs", "--no-color", "--tail", "20"}} {

@@ -20,7 +20,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// stack is a clone of this repository with an .env, and what docker compose has made of it.
+// stack is a clone of this repository with an .env, started by docker compose.
 type stack struct {
 	*testing.T
 	engine      engine
@@ -54,7 +54,8 @@ func clone(t *testing.T, e engine) *stack {
 	}
 	write(t, filepath.Join(s.dir, ".env"), env)
 
-	// Docker's own service has no such limit; the account that runs the test may have one that even root cannot raise.
+	// Docker's own service has no limit of descriptors; the account that runs the test may have one that even root
+	// cannot raise.
 	s.descriptors = 32768
 	var bound syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &bound); err != nil {
@@ -62,18 +63,18 @@ func clone(t *testing.T, e engine) *stack {
 	}
 	if bound.Max < s.descriptors {
 		s.descriptors = bound.Max
-		t.Logf("the edge gets %d descriptors, the most that there are here", bound.Max)
+		t.Logf("the edge gets %d descriptors, the limit of this machine", bound.Max)
 		write(t, filepath.Join(s.dir, "docker-compose.override.yml"),
 			fmt.Sprintf("services: { edge: { ulimits: { nofile: %d } } }\n", bound.Max))
 	}
 	return s
 }
 
-// docker runs docker compose and returns its output, which watcher receives as it comes.
+// docker runs docker compose and returns its output, which watcher receives while it runs.
 func (s *stack) docker(watcher io.Writer, args ...string) (string, error) {
 	cmd := exec.Command(os.Getenv(composeVariable), args...) // it takes the stack down when the test's context has ended
 	cmd.Dir = s.dir
-	// Nothing of the caller's environment: no settings, no variables that override .env.
+	// Without the caller's environment: no settings, no variables that override .env.
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + s.dir,
@@ -123,7 +124,7 @@ func (s *stack) sluice(args ...string) string {
 	return out
 }
 
-// containers returns a service's, or all for "".
+// containers returns the containers of a service, or all for "".
 func (s *stack) containers(ctx context.Context, service string) []container.InspectResponse {
 	s.Helper()
 	label := "com.docker.compose.project=sluice"
@@ -146,8 +147,8 @@ func (s *stack) containers(ctx context.Context, service string) []container.Insp
 	return all
 }
 
-// crash kills the first process of a service's first container as a fault would, without the engine's knowledge, and
-// waits until it is back and well.
+// crash kills the first process of a service's first container from outside, which the engine sees as a crash, and
+// waits until the service is healthy again.
 func (s *stack) crash(service string) {
 	s.Helper()
 	c := s.containers(s.Context(), service)[0]
@@ -155,7 +156,7 @@ func (s *stack) crash(service string) {
 		s.Fatalf("%s: %v", service, err)
 	}
 	started := time.Now()
-	testenv.Eventually(s, 2*time.Minute, service+" is started again and well", func() bool {
+	testenv.Eventually(s, 2*time.Minute, service+" is restarted and healthy", func() bool {
 		now, err := s.engine.ContainerInspect(s.Context(), c.ID)
 		return err == nil && now.RestartCount > c.RestartCount && now.State.Health != nil &&
 			now.State.Health.Status == container.Healthy
@@ -163,7 +164,7 @@ func (s *stack) crash(service string) {
 	s.Logf("%6.1f s  until %s was back", time.Since(started).Seconds(), service)
 }
 
-// address returns that of a service's container in a network.
+// address returns the address of a service's container in a network.
 func (s *stack) address(service, network string) string {
 	s.Helper()
 	end := s.containers(s.Context(), service)[0].NetworkSettings.Networks["sluice_"+network]
@@ -206,7 +207,7 @@ func tail(text string, lines int) string {
 	return strings.Join(all, "\n")
 }
 
-// kept returns the names of the volumes and networks of this stack that there are.
+// kept returns the names of the existing volumes and networks of this stack.
 func (s *stack) kept() (volumes, networks []string) {
 	s.Helper()
 	mine := filters.NewArgs(filters.Arg("label", "com.docker.compose.project=sluice"))

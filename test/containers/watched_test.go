@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// silent are expressions of the dashboard that rightly give nothing here, and why.
+// silent are expressions of the dashboard that return nothing in this stack, with the reason.
 var silent = map[string]string{
 	"sum(rate(sluice_edge_connections_refused_total[15s]))":              "nginx does not count them, the Go gateway does",
 	"max by (group) (sluice_event_oldest_seconds)":                       "there is no group",
@@ -58,7 +58,7 @@ func (s *stack) isWatched(happen func()) {
 		for _, r := range g.Rules {
 			loaded = append(loaded, r.Name)
 			if r.Health == "err" {
-				s.Errorf("the alarm %s: %s", r.Name, r.LastError)
+				s.Errorf("the alert %s: %s", r.Name, r.LastError)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (s *stack) isWatched(happen func()) {
 		read(s.T, filepath.Join(s.dir, "observe/prometheus/alerts.yml")), -1,
 	) {
 		if !slices.Contains(loaded, m[1]) {
-			s.Errorf("Prometheus has not loaded the alarm %s", m[1])
+			s.Errorf("Prometheus has not loaded the alert %s", m[1])
 		}
 	}
 
@@ -81,7 +81,7 @@ func (s *stack) isWatched(happen func()) {
 			// rates need two scrapes
 			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) })
 		} else if gives(q.expr) {
-			s.Errorf("%s: %s gives something, and %s", q.panel, q.expr, why)
+			s.Errorf("%s: %s returns values, although %s", q.panel, q.expr, why)
 		}
 	}
 }

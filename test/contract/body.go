@@ -72,7 +72,7 @@ func pointer(at string, names ...string) string {
 
 func named(schema string) string { return pointer("/components/schemas", schema) }
 
-// located returns the JSON pointer to what a reference names, or where there is none the given one.
+// located returns the JSON pointer that a reference names, or the given one if there is no reference.
 func located(ref, at string) string {
 	if ref != "" {
 		return strings.TrimPrefix(ref, "#")
@@ -93,7 +93,7 @@ func statusKey(route *routers.Route, status int) string {
 	return key
 }
 
-// checkRequestBody validates the body of a request. A server takes a body without a type for JSON.
+// checkRequestBody validates the body of a request. A server reads a body without a type as JSON.
 func (c *Contract) checkRequestBody(x Exchange, route *routers.Route) error {
 	ref := route.Operation.RequestBody
 	switch {

@@ -54,7 +54,7 @@ func TestCommandsSelectExistingTests(t *testing.T) {
 }
 
 // checkSelection reports patterns of a go test command that match no test in its directories, and returns the number of
-// patterns. Patterns that mean "no test" are left out.
+// patterns. Patterns that select no test on purpose are omitted.
 func checkSelection(t *testing.T, file, line string) (checked int) {
 	base := root
 	if cd := changeDir.FindStringSubmatch(line); cd != nil {

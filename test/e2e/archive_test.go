@@ -46,14 +46,14 @@ func TestArchivedSale(t *testing.T) {
 	}
 	s.buyUnit("now", "ann")
 
-	known := map[string]bool{} // backends that have read from SQL that the sale is archived
+	known := map[string]bool{} // backends that have read the archived state from SQL
 	closed := func() bool {
 		all := true
 		for _, base := range s.bases {
 			for _, buyer := range []string{"ann", "dan"} {
 				a := do(t, "POST", base+"/v1/sales/old/orders", s.token(buyer), "")
 				if a.Status == 202 || a.Status == 404 && known[base] {
-					t.Fatalf("%s: %s buys of the archived sale: %d %s", base, buyer, a.Status, a.Body)
+					t.Fatalf("%s: %s buys from the archived sale: %d %s", base, buyer, a.Status, a.Body)
 				}
 				known[base] = known[base] || a.Code == "sale-closed"
 				all = all && a.Code == "sale-closed"

@@ -55,7 +55,7 @@ func (a *answerTimes) reset() (took []time.Duration, errors int) {
 }
 
 func newCutShop(t *testing.T, journal bool, env ...string) *cutShop {
-	stock := 5000 * (*clusterCuts + 2) // more than is sold
+	stock := 5000 * (*clusterCuts + 2) // more than the test sells
 	c := &cutShop{clusterShop: startClusterShop(t, stock, journal, env...)}
 	space := keyspace.Space{Shards: clusterShards}
 	wide, segments := c.findWide(space)
@@ -69,7 +69,7 @@ func newCutShop(t *testing.T, journal bool, env ...string) *cutShop {
 	c.createSale(alone, stock)
 	c.ids = append(slices.Clone(c.sales), wide, wide, wide, alone)
 	pause := 20 * time.Millisecond
-	if *clusterCuts == 1 { // without figures, fewer purchases find the same faults
+	if *clusterCuts == 1 { // a test without measurements needs fewer purchases
 		pause *= 10
 	}
 	for i, id := range c.ids {
@@ -147,9 +147,9 @@ func percentile(took []time.Duration, p float64) time.Duration {
 	return took[min(int(float64(len(took))*p), len(took)-1)].Round(100 * time.Microsecond)
 }
 
-// cutOff cuts the master of crowd lost off, waits until its replica was promoted and its sales sell again, and brings
-// it back as a replica; with early before they must sell. It calls before immediately before. It verifies that buyers
-// of the other masters get no error.
+// cutOff cuts off the master of crowd lost, waits until its replica is promoted and its sales sell again, and starts it
+// again as a replica; with early, sales must sell before that. It calls before immediately before the cut. It verifies
+// that buyers of the other masters get no error.
 func (c *cutShop) cutOff(lost int, kill, early bool, before func()) (one cut) {
 	t := c.t
 	one.calm = percentile(c.calm(), 0.99)
@@ -211,7 +211,7 @@ func (c *cutShop) cutOff(lost int, kill, early bool, before func()) (one cut) {
 	return one
 }
 
-// finish ends the purchases, waits until every order is a row, and verifies the orders of all answers.
+// finish stops the purchases, waits until every order is a row, and verifies the orders of all answers.
 func (c *cutShop) finish() {
 	for _, one := range c.crowds {
 		one.stop.Store(true)
@@ -234,10 +234,10 @@ func (c *cutShop) finish() {
 	}
 }
 
-// Redis itself replaces a master that is cut off, during a sale that is spread over all masters and further sales on
-// each, also while a slot moves from that master to another. Buyers of the other masters get no error, and no order of
-// a 202 is lost: it is in a journal, or with --redis-wait 1 in the replica that is promoted. The latter sells again
-// when it has a replica itself.
+// Redis replaces a master that is cut off, during a sale that is spread over all masters and further sales on each,
+// also while a slot moves from that master to another. Buyers of the other masters get no error, and no order of a 202
+// is lost: it is in a journal, or with --redis-wait 1 in the promoted replica, which then sells again when it has a
+// replica itself.
 func TestClusterCutsAMaster(t *testing.T) {
 	t.Parallel()
 	for name, shape := range map[string]struct {

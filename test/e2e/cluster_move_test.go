@@ -51,7 +51,7 @@ func (g *gaps) reset() time.Duration {
 }
 
 func newMoveShop(t *testing.T) *moveShop {
-	c := &moveShop{cutShop: &cutShop{clusterShop: startClusterShop(t, 1_000_000, true)}} // more than is sold
+	c := &moveShop{cutShop: &cutShop{clusterShop: startClusterShop(t, 1_000_000, true)}} // more than the test sells
 	c.ids = c.sales
 	for i, id := range c.ids {
 		one := &crowd{s: c.stack, pause: 30 * time.Millisecond}
@@ -153,7 +153,7 @@ func TestShardMoveIsKilled(t *testing.T) {
 		now := c.cluster.Owner(c.shards[0].Guard())
 		t.Logf("%d: killed at %s, moved: %v, run again: %v; selling after %v", i+1, step, now == target, again,
 			time.Since(killed).Round(time.Millisecond))
-		if now == source { // what the killed move left is no obstacle
+		if now == source { // the remains of the killed move are no obstacle
 			c.move(target)
 		}
 	}

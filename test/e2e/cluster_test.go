@@ -126,7 +126,7 @@ func TestClusterFaults(t *testing.T) {
 		seed = time.Now().UnixNano()
 	}
 	t.Logf("%d faults with seed %d", rounds, seed)
-	rnd := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // any sequence will do
+	rnd := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // any sequence is sufficient
 	stock := 200 + 200*rounds
 	c := newClusterShop(t, stock, "SLUICE_REDIS_WAIT=1")
 	replace := func(data testenv.ReplicaData) func(at int) {

@@ -11,8 +11,8 @@ import (
 	"sluice/test/contract"
 )
 
-// broken collects answers that deviate from docs/openapi.yaml. They fail the run at its end, because the request may
-// come from a goroutine without a test.
+// broken collects responses that deviate from docs/openapi.yaml. They fail the run at its end, because the request may
+// have been sent by a goroutine without a test.
 var broken breaches
 
 type breaches struct {
@@ -31,7 +31,7 @@ func (b *breaches) note(err error) {
 	}
 }
 
-// report writes the breaches and returns the number of different ones.
+// report writes the deviations and returns the number of different ones.
 func (b *breaches) report(w io.Writer) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +41,7 @@ func (b *breaches) report(w io.Writer) int {
 	return len(b.said)
 }
 
-// checked holds all that goes through a transport against docs/openapi.yaml.
+// checked validates all exchanges of a transport against docs/openapi.yaml.
 func checked(base http.RoundTripper) http.RoundTripper {
 	c, err := contract.Load()
 	if err != nil {
@@ -50,7 +50,7 @@ func checked(base http.RoundTripper) http.RoundTripper {
 	return &contract.Transport{Contract: c, Base: base, Report: broken.note}
 }
 
-// check is for the load generator, which speaks another library.
+// check is for the load generator, which uses another library.
 func (b *breaches) check(method, path string, resp *fasthttp.Response) {
 	c, err := contract.Load()
 	if err != nil {

@@ -19,7 +19,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	ctx := context.Background()
 	conn := s.sql()
 	defer conn.Close(ctx)
-	for i, buyer := range []string{"ann", "bob"} { // a row of theirs that Redis knows nothing of, counted everywhere
+	for i, buyer := range []string{"ann", "bob"} { // a row that Redis lacks, counted everywhere
 		if _, err := conn.Exec(ctx, `INSERT INTO orders (id, sale_id, buyer, slot, serial) VALUES ($1, 's', $2, 1, $3)`, i+1,
 			buyer, i+1); err != nil {
 			t.Fatal(err)
@@ -86,9 +86,13 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 		}
 	}
 	if _, errOut, code := sluiceRun(t, env, "dead", "cancel"); code != 2 {
-		t.Errorf("dead cancel of nothing in particular: exit %d, %s", code, errOut)
+		t.Errorf("dead cancel without arguments: exit %d, %s", code, errOut)
 	}
-	if a := s.adminAPI("POST", "/admin/v1/dead/"+ids["bob"]+"/cancel", ""); a.Status/100 != 2 { // again changes nothing
+	if a := s.adminAPI(
+		"POST",
+		"/admin/v1/dead/"+ids["bob"]+"/cancel",
+		"",
+	); a.Status/100 != 2 { // a second cancel changes nothing
 		t.Errorf("cancel again: %d %s", a.Status, a.Body)
 	}
 	if o := do(t, "GET", s.base+"/v1/orders/"+ids["bob"], s.token("bob"), ""); o.State != "cancelled" {

@@ -24,7 +24,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// What the examples of docs/openapi.yaml call things; real ones take their places.
+// Ids and times in the examples of docs/openapi.yaml, which the test replaces by real ones.
 const (
 	exampleOrder    = "932718348271616001"
 	exampleEndpoint = "ep_k3jx5"
@@ -37,7 +37,7 @@ const (
 
 func inHalfAnHour() string { return time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339) }
 
-// shown is a server on which the document's examples are run.
+// shown is a server for the requests of the document's examples.
 type shown struct {
 	*stack
 	store    *store.Store
@@ -121,7 +121,7 @@ func (s *shown) after(id string) {
 	})
 }
 
-// written is a new order of the buyer that is in the database.
+// written returns a new order of the buyer that is in the database.
 func (s *shown) written(buyer string) string {
 	id := s.buyUnit("drop", buyer)
 	if got := s.status(buyer, id); got != "created" {
@@ -130,7 +130,7 @@ func (s *shown) written(buyer string) string {
 	return id
 }
 
-// refund is a payment for an order that was cancelled before.
+// refund returns a payment for an order that was cancelled before.
 func (s *shown) refund() string {
 	id := s.written("zoe")
 	s.adminAPI("POST", "/admin/v1/orders/"+id+"/cancel", "")
@@ -143,7 +143,7 @@ func (s *shown) refund() string {
 	return list.Payments[0].Payment
 }
 
-// deadOrder is an order that SQL refuses, since another has its place.
+// deadOrder returns an order that SQL rejects because another has its slot.
 func (s *shown) deadOrder(buyer string) string {
 	ctx := context.Background()
 	conn := s.sql()
@@ -192,7 +192,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	for op := range d.Operations() {
 		id := op.Get("operationId").String()
 		if op.Get("tags").Strings()[0] == "pages" && strings.HasPrefix(op.Path, "/admin") {
-			continue // behind a sign-in; tests of their own open them in a browser
+			continue // behind a sign-in; other tests open them in a browser
 		}
 		t.Run(id, func(t *testing.T) {
 			r, err := op.Request()
@@ -238,7 +238,7 @@ func (s *shown) run(t *testing.T, op openapi.Operation, id string, r openapi.Req
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
-	if id == "receivePaymentCallback" { // the signature of an example can be of no other time and text
+	if id == "receivePaymentCallback" { // a signature is valid for its time and text only
 		hook, err := standardwebhooks.NewWebhook(paymentSecret)
 		if err != nil {
 			t.Fatal(err)
@@ -295,7 +295,8 @@ func (s *stack) wantReference() {
 	}
 }
 
-// Every example of a refusal in docs/openapi.yaml is what a real server answers, but for ids and times.
+// For every example of a refusal in docs/openapi.yaml, a real server returns the same response, except for ids and
+// times.
 func TestErrorsOfTheDocument(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})

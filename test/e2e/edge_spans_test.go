@@ -52,8 +52,8 @@ func startTracedEdges(t *testing.T, c *otlpCollector) []*tracedEdge {
 	return edges
 }
 
-// form returns what must be equal at both edges of the spans of a trace: kinds, names, parents, and attributes that do
-// not depend on the address of the edge.
+// form returns the parts of the spans of a trace that must be equal at both edges: kinds, names, parents, and
+// attributes that do not depend on the address of the edge.
 func (e *tracedEdge) form(all []span) string {
 	var lines []string
 	for _, s := range all {

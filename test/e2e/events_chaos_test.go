@@ -32,10 +32,10 @@ func numberFromEnv(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// Two instances of each group and two relays; instances and relays are killed repeatedly, and the shop that gets the
-// webhooks fails and hangs. Every group has every event, points are exact, the shop has each event under one id,
+// Two instances of each group and two relays run; instances and relays are killed repeatedly, and the shop's endpoint
+// for webhooks fails and hangs. Every group gets every event, points are exact, the shop gets each event under one id,
 // nothing is pending, and only events that no consumer can handle are dead letters. make events-chaos runs it with
-// 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group takes n events per second, and the stream
+// 100,000 orders and twenty kills; with SLUICE_EVENTS_SLOW=n one more group handles n events per second, and the stream
 // still stays within its bound.
 func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
@@ -106,8 +106,8 @@ func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 		took, result)
 }
 
-// killPlan is which processes are still to be killed, by their kind: relays, then each of chaosGroups. Each kind has
-// two processes, and a pace of its own: one that was through long before the slowest would only be killed at rest.
+// killPlan holds the processes that are still to be killed, by their kind: relays, then each of chaosGroups. Each kind
+// has two processes and its own pace: a kind that finishes early would otherwise be killed only when it is idle.
 type killPlan struct {
 	victims [][]int
 	all     []int // how many each kind had
@@ -123,7 +123,7 @@ func planKills(kills, processes int) *killPlan {
 	return p
 }
 
-// due returns what is to be killed now that each kind has handled so many events of all; the kills of a kind are
+// due returns the processes to kill now that each kind has handled this number of all events. The kills of a kind are
 // spread evenly over its work.
 func (p *killPlan) due(confirmed []int, of int) (now []int) {
 	for kind, n := range confirmed {
@@ -155,7 +155,7 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 		}
 	}
 	ledger := points.NewStore(c.store.DB)
-	for i := 0; i < len(all); i += max(1, len(all)/200) { // as the buyers see it
+	for i := 0; i < len(all); i += max(1, len(all)/200) { // through the API of the buyers
 		points := int64(19)
 		if i%cancelEvery == 0 {
 			points = 0
@@ -198,14 +198,14 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 	}
 }
 
-// checkShop looks at what the shop was sent: each event under one id of its own, and nothing else.
+// checkShop verifies that the shop got each event under one id, and nothing else.
 func (c *eventChaos) checkShop(want map[string]bool) {
 	t := c.t
 	t.Helper()
 	if e, err := webhook.NewStore(c.store.DB).
 		Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 ||
 		e.Waiting != 0 {
-		t.Errorf("%d webhooks are given up and %d wait, %v; want none", e.Failed, e.Waiting, err)
+		t.Errorf("%d webhooks have failed and %d wait, %v; want none", e.Failed, e.Waiting, err)
 	}
 	c.shop.mu.Lock()
 	defer c.shop.mu.Unlock()
@@ -226,7 +226,7 @@ func (c *eventChaos) checkShop(want map[string]bool) {
 		}
 		what := m.Data.OrderID + "." + strings.TrimPrefix(m.Type, "order.")
 		if confirmed[what] || !want[what] {
-			t.Fatalf("shop: event %q came under two ids, or never happened (%s)", what, id)
+			t.Fatalf("shop: event %q arrived under two ids, or never happened (%s)", what, id)
 		}
 		confirmed[what] = true
 	}

@@ -20,12 +20,12 @@ type streamWatch struct {
 
 	longest int64 // most entries
 	looks   int
-	full    int   // looks in which the stream was at its bound
-	behind  int64 // most entries that the slowest group had still to acknowledge
+	full    int   // samples in which the stream was at its bound
+	behind  int64 // most entries that the slowest group had not acknowledged yet
 }
 
-// streamSample is the stream in one instant. Positions ascend by one, from 1, so what lies between two of them is so
-// many events.
+// streamSample is the state of the stream at one instant. Positions start at 1 and ascend by one, so the difference of
+// two positions is a number of events.
 type streamSample struct {
 	at             time.Duration
 	entries        int64
@@ -55,7 +55,7 @@ func (w *streamWatch) look() {
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("the stream cannot be looked at: %v", err)
+		t.Fatalf("read the stream: %v", err)
 	}
 	s := streamSample{at: time.Since(w.begin), entries: entries.Val()}
 	if len(oldest.Val()) == 1 {
@@ -71,7 +71,7 @@ func (w *streamWatch) look() {
 		}
 	}
 	if s.oldest > s.next && s.next <= s.newest {
-		t.Errorf("after %v the stream begins at %d, but %s has still to acknowledge %d", s.at, s.oldest, s.slowest, s.next)
+		t.Errorf("after %v the stream begins at %d, but %s has not acknowledged %d yet", s.at, s.oldest, s.slowest, s.next)
 	}
 	w.looks++
 	if s.entries >= streamBound {
@@ -93,7 +93,7 @@ func (w *streamWatch) check(others int64) {
 		w.c.t.Errorf("the stream had %d entries, want at most %d", w.longest, streamBound+others)
 	}
 	w.c.t.Logf(
-		"the stream had %d entries at most, and was full in %d of %d looks; its slowest group had at most %d events to "+
+		"the stream had %d entries at most, and was full in %d of %d samples; its slowest group had at most %d events to "+
 			"acknowledge\n%s",
 		w.longest,
 		w.full,
@@ -103,7 +103,7 @@ func (w *streamWatch) check(others int64) {
 	)
 }
 
-// table has so many rows at most, evenly spread.
+// table returns at most this number of samples as a table, evenly spread.
 func (w *streamWatch) table(rows int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%8s %8s %8s %8s %8s %8s  %s\n", "seconds", "orders", "newest", "entries", "oldest", "next",

@@ -40,7 +40,7 @@ type eventChaos struct {
 	slow      *inbox // nil: there is no such group
 }
 
-// slowly runs a group in this process that takes so many events a second.
+// slowly runs a group in this process that handles this number of events a second.
 func (c *eventChaos) slowly(perSecond int) {
 	c.slow = &inbox{seen: map[string]string{}}
 	const batch = 100
@@ -75,16 +75,16 @@ func (c *eventChaos) slowly(perSecond int) {
 	c.t.Cleanup(func() { cancel(); <-done })
 }
 
-// inbox is a server that takes down what it accepts.
+// inbox is a server that records the messages that it accepts.
 type inbox struct {
 	mu    sync.Mutex
 	seen  map[string]string // id -> body
-	clash string            // two bodies that came with one id
+	clash string            // two bodies that arrived with one id
 }
 
 func (b *inbox) count() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.seen) }
 
-// accept takes down a message; the same again is the same message.
+// accept records a message. A repetition counts once.
 func (b *inbox) accept(id, body string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	env := append(c.browser.env(),
 		"SLUICE_TOKEN_SECRET="+tokenSecret, "SLUICE_ADMIN_TOKEN="+adminToken,
 		"SLUICE_REDIS_URL="+r.URL, "SLUICE_DATABASE_URL="+pg.URL,
-		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8", "SLUICE_WEBHOOK_TIMEOUT=1s", // what hangs is given up soon
+		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8", "SLUICE_WEBHOOK_TIMEOUT=1s", // a short timeout for requests that hang
 	)
 	for range 2 {
 		listen, admin := addr(t), addr(t)
@@ -136,7 +136,7 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 	return c
 }
 
-// addShop makes an endpoint for the receiver.
+// addShop creates an endpoint for the receiver.
 func (c *eventChaos) addShop() {
 	body := `{"url":"` + c.shop.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
 	a := do(c.t, "POST", c.admin+"/admin/v1/webhooks", adminToken, body, "Content-Type", "application/json")
@@ -150,7 +150,7 @@ func (c *eventChaos) addShop() {
 	c.shop.secret = made.Secret
 }
 
-// hurry lets the time pass for which failed webhooks wait: hours of it would not do here.
+// hurry makes failed webhooks due immediately: their waits would take hours.
 func (c *eventChaos) hurry() {
 	const sql = "UPDATE webhook_deliveries SET due_at = now() WHERE endpoint_id = $1 AND state = 1 AND due_at > now()"
 	if _, err := c.db.Exec(c.t.Context(), sql, c.endpoint); err != nil {
@@ -201,7 +201,7 @@ func (c *eventChaos) handled() []int {
 	return []int{points, points, c.push.count(), c.shop.taken()}
 }
 
-// least is how many events the group has that is furthest behind.
+// least returns the number of events of the group that is furthest behind.
 func (c *eventChaos) least() int { return slices.Min(c.handled()) }
 
 func (c *eventChaos) progress(of int) string {
@@ -213,8 +213,8 @@ func (c *eventChaos) progress(of int) string {
 		again += n
 	}
 	return fmt.Sprintf(
-		"of %d events %d credited, %d sent by Web Push, %d webhooks by %d requests, of which %d failed, %d hung and %d "+
-			"came again; groups %+v",
+		"of %d events %d credited, %d sent by Web Push, %d webhooks with %d requests, of which %d failed, %d hung and %d "+
+			"were repeated; groups %+v",
 		of,
 		confirmed[1],
 		confirmed[2],

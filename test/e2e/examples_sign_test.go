@@ -67,7 +67,7 @@ func install(t *testing.T, command ...string) (dir string, ok bool) {
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Logf("%s is of no use here, so its example was not run: %v\n%s", command[0], err, out)
+		t.Logf("%s does not work here, so its example was not run: %v\n%s", command[0], err, out)
 	}
 	return dir, err == nil
 }
@@ -84,8 +84,8 @@ func (s signer) run(t *testing.T, key string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The examples that sign tokens work unchanged: what they print as keys is served at a URL, and what they print as a
-// token buys.
+// The examples that sign tokens work unchanged: the keys that they print are served at a URL, and the tokens that they
+// print buy.
 func TestExamplesThatSignTokens(t *testing.T) {
 	t.Parallel()
 	signers := signersOf(t)

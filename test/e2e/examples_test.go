@@ -23,22 +23,22 @@ import (
 	"sluice/test/testenv"
 )
 
-// weather is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and passes
-// the third.
-type weather struct {
+// faultyProxy is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and
+// passes the third.
+type faultyProxy struct {
 	*httptest.Server
 	mu       sync.Mutex
 	times    map[string][]time.Time // of the attempts of a purchase, by its key
 	replayed map[string]bool
 }
 
-func newWeather(t *testing.T, upstream string) *weather {
+func newFaultyProxy(t *testing.T, upstream string) *faultyProxy {
 	t.Helper()
 	target, err := url.Parse(upstream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &weather{times: map[string][]time.Time{}, replayed: map[string]bool{}}
+	w := &faultyProxy{times: map[string][]time.Time{}, replayed: map[string]bool{}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
 		ModifyResponse: func(resp *http.Response) error {
@@ -82,7 +82,7 @@ func newWeather(t *testing.T, upstream string) *weather {
 
 // example is one language of docs/examples.
 type example struct {
-	language, interpreter string   // which must be there, except php
+	language, interpreter string   // which must be installed, except php
 	buy, webhook          []string // commands; PORT in them is one
 }
 
@@ -111,10 +111,10 @@ func TestExamplesForIntegrators(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	u := startUp(t, data, "--allow-private", "127.0.0.0/8")
-	bad := newWeather(t, u.base)
+	bad := newFaultyProxy(t, u.base)
 	for _, e := range examplesOf(t) {
 		if _, err := exec.LookPath(e.interpreter); err != nil {
-			t.Logf("%s is not here, so its example was not run", e.interpreter)
+			t.Logf("%s is not installed, so its example was not run", e.interpreter)
 			continue
 		}
 		t.Run(e.language, func(t *testing.T) {
@@ -141,8 +141,11 @@ func TestExamplesForIntegrators(t *testing.T) {
 			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
 			bad.mu.Unlock()
 			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
-				t.Errorf("it sent requests at %v, want three, the third a second after the second; it got the first order: %v", at,
-					replayed)
+				t.Errorf(
+					"it sent requests at %v, want three, the third a second after the second; the response was replayed: %v",
+					at,
+					replayed,
+				)
 			}
 			if again, stderr, err := buy("basket-" + e.language); err != nil || again != first {
 				t.Errorf("the same purchase again: %q and %q (%v), want %q", again, stderr, err, first)
@@ -213,12 +216,12 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	if _, errOut, code := sluiceRun(t, nil, "webhook", "redeliver", id[1], delivery[1], "--data", u.data); code != 0 {
 		t.Fatal(errOut)
 	}
-	testenv.Eventually(t, time.Minute, "it has come twice", func() bool {
+	testenv.Eventually(t, time.Minute, "it has arrived twice", func() bool {
 		out, _, _ := sluiceRun(t, nil, "webhook", "deliveries", id[1], delivery[1], "--json", "--data", u.data)
 		return strings.Count(out, `"status": 204`) == 2
 	})
 	if n := strings.Count(receiver.output(), "ping "+delivery[1]); n != 1 {
-		t.Errorf("it took the webhook %d times, want once\n%s", n, receiver.output())
+		t.Errorf("it processed the webhook %d times, want once\n%s", n, receiver.output())
 	}
 }
 
@@ -272,7 +275,7 @@ func TestExamplesReportAnOrderThatTheyCannotRead(t *testing.T) {
 	t.Cleanup(server.Close)
 	for _, e := range examplesOf(t) {
 		if _, err := exec.LookPath(e.interpreter); err != nil {
-			t.Logf("%s is not here, so its example was not run", e.interpreter)
+			t.Logf("%s is not installed, so its example was not run", e.interpreter)
 			continue
 		}
 		cmd := exec.CommandContext(t.Context(), e.buy[0], append(e.buy[1:len(e.buy):len(e.buy)], "demo")...)
@@ -290,7 +293,7 @@ func TestExamplesReportAnOrderThatTheyCannotRead(t *testing.T) {
 func TestWooCommercePluginSigns(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("php"); err != nil {
-		t.Log("php is not here, so the plugin was not run")
+		t.Log("php is not installed, so the plugin was not run")
 		return
 	}
 	s := startStack(t, shape{backends: 1, workers: 1})
@@ -354,7 +357,7 @@ function wp_schedule_single_event($at, $hook, $with) { echo "again: $hook(", imp
 func TestWooCommercePluginReportsPayments(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("php"); err != nil {
-		t.Log("php is not here, so the plugin was not run")
+		t.Log("php is not installed, so the plugin was not run")
 		return
 	}
 	const report = `wc-7 https://sale/v1/payments {"type":"payment.succeeded","data":` +
@@ -378,7 +381,7 @@ func TestWooCommercePluginReportsPayments(t *testing.T) {
 func TestWooCommercePluginLeadsToPaymentsOfThePriceOnly(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("php"); err != nil {
-		t.Log("php is not here, so the plugin was not run")
+		t.Log("php is not installed, so the plugin was not run")
 		return
 	}
 	const lead, other = "redirect: https://shop/pay\n", "die: The total of this order is not the price of the sale.\n"

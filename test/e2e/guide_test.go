@@ -15,8 +15,8 @@ import (
 
 const quickStart = "docs/start.md"
 
-// The commands of the README and of the quick start run as printed, in the order in which they stand: the README alone,
-// and the README after the quick start.
+// The commands of the README and of the quick start work as printed, in their order: those of the README alone, and
+// those of the README after the quick start.
 func TestGuidesRunAsPrinted(t *testing.T) {
 	t.Parallel()
 	for name, documents := range map[string][]string{
@@ -122,7 +122,7 @@ func (g *guide) add(t *testing.T, document string) {
 			case strings.HasPrefix(line, "sluice up > up.log"):
 				line = "stop_first\n" + line
 			case document == quickStart && strings.HasPrefix(line, "sluice order list"):
-				line = "written demo 1\n" + line // a reader is slower than the worker
+				line = "written demo 1\n" + line // a person is slower than the worker
 			case document == quickStart && strings.HasPrefix(line, "sluice sale audit shoe"):
 				line = "written shoe 5\n" + line
 			}
@@ -138,7 +138,7 @@ func (g *guide) run(t *testing.T) {
 	shell := testenv.Launch(t, "bash", g.env, "-c", "cd "+g.dir+"\n"+g.script.String())
 	select {
 	case <-shell.Done():
-	case <-time.After(5 * time.Minute): // only a hanging command takes that long
+	case <-time.After(5 * time.Minute): // only a command that hangs takes this long
 		t.Error("the commands do not end")
 		shell.End(syscall.SIGTERM)
 	}
@@ -166,7 +166,7 @@ func (g *guide) run(t *testing.T) {
 	}
 }
 
-// checkQuickStart compares the output of the quick start with what its sentences state.
+// checkQuickStart compares the output of the quick start with its text.
 func (g *guide) checkQuickStart(t *testing.T) {
 	t.Helper()
 	for _, want := range []struct {

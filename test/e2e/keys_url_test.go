@@ -36,8 +36,8 @@ func unknownKey(kid string) string {
 	return tokentest.Segments(`{"alg":"ES256","kid":"`+kid+`"}`, `{"sub":"eve","exp":4102444800}`) + ".AA"
 }
 
-// Every process fetches the keys of a provider: a buyer with a token of a key that the provider has just published buys
-// at the first try, and a provider that is down stops no buyer. Forged tokens cause a bounded number of fetches.
+// Every process fetches the keys of a provider. A buyer with a token of a key that was just published buys with the
+// first request, and buyers can buy while the provider is down. Forged tokens cause a bounded number of fetches.
 func TestBuyersOfAnIdentityProvider(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -67,7 +67,7 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 				}
 			}
 			buy("the first key", p.Sign("ann"))
-			for _, base := range []string{st.base, st.bases[0]} { // the secret is theirs, the issuer and audience are not
+			for _, base := range []string{st.base, st.bases[0]} { // the processes have the secret; issuer and audience are missing
 				if a := do(t, "POST", base+"/v1/sales/shoe/orders", st.token("eve"), ""); a.Status != 401 {
 					t.Errorf("a token without an issuer: %d %s", a.Status, a.Body)
 				}
@@ -111,7 +111,7 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 	}
 }
 
-// sluice up takes tokens of a provider beside its own, and waits at its start until the provider answers.
+// sluice up accepts tokens of a provider in addition to its own, and waits at its start until the provider answers.
 func TestUpWaitsForTheKeysOfAProvider(t *testing.T) {
 	t.Parallel()
 	p := tokentest.NewProvider(token.ES256, "first")

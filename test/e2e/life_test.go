@@ -14,8 +14,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// callback sends a signed callback of the payment provider through the edge, as often as it takes to get an answer
-// other than 503.
+// callback sends a signed callback of the payment provider through the edge, and repeats it until the answer is not
+// 503.
 func (s *stack) callback(id, event, orderID, reference string) answer {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"type":%q,"data":{"order_id":%q,"amount":1999,"currency":"EUR","reference":%q}}`, event, orderID,
@@ -30,7 +30,7 @@ func (s *stack) callback(id, event, orderID, reference string) answer {
 		s.t.Fatal(err)
 	}
 	var a answer
-	testenv.Eventually(s.t, time.Minute, "the callback is taken", func() bool {
+	testenv.Eventually(s.t, time.Minute, "the callback is answered", func() bool {
 		a = do(s.t, "POST", s.base+"/v1/payments", "", body, "Content-Type", "application/json",
 			"Webhook-Id", id, "Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10), "Webhook-Signature", signature)
 		return a.Status != 503 && a.Status != 429
@@ -43,7 +43,7 @@ func (s *stack) status(buyer, orderID string) string {
 	return do(s.t, "GET", s.base+"/v1/orders/"+orderID+"?wait=10s", s.token(buyer), "").State
 }
 
-// buyUnit buys as soon as there is a unit.
+// buyUnit buys as soon as a unit is available.
 func (s *stack) buyUnit(saleID, buyer string) string {
 	s.t.Helper()
 	var a answer
@@ -54,8 +54,8 @@ func (s *stack) buyUnit(saleID, buyer string) string {
 	return a.OrderID
 }
 
-// Some buyers pay, some do not, a backend dies in between: an order that is not paid in time is cancelled and its
-// unit sold again, exactly the stock is sold in the end, late payments are kept for an admin, and every audit
+// Some buyers pay, some do not, and a backend is killed in between. An order that is not paid in time is cancelled and
+// its unit sold again, exactly the stock is sold in the end, late payments are recorded for an admin, and every audit
 // balances.
 func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 				t.Fatalf("a payment that failed: %d %s", a.Status, a.Body)
 			}
 			if a := s.callback("msg_unknown", "payment.succeeded", "77", "ref"); a.Status != 404 {
-				t.Fatalf("a payment of nothing: %d %s", a.Status, a.Body)
+				t.Fatalf("a payment for an unknown order: %d %s", a.Status, a.Body)
 			}
 			if a := s.buy("s", "late"); a.Code != "sold-out" {
 				t.Fatalf("a ninth unit: %d %s", a.Status, a.Body)
@@ -121,7 +121,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 			}
 			a := s.callback("msg_late", "payment.succeeded", ids[payers], "ref_late")
 			if a.Status != 409 || a.Code != "order-cancelled" {
-				t.Errorf("money for a cancelled order: %d %s", a.Status, a.Body)
+				t.Errorf("a payment for a cancelled order: %d %s", a.Status, a.Body)
 			}
 
 			again := make([]string, stock-payers)
@@ -151,7 +151,7 @@ func TestUnpaidUnitsAreSoldAgain(t *testing.T) {
 	}
 }
 
-// wantOneRefund looks at the list of refunds and settles the only one, as an admin does.
+// wantOneRefund lists the refunds and settles the only one, as an admin does.
 func (s *stack) wantOneRefund(orderID string) {
 	s.t.Helper()
 	env := []string{"SLUICE_SERVER=" + s.admin, "SLUICE_ADMIN_TOKEN=" + adminToken, "HOME=" + s.t.TempDir()}

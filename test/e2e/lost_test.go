@@ -61,7 +61,7 @@ func (c *crowd) start(saleID string, hands int) {
 	}
 }
 
-// buy answers false when the sale is sold out.
+// buy returns false when the sale is sold out.
 func (c *crowd) buy(saleID, buyer string, at int) bool {
 	for try_ := 0; !c.stop.Load(); try_++ {
 		began := time.Now()
@@ -72,7 +72,9 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 		}
 		switch {
 		case err != nil:
-			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // a buyer's patience, not a wait for something
+			time.Sleep(
+				5 * time.Millisecond,
+			) //nolint:forbidigo // the interval between a buyer's requests, not a wait for something
 		case a.Status == 202, a.Code == "already-bought":
 			c.mu.Lock()
 			c.orders[buyer] = a.OrderID
@@ -195,7 +197,7 @@ func (c *crowd) compare(saleID string) {
 
 const lostStock = 3000
 
-// Redis is killed and returns with the files of some seconds ago during purchases; backends are killed and paused
+// Redis is killed during purchases and starts again with the files of some seconds ago; backends are killed and paused
 // while they rebuild it. Recovery needs no admin.
 func TestRedisComesBackOlder(t *testing.T) {
 	t.Parallel()
@@ -245,8 +247,8 @@ func TestRedisIsEmptied(t *testing.T) {
 	buyers.check("s", lostStock)
 }
 
-// The processes reach Redis through a name that moves: first the master, then a replica that had stopped listening to
-// it.
+// The processes reach Redis through a name whose address changes: first the master, then a replica that had stopped
+// replicating.
 func TestReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	master := testenv.StartRedis(t)
@@ -261,7 +263,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "a replica that follows", func() bool {
 		return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
-	// cut off from here on, as by a network
+	// from here on disconnected from its master, as by a network fault
 	if err := replica.Client().ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}

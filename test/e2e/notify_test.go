@@ -89,7 +89,7 @@ func TestOpenPagesReceiveEventsThroughEitherEdge(t *testing.T) {
 			}
 			hangUp()
 			bobs := s.buyUnit("s", "bob")
-			if got := other(); got != bobs+".created" && got != "end" { // its backend may be the one that died
+			if got := other(); got != bobs+".created" && got != "end" { // its backend may be the one that was killed
 				t.Errorf("bob got %s", got)
 			}
 		})
@@ -199,7 +199,7 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 	for _, o := range all {
 		n := got[o.ID.String()+".created"]
 		if n == 0 {
-			t.Errorf("no notification of order %s", o.ID)
+			t.Errorf("no notification about order %s", o.ID)
 		}
 		copies += n - 1
 	}

@@ -142,7 +142,7 @@ func (o *observed) wantEdgeSpans(t *testing.T, service, id, name, caller string)
 	return hex.EncodeToString(client.GetSpanId())
 }
 
-// wantTrace waits until a trace is whole, and checks how its spans hang together.
+// wantTrace waits until a trace is complete, and checks the parents and links of its spans.
 func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 	t.Helper()
 	const purchase, hook = "POST /v1/sales/{sale}/orders", "POST webhook"
@@ -198,15 +198,15 @@ func (o *observed) wantTrace(t *testing.T, edge, id, caller string) {
 		})
 		inSQL := func(b span) bool { return b.attribute("db.system.name") == "postgresql" }
 		if s.service == "sluice-worker" && !slices.ContainsFunc(batch, inSQL) {
-			t.Errorf("%s: the batch of the worker has no statement: %v", edge, batch)
+			t.Errorf("%s: the batch of the worker has no span of a statement: %v", edge, batch)
 		}
 	}
 }
 
 var ourMetric = regexp.MustCompile(`\bsluice_[a-z_]+`)
 
-// exported are the metrics of all programs together: the names of samples as a query uses them, and the names of
-// families. Each program must name its own well.
+// exported returns the metrics of all programs together: the names of samples as a query uses them, and the names of
+// families. Each program must export its build information and resource usage.
 func (o *observed) exported(t *testing.T) (samples, families map[string]bool) {
 	t.Helper()
 	samples, families = map[string]bool{}, map[string]bool{}
@@ -237,7 +237,7 @@ func (o *observed) exported(t *testing.T) (samples, families map[string]bool) {
 	return samples, families
 }
 
-// checkMetrics compares what the programs export with what is written about it.
+// checkMetrics compares the exported metrics with the documentation, the dashboard and the alerts.
 func (o *observed) checkMetrics(t *testing.T) {
 	t.Helper()
 	documented := documentedMetrics(t)
@@ -245,10 +245,10 @@ func (o *observed) checkMetrics(t *testing.T) {
 	var missing []string
 	defer func() {
 		if len(missing) > 0 {
-			t.Logf("docs/observability.md explains what no program exports: %v", missing)
+			t.Logf("no program exports these metrics of docs/observability.md: %v", missing)
 		}
 	}()
-	testenv.Eventually(t, time.Minute, "the programs to export the live stats and all that is documented", func() bool {
+	testenv.Eventually(t, time.Minute, "all documented metrics are exported", func() bool {
 		samples, families = o.exported(t)
 		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(documented)), func(name string) bool { return families[name] })
 		return t.Failed() || samples["sluice_sale_left_units"] && len(missing) == 0
@@ -294,7 +294,7 @@ func namesIn(t *testing.T, file string) []string {
 	return names
 }
 
-// documentedMetrics are those of the tables of docs/observability.md: the first cell of a row.
+// documentedMetrics returns the metrics in the tables of docs/observability.md: the first cell of each row.
 func documentedMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/observability.md"))

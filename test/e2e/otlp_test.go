@@ -19,13 +19,13 @@ import (
 
 type otlpLink = otlp.Span_Link
 
-// span is what came to the collector of one span.
+// span is a span that the collector received.
 type span struct {
 	*otlp.Span
 	service string
 }
 
-// otlpCollector takes traces over OTLP/HTTP, as an OpenTelemetry collector does.
+// otlpCollector receives traces over OTLP/HTTP, as an OpenTelemetry collector does.
 type otlpCollector struct {
 	*httptest.Server
 
@@ -133,7 +133,7 @@ func wantAttributes(t *testing.T, of string, have map[string]string, names ...st
 	}
 }
 
-// trace is all that is known of a trace.
+// trace returns all spans of a trace that have arrived.
 func (c *otlpCollector) trace(id string) (all []span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,8 @@ func (c *otlpCollector) trace(id string) (all []span) {
 	return all
 }
 
-// find is the span of a service in a trace, by its name and, for a consumer, its group; nil while it is not there.
+// find returns the span of a service in a trace, by its name and, for a consumer, its group; nil if it has not arrived
+// yet.
 func (c *otlpCollector) find(trace, service, name, group string) *span {
 	for _, s := range c.trace(trace) {
 		if s.service == service && s.GetName() == name && s.attribute("messaging.consumer.group.name") == group {

@@ -97,8 +97,8 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}
 }
 
-// Instances of the group are killed again and again while orders are written and cancelled. Every buyer has the
-// points of what he holds, nothing is pending and nothing dead.
+// Instances of the group are killed repeatedly while orders are written and cancelled. In the end every buyer has the
+// points of the orders that are not cancelled, and no event is pending or dead.
 func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 1200, 6

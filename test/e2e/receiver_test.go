@@ -22,14 +22,14 @@ type receiver struct {
 	mu       sync.Mutex
 	secret   string
 	tried    map[string]int    // attempts by id
-	took     map[string]int    // how often it was taken, by id
+	took     map[string]int    // how often it was accepted, by id
 	bodies   map[string]string // by id
 	requests int
 	failed   int
 	hung     int
 	forged   int
 	early    []string // cancelled before they were created
-	clash    string   // an id that came with two bodies
+	clash    string   // an id that arrived with two bodies
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -67,7 +67,7 @@ const (
 
 // judge returns the verdict on a request.
 func (r *receiver) judge(id string, body []byte, header http.Header) verdict {
-	const manyFailures = 7 // of one id; a delivery is given up after eleven, and none has to be
+	const manyFailures = 7 // of one id; a delivery fails after eleven attempts, and none may
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	hook, err := standardwebhooks.NewWebhook(r.secret)
@@ -101,7 +101,7 @@ func (r *receiver) taken() int {
 	return len(r.took)
 }
 
-// add makes an endpoint for the receiver, and returns its id.
+// add creates an endpoint for the receiver, and returns its id.
 func (r *receiver) add(t *testing.T, data string, more ...string) string {
 	t.Helper()
 	out, errOut, code := sluiceRun(

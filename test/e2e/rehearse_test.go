@@ -15,7 +15,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// rehearsed is what these tests read of a report.
+// rehearsed holds the parts of a report that these tests read.
 type rehearsed struct {
 	Verdict string
 	Why     []string
@@ -29,8 +29,8 @@ type rehearsed struct {
 	Removed int64 `json:"removed_orders"`
 }
 
-// A crowd for a test: as small and as quick as still makes a rush, and judged by what it proves, not by how fast this
-// machine is.
+// A crowd for a test: the smallest and fastest that is still a rush. The verdict must not depend on the speed of the
+// machine.
 func rehearseArgs(more ...string) []string {
 	return append(
 		[]string{
@@ -88,8 +88,8 @@ func wantNoRehearsal(t *testing.T, public, data string) {
 	}
 }
 
-// sluice rehearse with nothing but sluice up: to its end, interrupted, and killed. Nothing of it is ever on the
-// public list, and in the end nothing is left.
+// sluice rehearse against sluice up: to its end, interrupted, and killed. No rehearsal is ever in the public list, and
+// none is left in the end.
 func TestRehearseAgainstUp(t *testing.T) {
 	t.Parallel()
 	u := startUp(t, t.TempDir())
@@ -165,7 +165,7 @@ func TestRehearseAgainstUp(t *testing.T) {
 		if a := do(t, "POST", u.base+"/v1/sales/"+id+"/orders", strings.TrimSpace(buyer), ""); id == "" || a.Status == 202 {
 			t.Errorf("%q sells to a real buyer: %d %s", id, a.Status, a.Body)
 		}
-		testenv.Eventually(t, time.Minute, "the end of what it left", func() bool {
+		testenv.Eventually(t, time.Minute, "its remains are removed", func() bool {
 			out, errOut, code = sluiceRun(t, nil, "rehearse", "clean", "--data", u.data)
 			return code == 0
 		})
@@ -206,8 +206,8 @@ func TestRehearseAgainstUp(t *testing.T) {
 	}
 }
 
-// A rehearsal through the gateway, over Redis and PostgreSQL, is "go" although a worker is killed and Redis pauses
-// while it runs.
+// A rehearsal through the gateway, over Redis and PostgreSQL, is "go" although a worker is killed and Redis is paused
+// during it.
 func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1})
@@ -260,8 +260,8 @@ func TestRehearseSurvivesKilledWorkerAndPausedRedis(t *testing.T) {
 	}
 }
 
-// Through nginx: its limits, its memory of sales that are sold out and the buyers it knows are met by the crowd as
-// they are by people, and every refusal is one that the report can name.
+// Through nginx: its limits, refusal cache and bypass lists affect the crowd as they affect real buyers, and the report
+// names every refusal.
 func TestRehearseThroughNginx(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "edge", backends: 1, workers: 1})

@@ -11,9 +11,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// The master of two replicas dies, and Sentinel promotes one of them. Before that, each replica is disconnected for a
-// while, and then both: an order that no replica has is not confirmed. There is no journal, and no order of a 202 is
-// lost.
+// The master of two replicas is killed, and Sentinel promotes one of them. Before that, each replica is disconnected
+// for a time, and then both: an order that no replica has is not confirmed. There is no journal, and no order of a 202
+// is lost.
 func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	const stock, replicas = 2500, 2
@@ -51,7 +51,7 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 		if a := s.buy("s", "first", "Idempotency-Key",
 			`"one"`); a.Status != 503 || a.Code != "temporarily-unavailable" || a.Header.Get("Retry-After") == "" ||
 			a.OrderID != "" {
-			t.Errorf("a repetition while a replica is cut off: %d %s", a.Status, a.Body)
+			t.Errorf("a repeated request while a replica is cut off: %d %s", a.Status, a.Body)
 		}
 		l.release()
 		at := buyers.accepted.Load()
@@ -66,25 +66,25 @@ func TestNoOrderIsLostWhenAReplicaTakesOver(t *testing.T) {
 	for _, l := range links {
 		l.hold()
 	}
-	testenv.Eventually(t, time.Minute, "the master sells what its replicas do not know", func() bool {
+	testenv.Eventually(t, time.Minute, "the master sells orders that its replicas lack", func() bool {
 		return before != master.Client().Get(ctx, "sluice:{0}:sale:s:stock").Val() && buyers.busy.Load() > refused+8
 	})
 	master.Kill()
 	for _, l := range links {
-		l.cut() // and with it what was on its way
+		l.cut() // discards the data in transit
 	}
 	began := time.Now()
 	next := testenv.Failover(t, sentinel, master.Addr)
 	testenv.StartReplica(t, next) // two again
 	at := buyers.accepted.Load()
 	buyers.await(at + 100)
-	t.Logf("%d orders confirmed before the failover; first sale %v after the master died", confirmed,
+	t.Logf("%d orders confirmed before the failover; first sale %v after the master was killed", confirmed,
 		time.Since(began).Round(time.Millisecond))
 	buyers.check("s", stock)
 }
 
-// link is a way to a server that can stand still: nothing that the server sends arrives while it is held, and what
-// was held is gone when it is cut.
+// link is a connection to a server that can be held: then it delivers no data of the server, and a cut discards the
+// data that it holds.
 type link struct {
 	addr string
 
@@ -124,7 +124,7 @@ func newLink(t *testing.T, to string) *link {
 	return l
 }
 
-// carry brings what the server sends.
+// carry forwards the data of the server.
 func (l *link) carry(to io.Writer, from io.Reader) {
 	b := make([]byte, 32<<10)
 	for {

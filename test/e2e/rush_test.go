@@ -20,9 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// The rush: far more buyers than units, each retrying through an edge, while processes are killed.
-// SLUICE_RUSH_REQUESTS is its size (200000 for `make rush`); there are a tenth as many buyers, and a two-hundredth as
-// many units. Behind the gateway, PostgreSQL is behind PgBouncer in transaction mode.
+// A rush: far more buyers than units, each retrying through an edge, while processes are killed. SLUICE_RUSH_REQUESTS
+// is its number of requests (200000 for `make rush`), with a tenth as many buyers and a two-hundredth as many units.
+// Behind the gateway, PostgreSQL is behind PgBouncer in transaction mode.
 func TestRushThroughNginx(t *testing.T)   { t.Parallel(); rush(t, "edge") }
 func TestRushThroughGateway(t *testing.T) { t.Parallel(); rush(t, "gateway") }
 
@@ -43,7 +43,7 @@ func rush(t *testing.T, edge string) {
 	var sent atomic.Int64
 	var wg sync.WaitGroup
 	got := &tally{status: map[string]int{}, accepted: map[string]string{}}
-	wg.Go(func() { // each fault comes at a share of the units sold, so that it comes while the sale runs
+	wg.Go(func() { // each fault occurs at a share of the units sold, so that the sale runs
 		defer close(faults)
 		for _, f := range []struct {
 			at   float64
@@ -62,7 +62,7 @@ func rush(t *testing.T, edge string) {
 		}
 	})
 	begin := time.Now()
-	storm(s, got, requests, buyers, &sent)
+	sendRush(s, got, requests, buyers, &sent)
 	took := time.Since(begin)
 	stop()
 	wg.Wait()
@@ -95,7 +95,7 @@ func rush(t *testing.T, edge string) {
 	}
 }
 
-// tally counts the answers of a storm.
+// tally counts the answers of a rush.
 type tally struct {
 	sync.Mutex
 	status      map[string]int    // status and code -> answers
@@ -119,7 +119,7 @@ func (t *tally) sold() int {
 	return len(t.accepted)
 }
 
-func storm(s *stack, got *tally, requests, buyers int, sent *atomic.Int64) {
+func sendRush(s *stack, got *tally, requests, buyers int, sent *atomic.Int64) {
 	tokens := make([]string, buyers)
 	for i := range tokens {
 		tokens[i] = s.token(fmt.Sprint("buyer-", i))
@@ -167,7 +167,8 @@ func (t *tally) note(buyer string, resp *fasthttp.Response, err error) {
 	code := field(body, "code")
 	label := strings.TrimSpace(strconv.Itoa(resp.StatusCode()) + " " + code)
 	t.status[label]++
-	if n := t.status[label]; n <= 20 || n%1000 == 0 { // all of them would cost more than the servers do
+	if n := t.status[label]; n <= 20 ||
+		n%1000 == 0 { // checking all of them would take more processor time than the servers
 		broken.check("POST", "/v1/sales/rush/orders", resp)
 	}
 	if resp.StatusCode() == 202 {
@@ -177,7 +178,7 @@ func (t *tally) note(buyer string, resp *fasthttp.Response, err error) {
 	}
 }
 
-// field finds a string in flat JSON, cheaply enough for a load generator.
+// field returns a string of flat JSON; it is fast, for a load generator.
 func field(body, name string) string {
 	_, rest, _ := strings.Cut(body, `"`+name+`":"`)
 	value, _, _ := strings.Cut(rest, `"`)

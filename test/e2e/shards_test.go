@@ -12,7 +12,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// inShards are sales, one in each of n shards.
+// inShards returns ids of sales, one in each of n shards.
 func inShards(n int) []string {
 	space, names := keyspace.Space{Shards: n}, make([]string, n)
 	for i, left := 0, n; left > 0; i++ {
@@ -92,7 +92,7 @@ func TestSalesInSeveralShards(t *testing.T) {
 		t.Errorf("the shard has drained: %d %s", a.Status, a.Body)
 	}
 	s.redis.Client().FlushAll(t.Context())
-	testenv.Eventually(t, time.Minute, "it is rebuilt", func() bool {
+	testenv.Eventually(t, time.Minute, "Redis is rebuilt", func() bool {
 		return s.adminAPI("GET", "/readyz", "").Status == 200 &&
 			s.redis.Client().HExists(t.Context(), "sluice:{2}:guard", "run_id").Val()
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The scripts for the shells do what Tab is pressed for. bash is always here, fish and zsh on some machines.
+// The completion scripts work in their shells. bash is always installed, fish and zsh on some machines.
 func TestShellsComplete(t *testing.T) {
 	t.Parallel()
 	bin, data := t.TempDir(), t.TempDir()
@@ -17,7 +17,7 @@ func TestShellsComplete(t *testing.T) {
 	}
 	u := startUp(t, data)
 	for shell, script := range map[string]string{
-		// What the package bash-completion brings, as far as it is needed.
+		// The parts of the package bash-completion that the script needs.
 		"bash": `_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; }
 			source <(sluice completion bash)
 			COMP_WORDS=(sluice sale pause "") COMP_CWORD=3 COMP_LINE="sluice sale pause " COMP_POINT=18
@@ -28,7 +28,7 @@ func TestShellsComplete(t *testing.T) {
 	} {
 		path, err := exec.LookPath(shell)
 		if err != nil {
-			t.Logf("%s is not here", shell)
+			t.Logf("%s is not installed", shell)
 			continue
 		}
 		cmd := exec.Command(path, "-c", script)

@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// mute returns a shape with processes that may not publish or subscribe in Redis.
+// mute returns a shape whose processes may not publish or subscribe in Redis.
 func mute(t *testing.T, s shape) shape {
 	t.Helper()
 	s.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
@@ -29,7 +29,7 @@ func mute(t *testing.T, s shape) shape {
 
 // Restocks show at the gateway and on pages immediately with sale notifications, and within a second without them.
 // The count is right in both cases.
-func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
+func TestLosingNotificationsChangesLatencyOnly(t *testing.T) {
 	const restocks = 5
 	policy := filepath.Join(t.TempDir(), "policy.lua")
 	if err := os.WriteFile(policy, []byte(roomy), 0o644); err != nil {
@@ -71,11 +71,11 @@ func TestLosingAllSignalsChangesLatencyOnly(t *testing.T) {
 				pages[restocks/2].Round(time.Millisecond),
 				pages[restocks-1].Round(time.Millisecond),
 			)
-			// a busy machine included; without signals it is half a second on average
+			// on a busy machine too; without notifications it is half a second on average
 			if signals && (edge[restocks/2] > 400*time.Millisecond || pages[restocks/2] > 400*time.Millisecond) {
 				t.Errorf("a restock shows after %v at the gateway and %v on pages", edge, pages)
 			}
-			if pages[restocks-2] > 2*time.Second { // a machine may stand still once
+			if pages[restocks-2] > 2*time.Second { // the machine may stall once
 				t.Errorf("a restock shows on pages after %v", pages)
 			}
 			if r := s.settle("drop", 1+2*restocks); !r.Balanced || r.Left != 0 {

@@ -12,8 +12,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Both edges reach one backend over a Unix socket and another over TCP. The one behind the socket is killed and starts
-// again at the same path during purchases; no order is lost, and the edges use it again.
+// Both edges reach one backend over a Unix socket and another over TCP. During purchases the one behind the socket is
+// killed and starts again at the same path: no order is lost, and the edges use it again.
 func TestEdgesReachABackendOverASocket(t *testing.T) {
 	t.Parallel()
 	path := testenv.SocketPath(t)
@@ -40,7 +40,7 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	}
 	c.check("s", stock)
 
-	// Without the other backend, all orders come through the socket.
+	// Without the other backend, all orders are sent through the socket.
 	s.createSale("late", 2)
 	if code := s.backends[1].end(syscall.SIGTERM); code != 0 {
 		t.Errorf("the backend behind TCP exits with %d", code)

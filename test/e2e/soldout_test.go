@@ -25,7 +25,7 @@ func TestSoldOutAtNginxOverASocket(t *testing.T) {
 }
 
 // Without sale notifications: no process may publish or subscribe.
-func TestSoldOutWithoutSignals(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
+func TestSoldOutWithoutNotifications(t *testing.T) { soldOut(t, mute(t, shape{edge: "gateway"})) }
 
 // roomy has limits that no client reaches. Its headers show that a request was counted; answers from the cache have
 // none.
@@ -34,10 +34,11 @@ const roomy = `return { rules = {
 	{ name = "token", key = "token", rate = "10000r/s", burst = 10000, match = { method = "POST", path = "/v1/sales/*/orders" } },
 } }`
 
-// soon is how long a change may take to show: the second that an answer may be repeated, and some for a busy machine.
+// soon is the most time until a change shows: the second for which an answer may be repeated, and some more for a busy
+// machine.
 const soon = 1500 * time.Millisecond
 
-// unknown polls until a change is known and returns the start of the last call that did not show it, relative to the
+// unknown polls until a change shows, and returns the start of the last call that did not show it, relative to the
 // first call. The duration of an answer, or a pause of the machine, does not count.
 func (s *stack) unknown(known func() bool) (last time.Duration) {
 	s.t.Helper()
@@ -131,7 +132,7 @@ func soldOut(t *testing.T, on shape) {
 		pace()
 	}
 	if a := s.buy("drop", "dan"); a.Status != 503 {
-		t.Errorf("when what was known has run out, dan gets %d %s", a.Status, a.Body)
+		t.Errorf("after the cached refusal has expired, dan gets %d %s", a.Status, a.Body)
 	}
 }
 
@@ -163,7 +164,7 @@ func sameAnswer(t *testing.T, asked, known answer) {
 			known.Status, known.Body, known.Header)
 	}
 	if id := known.Header.Get("X-Request-Id"); len(id) != 32 || id == asked.Header.Get("X-Request-Id") {
-		t.Errorf("the edge's own answer has the number %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
+		t.Errorf("the answer of the edge has the id %q, and the one before it %q", id, asked.Header.Get("X-Request-Id"))
 	}
 	for name := range known.Header {
 		if strings.HasPrefix(strings.ToLower(name), "sluice-") {
@@ -175,7 +176,8 @@ func sameAnswer(t *testing.T, asked, known answer) {
 // pace is the time between two requests of one buyer.
 func pace() { time.Sleep(3 * time.Millisecond) } //nolint:forbidigo // the rate of a buyer, not a wait for something
 
-// holdersBypassTheCache queries as every holder, for longer than a cache entry lives, while other buyers query too.
+// holdersBypassTheCache sends requests of every holder, for longer than a cache entry is valid, while other buyers send
+// requests too.
 func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	s.t.Helper()
 	var wg sync.WaitGroup
@@ -214,7 +216,7 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	}
 }
 
-// sells waits until a buyer gets an order, no longer than it may take to show that there is something to sell.
+// sells waits until a buyer gets an order, and verifies that this takes no longer than a change may take to show.
 func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
 	s.t.Helper()
 	took = s.unknown(func() bool {
@@ -228,7 +230,7 @@ func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
 	return order, took
 }
 
-// opens watches a sale from before its opening.
+// opens polls a sale from before its opening.
 func (s *stack) opens(t *testing.T) {
 	t.Helper()
 	var id string
@@ -272,7 +274,10 @@ func (s *stack) opens(t *testing.T) {
 		return a.Status == 202
 	})
 	if sold.Before(at) || last.Sub(at) > 500*time.Millisecond {
-		t.Errorf("the first order came %v after the opening, and requests until %v after it were rejected", sold.Sub(at),
-			last.Sub(at))
+		t.Errorf(
+			"the first order was accepted %v after the opening, and requests until %v after it were rejected",
+			sold.Sub(at),
+			last.Sub(at),
+		)
 	}
 }

@@ -91,7 +91,7 @@ func TestSpreadSale(t *testing.T) {
 		bought = s.buy("s", "late-1")
 		return bought.Status == 202
 	})
-	// So does a cancelled order.
+	// The unit of a cancelled order does too.
 	testenv.Eventually(t, time.Minute, "the order is cancelled", func() bool {
 		return s.adminAPI("POST", "/admin/v1/orders/"+bought.OrderID+"/cancel", `{}`).Status == 200
 	})
@@ -118,7 +118,7 @@ func (s *stack) awaitBalanced(id string, stock int64) {
 	})
 }
 
-// Redis loses everything while a sale over several shards sells: nothing is lost, nothing is sold twice.
+// Redis loses all data while a sale over several shards sells: no order is lost, and no unit is sold twice.
 func TestSpreadSaleSurvivesAnEmptyRedis(t *testing.T) {
 	t.Parallel()
 	const stock = 1500
@@ -136,8 +136,8 @@ func TestSpreadSaleSurvivesAnEmptyRedis(t *testing.T) {
 	c.check("s", stock)
 }
 
-// One of three masters of a cluster is lost while one sale sells on all of them: buyers of the other segments buy on,
-// and the lost segment continues after the promotion of its replica, complete, old or empty.
+// One of three masters of a cluster is lost while one sale sells on all of them: buyers of the other segments continue
+// to buy, and the lost segment sells again after the promotion of its replica, complete, old or empty.
 func TestSpreadSaleLosesAMaster(t *testing.T) {
 	t.Parallel()
 	const stock = 1500

@@ -1,6 +1,6 @@
 // Package e2e runs the real program: its processes, nginx, Redis and PostgreSQL, with real traffic and real signals.
 //
-// Most of these tests wait most of the time, so they run beside each other. Those that measure, or that need both
+// Most of these tests wait most of the time, so they run in parallel. Those that measure, or that need both
 // processors, do not.
 package e2e
 
@@ -57,10 +57,10 @@ func TestMain(m *testing.M) {
 // process is one running sluice.
 type process struct {
 	*testenv.Program
-	before int // length of the output of those that were killed
+	before int // length of the output of earlier, killed processes
 }
 
-// launch starts `sluice args...` with nothing in its environment but env, and stops it when the test ends.
+// launch starts `sluice args...` with only env in its environment, and stops it when the test ends.
 func launch(t testing.TB, env []string, args ...string) *process {
 	t.Helper()
 	return &process{Program: testenv.Launch(t, binary, env, args...)}
@@ -98,7 +98,7 @@ func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr strin
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// stack is the whole set-up: an edge, backends and workers over real stores.
+// stack is the whole deployment: an edge, backends and workers over real stores.
 type stack struct {
 	t        testing.TB
 	redis    *testenv.Redis
@@ -119,9 +119,9 @@ type shape struct {
 	workers  int
 	policy   string            // path; "" is the repository's lua/policy.lua
 	journal  bool              // each backend keeps one
-	env      []string          // more of it
+	env      []string          // further variables
 	redis    *testenv.Redis    // nil: one of its own
-	redisURL string            // where processes find Redis; "" is where it is
+	redisURL string            // URL of Redis for the processes; "" is its own
 	pg       *testenv.Postgres // nil: a database of its own on the server that all tests share
 	pooled   bool              // the processes reach it through PgBouncer
 	socket   string            // path at which the first backend listens; "" is TCP
@@ -233,7 +233,7 @@ func (s *stack) token(buyer string) string {
 	return tokentest.Sign(s.t, tokenSecret, buyer, time.Hour)
 }
 
-// answer is any answer, with the fields that tests look at.
+// answer is a response, with the fields that tests read.
 type answer struct {
 	Status int
 	Header http.Header
@@ -336,7 +336,7 @@ func (s *stack) tryAudit(saleID string) (r audit, a answer) {
 	return r, a
 }
 
-// settle waits until every accepted order of the sale is a row, and Redis, should it have lost anything, is rebuilt.
+// settle waits until every accepted order of the sale is a row, and Redis is rebuilt if it has lost data.
 func (s *stack) settle(saleID string, ordered int64) audit {
 	s.t.Helper()
 	var last audit

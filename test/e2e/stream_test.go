@@ -11,8 +11,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Orders through a stream: a worker killed with a lease, a Redis that loses everything, foreign entries, and
-// processes with different queue drivers. Every 202 is a row at the end, and the audit balances.
+// Orders through a stream: a worker is killed with a lease, Redis loses all data, the stream has foreign entries, and
+// processes have different queue drivers. Every 202 is a row at the end, and the audit balances.
 func TestOrdersThroughAStream(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 2, journal: true, env: []string{"SLUICE_QUEUE=stream", "SLUICE_MAX_READY=30"}})
@@ -41,7 +41,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 		redis.Do(t.Context(), "XADD", orders, "*", fields[0], fields[1])
 	}
 
-	// No process can write orders, so the worker dies with its lease.
+	// No process can write orders, so the worker is killed with its lease.
 	sql := s.sql()
 	held, err := sql.Begin(t.Context())
 	if err != nil {
@@ -59,7 +59,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	}
 	worker = launch(t, s.env, "worker", "--queue", "list", "--lease", "1s")
 	s.settle(id, 30)
-	testenv.Eventually(t, time.Minute, "the texts that are no orders are dead", func() bool {
+	testenv.Eventually(t, time.Minute, "the texts that are not orders are dead letters", func() bool {
 		return redis.ZCard(t.Context(), keyspace.Shard(0).Dead().Times()).Val() == 3
 	})
 	worker.End(syscall.SIGTERM)
@@ -85,13 +85,13 @@ func TestOrdersThroughAStream(t *testing.T) {
 	}
 	launch(t, s.env, "worker")
 	if r := s.settle(id, 50); !r.Balanced || r.Left != 50 {
-		t.Errorf("the end: %+v", r)
+		t.Errorf("the final audit: %+v", r)
 	}
 	testenv.Eventually(t, time.Minute, "the worker to acknowledge what it has written", func() bool {
 		return redis.XLen(t.Context(), orders).Val() == 0
 	})
 	_, errOut, code := sluiceRun(t, s.env, "worker", "--queue", "kafka")
 	if code != 2 || !strings.Contains(errOut, "--queue") {
-		t.Errorf("a queue that there is not: exit %d, %s", code, errOut)
+		t.Errorf("an unknown queue: exit %d, %s", code, errOut)
 	}
 }

@@ -42,7 +42,7 @@ func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// Redis hangs or is gone: 503 within its time, no hanging; and the same process sells again when Redis is back.
+// Redis hangs or is stopped: requests get 503 in time, and the same process sells again when Redis is back.
 func TestRedisDownIsUnavailableImmediately(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{edge: "gateway", backends: 1, workers: 1})
@@ -82,7 +82,7 @@ func TestRedisDownIsUnavailableImmediately(t *testing.T) {
 	}
 }
 
-// A client that closes its connection after sending has its order, and finds it by retrying.
+// The order of a client that closes its connection after sending is accepted, and the client gets it with a retry.
 func TestOrderSurvivesAClosedConnection(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {
@@ -104,7 +104,7 @@ func TestOrderSurvivesAClosedConnection(t *testing.T) {
 						"\"one\"\r\nContent-Length: 0\r\n\r\n",
 					s.token(buyer),
 				)
-				if i > 0 { // close later each time: immediately, then after growing delays up to a quarter of a second
+				if i > 0 { // close after growing delays, from 0 to a quarter of a second
 					_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond << (2 * i)))
 					_, _ = conn.Read(make([]byte, 1))
 				}
@@ -121,7 +121,7 @@ func TestOrderSurvivesAClosedConnection(t *testing.T) {
 				}
 			}
 			if accepted == 0 {
-				t.Error("no order of a client that hung up was found again")
+				t.Error("no retry found the order of a closed connection")
 			}
 			if r := s.settle("s", 5); !r.Balanced || r.Left != 5 {
 				t.Errorf("audit: %+v", r)
@@ -153,7 +153,7 @@ func TestTerminationDrains(t *testing.T) {
 	}
 }
 
-// Restocking while the sale runs neither loses nor makes a unit.
+// A restock during a sale neither loses nor adds a unit.
 func TestRestockWhileSelling(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 2, workers: 1})
@@ -188,7 +188,8 @@ func TestRestockWhileSelling(t *testing.T) {
 	}
 }
 
-// Redis returns with older data: the audit reports it, and the procedure of docs/operations.md restores the balance.
+// Redis starts again with older data: the audit reports it, and the procedure of docs/operations.md restores the
+// balance.
 func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1})
@@ -213,7 +214,7 @@ func TestOlderRedisIsDetectedAndRebuilt(t *testing.T) {
 		}
 	}
 	if r := s.audit("s"); r.Balanced || len(r.Differences) == 0 {
-		t.Fatalf("the audit sees nothing: %+v", r)
+		t.Fatalf("the audit reports no difference: %+v", r)
 	}
 	s.adminAPI("POST", "/admin/v1/sales/s/pause", "")
 	if err := c.Del(ctx, keys...).Err(); err != nil {

@@ -65,7 +65,7 @@ func TestUpSellsAndRemembers(t *testing.T) {
 	out, err := exec.Command("sh", "-c", strings.Join(u.curlLines(), "\n")).CombinedOutput()
 	if err != nil || !regexp.MustCompile(`^order \d{17,}\n`).Match(out) ||
 		!strings.Contains(string(out), `"status":"created"`) {
-		t.Fatalf("the printed lines\n%s\nsay %v\n%s", strings.Join(u.curlLines(), "\n"), err, out)
+		t.Fatalf("the printed lines\n%s\nfail with %v\n%s", strings.Join(u.curlLines(), "\n"), err, out)
 	}
 	left := u.left(t)
 	for _, secret := range []string{"token.secret", "admin.token"} {
@@ -105,7 +105,8 @@ func TestUpSellsAndRemembers(t *testing.T) {
 	}
 }
 
-// Killed during purchases, it has every confirmed order when it starts again: its Redis is lost, its journal is not.
+// After a kill during purchases, sluice up has every confirmed order when it starts again: its Redis is lost, its
+// journal is not.
 func TestUpKilledLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -132,7 +133,7 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 				}
 				a, err := try("POST", u.base+"/v1/sales/rush/orders", bearer, "", "X-Forwarded-For", fmt.Sprintf("10.%d.0.1", hand))
 				if err != nil {
-					return // it is dead
+					return // it was killed
 				}
 				if a.Status == 202 {
 					mu.Lock()
@@ -150,7 +151,7 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	again := startUp(t, data)
 	for order, bearer := range confirmed {
 		o := do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
-		testenv.Eventually(t, time.Minute, "a turn within the limit by address", func() bool {
+		testenv.Eventually(t, time.Minute, "a request within the limit by address", func() bool {
 			if o.Status == 429 {
 				o = do(t, "GET", again.base+"/v1/orders/"+order+"?wait=10s", bearer, "")
 			}
@@ -169,7 +170,7 @@ func TestUpKilledLosesNoOrder(t *testing.T) {
 	}
 	if _, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--data", data); code != 2 ||
 		!strings.Contains(errOut, "--all") {
-		t.Errorf("rebuild of nothing: exit %d, %s", code, errOut)
+		t.Errorf("rebuild without a sale: exit %d, %s", code, errOut)
 	}
 	if out, errOut, code := sluiceRun(t, nil, "sale", "rebuild", "--all", "--data", data); code != 0 ||
 		!strings.Contains(out, "demo: ") {
@@ -187,8 +188,8 @@ func (u *upProcess) left(t *testing.T) int64 {
 	return s.Left
 }
 
-// Ended by SIGTERM with an order that the database rejects, it has the order when it starts again: its Redis is lost,
-// its journal is not.
+// After SIGTERM with an order that the database rejects, sluice up has the order when it starts again: its Redis is
+// lost, its journal is not.
 func TestUpEndedWithAQueuedOrderKeepsIt(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -234,7 +235,7 @@ func TestUpOnRealStores(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if strings.Contains(u.output(), "embedded") {
-		t.Errorf("with real stores it warns of embedded ones:\n%s", u.output())
+		t.Errorf("with real stores it warns about embedded ones:\n%s", u.output())
 	}
 }
 

@@ -33,7 +33,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{"webhook add http://shop.example/", 0, "secret"}, // private networks are allowed, and it may lead to one
+		{"webhook add http://shop.example/", 0, "secret"}, // private networks are allowed, and the name may resolve to one
 		{"webhook add http://10.0.0.1/", 2, "not public"},
 		{"webhook add https://user:hush@shop.example/", 2, "password"},
 		{"webhook add https://169.254.169.254/", 2, "not public"},
@@ -80,9 +80,8 @@ func TestWebhooksByCommand(t *testing.T) {
 	}
 }
 
-// Two instances of the group are killed again and again, and so is the process that relays, while orders are written
-// and cancelled and the receiver fails: every event comes at least once, under an id of its own, cancelled after
-// created.
+// Two instances of the group and the relaying process are killed repeatedly while orders are written and cancelled and
+// the receiver fails. Every event arrives at least once, under its own id, and cancelled after created.
 func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	t.Parallel()
 	const orders, kills = 300, 4
@@ -109,7 +108,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 			g.kill(i / (orders / kills))
 		}
 	}
-	testenv.Eventually(t, 2*time.Minute, "every event has come", func() bool { return shop.taken() >= len(want) })
+	testenv.Eventually(t, 2*time.Minute, "every event has arrived", func() bool { return shop.taken() >= len(want) })
 	testenv.Eventually(t, time.Minute, "nothing waits, nothing is pending", func() bool {
 		e, err := webhook.NewStore(store.DB).Endpoint(t.Context(), id)
 		if err != nil {
@@ -124,7 +123,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	again := 0
 	for id, n := range shop.took {
 		if !want[id] {
-			t.Errorf("%s is of no event", id)
+			t.Errorf("%s belongs to no event", id)
 		}
 		again += n - 1
 	}
@@ -132,6 +131,6 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		t.Errorf("%d ids, want %d; %d forged; before their orders were created: %v", len(shop.took), len(want), shop.forged,
 			shop.early)
 	}
-	t.Logf("%d events, %d came again", len(want), again)
+	t.Logf("%d events, %d repeated", len(want), again)
 	g.stop()
 }

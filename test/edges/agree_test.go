@@ -16,7 +16,7 @@ import (
 	"sluice/nginx"
 )
 
-// Clients and buckets are distinguished by the address that a trusted proxy sends, so that each case has its own.
+// Each case has its own client and buckets, by the address that a trusted proxy sends.
 const shop = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 	{ name = "ip", key = "ip", rate = "100r/s", burst = 50 },
 	{ name = "slow", key = "ip", rate = "1r/h", burst = 0, match = { path = "/slow" } },
@@ -71,16 +71,16 @@ func play(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// exchange is one connection's worth of requests.
+// exchange is the requests of one connection.
 type exchange struct {
 	name, raw string
 	methods   []string
-	codes     string // what both must answer; "" is whatever
-	// the backend may hear the request twice: a kept connection that dies without an answer may have been dead before
+	codes     string // statuses that both must return; "" is any
+	// the backend may get the request twice: a kept connection that closes without a response may have closed before
 	again bool
 }
 
-// compare runs the same bytes through both edges and compares what client and backend get to see.
+// compare sends the same bytes through both edges and compares the output to the client and to the backend.
 func compare(t *testing.T, both []*edge, x exchange) {
 	t.Helper()
 	var first heard
@@ -102,7 +102,7 @@ func compare(t *testing.T, both []*edge, x exchange) {
 			continue
 		}
 		if a, b := strings.Join(first.answers, "\n\n"), strings.Join(got.answers, "\n\n"); a != b {
-			t.Errorf("%s: the client hears from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
+			t.Errorf("%s: the client receives from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(a), e.name, short(b))
 		}
 		if b := strings.Join(requests, "\n\n"); behind != b {
 			t.Errorf("%s: the backend gets from %s\n%s\n\nand from %s\n%s", x.name, both[0].name, short(behind), e.name,
@@ -121,7 +121,7 @@ func short(s string) string {
 	return s
 }
 
-// client makes cases that do not share buckets.
+// client creates cases that do not share buckets.
 type clients struct{ n int }
 
 func (c *clients) next() string {
@@ -309,7 +309,7 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			raw:  request("POST", "/healthz", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400",
 		},
 		{
-			name: "chunks where there is nothing",
+			name: "chunks in a request without a body",
 			raw:  request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n" + request("GET", "/"), codes: "400",
 		},
 		{name: "blank lines first", raw: "\r\n\r\n" + request("GET", "/", c.next(), last), codes: "200"},
@@ -382,7 +382,7 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			"If-Modified-Since: y", "Range: z", "Last-Event-ID: 7", "Content-Type: a/b", "Origin: http://a", "User-Agent: u",
 			"Tracestate: a=b",
 			"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", last), codes: "200"},
-		{name: "everything it may not", raw: request("GET", "/", c.next(), "X-Request-Id: 0123456789abcdef0123456789abcdef", "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1",
+		{name: "headers that a client may not send", raw: request("GET", "/", c.next(), "X-Request-Id: 0123456789abcdef0123456789abcdef", "X-Real-IP: 1.2.3.4", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1",
 			"Forwarded: for=1.2.3.4", "Sluice-Sale: 1", "sluice-x: 1", "Sluice_Sale: 1", "Sluice.Sale: 1", "Cookie: a=b",
 			"Via: x", "Te: trailers", "Trailer: x", "Upgrade: h2c", "HTTP2-Settings: x", "Keep-Alive: x",
 			"Proxy-Connection: x", "Proxy-Authorization: x", "X-Original-URL: /admin", "X-Rewrite-URL: /admin",
@@ -512,7 +512,7 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	compare(t, both, exchange{name: "all headers", raw: strings.Join(lines, "\r\n") + "\r\n\r\n", codes: "200"})
 
-	// And what they make of several lines of it. Neither takes an underscore for a hyphen, as nginx would.
+	// Both edges handle repeated lines of a header alike. Neither reads an underscore as a hyphen, as nginx would.
 	const parent, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
 	many := strings.Split(strings.Repeat("X-Any: x\n", 11)+"X-Any: x", "\n")
 	for _, name := range append(
@@ -543,7 +543,7 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 
 func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	if gateway.DefaultPerClient != nginx.DefaultPerClient {
-		t.Errorf("by default it is %d at the gateway and %d at nginx", gateway.DefaultPerClient, nginx.DefaultPerClient)
+		t.Errorf("the default is %d at the gateway and %d at nginx", gateway.DefaultPerClient, nginx.DefaultPerClient)
 	}
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 8)
@@ -588,7 +588,7 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	for _, e := range both {
 		h := e.send(t, request("GET", "/slow", "X-Forwarded-For: 192.0.2.1", "Connection: close"))
 		if len(h.answers) != 1 || !strings.Contains(h.answers[0], `"violated-policies":["slow"]`) {
-			t.Errorf("over a limit and with too many requests in flight, the client gets from %s %q", e.name, h.answers)
+			t.Errorf("over a limit and with too many requests in progress, the client gets from %s %q", e.name, h.answers)
 		}
 	}
 	free()

@@ -70,7 +70,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 	}
 }
 
-// Many requests in one go are answered each, in their order; what one of them has for a body is no request.
+// Many requests in one write are answered in order, each once. A body that looks like a request is not read as one.
 func TestPipelinedRequestsAreAnsweredInTheirOrder(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, play)
 	var raw, codes strings.Builder
@@ -94,7 +94,7 @@ func TestPipelinedRequestsAreAnsweredInTheirOrder(t *testing.T) {
 	compare(t, both, exchange{name: "sixty and one", raw: raw.String(), codes: codes.String() + "200"})
 }
 
-// A thousand hops, in one line or in as many as a head may have, are the peer's word at most.
+// Of a thousand hops, in one line or in many, an edge uses at most the address of the peer.
 func TestThousandForwardedHopsAreIgnored(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: trusting}, play) {
 		for name, chain := range map[string]string{
@@ -109,7 +109,7 @@ func TestThousandForwardedHopsAreIgnored(t *testing.T) {
 	}
 }
 
-// slowly sends the pieces a while apart, and returns all that came back and how long it took.
+// slowly sends the pieces with pauses, and returns the response and the time that it took.
 func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard string, took time.Duration) {
 	t.Helper()
 	start := time.Now() // before the edge's clock runs
@@ -162,7 +162,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	for range n {
 		r := <-results
 		if r.heard != "" || r.took < 4*time.Second || r.took > 20*time.Second {
-			t.Errorf("%s: heard %q after %v, want nothing, after five seconds", r.name, short(r.heard), r.took)
+			t.Errorf("%s: received %q after %v, want nothing, after five seconds", r.name, short(r.heard), r.took)
 		}
 	}
 }
@@ -193,9 +193,9 @@ func TestHalfClosedConnectionsEnd(t *testing.T) {
 			if (name == "nothing" || name[:4] == "half") && len(got) > 0 {
 				t.Errorf("%s: %s: %q", e.name, name, got)
 			}
-			// nginx takes such a client for one that has left.
+			// nginx treats such a client as disconnected.
 			if name == "a request" && e.name == "gateway" && len(got) < 200_000 {
-				t.Errorf("%s: %s: %d bytes, want all of the answer", e.name, name, len(got))
+				t.Errorf("%s: %s: %d bytes, want the whole response", e.name, name, len(got))
 			}
 		}
 		for _, s := range e.backend.take() {

@@ -13,8 +13,8 @@ import (
 // ambiguous matches what nginx cannot distinguish from CRLF after it has read a head; see lua/edge/sluice/head.lua.
 var ambiguous = regexp.MustCompile(` \n|\r\r\n`)
 
-// Heads put together and broken by chance: the two need not be right, but they must be of one mind. SLUICE_CHANCE is
-// how many, SLUICE_CHANCE_SEED the seed of a run that is to be seen again.
+// The edges handle random damaged heads alike; whether an answer is right is not tested here. SLUICE_CHANCE is the
+// number of heads, SLUICE_CHANCE_SEED the seed that repeats a run.
 func TestEdgesAgreeOnRandomHeads(t *testing.T) {
 	tries, seed := number(t, "SLUICE_CHANCE", 2000), number(t, "SLUICE_CHANCE_SEED", rand.Uint64())
 	t.Logf("SLUICE_CHANCE_SEED=%d", seed)
@@ -30,7 +30,7 @@ func TestEdgesAgreeOnRandomHeads(t *testing.T) {
 	}
 }
 
-// number returns the value of an environment variable, or otherwise.
+// number returns the number in an environment variable, or a default.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -44,7 +44,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// breakHead makes a request that ends its connection, and changes it in up to three places.
+// breakHead returns a request that ends its connection, with up to three random changes.
 func breakHead(random *rand.Rand) string {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	lines := []string{
@@ -143,7 +143,7 @@ func breakHead(random *rand.Rand) string {
 		"::",
 	}
 	for range random.IntN(4) {
-		at := random.IntN(len(raw) - 4) // what ends the head stays
+		at := random.IntN(len(raw) - 4) // the end of the head stays
 		switch random.IntN(3) {
 		case 0:
 			raw = raw[:at] + pick(bytes...) + raw[at:]

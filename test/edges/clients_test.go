@@ -10,7 +10,7 @@ import (
 
 const trusting = `return { trusted_proxies = { "127.0.0.1", "10.0.0.0/8", "2001:db8:ffff::/48" }, rules = {} }`
 
-// repeat is n times the same hop, with commas between.
+// repeat returns n times the same hop, separated by commas.
 func repeat(hop string, n int) string { return strings.TrimSuffix(strings.Repeat(hop+",", n), ",") }
 
 // addresses are headers with client addresses, each with the client that both edges derive. The peer is 127.0.0.1,
@@ -74,10 +74,10 @@ var addresses = []struct {
 	{[]string{"[2001:db8::1]:443"}, "127.0.0.1"},
 	{[]string{"for=192.0.2.1"}, "127.0.0.1"},
 	{[]string{"192.0.2.1" + strings.Repeat(",10.1.1.1", 15)}, "192.0.2.1"}, // sixteen hops
-	{[]string{"192.0.2.1" + strings.Repeat(",10.1.1.1", 16)}, "127.0.0.1"}, // one more than is looked at
+	{[]string{"192.0.2.1" + strings.Repeat(",10.1.1.1", 16)}, "127.0.0.1"}, // one more than an edge reads
 	{[]string{repeat("10.1.1.1", 15), "192.0.2.1"}, "192.0.2.1"},
 	{[]string{repeat("192.0.2.9", 80) + ", 192.0.2.1"}, "192.0.2.1"},
-	{[]string{repeat("1.1.1.1", 1000)}, "127.0.0.1"}, // more than 1 KiB was made to be expensive
+	{[]string{repeat("1.1.1.1", 1000)}, "127.0.0.1"}, // more than 1 KiB is an attack
 	{[]string{repeat("a", 400), "192.0.2.1"}, "192.0.2.1"},
 	{[]string{strings.Repeat("1", 46)}, "127.0.0.1"},
 	{[]string{strings.Repeat("0000:", 7) + "192.0.2.1"}, "127.0.0.1"},
@@ -126,7 +126,7 @@ func wantClient(t *testing.T, e *edge, name, raw, client string) {
 	}
 }
 
-// second makes a header of the PROXY protocol's second version.
+// second returns a header of version 2 of the PROXY protocol.
 func second(command, family byte, from, to string) string {
 	b := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), 0x20|command, family)
 	var body []byte
@@ -141,24 +141,24 @@ func second(command, family byte, from, to string) string {
 func TestEdgesAgreeOnProxyHeaders(t *testing.T) {
 	both := startBoth(t, options{policy: trusting, proxyProtocol: true}, play)
 	for _, c := range []struct {
-		name, header, forwarded, client string // no client: the connection is closed without a word
+		name, header, forwarded, client string // no client: the connection is closed without a response
 	}{
 		{"TCP4", "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", "", "192.0.2.1"},
 		{"TCP6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", "", "2001:db8::1"},
 		{"UNKNOWN", "PROXY UNKNOWN\r\n", "", "127.0.0.1"},
 		{"UNKNOWN with words", "PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "", "127.0.0.1"},
 		{
-			"the named one is not trusted, so his word is nothing", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "203.0.113.1",
+			"the named address is not trusted, so its header is ignored", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "203.0.113.1",
 			"192.0.2.1",
 		},
-		{"the named one is trusted", "PROXY TCP4 10.0.0.1 192.0.2.2 1 2\r\n", "203.0.113.1, 192.0.2.7", "192.0.2.7"},
+		{"the named address is trusted", "PROXY TCP4 10.0.0.1 192.0.2.2 1 2\r\n", "203.0.113.1, 192.0.2.7", "192.0.2.7"},
 		{"no address, and the peer is trusted", "PROXY UNKNOWN\r\n", "192.0.2.7", "192.0.2.7"},
 		{"the second version, TCP4", second(1, 0x11, "192.0.2.1", "192.0.2.2"), "", "192.0.2.1"},
 		{"the second version, TCP6", second(1, 0x21, "2001:db8::1", "2001:db8::2"), "", "2001:db8::1"},
 		{"the second version, TCP6, mapped", second(1, 0x21, "::ffff:192.0.2.1", "::ffff:192.0.2.2"), "", "192.0.2.1"},
 		{"the second version, LOCAL", second(0, 0x00, "", ""), "", "127.0.0.1"},
 		{"no header", "", "", ""},
-		{"no header that is known", "PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n", "", ""},
+		{"an unknown header", "PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n", "", ""},
 		{"half a header", "PROXY TCP4 192.0.2.1\r\n", "", ""},
 		{"a third version", strings.Replace(second(1, 0x11, "192.0.2.1", "192.0.2.2"), "\x21", "\x31", 1), "", ""},
 	} {

@@ -6,7 +6,7 @@ import (
 )
 
 // Both edges answer preflights of allowed origins without a limit and without a backend, and let these origins read
-// all responses of the API, refusals of the edge among them. Other requests are as without the setting.
+// all responses of the API, including refusals of the edge. Other requests are handled as without the setting.
 func TestEdgesAllowTheSameOrigins(t *testing.T) {
 	const allowed = "https://shop.example"
 	policy := strings.Replace(shop, "rules = {", `rules = {
@@ -33,7 +33,7 @@ func TestEdgesAllowTheSameOrigins(t *testing.T) {
 		{name: "malformed path", raw: request("OPTIONS", "/v1/sales//1", c.next(), last, "Origin: "+allowed, preflight), codes: "400"},
 		{name: "malformed header", raw: request("OPTIONS", purchase, c.next(), last, "Origin: "+allowed, preflight, "a b: c"), codes: "400"},
 		{name: "read", raw: request("GET", "/v1/sales", c.next(), last, "Origin: "+allowed), codes: "200"},
-		{name: "read by another", raw: request("GET", "/v1/sales", c.next(), last, "Origin: https://evil.example"), codes: "200"},
+		{name: "another origin", raw: request("GET", "/v1/sales", c.next(), last, "Origin: https://evil.example"), codes: "200"},
 		{name: "purchase", raw: request("POST", purchase, c.next(), last, "Origin: "+allowed, token), codes: "202"},
 		{name: "without a token", raw: request("POST", purchase, c.next(), last, "Origin: "+allowed), codes: "401"},
 		{name: "refusal of the backend", raw: request("GET", "/v1/orders/none", c.next(), last, "Origin: "+allowed), codes: "404"},

@@ -74,8 +74,8 @@ func (c *crowd) flood(e *edge, path string, n int) {
 	running.Wait()
 }
 
-// checkBound checks that the requests that were admitted between any two instants are within the bound. It does not
-// depend on how fast the machine is: only requests that were certainly admitted between them count.
+// checkBound verifies that the requests that were admitted between any two instants are within the bound. It does not
+// depend on the speed of the machine: it counts only requests that were certainly admitted between them.
 func (c *crowd) checkBound(rate, burst float64) {
 	c.t.Helper()
 	byReceived := slices.SortedFunc(slices.Values(c.admitted),
@@ -133,8 +133,8 @@ func TestFleetKeepsTheBound(t *testing.T) {
 					}
 				}
 			}
-			// On a slow machine Redis may not answer in time, or later than the window of a slot, 50 ms at 20,000 a second;
-			// then on_error decides, as it must.
+			// On a slow machine Redis may not answer in time, or only after the window of a slot (50 ms at 20,000 a
+			// second); then on_error decides.
 			if n := c.failed.Load(); lost == 0 && (n > 0 || len(c.admitted) == 0) {
 				t.Errorf("%d requests admitted, %d failed, although Redis has answered", len(c.admitted), n)
 			}
@@ -169,7 +169,7 @@ func metric(t *testing.T, e *edge, name string) (n float64) {
 	return n
 }
 
-// Each edge of the test is alone with its Redis server, so both get the same slots.
+// Each edge of the test has its own Redis server, so both get the same slots.
 func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 	t.Parallel()
 	const policy = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
@@ -227,7 +227,7 @@ func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 	}
 }
 
-// An edge that stops returns what it has leased and not spent.
+// An edge that stops returns the slots that it has leased and not spent.
 func TestStoppingEdgesReturnTheirSlots(t *testing.T) {
 	t.Parallel()
 	for _, start := range []func(*testing.T, options, http.HandlerFunc) *edge{startNginx, startGateway} {

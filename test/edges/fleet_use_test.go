@@ -24,15 +24,15 @@ var fleetUse = flag.Duration(
 	"measure the use of a limit of the fleet for so long per row; see make fleet",
 )
 
-// TestFleetUse prints how much of a rate two nginx edges and two gateways use at 1.6 times the rate, and how often they
-// call Redis. It asserts the bound only: the other values depend on the machine.
+// TestFleetUse prints the share of a rate that two nginx edges and two gateways use at 1.6 times the rate, and how
+// often they call Redis. It asserts the bound only: the other values depend on the machine.
 func TestFleetUse(t *testing.T) {
 	if *fleetUse == 0 {
 		t.Skip("a measurement: make fleet")
 	}
 	fmt.Fprintln(os.Stdout,
 		"| rate | clients | offered | used | decisions for a round trip |\n| --- | --- | --- | --- | --- |")
-	// At 10/s a lease lasts for 24 s, and 30 s would measure how leases begin.
+	// At 10/s a lease lasts for 24 s, and 30 s would measure mainly the first leases.
 	for _, r := range []struct{ rate, burst, times int }{{10, 50, 10}, {1000, 200, 1}, {20000, 1000, 1}} {
 		for _, clients := range []string{"even", "skewed", "moving"} {
 			t.Run(fmt.Sprintf("%d %s", r.rate, clients), func(t *testing.T) {
@@ -96,7 +96,7 @@ func measureUse(t *testing.T, rate, burst int, clients string, length time.Durat
 		decisions/(float64(rate)*passed), used, decisions/max(trips, 1))
 }
 
-// pipeline sends requests on one connection, several at a time, so that the load generator takes less of the machine
+// pipeline sends requests on one connection, several at a time, so that the load generator uses less processor time
 // than the edges.
 type pipeline struct {
 	crowd    *crowd
@@ -168,7 +168,7 @@ func (p *pipeline) close() error {
 	return conn.Close()
 }
 
-// serveHello runs a backend that answers every request with 200. It reads no more of a request than its end.
+// serveHello runs a backend that answers every request with 200. It reads only the end of a request.
 func serveHello(t *testing.T) (address string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -44,8 +44,8 @@ type seen struct {
 	header                     http.Header
 }
 
-// String is what must be the same whichever edge the request came through. The request's id must be one, and nothing
-// more.
+// String returns the parts of the request that must be the same through both edges. The request's id must be valid, and
+// may differ.
 func (s seen) String() string {
 	var lines []string
 	for name, values := range s.header {
@@ -100,7 +100,7 @@ func startBackend(t *testing.T, o options, answer http.HandlerFunc) *backend {
 	return b
 }
 
-// take returns what came since the last time.
+// take returns the requests since its last call.
 func (b *backend) take() []seen {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,13 +109,13 @@ func (b *backend) take() []seen {
 	return got
 }
 
-// edge is one of the two, running, with a backend of its own.
+// edge is one of the two edges, running, with its own backend.
 type edge struct {
 	name, address string
 	backend       *backend
 	log           func() string // the access log so far
 	metrics       func() string // as Prometheus gets them
-	stop          func()        // begins to stop the edge
+	stop          func()        // starts a graceful shutdown
 	kill          func()        // ends all processes of an nginx edge with SIGKILL
 }
 
@@ -302,8 +302,8 @@ func page(t *testing.T, url string) string {
 	return string(text)
 }
 
-// wait returns when the edge answers. That it accepts connections is no sign: nginx does so while it tests its
-// configuration.
+// wait returns when the edge answers. An accepted connection is not sufficient: nginx also accepts them while it tests
+// its configuration.
 func (e *edge) wait(t *testing.T, ended chan error, o options) {
 	t.Helper()
 	testenv.Eventually(t, time.Minute, e.name+" listens", func() bool {
@@ -318,7 +318,7 @@ func (e *edge) wait(t *testing.T, ended chan error, o options) {
 			return false
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(timeout))
 		hello := "GET /healthz HTTP/1.0\r\n\r\n"
 		if o.proxyProtocol {
 			hello = "PROXY UNKNOWN\r\n" + hello
@@ -329,7 +329,7 @@ func (e *edge) wait(t *testing.T, ended chan error, o options) {
 	})
 }
 
-// heard is all that a client hears on one connection.
+// heard is the output of an edge on one connection.
 type heard struct {
 	answers []string // in a form that must be the same from both edges
 	codes   []int
@@ -338,11 +338,11 @@ type heard struct {
 	interim int  // answers "100 Continue", which an edge may leave out
 }
 
-// The headers that belong to a connection or to the program at its other end, and not to the answer.
+// The headers of a connection, or of the program at its other end, which may differ.
 var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Transfer-Encoding"}
 
-// send sends bytes unchanged and reads until the edge closes the connection or some time has passed. methods
-// are those of the requests where they are not GET, because answers to HEAD have no body.
+// send sends bytes unchanged and reads until the edge closes the connection or a timeout. methods are those of the
+// requests if they are not GET, because responses to HEAD have no body.
 func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	t.Helper()
 	c, err := net.Dial("tcp", e.address)
@@ -350,8 +350,8 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * patience)) // every answer may come from a slow machine
-	_, _ = io.WriteString(c, raw)                    // the edge may close before it has all
+	_ = c.SetDeadline(time.Now().Add(10 * timeout)) // the machine may be slow
+	_, _ = io.WriteString(c, raw)                   // the edge may close before it has read all
 	var h heard
 	r := bufio.NewReader(c)
 	for {
@@ -383,10 +383,10 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	}
 }
 
-const patience = 2 * time.Second
+const timeout = 2 * time.Second
 
-// spelled is an answer without what may differ: the id must be one, and Retry-After is jittered upward by a tenth, or
-// a second.
+// spelled returns a response without the parts that may differ: the id, which must be valid, and the jitter of
+// Retry-After of up to a tenth, or a second.
 func spelled(t *testing.T, resp *http.Response, body []byte) string {
 	t.Helper()
 	var lines []string
@@ -407,14 +407,14 @@ func spelled(t *testing.T, resp *http.Response, body []byte) string {
 	slices.Sort(lines)
 	status := resp.Status
 	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
-		status = "431" // nginx has no words for it, and fasthttp does not go without
+		status = "431" // nginx sends no reason phrase, and fasthttp always sends one
 	}
 	return fmt.Sprintf("%s\n%s\n%s", status, strings.Join(lines, "\n"), body)
 }
 
 var nextToken = regexp.MustCompile(`;t=(\d+)$`)
 
-// soon checks that Retry-After is the time of the next token, or a little more.
+// soon verifies that Retry-After is the time of the next token, or up to a tenth more.
 func soon(t *testing.T, after, quota string) string {
 	t.Helper()
 	var wait, least int

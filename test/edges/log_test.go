@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// Tools read the log by name, whichever edge wrote it.
+// Both edges log the same fields, because tools read them by name.
 func TestEdgesWriteTheSameLog(t *testing.T) { overBoth(t, edgesWriteTheSameLog) }
 
 func edgesWriteTheSameLog(t *testing.T, socket bool) {
@@ -49,7 +49,7 @@ func edgesWriteTheSameLog(t *testing.T, socket bool) {
 		for _, raw := range raws {
 			e.send(t, raw)
 		}
-		want := len(raws) - 1 // health is not logged where it is answered
+		want := len(raws) - 1 // /healthz is not logged
 		testenv.Eventually(t, time.Minute, fmt.Sprintf("%s has logged %d requests", e.name, want),
 			func() bool { return strings.Count(e.log(), "\n") >= want })
 		for line := range strings.Lines(e.log()) {
@@ -63,7 +63,7 @@ func edgesWriteTheSameLog(t *testing.T, socket bool) {
 			logs[i] = append(logs[i], comparable(t, e, entry))
 		}
 	}
-	// Entries are written at the end of requests, and two workers' may change places.
+	// Entries are written at the end of requests, so those of two workers may be in another order.
 	for i := range logs {
 		slices.Sort(logs[i])
 	}
@@ -72,8 +72,8 @@ func edgesWriteTheSameLog(t *testing.T, socket bool) {
 	}
 }
 
-// comparable is an entry without what must differ, after a look at whether that is sound. What was no request has no
-// path that one could compare.
+// comparable returns an entry without the values that must differ, after it has verified them. An entry of a malformed
+// request has no path to compare.
 func comparable(t *testing.T, e *edge, entry map[string]any) string {
 	t.Helper()
 	number := func(name string, least, most float64) {
@@ -91,7 +91,7 @@ func comparable(t *testing.T, e *edge, entry map[string]any) string {
 		t.Errorf("%s logs the id %q", e.name, id)
 	}
 	delete(entry, "request_id")
-	if entry["status"] == float64(503) { // how often one backend is tried is their own affair
+	if entry["status"] == float64(503) { // the edges may try a backend a different number of times
 		delete(entry, "upstream_status")
 		entry["upstream"], entry["upstream_seconds"] = "", ""
 	}
@@ -102,7 +102,7 @@ func comparable(t *testing.T, e *edge, entry map[string]any) string {
 	}
 	entry["upstream"] = asked
 	delete(entry, "upstream_seconds")
-	delete(entry, "reason") // words for people
+	delete(entry, "reason") // its text may differ
 	if status := entry["status"].(float64); status == 400 || status == 413 {
 		delete(entry, "path")
 		delete(entry, "method")

@@ -12,8 +12,8 @@ func post(lines ...string) string {
 	return "POST /v1/sales/1/orders HTTP/1.1\r\nHost: x\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// malformed are heads and bodies that readers disagree about, or that are none. Both edges refuse each in the same
-// way, close the connection, and let nothing of it through.
+// malformed are heads and bodies that parsers interpret differently, or that are invalid. Both edges reject each in the
+// same way, close the connection, and forward nothing of it.
 var malformed = []struct {
 	name, raw string
 	code      int
@@ -148,7 +148,7 @@ var malformed = []struct {
 	{"101 lines", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 100) + "\r\n", 431},
 	{"a head of 16385 bytes", headOf(16385), 431},
 	{"a body of 16385 bytes", post("Content-Length: 16385") + strings.Repeat("a", 16385), 413},
-	{"a body of a gigabyte to be", post("Content-Length: 1073741824") + "a", 413},
+	{"an announced body of a gigabyte", post("Content-Length: 1073741824") + "a", 413},
 	{
 		"chunks of 16385 bytes",
 		post("Transfer-Encoding: chunked") + "4001\r\n" + strings.Repeat("a", 16385) + "\r\n0\r\n\r\n",
@@ -216,8 +216,8 @@ func TestEdgesAcceptRequestsAtTheLimits(t *testing.T) {
 	}
 }
 
-// What the two read differently in the frame of a chunk, see docs/trust.md, must do no harm: whatever they take for
-// the body's end, nothing behind it is read, and the backend sees one request at the most.
+// Differences in reading the frame of a chunk, see docs/trust.md, do no harm: both edges read nothing after the end of
+// the body that they have found, and the backend gets at most one request.
 func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 	for _, e := range startBoth(t, options{policy: limitless}, play) {
 		for _, chunks := range []string{
@@ -248,7 +248,7 @@ func TestEdgesReadNothingAfterAChunkedBody(t *testing.T) {
 			h := e.send(t, post("Transfer-Encoding: chunked")+chunks+smuggled+smuggled)
 			got := e.backend.take()
 			if len(h.codes) > 1 || !h.closed {
-				t.Errorf("%q: %s answered %v, connection closed: %v; want one answer at the most, and the end", chunks, e.name,
+				t.Errorf("%q: %s answered %v, connection closed: %v; want at most one answer, and the end", chunks, e.name,
 					h.codes, h.closed)
 			}
 			if len(got) > 1 || len(got) == 1 && got[0].target != "/v1/sales/1/orders" {

@@ -9,7 +9,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// What both edges count, they count alike, under the same names.
+// Both edges export the same counts under the same names.
 func TestEdgesExportTheSameMetrics(t *testing.T) { overBoth(t, edgesExportTheSameMetrics) }
 
 func edgesExportTheSameMetrics(t *testing.T, socket bool) {
@@ -23,7 +23,7 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 	const last = "Connection: close"
 	want := []string{
 		`malformed_total 3`,
-		`requests_total{rule="ip",verdict="allow"} 7`, // the bad token too, which is not in it
+		`requests_total{rule="ip",verdict="allow"} 7`, // including the request with the bad token
 		`requests_total{rule="slow",verdict="allow"} 1`,
 		`requests_total{rule="slow",verdict="deny"} 1`,
 		`requests_total{rule="token",verdict="allow"} 2`,
@@ -56,7 +56,7 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 			got = counted(e, want)
 			return slices.Equal(got, want) || t.Failed()
 		})
-		// A backend that is gone is counted as that.
+		// A backend that has exited is counted as a failure to connect.
 		e.backend.Close()
 		e.send(t, request("GET", "/", last))
 		testenv.Eventually(t, time.Minute, e.name+" has counted a failure", func() bool {
@@ -66,7 +66,7 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 	}
 }
 
-// counted are the metrics that want names, as the edge has them, without what they are labelled with by chance.
+// counted returns the metrics of the edge that want names, without labels that depend on the run.
 func counted(e *edge, want []string) (got []string) {
 	plain := strings.NewReplacer("sluice_edge_", "", `,upstream="`+e.backend.address+`"`, "",
 		`upstream="`+e.backend.address+`",`, "", `upstream="`+e.backend.address+`"`, "")

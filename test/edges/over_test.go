@@ -9,8 +9,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Every client that has sent one request is over the limit. The nginx edge decides that before it selects a location,
-// so it must apply the location's settings itself.
+// Every client that has sent one request is over the limit. The nginx edge refuses before it selects a location, so the
+// refusal must have the settings of the location.
 const strict = `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
 	{ name = "ip", key = "ip", rate = "1r/h", burst = 0 },
 } }`
@@ -50,7 +50,7 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 		{name: "admin paths in capitals", raw: request("GET", "/ADMINs/x", client, last), codes: "404"},
 		{name: "metrics", raw: request("GET", "/metrics", client, last), codes: "404"},
 		{name: "metrics and more", raw: request("GET", "/Metrics/x", client, last), codes: "404"},
-		{name: "what begins like metrics is a page", raw: request("GET", "/metricsx", client, last), codes: "429"},
+		{name: "a path that begins like metrics is a page", raw: request("GET", "/metricsx", client, last), codes: "429"},
 		{name: "debug", raw: request("GET", "/debug/pprof", client, last), codes: "404"},
 		{name: "between edge and backends", raw: request("GET", "/.sluice/sales/1/holders", client, last), codes: "404"},
 		{name: "a hidden file is a page", raw: request("GET", "/.well-known/x", client, last), codes: "429"},
@@ -58,14 +58,14 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 		{name: "an odd path", raw: request("GET", "/a//b", client), codes: "400"},
 		{name: "an odd path, once more", raw: request("GET", "/a//b", client), codes: "400"},
 		{name: "an odd host", raw: "GET / HTTP/1.1\r\nHost: shop_example,8080\r\n" + client + "\r\n\r\n", codes: "400"},
-		{name: "a badly written head", raw: request("GET", "/", client, "A : b"), codes: "400"},
+		{name: "a malformed head", raw: request("GET", "/", client, "A : b"), codes: "400"},
 		{name: "two tokens", raw: request("GET", "/", client, "Token: a", "Token: b"), codes: "400"},
 		{
 			name: "a body that is too large",
 			raw:  request("POST", "/", client, "Content-Length: 16385") + strings.Repeat("a", 16385), codes: "413",
 		},
 		{
-			name: "a body that is not",
+			name: "a body within the limit",
 			raw:  request("POST", "/", client, "Content-Length: 16384", last) + strings.Repeat("a", 16384), codes: "429",
 		},
 	} {
@@ -73,8 +73,8 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	}
 }
 
-// A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the
-// log see no difference.
+// A limit by token rejects early when the token is cached, and late when the token was in the other header. Clients and
+// the log see no difference.
 func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
@@ -91,7 +91,7 @@ func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	} {
 		compare(t, both, x)
 	}
-	for range 6 { // until both workers remember the token
+	for range 6 { // until both workers have cached the token
 		compare(t, both, exchange{name: "early", raw: early, codes: "429"})
 	}
 	for _, e := range both {

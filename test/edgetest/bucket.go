@@ -2,20 +2,20 @@ package edgetest
 
 import "math/big"
 
-// Bucket is nginx's limit_req as its documentation has it, for one key of one rule, in fractions: with no unit, no
-// rounding and no clock of its own. It is slow, and it is meant to be read:
+// Bucket is nginx's limit_req as its documentation describes it, for one key of one rule, in fractions: without a unit,
+// without rounding and without a clock. It is slow and easy to verify:
 //
 //	e = max(0, excess - rate*dt + 1); refuse if e > burst, and write nothing; else store e and now
 //
-// A new bucket begins at 0, so burst + 1 requests pass immediately. The zero value is a new bucket. Its time never
-// runs backwards.
+// A new bucket begins at 0, so burst + 1 requests pass immediately. The zero value is a new bucket. Its time never runs
+// backwards.
 type Bucket struct {
 	excess big.Rat
 	last   int64 // us
 	used   bool
 }
 
-// Excess is what the bucket would hold after a request at now (us), and whether the request passes. rate is in
+// Excess returns the content of the bucket after a request at now (us), and whether the request passes. rate is in
 // requests per microsecond.
 func (b *Bucket) Excess(rate *big.Rat, burst, now int64) (e *big.Rat, passes bool) {
 	e = new(big.Rat)
@@ -30,7 +30,7 @@ func (b *Bucket) Excess(rate *big.Rat, burst, now int64) (e *big.Rat, passes boo
 	return e, e.Cmp(new(big.Rat).SetInt64(burst)) <= 0
 }
 
-// Store takes a request that passes.
+// Store records a request that passes.
 func (b *Bucket) Store(e *big.Rat, now int64) {
 	b.excess.Set(e)
 	b.last, b.used = max(b.last, now), true
@@ -43,25 +43,25 @@ func Remaining(e *big.Rat, burst int64) int64 {
 	return floor(new(big.Rat).Sub(new(big.Rat).SetInt64(burst), e))
 }
 
-// Next is how many microseconds pass until Remaining grows.
+// Next returns the microseconds until Remaining grows.
 func Next(e, rate *big.Rat, burst int64) *big.Rat {
 	left := new(big.Rat).Sub(new(big.Rat).SetInt64(burst), e)
 	left.Sub(left, new(big.Rat).SetInt64(floor(left)))
 	return left.Sub(one, left).Quo(left, rate)
 }
 
-// Wait is how many microseconds after it a request that would have left e in the bucket passes.
+// Wait returns the microseconds after which a request passes that would have left e in the bucket.
 func Wait(e, rate *big.Rat, burst int64) *big.Rat {
 	over := new(big.Rat).Sub(e, new(big.Rat).SetInt64(burst))
 	return over.Quo(over, rate)
 }
 
-// Delay is how many microseconds a request that leaves e in the bucket is ahead of the rate.
+// Delay returns the microseconds by which a request that leaves e in the bucket is ahead of the rate.
 func Delay(e, rate *big.Rat) *big.Rat { return new(big.Rat).Quo(e, rate) }
 
 func floor(r *big.Rat) int64 {
 	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclidean, and Denom is positive: rounds down
 }
 
-// Ceil is r rounded up.
+// Ceil returns r rounded up.
 func Ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }

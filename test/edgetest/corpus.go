@@ -6,35 +6,35 @@ import (
 	"strconv"
 )
 
-// A Decisions of 20,000 keeps an ordinary test run short; the seed is any number.
+// 20,000 decisions keep an ordinary test run short; the seed is arbitrary.
 const (
 	usualDecisions = 20_000
 	usualSeed      = 1
 	traceLength    = 200
 )
 
-// A CorpusPlan is a number of decisions on generated traces, which every edge replays: the same seed is the same
-// corpus.
+// CorpusPlan describes a corpus: a number of decisions on generated traces, which every edge replays. The same seed
+// gives the same corpus.
 type CorpusPlan struct {
 	Decisions int
 	Seed      uint64
 }
 
-// Corpus reads a plan from two texts, as the environment has them; empty ones are the usual plan. It panics on
-// nonsense: it is for tests.
+// Corpus parses a plan from the values of two environment variables; empty ones select the default. For tests only: it
+// panics if one is invalid.
 func Corpus(decisions, seed string) CorpusPlan {
 	c := CorpusPlan{Decisions: usualDecisions, Seed: usualSeed}
 	if decisions != "" {
 		n, err := strconv.Atoi(decisions)
 		if err != nil || n < traceLength {
-			panic(fmt.Sprintf("edgetest: %q is no number of decisions from %d", decisions, traceLength))
+			panic(fmt.Sprintf("edgetest: %q decisions: want a number of at least %d", decisions, traceLength))
 		}
 		c.Decisions = n
 	}
 	if seed != "" {
 		n, err := strconv.ParseUint(seed, 10, 64)
 		if err != nil {
-			panic(fmt.Sprintf("edgetest: %q is no seed", seed))
+			panic(fmt.Sprintf("edgetest: seed %q: want a whole number", seed))
 		}
 		c.Seed = n
 	}

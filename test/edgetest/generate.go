@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Generate returns the trace for a seed, with so many requests and the model's decisions. It favours hard cases:
+// Generate returns the trace for a seed, with this number of requests and the model's decisions. It favours hard cases:
 // ties, several requests at one instant, rates with a fractional number of microseconds per request, long pauses, and
 // requests that several rules cover.
 func Generate(seed uint64, requests int) *Trace {
@@ -21,7 +21,7 @@ func Generate(seed uint64, requests int) *Trace {
 		t.Steps = append(t.Steps, Step{Request: g.request(at)})
 	}
 	if err := t.Decide(); err != nil {
-		panic(err) // the generator made a rule that the model cannot read
+		panic(err) // the generator wrote a rule that the model cannot read
 	}
 	return t
 }
@@ -58,7 +58,7 @@ func (g *generator) rule(i int) Rule {
 	return r
 }
 
-// gap is the time to the next request, mostly about the share of one request of one of the rules.
+// gap returns the time to the next request, mostly about the share of one request of a rule.
 func (g *generator) gap(rules []Rule) int64 {
 	var number float64
 	var unit string

@@ -25,14 +25,14 @@ const (
 	hour  = 60 * minu
 )
 
-// story writes a trace: requests of one kind, at instants after the start.
-type story struct{ edgetest.Trace }
+// scenario builds a trace: requests of one kind, at instants after the start.
+type scenario struct{ edgetest.Trace }
 
-func tell(name, about string, rules ...edgetest.Rule) *story {
-	return &story{edgetest.Trace{Name: name, About: about, Rules: rules}}
+func record(name, about string, rules ...edgetest.Rule) *scenario {
+	return &scenario{edgetest.Trace{Name: name, About: about, Rules: rules}}
 }
 
-func (s *story) at(r edgetest.Request, after ...int64) *story {
+func (s *scenario) at(r edgetest.Request, after ...int64) *scenario {
 	for _, d := range after {
 		r.At = start + d
 		s.Steps = append(s.Steps, edgetest.Step{Request: r})
@@ -67,7 +67,7 @@ func times(at int64, n int) []int64 {
 	return all
 }
 
-func scenarios() []*story {
+func scenarios() []*scenario {
 	const a, b = "192.0.2.1", "192.0.2.2"
 	ip := func(name, rate string, burst int64) edgetest.Rule {
 		return edgetest.Rule{Name: name, Key: "ip", Rate: rate, Burst: burst}
@@ -101,7 +101,7 @@ func scenarios() []*story {
 	forged.Headers = map[string]string{"X-Forwarded-For": "203.0.113.7"}
 	spelled := func(path string) edgetest.Request { r := buy(a, ""); r.Path = path; return r }
 
-	trusting := tell("trusted_proxy",
+	trusting := record("trusted_proxy",
 		"Clients behind a trusted proxy are counted separately; forwarded addresses from other peers are ignored.",
 		ip("ip", "1r/s", 0))
 	trusting.Trusted = []string{"10.0.0.0/8"}
@@ -111,33 +111,33 @@ func scenarios() []*story {
 		at(proxied("nonsense", "10.0.0.1"), 5*ms).
 		at(forged, 6*ms, 7*ms).at(proxied("::ffff:198.51.100.1", "198.51.100.1"), 8*ms, 1*sec)
 
-	return []*story{
-		tell("burst_then_rate",
+	return []*scenario{
+		record("burst_then_rate",
 			"burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.",
 			ip("ip", "10r/s", 2)).
 			at(get(a, "/"), times(0, 5)...).
 			at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
-		tell("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
+		record("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
 			ip("hot", "20000r/s", 0)).
 			at(get(a, "/"), every(10*us, 60)...).
 			at(get(a, "/"), 1*ms, 1*ms+49, 1*ms+50, 1*ms+100),
-		tell("one_a_minute", "A slow rate is no less exact than a fast one.", ip("ip", "1r/m", 1)).
+		record("one_a_minute", "A slow rate is as exact as a fast one.", ip("ip", "1r/m", 1)).
 			at(get(a, "/"), 0, 1*us, 2*us, 59*sec, minu-1, minu, minu+1, 2*minu, 2*minu+1, 10*minu, 10*minu+1, 10*minu+2),
-		tell("thirds_of_a_microsecond",
+		record("thirds_of_a_microsecond",
 			"An interval with a fraction of a microsecond: nothing is rounded, over any number of requests.",
 			ip("ip", "333333.33r/s", 0)).
 			at(get(a, "/"), every(1*us, 80)...).
 			at(get(a, "/"), every(3*us, 40)[30:]...),
-		tell("idle_key", "A bucket that is left alone is empty again and no better than a new one.", ip("ip", "1r/s", 2)).
+		record("idle_key", "A bucket without requests becomes empty, and then equals a new one.", ip("ip", "1r/s", 2)).
 			at(get(a, "/"), 0, 0, 0, 0).at(get(b, "/"), 1*sec).at(get(a, "/"), hour, hour, hour, hour).at(get(a, "/"), 25*hour),
-		tell("keys_apart", "What one client has used up is nothing to another; an IPv6 client is its /64.",
+		record("keys_apart", "The quota that one client has used does not affect another; an IPv6 client is its /64.",
 			ip("ip", "1r/h", 0)).
 			at(get(a, "/"), 0, 1).
 			at(get(b, "/"), 2, 3).
 			at(get("2001:db8:1:2::1", "/"), 4).
 			at(get("2001:db8:1:2:ffff::9", "/"), 5).
 			at(get("2001:db8:1:3::1", "/"), 6),
-		tell(
+		record(
 			"ipv6_prefix",
 			"A rule counts an IPv6 client by the network of its prefix; other rules and IPv4 clients are not affected.",
 			edgetest.Rule{Name: "site", Key: "ip", Rate: "1r/h", Burst: 2, IPv6Prefix: 48},
@@ -154,14 +154,14 @@ func scenarios() []*story {
 			at(get(a, "/"), 7, 8).
 			at(get(b, "/"), 9).
 			at(get("32.1.13.184", "/"), 10),
-		tell("refusal_takes_nothing",
-			"Several rules are one decision: what one refuses is not counted by the others, and the rule that refuses is named.",
+		record("refusal_takes_nothing",
+			"Several rules are one decision: if one refuses, the others count nothing, and the refusal names that rule.",
 			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1),
 			edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
 			at(get(a, "/"), times(0, 6)...).
 			at(spelled("/"), 1*ms).
 			at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
-		tell(
+		record(
 			"buyers",
 			"Per-token limits count verified subjects, whatever the token and the header; an invalid token consumes only its "+
 				"address's quota.",
@@ -177,26 +177,29 @@ func scenarios() []*story {
 			at(get(a, "/v1/sales"), 10*ms).
 			at(buy(b, "bob"), 11*ms, 12*ms).
 			at(buy(b, "ann"), 503*ms),
-		tell("shadow_beside_live",
+		record("shadow_beside_live",
 			"A shadow rule has its own buckets, rejects no request and consumes nothing when it is exceeded.",
 			ip("live", "10r/s", 1), shadow).
 			at(get(a, "/"), 0, 0, 0, 100*ms, 900*ms, 1*sec, 1*sec, 2*sec),
-		tell("shadow_alone", "A shadow rule does not require a token.",
+		record("shadow_alone", "A shadow rule does not require a token.",
 			edgetest.Rule{Name: "buyer", Key: "token", Rate: "1r/s", Shadow: true}).
 			at(buy(a, "ann"), 0, 1).
 			at(buy(a, ""), 2).
 			at(bad, 3).
 			at(buy(a, "ann"), 1*sec),
-		tell("delay", "With delay a burst is held back to the rate: each waits for a share longer than the one before.",
-			slow).
+		record(
+			"delay",
+			"With delay a burst is slowed to the rate: each request waits for one interval longer than the one before.",
+			slow,
+		).
 			at(get(a, "/"), times(0, 5)...).
 			at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
-		tell("spelling", "No other way to write a path is a way around its rule.",
+		record("spelling", "Other spellings of a path do not bypass its rule.",
 			edgetest.Rule{Name: "orders", Key: "ip", Rate: "1r/s", Method: "POST", Path: "/v1/sales/*/orders"}).
 			at(spelled("/v1/sales/42/orders"), 0, 1).
 			at(spelled("/v1/sales/42/orders/"), 2).at(spelled("/V1/Sales/7/ORDERS"), 3).at(spelled("/v1/sales/42"), 4).
 			at(spelled("/v1/sales/42/orders/1"), 5).at(get(a, "/v1/sales/42/orders"), 6),
-		tell("one_instant", "Time that stands still gives nothing back, and one microsecond too early is too early.",
+		record("one_instant", "Without time passing nothing is refilled, and a request one microsecond early is refused.",
 			ip("ip", "10r/s", 0)).
 			at(get(a, "/"), times(0, 3)...).
 			at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
@@ -204,8 +207,8 @@ func scenarios() []*story {
 	}
 }
 
-// write is the trace as its file has it: a line for each step.
-func (s *story) write() []byte {
+// write returns the trace in the form of its file: a line for each step.
+func (s *scenario) write() []byte {
 	steps := s.Steps
 	head := s.Trace
 	head.Steps = nil
@@ -227,10 +230,10 @@ func (s *story) write() []byte {
 	return b.Bytes()
 }
 
-// The files are what both edges replay. They change only on purpose: go test ./test/edgetest -update
+// Both edges replay the files. They change only on purpose: go test ./test/edgetest -update
 func TestGoldenTracesMatchTheModel(t *testing.T) {
-	stories := scenarios()
-	for _, s := range stories {
+	all := scenarios()
+	for _, s := range all {
 		if err := s.Decide(); err != nil {
 			t.Fatal(err)
 		}
@@ -251,14 +254,14 @@ func TestGoldenTracesMatchTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(traces) != len(stories) {
-		t.Errorf("%d files for %d stories", len(traces), len(stories))
+	if len(traces) != len(all) {
+		t.Errorf("%d files for %d scenarios", len(traces), len(all))
 	}
 }
 
-// The model decides everything else, so its own answers are written down here by hand.
+// The model defines all other expectations, so its own decisions are compared with values that were computed by hand.
 func TestModelAgainstHandComputedValues(t *testing.T) {
-	trace := tell(
+	trace := record(
 		"by hand",
 		"",
 		edgetest.Rule{Name: "ip", Key: "ip", Rate: "2r/s", Burst: 1, Delay: true},
@@ -292,12 +295,12 @@ func TestSameSeedGivesTheSameTrace(t *testing.T) {
 		t.Errorf("two traces of one seed differ: %v", err)
 	}
 	if a.Policy() == c.Policy() {
-		t.Error("two seeds made the same policy")
+		t.Error("two seeds gave the same policy")
 	}
 	d := decisions(b)
 	d[49].Remaining++
 	if a.Check(d) == nil {
-		t.Error("a wrong decision was not seen")
+		t.Error("a wrong decision was not reported")
 	}
 }
 

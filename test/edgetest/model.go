@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Decide fills in what the model wants of every request of the trace.
+// Decide sets the decisions of the model for every request of the trace.
 func (t *Trace) Decide() error {
 	m, err := newModel(t.Rules)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *model) decide(r *Request) Decision {
 	rules := append(byIP[:len(byIP):len(byIP)], byToken...)
 	unauthorized := false
 	if len(byToken) > 0 {
-		// A flood of made-up tokens is turned away by its address before any signature is looked at.
+		// A flood of forged tokens is refused by its address before any signature is verified.
 		if _, refusal := m.judge(byIP, r); refusal != nil {
 			return refused(refusal)
 		}
@@ -157,7 +157,7 @@ func allowed(opinions []opinion) Decision {
 	return d
 }
 
-// seconds is a time in us in whole seconds, rounded up, and 1 at least.
+// seconds returns a time in us as whole seconds, rounded up, at least 1.
 func seconds(us *big.Rat) int64 {
 	return max(1, Ceil(new(big.Rat).Quo(us, big.NewRat(1e6, 1))))
 }

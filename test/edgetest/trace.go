@@ -25,14 +25,14 @@ type Rule struct {
 
 // Request is one request of a trace.
 type Request struct {
-	At      int64             `json:"at"` // us, of whatever clock
+	At      int64             `json:"at"` // us, of any clock
 	Peer    string            `json:"peer"`
 	Method  string            `json:"method"`
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers,omitempty"` // "{token:NAME}" stands for a good token of the buyer NAME
 
-	// What there is to know of it, for the model: an edge finds it out.
-	Client string `json:"client"`          // the address it counts for
+	// For the model; an edge determines these values itself.
+	Client string `json:"client"`          // the address that the request counts for
 	Buyer  string `json:"buyer,omitempty"` // the verified subject
 }
 
@@ -47,13 +47,13 @@ type Decision struct {
 	Limit     string `json:"limit,omitempty"`     // the header RateLimit
 }
 
-// Step is a request and what must be decided of it.
+// Step is a request and the decision that it must get.
 type Step struct {
 	Request
 	Want Decision `json:"want"`
 }
 
-// Trace is a policy and what happens under it, in the order of time.
+// Trace is a policy and requests under it, in the order of time.
 type Trace struct {
 	Name    string   `json:"-"`
 	About   string   `json:"about"`
@@ -62,7 +62,7 @@ type Trace struct {
 	Steps   []Step   `json:"steps"`
 }
 
-// Policy is the policy as the edges read it.
+// Policy returns the policy in the form that the edges read.
 func (t *Trace) Policy() string {
 	var b strings.Builder
 	b.WriteString("return {\n  trusted_proxies = {")
@@ -95,7 +95,7 @@ func (t *Trace) Policy() string {
 	return b.String()
 }
 
-// Header is a header of the request, "" if it has none, with tokens filled in by sign.
+// Header returns a header of the request, "" if it has none, with tokens filled in by sign.
 func (r *Request) Header(name string, sign func(buyer string) string) string {
 	value := r.Headers[name]
 	before, rest, found := strings.Cut(value, "{token:")

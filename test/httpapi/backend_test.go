@@ -157,8 +157,8 @@ func (b *backend) buy(t *testing.T, buyer string, headers ...string) servertest.
 	return b.public.Do("POST", "/v1/sales/drop/orders", "", append(headers, authorization(t, buyer))...)
 }
 
-// buyPatiently requests one unit, and repeats the request while it is answered with 503, for a minute at most.
-func (b *backend) buyPatiently(t *testing.T, saleID, buyer, key string) servertest.Answer {
+// buyWithRetries requests one unit, and repeats the request while it is answered with 503, for at most a minute.
+func (b *backend) buyWithRetries(t *testing.T, saleID, buyer, key string) servertest.Answer {
 	t.Helper()
 	for start := time.Now(); ; {
 		a := b.public.Do("POST", "/v1/sales/"+saleID+"/orders", "", key, authorization(t, buyer))
@@ -311,12 +311,12 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 		for attempt := range 3 {
 			purchases.Go(func() {
 				buyer := fmt.Sprint("buyer-", n)
-				a := b.buyPatiently(t, "rush", buyer, fmt.Sprint("Idempotency-Key: ", attempt))
+				a := b.buyWithRetries(t, "rush", buyer, fmt.Sprint("Idempotency-Key: ", attempt))
 				mu.Lock()
 				defer mu.Unlock()
 				if a.Status == 202 {
 					if other := orders[buyer]; other != "" {
-						t.Errorf("%s has %s and %s", buyer, other, a.Body)
+						t.Errorf("%s has the orders %s and %s", buyer, other, a.Body)
 					}
 					orders[buyer] = a.Body
 				} else if a.Status != 409 {

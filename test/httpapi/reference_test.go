@@ -12,7 +12,7 @@ import (
 	"sluice/internal/openapi"
 )
 
-// Each listener shows the documentation of what it answers, and of nothing else, to machines and to people.
+// Each listener serves the documentation of its own routes only, as JSON and as a page.
 func TestEachListenerDocumentsItself(t *testing.T) {
 	b := startBackend(t, "5-M")
 	for name, s := range map[string]*servertest.Site{"public": b.public, "admin": b.admin} {
@@ -45,7 +45,7 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 			t.Errorf("%s documents\n%v\nwant\n%v", name, got, want)
 		}
 		if strings.Contains(a.Body, "127.0.0.1") || !strings.Contains(a.Body, "url: /") {
-			t.Errorf("%s: the server is not where the document came from", name)
+			t.Errorf("%s: the server URL is not that of the listener", name)
 		}
 		if policy := page.Header.Get(
 			"Content-Security-Policy",
@@ -60,7 +60,7 @@ func TestEachListenerDocumentsItself(t *testing.T) {
 		}
 		if unpacked, err := io.ReadAll(r); err != nil || string(unpacked) != page.Body ||
 			packed.Header.Get("Content-Encoding") != "gzip" {
-			t.Errorf("%s: compressed, it is another page (%v, %v)", name, err, packed.Header)
+			t.Errorf("%s: the compressed page differs (%v, %v)", name, err, packed.Header)
 		}
 	}
 	public, admin := b.public.Do("GET", "/openapi.yaml", "").Body, b.admin.Do("GET", "/openapi.yaml", "").Body

@@ -50,7 +50,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 		if w.Guarded {
 			rebuilder := w.rebuilder(p)
 			w.watchRedis(p, func(ctx context.Context, shard keyspace.Shard) {
-				_ = rebuilder.RunIf(ctx, shard, func(context.Context) bool { return true }) // what fails is for the next turn
+				_ = rebuilder.RunIf(ctx, shard, func(context.Context) bool { return true }) // an error is retried in the next turn
 			})
 		}
 		ids := admission.NewSequencer(p.client, w.space, time.Now)
@@ -92,7 +92,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			}
 		})
 		for p.alive() {
-			_ = d.RunOnce(p.ctx) // what fails is for the next turn
+			_ = d.RunOnce(p.ctx) // an error is retried in the next turn
 			p.sleep(p.ctx, 500*time.Millisecond)
 			_ = expirer.RunOnce(p.ctx)
 			p.sleep(p.ctx, 500*time.Millisecond)
@@ -138,13 +138,13 @@ func (w *world) runWatcher(p *process) {
 	}
 	for p.alive() {
 		for _, watch := range watchers {
-			_, _ = watch.RunOnce(p.ctx) // what fails is for the next turn
+			_, _ = watch.RunOnce(p.ctx) // an error is retried in the next turn
 		}
 		p.sleep(p.ctx, 500*time.Millisecond)
 	}
 }
 
-// runAuditor audits repeatedly: the audit must balance at every instant at which Redis has been verified.
+// runAuditor audits repeatedly: every audit of a verified Redis must balance.
 func (w *world) runAuditor(p *process) {
 	w.watchRedis(p, nil)
 	l := audit.New(w.stock(p), faultyStore{w.store, p})
@@ -160,7 +160,7 @@ func (w *world) runAuditor(p *process) {
 	}
 }
 
-// auditable names the Redis that can be audited; empty: it holds no such sale, or is not verified.
+// auditable returns the name of the Redis if it can be audited; "" if it lacks the sale or is not verified.
 func (w *world) auditable(s shop) string {
 	name := w.server()
 	for _, part := range s.parts() {

@@ -67,7 +67,7 @@ func (w *world) operateRow(p *process, d *admin.Service, until func(func() error
 		return
 	}
 	var id sale.OrderID
-	for _, o := range all { // the newest: whichever order a map has
+	for _, o := range all { // the newest order, because the iteration order of a map is random
 		id = max(id, o)
 	}
 	until(func() error { _, err := d.CancelOrder(p.ctx, "op", id, "asked for"); return err })

@@ -18,7 +18,7 @@ import (
 type row struct {
 	buyer, saleID, status string
 	due                   int64 // ms; 0: never
-	// it is cancelled because it died in the queue: its letter, as long as there is one, has the unit
+	// it is a cancelled dead letter: while the letter exists, it has the unit
 	died bool
 }
 
@@ -33,10 +33,10 @@ type callback struct {
 	refund    bool
 }
 
-// units are those of a sale in SQL.
+// units are the counts of a sale in SQL.
 type units struct{ stock, sold, version int64 }
 
-// books reads SQL beside the order store, by statements of its own.
+// books reads SQL with its own statements, independently of the order store.
 type books struct{ db *sql.DB }
 
 func openBooks(path string) (*books, error) {
@@ -48,7 +48,7 @@ func openBooks(path string) (*books, error) {
 	return &books{db}, nil
 }
 
-// empty makes the database that of a new run.
+// empty resets the database for a new run.
 func (b *books) empty() error {
 	for _, statement := range []string{
 		"DELETE FROM orders", "DELETE FROM restocks", "DELETE FROM admin_log", "DELETE FROM payments", "DELETE FROM segments",
@@ -130,7 +130,7 @@ func (b *books) callbacks() (all []callback, err error) {
 	return all, err
 }
 
-// checkRows checks the invariants of SQL that hold whatever happens to Redis.
+// checkRows checks the invariants of SQL that hold in every state of Redis.
 func (w *world) checkRows() {
 	rows, err := w.books.rows()
 	all, uerr := w.books.units()
@@ -151,7 +151,7 @@ func (w *world) checkRows() {
 	}
 	for id := range w.rows {
 		if _, still := rows[id]; !still {
-			w.violate("row %s is gone", short(id))
+			w.violate("row %s is missing", short(id))
 		}
 	}
 	allocations, err := w.books.allocations()
@@ -193,7 +193,8 @@ func (w *world) shop(id string) shop {
 	return shop{}
 }
 
-// checkPayments: an order is paid by one payment, and the money of every other one goes back, once.
+// checkPayments verifies that an order is paid by one payment, and that the money of every other payment is refunded
+// once.
 func (w *world) checkPayments(rows map[sale.OrderID]row) {
 	all, err := w.books.callbacks()
 	if err != nil {
@@ -223,7 +224,7 @@ func (w *world) checkPayments(rows map[sale.OrderID]row) {
 			want = 0
 		}
 		if c.event == store.EventSucceeded && back[m] != want {
-			w.violate("payment %s of order %s was %s, and goes back %d times", c.reference, short(c.order), c.settled, back[m])
+			w.violate("payment %s of order %s was %s, and is refunded %d times", c.reference, short(c.order), c.settled, back[m])
 		}
 	}
 	for id, r := range rows {

@@ -8,7 +8,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// runBuyer retries with the same key while it gets no answer from either backend, and sometimes uses a new key.
+// runBuyer retries with the same key until a backend answers, and sometimes uses a new key.
 func (w *world) runBuyer(name string, backends []*backend) func(*process) {
 	return func(p *process) {
 		p.sleep(p.ctx, p.within(w.Rush))

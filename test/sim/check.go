@@ -12,13 +12,13 @@ import (
 	"sluice/backend/spread"
 )
 
-// number reads a count of Redis; what is not there is 0.
+// number reads a count of Redis; a missing key is 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// check holds both stores against the invariants. It is called with every process standing still.
+// check checks the invariants of both stores while no process runs.
 func (w *world) check() {
 	w.listen()
 	if !w.dirty.Load() {
@@ -51,7 +51,8 @@ func (w *world) check() {
 	w.checkRefusals()
 }
 
-// checkRefusals: a sale with several segments was sold out at some instant of a purchase that was refused for it.
+// checkRefusals verifies that a sale with several segments was sold out at some instant of each purchase that was
+// refused as sold out.
 func (w *world) checkRefusals() {
 	for _, a := range w.refused {
 		if w.empty[a.shop.ID] < a.asked {
@@ -67,7 +68,8 @@ func (w *world) checkRefusals() {
 	w.refused = nil
 }
 
-// checkSale: nothing is oversold, and no buyer holds more than allowed. It adds the orders of buyers to held.
+// checkSale verifies that the sale is not oversold, and that no buyer holds more than allowed. It adds the orders of
+// buyers to held.
 func (w *world) checkSale(s shop, held map[sale.OrderID]string) {
 	before := len(held)
 	loaded, current := true, true
@@ -95,7 +97,8 @@ func (w *world) stayEmpty() {
 	}
 }
 
-// checkPart is checkSale for one part of a sale. loaded: Redis holds the part. current: it has applied its allocation.
+// checkPart is checkSale for one part of a sale. loaded: Redis holds the part. current: the part has applied its
+// allocation.
 func (w *world) checkPart(s shop, part spread.Part, held map[sale.OrderID]string) (loaded, current bool) {
 	shard := w.space.ShardOfSegment(s.ID, part.Segment)
 	taken := int64(0)
@@ -145,7 +148,7 @@ func (w *world) checkPart(s shop, part spread.Part, held map[sale.OrderID]string
 	return true, number(def["allocation"]) == w.allocations[s.ID][part.Segment].Version
 }
 
-// checkOrders: every order is somewhere, and holds what it should.
+// checkOrders verifies that every order is in the queue, a dead letter or a row, and holds its unit.
 func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]string) {
 	for _, id := range slices.Sorted(maps.Keys(held)) {
 		if _, isRow := w.rows[id]; at[id].place == "" && !isRow {
@@ -161,7 +164,7 @@ func (w *world) checkOrders(at map[sale.OrderID]spot, held map[sale.OrderID]stri
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.rows)) {
 		if r := w.rows[id]; !r.cancelled() && held[id] != r.buyer {
-			w.violate("order %s is a row of %s and holds no unit of theirs", short(id), r.buyer)
+			w.violate("order %s is a row of %s, whose slots do not contain it", short(id), r.buyer)
 		}
 	}
 	if !w.adopted() {
@@ -182,7 +185,7 @@ type answer struct {
 	asked      int // the step at which the purchase began
 }
 
-// listen takes note of the answers that came in.
+// listen records new answers.
 func (w *world) listen() {
 	w.mu.Lock()
 	answers := w.answers

@@ -14,15 +14,15 @@ import (
 // calamity is the state in which Redis starts again. All connections are cut.
 type calamity int
 
-// The calamities. With all but the first, what it had acknowledged may be gone.
+// The calamities. With all but the first, acknowledged data may be lost.
 const (
 	intact calamity = iota
-	older           // it has the data of a while ago
+	older           // it has the data of an earlier step
 	emptied
 	calamities
 )
 
-var calamityNames = [calamities]string{"with all it had", "with older data", "empty"}
+var calamityNames = [calamities]string{"with all data", "with older data", "empty"}
 
 // disaster is a calamity at a step; Back is how many steps old the older data is.
 type disaster struct {
@@ -31,15 +31,15 @@ type disaster struct {
 	Back int
 }
 
-// serverKey names the Redis that answers, as the run_id in INFO does; the embedded one has none.
+// serverKey holds an id of the Redis server, like the run_id in INFO, which the embedded one lacks.
 const serverKey = "sim:server"
 
-// identify stands for guard.Identify.
+// identify replaces guard.Identify.
 func identify(ctx context.Context, c redis.Cmdable) (string, error) {
 	return c.Get(ctx, serverKey).Result()
 }
 
-// startRedis makes the embedded Redis another server.
+// startRedis gives the embedded Redis the id of a new server.
 func (w *world) startRedis() {
 	w.servers.Add(1)
 	_ = w.mini.Set(serverKey, w.server()) // it has no other type
@@ -47,7 +47,7 @@ func (w *world) startRedis() {
 
 func (w *world) server() string { return fmt.Sprintf("server%d", w.servers.Load()) }
 
-// strike lets the disaster that is due happen, and keeps the data that one to come will go back to.
+// strike executes the disaster that is due, and keeps the data to which a later one returns.
 func (w *world) strike() {
 	if len(w.Disasters) == 0 {
 		return
@@ -69,11 +69,11 @@ func (w *world) strike() {
 	w.memory = nil
 	w.startRedis()
 	w.mu.Lock()
-	// they were on their way to a server that is gone
+	// late calls were sent to a server that no longer exists
 	w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool { return !strings.HasPrefix(c.what, "sql ") })
 	w.mu.Unlock()
 	if d.Kind != intact {
-		clear(w.seen) // request keys live in Redis alone
+		clear(w.seen) // request keys are in Redis alone
 	}
 	w.result.Calamities[d.Kind]++
 	w.dirty.Store(true)
@@ -93,7 +93,7 @@ func (w *world) verified() bool {
 	return true
 }
 
-// memory is all that Redis held at one instant, as the commands that make it.
+// memory is all data of Redis at one instant, as the commands that restore it.
 type memory [][]string
 
 func remember(mini *miniredis.Miniredis) memory {
@@ -142,7 +142,7 @@ func remember(mini *miniredis.Miniredis) memory {
 	return all
 }
 
-// restore puts everything back.
+// restore executes the commands of a memory.
 func (m memory) restore(mini *miniredis.Miniredis) {
 	mini.FlushAll()
 	c := connect(mini)

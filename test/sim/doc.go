@@ -4,5 +4,5 @@
 // up. Every process can crash or freeze past its lease at each call. Redis can start again with less data than it
 // had. One seed decides everything, so a failure is reproduced from its seed.
 //
-// It proves nothing about the network, the clients' own retries, or a database that loses what it has acknowledged.
+// It does not cover the network, the clients' own retries, or a database that loses what it has acknowledged.
 package sim

@@ -47,7 +47,7 @@ func (p *process) close() {
 	_ = p.client.Close()
 }
 
-// watchRedis is what guard.Run does in each shard, less often.
+// watchRedis does the work of guard.Run in each shard, less often.
 func (w *world) watchRedis(p *process, unverified func(context.Context, keyspace.Shard)) {
 	if p.guards == nil {
 		return
@@ -55,7 +55,7 @@ func (w *world) watchRedis(p *process, unverified func(context.Context, keyspace
 	for _, shard := range w.space.All() {
 		g := p.guards.Of(shard)
 		p.every(800*time.Millisecond, func() {
-			_ = g.Check(p.ctx, faultyStore{w.store, p}) // what fails is for the next turn
+			_ = g.Check(p.ctx, faultyStore{w.store, p}) // an error is retried in the next turn
 			if _, ok := g.Verified(); !ok && unverified != nil {
 				unverified(p.ctx, shard)
 				_ = g.Check(p.ctx, faultyStore{w.store, p})
@@ -78,7 +78,7 @@ func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
 	return r
 }
 
-// pinner puts the faults in front of a pinned client.
+// pinner adds the faults to a pinned client.
 type pinner struct{ p *process }
 
 func (s pinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
@@ -135,7 +135,7 @@ func (w *world) keeper(
 	return k, func() { _ = j.Close() }, nil
 }
 
-// adopted reports whether every journal was restored to the current Redis. Until then it may lack accepted orders.
+// adopted reports whether every journal was restored to the current Redis. Before that, Redis may lack accepted orders.
 func (w *world) adopted() bool {
 	if !w.Guarded {
 		return true

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var mutantsFlag = flag.Bool("mutants", false, "break the product in each known way, and see that something notices")
+var mutantsFlag = flag.Bool("mutants", false, "break the product in each known way, and verify that a test fails")
 
 // proof is a test that must fail when the product is broken.
 type proof struct {
@@ -29,11 +29,11 @@ func (p proof) String() string {
 	return p.run + " in " + p.pkg
 }
 
-// Each mutant is built once, and tested until the first failure. Two at a time, since the building leaves a processor
-// idle.
+// Each mutant is built once, and tested until the first failure. Two run concurrently, because the build leaves a
+// processor idle.
 func TestMutantsAreFound(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds the product again")
+		t.Skip("-mutants is not set")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestMutantsAreFound(t *testing.T) {
 			start := time.Now()
 			out, err := runMutated(t, root, m)
 			if err == nil {
-				t.Fatalf("%s did not notice:\n%s", m.by, out)
+				t.Fatalf("%s did not fail:\n%s", m.by, out)
 			}
 			// A mutant that does not compile or run counts as not found.
 			if !strings.Contains(out, "--- FAIL") {

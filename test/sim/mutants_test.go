@@ -1,6 +1,6 @@
 package sim
 
-// simulation is this package's own test, with seeds enough for every mutant that it has to find.
+// simulation is the test of this package, with enough seeds for every mutant that it has to find.
 var simulation = proof{"./test/sim", "TestSimulation", []string{"-seeds", "400", "-shrink=false", "-queue", "list"}}
 
 // mutant is one small edit of one file, and the test that must find it.
@@ -40,7 +40,7 @@ const (
 	held         = "if redis.call('HEXISTS', guard, 'rebuilding') == 1 then"
 )
 
-// fast are played with every run of this package's tests, so that the machinery below cannot rot.
+// fast are tested in every run of this package's tests, so that the code below keeps working.
 var fast = []mutant{
 	{"ack: no fence", "lua/redis/ack.lua", notLeased, "if false then", queueTest("lease/AckTwiceAnswersLost")},
 	{
@@ -68,14 +68,14 @@ var mutants = []mutant{
 		admissionTest("TestAdmitReplayedScriptTakesOneUnit/miniredis"),
 	},
 	{
-		"admit: the dedup key is not looked at",
+		"admit: the dedup key is not checked",
 		"lua/redis/admit.lua",
 		"match(seen[key] or '',",
 		"match('',",
 		simulation,
 	},
 	{
-		"admit: the request of an order is not looked at",
+		"admit: the request of an order is not checked",
 		"lua/redis/admit.lua",
 		"got = order_of(held[buyer], request)",
 		"got = nil",
@@ -172,11 +172,11 @@ var mutants = []mutant{
 		"if false then",
 		queueTest("reclaim/LateWorkerChangesNothingOfTheNewOwner"),
 	},
-	{"reclaim: no second look at the deadline", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
+	{"reclaim: the deadline is not checked again", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
 		proof{"./backend/queue", "TestReclaimSkipsALeaseExtendedMeanwhile", nil}},
 	{"reclaim: a batch is dropped", "lua/redis/reclaim.lua", "requeue(ready, wake, token, messages)", "", simulation},
 	{
-		"stream: what a batch holds of it is dropped",
+		"stream: the entries of a batch are dropped",
 		"lua/redis/include/stream.lua",
 		"messages[#messages + 1] = entry_text(entry)",
 		"messages[1] = entry_text(entry)",
@@ -197,7 +197,7 @@ var mutants = []mutant{
 		streamed,
 	},
 	{
-		"stream: the audit does not see it",
+		"stream: the audit does not count it",
 		"backend/admission/snapshot.go",
 		"return ScanOrders(ctx, client, s.orders,",
 		"return ScanOrders(ctx, client, s.orders+\"x\",",
@@ -211,7 +211,7 @@ var mutants = []mutant{
 		rebuildTest("TestRebuildOfAnIntactStreamKeepsItsQueue"),
 	},
 	{
-		"reclaim: it does nothing",
+		"reclaim: does nothing",
 		"backend/queue/reclaim.go",
 		"for _, id := range ids {",
 		"for _, id := range ids[:0] {",
@@ -225,7 +225,7 @@ var mutants = []mutant{
 		proof{"./backend/queue", "TestWatcherRoundEndsWhenNoLeaseIsExpired", nil},
 	},
 	{
-		"give back: not once",
+		"return a unit: more than once",
 		"lua/redis/include/slots.lua",
 		"if not found then",
 		"if false then",
@@ -239,14 +239,14 @@ var mutants = []mutant{
 		simulation,
 	},
 	{
-		"dead letters: one that is gone stays listed",
+		"dead letters: a removed one stays listed",
 		"lua/redis/include/dead_letters.lua",
 		"  redis.call('HDEL', letters, key)\n  redis.call('ZREM', index, index_line(key, text))",
 		"  redis.call('HDEL', letters, key)",
 		simulation,
 	},
 	{
-		"dead letters: those of an older version are not missed",
+		"dead letters: those of an older version are not listed",
 		"lua/redis/snapshot.lua",
 		"if redis.call('ZCARD', index) ~= redis.call('HLEN', letters) then",
 		"if false then",
@@ -260,14 +260,14 @@ var mutants = []mutant{
 		admissionTest("TestCountReadsOnlyTheLettersOfItsSale/miniredis"),
 	},
 	{
-		"finish cancel: the unit goes back and the place does not",
+		"finish cancel: the unit returns and the slot does not",
 		"lua/redis/dead_finish_cancel.lua",
 		"if slots then",
 		"if slots and false then",
 		simulation,
 	},
 	{
-		"finish cancel: an order that has no place gives a unit back",
+		"finish cancel: an order without a slot returns a unit",
 		"lua/redis/dead_finish_cancel.lua",
 		"loaded and slots and",
 		"loaded and",
@@ -281,21 +281,21 @@ var mutants = []mutant{
 		proof{"./backend/admin", "TestCancelOfAForgedOrderReturnsNoUnit", nil},
 	},
 	{
-		"rebuild: a dead letter has a unit and no place",
+		"rebuild: a dead letter has a unit and no slot",
 		"backend/recovery/rebuild/sale_count.go",
 		"slot = h.slots.Empty(o.Slot)",
 		"slot = o.Slot",
 		rebuildTest("TestDeadOrderMovesToAnotherSlot"),
 	},
 	{
-		"worker: what fails within a batch is dropped",
+		"worker: failed orders of a batch are dropped",
 		"backend/worker/write.go",
 		"return append(first, second...), err",
 		"return append(first[:0], second[:0]...), err",
 		simulation,
 	},
 	{
-		"worker: acknowledges what was not written",
+		"worker: acknowledges orders that were not written",
 		"backend/worker/write.go",
 		"\tcase !isFault(err):\n\t\treturn nil, err\n",
 		"\tcase !isFault(err):\n\t\treturn nil, nil\n",
@@ -533,7 +533,7 @@ var mutants = []mutant{
 		rebuildTest("TestOneRebuildIsEnoughForARestoredDatabase"),
 	},
 	{
-		"rebuild: messages that are sent twice are there twice",
+		"rebuild: messages that are sent twice are stored twice",
 		"lua/redis/rebuild_enqueue.lua",
 		"elseif length > before then",
 		"elseif false then",
@@ -680,7 +680,7 @@ var mutants = []mutant{
 		transfersOverStores,
 	},
 	{
-		"segments: the units of a reverted transfer stay away",
+		"segments: the units of a reverted transfer do not return",
 		"lua/redis/segment_apply.lua",
 		"+ tonumber(string.match(def[5] or '', '^%d+') or 0)",
 		"",
@@ -736,7 +736,7 @@ var mutants = []mutant{
 		simulation,
 	},
 	{
-		"audit: units on their way out are not counted",
+		"audit: units in transfer are not counted",
 		"backend/audit/audit.go",
 		"r.InTransfer = count.Out + rows.Stock - count.Stock",
 		"r.InTransfer = rows.Stock - count.Stock",
@@ -827,7 +827,7 @@ var mutants = []mutant{
 		adminTest("TestSettleDoesNotSettleAnotherOrderWithTheSameID"),
 	},
 	{
-		"sweep of rehearsals: keeps what Redis holds",
+		"sweep of rehearsals: keeps the data in Redis",
 		"backend/admin/rehearsal.go",
 		"sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id)",
 		"s.Archived(id)",

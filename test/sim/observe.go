@@ -9,7 +9,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// spot is where an order is in the queue.
+// spot is the position of an order in the queue.
 type spot struct {
 	place, saleID string
 	unit          bool // it holds one: all but dead letters of orders for which a rebuild had none
@@ -18,7 +18,7 @@ type spot struct {
 func (w *world) list(key string) []string {
 	all, err := w.mini.List(key)
 	if err != nil {
-		return nil // there is none
+		return nil // the key does not exist
 	}
 	return all
 }
@@ -26,7 +26,7 @@ func (w *world) list(key string) []string {
 func (w *world) zset(key string) map[string]float64 {
 	all, err := w.mini.SortedSet(key)
 	if err != nil {
-		return nil // there is none
+		return nil // the key does not exist
 	}
 	return all
 }
@@ -34,7 +34,7 @@ func (w *world) zset(key string) map[string]float64 {
 func (w *world) hash(key string) map[string]string {
 	fields, err := w.mini.HKeys(key)
 	if err != nil {
-		return nil // there is none
+		return nil // the key does not exist
 	}
 	all := make(map[string]string, len(fields))
 	for _, f := range fields {
@@ -43,12 +43,12 @@ func (w *world) hash(key string) map[string]string {
 	return all
 }
 
-// queued is where each order of a shard's queue is; an order in two places is a violation.
+// queued returns the position of each order of a shard's queue; an order in two positions is a violation.
 func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	put := func(place, text string) {
 		m, err := keyspace.DecodeMessage(text)
 		if err != nil {
-			w.violate("%s holds %q, which is no message", place, text)
+			w.violate("%s holds %q, which is not a message", place, text)
 			return
 		}
 		if other := at[m.ID].place; other != "" {
@@ -72,7 +72,7 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 		taken[e.batch] = true
 		put("batch "+e.batch, e.text)
 		if _, leased := leases[e.batch]; !leased {
-			w.violate("entry %s is pending for %s, which is no lease", e.id, e.batch)
+			w.violate("entry %s is pending for %s, which is not a lease", e.id, e.batch)
 		}
 	}
 	batches := 0
@@ -116,9 +116,9 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 		}
 	}
 	if len(listed) != len(letters) {
-		w.violate("%d dead letters are in the list by sale, and there are %d", len(listed), len(letters))
+		w.violate("the list by sale has %d dead letters, of %d", len(listed), len(letters))
 	}
 	if len(w.zset(shard.Dead().Times())) != len(letters) {
-		w.violate("the dead and their letters differ")
+		w.violate("the list of dead letters and their texts differ")
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"sluice/backend/spread"
 )
 
-// plan is what a seed makes of a run.
+// plan is the configuration of a run, derived from its seed.
 type plan struct {
 	Shops                   []shop
 	Shards                  int
 	Buyers, Workers, Batch  int
-	Rush                    time.Duration // the buyers come within this time
+	Rush                    time.Duration // the buyers arrive within this time
 	MaxReady                int64         // of each shard; 0: many
 	Faults, Deaths          float64       // share of calls
 	Freezes, Stops          float64       // share of steps
 	MaxAttempts, MaxCrashes int
-	Steps                   int // with faults; then the system is left to come to rest
+	Steps                   int // with faults; after them the system runs until no work is left
 	// Gentle: replies are lost and calls are executed twice, and no other fault occurs. No lease may expire then.
 	Gentle bool
 	// Tardy: only takes and acknowledgements meet a fault, and it is always the same: they are executed late, after the
@@ -34,7 +34,7 @@ type shop struct {
 	ID              string
 	Stock, PerBuyer int
 	Hold            time.Duration // 0: orders need no payment
-	Spread          int           // number of segments; 0: the sale lives in one shard
+	Spread          int           // number of segments; 0: the sale is in one shard
 }
 
 const (

@@ -23,8 +23,8 @@ const (
 	fine      fate = iota
 	before         // it fails, and has had no effect
 	after          // its reply is lost
-	twice          // it is carried out twice: the client sent it again
-	late           // its caller gives up, and then it is carried out all the same
+	twice          // it is executed twice: the client sent it again
+	late           // it is executed after its caller gave up
 	dieBefore      // the process crashes before it
 	dieAfter       // the process crashes after it
 	gone           // the process had stopped before
@@ -35,10 +35,10 @@ var fateNames = [fates]string{
 	"",
 	"fails before",
 	"reply lost",
-	"carried out twice",
-	"carried out late",
-	"process dies before",
-	"process dies after",
+	"executed twice",
+	"executed late",
+	"process crashes before",
+	"process crashes after",
 	"gone",
 }
 
@@ -47,8 +47,8 @@ var (
 	errGone = errors.New("this process is dead")
 )
 
-// process is one run of one program. When it dies it never has an effect again: each of its calls fails, and its
-// goroutines find their way out.
+// process is one run of one program. After a crash it has no effect: each of its calls fails, and its goroutines
+// return.
 type process struct {
 	w      *world
 	name   string
@@ -58,23 +58,24 @@ type process struct {
 	guards *guard.Shards // nil if the data in Redis needs no verification
 	loops  sync.WaitGroup
 	rnd    *rand.Rand
-	frozen time.Time // it is not let on before
+	frozen time.Time // until when it makes no call
 	stop   func()    // starts a graceful shutdown; nil: there is none
 	dead   bool
 	ended  bool // its goroutine has returned
 }
 
-// call is a process in front of a call, waiting to be let on.
+// call is a call for which a process waits to be scheduled.
 type call struct {
 	p    *process
 	what string
-	look bool // it changes nothing, is no step and has no faults
+	look bool // it has no effect, does not count as a step and has no faults
 	fate chan fate
 }
 
-// do waits for its turn and makes a call as the seed decides. again carries the call out when its caller is gone.
+// do waits for its turn and makes a call with the fate that the seed selects. again executes the call after its caller
+// has ended.
 func (p *process) do(what string, run, again func() error) error {
-	f := p.ask(what, false)
+	f := p.schedule(what, false)
 	w := p.w
 	switch f {
 	case gone, dieBefore:
@@ -90,7 +91,7 @@ func (p *process) do(what string, run, again func() error) error {
 	if f == twice && err == nil {
 		err = run()
 	}
-	w.dirty.Store(true) // last: a call that makes its connection first waits for another turn
+	w.dirty.Store(true) // last: a call that opens its connection first waits for another turn
 	switch f {
 	case after:
 		return errCut
@@ -101,15 +102,15 @@ func (p *process) do(what string, run, again func() error) error {
 	return err
 }
 
-// look waits for its turn too, but nothing happens to it unless the process is dead.
+// look also waits for its turn, but fails only if the process has crashed.
 func (p *process) look(of string, run func() error) error {
-	if p.ask("look "+of, true) == gone {
+	if p.schedule("look "+of, true) == gone {
 		return errGone
 	}
 	return run()
 }
 
-func (p *process) ask(what string, look bool) fate {
+func (p *process) schedule(what string, look bool) fate {
 	c := &call{p: p, what: what, look: look, fate: make(chan fate, 1)}
 	p.w.mu.Lock()
 	if p.dead {
@@ -122,10 +123,10 @@ func (p *process) ask(what string, look bool) fate {
 }
 
 // sleep returns early when ctx or the process ends.
-func (p *process) sleep(ctx context.Context, d time.Duration) { p.rest(ctx, d, p.rnd) }
+func (p *process) sleep(ctx context.Context, d time.Duration) { p.wait(ctx, d, p.rnd) }
 
-// rest adds odd nanoseconds, so that no two sleepers wake at the same instant, in an order that no seed decides.
-func (p *process) rest(ctx context.Context, d time.Duration, rnd *rand.Rand) {
+// wait adds random nanoseconds, so that no two sleepers wake at the same instant, in an order that no seed determines.
+func (p *process) wait(ctx context.Context, d time.Duration, rnd *rand.Rand) {
 	t := time.NewTimer(d + time.Duration(rnd.IntN(1_000_000)))
 	defer t.Stop()
 	select {
@@ -135,20 +136,20 @@ func (p *process) rest(ctx context.Context, d time.Duration, rnd *rand.Rand) {
 	}
 }
 
-// fork makes a source of chance for another goroutine of the process. Only its main one may call it.
+// fork creates a random source for another goroutine of the process. Only its main goroutine may call it.
 func (p *process) fork() *rand.Rand { return rand.New(rand.NewPCG(p.rnd.Uint64(), 0)) }
 
-// every runs do again and again in a goroutine of its own, for as long as the process lives.
+// every runs do repeatedly in its own goroutine, until the process ends.
 func (p *process) every(d time.Duration, do func()) {
 	rnd := p.fork()
 	p.loops.Go(func() {
-		for p.rest(p.ctx, time.Duration(rnd.Int64N(int64(d))), rnd); p.alive(); p.rest(p.ctx, d, rnd) {
+		for p.wait(p.ctx, time.Duration(rnd.Int64N(int64(d))), rnd); p.alive(); p.wait(p.ctx, d, rnd) {
 			do()
 		}
 	})
 }
 
-// within is a random time below d.
+// within returns a random time below d.
 func (p *process) within(d time.Duration) time.Duration { return time.Duration(p.rnd.Int64N(int64(d))) }
 
 func (p *process) alive() bool { return p.ctx.Err() == nil }

@@ -20,7 +20,7 @@ var price = sale.Price{Amount: 10, Currency: "EUR"}
 // secret is shared with the payment provider.
 const secret = "whsec_c2ltdWxhdGlvbnNpbXVsYXRpb25zaW11bGF0aW9u"
 
-// runProvider is the payment provider. It reports payments that succeed or fail, sometimes with a wrong price, and
+// runProvider is the payment provider. It reports payments that succeed or fail, sometimes with a wrong price, and some
 // for orders that are paid or cancelled already. It repeats each callback until it is answered, and some once more.
 func (w *world) runProvider(p *process) {
 	hook, err := standardwebhooks.NewWebhook(secret)
@@ -64,7 +64,7 @@ func (w *world) runProvider(p *process) {
 	}
 }
 
-// deliver sends a callback until it is answered, or given up.
+// deliver sends a callback until it is answered, or gives up.
 func (w *world) deliver(p *process, pay store.Payment) {
 	for range 6 {
 		settled, err := (faultyStore{w.store, p}).Pay(p.ctx, pay)

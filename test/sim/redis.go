@@ -22,7 +22,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// openRedis starts an embedded Redis without a network and teaches it the scripts. names maps their digests to their
+// openRedis starts an embedded Redis without a network and registers the scripts. names maps their digests to their
 // names.
 func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error) {
 	mini = miniredis.NewMiniRedis()
@@ -44,7 +44,7 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 	return mini, names, nil
 }
 
-// connect makes a client without faults.
+// connect returns a client without faults.
 func connect(mini *miniredis.Miniredis) *redis.Client { return redis.NewClient(options(mini, nil)) }
 
 // options returns options for a client that runs its calls immediately in the goroutine of the caller: no socket, no
@@ -68,7 +68,7 @@ func options(mini *miniredis.Miniredis, servers *atomic.Int64) *redis.Options {
 type wire struct {
 	server  *server.Server
 	servers *atomic.Int64
-	made    int64 // servers, when it was made
+	made    int64 // number of servers when the connection was opened
 	peer    *server.Peer
 	asked   bytes.Buffer
 	replies bytes.Buffer
@@ -185,15 +185,15 @@ func shardOf(cmds ...redis.Cmder) string {
 	return ""
 }
 
-// isLook reports whether a command only identifies the server. Guards send them all the time, and their faults are
-// those of the other calls.
+// isLook reports whether a command only identifies the server. Guards send these commands continuously, and their
+// faults would be like those of other calls.
 func isLook(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	return cmd.Name() == "get" && args[1] == serverKey ||
 		cmd.Name() == "hgetall" && strings.HasSuffix(fmt.Sprint(args[1]), ":guard")
 }
 
-// ProcessPipelineHook lets a pipeline fail as a whole, or be cut off after its first half.
+// ProcessPipelineHook makes a pipeline fail as a whole, or after its first half.
 func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if name := cmds[0].Name(); name == "hello" || name == "client" {
@@ -220,7 +220,7 @@ func (h faultyRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// wait is BLPOP without blocking the one server that all processes share: it looks, sleeps, and looks again.
+// wait replaces BLPOP, which would block the one server that all processes share: it polls, sleeps, and polls again.
 func (h faultyRedis) wait(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	key := fmt.Sprint(args[1])

@@ -12,7 +12,7 @@ import (
 	"sluice/backend/sale"
 )
 
-// rests reports whether no work is left, and no process that would create any.
+// rests reports whether no work is left, and no process that creates any.
 func (w *world) rests() bool {
 	synctest.Wait()
 	for _, r := range w.roles {
@@ -56,7 +56,7 @@ func (w *world) rests() bool {
 	return err == nil && len(rows) == 0
 }
 
-// checkRest holds a system at rest against what it must have come to.
+// checkRest checks the invariants of a system at rest.
 func (w *world) checkRest() {
 	w.mini.SetTime(time.Now())
 	all, err := w.books.units()

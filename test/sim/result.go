@@ -16,7 +16,7 @@ type Result struct {
 	Payments                    int
 	SoldOut                     int           // sales with several segments that were sold out at the end
 	Took                        time.Duration // by the fake clock
-	Violation                   string        // empty: all is well
+	Violation                   string        // empty: none
 	Trace                       []string      // every step, one line each
 }
 

@@ -29,9 +29,9 @@ type Bench struct {
 	books  *books
 	folder string
 
-	// Stream lets orders go through the stream and not through the list.
+	// Stream queues orders in the stream instead of the list.
 	Stream bool
-	// Tardy makes every run one in which calls arrive late.
+	// Tardy makes calls arrive late in every run.
 	Tardy bool
 }
 
@@ -53,7 +53,7 @@ func NewBench(dir string) (*Bench, error) {
 	return &Bench{mini: mini, names: names, store: newTables(db), books: books, folder: dir}, nil
 }
 
-// Close gives the stores back.
+// Close closes the stores.
 func (b *Bench) Close() error {
 	b.mini.Close()
 	if err := b.books.db.Close(); err != nil {
@@ -62,7 +62,7 @@ func (b *Bench) Close() error {
 	return b.store.Close()
 }
 
-// Run plays one seed with at most limit steps under faults (0: as many as the seed wants). It must be called in a
+// Run runs one seed with at most limit steps under faults (0: the number that the seed selects). It must be called in a
 // bubble of testing/synctest.
 func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	b.mini.FlushAll()
@@ -120,7 +120,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 }
 
 func (w *world) play() {
-	for w.look() && w.result.Steps < w.Steps { // look first: no process may be in the middle of a step when calm begins
+	for w.look() && w.result.Steps < w.Steps { // look first: no process may be within a step when calm begins
 		w.strike()
 		w.chores()
 		w.step()
@@ -189,7 +189,7 @@ func (w *world) end() {
 	}
 }
 
-// look waits until no process moves, records the log, and checks the invariants.
+// look waits until no process runs, records the log, and checks the invariants.
 func (w *world) look() bool {
 	synctest.Wait()
 	w.mu.Lock()
@@ -204,7 +204,7 @@ func (w *world) look() bool {
 	return w.first == ""
 }
 
-// chores carries out what is due by the clock: late calls, and the start of what has died.
+// chores executes everything that is due: late calls, and the start of processes that have crashed.
 func (w *world) chores() {
 	w.mu.Lock()
 	var due []lateCall
@@ -243,7 +243,7 @@ func (w *world) chores() {
 	}
 }
 
-// step lets one process make one call, or lets time pass.
+// step schedules one call of a process, or advances the clock.
 func (w *world) step() {
 	synctest.Wait()
 	ready := w.eligible()
@@ -262,7 +262,7 @@ func (w *world) step() {
 		d := lease/2 + time.Duration(w.rnd.Int64N(int64(2*lease)))
 		c.p.frozen = time.Now().Add(d)
 		w.result.Freezes++
-		w.tell(fmt.Sprintf("%s  freezes for %s in front of %s", c.p.name, d, c.what))
+		w.tell(fmt.Sprintf("%s  freezes for %s before %s", c.p.name, d, c.what))
 		return
 	}
 	if !w.calm && w.rnd.Float64() < w.Stops && w.stop(c.p) {
@@ -324,5 +324,5 @@ func (w *world) pass(nothing bool) {
 		d = time.Duration(w.rnd.Int64N(int64(400 * time.Millisecond)))
 	}
 	time.Sleep(d)
-	w.mini.FastForward(d) // keys expire by this alone
+	w.mini.FastForward(d) // the only way in which keys expire
 }

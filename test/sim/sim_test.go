@@ -16,17 +16,17 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "play this seed alone and print its trace")
-	seedsFlag  = flag.Int("seeds", 0, "how many seeds to play; 0: a hundred of each queue, or fewer with -short")
-	shrinkFlag = flag.Bool("shrink", true, "look for a shorter run that breaks too")
+	seedsFlag  = flag.Int("seeds", 0, "number of seeds to play; 0: a hundred of each queue, or fewer with -short")
+	shrinkFlag = flag.Bool("shrink", true, "search for a shorter run that fails too")
 	fromFlag   = flag.Uint64("from", 1, "the first seed")
-	tardyFlag  = flag.Bool("tardy", false, "let calls arrive late in the run of every seed")
-	queueFlag  = flag.String("queue", "", "where orders wait: list or stream; both, if it is empty")
+	tardyFlag  = flag.Bool("tardy", false, "make calls arrive late in the run of every seed")
+	queueFlag  = flag.String("queue", "", "where orders wait: list or stream; default: both")
 )
 
 func newBench(t *testing.T, queue string) *Bench {
 	t.Helper()
 	dir := t.TempDir()
-	// a commit waits for the disk, and here that proves nothing
+	// a commit waits for the disk, which proves nothing here
 	if shm, err := os.MkdirTemp("/dev/shm", "sluice-sim"); err == nil {
 		dir = shm
 		t.Cleanup(func() { os.RemoveAll(shm) })
@@ -50,7 +50,8 @@ func play(t *testing.T, b *Bench, seed uint64, limit int) (r Result) {
 	return r
 }
 
-// shrink finds how few steps under faults still break something; the trace of that run is the shorter one to read.
+// shrink searches for the smallest number of steps under faults that still fails; the trace of that run is shorter to
+// read.
 func shrink(t *testing.T, b *Bench, seed uint64, r Result) Result {
 	t.Helper()
 	limit := r.Steps
@@ -115,20 +116,20 @@ func simulate(t *testing.T, queue string) {
 	t.Logf("%d seeds in %s: %s", seeds, time.Since(start).Truncate(time.Millisecond), text.String())
 	for f := before; f < gone; f++ {
 		if seeds >= 20 && sum.Faults[f] == 0 {
-			t.Errorf("no call ever met the fate %q", fateNames[f])
+			t.Errorf("no call had the fate %q", fateNames[f])
 		}
 	}
 	if seeds >= 20 && (sum.Rows == 0 || sum.Accepted == 0 || sum.Dead == 0 || sum.Freezes == 0) {
-		t.Errorf("hardly anything happened: %+v", sum)
+		t.Errorf("too few events: %+v", sum)
 	}
 }
 
-// playShard plays count seeds, every step-th from the first on.
+// playShard runs count seeds, every step-th from the first on.
 func playShard(t *testing.T, queue string, first uint64, count int, step uint64, failed *atomic.Bool) (sum Result) {
 	b := newBench(t, queue)
 	told, start := time.Now(), time.Now()
 	for i := range count {
-		if failed.Load() { // one failure is enough to look at
+		if failed.Load() { // one failure is enough
 			return sum
 		}
 		seed := first + uint64(i)*step
@@ -150,7 +151,7 @@ func playShard(t *testing.T, queue string, first uint64, count int, step uint64,
 	return sum
 }
 
-// A failure that cannot be played again cannot be understood.
+// A failure can be reproduced from its seed.
 func TestSameSeedSameRun(t *testing.T) {
 	for _, queue := range []string{"list", "stream"} {
 		t.Run(queue, func(t *testing.T) { sameSeedSameRun(t, newBench(t, queue)) })

@@ -21,15 +21,15 @@ type tables struct {
 
 func newTables(db *store.DB) *tables { return &tables{store.New(db), journal.NewRegistry(db)} }
 
-// faultyStore stands between a process and the order store. What it does not name goes to the store without faults:
-// reads of the admin service that decide nothing.
+// faultyStore adds faults to the calls from a process to the order store. Calls that it does not override have no
+// faults: reads of the admin service that decide nothing.
 type faultyStore struct {
 	*tables
 	p *process
 }
 
-// do makes one call that may be lost, or be carried out twice or late; call must be safe to run again after its
-// caller is gone. The values of c stay: they contain the generation of the orders.
+// do makes one call that may be lost, or be executed twice or late; call must be safe to run again after its caller has
+// ended. The values of c are kept: they contain the generation of the orders.
 func (s faultyStore) do(c context.Context, what string, call func(ctx context.Context) error) error {
 	again := func() error { return call(context.WithoutCancel(c)) }
 	return s.p.do("sql "+what, again, again)
@@ -64,7 +64,7 @@ func (s faultyStore) Write(c context.Context, orders []sale.Order) error {
 		w.touched.Store(true)
 		err := s.tables.Write(ctx, batch)
 		if errors.Is(err, store.ErrRejected) {
-			w.violate("SQL had to refuse what Redis had accepted: %v", err)
+			w.violate("SQL rejected orders that Redis had accepted: %v", err)
 		}
 		return err
 	})
@@ -223,7 +223,7 @@ func (s faultyStore) Recorded(c context.Context, of []sale.OrderID) (map[sale.Or
 	})
 }
 
-// Generation is part of a guard's look; see isLook.
+// Generation is part of a guard's check; see isLook.
 func (s faultyStore) Generation(_ context.Context, shard int) (deployment, n int64, err error) {
 	err = s.p.look(fmt.Sprint("generation ", shard), func() (err error) {
 		deployment, n, err = s.tables.Generation(context.Background(), shard)

@@ -23,7 +23,7 @@ func (w *world) entries(shard keyspace.Shard) []entry {
 	all := make([]entry, 0, len(found))
 	for _, e := range found {
 		if len(e.Values) != 2 || e.Values[0] != "m" {
-			w.violate("the stream holds %q, which is no message", e.Values)
+			w.violate("the stream holds %q, which is not a message", e.Values)
 			continue
 		}
 		all = append(all, entry{e.ID, pending[e.ID], e.Values[1]})
@@ -33,12 +33,12 @@ func (w *world) entries(shard keyspace.Shard) []entry {
 		delete(pending, e.ID)
 	}
 	if len(pending) > 0 {
-		w.violate("entries are pending and are not there: %v", pending)
+		w.violate("pending entries do not exist: %v", pending)
 	}
 	return all
 }
 
-// newest is the later one of two ids.
+// newest returns the later one of two ids.
 func newest(a, b string) string {
 	var am, an, bm, bn uint64
 	_, _ = fmt.Sscanf(a, "%d-%d", &am, &an) // both are well formed
@@ -64,7 +64,7 @@ func delivery(c *redis.Client, key string) (pending map[string]string, last stri
 	return pending, last
 }
 
-// rememberStream makes the commands that make a stream again.
+// rememberStream returns the commands that restore a stream.
 func rememberStream(mini *miniredis.Miniredis, key string) (commands [][]string, err error) {
 	entries, err := mini.Stream(key)
 	if err != nil {

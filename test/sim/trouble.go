@@ -33,7 +33,7 @@ func (w *world) trouble(p *process, batch []sale.Order) (bool, error) {
 	case "refused":
 		return true, fmt.Errorf("%w: a bad order", store.ErrRejected)
 	case "deadly":
-		w.note("%s  the order kills its worker", p.name)
+		w.note("%s  the order crashes its worker", p.name)
 		w.kill(p)
 		return true, errGone
 	}

@@ -32,7 +32,7 @@ func (w *world) queue(client redisconn.Client, shard keyspace.Shard, cfg queue.C
 // world is one run: the two stores, the processes, and the records of an observer with access to everything.
 type world struct {
 	plan
-	stream bool // orders go through the stream
+	stream bool // orders are queued in the stream
 	mini   *miniredis.Miniredis
 	redis  *redis.Client // without faults
 	store  *tables
@@ -52,8 +52,8 @@ type world struct {
 	answers       []answer
 	refused       []answer    // of sales with several segments that were sold out
 	first         string      // the first violation
-	dirty         atomic.Bool // a store may have changed since it was last looked at
-	touched       atomic.Bool // SQL may have
+	dirty         atomic.Bool // a store may have changed since the last check
+	touched       atomic.Bool // SQL may have changed
 	calm          bool        // no more faults
 	trace         []string
 	result        Result
@@ -63,10 +63,10 @@ type world struct {
 	journals      map[string]*journal.Journal // by backend and shard
 	journalShards map[string]keyspace.Shard
 	servers       atomic.Int64            // how often Redis was started
-	memory        memory                  // what an older Redis will come back with
+	memory        memory                  // the data of an older Redis after the next disaster
 	promised      map[sale.OrderID]string // every confirmed order -> buyer
 	rows          map[sale.OrderID]row
-	units         map[string]units               // by sale, as of the last look at SQL
+	units         map[string]units               // by sale, as of the last read of SQL
 	allocations   map[string][]spread.Allocation // by sale with several segments
 	offered       map[string]int64               // by sale with several segments: the stock that all segments had applied
 	isEmpty       map[string]bool                // by such a sale: no unit of it is left
@@ -81,7 +81,7 @@ type lateCall struct {
 	do   func() error
 }
 
-// role is a program that is started again when it has died.
+// role is a program that is started again after a crash.
 type role struct {
 	name  string
 	main  func(*process)
@@ -178,7 +178,8 @@ func (w *world) queueConfig(p *process) queue.Config {
 	}
 }
 
-// describe names a Redis command for the trace, and returns what watches it for a breach of the lease.
+// describe returns the name of a Redis command for the trace, and a function that checks its reply for a violation of
+// the lease.
 func (w *world) describe(args []any) (what string, watch func(func() error) error) {
 	name := strings.ToLower(fmt.Sprint(args[0]))
 	unwatched := func(do func() error) error { return do() }

@@ -11,15 +11,15 @@ import (
 
 const (
 	step     = 10 * time.Millisecond
-	span     = 10 * time.Second       // in which the buyers come
+	span     = 10 * time.Second       // in which the buyers arrive
 	horizon  = 500 * time.Millisecond // of the policy
 	interval = 50 * time.Millisecond  // between two plans while no purchase waits
 	latency  = 30 * time.Millisecond  // from the step that sets units apart until they are on sale in the other segment
-	patience = 500 * time.Millisecond // how long a backend lets a purchase wait before it returns 503
+	maxWait  = 500 * time.Millisecond // the wait of a purchase after which a backend returns 503
 	retry    = time.Second            // Retry-After of that 503
 )
 
-// crowd decides the home of each request.
+// crowd selects the home of each request.
 type crowd struct {
 	name string
 	home func(rnd *rand.Rand, k int) func(buyer int) int
@@ -49,14 +49,14 @@ var crowds = []crowd{
 	{"one segment", func(*rand.Rand, int) func(int) int { return func(int) int { return 0 } }},
 }
 
-// outcome is what a simulated sale came to.
+// outcome is the result of a simulated sale.
 type outcome struct {
 	Unsold   int64 // at the end, although requests were refused
 	Moves    int
 	Moved    int64         // units, each counted once per move
 	Waited   int           // purchases that waited because their segment was empty and units were left
 	Longest  time.Duration // wait until a unit, or until sold out
-	Refused  int           // 503 after patience
+	Refused  int           // 503 after maxWait
 	Requests int
 }
 
@@ -143,7 +143,7 @@ func (s *rush) arrive(a arrival, now int, refill bool) {
 		if a.since == now {
 			s.result.Waited++
 		}
-		s.waiting[a.home] = append(s.waiting[a.home], pending{a.since, now + int(patience/step)})
+		s.waiting[a.home] = append(s.waiting[a.home], pending{a.since, now + int(maxWait/step)})
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *rush) waitedFor(since, now int) {
 	s.result.Longest = max(s.result.Longest, time.Duration(now-since)*step)
 }
 
-// serve gives units to waiting purchases, oldest first, and refuses those that have waited too long. It reports whether
+// serve sells units to waiting purchases, oldest first, and refuses those that have waited too long. It reports whether
 // purchases still wait.
 func (s *rush) serve(now int) (waiting bool) {
 	for segment, queue := range s.waiting {

@@ -17,8 +17,8 @@ const (
 	fine      fate = iota
 	before         // the call fails, and has had no effect
 	after          // its reply is lost
-	twice          // it is carried out twice
-	late           // its caller gives up, and then it is carried out all the same
+	twice          // it is executed twice
+	late           // it is executed after its caller gave up
 	dieBefore      // the process crashes before it
 	dieAfter       // the process crashes after it
 	fates
@@ -44,7 +44,7 @@ type process struct {
 	dead, ended bool
 }
 
-// call waits for its turn and makes one call as the seed decides.
+// call waits for its turn and makes one call with the fate that the seed selects.
 func (p *process) call(what string, run func() error) error {
 	if p.dead {
 		return errDead
@@ -76,7 +76,7 @@ func (p *process) call(what string, run func() error) error {
 	return err
 }
 
-// once is call for a step that is not idempotent in the model: it is not carried out twice.
+// once is call for a step that is not idempotent in the model: it is not executed twice.
 func (p *process) once(what string, run func() error) error {
 	done := false
 	return p.call(what, func() error {
@@ -88,7 +88,7 @@ func (p *process) once(what string, run func() error) error {
 	})
 }
 
-// pause lets other processes continue.
+// pause lets other processes run.
 func (p *process) pause() { _ = p.call("pause", func() error { return nil }) }
 
 // The methods below are those of the stores that Mover uses, each one call.

@@ -19,7 +19,7 @@ type slow struct {
 	model *model
 	reads int // of SQL
 	views int // of all segments
-	hangs int // the segment from which no answer comes; 0: none
+	hangs int // the segment that does not respond; 0: none
 }
 
 func (s *slow) lock() func() {
@@ -170,7 +170,7 @@ func TestAwaitOfAnUnreadableSegment(t *testing.T) {
 	})
 }
 
-// A server that hangs does not keep units of other segments from a purchase.
+// While a server hangs, a purchase still gets units of other segments.
 func TestAwaitBesideASegmentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, mover, of := newSlow(t, 3, 1) // segment 0 has the unit
@@ -183,8 +183,8 @@ func TestAwaitBesideASegmentThatHangs(t *testing.T) {
 	})
 }
 
-// A transfer to a server that hangs is committed, and ends in its source: neither it nor the server keeps the units of
-// the source from a purchase.
+// A transfer to a server that hangs is committed, and then settled in its source. Neither the transfer nor the server
+// blocks the units of the source.
 func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committed %v", committed), func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
 	}
 }
 
-// A round without waiting purchases refills a segment before it is empty, and moves nothing while all have enough.
+// A round without waiting purchases refills a segment before it is empty, and moves no unit while all have enough.
 func TestRoundsRefillBeforeASegmentIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, mover, of := newSlow(t, 2, 400)

@@ -54,7 +54,7 @@ func openServers(t *testing.T) *servers {
 	return s
 }
 
-// real is both stores, with the model beside them: every call is made to both, and every difference is a violation.
+// real is both stores beside the model: every call is made to both, and every difference is a violation.
 type real struct {
 	*servers
 	model    *model
@@ -192,7 +192,7 @@ func (r *real) Cancel(segment int, buyer string) error {
 	}
 	r.dirty = true
 	shard, id := r.shard(segment), r.of.ID
-	// Without the segment nothing returns: its rebuild does not count the order.
+	// Without the segment no unit returns: its rebuild does not count the order.
 	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
 	_, _ = r.run(segment, "return_unit", keys, "", order, buyer)
 	return nil

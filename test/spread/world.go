@@ -10,7 +10,7 @@ import (
 
 const saleID = "s"
 
-// plan is what a seed makes of a run.
+// plan is the configuration of a run, derived from its seed.
 type plan struct {
 	Segments         int
 	Stock            int64
@@ -21,7 +21,7 @@ type plan struct {
 	Restocks, Cancel int
 	Idle             int  // most steps of the admin between two actions
 	Skew             bool // all buyers have the same home
-	Stale            bool // some purchases come to a segment that is not the home
+	Stale            bool // some purchases are sent to a segment that is not the home
 }
 
 func planOf(rnd *rand.Rand) plan {
@@ -41,7 +41,7 @@ func planOf(rnd *rand.Rand) plan {
 		Skew:     rnd.IntN(3) == 0,
 		Stale:    rnd.IntN(4) == 0,
 	}
-	if rnd.IntN(5) == 0 { // units return all the time, while purchases find out that the sale is sold out
+	if rnd.IntN(5) == 0 { // units return continuously, while purchases detect that the sale is sold out
 		p.Segments, p.Stock, p.Buyers, p.Faults, p.Deaths, p.Losses = 2, int64(pick(1, 3)), 6, 0, 0, 0
 		p.Cancel, p.Idle = 1000, 1
 	}
@@ -158,7 +158,7 @@ func (w *world) park() {
 	}
 }
 
-// step lets one process make its call, or makes a late one.
+// step schedules the call of one process, or makes a late one.
 func (w *world) step() {
 	w.result.Steps++
 	if len(w.late) > 0 && (w.calm || w.rnd.IntN(8) == 0) {
@@ -187,7 +187,8 @@ func (w *world) step() {
 	w.check()
 }
 
-// strike loses a segment now and then: its server comes back empty, or with the data of an earlier instant.
+// strike loses a segment with the probability Losses: its server starts again empty, or with the data of an earlier
+// instant.
 func (w *world) strike() {
 	segment := w.rnd.IntN(w.Segments)
 	switch x := w.rnd.Float64(); {

@@ -41,8 +41,8 @@ func build(root, to string) error {
 	return nil
 }
 
-// keptBuild is the place of root's program in the cache, which is the caller's alone until unlock, or until its
-// process dies.
+// keptBuild returns the path of root's program in the cache. The caller has exclusive access until unlock, or until its
+// process ends.
 func keptBuild(root string) (path string, unlock func(), err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 and its key to two files, and returns what a client must
-// trust.
+// Certificate writes a self-signed certificate for 127.0.0.1 and its key to two files, and returns the roots that a
+// client must trust.
 func Certificate(t TB, cert, key string, serial int64) *x509.CertPool {
 	t.Helper()
 	check := func(err error) {

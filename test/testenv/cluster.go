@@ -163,11 +163,11 @@ func (c *RedisCluster) call(n *Redis, args ...any) (string, error) {
 	return fmt.Sprint(result), err
 }
 
-// do runs a command, again while the node has not heard of a new master.
+// do runs a command, and repeats it while the node does not know of a new master.
 func (c *RedisCluster) do(n *Redis, args ...any) {
 	c.t.Helper()
 	var err error
-	Eventually(c.t, time.Minute, fmt.Sprintf("%s has heard of a new master: %v", n.Addr, args), func() bool {
+	Eventually(c.t, time.Minute, fmt.Sprintf("%s knows of a new master: %v", n.Addr, args), func() bool {
 		_, err = c.call(n, args...)
 		return err == nil || !strings.Contains(err.Error(), "Target node is not a master")
 	})
@@ -185,7 +185,7 @@ func (c *RedisCluster) text(n *Redis, args ...any) string {
 	return text
 }
 
-// await waits until is holds of every node.
+// await waits until is returns true for every node.
 func (c *RedisCluster) await(what string, is func(*Redis) bool) {
 	c.t.Helper()
 	for _, n := range c.Nodes {
@@ -246,7 +246,7 @@ func (c *RedisCluster) Promote(replica *Redis) {
 	c.t.Helper()
 	Eventually(c.t, time.Minute, "the replica is the master", func() bool {
 		_, err := c.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
-		return err != nil && strings.Contains(err.Error(), "replica") || // it is one no longer
+		return err != nil && strings.Contains(err.Error(), "replica") || // it is no longer one
 			c.IsMaster(replica)
 	})
 }
@@ -270,18 +270,18 @@ func (c *RedisCluster) HandOver(master *Redis) {
 // handOverTimeout is the time after which Redis abandons a manual failover (CLUSTER_MF_TIMEOUT), and some more.
 const handOverTimeout = 6 * time.Second
 
-// ReplicaData is what a replica has when its master is lost.
+// ReplicaData is the data of a replica when its master is lost.
 type ReplicaData string
 
 // Data of a replica.
 const (
-	Complete ReplicaData = "complete" // everything that it has received
+	Complete ReplicaData = "complete" // all data that it has received
 	Old      ReplicaData = "old"      // as of an earlier time
 	Empty    ReplicaData = "empty"    // nothing
 )
 
 // Replace kills a master and promotes its replica, which then has the given data; until Rejoin the cluster has one node
-// less. Between, if not nil, is called before the loss; what is written meanwhile is missing in an Old replica.
+// less. Between, if not nil, is called before the loss; an Old replica lacks what is written meanwhile.
 func (c *RedisCluster) Replace(master *Redis, data ReplicaData, between func()) {
 	c.t.Helper()
 	c.Lose(master, data, between)

@@ -77,7 +77,7 @@ func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(found) != len(dirs) {
-			t.Errorf("%s: %q are there, want %q", when, found, dirs)
+			t.Errorf("%s: the directories are %q, want %q", when, found, dirs)
 		}
 		for _, dir := range dirs {
 			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -96,11 +96,11 @@ func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
 	}
 	ended(killed)
 	orphaned, run, input := start()
-	if err := run.Process.Kill(); err != nil { // the command lives
+	if err := run.Process.Kill(); err != nil { // its command continues
 		t.Fatal(err)
 	}
 	running, _, _ := start()
-	want("a command of a killed run lives", foreign, orphaned, running)
+	want("a command of a killed run still runs", foreign, orphaned, running)
 
 	_ = input.Close() // ends the command
 	ended(orphaned)

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PgBouncer is a connection pooler in transaction mode in front of a PostgreSQL server. Transactions of a client take
-// turns on all connections to the server, so that state of a connection is missed.
+// PgBouncer is a connection pooler in transaction mode in front of a PostgreSQL server. Transactions of a client
+// alternate between all connections to the server, so a test detects code that relies on the state of a connection.
 type PgBouncer struct {
 	port int
 	dir  string

@@ -19,7 +19,7 @@ import (
 
 // Postgres is a PostgreSQL server. Its methods are not safe for concurrent use.
 type Postgres struct {
-	URL string // postgres://... of the database that was made for this test
+	URL string // postgres://... of the database of this test
 
 	t    TB
 	name string // of the database, on the shared server
@@ -152,16 +152,16 @@ func (p *Postgres) Start() {
 	}
 }
 
-// Stop ends the server in order, without waiting for its clients. Only for a server of StartPostgres.
+// Stop shuts the server down without waiting for its clients. Only for a server of StartPostgres.
 func (p *Postgres) Stop() { p.proc.end(syscall.SIGINT) }
 
 // Kill ends the server immediately, as a crash would: it recovers from its log at the next Start.
 func (p *Postgres) Kill() { p.proc.end(syscall.SIGQUIT) }
 
-// Crash ends the server and all its processes with SIGKILL, in no order.
+// Crash ends the server and all its processes with SIGKILL, in any order.
 func (p *Postgres) Crash() {
 	pid := p.proc.cmd.Process.Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts no more
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts no more processes
 	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for child := range strings.FieldsSeq(string(list)) {
 		if n, err := strconv.Atoi(child); err == nil {
@@ -219,7 +219,7 @@ func (p *Postgres) SocketURL() string {
 	return fmt.Sprintf("postgres://sluice@/%s?host=%s&port=%d", p.name, p.dir, p.port)
 }
 
-// start starts the server, again for as long as processes of one that has crashed still hold its memory.
+// start starts the server, and repeats this while processes of a crashed server still hold its memory.
 func (p *Postgres) start() error {
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := p.startOnce()

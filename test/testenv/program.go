@@ -36,7 +36,8 @@ func Launch(t TB, binary string, env []string, args ...string) *Program {
 	return p
 }
 
-// lastLines returns the last n lines of text: a log reader has to find the failure of the test between the outputs.
+// lastLines returns the last n lines of text, so that the failure of a test is not lost between the outputs of its
+// programs.
 func lastLines(text string, n int) string {
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(len(lines)-n, 0):], "")
@@ -71,13 +72,13 @@ func (p *Program) Start() {
 	}
 }
 
-// Output is what it has printed so far, on both streams.
+// Output returns the output so far, of both streams.
 func (p *Program) Output() string { return p.out.String() }
 
-// Pid is the id of the process that was started last.
+// Pid returns the id of the process that was started last.
 func (p *Program) Pid() int { return p.proc.cmd.Process.Pid }
 
-// Done is closed when the process that was started last has ended.
+// Done returns a channel that is closed when the process that was started last has ended.
 func (p *Program) Done() <-chan struct{} { return p.proc.done }
 
 // Signal sends sig and does not wait.

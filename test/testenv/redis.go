@@ -45,7 +45,7 @@ func StartRedis(t TB, args ...string) *Redis {
 	}, args...)...)
 }
 
-// StartReplica starts a Redis that follows the one at an address, and waits until it has what that one holds.
+// StartReplica starts a Redis that follows the one at an address, and waits until it has all data.
 func StartReplica(t TB, of string, args ...string) *Redis {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(of)
@@ -175,7 +175,7 @@ func (r *Redis) Resume() {
 	r.paused = false
 }
 
-// TrustForLimits makes edges trust the server for limits of the fleet, as if it had run for long.
+// TrustForLimits makes edges trust the server for limits of the fleet, as if it had run for a long time.
 func (r *Redis) TrustForLimits() {
 	ctx := context.Background()
 	info, err := r.Client().Info(ctx, "server").Result()

@@ -30,7 +30,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// TB is what is needed of a test; benchmarks that are programs bring their own.
+// TB is the part of testing.TB that this package needs; benchmark programs implement it too.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -45,8 +45,8 @@ func SocketPath(t TB) string {
 }
 
 // Eventually polls until is true, and fails the test when timeout passes first. what completes the sentence "never
-// happened: ...". A machine that stands still uses up little of the time: of what passes from one poll to the next,
-// half a second counts at most.
+// happened: ...". A stalled machine uses up little of the timeout: of the time between two polls, at most half a second
+// counts.
 func Eventually(t TB, timeout time.Duration, what string, is func() bool) {
 	t.Helper()
 	passed, last := time.Duration(0), time.Now()
@@ -85,7 +85,7 @@ func find(name string, patterns ...string) (string, error) {
 	return "", fmt.Errorf("%s not found", name)
 }
 
-// process is a child that dies with the test process.
+// process is a child process that ends with the test process.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}

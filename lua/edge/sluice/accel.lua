@@ -1,6 +1,6 @@
 -- Optional accelerators. A module of sluice/accel/ replaces a plain module that has the same interface, and relies on
--- something that nginx does not promise. It verifies that when it is loaded, in the master, and raises an error when it
--- does not hold. Then, or without its file, the plain module is used. The edge works without the directory
+-- properties that nginx does not guarantee. It verifies them when the master loads it, and raises an error if one does
+-- not hold. Then, and if its file is missing, the plain module is used. The edge works without the directory
 -- sluice/accel/.
 --
 -- SLUICE_EDGE_PLAIN lists accelerators that are not used, separated by commas, or is "all": for tests and measurements.

@@ -7,8 +7,8 @@
 --   5. the buckets of all rules take the request together, or none does: limit/rules.lua
 --   6. the quotas go to the client and to the log, in variables that nginx/snippets turn into headers and bodies
 --
--- Most requests over a limit do not get here: rewrite.lua calls refuses_early and refuses them. A change of a decision
--- concerns refuses_early and judge.
+-- Most requests over a limit do not get here: rewrite.lua calls refuses_early and refuses them. To change a decision,
+-- change both refuses_early and judge.
 --
 -- limit/rules.lua decides; only this module exits, sleeps and sets the variables of a verdict. A request with a bad
 -- token still uses the quota of its address.
@@ -52,7 +52,7 @@ function _M.init(policy)
   plans = plan.new(policy)
 end
 
--- set(name, text, is_kept): sets a variable. is_kept: the text stays for as long as the worker lives
+-- set(name, text, is_kept): sets a variable. is_kept: the text exists for the lifetime of the worker
 local function set(name, text, is_kept)
   if is_kept then
     set_variable(name, text)
@@ -78,7 +78,7 @@ local function refuse(ok, rule, detail)
     set_refusal(rule, detail)
     return ngx_exit(429)
   end
-  -- The bucket cannot be used and on_error is "deny". That is no fault of the client, hence not 429.
+  -- The bucket cannot be used and on_error is "deny". The client is not at fault, hence not 429.
   ngx_var.sluice_verdict = "error"
   ngx_var.sluice_rule = rule.name
   ngx_var.sluice_reason = detail
@@ -103,7 +103,7 @@ end
 
 -- What the rules report of an allowed request:
 --   limits            the field RateLimit
---   tightest, least   the rule that has least left, and how much
+--   tightest, least   the rule with the least quota left, and that quota
 --   delay             microseconds by which the request is to be delayed
 local limits, tightest, least, delay
 

@@ -19,7 +19,7 @@ const char *sluice_inet_ntop(int family, const void *bytes, char *out, unsigned 
 local AF_INET, AF_INET6 = 2, 10 -- Linux
 local MAPPED = ("\0"):rep(10) .. "\255\255"
 
--- No real chain of proxies has more hops: a longer header is an attempt to make the edge work.
+-- No real chain of proxies has more hops: a longer header is meant to waste processor time of the edge.
 local MAX_HOPS = 16
 local MAX_HEADER = 1024
 
@@ -139,7 +139,7 @@ function _M.relayed(networks, peer, named)
   return parse(named) or peer
 end
 
--- client(networks, peer, forwarded) -> bytes; and as text, where that is at hand. peer: bytes as nginx has them.
+-- client(networks, peer, forwarded) -> bytes; and as text, if that is available. peer: bytes as nginx has them.
 -- forwarded: the header X-Forwarded-For, or nil
 function _M.client(networks, peer, forwarded)
   peer = unmapped(peer)

@@ -14,7 +14,7 @@ function _M.init(list)
   networks = list
 end
 
--- trusts(peer) -> whether X-Forwarded-For is used that comes from this address; nil: there are no trusted proxies
+-- trusts(peer) -> whether X-Forwarded-For from this address is used; nil: there are no trusted proxies
 function _M.trusts(peer)
   if #networks > 0 then
     return address.trusted(networks, peer)

@@ -1,5 +1,5 @@
 -- each(f) -> a function(from, to, a, b), which calls f(i, a, b) for the whole numbers from `from` to `to`. It ends when
--- a call returns something, and returns that: at most two values. accel/each.lua stands in for it.
+-- a call returns a value, and returns the results of that call: at most two. accel/each.lua replaces it.
 return function(f)
   return function(from, to, a, b)
     for i = from, to do

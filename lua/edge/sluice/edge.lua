@@ -1,5 +1,5 @@
 -- Starts the Lua edge. init() runs in the master, before it forks and on every reload. After an error in it, nginx
--- rejects the configuration, and a running edge keeps the one that it has. All modules are loaded here: workers read no
+-- rejects the configuration, and a running edge keeps its own. All modules are loaded here: workers read no
 -- files but the keys of a URL.
 
 local access = require "sluice.access"

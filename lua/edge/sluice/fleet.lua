@@ -169,7 +169,7 @@ local function demand(rule, now)
   return lanes, slots
 end
 
--- A slot that was spent, until the next turn: the segment from which it comes, before.
+-- The slot that was spent last, until the next turn: its segment as it was before.
 local spent = ffi.new("sluice_fleet_segment")
 
 -- take(rule, now) -> what, wait, lanes, slots. what: "admit"; "refuse", for another `wait` us, with lanes if
@@ -381,7 +381,7 @@ local function client_of(rule, ip, buyer)
   return hex(#ip == 8 and rule.network and ip:sub(1, rule.network) or ip)
 end
 
--- refund(taken): gives back the slots of a request that is refused
+-- refund(taken): returns the slots of a request that is refused
 function _M.refund(taken)
   for _, t in ipairs(taken) do
     if t.slot then
@@ -404,7 +404,7 @@ function _M.refund(taken)
 end
 
 -- admit(rules, n, ip, buyer) -> true, taken; false, rule, wait: this rule refuses for another `wait` us; or nil, rule,
--- err: nothing is known of this rule and its on_error is "deny". It may yield. ip: the key of the client, see
+-- err: this rule could not be evaluated and its on_error is "deny". It may yield. ip: the key of the client, see
 -- address.lua. buyer: a string, where a rule counts by it
 function _M.admit(rules, n, ip, buyer)
   local taken = {}
@@ -474,7 +474,7 @@ local function give_back(now, before)
   return concat(out)
 end
 
--- idle(now) -> whether the edge needs the slots no longer
+-- idle(now) -> whether the edge no longer needs the slots
 local function idle(now)
   local gap = b.decisions > 0 and (b.used - b.asked) / b.decisions or 0
   return now - b.used > min(max(8 * gap, 1000000), 5000000)

@@ -1,7 +1,7 @@
 -- Hands clients over when a reload has started new workers. A tenth of a second later the old workers close their
--- connections (worker_shutdown_timeout is for requests in progress), also those on which a client sends at that moment:
--- the client sees a reset. In this time an old worker announces in each response that the connection ends, and the
--- client opens another one.
+-- connections (worker_shutdown_timeout is for requests in progress), and a client that sends at that moment sees a
+-- reset. Before that, an old worker announces in each response that the connection ends, and the client opens another
+-- one.
 
 local ngx = ngx
 local byte = string.byte
@@ -30,8 +30,8 @@ local function announce()
   end
 end
 
--- closing(judge) -> judge (see rewrite.lua) for a worker that was replaced. ngx_lua does not promise that a header can
--- be set here: an error changes nothing.
+-- closing(judge) -> judge (see rewrite.lua) for a worker that was replaced. ngx_lua does not document that a header
+-- can be set here: an error changes nothing.
 function _M.closing(judge)
   return function()
     pcall(announce)

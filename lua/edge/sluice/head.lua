@@ -26,8 +26,8 @@ local MAX_LENGTH = 18 -- digits of a Content-Length; nginx reads any number of z
 
 local BRACKET = byte("[")
 
--- A head that needs no closer look: each line ends in CRLF and is "name: value"; a name consists of the letters of RFC
--- 9110, section 5.6.2, without the underscore; a value has no control character but a tab.
+-- A head that needs no further checks: each line ends in CRLF and is "name: value"; a name consists of the letters of
+-- RFC 9110, section 5.6.2, without the underscore; a value has no control character but a tab.
 local WELL_FORMED = [[\A[^\r\n]++\r\n(?:[!#$%&'*+.^`|~0-9A-Za-z-]++:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+\r\n\z]]
 local NAME = "^[!#$%%&'*+%-.^_`|~%w]+$"
 local CONTROL = "[%z\1-\8\10-\31\127]"

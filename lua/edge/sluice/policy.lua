@@ -1,4 +1,4 @@
--- Reads the edge policy: from its file to rules that can be applied, or to one line that names the first fault:
+-- Reads the edge policy: from its file to rules that can be applied, or to one line that names the first error:
 -- "FILE:LINE: what".
 
 local position = require "sluice.policy.position"

@@ -1,6 +1,6 @@
 -- The header fields that report a client its quota: RateLimit-Policy, RateLimit
--- (draft-ietf-httpapi-ratelimit-headers-11) and Retry-After. The draft may still rename its parameters: they are
--- spelled here and nowhere else.
+-- (draft-ietf-httpapi-ratelimit-headers-11) and Retry-After. The draft may still rename its parameters: only this
+-- module contains their names.
 
 local gcra = require "sluice.limit.gcra"
 
@@ -9,8 +9,8 @@ local ceil, floor, max, min, random = math.ceil, math.floor, math.max, math.min,
 
 local SECOND = 1000000 -- us
 
--- Texts that are kept for each kind: most requests need a text that an earlier one had. A text that is kept stays for
--- as long as the worker lives.
+-- Texts that are kept for each kind: most requests need a text that an earlier one had. A text that is kept exists
+-- for the lifetime of the worker.
 local KEPT = 4096
 
 local _M = {}

@@ -141,7 +141,7 @@ function _M.judge(path, line, headers, sound)
     if whose == true then
       turn = path
       return "-" .. sent
-    elseif whose == sum then -- the same buyer again: there may be an order without an answer yet
+    elseif whose == sum then -- the same buyer again: an earlier request may have an order and no response yet
       return sent
     end
   end

@@ -1,5 +1,5 @@
--- The rewrite phase, before nginx looks for a location: is the request well written, which client does it count for,
--- and is it part of a flood? A purchase of a sale that refuses all buyers, and a request of a client that is over a
+-- The rewrite phase, before nginx selects a location: is the request well formed, which client does it count for, and
+-- is it part of a flood? A purchase of a sale that refuses all buyers, and a request of a client that is over a
 -- limit, are answered here by snippets/refuse.conf: that costs no coroutine, no location and no header set from Lua.
 
 local access = require "sluice.access"
@@ -17,7 +17,7 @@ local DOT = 46
 local MAX_LINE = 256 -- bytes of a request line and its host that are cached
 local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
 
--- The second letters of the paths that no limit covers, see $sluice_unlimited. Other paths need no further look.
+-- The second letters of the paths that no limit covers, see $sluice_unlimited. Other paths need no further check.
 local OWN = {}
 for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
@@ -76,7 +76,7 @@ local function is_preflight()
 end
 
 -- judge() -> $sluice_judged:
---   malformed, too_large   the head is badly written; the other variables are not set
+--   malformed, too_large   the head is not acceptable; the other variables are not set
 --   own                    nginx itself goes where no client may (snippets/own.conf)
 --   a state                of the sale, see refusal_cache.lua: the request is refused for it
 --   preflight              of a browser whose page may call the API

@@ -1,4 +1,5 @@
--- Writes the metrics of the edge in the text format of Prometheus. Names and help texts are those of the Go gateway.
+-- Writes the metrics of the edge in the text format of Prometheus. Names and help texts are the same as in the Go
+-- gateway.
 
 local bounds = require("sluice.upstream").BOUNDS
 local bypass_list = require "sluice.refusal_cache.bypass_list"

@@ -9,7 +9,7 @@ function _M.get(name)
   return ngx_var[name]
 end
 
--- set(name, text): text must stay referenced for as long as the worker lives, for the accelerator of this module
+-- set(name, text): text must stay referenced for the lifetime of the worker, for the accelerator of this module
 function _M.set(name, text)
   ngx_var[name] = text
 end

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian's nginx with ngx_lua under OpenResty's name. OpenResty has the modules within; nginx must be told to load them, in the same words that say "daemon off;".
+# Debian's nginx with ngx_lua under OpenResty's name. OpenResty has the modules built in; nginx must load them, with a
+# directive in front of "daemon off;".
 set -eu
 
 previous=

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What the published image of PostgreSQL promises of its entry point, as far as docker-compose.yml relies on it: started as root it gives the volume to postgres and becomes
-# postgres; an empty volume gets a database and its user, set up by a server that listens on its socket alone.
+# The entry point of the published image of PostgreSQL, as far as docker-compose.yml relies on it: started as root, it
+# changes the owner of the volume to postgres and becomes postgres; in an empty volume it creates a database and its
+# user, with a server that listens on its socket alone.
 set -eu
 
 if [ "$(id -u)" = 0 ]; then

@@ -7,12 +7,12 @@
 --
 -- A new bucket goes to the first of its two sets; when that is half full, to the one with more room (balanced
 -- allocations: Azar, Broder, Karlin, Upfal 1994). There it replaces the bucket that has been empty for longest. A
--- bucket that holds something is never replaced: when both sets are full of those, there is no room. So nothing is
--- swept, freed or moved.
+-- bucket in use is never replaced: when both sets are full of buckets in use, there is no room. So nothing is swept,
+-- freed or moved.
 --
 -- Readers need no lock: the instant is written last, as eight aligned bytes, and a name changes only where the instant
--- is over. A worker that dies while it writes leaves an empty bucket with a new name, or a bucket that is wrong by less
--- than a microsecond.
+-- is over. A worker that is killed during a write leaves an empty bucket with a new name, or a bucket that is wrong by
+-- less than a microsecond.
 --
 -- The eight buckets of a set are compared by the C library or without a branch: LuaJIT compiles each path through a
 -- branch separately.
@@ -42,8 +42,8 @@ local HEAD_POINTER = ffi.typeof("sluice_bucket_head_t *")
 
 local _M = {}
 
--- mix and final are the two parts of Bob Jenkins' lookup3 (2006). Sums are made of 64 bits and cut: LuaJIT compiles
--- that to one instruction.
+-- mix and final are the two parts of Bob Jenkins' lookup3 (2006). Sums are computed in 64 bits and truncated: LuaJIT
+-- compiles that to one instruction.
 
 -- add(a, b) -> the low 32 bits of the sum
 local function add(a, b)
@@ -119,7 +119,7 @@ local function same(mine, name)
 end
 
 -- search(t, set, mark, name) -> the slot of the bucket in this set, or -1: for the few cases in which the mark is there
--- more than once. A name without its mark was left by a worker that died.
+-- more than once. A name without its mark was left by a worker that was killed.
 local function search(t, set, mark, name)
   for slot = 0, SLOTS - 1 do
     if t.sets[set].mark[slot] == mark and same(t.sets[set].name[slot], name) then
@@ -143,14 +143,14 @@ local function among(t, set, mark, name)
   return search(t, set, mark, name)
 end
 
--- set_on(page, h, tag) -> the set. For some clients two rules have the same set, and not for all or none.
+-- set_on(page, h, tag) -> the set. Two rules share a set for some clients, not for all or none.
 local function set_on(page, h, tag)
   local x = add(h, tag)
   x = bxor(x, rol(x, 7))
   return page * SETS + band(add(x, rol(x, 11)), SETS - 1)
 end
 
--- aim(t, bucket, whose, h, g): makes `bucket` stand for this client's bucket. whose: a client's name; h, g: its hash.
+-- aim(t, bucket, whose, h, g): sets `bucket` to this client's bucket. whose: a client's name; h, g: its hash.
 -- A bucket is
 --   tag   of its rule, four words like a name
 --   name  the client's name combined with the tag
@@ -215,7 +215,7 @@ function _M.claim(t, bucket, now)
   local set = t.sets[index]
   local slot = oldest(set.tat)
   local mine = set.name[slot]
-  set.frac[slot] = 0 -- what is below a microsecond by the old bucket's rule may be minutes by this one's
+  set.frac[slot] = 0 -- a fraction in the unit of the old bucket's rule may be minutes in that of this one
   mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
   set.mark[slot] = bucket.mark
   return index * SLOTS + slot
@@ -242,7 +242,7 @@ function _M.write(t, place, tat, frac)
   set.tat[slot] = tat
 end
 
--- capacity(t) -> for how many buckets there is room. There are more slots, but when seven of ten hold something, a new
+-- capacity(t) -> for how many buckets there is room. There are more slots, but when seven of ten are in use, a new
 -- bucket may find both its sets full.
 function _M.capacity(t)
   return floor(t.n * SLOTS * 0.7)
@@ -250,7 +250,7 @@ end
 
 local SAMPLE = 16384 -- sets
 
--- live(t, now) -> how many buckets hold something; an estimate for a large table, of which a sample is read
+-- live(t, now) -> how many buckets are in use; an estimate for a large table, of which a sample is read
 function _M.live(t, now)
   local every = max(1, floor(t.n / SAMPLE))
   local seen, total = 0, 0

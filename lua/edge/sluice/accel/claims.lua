@@ -3,8 +3,8 @@
 -- or whole numbers. json.lua reads the same from them (TestPlainClaimsAreReadAsByStrictReader), as does
 -- internal/token/plain.go. All other claims are left to the plain module, sluice/token/claims.lua.
 --
--- It relies on LuaJIT's trace compiler: it has no loop, so a trace runs through it. The C library does what takes a
--- loop.
+-- It relies on LuaJIT's trace compiler: it has no loop, so that one trace covers it. Functions of the C library contain
+-- the loops.
 
 local plain = require "sluice.token.claims"
 local ffi = require "ffi"

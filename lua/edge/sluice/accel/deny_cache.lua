@@ -1,5 +1,5 @@
 -- The deny cache of one worker, for accel/store.lua: buckets that were found full. While a bucket refuses, no request
--- is admitted by it and it does not change, so a copy is as good as the bucket (over a reload that raises a burst, the
+-- is admitted by it and it does not change, so a copy decides like the bucket (over a reload that raises a burst, the
 -- bucket may be fuller). In a flood most requests are of clients that were just refused: these 256 kB stay in the
 -- processor's cache, and the table of all buckets does not.
 --

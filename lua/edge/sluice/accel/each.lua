@@ -1,7 +1,7 @@
 -- Accelerator: a loop of which the first rounds are written one after the other. Stands in for sluice/each.lua.
 --
--- LuaJIT compiles neither a loop that mostly ends in its first rounds, nor what comes after it. It compiles by function
--- as it is written and not by closure, so each loop is loaded anew.
+-- LuaJIT compiles neither a loop that usually ends in its first rounds, nor the code after it. It compiles a function
+-- once for its source and not once for each closure, so each loop is loaded separately.
 
 local assert, concat, loadstring = assert, table.concat, loadstring
 

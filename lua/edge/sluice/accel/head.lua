@@ -6,7 +6,7 @@
 -- This is verified for each head: a head with other distances is left to the plain module.
 --
 -- It accepts heads of at most a dozen lines, each written "name: value" with one space and CRLF, in which no name that
--- is passed on comes twice. All other heads go to the plain module.
+-- is passed on occurs twice. All other heads go to the plain module.
 
 local base = require "resty.core.base"
 local bit = require "bit"
@@ -178,8 +178,7 @@ function _M.look(r, size)
   if walk(0, n - 1) then
     return nil
   end
-  -- The last line must end in CRLF too: a space behind it would make up for a carriage return that the blank line
-  -- lacks.
+  -- The last line must end in CRLF too: after a space, a missing carriage return in the blank line would go unnoticed.
   local length = tonumber(ngx_var.request_length)
   if after[-1] ~= LINE_FEED or after - first + size + 4 ~= length or length > MAX_HEAD then
     return nil

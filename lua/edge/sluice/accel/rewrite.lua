@@ -2,9 +2,10 @@
 -- Stands in for sluice/rewrite.lua. New strings are slow: they miss the processor's cache in LuaJIT's string table and
 -- in the collector.
 --
--- It relies on what accel/head.lua and accel/variables.lua rely on. It leaves a request to the plain module unless
+-- It relies on the assumptions of accel/head.lua and accel/variables.lua. It leaves a request to the plain module
+-- unless
 --   * accel/head.lua has read its head
---   * its request line and its host are those of earlier requests that were well written
+--   * its request line and its host are those of earlier requests that were well formed
 --   * its client is an IPv4 address, its own or that of one hop behind a trusted proxy
 
 local accel = require "sluice.accel"
@@ -45,7 +46,7 @@ local MESSAGE = 256 -- bytes for an error of ngx_lua
 -- How long this worker does not look up a sale again that had no refusal (us).
 local QUIET = 1000
 
--- Request lines that were well written, by their text:
+-- Request lines that were well formed, by their text:
 --   text    the line
 --   path    decoded and without a query
 --   limited whether limits cover the path
@@ -56,7 +57,7 @@ local MAX_LINES = 1024
 local lines, count = {}, 0
 local last, last_host = { text = "" }, "\0" -- no host has a zero byte
 
--- Keys of clients by address, so that no string is made for a client that came before. Trusted peers by address.
+-- Keys of clients by address, so that a known client needs no new string. Trusted peers by address.
 local MAX_CLIENTS = 65536
 local keys, key_count = {}, 0
 local trusted, trusted_count = {}, 0
@@ -104,7 +105,7 @@ local function line_of(value)
   return line
 end
 
--- is_known_host(at, n) -> whether a request with this host was well written
+-- is_known_host(at, n) -> whether a request with this host was well formed
 local function is_known_host(at, n)
   if same(at, n, last_host) then
     return true

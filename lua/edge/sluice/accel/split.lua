@@ -2,7 +2,7 @@
 --
 -- LuaJIT compiles a request as one straight line through all functions that it calls. A trace has 255 slots of four
 -- bytes for values outside of registers. The whole path of a purchase needs more ("too many spill slots"), so parts of
--- it would be interpreted for as long as the worker lives. LuaJIT does not compile a call of table.maxn, and continues
+-- it would be interpreted for the lifetime of the worker. LuaJIT does not compile a call of table.maxn, and continues
 -- with another trace after it.
 
 local maxn = table.maxn

@@ -28,9 +28,9 @@ local RESERVE = 8192 -- bytes of the zone for the entries of its dict
 local DIRECT = 8 -- bytes: a client that is not longer, such as an address, is its own name
 local MAX_NAMES = 16384
 
-local lock, t -- the lock, and the table that it guards
+local lock, t -- the lock, and the table that it protects
 
--- The name of the client that came last, its hash, and the names of other clients by MD5.
+-- The name of the latest client, its hash, and the names of other clients by MD5.
 local last, last_name, h, g = nil, ffi.new("sluice_client_t"), 0, 0
 local names, count = {}, 0
 

@@ -2,8 +2,7 @@
 -- see the zone at one address; its memory and the lock stay over a reload.
 --
 -- The lock is a robust, process-shared mutex of the C library. It never yields, takes some tens of nanoseconds when it
--- is free, and the kernel passes it on when a worker dies while it has it. The address of the lock is an entry of the
--- dict.
+-- is free, and the kernel passes it on when its holder exits. The address of the lock is an entry of the dict.
 --
 -- It relies on this: ngx_shm_zone_t begins with a pointer and an ngx_shm_t, which begins with address and size; the
 -- address is that of the slab pool. The size is compared with the capacity of each dict when this module is loaded.

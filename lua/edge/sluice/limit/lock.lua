@@ -3,8 +3,8 @@
 --
 -- The entry holds the identity of the worker that has the lock. It has no time to live: a worker that is paused (by a
 -- debugger, by a virtual machine) still has the lock when it continues, so two workers never hold it at the same time.
--- When a holder has died, the next worker that wants the lock takes it over. When a holder is paused, the
--- others get an error after WAIT.
+-- When a holder has exited, the next worker that needs the lock takes it over. When a holder is paused, the others get
+-- an error after WAIT.
 --
 -- The lock protects a few reads and writes of the dict, about a microsecond. It never yields to nginx's event loop.
 
@@ -54,8 +54,8 @@ local function began(process)
   return ticks and tonumber(ticks) % UNIT, state
 end
 
--- who_am_i() -> the identity of this worker
-local function who_am_i()
+-- own_identity() -> the identity of this worker
+local function own_identity()
   if pid ~= get_pid() then -- after a fork
     pid = get_pid()
     identity = pid * UNIT + (began(pid) or 0)
@@ -68,8 +68,8 @@ local function is_identity(value)
   return type(value) == "number" and value >= UNIT and value % 1 == 0
 end
 
--- is_dead(holder) -> whether the process of this identity has ended. A zombie cannot continue.
-local function is_dead(holder)
+-- has_exited(holder) -> whether the process of this identity has exited. A zombie has: it cannot continue.
+local function has_exited(holder)
   local process = floor(holder / UNIT)
   if C.sluice_kill(process, 0) ~= 0 then
     return ffi.errno() == ESRCH
@@ -86,7 +86,7 @@ function _M.new(dict)
 end
 
 -- forget(dict, from, last): deletes the entries of successors from that of `from` to that of `last`, and keeps the
--- memory for the next one. The lock is of none of these holders, and they are dead, so it never will be: a worker that
+-- memory for the next one. None of these holders has the lock, and all have exited, so none ever gets it: a worker that
 -- adds one of the entries again finds another holder.
 local function forget(dict, from, last)
   while from and from ~= last do
@@ -98,12 +98,11 @@ local function forget(dict, from, last)
   dict:safe_add(SPARE, 0)
 end
 
--- take_over(self, holder, me) -> true: this worker has the lock of `holder`, which is dead. Several workers may try.
--- The one that adds the entry of the successor wins. If that one dies before it has taken the lock, its own successor
--- does.
+-- take_over(self, holder, me) -> true: this worker has the lock of `holder`, which has exited. Several workers may try.
+-- The one that adds the entry of the successor wins. If it exits before it has taken the lock, its own successor does.
 local function take_over(self, holder, me)
   local dict, last = self.dict, holder
-  while is_dead(last) do
+  while has_exited(last) do
     dict:delete(SPARE)
     dict:safe_add(SUCCESSOR .. last, me)
     local winner = dict:get(SUCCESSOR .. last)
@@ -177,7 +176,7 @@ end
 -- acquire(self) -> the time (see clock.lua), read when this worker has the lock; or nil, err. Between acquire and
 -- release the caller must not yield.
 function _M.acquire(self)
-  local me = who_am_i()
+  local me = own_identity()
   if not self.dict:safe_add(ENTRY, me) then
     local ok, err = wait(self, me)
     if not ok then

@@ -161,9 +161,9 @@ local function alone(f, self, key)
   return a, b
 end
 
--- incoming(key, commit) -> delay, excess: the request may pass; to keep to the rate, the caller sleeps `delay` seconds;
--- it is the `excess`-th request above the rate. Or nil, "rejected". Or nil, err: the bucket could not be used. It takes
--- nothing unless commit is true. It never sleeps.
+-- incoming(key, commit) -> delay, excess: the request may pass. To keep to the rate, the caller sleeps `delay` seconds;
+-- `excess` is the number of requests above the rate, this one included. Or nil, "rejected". Or nil, err: the bucket
+-- could not be used. It takes nothing unless commit is true. It never sleeps.
 function _M.incoming(self, key, commit)
   if not commit then
     return look(self, key, now_us())

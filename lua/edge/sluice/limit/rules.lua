@@ -24,8 +24,8 @@ local IPV6 = 8 -- bytes of the key of an IPv6 client, see address.lua
 
 -- By position of the rule in the caller's array, for the latest call:
 -- buckets   the bucket of the client that `aim` named
--- backlog   what the bucket holds (gcra's unit), or false where the rule was skipped because its bucket could not be
--- used over      true where a shadow rule would have refused
+-- backlog   what the bucket holds (gcra's unit), or false where its bucket could not be used and the rule was skipped
+-- over      true where a shadow rule would have refused
 -- is_new    whether the bucket was not in the store
 local buckets, backlog, over, is_new = {}, {}, {}, {}
 local any_new = false
@@ -54,7 +54,7 @@ local aim = each(function(i, rules, client)
   buckets[i] = bucket_of(rule, rule.network and network_of(rule, client) or client)
 end)
 
--- aim(rules, from, to, client): the rules at these positions mean the buckets of this client until the next call.
+-- aim(rules, from, to, client): the rules at these positions use the buckets of this client until the next call.
 -- client: a string, an address or a buyer
 function _M.aim(rules, from, to, client)
   aim(from, to, rules, client)
@@ -158,7 +158,7 @@ function _M.refuses(rules, from, to, client)
   return refused(from, to, rules, client)
 end
 
--- live() -> how many buckets hold something, and for how many there is room; both are estimates
+-- live() -> how many buckets are in use, and for how many there is room; both are estimates
 function _M.live()
   return store.live()
 end

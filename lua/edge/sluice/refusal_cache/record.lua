@@ -140,12 +140,12 @@ local function mark(path, now)
   return now() - started < MARGIN
 end
 
--- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and must reach the backend when he
--- repeats the request: refusals that were requested until now are not repeated. now: a function that returns the time
+-- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and a repeated request must reach
+-- the backend: refusals that were requested until now are not repeated. now: a function that returns the time
 --
 -- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an
 -- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
--- the last mark of each order is later than the moment in which it was written.
+-- the last mark of each order is later than the moment at which it was written.
 function _M.invalidate(path, now)
   while not mark(path, now) do -- LuaJIT does not compile the callers of a repeat loop, which is always entered
   end

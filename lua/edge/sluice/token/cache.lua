@@ -1,6 +1,6 @@
--- The verified cache: tokens that this worker has verified twice, by the text in which they came, until they expire.
--- Buyers that wait for a sale send the same token with many requests. A buyer that comes once would only displace
--- another token, and the garbage collector would spend more time on its text than the verification takes.
+-- The verified cache: tokens that this worker has verified twice, by the text in which they were sent, until they
+-- expire. Buyers that wait for a sale send the same token with many requests. A token that is sent once would only
+-- displace another one, and the garbage collector would spend more time on its text than the verification takes.
 
 local lrucache = require "resty.lrucache"
 local new_table = require "table.new"
@@ -10,8 +10,8 @@ local new_table = require "table.new"
 local TOKENS = 10000
 local MAX_TEXT = 1024 -- bytes; a longer token is verified each time
 
--- Digests of tokens that were verified once, each in the place that its remainder names: the number is a prime. Of two
--- tokens with one place the older is forgotten.
+-- Digests of tokens that were verified once, each in the slot of its remainder: the number of slots is a prime. Of two
+-- tokens with the same slot, the newer one replaces the older one.
 local SEEN = 16381
 
 local byte = string.byte

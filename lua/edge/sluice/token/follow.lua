@@ -90,7 +90,7 @@ function _M.await(now)
     if now < quiet_until then
       return false
     end
-    calling = timer_at(0, call) -- a timer ends whatever becomes of this request
+    calling = timer_at(0, call) -- a timer ends independently of this request
     if not calling then
       return false
     end

@@ -14,11 +14,10 @@ import (
 	"sluice/test/testenv"
 )
 
-// Redis loses everything again and again, also while it is rebuilt, and meanwhile the admin restocks, cancels rows
-// and starts rebuilds at both backends, and processes are killed and paused. No sale is paused for it, and in the end
-// every order of a 202 is its buyer's row, every restock is counted once, and every cancelled unit is sold or for
-// sale again.
-func TestStormWhileRedisIsEmptied(t *testing.T) {
+// Redis loses all data repeatedly, also during a rebuild. Meanwhile the admin restocks, cancels rows and starts
+// rebuilds at both backends, and processes are killed and paused. No sale is paused because of this. In the end every
+// order of a 202 is its buyer's row, every restock is counted once, and every cancelled unit is sold or on sale again.
+func TestFaultsWhileRedisIsEmptied(t *testing.T) {
 	t.Parallel()
 	const stock, add = 4000, 40
 	s := startStack(t, shape{backends: 2, workers: 2, journal: true})

@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// fromStreet returns a client with an address of the street; "" is the street's first one. It opens a connection for
-// each request, as buyers do that come once.
-func fromStreet(ip string) *http.Client {
+// clientFrom returns a client with an address of the buyers' network; "" is the first one. It opens a connection for
+// each request, like buyers that send a single one.
+func clientFrom(ip string) *http.Client {
 	dialer := &net.Dialer{}
 	if ip != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(ip)}
