@@ -79,8 +79,8 @@ var (
 		`(?m)^nginx version: .*?nginx/(\d+)\.(\d+)\.(\d+)|^nginx version: openresty/(\d+)\.(\d+)\.(\d+)`)
 )
 
-// hasHTTP2Directive reads it from the output of `nginx -V`. A build without a release counts as an old one: the
-// parameter works in all releases.
+// hasHTTP2Directive reports whether `http2 on` is a directive, from the output of `nginx -V`. A build without a release
+// counts as an old one: the parameter works in all releases.
 func hasHTTP2Directive(build string) bool {
 	m := release.FindStringSubmatch(build)
 	if m == nil {

@@ -33,10 +33,10 @@ const hotPolicy = `return { rules = { { name = "hot", key = "ip", rate = "100r/s
 
 // Any interval of length L admits at most rate*L + burst + 1, with any number of workers, through HTTP.
 func TestWorkersKeepBoundOfHotKey(t *testing.T) {
-	floors(t, workersKeepBoundOfHotKey)
+	variants(t, workersKeepBoundOfHotKey)
 }
 
-func workersKeepBoundOfHotKey(t *testing.T, f *floor) {
+func workersKeepBoundOfHotKey(t *testing.T, f *variant) {
 	e := startEdge(t, hotPolicy, f.on(t))
 	allowed, denied := hot(t, e, false, func() {})
 	if denied == 0 {
@@ -53,12 +53,12 @@ func workersKeepBoundOfHotKey(t *testing.T, f *floor) {
 	}
 }
 
-// Workers of two generations share the buckets during a reload, and a worker that dies releases nothing.
+// Workers of two generations share the buckets during a reload, and a killed worker releases nothing.
 func TestBoundHoldsWhileWorkersComeAndGo(t *testing.T) {
-	floors(t, boundHoldsWhileWorkersComeAndGo)
+	variants(t, boundHoldsWhileWorkersComeAndGo)
 }
 
-func boundHoldsWhileWorkersComeAndGo(t *testing.T, f *floor) {
+func boundHoldsWhileWorkersComeAndGo(t *testing.T, f *variant) {
 	e := startEdge(t, hotPolicy, f.on(t))
 	hot(t, e, true, func() {
 		for range 3 {
@@ -79,10 +79,10 @@ func killAWorker(t *testing.T, e *edge) {
 // Two workers race for one key without HTTP, millions of times a second. A limiter that reads and writes without a lock
 // fails here.
 func TestRacingWorkersKeepBound(t *testing.T) {
-	floors(t, racingWorkersKeepBound)
+	variants(t, racingWorkersKeepBound)
 }
 
-func racingWorkersKeepBound(t *testing.T, f *floor) {
+func racingWorkersKeepBound(t *testing.T, f *variant) {
 	for _, c := range []struct {
 		rate  string
 		burst int
@@ -109,7 +109,7 @@ func racingWorkersKeepBound(t *testing.T, f *floor) {
 
 // race lets two workers admit on one new bucket for 0.3 s. It returns the microseconds of the first and the last turn,
 // and how many requests were admitted.
-func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted float64) {
+func race(t *testing.T, f *variant, rate string, burst int) (first, last, admitted float64) {
 	t.Helper()
 	out := f.lua(t).everywhere(t, fmt.Sprintf(`
 		local req, clock, aim = require "sluice.limit.rules", require "sluice.clock", require("take").aim
@@ -120,7 +120,7 @@ func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted
 		ngx.shared.test:incr(keys[1], 1, 0)
 		local admitted, first = 0, clock.now()
 		while ngx.shared.test:get(keys[1]) < 2 do
-			assert(clock.now() - first < 5000000, "the other worker never came")
+			assert(clock.now() - first < 5000000, "the other worker did not start")
 		end
 		aim(rules, keys)
 		first = clock.now()
@@ -146,9 +146,9 @@ func race(t *testing.T, f *floor, rate string, burst int) (first, last, admitted
 	return first, last, admitted
 }
 
-// A worker that dies while it has the lock does not stop the others.
+// A worker that is killed while it has the lock does not block the others.
 func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		server, stop := f.startLua(t, "1m")
 		defer stop()
 		for round := range 3 {
@@ -160,7 +160,7 @@ func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
 				while true do end
 			`)
 			if err == nil {
-				t.Fatal("the worker is still alive")
+				t.Fatal("the worker still runs")
 			}
 			for range 4 { // both workers, also the new one
 				got := server.run(t, fmt.Sprintf(`
@@ -169,7 +169,7 @@ func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
 					return tostring(ok) .. " " .. tostring(err)
 				`, round))
 				if got != "true nil" {
-					t.Fatalf("after a worker died under the lock: %s", got)
+					t.Fatalf("after a worker was killed under the lock: %s", got)
 				}
 			}
 			left := server.run(t, `
@@ -180,15 +180,15 @@ func TestWorkerKilledUnderLockStopsNoOther(t *testing.T) {
 				return table.concat(left, ", ")
 			`)
 			if left != "" {
-				t.Errorf("%d workers died under the lock, which left the entries %s", round+1, left)
+				t.Errorf("%d workers were killed under the lock, and the entries %s remain", round+1, left)
 			}
 		}
 	})
 }
 
-// After an error under the lock its worker continues with it; `+"`repair`"+` releases it for the others.
+// After an error under the lock, the same worker can take it again, and repair releases it for the others.
 func TestErrorUnderLockStopsNoWorker(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		server, stop := f.startLua(t, "1m")
 		defer stop()
 		got := server.everywhere(t, `
@@ -222,10 +222,10 @@ func TestErrorUnderLockStopsNoWorker(t *testing.T) {
 	})
 }
 
-// A worker that is paused while it has the lock keeps it. The others do not hang: after WAIT the rule's on_error
+// A worker that is paused while it has the lock keeps it. The others do not hang: after WAIT, on_error of the rule
 // decides.
 func TestWorkerPausedUnderLockIsNotWaitedForLong(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		key := fmt.Sprintf("paused %d", time.Now().UnixNano())
 		got := f.lua(t).everywhere(t, fmt.Sprintf(`
 			local take, clock, test = require("take").take, require "sluice.clock", ngx.shared.test
@@ -265,7 +265,7 @@ func TestWorkerPausedUnderLockIsNotWaitedForLong(t *testing.T) {
 // Workers that are killed again and again, also while they have the lock, never let two workers have it at the same
 // time.
 func TestKilledWorkersNeverShareLock(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		server, stop := f.startLua(t, "1m")
 		defer stop()
 		const turns = `

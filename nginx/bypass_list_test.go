@@ -160,7 +160,7 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 	}
 	// The number of orders falls: Redis was emptied, and the list is not of these orders.
 	s.set(func() { s.hold("eve"); s.header = "drop;state=sold_out;version=1;ttl=1000;holders=1" })
-	testenv.Eventually(t, time.Minute, "the edge has seen it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
+	testenv.Eventually(t, time.Minute, "the edge has detected it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
 	s.learned(t)
 	if _, cached := s.fromMemory(func() answer { return s.buy(t, "eve") }); cached {
 		t.Error("the buyer of the new sale is refused from memory")
@@ -228,7 +228,7 @@ func TestDisconnectDoesNotStopFetch(t *testing.T) {
 		s.hold("ann")
 		s.listTook = 300 * time.Millisecond
 	})
-	s.buy(t, "dan") // the edge hears that it needs a list
+	s.buy(t, "dan") // the edge learns that it needs a list
 	c, err := net.Dial("tcp", s.edge.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func TestUnverifiedSubjectIsTheVerifiedOne(t *testing.T) {
 		got := sumOf(t, server, raw)
 		subject, err := key.Verify(raw)
 		if err != nil {
-			return // whatever it is taken for
+			return // any reading is allowed
 		}
 		if got == "nil" {
 			return
@@ -372,14 +372,14 @@ func TestListFitsRefusal(t *testing.T) {
 		name          string
 		holders, sent int // of the refusal; the list is complete for 5
 		now           int
-		want          string // whether there is a list, and whether one is to be fetched
+		want          string // whether the list is used, and whether a newer one is needed
 	}{
 		{"as many orders", 5, 1, 1, "true false"},
 		{"fewer, at an earlier time", 4, -1, 1, "true false"},
 		{"fewer, at a later time: the count went back", 4, 1, 1, "false true"},
 		{"more", 6, -1, 1, "false true"},
 		{"more, at a later time", 6, 1, 1, "false true"},
-		{"the list grows old", 5, 239, 240, "true true"},
+		{"the list is due for renewal", 5, 239, 240, "true true"},
 		{"the list is too old", 5, 299, 300, "false true"},
 	} {
 		got := server.run(t, fmt.Sprintf(`
@@ -396,7 +396,8 @@ func TestListFitsRefusal(t *testing.T) {
 	}
 }
 
-// Of the callers that want a list, one begins; and none once a list that fits was stored since the caller looked.
+// Of concurrent callers that need a list, one fetches it. A later caller fetches none if a list that fits was stored
+// meanwhile.
 func TestBypassListBeginsOnce(t *testing.T) {
 	server := requireLua(t)
 	got := server.run(t, `

@@ -83,7 +83,7 @@ func certificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
 	return cert, key, testenv.Certificate(t, cert, key, 1)
 }
 
-func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
+func TestTLSServesHTTP2AndBackendSeesHTTPS(t *testing.T) {
 	cert, key, roots := certificate(t)
 	backend := echo(t)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
@@ -147,7 +147,7 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 		t.Errorf("the backend got %d requests, the first with %q", len(got), got[0].header)
 	}
 	if n := connections(t, client, "https://"+e.cfg.Listen+"/healthz", 1100); n != 2 {
-		t.Errorf("1100 requests took %d connections, want 2: one is good for 1000", n)
+		t.Errorf("1100 requests took %d connections, want 2: one serves 1000", n)
 	}
 	if got := e.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
 		!strings.HasSuffix(got, problemBody(400, "")) {
@@ -163,7 +163,7 @@ func TestTLSSpeaksHTTP2AndTellsTheBackend(t *testing.T) {
 	}
 }
 
-// connections is how many connections it takes to send n requests one after the other.
+// connections returns how many connections n sequential requests need.
 func connections(t *testing.T, client *http.Client, url string, n int) int {
 	t.Helper()
 	used := map[net.Conn]bool{}
@@ -203,8 +203,8 @@ func TestHTTP2DirectiveFitsTheRelease(t *testing.T) {
 	}
 }
 
-// A client that sends its head or its body a byte at a time, or stops, is left without an answer when its time is over:
-// nginx has no phase in which it could give one.
+// A client that sends its head or its body a byte at a time, or stops, is disconnected without a response when its time
+// is over: nginx has no phase in which Lua could send one.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	backend := echo(t)

@@ -14,8 +14,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// nginx runs with this directory and lua/ as they are in a container. Names that exist only there, and paths, are
-// replaced.
+// nginx runs with the files of this directory and of lua/, as in a container. Only paths, and names that exist only
+// there, are replaced.
 func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 	bin := requireBinary(t)
 	backend := echo(t)

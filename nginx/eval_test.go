@@ -28,29 +28,29 @@ func (s *luaServer) worker(t testing.TB) int {
 	return workerOf(t, s.master)
 }
 
-// floor is a way to run the edge: with its accelerators, or with the directory of accelerators removed.
-type floor struct {
+// variant is a way to run the edge: with its accelerators, or with the directory of accelerators removed.
+type variant struct {
 	name  string
 	plain bool
 
 	mu     sync.Mutex
-	server *luaServer // shared by all tests: pieces of Lua leave nothing behind but buckets, which tests name apart
+	server *luaServer // shared by all tests: scripts leave only buckets behind, with different names
 	stop   func()
 }
 
-var accelerated, plain = floor{name: "accelerated"}, floor{name: "plain", plain: true}
+var accelerated, plain = variant{name: "accelerated"}, variant{name: "plain", plain: true}
 
-// floors runs a test on both floors.
-func floors(t *testing.T, test func(*testing.T, *floor)) {
+// variants runs a test with both variants.
+func variants(t *testing.T, test func(*testing.T, *variant)) {
 	t.Helper()
-	for _, f := range []*floor{&accelerated, &plain} {
+	for _, f := range []*variant{&accelerated, &plain} {
 		t.Run(f.name, func(t *testing.T) { test(t, f) })
 	}
 }
 
 func TestMain(m *testing.M) {
 	code := testenv.Main(m)
-	for _, f := range []*floor{&accelerated, &plain} {
+	for _, f := range []*variant{&accelerated, &plain} {
 		if f.stop != nil {
 			f.stop()
 		}
@@ -61,8 +61,8 @@ func TestMain(m *testing.M) {
 // requireLua is the shared server with accelerators.
 func requireLua(t testing.TB) *luaServer { return accelerated.lua(t) }
 
-// lua is the floor's shared server.
-func (f *floor) lua(t testing.TB) *luaServer {
+// lua returns the shared server of the variant.
+func (f *variant) lua(t testing.TB) *luaServer {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,8 +72,8 @@ func (f *floor) lua(t testing.TB) *luaServer {
 	return f.server
 }
 
-// trim removes the accelerators from a copy of lua/ below dir, when this is the plain floor.
-func (f *floor) trim(t testing.TB, dir string) {
+// trim removes the accelerators from a copy of lua/ below dir, in the plain variant.
+func (f *variant) trim(t testing.TB, dir string) {
 	t.Helper()
 	if f.plain {
 		if err := os.RemoveAll(dir + "/lua/edge/sluice/accel"); err != nil {
@@ -83,7 +83,7 @@ func (f *floor) trim(t testing.TB, dir string) {
 }
 
 // startLua starts a server of its own with a zone of this size for buckets, for tests that leave something behind.
-func (f *floor) startLua(t testing.TB, zone string) (*luaServer, func()) {
+func (f *variant) startLua(t testing.TB, zone string) (*luaServer, func()) {
 	return f.startLuaWith(t, "eval.conf", "sluice_buckets 1m", "sluice_buckets "+zone)
 }
 
@@ -94,7 +94,7 @@ func startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func
 }
 
 // startLuaWith starts a server from a file of testdata, in which one text is replaced by another.
-func (f *floor) startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
+func (f *variant) startLuaWith(t testing.TB, name, old, replacement string) (*luaServer, func()) {
 	t.Helper()
 	bin := requireBinary(t)
 	dir, err := os.MkdirTemp("", "sluice-lua-")
@@ -188,7 +188,7 @@ func (s *luaServer) run(t *testing.T, code string) string {
 	return out
 }
 
-// luaString is s as a Lua string literal, whatever bytes it holds.
+// luaString returns s as a Lua string literal, for any bytes.
 func luaString(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -136,7 +136,7 @@ func (f *fleetRecord) request() {
 	f.result("refuse 1000000")
 }
 
-// sweep returns the slots of lanes of which one has opened before this time.
+// sweep returns the slots of the lanes in which a slot has opened before this time.
 func (f *fleetRecord) sweep(what string, before float64) {
 	f.event(what)
 	if !f.used || reflect.ValueOf(f.bucket).FieldByName("asking").Float() > f.now || math.IsInf(before, -1) {
@@ -247,7 +247,7 @@ const leaseTo = `
 	end
 `
 
-// An answer that is not one of sluice edge is like none: on_error decides. It leaves neither the lock nor an error.
+// An invalid answer counts as none: on_error decides. It leaves neither the lock nor an error.
 func TestInvalidLeaseIsAnError(t *testing.T) {
 	const valid = "1700000000000000 0 0 999990000 16016 1000100000 15984 2 0 100 16 x"
 	answers := []string{"", " ", "ok", "1", "1 2", "1 2 x", "nan 2 0", "1 inf 0", "1 2 nan", valid + " 1",
@@ -286,7 +286,7 @@ func TestInvalidLeaseIsAnError(t *testing.T) {
 	}
 }
 
-// A bucket is full when requests have returned their slots. A further lease leaves these.
+// A bucket is full when requests have returned their slots. A further lease keeps these.
 func TestLeaseOfAFullFleetBucketKeepsItsSlots(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`
 		local full, first = 48, 100
@@ -348,7 +348,7 @@ func TestSweepReturnsSlotsWhileClientsBegin(t *testing.T) {
 	}
 }
 
-// The clients of a sale are many. Requests do not wait until all of them have been swept.
+// A sweep of many clients pauses, so that requests do not wait for its end.
 func TestSweepOfManyClientsPauses(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`
 		local pauses, locked = 0, 0
@@ -372,8 +372,7 @@ func TestSweepOfManyClientsPauses(t *testing.T) {
 	}
 }
 
-// A request that waits for a lease longer than it may is decided by on_error: it is not known that the limit is
-// reached.
+// If a request waits too long for a lease, on_error decides: the limit is not known to be reached.
 func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`
 		fleet, world = copy.new {

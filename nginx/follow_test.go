@@ -52,9 +52,9 @@ func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), ba
 }
 
 // A token of a key that the provider has just published passes at its first request, and the edge is not reloaded.
-func TestEdgeFollowsKeysOfAURL(t *testing.T) { floors(t, testEdgeFollowsKeysOfAURL) }
+func TestEdgeFollowsKeysOfAURL(t *testing.T) { variants(t, testEdgeFollowsKeysOfAURL) }
 
-func testEdgeFollowsKeysOfAURL(t *testing.T, f *floor) {
+func testEdgeFollowsKeysOfAURL(t *testing.T, f *variant) {
 	p := tokentest.NewProvider(token.EdDSA, "first")
 	e := startMirrored(t, p, f.on(t))
 	send := func(raw string) int { return e.do("GET", "/", "Authorization", "Bearer "+raw).status }
@@ -165,7 +165,7 @@ func TestEdgeFetchesFewTimesForUnknownKeys(t *testing.T) {
 					t.Errorf("a forged token: %d", got.status)
 				}
 				if got := e.do("GET", "/", "Authorization", good); got.status != 200 {
-					t.Errorf("a good token meanwhile: %d", got.status)
+					t.Errorf("a valid token during the flood: %d", got.status)
 				}
 			}
 		})
@@ -180,7 +180,7 @@ func TestEdgeFetchesFewTimesForUnknownKeys(t *testing.T) {
 	}
 }
 
-// An edge whose mirror is gone keeps its keys.
+// An edge whose mirror has stopped keeps its keys.
 func TestEdgeKeepsKeysWithoutItsMirror(t *testing.T) {
 	p := tokentest.NewProvider(token.EdDSA, "first")
 	e := startMirrored(t, p, func(c *Config) { c.KeysSocket = "/nonexistent/refresh.sock" })

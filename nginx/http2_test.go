@@ -15,10 +15,10 @@ import (
 // A request of HTTP/2 with a header of an HTTP/1 connection is malformed (RFC 9113, section 8.2.2): a backend that
 // reads it in HTTP/1 could find another end of the body.
 func TestHTTP2HasNoHeadersOfAConnection(t *testing.T) {
-	floors(t, http2HasNoHeadersOfAConnection)
+	variants(t, http2HasNoHeadersOfAConnection)
 }
 
-func http2HasNoHeadersOfAConnection(t *testing.T, f *floor) {
+func http2HasNoHeadersOfAConnection(t *testing.T, f *variant) {
 	cert, key, roots := certificate(t)
 	backend := echo(t)
 	config := &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}, ServerName: "127.0.0.1"}

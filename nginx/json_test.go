@@ -138,8 +138,8 @@ func TestJSONReader(t *testing.T) {
 	}
 }
 
-// Texts that are nearly JSON: the edge takes one if and only if Go's reader takes it and it has none of the things that
-// are refused on purpose.
+// Texts that are nearly JSON: the edge accepts one if and only if Go's reader accepts it and it has no construct that
+// the edge rejects on purpose.
 func TestJSONReaderAgreesWithGos(t *testing.T) {
 	server := requireLua(t)
 	pieces := []string{

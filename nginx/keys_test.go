@@ -42,9 +42,9 @@ func verified(t rapid.TB, server *luaServer, w *tokentest.Issuer, now int64, tok
 	return strings.Split(out, "\n")
 }
 
-func TestEdgeVerifiesTokens(t *testing.T) { floors(t, testEdgeVerifiesTokens) }
+func TestEdgeVerifiesTokens(t *testing.T) { variants(t, testEdgeVerifiesTokens) }
 
-func testEdgeVerifiesTokens(t *testing.T, f *floor) {
+func testEdgeVerifiesTokens(t *testing.T, f *variant) {
 	w := tokentest.New()
 	cases := w.Cases()
 	var tokens []string
@@ -95,9 +95,9 @@ func TestEdgeAcceptsTokensOfAllKeysOnly(t *testing.T) {
 }
 
 // An edge that expects an issuer and an audience: through HTTP, so that its settings reach the workers.
-func TestEdgeVerifiesIssuerAndAudience(t *testing.T) { floors(t, testEdgeVerifiesIssuerAndAudience) }
+func TestEdgeVerifiesIssuerAndAudience(t *testing.T) { variants(t, testEdgeVerifiesIssuerAndAudience) }
 
-func testEdgeVerifiesIssuerAndAudience(t *testing.T, f *floor) {
+func testEdgeVerifiesIssuerAndAudience(t *testing.T, f *variant) {
 	w := tokentest.New()
 	e := startEdge(t, byToken, func(c *Config) {
 		f.on(t)(c)
@@ -151,9 +151,9 @@ func verifyVectors(t *testing.T, vectors []tokentest.Vector) {
 }
 
 // The edge decides as internal/token about tokens with any payload: those that pass fail at their claims.
-func TestEdgeVerifiesJWSVectorsOfWycheproof(t *testing.T) { floors(t, testEdgeVerifiesJWSVectors) }
+func TestEdgeVerifiesJWSVectorsOfWycheproof(t *testing.T) { variants(t, testEdgeVerifiesJWSVectors) }
 
-func testEdgeVerifiesJWSVectors(t *testing.T, f *floor) {
+func testEdgeVerifiesJWSVectors(t *testing.T, f *variant) {
 	server := f.lua(t)
 	for some := range slices.Chunk(tokentest.JWSVectors(t), 50) {
 		var keys, tokens []string
@@ -184,9 +184,9 @@ func testEdgeVerifiesJWSVectors(t *testing.T, f *floor) {
 }
 
 // The edge and the gateway find the same buyer in every token.
-func TestGoAndLuaNeverDisagree(t *testing.T) { floors(t, testGoAndLuaNeverDisagree) }
+func TestGoAndLuaNeverDisagree(t *testing.T) { variants(t, testGoAndLuaNeverDisagree) }
 
-func testGoAndLuaNeverDisagree(t *testing.T, f *floor) {
+func testGoAndLuaNeverDisagree(t *testing.T, f *variant) {
 	w, server := tokentest.New(), f.lua(t)
 	at := time.Unix(1800000000, 0)
 	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
@@ -214,8 +214,8 @@ func testGoAndLuaNeverDisagree(t *testing.T, f *floor) {
 	}
 }
 
-// Tokens at the bounds of what readers in memory may touch: segments without a byte, the longest token, signatures of
-// other lengths, and bytes that end a text in C.
+// Tokens at the bounds of readers in memory: segments without a byte, the longest token, signatures of other lengths,
+// and bytes that end a text in C.
 func TestGoAndLuaAgreeOnShapesOfTokens(t *testing.T) {
 	w := tokentest.New()
 	at := time.Unix(1800000000, 0)
@@ -272,7 +272,7 @@ func TestGoAndLuaAgreeOnShapesOfTokens(t *testing.T) {
 		tokens = append(tokens, part([]byte(header))+"."+strings.Repeat("A", 4096), strings.Repeat(".", 4096),
 			strings.Repeat("a", 4096))
 	}
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		good := 0
 		for some := range slices.Chunk(tokens, 30) { // nginx takes bodies of 1 MB
 			for i, got := range verified(t, f.lua(t), w, at.Unix(), some) {
@@ -293,7 +293,7 @@ func TestGoAndLuaAgreeOnShapesOfTokens(t *testing.T) {
 	})
 }
 
-// anyToken is a token that is well signed more often than not; its header and claims are good, odd or bad.
+// anyToken draws a token that usually has a valid signature; its header and claims are good, odd or bad.
 func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 	member := func(name string, values ...string) string {
 		return name + ":" + rapid.SampledFrom(values).Draw(r, name)
@@ -407,7 +407,7 @@ func anyToken(r *rapid.T, w *tokentest.Issuer) string {
 	comma := odd(",", rapid.SampledFrom([]string{" , ", ",\n", ",,", ";", "\v,"}).Draw(r, "comma"))
 	text := tokentest.Segments("{"+strings.Join(header, comma)+"}",
 		odd("", " ")+"{"+strings.Join(claims, comma)+"}"+odd("", "x"))
-	if rapid.IntRange(0, 9).Draw(r, "bend") == 0 { // and sign what is bent
+	if rapid.IntRange(0, 9).Draw(r, "damage") == 0 { // before it is signed
 		i := rapid.IntRange(0, len(text)-1).Draw(r, "at")
 		text = text[:i] + rapid.SampledFrom([]string{"", "A", "=", "-", "_", "+", ".", " ", "\n", "\x00", "é"}).
 			Draw(r, "with") +

@@ -76,9 +76,9 @@ func TestGCRAAgreesWithLimitReqAndTimeRate(t *testing.T) {
 	})
 }
 
-// When there is no room for the bucket of one rule, the buckets of the other rules of the request stay as they are.
+// When there is no room for the bucket of one rule, the buckets of the other rules of the request do not change.
 func TestFullZoneLeavesNoPartialDecision(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		server, stop := f.startLua(t, "32k")
 		defer stop()
 		got := server.run(t, `
@@ -117,7 +117,7 @@ func TestFullZoneLeavesNoPartialDecision(t *testing.T) {
 
 // The buckets of several rules and clients do not influence each other.
 func TestBucketsOfOneRequestAreIndependent(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		// There is room for all 180 buckets, wherever the random seed of the table places them.
 		server, stop := f.startLua(t, "128k")
 		defer stop()
@@ -162,10 +162,10 @@ func TestBucketsOfOneRequestAreIndependent(t *testing.T) {
 	})
 }
 
-// The rewrite phase refuses by this. When it overlooks a full bucket, the access phase refuses, which is expensive in a
-// flood.
+// The rewrite phase refuses with this function. When it overlooks a full bucket, the access phase refuses, which is
+// expensive in a flood.
 func TestEachFullBucketRefusesEarly(t *testing.T) {
-	floors(t, func(t *testing.T, f *floor) {
+	variants(t, func(t *testing.T, f *variant) {
 		got := f.lua(t).run(t, `
 			local rules, out = require "sluice.limit.rules", {}
 			local list = {}

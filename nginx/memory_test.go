@@ -10,10 +10,10 @@ import (
 // The bytes of a bucket, as nginx/conf.d/20-lua.conf and docs/edge-bound.md state them. `+"`make edge-memory`"+` fills
 // a zone of 100 MB.
 func TestBucketsTakeTheStatedMemory(t *testing.T) {
-	floors(t, bucketsTakeTheStatedMemory)
+	variants(t, bucketsTakeTheStatedMemory)
 }
 
-func bucketsTakeTheStatedMemory(t *testing.T, f *floor) {
+func bucketsTakeTheStatedMemory(t *testing.T, f *variant) {
 	size := cmp.Or(os.Getenv("SLUICE_ZONE"), "4m")
 	for _, c := range []struct {
 		name, admit string // admit(i) admits a request of the i-th client

@@ -11,8 +11,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// A page costs the backend one request a second, however many look at it, in each language. What is kept depends on
-// nothing else of a request, and is shown while no backend answers.
+// The backend gets one request a second for a page in each language, from any number of clients. The cache key depends
+// on nothing else of a request, and a cached page is served while no backend answers.
 func TestPagesAreKept(t *testing.T) {
 	var down atomic.Bool
 	shop := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func TestPagesAreKept(t *testing.T) {
 		t.Helper()
 		if a := e.do("GET", path, "Accept-Language", accept, "Accept-Encoding", "br"); a.status != 200 ||
 			a.body != "the page, "+want {
-			t.Fatalf("%s for %q: %d %q, want it in %s", path, accept, a.status, a.body, want)
+			t.Fatalf("%s for %q: %d %q, want the page in %s", path, accept, a.status, a.body, want)
 		}
 	}
 	const rounds = 200
@@ -118,8 +118,8 @@ func TestPageOfATokenIsNotShared(t *testing.T) {
 	}
 }
 
-// The page of a sale that was removed is gone when its second is over, also while clients query it without a pause, and
-// although a backend forbids to store its 404. The old page does not return when no backend answers.
+// The page of a removed sale expires after a second, also while clients request it without a pause, and although a
+// backend forbids to store its 404. The old page does not return when no backend answers.
 func TestRemovedPageIsGone(t *testing.T) {
 	var removed, down atomic.Bool
 	shop := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -160,7 +160,7 @@ func TestRemovedPageIsGone(t *testing.T) {
 	becomes(200)
 }
 
-// An answer that is for one client only is never stored, whatever the status.
+// A response for one client only is never stored, with any status.
 func TestPrivatePageIsNotKept(t *testing.T) {
 	for _, cache := range []string{"", "no-store", "private, max-age=9", "no-cache, max-age=9", "max-age=0", "public, max-age=00"} {
 		shop := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {

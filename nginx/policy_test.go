@@ -24,8 +24,8 @@ func parse(t *testing.T, server *luaServer, source string) string {
 	`)
 }
 
-// luasWords matches errors of the Lua engines, which differ between LuaJIT and the gateway's engine.
-var luasWords = regexp.MustCompile(
+// engineErrors matches errors of the Lua engines, which differ between LuaJIT and the gateway's engine.
+var engineErrors = regexp.MustCompile(
 	`^(syntax error|Invalid token|unterminated|attempt to|cannot perform|too many local)`,
 )
 
@@ -51,17 +51,16 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 		got := parse(t, server, string(source))
 		m := regexp.MustCompile(`^p\.lua:(?:(\d+):)? (.+)$`).FindStringSubmatch(got)
 		if m == nil {
-			t.Errorf("%s: %q has no place", name, got)
+			t.Errorf("%s: %q has no position", name, got)
 			continue
 		}
-		// Which line a loop is on when it has run for too long is the machine's affair; so is where an unfinished file stops
-		// to make sense.
+		// Engines report different lines for a loop that runs too long, and for the end of an unfinished file.
 		line, _ := strconv.Atoi(m[1])
 		if line != findings[0].Line && !strings.HasPrefix(name, "endless") && !strings.HasPrefix(name, "recursion") &&
 			name != "unfinished" {
 			t.Errorf("%s: line %d, and the gateway reports line %d", name, line, findings[0].Line)
 		}
-		if theirs := findings[0].Message; !luasWords.MatchString(theirs) && m[2] != theirs {
+		if theirs := findings[0].Message; !engineErrors.MatchString(theirs) && m[2] != theirs {
 			t.Errorf("%s: %q, and the gateway reports %q", name, m[2], theirs)
 		}
 	}
@@ -86,8 +85,8 @@ func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 	}
 }
 
-// Policies made of everything that tests have found to be read in two ways, put together at random: both edges take one
-// or neither does, and what both take means the same.
+// Random policies of all constructs that tests have found to be ambiguous: both edges accept a policy or both reject
+// it, and an accepted one has the same meaning.
 func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 	server := requireLua(t)
 	values := []string{
@@ -208,7 +207,7 @@ func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 		}
 		var rules strings.Builder
 		for i := range rapid.IntRange(0, 3).Draw(r, "rules") {
-			// Mostly right, or nothing would ever be taken.
+			// Mostly valid, so that some policies are accepted.
 			fmt.Fprintf(&rules, "{ name = 'r%d', key = 'ip', rate = '1r/s', %s },\n", i, fields(2))
 		}
 		source := pick(
@@ -240,7 +239,7 @@ func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 	})
 }
 
-// A field that is in a table twice, in whatever form it is written.
+// A field that occurs in a table twice, in any form.
 func TestBothEdgesAgreeOnRepeatedFields(t *testing.T) {
 	server := requireLua(t)
 	for _, c := range []struct{ before, fields, after string }{
@@ -266,7 +265,7 @@ func TestBothEdgesAgreeOnRepeatedFields(t *testing.T) {
 	}
 }
 
-// meaning is what the gateway makes of a policy, or "bad" and why.
+// meaning returns a policy as the gateway reads it, or "bad" and the errors.
 func meaning(source []byte) string {
 	p, err := policy.Parse("p.lua", source)
 	if err != nil {
@@ -283,7 +282,7 @@ func meaning(source []byte) string {
 	return b.String()
 }
 
-// dump is the same of the nginx edge.
+// dump returns the same for the nginx edge.
 func dump(t *testing.T, server *luaServer, source string) string {
 	t.Helper()
 	return server.run(t, `
@@ -307,9 +306,9 @@ func dump(t *testing.T, server *luaServer, source string) string {
 	`)
 }
 
-// What no policy of the gateway's tests has: ways out of the sandbox that LuaJIT has and gopher-lua has not, and odd
+// Cases that the gateway's tests lack: escapes from the sandbox that LuaJIT offers and gopher-lua does not, and unusual
 // ways to write a table.
-func TestPolicySandboxAndPlaces(t *testing.T) {
+func TestPolicySandboxAndPositions(t *testing.T) {
 	server := requireLua(t)
 	for _, c := range []struct{ name, source, want string }{
 		{"bytecode", "\x1bLJ\x02", "p.lua: compiled Lua: write the policy as text"},
@@ -360,7 +359,7 @@ func TestPolicySandboxAndPlaces(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	// A policy leaves the edge as it was: its strings have their methods back.
+	// After a policy has run, the strings of the edge have their methods again.
 	if got := server.run(t, `return ("x"):rep(3)`); got != "xxx" {
 		t.Errorf("strings after a policy: %q", got)
 	}

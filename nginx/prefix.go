@@ -84,7 +84,7 @@ func (p *prefix) hold(path string) {
 const pagesLink = ".pages"
 
 // keepPages creates the directory of the page cache and of temporary files. Workers of a root master run as another
-// user, which often cannot enter dir. The directory of an edge that was killed is removed.
+// user, which often cannot enter dir. It removes the directory of a killed edge.
 func (p *prefix) keepPages() error {
 	if os.Geteuid() != 0 || p.pages != "" {
 		return nil
@@ -95,7 +95,7 @@ func (p *prefix) keepPages() error {
 		return err
 	}
 	p.hold(p.pages)
-	if err := os.Chmod(p.pages, 0o711); err != nil { //nolint:gosec // workers have to pass
+	if err := os.Chmod(p.pages, 0o711); err != nil { //nolint:gosec // workers must be able to enter it
 		return err
 	}
 	return os.Symlink(p.pages, filepath.Join(p.dir, pagesLink))

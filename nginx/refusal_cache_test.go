@@ -113,7 +113,7 @@ func TestHolderReachesBackendWhileOthersDoNot(t *testing.T) {
 			func() answer { return s.buy(t, "bob") },
 		); other.status != 409 || !strings.Contains(other.body, `"sold-out"`) ||
 			!cached && s.purchases() > 100 {
-			t.Errorf("another buyer meanwhile: %d %s", other.status, other.body)
+			t.Errorf("another buyer at the same time: %d %s", other.status, other.body)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestMalformedPurchaseIsNotRefusedFromMemory(t *testing.T) {
 			"POST " + dropOrders + " HTTP/1.1\r\nHost: x\r\nToken: " + strings.TrimPrefix(signed(t, "ann"), "Bearer ") + "\r\nTransfer-Encoding: chunked\r\n\r\n4268\r\n" + strings.Repeat("a", 17000) + "\r\n0\r\n\r\n",
 			413,
 		},
-		// The line alone is one that both workers know, from hosts that are none of these.
+		// Both workers have cached the request line, but with none of these hosts.
 		{"an odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x!y\r\nContent-Length: 0\r\n\r\n", 400},
 		{"another odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: x,y\r\nContent-Length: 0\r\n\r\n", 400},
 		{"one more odd host", "POST " + dropOrders + " HTTP/1.1\r\nHost: (x)\r\nContent-Length: 0\r\n\r\n", 400},

@@ -63,10 +63,10 @@ func (c *busyClient) run(ctx context.Context, status int) {
 // machine too. A connection that an old worker has accepted and not yet read from can still be reset, so several
 // reloads may be necessary until no client sees one.
 func TestReloadAnnouncesTheEndOfBusyConnections(t *testing.T) {
-	floors(t, reloadAnnouncesTheEndOfBusyConnections)
+	variants(t, reloadAnnouncesTheEndOfBusyConnections)
 }
 
-func reloadAnnouncesTheEndOfBusyConnections(t *testing.T, f *floor) {
+func reloadAnnouncesTheEndOfBusyConnections(t *testing.T, f *variant) {
 	e := startEdge(
 		t, `return { rules = { { name = "never", key = "ip", rate = "1r/h", match = { path = "/never" } } } }`, f.on(t),
 	)

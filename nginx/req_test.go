@@ -22,7 +22,7 @@ func startAlone(t *testing.T) *luaServer {
 	return server
 }
 
-// What users of resty.limit.req have in their access phase, with nothing changed but the name of the module.
+// An access phase written for resty.limit.req, in which only the name of the module has changed.
 func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 	server := startAlone(t)
 	tries, length := flood(t, "http://"+server.address+"/limited", http.StatusServiceUnavailable, 8, time.Second, false,
@@ -30,10 +30,10 @@ func TestLimiterReplacesRestyLimitReq(t *testing.T) {
 	allowed, denied, bound := count(tries, admitted), count(tries, refused), 200*length.Seconds()+101
 	t.Logf("%d admitted, %d refused; the bound is %.0f", allowed, denied, bound)
 	if float64(allowed) > bound || denied == 0 {
-		t.Errorf("%d were admitted and %d refused, want at most %.0f and the others", allowed, denied, bound)
+		t.Errorf("%d were admitted and %d refused, want at most %.0f admitted and the rest refused", allowed, denied, bound)
 	}
 	if bad, found := unjust(tries, 200, 100); found {
-		t.Errorf("%d were admitted, and refused was one, after %v, for which there was room", allowed, bad.from)
+		t.Errorf("%d were admitted, and one was refused after %v although there was room", allowed, bad.from)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 	key := 0
 	for _, c := range []struct{ name, code, want string }{
 		{"no such dict", `return limit.new("nowhere", 1, 1)`, "nil, shared dict not found"},
-		{"a rate of nothing", `return pcall(limit.new, store, 0, 1)`, "false, assertion failed!"},
+		{"a rate of zero", `return pcall(limit.new, store, 0, 1)`, "false, assertion failed!"},
 		{"a negative burst", `return pcall(limit.new, store, 1, -1)`, "false, assertion failed!"},
 		{"the first", `return limit.new(store, 2, 0):incoming(key, true)`, "0, 0"},
 		{
@@ -61,12 +61,12 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			"true, true",
 		},
 		{
-			"looking takes nothing",
+			"a call without commit takes nothing",
 			`local l = limit.new(store, 0.01, 0) return l:incoming(key), l:incoming(key), l:incoming(key, false), l:incoming(key, true)`,
 			"0, 0, 0, 0, 0",
 		},
 		{
-			"looking sees what was taken", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key)`,
+			"a call without commit counts earlier requests", `local l = limit.new(store, 0.01, 0) l:incoming(key, true) return l:incoming(key)`,
 			"nil, rejected",
 		},
 		{
@@ -94,7 +94,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			`local l = limit.new(store, 0.1, 3) for _ = 1, 3 do l:incoming(key, true) end l:set_rate(0.01) local d, e = l:incoming(key, true) return d > 299 and d <= 300, e > 2.9 and e <= 3`,
 			"true, true",
 		},
-		// resty.limit.req gives nothing back of the first request of a key: a record of 0 requests above the rate.
+		// resty.limit.req does not return the first request of a key: its record is 0 requests above the rate.
 		{
 			"uncommit",
 			`local l = limit.new(store, 0.01, 0) l:incoming(key, true) local ok = l:uncommit(key) return ok, l:incoming(key, true), l:incoming(key, true)`,
@@ -113,7 +113,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 		{"an entry of another module", `ngx.shared[store]:set(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
 			"shdict abused by other users, shdict abused by other users, shdict abused by other users"},
 		{
-			"a rate of next to nothing",
+			"a rate of almost zero",
 			`local l = limit.new(store, 1e-300, 0) l:incoming(key, true) return l:incoming(key, true)`, "nil, rejected",
 		},
 		{
@@ -129,7 +129,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 		// resty.limit.req replaces the list.
 		{"a list", `ngx.shared[store]:lpush(key, "theirs") local l = limit.new(store, 1, 0) local _, a = l:incoming(key, true) local _, b = l:incoming(key) local _, c = l:uncommit(key) return a, b, c`,
 			"value is a list, value is a list, value is a list"},
-		// resty.limit.req admits these without limit: it takes an error of the dict for a key that is not there.
+		// resty.limit.req admits these without limit: it treats an error of the dict like a missing key.
 		{"no key", `return limit.new(store, 1, 0):incoming(nil, true)`, "nil, nil key"},
 		{"an empty key", `return limit.new(store, 1, 0):incoming("", true)`, "nil, empty key"},
 		{"a key that is too long", `return limit.new(store, 1, 0):incoming(("k"):rep(70000), true)`, "nil, key too long"},
@@ -139,7 +139,7 @@ func TestLimiterAgreesWithRestyLimitReq(t *testing.T) {
 			l:incoming("old", true)
 			repeat n = n + 1 ok, err = l:incoming("filler " .. n, true) until not ok
 			return n > 50, err, l:incoming("old", true)`, "true, no memory, nil, rejected"},
-		// resty.limit.req keeps every key for ever.
+		// In resty.limit.req keys never expire.
 		{
 			"idle keys expire",
 			`limit.new(store, 0.1, 9):incoming(key, true) local ttl = ngx.shared[store]:ttl(key) return ttl > 10 and ttl <= 15`,
@@ -233,8 +233,8 @@ func TestWorkersThatOpenADictTogetherShareOneLock(t *testing.T) {
 	}
 }
 
-// An entry of another module in the place of the lock is an error, whatever its value, and without a wait for its
-// holder. When it is gone, the lock works.
+// An entry of another module under the key of the lock is an error, for any value, without a wait for its holder. After
+// its removal the lock works.
 func TestForeignLockEntryIsAnError(t *testing.T) {
 	server, stop := startLua(t, "1m")
 	defer stop()
@@ -306,7 +306,7 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 			test:incr(key, 1, 0)
 			local admitted, first = 0, clock.now()
 			while test:get(key) < 2 do
-				assert(clock.now() - first < 5000000, "the other worker never came")
+				assert(clock.now() - first < 5000000, "the other worker did not start")
 			end
 			first = clock.now()
 			repeat
@@ -333,7 +333,7 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 			c.burst, admitted, bound)
 		// Only where the bucket keeps what a stalled machine does not use.
 		if admitted > bound || c.burst >= 0.3*c.rate && admitted < 0.9*bound {
-			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of that", admitted, bound)
+			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of it", admitted, bound)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 	}
 	// with a hyphen at its end it begins the name of a temporary file
 	names := regexp.MustCompile(`"(?i:sluice)-[A-Za-z-]*[A-Za-z]"`)
-	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`) // what the backend calls itself elsewhere is no header's name
+	agent := regexp.MustCompile(`"User-Agent", "[^"]*"`) // the backend's own User-Agent is not the name of a header
 	found := 0
 	err = filepath.WalkDir("../backend", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
@@ -162,12 +162,12 @@ func TestEdgeAnswersItsOwnPaths(t *testing.T) {
 	}
 }
 
-// Every request that could be read in two ways is refused, and one that could not reaches the backend as one request.
+// An ambiguous request is refused, and an unambiguous one reaches the backend as one request.
 func TestMalformedRequestsAreRefused(t *testing.T) {
-	floors(t, malformedRequestsAreRefused)
+	variants(t, malformedRequestsAreRefused)
 }
 
-func malformedRequestsAreRefused(t *testing.T, f *floor) {
+func malformedRequestsAreRefused(t *testing.T, f *variant) {
 	backend := echo(t)
 	e := startEdge(t, open, f.on(t), backend.addr)
 	for _, c := range []struct {
@@ -233,7 +233,7 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 	if got := backend.requests(); len(got) != 0 {
 		t.Errorf("%d of them reached the backend: %+v", len(got), got)
 	}
-	// HTTP/1.0 needs no host, and HTTP/1.1, which the backend is spoken to, does.
+	// HTTP/1.0 requires no Host; HTTP/1.1, in which the edge calls the backend, does.
 	if got := e.raw("GET /readyz HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK") ||
 		backend.requests()[0].host != "localhost" {
 		t.Errorf("HTTP/1.0 without a host: %q", got)
@@ -242,10 +242,10 @@ func malformedRequestsAreRefused(t *testing.T, f *floor) {
 
 // The body of a refused request must not be read as the next request on the connection.
 func TestRefusedBodyIsNotTheNextRequest(t *testing.T) {
-	floors(t, refusedBodyIsNotTheNextRequest)
+	variants(t, refusedBodyIsNotTheNextRequest)
 }
 
-func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
+func refusedBodyIsNotTheNextRequest(t *testing.T, f *variant) {
 	backend := echo(t)
 	e := startEdge(t,
 		`return { rules = { { name = "ip", key = "ip", rate = "1r/h" }, { name = "token", key = "token", rate = "1r/h" } } }`,
@@ -268,7 +268,7 @@ func refusedBodyIsNotTheNextRequest(t *testing.T, f *floor) {
 func TestNoBackendAnswers503(t *testing.T) {
 	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
 		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
-	quickest := time.Hour // of all: a machine may stand still meanwhile
+	quickest := time.Hour // of all requests: the machine may stall during one of them
 	for range 6 {
 		start := time.Now()
 		got := e.send("POST", "/v1/sales/1/orders", "{}")
@@ -283,10 +283,9 @@ func TestNoBackendAnswers503(t *testing.T) {
 	}
 }
 
-// A backend that dies with the request in its hands: the repetition must be the same request to the other one, also for
-// POST. ?wait is 30 s at most, and the backend may take some seconds more to look for the order. This reads the file,
-// because 30 s are too long for a test.
-func TestOrderMayBeWaitedFor(t *testing.T) {
+// ?wait is 30 s at most, and the backend may take some seconds more to look for the order. This reads the file, because
+// 30 s are too long for a test.
+func TestNginxWaitsLongEnoughForAnOrder(t *testing.T) {
 	conf, err := os.ReadFile("snippets/server.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -294,11 +293,12 @@ func TestOrderMayBeWaitedFor(t *testing.T) {
 	_, everything, _ := strings.Cut(string(conf), "\nlocation ~* ^/v1/orders/[^/]+/?$ {")
 	_, after, _ := strings.Cut(everything, "proxy_read_timeout ")
 	value, _, _ := strings.Cut(after, ";")
-	if patience, err := time.ParseDuration(value); err != nil || patience < 36*time.Second {
+	if timeout, err := time.ParseDuration(value); err != nil || timeout < 36*time.Second {
 		t.Errorf("nginx waits %q for an order, %v", value, err)
 	}
 }
 
+// If a backend closes the connection without a response, the edge sends the same request to another one, also a POST.
 func TestRetryKeepsRequestID(t *testing.T) {
 	first := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -342,7 +342,7 @@ func TestProblemsOfTheBackendPassThrough(t *testing.T) {
 	for _, status := range []int{400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504} {
 		got := e.do("GET", fmt.Sprintf("/%d", status))
 		if got.status != status || got.body != fmt.Sprintf(`{"status":%d}`, status) {
-			t.Errorf("%d came as %d %s", status, got.status, got.body)
+			t.Errorf("%d arrived as %d %s", status, got.status, got.body)
 		}
 		if limits := got.header.Values("RateLimit"); len(limits) != 2 {
 			t.Errorf("%d: RateLimit %q, want the edge's and the backend's", status, limits)
@@ -350,7 +350,7 @@ func TestProblemsOfTheBackendPassThrough(t *testing.T) {
 	}
 }
 
-// The first event must be seen while the backend still holds the answer open.
+// The first event must arrive while the backend still holds the response open.
 func TestEventsAreNotBuffered(t *testing.T) {
 	release := make(chan struct{})
 	backend := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -13,8 +13,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// An edge that holds public keys alone: it takes a key that was added, and after a reload without it a token of the old
-// one is worth nothing, even though the edge has just seen it. A bad file changes nothing.
+// An edge without a secret accepts the tokens of an added key after a reload. After a reload without a key it rejects
+// that key's tokens, also one that it has just verified. An invalid file changes nothing.
 func TestReloadTakesChangedKeys(t *testing.T) {
 	first, old := tokentest.Generate(t, token.EdDSA, "first")
 	second, next := tokentest.Generate(t, token.RS256, "second")

@@ -29,10 +29,10 @@ func statuses(answers ...answer) string {
 }
 
 func TestRefusalNamesRuleAndRetryAfter(t *testing.T) {
-	floors(t, refusalNamesRuleAndRetryAfter)
+	variants(t, refusalNamesRuleAndRetryAfter)
 }
 
-func refusalNamesRuleAndRetryAfter(t *testing.T, f *floor) {
+func refusalNamesRuleAndRetryAfter(t *testing.T, f *variant) {
 	e := startEdge(t, `return { rules = { { name = "slow", key = "ip", rate = "6r/m", burst = 1 } } }`, f.on(t))
 	first := e.do("GET", "/")
 	if got := first.header.Get("RateLimit"); first.status != 200 || got != `"slow";r=1;t=10` {
@@ -70,7 +70,7 @@ func refusalNamesRuleAndRetryAfter(t *testing.T, f *floor) {
 	}
 }
 
-// A pair of limits in which the second refuses: if the first kept what it took, the refused would be punished twice.
+// When the second of two limits refuses, the first one takes nothing: a refused request uses no quota.
 func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 	e := startEdge(t, `return { rules = {
 		{ name = "wide",   key = "ip", rate = "1r/h", burst = 3 },
@@ -83,7 +83,7 @@ func TestRefusalTakesNothingFromOtherBuckets(t *testing.T) {
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/")); got != "200 200 200 429" {
 		t.Errorf("wide, after three refusals by narrow: %s, want 200 200 200 429", got)
 	}
-	// And the other way round: narrow keeps its place while wide refuses.
+	// The same in reverse: narrow takes nothing while wide refuses.
 	refused := e.do("GET", "/narrow")
 	if !strings.Contains(refused.body, `"violated-policies":["wide"]`) {
 		t.Errorf("both are full: %s, want the first of them named", refused.body)
@@ -106,12 +106,12 @@ func TestRuleCoversItsMethodAndPathOnly(t *testing.T) {
 		{"POST", "/v1/sales/1/2/orders", 200},
 		{"POST", "/v1/sales/1/orders/2", 200},
 		{"POST", "/v1/sales/2/orders", 429},
-		// Other spellings of the same path: lenient routers take them, so the rule must.
+		// Other spellings of the same path: lenient routers accept them, so the rule covers them.
 		{"POST", "/v1/sales/1/orders/", 429},
 		{"POST", "/V1/Sales/1/ORDERS", 429},
 		{"POST", "/v1/s%61les/1/orders", 429},
 		{"POST", "/v1/sales/1/orders?x=/", 429},
-		// And those that could be read in two ways are no request at all.
+		// Ambiguous spellings are malformed.
 		{"POST", "/v1/sales//1/orders", 400},
 		{"POST", "/v1/sales/1%2Forders", 400},
 		{"POST", "/v1/x/../sales/1/orders", 400},
@@ -177,10 +177,10 @@ func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
 
 func TestIPv6ClientsAreCountedByPrefix(t *testing.T) {
 	t.Run("of the default", func(t *testing.T) { ipv6ClientsAreCountedByDefault(t) })
-	t.Run("of the rule", func(t *testing.T) { floors(t, ipv6ClientsAreCountedByPrefixOfRule) })
+	t.Run("of the rule", func(t *testing.T) { variants(t, ipv6ClientsAreCountedByPrefixOfRule) })
 }
 
-func ipv6ClientsAreCountedByPrefixOfRule(t *testing.T, f *floor) {
+func ipv6ClientsAreCountedByPrefixOfRule(t *testing.T, f *variant) {
 	e := startEdge(t, `return { `+trusting+` rules = {
 		{ name = "a", key = "ip", rate = "1r/h", ipv6_prefix = 56, match = { path = "/a" } },
 		{ name = "b", key = "ip", rate = "1r/h", ipv6_prefix = 48, match = { path = "/b" } },
@@ -237,7 +237,7 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 		t.Fatalf("with the zone full: status %d, Retry-After %q, %s", full.status, full.header.Get("Retry-After"), full.body)
 	}
 	if got := e.do("GET", "/strict", from("192.0.2.1")...).status; got != 429 {
-		t.Errorf("the first client again: %d, want 429: a live bucket was thrown out", got)
+		t.Errorf("the first client again: %d, want 429: a bucket in use was evicted", got)
 	}
 	for i := range 200 { // a few of them still find room
 		if got := e.do("GET", "/lenient", from(fmt.Sprintf("192.0.3.%d", i))...).status; got != 200 {
@@ -248,7 +248,7 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 		entry["reason"] != "no memory" {
 		t.Errorf("logged %v", entry)
 	}
-	testenv.Eventually(t, time.Minute, "both rules are counted for want of room", func() bool {
+	testenv.Eventually(t, time.Minute, "the errors of both rules are counted", func() bool {
 		response, err := http.Get("http://" + status + "/metrics")
 		if err != nil {
 			return false
@@ -265,10 +265,10 @@ var roomless = struct{ strict, lenient *regexp.Regexp }{
 }
 
 func TestReloadKeepsBuckets(t *testing.T) {
-	floors(t, reloadKeepsBuckets)
+	variants(t, reloadKeepsBuckets)
 }
 
-func reloadKeepsBuckets(t *testing.T, f *floor) {
+func reloadKeepsBuckets(t *testing.T, f *variant) {
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, f.on(t))
 	e.do("GET", "/")
 	if got := e.do("GET", "/").status; got != 429 {
@@ -284,8 +284,8 @@ func reloadKeepsBuckets(t *testing.T, f *floor) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Burst 1: one more than before is let through, and not two, as there would be with a new bucket.
-	testenv.Eventually(t, time.Minute, "the new policy lets one more through",
+	// Burst 1: one more request is admitted; with a new bucket it would be two.
+	testenv.Eventually(t, time.Minute, "the new policy admits one more request",
 		func() bool { return e.do("GET", "/").status == 200 })
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after the reload the bucket was empty: %d, want 429", got)
@@ -383,7 +383,7 @@ func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	e.do("GET", "/healthz") // the worker has seen what came before
+	e.do("GET", "/healthz") // the worker has handled all earlier requests
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"sluice/test/testenv"
 )
 
-func TestCheckRefusesWhatCannotRun(t *testing.T) {
+func TestCheckRejectsWhatCannotRun(t *testing.T) {
 	requireBinary(t)
 	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
 	policy := filepath.Join(t.TempDir(), "policy.lua")
@@ -82,7 +82,7 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 			"edge: --listen \"x\": write host:port\n--workers must be between 0 and 1024, and is -1",
 		},
 		{
-			"a directive that is not", func(c *Config) { c.Root = broken },
+			"an unknown directive", func(c *Config) { c.Root = broken },
 			`edge: unknown directive "proxy_htp_version" in ` + broken + "/nginx/conf.d/50-upstream.conf:",
 		},
 		{
@@ -90,8 +90,8 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 			"edge: error loading module 'sluice.quota' from file '" + misspelled + "/lua/edge/sluice/quota.lua': " +
 				misspelled + "/lua/edge/sluice/quota.lua:1: '=' expected near 'is'",
 		},
-		{"a root that is not", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
-		{"a binary that is not", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
+		{"a root without files", func(c *Config) { c.Root = t.TempDir() }, "edge: "},
+		{"a binary that is not nginx", func(c *Config) { c.Binary = "/bin/false" }, "edge: /bin/false -V: exit status 1"},
 		{
 			"a program that accepts everything", func(c *Config) { c.Binary = "/bin/true" },
 			"edge: /bin/true is not nginx: -V prints no version and no configure arguments",
@@ -110,7 +110,7 @@ func TestCheckRefusesWhatCannotRun(t *testing.T) {
 	}
 }
 
-func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
+func TestRunRejectsABadPolicyAndADirectoryInUse(t *testing.T) {
 	requireBinary(t)
 	cfg := Config{
 		Listen:    fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
@@ -122,7 +122,7 @@ func TestRunDoesNotStartWithABadPolicyNorInAFolderOfOthers(t *testing.T) {
 	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
 	if err := bad.Run(t.Context()); !errors.Is(err, ErrConfig) ||
 		!strings.HasSuffix(err.Error(),
-			`rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" lets next to nothing through`) {
+			`rate_zero.lua:3: rate "0r/s" must be more than zero: "1r/h" admits almost nothing`) {
 		t.Errorf("a bad policy: %v", err)
 	}
 	taken := cfg
@@ -149,7 +149,7 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("reload: %v, want %s", err, want)
 	}
-	// A signal that skips the check must not do harm either: nginx itself refuses.
+	// A signal skips the check of Reload: nginx itself rejects the policy.
 	master, err := running(e.cfg.Prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -167,9 +167,9 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 	}
 }
 
-// Whatever is put in the policy's place, reload refuses it in one line and soon, and the edge keeps the policy that it
-// has.
-func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
+// Reload rejects any invalid file at the path of the policy with one line and without delay, and the edge keeps its
+// policy.
+func TestReloadRejectsAnyInvalidFileAsPolicy(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
 	e.do("GET", "/")
@@ -186,7 +186,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 			"a pipe without a writer", func() error { return syscall.Mkfifo(e.policy, 0o600) },
 			":1: a policy returns a table, and this returns nothing: ",
 		},
-		{"a folder", func() error { return os.Mkdir(e.policy, 0o700) }, ": cannot be read: Is a directory"},
+		{"a directory", func() error { return os.Mkdir(e.policy, 0o700) }, ": cannot be read: Is a directory"},
 		{"nothing", func() error { return os.Symlink("nowhere", e.policy) }, ": cannot be read: No such file or directory"},
 		{
 			"a link to itself", func() error { return os.Symlink(e.policy, e.policy) },
@@ -213,7 +213,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 			return os.WriteFile(e.policy, []byte("local t = {} for i = 1, 1e9 do t[i] = {} end"), 0o600)
 		}, ":1: "},
 		{
-			"a way out",
+			"an escape from the sandbox",
 			func() error { return os.WriteFile(e.policy, []byte(`os.execute("true") return { rules = {} }`), 0o600) },
 			":1: attempt to index global 'os'",
 		},
@@ -231,7 +231,7 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
-		if err := master.Signal(syscall.SIGHUP); err != nil { // past the check
+		if err := master.Signal(syscall.SIGHUP); err != nil { // without the check
 			t.Fatal(err)
 		}
 	}
@@ -244,11 +244,11 @@ func TestReloadIsNotStoppedByWhatIsInThePolicysPlace(t *testing.T) {
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "a good policy is taken over",
+	testenv.Eventually(t, time.Minute, "a valid policy is applied",
 		func() bool { return e.do("GET", "/").status == 200 })
 }
 
-// writeOver puts a policy in the place of whatever is there.
+// writeOver replaces any file at the path of the policy with a policy.
 func (e *edge) writeOver(policy string) {
 	e.t.Helper()
 	if err := os.RemoveAll(e.policy); err != nil {
@@ -357,7 +357,7 @@ func TestKilledEdgeLeavesNoPages(t *testing.T) {
 	}
 }
 
-func TestOneEdgeAtATimeInAFolder(t *testing.T) {
+func TestOneEdgeAtATimeInADirectory(t *testing.T) {
 	e := startEdge(t, open, nil)
 	second := e.cfg
 	second.Listen = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
@@ -424,7 +424,7 @@ func TestStopEndsAfterGrace(t *testing.T) {
 func TestTheEmbeddedFilesRunAnywhere(t *testing.T) {
 	e := startEdge(t, open, func(c *Config) { c.Root, c.Policy = "", "" })
 	if got := e.do("GET", "/"); got.status != 200 || got.header.Get("RateLimit-Policy") != `"ip";q=41;w=3` {
-		t.Errorf("status %d, %v: want the shipped policy at work", got.status, got.header)
+		t.Errorf("status %d, %v: want the shipped policy in effect", got.status, got.header)
 	}
 	if got := e.send("POST", "/v1/sales/1/orders", "{}").status; got != 401 {
 		t.Errorf("an order with no token: %d", got)

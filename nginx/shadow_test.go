@@ -7,9 +7,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// A shadow beside a live rule of the same key, rate and burst: each counts in buckets of its own, and neither spends
-// the other's.
-func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
+// A shadow rule beside an enforced rule of the same key, rate and burst: each counts in its own buckets, and neither
+// uses the quota of the other.
+func TestShadowRuleHasItsOwnBuckets(t *testing.T) {
 	e := startEdge(t, `return { rules = {
 		{ name = "live",  key = "ip",    rate = "1r/h", burst = 2 },
 		{ name = "trial", key = "ip",    rate = "1r/h", burst = 0, mode = "shadow", match = { path = "/a" } },
@@ -24,9 +24,9 @@ func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 		overRule string
 	}{
 		{"/a", 200, `"live";r=2;t=3600`, "allow", ""},
-		{"/b", 200, `"live";r=1;t=3600`, "allow", ""},      // trial does not look at it
+		{"/b", 200, `"live";r=1;t=3600`, "allow", ""},      // trial does not cover it
 		{"/a", 200, `"live";r=0;t=3600`, "allow", "buyer"}, // trial is over as well: the log names the last of them
-		{"/a", 429, `"live";r=0;t=3600`, "deny", ""},       // of which the shadows hear nothing
+		{"/a", 429, `"live";r=0;t=3600`, "deny", ""},       // which the shadow rules do not count
 	}
 	for i, s := range steps {
 		got := e.do("GET", s.path, "Authorization", ann)
@@ -44,7 +44,7 @@ func TestAShadowHasBucketsOfItsOwn(t *testing.T) {
 }
 
 // A shadow rule that is enforced does not refuse clients that were over its limit before.
-func TestAShadowThatIsEnforcedStartsWithEmptyBuckets(t *testing.T) {
+func TestEnforcedShadowRuleStartsWithEmptyBuckets(t *testing.T) {
 	policy := func(mode string) string {
 		return `return { rules = { { name = "trial", key = "ip", rate = "1r/h", burst = 1, mode = "` + mode + `" } } }`
 	}

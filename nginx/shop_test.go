@@ -145,7 +145,7 @@ type madeShop struct {
 	*shop
 	mu       sync.Mutex
 	header   string        // Sluice-Sale of its refusals; "" accepts
-	replayed bool          // what it accepts it has accepted before
+	replayed bool          // its 202 responses are replays
 	took     time.Duration // how long it takes to answer a purchase
 	held     chan struct{} // a purchase is answered when this is closed; nil: immediately
 	status   int           // of a refusal; 0 is 409

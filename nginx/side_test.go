@@ -53,7 +53,7 @@ type boundServer struct {
 	reload  func()
 }
 
-func startBoundServer(t *testing.T, f *floor, workers int, rate float64, burst int) *boundServer {
+func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst int) *boundServer {
 	t.Helper()
 	bin := requireBinary(t)
 	scratch := t.TempDir()
@@ -182,7 +182,7 @@ func (s *boundServer) decisions() []decision {
 		}
 		all = append(all, d)
 	}
-	// Of several at one instant, the admitted ones came first.
+	// Of several at one instant, the admitted ones were decided first.
 	slices.SortStableFunc(all, func(a, b decision) int {
 		if a.at != b.at || a.allowed == b.allowed {
 			return cmp.Compare(a.at, b.at)
@@ -200,7 +200,7 @@ type judged struct {
 	// of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
 	fullest float64
 	workers int
-	silent  float64 // seconds in which the bucket was empty and no request came
+	silent  float64 // seconds in which the bucket was empty and no request arrived
 }
 
 // judge computes the result of a run from the times of its decisions.
@@ -254,10 +254,10 @@ func asModelled(all []decision, rate int64, burst int) error {
 // the model's, so every interval of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts
 // resty.limit.req beside it where that is installed.
 func TestBoundSideBySide(t *testing.T) {
-	floors(t, boundSideBySide)
+	variants(t, boundSideBySide)
 }
 
-func boundSideBySide(t *testing.T, f *floor) {
+func boundSideBySide(t *testing.T, f *variant) {
 	length := 500 * time.Millisecond
 	if text := os.Getenv("SLUICE_BOUND_SECONDS"); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
@@ -279,7 +279,7 @@ func boundSideBySide(t *testing.T, f *floor) {
 	}
 }
 
-func sideBySide(t *testing.T, f *floor, workers int, rate int64, burst int, length time.Duration) {
+func sideBySide(t *testing.T, f *variant, workers int, rate int64, burst int, length time.Duration) {
 	paths := []string{"/edge"}
 	if length >= time.Second {
 		paths = append(paths, "/alone")

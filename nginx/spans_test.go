@@ -111,7 +111,7 @@ func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
 	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+id+"-"+id[16:]+"-00" {
 		t.Errorf("request %s: the backend got %q", id, got)
 	}
-	e.do("GET", "/x", "Traceparent", callersParent) // its line comes after those of the others
+	e.do("GET", "/x", "Traceparent", callersParent) // its line follows those of the others
 	awaitSpans(t, spans, 2)
 	if all := spans.Ended(); len(all) != 2 {
 		t.Errorf("%d spans", len(all))
@@ -181,8 +181,8 @@ func TestSpansContinueAfterAReload(t *testing.T) {
 	})
 }
 
-// Requests are answered while the process that reads the lines is suspended, and after its socket is gone. Later lines
-// reach it again.
+// Requests are answered while the process that reads the lines is suspended, and after its socket is closed. It gets
+// later lines again.
 func TestLinesWithoutAReaderDelayNothing(t *testing.T) {
 	listen := func(port int) *net.UDPConn {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})

@@ -10,8 +10,8 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// BenchmarkToken measures the edge's verifier by a loop inside nginx: microseconds for a token that was never seen, by
-// its key and its form, and for one that is remembered.
+// BenchmarkToken measures the edge's verifier by a loop inside nginx: microseconds for a new token, by its key and its
+// form, and for a cached one.
 func BenchmarkToken(b *testing.B) {
 	w := tokentest.New()
 	server := requireLua(b)

@@ -20,10 +20,10 @@ func hs256(header, claims string) string {
 
 func TestEdgeAcceptsTokensFromBothHeaders(t *testing.T) {
 	t.Parallel()
-	floors(t, edgeAcceptsTokensFromBothHeaders)
+	variants(t, edgeAcceptsTokensFromBothHeaders)
 }
 
-func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
+func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *variant) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/h", burst = 0 } } }`, f.on(t),
 		backend.addr)
@@ -34,9 +34,9 @@ func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 		status int
 	}{
 		{"Authorization", []string{"Authorization", "Bearer " + raw}, 200},
-		{"the same buyer by the other header", []string{"Token", raw}, 429},
+		{"the same buyer in the other header", []string{"Token", raw}, 429},
 		{
-			"the same buyer by another token",
+			"the same buyer with another token",
 			[]string{"Authorization", "bearer  " + hs256(plainHeader, `{"sub":"ann","exp":`+year2100+`}`)}, 429,
 		},
 		{"a scheme in the other header, of a verified token", []string{"Token", "Bearer " + raw}, 401},
@@ -70,13 +70,13 @@ func edgeAcceptsTokensFromBothHeaders(t *testing.T, f *floor) {
 			t.Errorf("%s reached the backend with two tokens", r.path)
 		}
 	}
-	// Control characters apart, what a buyer is called is his affair; the log must stay one object a line.
+	// A name may have any character but control characters; the log must stay one object a line.
 	if entry := e.logged(4, 200)[2]; entry["buyer"] != "cyé 😀" {
 		t.Errorf("logged buyer %q", entry["buyer"])
 	}
 }
 
-// A cached token ends with its expiry, and does not stand in for a similar one.
+// A cached token expires with its exp, and a similar token does not match it.
 func TestCachedTokenExpires(t *testing.T) {
 	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
 	got := requireLua(t).run(t, `
@@ -105,8 +105,8 @@ func TestCachedTokenExpires(t *testing.T) {
 	}
 }
 
-// Only a token that comes again is cached: the cache keeps those of buyers that wait although many come once.
-func TestTokensThatComeOnceAreNotCached(t *testing.T) {
+// Only a token that is sent again is cached: single requests do not displace the tokens of buyers that wait.
+func TestTokensSentOnceAreNotCached(t *testing.T) {
 	good := hs256(plainHeader, `{"sub":"ann","exp":2000000000}`)
 	other := hs256(plainHeader, `{"sub":"bob","exp":2000000000}`)
 	got := requireLua(t).run(t, `
@@ -155,7 +155,7 @@ func TestVerifiedCacheIsBounded(t *testing.T) {
 	}
 }
 
-// Where both headers are there, the backend must see the one that the edge has judged.
+// Of two headers with a token, the backend gets the one that the edge has verified.
 func TestBackendGetsTheVerifiedToken(t *testing.T) {
 	backend := echo(t)
 	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`, nil,
@@ -169,16 +169,16 @@ func TestBackendGetsTheVerifiedToken(t *testing.T) {
 		t.Errorf("the backend got Authorization %q and Token %q", r.header.Get("Authorization"), r.header.Get("Token"))
 	}
 	if entry := e.logged(1, 200)[0]; entry["buyer"] != "ann" {
-		t.Errorf("judged as %v", entry["buyer"])
+		t.Errorf("the edge verified the buyer %v", entry["buyer"])
 	}
 }
 
 // A flood of forged tokens is refused by the limit of its address, before a signature is verified.
 func TestBadTokensUseTheQuotaOfTheirAddress(t *testing.T) {
-	floors(t, badTokensUseTheQuotaOfTheirAddress)
+	variants(t, badTokensUseTheQuotaOfTheirAddress)
 }
 
-func badTokensUseTheQuotaOfTheirAddress(t *testing.T, f *floor) {
+func badTokensUseTheQuotaOfTheirAddress(t *testing.T, f *variant) {
 	e := startEdge(t, `return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 1 },
 		{ name = "token", key = "token", rate = "1r/h", burst = 5 },

@@ -27,7 +27,7 @@ type luaTracer struct {
 	positions map[string]int // buyer to the index of its token, from 1
 }
 
-func newLuaTracer(t *testing.T, f *floor) *luaTracer {
+func newLuaTracer(t *testing.T, f *variant) *luaTracer {
 	t.Helper()
 	return &luaTracer{server: f.lua(t), positions: map[string]int{}}
 }
@@ -98,10 +98,10 @@ func (r *luaTracer) replay(trace *edgetest.Trace) ([]edgetest.Decision, error) {
 
 // The Go gateway replays the same traces, gateway/trace_test.go.
 func TestLuaEdgeDecidesGoldenTraces(t *testing.T) {
-	floors(t, decidesGoldenTraces)
+	variants(t, decidesGoldenTraces)
 }
 
-func decidesGoldenTraces(t *testing.T, f *floor) {
+func decidesGoldenTraces(t *testing.T, f *variant) {
 	traces, err := edgetest.Golden("../gateway/testdata/traces")
 	if err != nil {
 		t.Fatal(err)
@@ -120,10 +120,10 @@ func decidesGoldenTraces(t *testing.T, f *floor) {
 
 // The corpus of the gateway's test, trace by trace.
 func TestLuaEdgeDecidesCorpusAsModel(t *testing.T) {
-	floors(t, decidesCorpusAsModel)
+	variants(t, decidesCorpusAsModel)
 }
 
-func decidesCorpusAsModel(t *testing.T, f *floor) {
+func decidesCorpusAsModel(t *testing.T, f *variant) {
 	r := newLuaTracer(t, f)
 	corpus := edgetest.Corpus(os.Getenv("SLUICE_CORPUS"), os.Getenv("SLUICE_CORPUS_SEED"))
 	verdicts := map[string]int{}
@@ -188,7 +188,7 @@ func TestLimiterDecidesAsModel(t *testing.T) {
 	})
 }
 
-// sameNumbers forgives the last digit, where a fraction is half-way between two.
+// sameNumbers allows a difference in the last digit, where a fraction is half-way between two.
 func sameNumbers(a, b string) bool {
 	x, y := strings.Fields(a), strings.Fields(b)
 	if len(x) != len(y) {

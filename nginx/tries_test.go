@@ -24,8 +24,8 @@ type try struct {
 	verdict  verdict
 }
 
-// flood sends requests from so many connections for so long, while meanwhile runs. refusal is the status of one. Errors
-// of connections count only if there may be none.
+// flood sends requests over this number of connections for this time, while meanwhile runs. refusal is the status of a
+// refusal. Errors of connections count only if there may be none.
 func flood(
 	t *testing.T,
 	url string,
@@ -138,8 +138,8 @@ func TestUnjustRefusalIsFound(t *testing.T) {
 		{"nothing refused", at(admitted, 0, ms), false},
 		{"the burst is taken", append(at(admitted, 0, ms, 2*ms), at(refused, 3*ms)...), false},
 		{"the burst is not taken", append(at(admitted, 0, ms), at(refused, 2*ms)...), true},
-		{"it has come back", append(at(admitted, 0, ms, 2*ms), at(refused, 150*ms)...), true},
-		{"it has come back, and was taken", append(at(admitted, 0, ms, 2*ms, 150*ms), at(refused, 151*ms)...), false},
+		{"it is refilled", append(at(admitted, 0, ms, 2*ms), at(refused, 150*ms)...), true},
+		{"it is refilled and taken again", append(at(admitted, 0, ms, 2*ms, 150*ms), at(refused, 151*ms)...), false},
 		{"of two refusals the first", append(at(admitted, 0, ms, 4*ms), at(refused, 3*ms, 5*ms)...), true},
 		{"one without an answer", append(append(at(admitted, 0, ms), at(unanswered, 2*ms)...), at(refused, 3*ms)...), false},
 		{"half the rate", append(at(admitted, 0, 0, 0, 200*ms, 400*ms, 600*ms), at(refused, 700*ms)...), true},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The plain store keeps its promises in any order of the steps of several workers, also when the dict has no room and
-// when a worker dies in the middle: it admits no more than the bound, loses no request that a bucket took, and a
+// The plain store keeps its guarantees in any order of the steps of several workers, also when the dict has no room and
+// when a worker is killed during a turn: it admits no more than the bound, loses no request that a bucket took, and a
 // refusal takes nothing.
 func TestPlainTurnsAgreeWithModel(t *testing.T) {
 	server, all := requireLua(t), ""
@@ -24,7 +24,7 @@ func TestPlainTurnsAgreeWithModel(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"admitted by 1", "admitted by 4", "charged", "died", "died in a turn", "early", "expired", "failed in a turn",
+		"admitted by 1", "admitted by 4", "charged", "early", "expired", "failed in a turn", "killed", "killed in a turn",
 		"no lock", "no room", "passed over", "refused", "shadow", "swept",
 	} {
 		if !strings.Contains(all, what+"=") {

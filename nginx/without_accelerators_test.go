@@ -17,8 +17,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// root is a directory with nginx/ and lua/ for an edge on this floor.
-func (f *floor) root(t testing.TB) string {
+// root is a directory with nginx/ and lua/ for an edge of this variant.
+func (f *variant) root(t testing.TB) string {
 	t.Helper()
 	if !f.plain {
 		return ".."
@@ -28,8 +28,8 @@ func (f *floor) root(t testing.TB) string {
 	return root
 }
 
-// on makes startEdge start an edge on this floor.
-func (f *floor) on(t testing.TB) func(*Config) {
+// on makes startEdge start an edge of this variant.
+func (f *variant) on(t testing.TB) func(*Config) {
 	root := f.root(t)
 	return func(c *Config) { c.Root = root }
 }
@@ -65,12 +65,12 @@ func checkVerdicts(t *testing.T, e *edge) {
 	}
 }
 
-// Without the directory of accelerators the edge works, and does not mention them.
+// Without the directory of accelerators the edge works and logs nothing about them.
 func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, twoRules, plain.on(t))
 	if _, err := os.Stat(filepath.Join(e.cfg.Root, "lua/edge/sluice/accel")); err == nil {
-		t.Fatal("the accelerators are there")
+		t.Fatal("the directory of accelerators exists")
 	}
 	checkVerdicts(t, e)
 	if strings.Contains(e.log.String(), "accelerator") {
@@ -172,8 +172,8 @@ func TestVariablesAreReadAfterTheyChange(t *testing.T) {
 	}
 }
 
-// Both floors answer the same to each head, also when they have seen its request line before.
-func TestFloorsJudgeHeadsAlike(t *testing.T) {
+// Both variants answer each head alike, also when they have cached its request line.
+func TestVariantsJudgeHeadsAlike(t *testing.T) {
 	t.Parallel()
 	policy := `return { ` + trusting + ` rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 1 },
@@ -185,7 +185,7 @@ func TestFloorsJudgeHeadsAlike(t *testing.T) {
 	pick := func(texts ...string) string { return texts[random.IntN(len(texts))] }
 	ann, seen := signed(t, "ann"), map[string]int{}
 	for n := range 500 {
-		// Each head has a client of its own. Two of three heads are well written.
+		// Each head has a client of its own. Two of three heads are well formed.
 		address := fmt.Sprintf("10.%d.%d.%d", n/250, n%250, 1+random.IntN(3))
 		spoil := func(good string, bad ...string) string {
 			if n%3 > 0 || random.IntN(4) > 0 {

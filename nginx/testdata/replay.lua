@@ -73,7 +73,7 @@ local fake = setmetatable({
   sleep = function(seconds) outcome.delay = seconds * 1000000 end,
 }, { __index = ngx })
 
-local memory -- of the buckets, on the accelerated floor
+local memory -- of the buckets, with accelerators
 
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },

@@ -21,7 +21,7 @@ local RULES = {
 
 local now = 0 -- us
 local acting, steps -- the worker whose step it is, and the number of the step
-local counts -- how often what has happened
+local counts -- how often each event has happened
 
 local function seen(what)
   counts[what] = (counts[what] or 0) + 1
@@ -336,8 +336,8 @@ local function admit(w, list, ids)
   end
 end
 
--- early(w, list, ids, client): what the edge asks without the lock. Other workers may fill buckets meanwhile, and none
--- empties one.
+-- early(w, list, ids, client): the check without the lock. Other workers may fill buckets meanwhile, and none empties
+-- one.
 local function early(w, list, ids, client)
   local at, ok, refuses = now
   if random(2) == 1 then
@@ -456,7 +456,7 @@ local function act(workers, mortal)
     seen(w.inside and "failed in a turn" or "failed")
     stop(w)
   elseif mortal and random(400) == 1 then
-    seen(w.inside and "died in a turn" or "died")
+    seen(w.inside and "killed in a turn" or "killed")
     stop(w)
     processes[w.pid] = random(2) == 1 and false or nil -- a zombie, or gone
     for i = 1, WORKERS do
@@ -486,7 +486,7 @@ local function check_lock(workers)
   fail("the lock is lost")
 end
 
--- run(seed, n, places) -> how often what has happened in n steps; or an error. places: of entries in the dict
+-- run(seed, n, places) -> how often each event has happened in n steps; or an error. places: of entries in the dict
 function _M.run(seed, n, places)
   math.randomseed(seed)
   entries, used, room, stamp = {}, 0, places, 0
