@@ -1,4 +1,4 @@
--- admit one: the baseline. It decides one purchase, and if a unit is taken, put the order on the queue in the same
+-- admit one: the baseline. It decides one purchase and, if a unit is left, takes it and queues the order in the same
 -- step.
 --
 -- Reads and decides first, writes last; a refusal writes nothing. Replay-safe: run twice with the same order id (a
@@ -77,8 +77,7 @@ end
 
 places[nth] = id
 local token = redis.call('LLEN', wake)
--- The first write is the one that may still fail, should the key be of another type or the memory full; the others
--- then cannot.
+-- Only the first write can fail, if the key has another type or the memory is full. After it the others cannot.
 redis.call('LPUSH', ready, id .. ' ' .. sale_id .. ' ' .. nth .. ' ' .. string.format('%d', serial) .. ' ' .. buyer)
 redis.call('HSET', sale, 'accepted', string.format('%d', serial))
 redis.call('DECR', stock)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every side that has batches handles each message when they have one, and each message once.
+// Every side with batches handles each message once.
 func TestBatchesOfOneAreDrained(t *testing.T) {
 	const n = 2000
 	s := newStage()
@@ -23,7 +23,7 @@ func TestBatchesOfOneAreDrained(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOneRun keeps the measurements from rotting: one short round of each, with all their own checks.
+// TestBatchesOfOneRun runs one short round of each measurement, with all checks, so that none of them breaks unnoticed.
 func TestBatchesOfOneRun(t *testing.T) {
 	for name, run := range map[string]func(*stage) error{
 		"handler": func(s *stage) error { return acceptedToHandler(t.Context(), s, 1, 0.5, "everysec", 1) },

@@ -24,7 +24,7 @@ import (
 // helloBody is the answer of the backend behind a plain proxy.
 const helloBody = "hello"
 
-// buyerHeader names the buyer to the bare handlers, which know no tokens.
+// buyerHeader names the buyer to the bare handlers, which do not read tokens.
 const buyerHeader = "Buyer"
 
 // childConfig configures a child process.
@@ -36,7 +36,7 @@ type childConfig struct {
 	policy   string // file, of the gateway
 }
 
-// child runs this program again as a server of its own, so that a baseline has a process to itself as sluice has.
+// child runs this program again as a server of its own, so that a baseline has its own process, as sluice has.
 func (s *stage) child(c childConfig) server {
 	self, err := os.Executable()
 	s.check(err)
@@ -127,8 +127,8 @@ func startProfile(path string) (stop func(), err error) {
 //go:embed admit_one.lua
 var admitOne string
 
-// bare is the floor of a purchase: one handler, one script. It trusts the Buyer header, has no limits, and returns the
-// script's answer.
+// bare is the minimum of a purchase: one handler, one script. It trusts the Buyer header, has no limits, and returns
+// the script's answer.
 func bare(client redis.Scripter) fiber.Handler {
 	script := redis.NewScript(admitOne)
 	shard := keyspace.Space{}.ShardOf(saleID)

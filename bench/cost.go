@@ -42,7 +42,7 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	tokens := flags.String("tokens", "new", "comma-separated: new (each order with another token), repeated")
 	against := flags.String("against", "", "root of another working tree of sluice, measured in the same rounds")
 	sockets := flags.Bool("sockets", false, "the edge of this tree reaches the backend through a Unix socket")
-	floor := flags.Bool("floor", false, "measure beside orders what both stores take alone, in equal groups and batches")
+	floor := flags.Bool("floor", false, "also measure the stores alone, with groups and batches of the same size")
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each side of a round")
 	profile := flags.String("profile", "", "file for the CPU profile of sluice's backend while it sells; it costs time")
@@ -61,17 +61,17 @@ func cost(ctx context.Context, s *stage, args []string) error {
 		}
 		bins["against"] = s.buildOf(root)
 	}
-	scene := newStage() // of one case; the programs outlive it
+	scene := newStage() // of one case; the built programs remain
 	s.Cleanup(scene.clear)
 	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
 	cfg.sockets = *sockets
 	for _, c := range cases {
 		var sides []*costSide
-		sides = append(sides, newCostHouse(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice"))
+		sides = append(sides, newCostDeployment(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice"))
 		if bin := bins["against"]; bin != "" {
 			other := cfg
 			other.profile, other.sockets = "", false
-			sides = append(sides, newCostHouse(scene, other, c, bin, noRewrites...).side("against"))
+			sides = append(sides, newCostDeployment(scene, other, c, bin, noRewrites...).side("against"))
 		}
 		sides = append(sides, helloSide(scene, cfg, c))
 		var bare *costFloor
@@ -162,7 +162,7 @@ type costSample struct {
 
 var costSizes = []string{"AOF", "Redis memory", "WAL", "database"}
 
-// costShared are what orders share.
+// costShared are the pieces of work that several orders share.
 var costShared = []string{"run of the script", "batch of the worker"}
 
 func (c costSample) sum() float64 {

@@ -13,9 +13,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// costFloor measures the least that the stores do for an order, in groups and batches of the sizes that sluice had: a
-// script that takes units, stores the buyers and queues the orders, without a check, and pops that empty the queue; and
-// COPY into a table with a primary key, with a commit for each batch.
+// costFloor measures the minimum that the stores need for an order, in groups and batches of the sizes that sluice had:
+// a script that takes units, stores the buyers and queues the orders, without a check, and pops that empty the queue;
+// and COPY into a table with a primary key, with a commit for each batch.
 type costFloor struct {
 	redis   *redis.Client
 	sql     *pgx.Conn

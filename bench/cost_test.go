@@ -44,7 +44,7 @@ func TestCostIsDividedByAnswers(t *testing.T) {
 	}
 }
 
-// TestCostRuns keeps the measurement from rotting: one short round of each request, with all checks.
+// TestCostRuns runs one short round of each request, with all checks, so that the measurement does not break unnoticed.
 func TestCostRuns(t *testing.T) {
 	for _, args := range []string{
 		"--of order,status,page,refusal --tokens repeated --floor", "--edge gateway --fsync no --connections 1",

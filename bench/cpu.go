@@ -37,7 +37,7 @@ type spent struct{ user, kernel time.Duration }
 func (u spent) sum() time.Duration { return u.user + u.kernel }
 
 // read returns the time used so far, by name as they were added, with that of children that have ended; a process that
-// is gone counts as 0.
+// has exited counts as 0.
 func (m *meter) read() []spent {
 	used := make([]spent, len(m.pids))
 	for i, top := range m.pids {

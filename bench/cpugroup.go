@@ -49,7 +49,7 @@ func (g cpuGroup) add(pid int) error { return g.write("cgroup.procs", strconv.It
 
 func (g cpuGroup) remove() { _ = os.Remove(string(g)) }
 
-// periods returns the number of time slices so far, and in how many of them the group used up its share.
+// periods returns the number of time slices so far, and the number in which the group used up its share.
 func (g cpuGroup) periods() (all, throttled int64, err error) {
 	text, err := os.ReadFile(filepath.Join(string(g), "cpu.stat"))
 	if err != nil {

@@ -136,8 +136,8 @@ func (q *deepQueue) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// turn pushes a batch, so that the queue is as deep as before, and times a take of one. Both queues have their token,
-// or one of them would be woken every time and the other never.
+// turn pushes a batch, so that the queue keeps its depth, and times a take of one. Both queues have their wake token:
+// otherwise each push would wake one of them and never the other.
 func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 	args := make([]any, len(q.messages))
 	for i, m := range q.messages {

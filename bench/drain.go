@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// drains holds what all ways to empty a queue share. One of them runs at a time.
+// drains holds what all ways to empty a queue share. Use it for one of them at a time.
 type drains struct {
 	addr     string
 	client   *redis.Client // as sluice opens it
@@ -64,7 +64,7 @@ func (d *drains) fill(ctx context.Context, push func(redis.Pipeliner, string)) e
 	return nil
 }
 
-// measure times work, which handles n messages, and takes down what each of them has cost Redis.
+// measure times work, which handles n messages, and records the processor time of Redis for each of them.
 func (d *drains) measure(ctx context.Context, n int, work func() error) (perSecond float64, err error) {
 	before, err := redisCPU(ctx, d.plain)
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *drains) empty(
 	})
 }
 
-// redisCPU is the processor time that a Redis has used so far, in seconds.
+// redisCPU returns the processor time that a Redis has used so far, in seconds.
 func redisCPU(ctx context.Context, client *redis.Client) (float64, error) {
 	info, err := client.InfoMap(ctx, "cpu").Result()
 	if err != nil {

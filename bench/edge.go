@@ -25,7 +25,7 @@ import (
 // with the same nginx as a plain proxy in front of a hello handler. It runs two loads: a storm, in which one request
 // in 200 gets a unit, and one in which every request does.
 func edge(s *stage, cfg settings) contest {
-	h := newHouse(s, cfg)
+	h := newDeployment(s, cfg)
 	const storm, all, plain = "sluice, a storm", "sluice, all accepted", "nginx proxy + Fiber hello"
 	return contest{
 		name: "edge", unit: "answers",
@@ -41,7 +41,7 @@ func edge(s *stage, cfg settings) contest {
 	}
 }
 
-// shop is the stores, and the program that uses them.
+// shop holds the stores, and the program that uses them.
 type shop struct {
 	stage *stage
 	bin   string
@@ -50,7 +50,7 @@ type shop struct {
 	sql   *testenv.Postgres
 }
 
-// backend is one that has been started: its API, and its admin API.
+// backend is a running backend: the addresses of its API and its admin API.
 type backend struct {
 	server
 	admin string
@@ -65,7 +65,7 @@ func newShopOf(s *stage, bin string, redisArgs ...string) shop {
 	return h
 }
 
-// backend starts one more, and returns when it has verified Redis.
+// backend starts a backend, and returns when it has verified Redis.
 func (h shop) backend(more ...string) backend { return h.backendAt(h.stage.address(), more...) }
 
 // backendAt starts a backend that listens on host:port or unix:/path.
@@ -95,8 +95,8 @@ func (h shop) createSale(ctx context.Context, at backend, id string, stock int, 
 		"--price", "99.90EUR", "--opens", opens)
 }
 
-// house is a shop with an edge, one backend and a worker.
-type house struct {
+// deployment is a shop with an edge, one backend and a worker.
+type deployment struct {
 	shop
 
 	cfg    settings
@@ -111,8 +111,8 @@ type house struct {
 
 const edgeWorkers = "2"
 
-func newHouse(s *stage, cfg settings) *house {
-	h := &house{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: s.address()}
+func newDeployment(s *stage, cfg settings) *deployment {
+	h := &deployment{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: s.address()}
 	h.client = h.redis.Client()
 	h.at = h.backend()
 	worker := s.start(h.env, h.bin, "worker")
@@ -143,7 +143,7 @@ func upstreamAt(addr string) string {
 func (s *stage) loadPolicy() string { return filepath.Join(s.root(), "loadtest", "policy.lua") }
 
 // measure sells from a sale with a unit for one request in oneIn.
-func (h *house) measure(oneIn int) measurement {
+func (h *deployment) measure(oneIn int) measurement {
 	id := ""
 	return h.wrk.fresh(20_000, h.cfg,
 		func(path string, n int) error {
@@ -162,8 +162,8 @@ func (h *house) measure(oneIn int) measurement {
 		})
 }
 
-// sell puts a load on a sale, and checks afterwards that the sale was exact. forAll: the units are enough.
-func (h *house) sell(ctx context.Context, id, requests string, stock int, forAll bool) (float64, error) {
+// sell puts a load on a sale, and then checks that it sold exactly. forAll: the units are enough for every request.
+func (h *deployment) sell(ctx context.Context, id, requests string, stock int, forAll bool) (float64, error) {
 	if err := h.createSale(ctx, h.at, id, stock, "-1s"); err != nil {
 		return 0, err
 	}
@@ -184,7 +184,7 @@ func (h *house) sell(ctx context.Context, id, requests string, stock int, forAll
 		return 0, err
 	}
 	accepted, soldOut := sum.accepted, sum.soldOut+sum.repeated
-	fmt.Fprintf(os.Stderr, "  accepted %d, sold out %d (by the edge alone %d), queued at the end %d\n",
+	fmt.Fprintf(os.Stderr, "  accepted %d, sold out %d (%d by the edge alone), queued at the end %d\n",
 		accepted, soldOut, sum.repeated, backlog)
 	switch {
 	case accepted+soldOut < got.answers || accepted+soldOut > got.answers+connections:
@@ -195,9 +195,9 @@ func (h *house) sell(ctx context.Context, id, requests string, stock int, forAll
 	return got.perSecond, h.sluice(ctx, h.at, "sale", "audit", id)
 }
 
-// settle waits until every accepted order is a row and returns the backlog at its start. The next contestant then
-// starts on an idle machine.
-func (h *house) settle(ctx context.Context) (backlog int64, err error) {
+// settle waits until every accepted order is a row, so that the next contestant starts on an idle machine. It returns
+// the backlog at its start.
+func (h *deployment) settle(ctx context.Context) (backlog int64, err error) {
 	shard := keyspace.Shard(0)
 	for first := true; ; first = false {
 		ready, err := h.client.LLen(ctx, shard.Ready()).Result()
@@ -221,8 +221,8 @@ func (h *house) settle(ctx context.Context) (backlog int64, err error) {
 // outcomes counts purchases by outcome: decided by the backend, or repeated by the edge from its cache.
 type outcomes struct{ accepted, soldOut, repeated int64 }
 
-// judged reads the outcomes so far from the metrics of both.
-func (h *house) judged(ctx context.Context) (outcomes, error) {
+// judged reads the outcomes so far from the metrics of the edge and the backend.
+func (h *deployment) judged(ctx context.Context) (outcomes, error) {
 	backend, err := counters(ctx, h.at.admin, "sluice_api_purchases_total{outcome=")
 	if err != nil {
 		return outcomes{}, err
@@ -231,8 +231,8 @@ func (h *house) judged(ctx context.Context) (outcomes, error) {
 	return outcomes{backend["accepted"], backend["sold_out"], edge["sold_out"]}, err
 }
 
-// judgedSince waits until every answer is counted: the edge's workers hand over their counts every second.
-func (h *house) judgedSince(ctx context.Context, before outcomes, answers int64) (outcomes, error) {
+// judgedSince waits until every answer is counted: the edge's workers publish their counts every second.
+func (h *deployment) judgedSince(ctx context.Context, before outcomes, answers int64) (outcomes, error) {
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		now, err := h.judged(ctx)
 		if err != nil {
@@ -264,7 +264,7 @@ func metrics(ctx context.Context, addr string, each func(name string, value floa
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		if n, err := strconv.ParseFloat(value, 64); err == nil { // comments are no numbers
+		if n, err := strconv.ParseFloat(value, 64); err == nil { // comments have no number
 			each(name, n)
 		}
 	}
@@ -330,7 +330,7 @@ func (s *stage) plainHello() (proxy, hello server) {
 }
 
 // proxied returns the measurement of the plain proxy with the requests that sluice gets.
-func (h *house) proxied() measurement {
+func (h *deployment) proxied() measurement {
 	proxy, hello := h.stage.plainHello()
 	requests := filepath.Join(h.wrk.dir, "hello")
 	h.stage.check(writeRequests(requests, 50_000, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", i) }))

@@ -16,8 +16,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for
-// concurrent use. What cannot be started ends the program.
+// stage holds everything that a contest has started and must stop. It implements testenv.TB and is safe for concurrent
+// use. A failed start ends the program.
 type stage struct {
 	mu      sync.Mutex
 	cleanup []func()

@@ -21,20 +21,20 @@ import (
 	"sluice/test/testenv"
 )
 
-// eventGroups are the services that hear of every order. They do nothing with it.
+// eventGroups are the groups that receive every order. Their handlers do nothing.
 var eventGroups = [...]string{"points", "web-push", "webhooks"}
 
 // eventCount is the number of rows with unpublished events at the start of a run.
 const eventCount = 60_000
 
-// eventTarget is how many times Watermill's rate ours has to be.
+// eventTarget is the least ratio of our rate to Watermill's.
 const eventTarget = 3
 
-// eventSide is one way from committed rows to the groups. It calls heard for each event and group when the group's
+// eventSide is one way from committed rows to the groups. It calls handled for each event and group when the group's
 // handler is done, and runs until ctx ends.
 type eventSide struct {
 	name string
-	run  func(ctx context.Context, heard func(group int, batch ...string)) error
+	run  func(ctx context.Context, handled func(group int, batch ...string)) error
 }
 
 // measureEvents measures how fast order events are published, and then how long it takes from a commit until the last
@@ -92,8 +92,8 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 	return t.Flush()
 }
 
-// eventRun is what both sides have in common: orders in a PostgreSQL that waits for the disk, the outbox that is
-// written with them, and one Redis.
+// eventRun is shared by both sides: orders in a PostgreSQL that waits for the disk, the outbox that is written with
+// them, and one Redis.
 type eventRun struct {
 	*writers
 
@@ -118,7 +118,7 @@ func newEventRun(s *stage) *eventRun {
 
 // ours is the relay and a consumer for each group, as the program runs them.
 func (r *eventRun) ours() eventSide {
-	return eventSide{"relay and groups", func(ctx context.Context, heard func(int, ...string)) error {
+	return eventSide{"relay and groups", func(ctx context.Context, handled func(int, ...string)) error {
 		client, err := redisconn.Open(r.server.URL, redisconn.Blocking(4*len(eventGroups)))
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (r *eventRun) ours() eventSide {
 					for k, e := range batch {
 						ids[k] = e.ID
 					}
-					heard(i, ids...)
+					handled(i, ids...)
 					return nil
 				},
 				events.Config{Batch: r.batch},
@@ -169,7 +169,7 @@ func (r *eventRun) ours() eventSide {
 	}}
 }
 
-// rate measures how many events a second go all the way, from n rows that are committed.
+// rate measures the events per second from n committed rows to all groups.
 func (r *eventRun) rate(side eventSide, n int) measurement {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		if err := r.empty(ctx); err != nil {
@@ -204,10 +204,10 @@ func (r *eventRun) empty(ctx context.Context) error {
 }
 
 // while runs a side for as long as do takes.
-func (r *eventRun) while(ctx context.Context, side eventSide, heard func(int, ...string), do func() error) error {
+func (r *eventRun) while(ctx context.Context, side eventSide, handled func(int, ...string), do func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- side.run(ctx, heard) }()
+	go func() { ended <- side.run(ctx, handled) }()
 	err := do()
 	stop()
 	return errors.Join(err, <-ended)
@@ -229,7 +229,7 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	committed, report, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
 	tally := newTally(n * len(eventGroups))
 	start := time.Now()
-	heard := func(_ int, batch ...string) {
+	handled := func(_ int, batch ...string) {
 		now := int64(time.Since(start))
 		for _, id := range batch {
 			if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
@@ -238,7 +238,7 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 		}
 		tally.add(len(batch))
 	}
-	err := r.while(ctx, side, heard, func() error {
+	err := r.while(ctx, side, handled, func() error {
 		for i, tick := 0, 0; i < n; tick++ {
 			time.Sleep(time.Until(start.Add(time.Duration(tick) * every)))
 			due := min(n, int(rate*(every.Seconds()*float64(tick+1))))

@@ -56,7 +56,7 @@ func gateways(s *stage, cfg settings) contest {
 	return c
 }
 
-// forwards checks that a proxy does: a server that answers without its backend would be fast.
+// forwards checks that a proxy forwards requests: a server that answers without its backend would be fast.
 func forwards(at server) error {
 	c, err := net.DialTimeout("tcp", at.addr, time.Second)
 	if err != nil {
@@ -86,7 +86,7 @@ func browserRequest(b []byte, i int) []byte {
 		"Accept: */*\r\nAccept-Language: en-US,en;q=0.5\r\n", i)
 }
 
-// gateway starts ours. With a directory for profiles, it is put together in a child process.
+// gateway starts the gateway of sluice. If a directory for profiles is given, it runs in a child process.
 func (s *stage) gateway(bin string, env []string, upstream, profiles string) server {
 	if profiles != "" {
 		return s.child(childConfig{
@@ -99,7 +99,7 @@ func (s *stage) gateway(bin string, env []string, upstream, profiles string) ser
 		"--policy", s.loadPolicy())
 }
 
-// caddyfile is Caddy as a mere proxy. Connections to the backend are kept by default; as many as wrk has may be.
+// caddyfile configures Caddy as a plain proxy. It keeps more connections to the backend than wrk has.
 const caddyfile = `{
 	admin off
 	auto_https off
@@ -115,7 +115,7 @@ const caddyfile = `{
 }
 `
 
-// caddy builds Caddy, which takes some minutes for the first time, and starts it.
+// caddy builds Caddy, the first time in some minutes, and starts it.
 func (s *stage) caddy(upstream string) server {
 	dir, addr := s.TempDir(), s.address()
 	bin, conf := filepath.Join(dir, "caddy"), filepath.Join(dir, "Caddyfile")

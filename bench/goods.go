@@ -42,7 +42,7 @@ func benchSale(stock int64) sale.Sale {
 }
 
 // openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would
-// take it for one that lost its data.
+// assume that Redis has lost its data.
 func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 	guard := keyspace.Shard(0).Guard()
 	mark, err := client.HGetAll(ctx, guard).Result()
@@ -66,7 +66,7 @@ func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 	)
 }
 
-// buyerName is the name of buyer i: 24 characters in no order, as accounts have them.
+// buyerName returns the name of buyer i: 24 characters in no order, like the account ids of a shop.
 func buyerName(i int) string {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(i))

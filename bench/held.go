@@ -26,7 +26,7 @@ func held(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("held", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	only := flags.String("only", "", "measures only what matches this regular expression")
-	n := flags.Int("orders", 300_000, "orders that are written in a run")
+	n := flags.Int("orders", 300_000, "orders that a run writes")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func held(ctx context.Context, s *stage, args []string) error {
 	return nil
 }
 
-// metered sets spent to the processor time of the PostgreSQL server for one of n, in microseconds, what prepares the
-// run included.
+// metered sets spent to the processor time of the PostgreSQL server per item, in microseconds, including the
+// preparation of the run.
 func metered(url string, n int, spent *float64, run measurement) measurement {
 	return func(ctx context.Context) (perSecond float64, err error) {
 		sql, err := pgx.Connect(ctx, url)

@@ -20,7 +20,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// idleResult is what an empty queue costs, and how soon its worker has a message that is pushed into it.
+// idleResult is the cost of an empty queue, and the time until its worker has a message that is pushed.
 type idleResult struct {
 	commands float64 // per second, sent by clients
 	all      float64 // with those of scripts
@@ -31,8 +31,8 @@ type idleResult struct {
 // idleFor is how long an idle queue is watched.
 const idleFor = 5 * time.Second
 
-// idle watches empty queues: ours with a worker and a watcher as they are, raw streams with two blocked consumers,
-// and asynq as it is.
+// idle measures empty queues: ours with a worker and a watcher, raw streams with two blocked consumers, and asynq, each
+// with its default settings.
 func idle(ctx context.Context, s *stage) error {
 	server := testenv.StartRedis(s)
 	plain := server.Client()
@@ -57,7 +57,7 @@ func idle(ctx context.Context, s *stage) error {
 	return t.Flush()
 }
 
-// watched is ours with a watcher beside the worker.
+// watched is our queue with a watcher beside the worker.
 func watched(client *redis.Client) starter {
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		push, done, err := ours(client, perTake)(ctx, store)
@@ -130,8 +130,8 @@ func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
 
 var callStat = regexp.MustCompile(`(?m)^cmdstat_([a-z|_-]+):calls=(\d+)`)
 
-// commandCounts reads how many commands Redis has carried out since its counts were reset, and how many of them
-// scripts have given.
+// commandCounts reads the number of commands that Redis has executed since its counts were reset, and how many of them
+// were called by scripts.
 func commandCounts(ctx context.Context, plain *redis.Client) (all, scripts float64, err error) {
 	info, err := plain.Info(ctx, "commandstats").Result()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 )
 
-// measurement measures one side of a comparison once, in things per second.
+// measurement measures one side of a comparison once, in units per second.
 type measurement func(context.Context) (perSecond float64, err error)
 
 // contestant is one side of a comparison.
@@ -27,17 +27,17 @@ type ratio struct {
 	target, goal         float64
 }
 
-// contest measures contestants in rounds: in every round each of them once, the order turned round from one to the
-// next, so that neither a machine that slows down nor the place after a heavy neighbour favours one of them. A ratio
-// is taken within a round; the median of the rounds is what counts.
+// contest measures contestants in rounds. Every round measures each of them once, in the reverse order of the round
+// before, so that neither a machine that slows down nor the load of a neighbour favours one of them. A ratio is taken
+// within a round, and the result is the median of the rounds.
 type contest struct {
 	name        string
-	unit        string // of what a contestant does in a second
+	unit        string // of the rate of a contestant, such as "orders"
 	contestants []contestant
 	ratios      []ratio
-	cost        func() float64 // of one thing in the last run, in microseconds of costOf; nil: not known
+	cost        func() float64 // of one unit in the last run, in microseconds of costOf; nil: not known
 	costOf      string
-	waits       func() []float64 // ms that each thing of the last run took; nil: not measured
+	waits       func() []float64 // ms that each unit of the last run took; nil: not measured
 }
 
 // result is a ratio as measured. Its slices have a value for each round.
@@ -45,14 +45,14 @@ type result struct {
 	ratio
 
 	unit                   string
-	oursEach, baselineEach []float64 // things per second
+	oursEach, baselineEach []float64 // units per second
 	ratios                 []float64
 	costOf                 string
-	oursCost, baselineCost float64 // median, of one thing, in microseconds of costOf
-	oursWait, baselineWait string  // p50 and p99 of one thing; empty: not measured
+	oursCost, baselineCost float64 // median, of one unit, in microseconds of costOf
+	oursWait, baselineWait string  // p50 and p99 of one unit; empty: not measured
 }
 
-// only returns the contest reduced to the ratios with a matching name and the contestants that they compare.
+// only returns the contest with only the ratios whose names match, and the contestants that they compare.
 func (c contest) only(match *regexp.Regexp) contest {
 	if match == nil {
 		return c
@@ -64,8 +64,8 @@ func (c contest) only(match *regexp.Regexp) contest {
 	return c
 }
 
-// interleave calls measure for each of n sides in each round, the order turned round from one to the next. Round 0
-// warms up and does not count.
+// interleave calls measure for each of n sides in each round, in the reverse order of the round before. Round 0 warms
+// up and does not count.
 func interleave(ctx context.Context, rounds, n int, measure func(round, side int) error) error {
 	for round := range rounds + 1 {
 		for side := range n {
@@ -80,7 +80,7 @@ func interleave(ctx context.Context, rounds, n int, measure func(round, side int
 	return nil
 }
 
-// hold runs one round that does not count and then the given number that do.
+// hold runs one round to warm up and then the given number of rounds.
 func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 	measured, costs, waits := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	err := interleave(ctx, rounds, len(c.contestants), func(round, side int) error {
@@ -174,7 +174,7 @@ func printTable(w io.Writer, results []result) {
 	t.Flush()
 }
 
-// middle is the median, and the lowest and highest.
+// middle returns the median, and the lowest and highest value, as text.
 func middle(of []float64) string {
 	if len(of) == 0 {
 		return ""
@@ -191,7 +191,7 @@ func quantiles(of []float64) string {
 	return fmt.Sprintf("%.2f ms, %.2f ms", quantile(sorted, 0.5), quantile(sorted, 0.99))
 }
 
-// quantile of sorted values.
+// quantile returns the quantile q of sorted values.
 func quantile(sorted []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

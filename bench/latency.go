@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// latency is how long orders took on one way, at a fixed rate of arrivals.
+// latency is the waiting time of orders on one way, at a fixed rate of arrivals.
 type latency struct {
 	name     string
 	rate     float64   // orders per second

@@ -14,9 +14,9 @@ import (
 	"sluice/internal/problem"
 )
 
-// limits measures what the edge itself does in nginx, without a backend: two rules against an access phase that is
-// empty, a refusal by a limit against a refusal that is written in the configuration, each without a log and with the
-// same one, and against one that bears no number; and a sold-out sale against a constant.
+// limits measures the work of the edge itself in nginx, without a backend. It compares two rules with an empty access
+// phase; a refusal by a limit with a refusal that is written in the configuration, both with and without a log, and
+// with one that has no request id; and a sold-out sale with a constant.
 func limits(s *stage, cfg settings) contest {
 	e := newEdges(s, cfg)
 	const (
@@ -69,12 +69,12 @@ const limitsPolicy = `return {
 //go:embed limits.conf
 var limitsConf string
 
-// edges is the one nginx of this contest.
+// edges is the nginx that has all contestants.
 type edges struct {
 	cfg           settings
 	wrk           *wrk
 	buyers, flood string // files of requests
-	next          int    // buyer that has not been there yet
+	next          int    // the first buyer whose token is new
 	nginx         *meter
 	conf          limitsConfig
 }
@@ -87,7 +87,8 @@ type limitsConfig struct {
 	Limited, Gone                        string // bodies
 }
 
-// known is how many buyers come again and again: more than a burst, fewer than what an edge remembers of tokens.
+// known is the number of buyers that send repeated requests: more than a burst, fewer than the tokens that an edge
+// caches.
 const known = 2000
 
 func newEdges(s *stage, cfg settings) *edges {
@@ -115,7 +116,7 @@ func newEdges(s *stage, cfg settings) *edges {
 		}
 	}
 	dir := s.TempDir()
-	// Relative names in the configuration are relative to its directory: the snippets refer to each other so.
+	// Relative names in the configuration, such as those in snippets, are relative to its directory.
 	s.check(os.Symlink(filepath.Join(s.root(), "lua"), filepath.Join(dir, "lua")))
 	s.check(os.Symlink(filepath.Join(s.root(), "nginx/snippets"), filepath.Join(dir, "snippets")))
 	policy := filepath.Join(dir, "policy.lua")
@@ -137,7 +138,7 @@ func quoted(body []byte) string {
 	return strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(string(body))
 }
 
-// measure sends the requests of a file over and over, and sees that they get the status.
+// measure sends the requests of a file repeatedly, and checks the status of the responses.
 func (e *edges) measure(addr, requests string, status int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		got, err := e.wrk.load(ctx, addr, requests, e.cfg.seconds, e.nginx)

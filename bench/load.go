@@ -15,7 +15,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// connections that wrk keeps busy, with one thread, by default: as many buyers wait for an answer at any time.
+// connections is the default number of connections that wrk keeps busy, with one thread: as many buyers wait for a
+// response at any time.
 const connections = 128
 
 //go:embed replay.lua
@@ -34,17 +35,17 @@ func (s *stage) wrk() *wrk {
 	return w
 }
 
-// outcome is what wrk saw.
+// outcome is the result of a run of wrk.
 type outcome struct {
 	answers   int64 // complete answers within the time
-	refused   int64 // of them, with a status of 400 or more
+	refused   int64 // of these, the ones with a status of 400 or more
 	perSecond float64
 	p50, p99  time.Duration
 }
 
-// load sends the requests in a file, made by writeRequests, one after the other, each once, as fast as the answers
-// come, and prints what an answer has cost each of the parts. Every request is sent at most once: when they do not
-// last for the whole time, that is an error which wraps errTooFew.
+// load sends the requests in a file, made by writeRequests, one after the other, as fast as the responses arrive, and
+// prints the cost of a response for each part. It sends no request twice: if they do not last for the whole time, it
+// returns an error that wraps errTooFew.
 func (w *wrk) load(
 	ctx context.Context, addr, requests string, length time.Duration, parts *meter,
 ) (outcome, error) {
@@ -64,7 +65,7 @@ func (w *wrk) load(
 	return o, err
 }
 
-// steady measures a server that does not care how often it gets a request. Every answer must be good.
+// steady measures a server for which repeated requests are like new ones. Every response must be good.
 func (w *wrk) steady(addr, requests string, cfg settings, parts *meter) measurement {
 	return func(ctx context.Context) (float64, error) {
 		got, err := w.load(ctx, addr, requests, cfg.seconds, parts)
@@ -78,9 +79,9 @@ func (w *wrk) steady(addr, requests string, cfg settings, parts *meter) measurem
 	}
 }
 
-// fresh measures with requests that are sent once, and prepares half as many again as the last measurement has sent.
-// measure gets their file and returns errTooFew when they did not last: then there are more, and it starts again.
-// rate is the first guess; write writes n requests.
+// fresh measures with requests that are sent once. It prepares half as many again as the last measurement has sent.
+// measure gets their file; if it returns errTooFew, fresh prepares more and repeats it. rate is the first estimate;
+// write writes n requests.
 func (w *wrk) fresh(
 	rate float64, cfg settings, write func(path string, n int) error,
 	measure func(ctx context.Context, requests string, n int) (float64, error),

@@ -81,7 +81,7 @@ func TestLoadSendsEachRequestOnce(t *testing.T) {
 	}
 	mu.Lock()
 	if twice > 0 || int64(len(seen)) < got.answers || got.answers == 0 {
-		t.Errorf("%d answers, %d different requests, %d came again", got.answers, len(seen), twice)
+		t.Errorf("%d answers, %d different requests, %d repeated", got.answers, len(seen), twice)
 	}
 	mu.Unlock()
 
@@ -140,7 +140,7 @@ func TestStartReportsTheOutputOfAnExitedProgram(t *testing.T) {
 	}
 }
 
-// TestEveryContestRuns keeps the measurements from rotting: one short round of each, with all their own checks.
+// TestEveryContestRuns runs one short round of each contest, with all checks, so that none of them breaks unnoticed.
 func TestEveryContestRuns(t *testing.T) {
 	for _, c := range contests {
 		t.Run(c.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestMemoryIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Never less than the bytes themselves: 24 of the buyer and 18 of the id; a dedup key of 40 and a value of 35; a
+	// At least the bytes themselves: 24 of the buyer and 18 of the id; a dedup key of 40 and a value of 35; a
 	// message of 60.
 	if f.buyers < 42 || f.dedup < 75 || f.ready < 50 || f.buyers+f.dedup+f.ready > 1000 {
 		t.Errorf("%+v", f)

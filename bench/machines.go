@@ -14,7 +14,7 @@ import (
 // The most shards, and so Redis masters, of a deployment (docs/scale.md).
 const maxMasters = 64
 
-// fleet is what was measured on one machine. A fleet of several machines is computed from it.
+// fleet holds measurements of one machine, from which a fleet of several machines is computed.
 type fleet struct {
 	cores    int
 	edge     float64 // µs of processor time per accepted order
@@ -32,8 +32,8 @@ var measuredFleet = fleet{
 	cores: 2, edge: 52.9, backend: 42.8, redis: 22.6, worker: 6.0, rows: 126_589, accepted: 12_838, scaling: 0.92,
 }
 
-// machines prints what one sale reaches on several machines. It measures nothing: the flags are results of other
-// benchmarks, by default those in docs/benchmarks.md and docs/scale.md.
+// machines prints the rates that one sale reaches on several machines. It measures nothing: the flags are results of
+// other benchmarks, by default those in docs/benchmarks.md and docs/scale.md.
 func machines(_ context.Context, _ *stage, args []string) error {
 	flags := flag.NewFlagSet("machines", flag.ContinueOnError)
 	list := flags.String("machines", "1,3,10,30,100", "numbers of machines: 1, or 3 and more")
@@ -64,7 +64,7 @@ func machines(_ context.Context, _ *stage, args []string) error {
 	return nil
 }
 
-// perSecond returns how many orders some cores handle in a second, at a processor time per order in µs.
+// perSecond returns the orders per second that some cores handle, at a processor time per order in µs.
 func perSecond(cores int, each float64) float64 { return float64(cores) * 1e6 / each }
 
 // fleetSize is a fleet of several machines.

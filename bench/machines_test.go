@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestFleetIsBoundByItsNarrowestPart(t *testing.T) {
+func TestFleetIsLimitedByItsSlowestPart(t *testing.T) {
 	f := fleet{cores: 2, edge: 50, backend: 40, redis: 20, worker: 10, rows: 100_000, scaling: 1}
 	for n, want := range map[int]fleetSize{
 		3:    {33_333, 33_333, 1, "processors"},                  // 4 processors of 120 µs
@@ -29,7 +29,7 @@ func TestMachinesRejectsNumbersItCannotCompute(t *testing.T) {
 	}
 }
 
-// The documents have the tables that the command prints, and the command's defaults are figures of the documents.
+// The documents contain the tables that the command prints, and the command's defaults are numbers of the documents.
 func TestMachinesTableIsPublished(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile("../docs/" + name)

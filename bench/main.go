@@ -1,5 +1,5 @@
-// Command bench measures sluice side by side with named baselines, in interleaved rounds on one machine, and prints
-// ratios: absolute numbers of a busy machine mean little, two numbers of the same minute do. It starts every server
+// Command bench measures sluice beside named baselines, in interleaved rounds on one machine, and prints ratios:
+// absolute numbers depend on the load of the machine, ratios of the same minute hardly do. It starts every server that
 // it needs and stops it again. Run it in its own directory; `go run .` prints the commands.
 package main
 
@@ -103,7 +103,7 @@ func run(args []string) int {
 	defer stop()
 	s := newStage()
 	defer s.clear()
-	ignore := context.AfterFunc(ctx, func() { // whatever is being waited for
+	ignore := context.AfterFunc(ctx, func() { // ends any wait
 		s.clear()
 		os.Exit(130)
 	})
@@ -157,7 +157,7 @@ func parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// among reads a comma-separated choice; an empty one means all.
+// among parses a comma-separated choice; an empty one means all.
 func among(name, given string, all []string) ([]string, error) {
 	if given == "" {
 		return all, nil

@@ -16,17 +16,17 @@ import (
 	"sluice/test/testenv"
 )
 
-// footprint is what accepted and still queued orders hold in Redis, in bytes: each of them, and all of Redis.
+// footprint is the memory of accepted orders that are still queued, in bytes of Redis: per order, and in all.
 type footprint struct {
 	buyers, dedup, ready float64
 	used, rss            int64
 }
 
-// memory accepts n purchases by the real script and takes the result apart: what removing a key gives back is what it
-// held.
+// memory accepts n purchases with the real script and then removes one kind of key after the other: the memory that
+// this frees is that of the kind.
 func memory(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("memory", flag.ContinueOnError)
-	n := flags.Int("buyers", 1_000_000, "how many buyers buy one unit each")
+	n := flags.Int("buyers", 1_000_000, "buyers, which buy one unit each")
 	keyed := flags.Bool("idempotency-keys", false, "the requests have an Idempotency-Key")
 	if err := parse(flags, args); err != nil {
 		return err

@@ -23,8 +23,8 @@ const (
 	stallLimit  = time.Minute            // without an accepted order
 )
 
-// million measures one sale of many units, each sold to another buyer at full speed: how much processor time an order
-// takes in each tenth of the sale, and what it leaves in Redis and PostgreSQL.
+// million measures one sale of many units, each sold to another buyer at full speed: the processor time of an order in
+// each tenth of the sale, and the data that it leaves in Redis and PostgreSQL.
 func million(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("million", flag.ContinueOnError)
 	units := flags.Int("units", 1_000_000, "units of the sale, and buyers; at least 1000")
@@ -45,7 +45,7 @@ func million(ctx context.Context, s *stage, args []string) error {
 		defer drawing.Close()
 	}
 	of := costCase{of: "order", edge: "nginx", fsync: "everysec", tokens: "new", connections: *conns}
-	m := &bigSale{costHouse: newCostHouse(s, settings{}, of, s.build()), units: *units}
+	m := &bigSale{costDeployment: newCostDeployment(s, settings{}, of, s.build()), units: *units}
 	if err := m.measure(ctx); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ type saleSample struct {
 	waiting  float64   // orders in the queue
 }
 
-// tableSize is what one table takes in PostgreSQL. Sizes are in bytes.
+// tableSize is the size of one table in PostgreSQL, in bytes.
 type tableSize struct {
 	table, indexes      float64
 	live, dead          int64
@@ -78,7 +78,7 @@ var saleTables = []string{"orders", "outbox", "sales"}
 
 // bigSale is one measured sale.
 type bigSale struct {
-	*costHouse
+	*costDeployment
 
 	units   int
 	samples []saleSample // the last one: the last unit was accepted
@@ -91,7 +91,7 @@ type bigSale struct {
 	rewrites      int64   // of the log of Redis
 }
 
-// measure sells a small sale to warm up and to weigh orders in the queue, and then the measured one.
+// measure sells a small sale to warm up and to measure the size of queued orders, and then the main sale.
 func (m *bigSale) measure(ctx context.Context) error {
 	if err := m.warmUp(ctx); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
@@ -133,7 +133,8 @@ func (m *bigSale) measure(ctx context.Context) error {
 	return err
 }
 
-// warmUp sells units while the worker is stopped, weighs the orders in the queue, and waits until they are rows.
+// warmUp sells units while the worker is stopped, measures the size of the queued orders, and waits until they are
+// rows.
 func (m *bigSale) warmUp(ctx context.Context) error {
 	n := min(20_000, m.units)
 	m.worker.Signal(syscall.SIGSTOP)
@@ -156,11 +157,11 @@ func (m *bigSale) warmUp(ctx context.Context) error {
 	return err
 }
 
-// sellOut sells a sale of n units to as many new buyers as fast as the answers come. It returns a sample for each
-// moment from the first purchase until the last unit is accepted.
+// sellOut sells a sale of n units to as many new buyers as fast as the responses arrive. It returns samples from the
+// first purchase until the last unit is accepted.
 //
-// More buyers come than there are units: the load generator reports how many were answered and not when the last unit
-// was sold, and it must not run out of requests before that.
+// It sends more purchases than there are units: the load generator does not report when the last unit was sold, and it
+// must not run out of requests before that.
 func (m *bigSale) sellOut(ctx context.Context, id string, n int) ([]saleSample, outcome, error) {
 	requests := filepath.Join(m.wrk.dir, "requests")
 	first, crowd := m.buyers, n+n/20+20*m.wrk.connections
@@ -286,7 +287,7 @@ func (w *wrk) begin(ctx context.Context, addr, requests string) (*openLoad, erro
 	return l, nil
 }
 
-// end stops the load generator and returns what it saw.
+// end stops the load generator and returns its result.
 func (l *openLoad) end() (outcome, error) {
 	_ = l.cmd.Process.Signal(os.Interrupt) // wrk then prints its results
 	<-l.done

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/plot"
 )
 
-// tenth is what one tenth of the orders of a sale took.
+// tenth is the cost of one tenth of the orders of a sale.
 type tenth struct {
 	perSecond float64
 	cpu       []float64 // µs per order, by costParts
@@ -45,8 +45,8 @@ func tenthsOf(samples []saleSample, settled saleSample) []tenth {
 	return tenths
 }
 
-// between returns the state of a sale when a value was reached that never falls, interpolated between the samples
-// around it; or the last sample.
+// between returns the state of a sale at the instant at which a value that never falls was reached, interpolated
+// between two samples; or the last sample.
 func between(samples []saleSample, value func(saleSample) float64, reached float64) saleSample {
 	for i, s := range samples {
 		if value(s) < reached || i == 0 {
@@ -69,9 +69,9 @@ func by(s saleSample) float64 { return s.at }
 
 func sold(s saleSample) float64 { return s.accepted }
 
-// growth returns by which part values grow from the first to the last, on a straight line through all of them. The line
-// is the one of Theil and Sen: its slope is the median of the slopes between all pairs, so that a few values far from
-// the others hardly change it.
+// growth returns the relative growth of values from the first to the last, on a straight line through all of them. The
+// line is the one of Theil and Sen: its slope is the median of the slopes between all pairs, so that a few values far
+// from the others hardly change it.
 func growth(values []float64) float64 {
 	var slopes, heights []float64
 	for i, a := range values {

@@ -31,7 +31,7 @@ func TestTenthsDivideASaleByItsOrders(t *testing.T) {
 	}
 }
 
-func TestGrowthIsOfALineThroughAllValues(t *testing.T) {
+func TestGrowthIsThatOfALineThroughAllValues(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
 		want   float64
@@ -55,14 +55,14 @@ func TestMillionRuns(t *testing.T) {
 	s := newStage()
 	t.Cleanup(s.clear)
 	of := costCase{of: "order", edge: "nginx", fsync: "everysec", tokens: "new", connections: 16}
-	m := &bigSale{costHouse: newCostHouse(s, settings{}, of, s.build()), units: 5000}
+	m := &bigSale{costDeployment: newCostDeployment(s, settings{}, of, s.build()), units: 5000}
 	if err := m.measure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if last := m.samples[len(m.samples)-1]; last.accepted != 5000 || m.load.answers < 5000-16 {
 		t.Errorf("%v accepted, %d answers", last.accepted, m.load.answers)
 	}
-	// Never less than the bytes of a message.
+	// At least the bytes of a message.
 	if m.entry < 50 || m.wal <= 0 || m.after["orders"].table <= m.before["orders"].table {
 		t.Errorf("%v bytes of an order in the queue, WAL %v, %+v", m.entry, m.wal, m.after)
 	}

@@ -16,22 +16,22 @@ import (
 	"sluice/backend/store"
 )
 
-// openKind is one of the two streams that a browser holds open.
+// openKind is one of the two event streams of a page.
 type openKind struct {
 	name, path  string
 	open, limit string // metrics
-	// happen causes an event for n of the open streams; 0: for all.
-	happen func(ctx context.Context, h *openHouse) error
-	tells  int
+	// cause causes an event for some of the open streams: receivers of them, or all if it is 0.
+	cause     func(ctx context.Context, h *openDeployment) error
+	receivers int
 }
 
-// openResult is what many open streams cost.
+// openResult is the cost of many open streams.
 type openResult struct {
 	asked               int
 	answers             opened
 	before, full, after backendFigures // the sums of all backends
 	openedIn, goneIn    float64        // seconds
-	toldP50, toldP99    float64        // ms, from the change until a stream has heard of it
+	eventP50, eventP99  float64        // ms, from the change until a stream receives it
 	answersP99          float64        // ms, of GET /v1/sales/{sale} over a new connection, while all are open
 }
 
@@ -44,7 +44,7 @@ type backendFigures struct {
 
 const (
 	openedSale   = "open"
-	toldOrders   = 2000 // orders that are written while all pages are open
+	eventOrders  = 2000 // orders that are written while all pages are open
 	openAnswers  = 200  // other requests meanwhile
 	perOpener    = 8000 // streams of one process
 	goneWithin   = 90 * time.Second
@@ -52,8 +52,8 @@ const (
 	slackHeap    = 8 << 20 // bytes of a backend's heap that are kept for the next streams: buffers, and the last events
 )
 
-// openHouse is the backends, and what they stand on.
-type openHouse struct {
+// openDeployment holds the backends and their stores.
+type openDeployment struct {
 	shop
 
 	backends []backend
@@ -63,19 +63,19 @@ type openHouse struct {
 	wrote    int
 }
 
-// openPages opens as many event streams as the backends accept, and some more. It measures the cost of one stream, that
-// rejected clients are told the polling interval, that every stream receives a change, and that closed streams leave
-// nothing behind.
+// openPages opens as many event streams as the backends accept, and some more. It measures the cost of one stream. It
+// verifies that rejected clients receive the polling interval, that every stream receives a change, and that closed
+// streams release all resources.
 func openPages(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("open", flag.ContinueOnError)
 	buyers := flags.Int("buyers", 20_000, "buyers with a page open; as many backends are started as it takes")
-	rounds := flags.Int("rounds", 2, "how often they come and go")
+	rounds := flags.Int("rounds", 2, "how often all pages are opened and closed")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	h := newOpenHouse(ctx, s)
+	h := newOpenDeployment(ctx, s)
 	kinds := []openKind{
-		{"orders of a buyer", "/v1/me/events", "sluice_notify_pages", "sluice_notify_pages_limit", writeSome, toldOrders},
+		{"orders of a buyer", "/v1/me/events", "sluice_notify_pages", "sluice_notify_pages_limit", writeSome, eventOrders},
 		{
 			"a sale", "/v1/sales/" + openedSale + "/events",
 			"sluice_api_event_streams", "sluice_api_event_streams_limit", restockOne, 0,
@@ -104,8 +104,8 @@ func openPages(ctx context.Context, s *stage, args []string) error {
 	return t.Flush()
 }
 
-func newOpenHouse(ctx context.Context, s *stage) *openHouse {
-	h := &openHouse{shop: newShop(s)}
+func newOpenDeployment(ctx context.Context, s *stage) *openDeployment {
+	h := &openDeployment{shop: newShop(s)}
 	h.backends = []backend{h.backend()}
 	for _, id := range []string{saleID, openedSale} {
 		s.check(h.createSale(ctx, h.backends[0], id, 100_000, "-1s"))
@@ -118,23 +118,23 @@ func newOpenHouse(ctx context.Context, s *stage) *openHouse {
 }
 
 // writeSome writes orders of the first buyers, as a worker does.
-func writeSome(ctx context.Context, h *openHouse) error {
-	orders := h.ids.orders(toldOrders)
+func writeSome(ctx context.Context, h *openDeployment) error {
+	orders := h.ids.orders(eventOrders)
 	for i := range orders { // a buyer's next one, in each round
-		orders[i].Slot, orders[i].Serial = h.wrote+1, int64(h.wrote*toldOrders+i+1)
+		orders[i].Slot, orders[i].Serial = h.wrote+1, int64(h.wrote*eventOrders+i+1)
 	}
 	h.wrote++
 	defer h.waker.Wake()
 	return h.orders.Write(ctx, orders)
 }
 
-// restockOne changes what is left of the sale.
-func restockOne(ctx context.Context, h *openHouse) error {
+// restockOne changes the number of units that are left.
+func restockOne(ctx context.Context, h *openDeployment) error {
 	return h.sluice(ctx, h.backends[0], "sale", "restock", openedSale, "--add", "1")
 }
 
-// round has them come, hear of something, and go.
-func (h *openHouse) round(ctx context.Context, k openKind, asked int) (r openResult, err error) {
+// round opens the streams, causes an event, and closes them.
+func (h *openDeployment) round(ctx context.Context, k openKind, asked int) (r openResult, err error) {
 	if r.before, err = h.collected(ctx, k); err != nil {
 		return r, err
 	}
@@ -146,7 +146,7 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (r openRes
 	}
 	r.openedIn = time.Since(begin).Seconds()
 	if a := r.answers; a.Failed > 0 || a.Open != min(r.asked, int(r.before.limit)) || a.Open+a.Refused != r.asked {
-		return r, fmt.Errorf("of %d clients, %d have a stream, %d got 503, and %d failed (%s); there is room for %d",
+		return r, fmt.Errorf("of %d clients, %d have a stream, %d got 503, and %d failed (%s); the backends accept %d",
 			r.asked, a.Open, a.Refused, a.Failed, a.Error, r.before.limit)
 	}
 	if r.answersP99, err = h.otherAnswers(ctx); err != nil {
@@ -183,7 +183,7 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (r openRes
 		return r, err
 	}
 	if r.after.live-r.before.live > (r.full.live-r.before.live)/4+int64(len(h.backends))*slackHeap {
-		return r, fmt.Errorf("%d bytes are live before, %d with all open, and %d when they have gone",
+		return r, fmt.Errorf("%d bytes are live before, %d with all open, and %d when all are closed",
 			r.before.live, r.full.live, r.after.live)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %d open and %d rejected with 503 after %.1f s; all closed in %.1f s\n",
@@ -193,7 +193,7 @@ func (h *openHouse) round(ctx context.Context, k openKind, asked int) (r openRes
 
 // otherAnswers requests the sale over new connections while all streams are open, and returns the 99th percentile in
 // ms.
-func (h *openHouse) otherAnswers(ctx context.Context) (float64, error) {
+func (h *openDeployment) otherAnswers(ctx context.Context) (float64, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	var took []float64
 	for i := range openAnswers {
@@ -225,13 +225,13 @@ func (r openResult) print(w io.Writer) {
 		number(float64(r.answers.Refused)), r.answers.AfterMin, r.answers.AfterMax)
 	fmt.Fprintf(w, "%.1f kB\t%.2f\t%.2f\t", one(r.full.live, r.before.live)/1024,
 		one(r.full.goroutines, r.before.goroutines), one(r.full.files, r.before.files))
-	fmt.Fprintf(w, "%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t", r.toldP50, r.toldP99, r.answersP99, r.goneIn)
+	fmt.Fprintf(w, "%.0f ms\t%.0f ms\t%.1f ms\t%.0f s\t", r.eventP50, r.eventP99, r.answersP99, r.goneIn)
 	fmt.Fprintf(w, "%d, %d, %d MB\t%d, %d, %d MB\t\n", r.before.live/mb, r.full.live/mb, r.after.live/mb,
 		r.before.resident/mb, r.full.resident/mb, r.after.resident/mb)
 }
 
 // figures sums the metrics of the backends.
-func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
+func (h *openDeployment) figures(ctx context.Context, k openKind) (sum backendFigures, err error) {
 	of := map[string]*int64{
 		k.open: &sum.streams, k.limit: &sum.limit, "go_goroutines": &sum.goroutines, "process_open_fds": &sum.files,
 		"go_memstats_heap_alloc_bytes": &sum.live, "process_resident_memory_bytes": &sum.resident,
@@ -251,10 +251,10 @@ func (h *openHouse) figures(ctx context.Context, k openKind) (sum backendFigures
 	return sum, nil
 }
 
-// collected is figures after every backend has collected its garbage.
-func (h *openHouse) collected(ctx context.Context, k openKind) (backendFigures, error) {
+// collected returns figures after every backend has collected its garbage.
+func (h *openDeployment) collected(ctx context.Context, k openKind) (backendFigures, error) {
 	for _, b := range h.backends {
-		for range 3 { // what lies in a pool outlives one collection, and a half
+		for range 3 { // objects in a sync.Pool survive one collection
 			if _, err := fetch(ctx, "http://"+b.admin+"/debug/pprof/heap?gc=1", secret); err != nil {
 				return backendFigures{}, err
 			}

@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// crowd is the processes that hold streams open.
+// crowd holds the processes that hold streams open.
 type crowd []*openerProcess
 
 type openerProcess struct {
@@ -30,7 +30,7 @@ type openerProcess struct {
 	log  bytes.Buffer
 }
 
-func (h *openHouse) startCrowd(k openKind, n int) (c crowd) {
+func (h *openDeployment) startCrowd(k openKind, n int) (c crowd) {
 	self, err := os.Executable()
 	h.stage.check(err)
 	var addrs []string
@@ -54,7 +54,7 @@ func (h *openHouse) startCrowd(k openKind, n int) (c crowd) {
 	return c
 }
 
-// opened waits until all streams are open or rejected, and adds up what came of it.
+// opened waits until all streams are open or rejected, and adds up the results.
 func (c crowd) opened(sum *opened) error {
 	for _, o := range c {
 		var one opened
@@ -74,13 +74,13 @@ func (c crowd) opened(sum *opened) error {
 
 func (o *openerProcess) answer(to any) error {
 	if err := o.out.Decode(to); err != nil {
-		_ = o.cmd.Wait() // then all of its output is there
+		_ = o.cmd.Wait() // completes its output
 		return fmt.Errorf("an opener ended: %w\n%s", err, o.log.String())
 	}
 	return nil
 }
 
-func (o *openerProcess) ask(line string, to any) error {
+func (o *openerProcess) call(line string, to any) error {
 	if _, err := io.WriteString(o.in, line+"\n"); err != nil {
 		return err
 	}
@@ -88,19 +88,19 @@ func (o *openerProcess) ask(line string, to any) error {
 }
 
 // measureEvent causes an event and measures when the streams receive it.
-func (c crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *openResult) error {
-	var ignored hearing
+func (c crowd) measureEvent(ctx context.Context, k openKind, h *openDeployment, r *openResult) error {
+	var ignored receipts
 	for _, o := range c {
-		if err := o.ask("mark", &ignored); err != nil {
+		if err := o.call("mark", &ignored); err != nil {
 			return err
 		}
 	}
 	begin := time.Now()
-	if err := k.happen(ctx, h); err != nil {
+	if err := k.cause(ctx, h); err != nil {
 		return err
 	}
-	done := time.Now() // it is committed; a stream may have heard of it a little earlier
-	want := k.tells
+	done := time.Now() // it is committed; a stream may have received it a little earlier
+	want := k.receivers
 	if want == 0 {
 		want = r.answers.Open
 	}
@@ -108,32 +108,32 @@ func (c crowd) measureEvent(ctx context.Context, k openKind, h *openHouse, r *op
 	for i, o := range c { // the receivers are the first ones, or all
 		mine := 0
 		switch {
-		case k.tells == 0:
+		case k.receivers == 0:
 			mine = o.open
 		case i == 0:
-			mine = k.tells
+			mine = k.receivers
 		}
-		var heard hearing
-		if err := o.ask("heard "+strconv.Itoa(mine), &heard); err != nil {
+		var received receipts
+		if err := o.call("await "+strconv.Itoa(mine), &received); err != nil {
 			return err
 		}
-		if heard.Ended > 0 {
-			return fmt.Errorf("%d streams ended unexpectedly", heard.Ended)
+		if received.Ended > 0 {
+			return fmt.Errorf("%d streams ended unexpectedly", received.Ended)
 		}
-		for _, at := range heard.At {
+		for _, at := range received.At {
 			all = append(all, max(0, float64(at-done.UnixNano())/1e6))
 		}
 	}
 	if len(all) < want {
-		return fmt.Errorf("%d streams heard of it, want %d, %v after it began", len(all), want,
+		return fmt.Errorf("%d streams received it, want %d, %v after it began", len(all), want,
 			time.Since(begin).Round(time.Second))
 	}
 	slices.Sort(all)
-	r.toldP50, r.toldP99 = quantile(all, 0.5), quantile(all, 0.99)
+	r.eventP50, r.eventP99 = quantile(all, 0.5), quantile(all, 0.99)
 	return nil
 }
 
-// leave closes all streams, without a word.
+// leave closes all streams without a closing message.
 func (c crowd) leave() error {
 	var all error
 	for _, o := range c {

@@ -22,20 +22,20 @@ import (
 // for all. It reports the result, then executes the lines on its input, and closes all streams when its input ends.
 //
 //	mark       starts counting events
-//	heard N    waits until N events were received since, or for a minute, and reports when
+//	await N    waits until N events were received since, or for a minute, and reports when
 type opener struct {
 	addrs       []string
 	path        string // of the stream
 	first, n    int    // buyers
 	concurrency int
 
-	mu    sync.Mutex
-	open  []net.Conn
-	heard []time.Time // of each event since the last mark
-	ended int         // streams that ended unexpectedly
+	mu       sync.Mutex
+	open     []net.Conn
+	received []time.Time // of each event since the last mark
+	ended    int         // streams that ended unexpectedly
 }
 
-// opened is what came of opening.
+// opened is the result of opening streams.
 type opened struct {
 	Open     int    `json:"open"`
 	Refused  int    `json:"refused"`         // with 503 and Retry-After
@@ -45,13 +45,13 @@ type opened struct {
 	Error    string `json:"error,omitempty"` // the first of these
 }
 
-// hearing is when events were heard, in nanoseconds since 1970, ascending.
-type hearing struct {
+// receipts are the times at which events were received, in nanoseconds since 1970, ascending.
+type receipts struct {
 	At    []int64 `json:"at"`
 	Ended int     `json:"ended"` // streams that ended unexpectedly
 }
 
-// perSource is how many connections come from one address of this machine: an address has only so many ports.
+// perSource is the number of connections from one address of this machine: an address has a limited number of ports.
 const perSource = 4000
 
 func openMain(args []string) int {
@@ -85,10 +85,10 @@ func (o *opener) run(in io.Reader, out *json.Encoder) error {
 		switch word {
 		case "mark":
 			o.mu.Lock()
-			o.heard = nil
+			o.received = nil
 			o.mu.Unlock()
-			err = out.Encode(hearing{})
-		case "heard":
+			err = out.Encode(receipts{})
+		case "await":
 			n, _ := strconv.Atoi(rest)
 			err = out.Encode(o.await(n))
 		}
@@ -180,7 +180,7 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 		return 0, true, err
 	}
 	lines := bufio.NewReaderSize(c, 512)
-	resp, err := http.ReadResponse(lines, nil) //nolint:bodyclose // it goes with its connection
+	resp, err := http.ReadResponse(lines, nil) //nolint:bodyclose // closed with its connection
 	if err != nil {
 		return 0, true, err
 	}
@@ -205,7 +205,7 @@ func (o *opener) attempt(buyer int) (after int, busy bool, err error) {
 	return after, false, nil
 }
 
-// listen notes when events come.
+// listen records when events arrive.
 func (o *opener) listen(body io.Reader) {
 	lines := bufio.NewReaderSize(body, 512)
 	for {
@@ -221,18 +221,18 @@ func (o *opener) listen(body io.Reader) {
 		}
 		if strings.HasPrefix(line, "data:") {
 			o.mu.Lock()
-			o.heard = append(o.heard, at)
+			o.received = append(o.received, at)
 			o.mu.Unlock()
 		}
 	}
 }
 
-func (o *opener) await(n int) hearing {
+func (o *opener) await(n int) receipts {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		o.mu.Lock()
-		if len(o.heard) >= n || time.Now().After(deadline) {
-			h := hearing{At: make([]int64, len(o.heard)), Ended: o.ended}
-			for i, at := range o.heard {
+		if len(o.received) >= n || time.Now().After(deadline) {
+			h := receipts{At: make([]int64, len(o.received)), Ended: o.ended}
+			for i, at := range o.received {
 				h.At[i] = at.UnixNano()
 			}
 			o.mu.Unlock()

@@ -22,9 +22,9 @@ const (
 	singles  = 5_000   // orders one by one, at most; they stop when their time is over
 )
 
-// orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: as the worker writes
-// them, one transaction per order on the sale's row, and COPY, which checks nothing, into an equal table. Each has
-// one connection.
+// orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: the worker's batches,
+// one transaction per order that updates the sale's row, and COPY without checks into an equal table. Each has one
+// connection.
 func orders(s *stage, cfg settings) contest {
 	cfg.batch = cmp.Or(cfg.batch, perBatch)
 	w := newWriters(s, testenv.StartPostgres(s).URL, cfg, nil)
@@ -46,8 +46,8 @@ func orders(s *stage, cfg settings) contest {
 	}
 }
 
-// smallOrders is orders with batches of another size, for orientation, and beside River: its workers write the order of
-// one job at a time with the same function.
+// smallOrders is orders with batches of another size, for orientation and as a comparison with River, whose workers
+// write the order of one job at a time with the same function.
 func (w *writers) smallOrders(r *riverQueue) contest {
 	batches := fmt.Sprintf("store.Store.Write, batches of %d", w.cfg.batch)
 	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
@@ -101,7 +101,7 @@ func openDatabase(s *stage, url string, onChange func()) (*store.DB, *pgx.Conn) 
 	return db, sql
 }
 
-// fresh empties the tables and waits for a checkpoint, so that no contestant pays for the one before.
+// fresh empties the tables and waits for a checkpoint, so that no contestant does work for the one before.
 func (w *writers) fresh(ctx context.Context) error {
 	for _, sql := range []string{
 		"TRUNCATE orders, copied, outbox", "UPDATE sales SET sold = 0", "VACUUM sales", "CHECKPOINT",
@@ -141,7 +141,7 @@ func (w *writers) batches(ctx context.Context) (float64, error) {
 	return w.each(ctx, "orders", all, w.cfg.batch, w.Write)
 }
 
-// each writes orders into an empty table, some in a transaction, and returns how many a second. Batches that are
+// each writes orders into an empty table, some in a transaction, and returns the orders per second. Batches that are
 // smaller than the worker's stop when their time is over.
 func (w *writers) each(
 	ctx context.Context, table string, all []sale.Order, size int, write func(context.Context, []sale.Order) error,
@@ -173,7 +173,7 @@ func (w *writers) singles(ctx context.Context) (float64, error) {
 	})
 }
 
-// single is what a store without batches does for an order.
+// single writes an order as a store without batches would.
 func (w *writers) single(ctx context.Context, o sale.Order) error {
 	tx, err := w.sql.Begin(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file
 // of a plain nginx, and beside the backend without an edge. It also reports how few requests reach the backend.
 func pages(s *stage, cfg settings) contest {
-	h := newHouse(s, cfg)
+	h := newDeployment(s, cfg)
 	ctx := context.Background()
 	s.check(h.createSale(ctx, h.at, saleID, 1000, "1h"))
 	body, err := fetch(ctx, "http://"+h.at.addr+"/s/"+saleID, "")
@@ -34,7 +34,7 @@ func pages(s *stage, cfg settings) contest {
 	}
 }
 
-// opening is what a browser of a crowd sends, from an address of its own.
+// opening is the request with which a browser opens the page, from an address of its own.
 func opening(b []byte, i int) []byte {
 	language := [...]string{"en-GB,en;q=0.9", "zh-CN,zh;q=0.9,en;q=0.8", "de,en;q=0.7"}[i%3]
 	return fmt.Appendf(b, "GET /s/%s HTTP/1.1\r\nHost: bench\r\nAccept: text/html\r\nAccept-Language: %s\r\n"+
@@ -42,7 +42,7 @@ func opening(b []byte, i int) []byte {
 }
 
 // countPages prints how many requests reached the backend during a measurement.
-func (h *house) countPages(measure measurement) measurement {
+func (h *deployment) countPages(measure measurement) measurement {
 	return func(ctx context.Context) (float64, error) {
 		before, err := h.pagesMade(ctx)
 		if err != nil {
@@ -53,13 +53,13 @@ func (h *house) countPages(measure measurement) measurement {
 			return 0, err
 		}
 		after, err := h.pagesMade(ctx)
-		fmt.Fprintf(os.Stderr, "  the backend made %d pages\n", after-before)
+		fmt.Fprintf(os.Stderr, "  the backend rendered %d pages\n", after-before)
 		return perSecond, err
 	}
 }
 
-// pagesMade is how many pages of sales the backend has made.
-func (h *house) pagesMade(ctx context.Context) (int64, error) {
+// pagesMade returns the number of sale pages that the backend has rendered.
+func (h *deployment) pagesMade(ctx context.Context) (int64, error) {
 	routes, err := counters(ctx, h.at.admin, `sluice_http_requests_total{code="200",route=`)
 	n, found := routes["/s/:sale"]
 	if err == nil && !found {
@@ -68,7 +68,7 @@ func (h *house) pagesMade(ctx context.Context) (int64, error) {
 	return n, err
 }
 
-// plainFile serves the body by an nginx that has nothing else to do.
+// plainFile serves the body as a file of a plain nginx.
 func (s *stage) plainFile(body []byte) server {
 	addr, dir := s.address(), s.TempDir()
 	s.check(os.Mkdir(filepath.Join(dir, "s"), 0o755))

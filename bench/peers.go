@@ -13,17 +13,17 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Messages in a full queue of a peer: as many as keep it busy for a second or more.
+// Messages in a full queue of a peer: enough for a second or more.
 const (
 	queuedRMQ   = 20_000
 	queuedAsynq = 8_000
 )
 
-// drainLimit is when a peer that does not finish is given up.
+// drainLimit is the time after which a peer that has not finished fails.
 const drainLimit = time.Minute
 
-// rmqSetting is how many connections share the work, and how many messages each of them fetches ahead of its four
-// consumers of batches.
+// rmqSetting is the number of connections, and the number of messages that each of them prefetches for its four batch
+// consumers.
 type rmqSetting struct {
 	connections int
 	prefetch    int64
@@ -95,7 +95,7 @@ func (a asynqSetting) String() string {
 
 var asynqSettings = []asynqSetting{{1, 10}, {1, 100}, {4, 10}, {8, 10}, {16, 10}, {32, 10}}
 
-// newAsynq makes a server that looks for tasks again so long after it has found none.
+// newAsynq returns a server that polls again after this interval when it has found no task.
 func newAsynq(addr string, concurrency int, check time.Duration) *asynq.Server {
 	return asynq.NewServer(asynq.RedisClientOpt{Addr: addr, PoolSize: concurrency + 10},
 		asynq.Config{Concurrency: concurrency, TaskCheckInterval: check, LogLevel: asynq.FatalLevel})
@@ -134,7 +134,7 @@ func (d *drains) asynq(c asynqSetting, n int) measurement {
 	}
 }
 
-// enqueue hands all messages to asynq, eight at a time.
+// enqueue pushes all messages to asynq, eight at a time.
 func enqueue(addr string, messages []string) error {
 	const hands = 8
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
@@ -172,7 +172,7 @@ func fastest[S fmt.Stringer](
 	return best, nil
 }
 
-// tally counts what was handled until all of it was. It is safe for concurrent use.
+// tally counts handled messages until none is left. It is safe for concurrent use.
 type tally struct {
 	left atomic.Int64
 	done chan struct{}
@@ -198,7 +198,7 @@ func (t *tally) fail(err error) {
 	}
 }
 
-// wait returns when everything is handled, or with what went wrong.
+// wait returns when everything is handled, or the first error.
 func (t *tally) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// guide makes of CPU profiles the one that the compiler is given (go build -pgo).
+// guide merges CPU profiles into the one that the compiler reads (go build -pgo).
 func guide(_ context.Context, _ *stage, args []string) error {
 	flags := flag.NewFlagSet("pgo", flag.ContinueOnError)
 	to := flags.String("o", "", "file to write")
@@ -21,7 +21,7 @@ func guide(_ context.Context, _ *stage, args []string) error {
 		return usageError(err.Error())
 	}
 	if *to == "" || flags.NArg() == 0 {
-		return usageError("-o FILE and one profile at least are needed")
+		return usageError("want -o FILE and at least one profile")
 	}
 	var all []*profile.Profile
 	for _, name := range flags.Args() {
@@ -80,8 +80,8 @@ func readProfile(name string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// mergeForCompiler gives each profile the same weight, however long it ran, and removes the paths of the machine that
-// recorded it: the compiler uses names and lines.
+// mergeForCompiler gives each profile the same weight, independent of its duration, and removes the paths of the
+// machine that recorded it: the compiler uses names and lines.
 func mergeForCompiler(profiles []*profile.Profile) (*profile.Profile, error) {
 	for _, p := range profiles {
 		var total int64
@@ -91,7 +91,7 @@ func mergeForCompiler(profiles []*profile.Profile) (*profile.Profile, error) {
 		if total == 0 {
 			return nil, errors.New("a profile holds no samples: was there any load?")
 		}
-		const weight = 1e13 // so large that no sample is rounded to nothing
+		const weight = 1e13 // so large that no sample is rounded to zero
 		p.Scale(weight / float64(total))
 		for _, f := range p.Function {
 			f.Filename = ""

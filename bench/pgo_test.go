@@ -54,6 +54,6 @@ func TestMergedProfilesHaveEqualWeightAndNoPaths(t *testing.T) {
 		t.Errorf("the weights are %v", weights)
 	}
 	if _, err := mergeForCompiler([]*profile.Profile{profileOf("idle", 0)}); err == nil {
-		t.Error("an empty profile is taken")
+		t.Error("an empty profile is accepted")
 	}
 }

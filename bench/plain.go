@@ -16,7 +16,7 @@ import (
 
 // The proxies of contest gateway that run in a child process of this program.
 
-// standard is the standard library's proxy with its defaults, but for the connections that it may keep.
+// standard is the standard library's proxy with its defaults, except for the number of idle connections.
 func standard(ctx context.Context, ln net.Listener, upstream string) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 2*connections, 2*connections
@@ -30,7 +30,7 @@ func standard(ctx context.Context, ln net.Listener, upstream string) error {
 	return server.Serve(ln)
 }
 
-// fast is the least that a proxy on fasthttp can be.
+// fast is a minimal proxy on fasthttp.
 func fast(ctx context.Context, ln net.Listener, upstream string) error {
 	client := &fasthttp.HostClient{
 		Addr:                          upstream,
@@ -55,7 +55,7 @@ func fast(ctx context.Context, ln net.Listener, upstream string) error {
 	return server.Serve(ln)
 }
 
-// edgeHere is `sluice gateway`, put together in this process so that it can be profiled.
+// edgeHere runs `sluice gateway` in this process, so that it can be profiled.
 func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
 	g, err := gateway.New(
 		gateway.Config{

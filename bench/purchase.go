@@ -16,8 +16,8 @@ import (
 )
 
 // purchase compares the whole purchase path of one backend (token, limit per user, replay protection, script, JSON)
-// with the least a purchase can be: a bare handler that runs the same script with one call of the plain Redis client.
-// Every request is another buyer's, and every one is accepted.
+// with a minimal purchase: a bare handler that runs the same script with one call of the plain Redis client. Every
+// request is from a new buyer, and every one is accepted.
 func purchase(s *stage, cfg settings) contest {
 	p := &purchases{cfg: cfg, wrk: s.wrk()}
 	server := testenv.StartRedis(s)
@@ -50,7 +50,7 @@ func sluiceEnv(redisURL, databaseURL string) []string {
 	}
 }
 
-// purchases is what the contestants have in common.
+// purchases holds what the contestants share.
 type purchases struct {
 	cfg      settings
 	client   *redis.Client
@@ -60,20 +60,20 @@ type purchases struct {
 	buyers   int // so far
 }
 
-// signedRequest is what an edge sends a backend.
+// signedRequest appends a request as an edge sends it to a backend.
 func signedRequest(b []byte, i int) []byte {
 	id := hex.EncodeToString([]byte(buyerName(i))[:16])
 	return buyRequest(b, saleID, "X-Request-Id: "+id+"\r\nX-Real-IP: 10.0.0.1\r\n", i)
 }
 
-// bareRequest is no longer than the bare handler needs it.
+// bareRequest appends the shortest request that the bare handler accepts.
 func bareRequest(b []byte, i int) []byte {
 	b = append(b, "POST /v1/sales/"+saleID+"/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n"+buyerHeader+": "...)
 	return append(append(b, buyerName(i)...), "\r\n\r\n"...)
 }
 
-// measure sells to one buyer after another from a fresh sale. No buyer and no token comes twice in a run of this
-// program: what a backend remembers of earlier ones must not help.
+// measure sells a fresh sale to one buyer after another. A run of this program repeats no buyer and no token, so that
+// no cache of a backend helps.
 func (p *purchases) measure(at server, ours bool) measurement {
 	request := bareRequest
 	if ours {
@@ -110,14 +110,14 @@ func (p *purchases) sell(ctx context.Context, at server, requests string) (float
 	if err != nil {
 		return 0, err
 	}
-	// A purchase in flight at the end is accepted and not counted.
+	// A purchase in progress at the end is accepted and not counted.
 	if got.refused > 0 || accepted < got.answers || accepted > got.answers+connections {
-		return 0, fmt.Errorf("%d answers, of them %d refusals, and %d orders accepted", got.answers, got.refused, accepted)
+		return 0, fmt.Errorf("%d answers, %d of them refusals, and %d orders accepted", got.answers, got.refused, accepted)
 	}
 	return got.perSecond, nil
 }
 
-// settle waits until no purchase is in flight, so that no order ends up in the next contestant's sale, and returns
+// settle waits until no purchase is in progress, so that no order belongs to the next contestant's sale, and returns
 // the number of accepted orders.
 func (p *purchases) settle(ctx context.Context) (accepted int64, err error) {
 	for last := int64(-1); ; last = accepted {

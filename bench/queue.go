@@ -82,7 +82,7 @@ func (d *drains) list(c listSetting) measurement {
 	}
 }
 
-// streamSetting is how many consumers share the work.
+// streamSetting is the number of consumers.
 type streamSetting int
 
 func (c streamSetting) String() string {

@@ -12,7 +12,7 @@ import (
 // queueParts are the measurements of `bench queue`, in the order in which they run.
 var queueParts = []string{"drain", "rows", "depth", "idle"}
 
-// fsyncs are the ways in which Redis writes its log: none, and appendfsync's own words.
+// fsyncs are the ways in which Redis writes its log: none, and the values of appendfsync.
 var fsyncs = []string{"no", "everysec", "always"}
 
 // queues measures the queue alone, and prints the table of each part when it is complete.
@@ -24,7 +24,7 @@ func queues(ctx context.Context, s *stage, args []string) error {
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 5, "seconds of load for each contestant of a round of rows")
 	batch := flags.Int("batch", perTake, "messages that every side with batches takes together, for drain and rows; "+
-		strconv.Itoa(perTake)+": what is best or the default of each")
+		strconv.Itoa(perTake)+": the best or the default of each")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func each(s *stage, modes []string, do func(mode string) error) error {
 	return nil
 }
 
-// fsyncArgs are the arguments of a redis-server that writes its log so.
+// fsyncArgs returns the arguments of a redis-server for a way of writing its log.
 func fsyncArgs(mode string) []string {
 	if mode == "no" {
 		return nil
@@ -85,8 +85,8 @@ func fsyncArgs(mode string) []string {
 	return []string{"--appendonly", "yes", "--appendfsync", mode}
 }
 
-// drainPeers compares how fast a full queue is emptied by workers that do nothing with the messages: our list, raw
-// streams, and two libraries, each in the setting that proves the fastest here.
+// drainPeers compares how fast workers that do nothing with the messages empty a full queue: our list, raw streams, and
+// two libraries, each in the setting that is fastest here.
 func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) error {
 	d := newDrains(s, queued, fsyncArgs(fsync)...)
 	by, err := d.fastest(ctx, listSettings)
@@ -128,7 +128,7 @@ type drainSettings struct {
 	asynq  asynqSetting
 }
 
-// fastest returns the setting of each side that proves the fastest here; of our list, one of the given settings.
+// fastest returns the fastest setting of each side on this machine; of our list, one of the given settings.
 func (d *drains) fastest(ctx context.Context, lists []listSetting) (by drainSettings, err error) {
 	if by.list, err = fastest(ctx, lists, d.list); err != nil {
 		return by, err
@@ -173,7 +173,7 @@ func drainInBatches(ctx context.Context, s *stage, rounds int, fsync string, bat
 	return nil
 }
 
-// What the sides may choose from.
+// The settings that are tried.
 var (
 	listSettings   = []listSetting{{4, 500}, {4, 1000}, {16, 500}, {16, 1000}}
 	streamSettings = []streamSetting{4, 16}

@@ -30,7 +30,7 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("p50 %v, p99 %v, last %v", p50, p99, all)
 	}
 	if got := quantile([]float64{7}, 0.99); got != 7 {
-		t.Errorf("of one: %v", got)
+		t.Errorf("quantile of one value: %v", got)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A recorded log is made up: ten minutes of a sale, always the same for the same number of lines. One request in four
-// is a purchase, one in fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few come often.
+// The log is synthetic: ten minutes of a sale, the same for the same number of lines. One request in four is a
+// purchase, one in fifty waits for seconds; of 50,000 addresses and 40,000 buyers a few send many requests.
 const (
 	recordedSpan      = 10 * time.Minute
 	recordedAddresses = 50_000
@@ -41,7 +41,7 @@ func writeLog(path string, lines int, line func(asked, io.Writer)) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// draw is the request that ends as the i-th of all lines.
+// draw returns the request that ends as the i-th of all lines.
 func draw(rnd *rand.Rand, i, lines int) asked {
 	took := time.Duration(rnd.ExpFloat64() * float64(5*time.Millisecond))
 	if rnd.IntN(50) == 0 {
@@ -52,13 +52,13 @@ func draw(rnd *rand.Rand, i, lines int) asked {
 		address: often(rnd, recordedAddresses), buyer: often(rnd, recordedBuyers), phone: rnd.IntN(2) == 0}
 }
 
-// often is a number below n; small ones come more often.
+// often returns a number below n; small ones are more frequent.
 func often(rnd *rand.Rand, n int) int {
 	share := rnd.Float64()
 	return int(share * share * share * float64(n))
 }
 
-// request is "METHOD", "PATH", the status and the buyer's name.
+// request returns "METHOD", "PATH", the status and the buyer's name.
 func (a asked) request() (method, path string, status int, buyer string) {
 	if a.purchase {
 		return "POST", "/v1/sales/shoe/orders", 202, fmt.Sprintf("buyer-%06d", a.buyer)

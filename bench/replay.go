@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// replayed is what `sluice policy replay` takes for one log.
+// replayed is the cost of `sluice policy replay` for one log.
 type replayed struct {
 	seconds, cpu float64
 	peak         int64 // resident bytes
 }
 
-// replays makes logs and puts them through the policy, with the released program. Of several rounds, it prints the
-// figures of the one with the median time.
+// replays creates logs and replays them with the released program. It prints the round with the median time.
 func replays(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
 	lines := flags.Int("lines", 1_000_000, "lines of each log")

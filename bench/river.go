@@ -84,7 +84,7 @@ func (r *riverQueue) open(
 	})
 }
 
-// through is the way of an order in a job of its own.
+// through returns the route of an order in its own job.
 func (r *riverQueue) through(cooldown time.Duration) starter {
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		ctx = context.WithoutCancel(ctx) // Stop ends it, when no job runs
@@ -103,7 +103,7 @@ func (r *riverQueue) through(cooldown time.Duration) starter {
 	}
 }
 
-// jobs empties a queue in which each job has one order.
+// jobs measures a queue in which each job has one order.
 func (w *writers) jobs(r *riverQueue) measurement {
 	return func(ctx context.Context) (float64, error) {
 		if err := w.fresh(ctx); err != nil {
@@ -143,7 +143,7 @@ func (w *writers) jobs(r *riverQueue) measurement {
 	}
 }
 
-// writeFunc is a function as a store.
+// writeFunc adapts a function to worker.Store.
 type writeFunc func(context.Context, []sale.Order) error
 
 // Write implements worker.Store.

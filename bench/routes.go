@@ -36,7 +36,7 @@ func streams(client *redis.Client, count int) starter {
 						Block:    time.Second,
 					}).Result()
 					if err != nil || write(ctx, store, got[0].Messages) != nil {
-						continue // nothing there; or the end
+						continue // no message, or ctx has ended
 					}
 					done := make([]string, len(got[0].Messages))
 					for i, m := range got[0].Messages {
@@ -95,7 +95,7 @@ func throughRMQ(client *redis.Client, batch int) starter {
 					}
 				}
 				if store.Write(ctx, orders) == nil {
-					_ = all.Ack() // what is not acknowledged stays with rmq; the handler has had it
+					_ = all.Ack() // a message that is not acknowledged stays with rmq; the handler has processed it
 				}
 			}); err != nil {
 				return nil, nil, err
@@ -106,7 +106,7 @@ func throughRMQ(client *redis.Client, batch int) starter {
 	}
 }
 
-// throughAsynq looks for tasks again so long after it has found none; 0 is its default, a second.
+// throughAsynq polls for tasks at this interval; 0 is asynq's default, a second.
 func throughAsynq(addr string, check time.Duration) starter {
 	return func(_ context.Context, store worker.Store) (pusher, func(), error) {
 		server := newAsynq(addr, asynqMost, check)

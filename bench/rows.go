@@ -20,8 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// starter starts what consumes orders until ctx ends, and writes them to a store. push accepts an order; done returns
-// when every consumer has.
+// starter starts the consumers of orders, which write to a store until ctx ends. push accepts an order; done returns
+// when every consumer has ended.
 type starter func(ctx context.Context, db worker.Store) (push pusher, done func(), err error)
 
 type pusher func(context.Context, sale.Order) error
@@ -38,11 +38,10 @@ const (
 	rowsTarget  = 0.2 // of asynq's latency
 )
 
-// acceptedToRow compares how long orders take from the instant at which they are due to be pushed until their row is
-// committed. They arrive at half the rate that the slowest side writes, independent of the outcome of earlier ones.
-// Our queue and worker, raw streams, asynq and River all have the same handler, which writes into the same PostgreSQL
-// (fsync on) what it is given: our worker and the streams in batches, asynq, which knows no batches below a second, and
-// River one by one. A batch other than perTake is the batch of our worker and of the streams.
+// acceptedToRow compares the time from the instant at which an order is due to be pushed until its row is committed.
+// Orders arrive at half the rate of the slowest side, independent of earlier ones. All sides have the same handler and
+// PostgreSQL (fsync on): our worker and the streams write batches, asynq, whose batches take at least a second, and
+// River write one by one. A batch other than perTake is the batch of our worker and of the streams.
 func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
 	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
 	w := newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil)
@@ -135,17 +134,17 @@ func rowsVerdict(name string, share50, share99 []float64) string {
 	return fmt.Sprintf("missed (at most %g)", rowsTarget)
 }
 
-// rowsRun sends orders on their way through one Redis or PostgreSQL into a store.
+// rowsRun sends orders through one Redis or PostgreSQL into a store.
 type rowsRun struct {
 	ids   *ids
 	redis *redis.Client
 	store worker.Store
 	reset func(context.Context) error      // empties the store
-	check func(context.Context, int) error // that the store has so many orders
+	check func(context.Context, int) error // fails unless the store has this number of orders
 }
 
-// capacity is how many orders a second the slowest route writes when they wait for it. asynq and River as they are
-// sleep before they look again and are left out: the others show what they can do.
+// capacity returns the orders per second of the slowest route under full load. asynq and River with their defaults
+// sleep between polls and are left out: their faster settings show their capacity.
 func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error) {
 	least := math.Inf(1)
 	for _, way := range routes {
@@ -164,7 +163,7 @@ func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error)
 	return least, nil
 }
 
-// run sends n orders on their way and returns what each of them waited, in milliseconds.
+// run sends n orders and returns the waiting time of each, in milliseconds.
 func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]float64, error) {
 	if err := errors.Join(r.reset(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
 		return nil, err
@@ -194,14 +193,14 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 	return waits, r.check(ctx, n)
 }
 
-// arrive pushes each order when it is due. Enough hands push that a slow push delays no other.
+// arrive pushes each order when it is due, from enough goroutines that a slow push delays no other.
 func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, push pusher) error {
-	const hands = 16
+	const pushers = 16
 	var all sync.WaitGroup
-	errs := make([]error, hands)
-	for h := range hands {
+	errs := make([]error, pushers)
+	for h := range pushers {
 		all.Go(func() {
-			for i := h; i < len(orders) && errs[h] == nil; i += hands {
+			for i := h; i < len(orders) && errs[h] == nil; i += pushers {
 				time.Sleep(time.Until(due(i)))
 				errs[h] = push(ctx, orders[i])
 			}
@@ -211,7 +210,7 @@ func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, p
 	return errors.Join(errs...)
 }
 
-// watch notes when an order has been committed first.
+// watch is a store that records when each order was first committed.
 type watch struct {
 	store     worker.Store
 	committed []atomic.Int64 // ns since 1970, by serial

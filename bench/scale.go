@@ -26,7 +26,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// scaleRun is what one sale over some masters reached in one round.
+// scaleRun is the result of one sale over some masters in one round.
 type scaleRun struct {
 	rate      float64 // accepted orders per second
 	cpu       float64 // microseconds of the masters' processor time per accepted order
@@ -187,7 +187,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 				case err == nil && d.Outcome == sale.Accepted:
 					accepted.Add(1)
 				default:
-					err = fmt.Errorf("a purchase gets %s: %w", d.Outcome, err)
+					err = fmt.Errorf("a purchase returns %s: %w", d.Outcome, err)
 					failure.CompareAndSwap(nil, &err)
 					return
 				}
@@ -211,7 +211,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 		case <-time.After(d):
 		}
 	}
-	wait(time.Second) // connections and scripts
+	wait(time.Second) // opens connections and loads scripts
 	before, err := b.counters(ctx, n)
 	if err != nil {
 		return r, err

@@ -17,8 +17,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// settleFor is how long a sluice up runs before it is idle: it verifies Redis, and the first garbage collections
-// follow.
+// settleFor is the time until a sluice up is idle: it verifies Redis, and the first garbage collections follow.
 const settleFor = 15 * time.Second
 
 // idleUp is one measurement of a sluice up without clients.
@@ -30,8 +29,8 @@ type idleUp struct {
 	file     float64       // MB of them that are pages of the program
 }
 
-// ups measures what a sluice up with an empty data directory costs while no client uses it, in interleaved rounds with
-// that of another working tree.
+// ups measures the cost of a sluice up with an empty data directory while no client uses it, in rounds interleaved with
+// another working tree.
 func ups(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds")
@@ -131,7 +130,7 @@ func answers(ctx context.Context, p *testenv.Program, url string) error {
 	return fmt.Errorf("a program does not answer %s:\n%s", url, p.Output())
 }
 
-// threads is what the threads of a process have used so far.
+// threads is the use of the processor by the threads of a process so far.
 type threads struct {
 	cpu      time.Duration
 	switches int64

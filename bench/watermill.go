@@ -30,7 +30,7 @@ var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 // Redis streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so
 // that only the driver is measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
-	return eventSide{c.String(), func(ctx context.Context, heard func(int, ...string)) error {
+	return eventSide{c.String(), func(ctx context.Context, handled func(int, ...string)) error {
 		const topic = "orders"
 		client := redis.NewClient(
 			&redis.Options{Addr: r.server.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8},
@@ -55,7 +55,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 				running.Go(func() {
 					for m := range messages {
 						if e, err := events.Decode(string(m.Payload)); err == nil {
-							heard(i, e.ID)
+							handled(i, e.ID)
 						}
 						m.Ack()
 					}

@@ -36,8 +36,8 @@ const (
 	loopbackOnly   = "127.0.0.0/8"    // what instances may connect to here
 )
 
-// webhooks measures how fast deliveries that wait in SQL are posted, signed and written down, by one instance and by
-// two, next to the same posts by a plain http.Client that signs nothing and writes nothing down.
+// webhooks measures how fast deliveries that wait in SQL are signed, posted and recorded, by one instance and by two,
+// beside the same posts by a plain http.Client that signs and records nothing.
 func webhooks(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("webhooks", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
@@ -90,7 +90,7 @@ func newWebhookRun(s *stage, n int) *webhookRun {
 	return r
 }
 
-// receive is the shop: it takes a millisecond and is content.
+// receive is the endpoint of a shop: it responds with success after a millisecond.
 func receive(ctx context.Context, ln net.Listener) error {
 	server := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
@@ -119,7 +119,7 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	for k := range endpoints {
 		e := webhook.Endpoint{
 			ID: fmt.Sprintf("ep_%d", k), URL: r.hook, Secret: webhook.NewSecret(),
-			Sales: []string{"s" + strconv.Itoa(k)}, // each hears of a sale of its own
+			Sales: []string{"s" + strconv.Itoa(k)}, // each receives the events of its own sale
 		}
 		if _, err := r.store.AddEndpoint(ctx, e); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (r *webhookRun) instances(instances, endpoints int) measurement {
 	}
 }
 
-// check looks whether each was delivered once, and is in the log.
+// check returns an error unless each delivery succeeded once and is in the log.
 func (r *webhookRun) check(ctx context.Context, d *delivered) error {
 	var done, attempts int
 	err := r.db.QueryRow(ctx, "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 2), "+
@@ -226,10 +226,10 @@ func (r *webhookRun) check(ctx context.Context, d *delivered) error {
 	return err
 }
 
-// plainly posts texts of the same length to the same receiver, atOnce concurrently.
+// plainly posts bodies of the same length to the same receiver, with atOnce concurrent requests.
 func (r *webhookRun) plainly(atOnce int) measurement {
 	return func(ctx context.Context) (float64, error) {
-		if err := r.written(ctx, 1); err != nil { // also so that both sides begin alike
+		if err := r.written(ctx, 1); err != nil { // so that both sides begin in the same state
 			return 0, err
 		}
 		var body string

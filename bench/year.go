@@ -20,9 +20,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// year fills databases with the orders and payments of a year of closed sales, all of them in the last one and a tenth
-// of the next in each one before, and measures in all of them, alternating, what purchases, status queries, the console
-// and a rebuild read and write. One open sale runs beside the closed ones.
+// year fills databases with the orders and payments of a year of closed sales: the last database has all orders, each
+// one before has a tenth of the next. It measures, alternating between them, the reads and writes of purchases, status
+// queries, the console and a rebuild. One open sale runs beside the closed ones.
 func year(ctx context.Context, s *stage, args []string) error {
 	flags := flag.NewFlagSet("year", flag.ContinueOnError)
 	rows := flags.Int("rows", 1_000_000, "orders of the year; nearly as many payments are added")
@@ -148,8 +148,8 @@ type yearQuery struct {
 	run  func() error
 }
 
-// queries returns what the processes read: each call reads another order, buyer or sale of the year, so a database that
-// is larger than the memory is read from disk.
+// queries returns the reads of the processes. Each call reads another order, buyer or sale of the year, so a database
+// that is larger than the memory is read from disk.
 func (y *yearOfSales) queries(ctx context.Context) []yearQuery {
 	random := rand.New(rand.NewPCG(1, 2))
 	last := yearSale(y.sales)
@@ -264,7 +264,7 @@ func (t *yearTable) measure(ctx context.Context) error {
 		for began, round := time.Now(), 0; round < t.times && (round < 3 || time.Since(began) < 20*time.Second); round++ {
 			for i := range t.years {
 				one := time.Now()
-				if err := alternatives[i][q].run(); err != nil { // for example after 5 s; the other lines are still of use
+				if err := alternatives[i][q].run(); err != nil { // for example after 5 s; the other lines remain valid
 					fmt.Fprintf(os.Stderr, "year: %s: %v\n", alternatives[i][q].name, err)
 				}
 				took[i] = append(took[i], float64(time.Since(one).Microseconds())/1000)

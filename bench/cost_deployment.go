@@ -16,9 +16,9 @@ import (
 	"sluice/test/testenv"
 )
 
-// costHouse is a house with stores that write to disk, and a connection to its database.
-type costHouse struct {
-	*house
+// costDeployment is a deployment with stores that write to disk, and a connection to its database.
+type costDeployment struct {
+	*deployment
 
 	of      costCase
 	sql     *pgx.Conn
@@ -30,11 +30,11 @@ type costHouse struct {
 // noRewrites are arguments of a redis-server that only appends to its log, so that its growth can be measured.
 var noRewrites = []string{"--auto-aof-rewrite-percentage", "0"}
 
-// newCostHouse starts the parts as in production: Redis with its log, a backend with its journal, an edge. redisArgs
-// are further arguments of Redis.
-func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costHouse {
+// newCostDeployment starts the parts as in production: Redis with its log, a backend with its journal, an edge.
+// redisArgs are further arguments of Redis.
+func newCostDeployment(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costDeployment {
 	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
-	h := &house{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
+	h := &deployment{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
 	listen := s.address()
 	if cfg.sockets {
@@ -53,10 +53,10 @@ func newCostHouse(s *stage, cfg settings, c costCase, bin string, redisArgs ...s
 	sql, err := pgx.Connect(context.Background(), shop.sql.URL)
 	s.check(err)
 	s.Cleanup(func() { _ = sql.Close(context.Background()) })
-	return &costHouse{house: h, of: c, sql: sql, worker: worker, metrics: metrics}
+	return &costDeployment{deployment: h, of: c, sql: sql, worker: worker, metrics: metrics}
 }
 
-func (h *costHouse) side(name string) *costSide {
+func (h *costDeployment) side(name string) *costSide {
 	side := &costSide{name: name}
 	switch h.of.of {
 	case "order":
@@ -78,7 +78,7 @@ const (
 )
 
 // orders buys with accepted purchases only.
-func (h *costHouse) orders() func(context.Context) (costSample, error) {
+func (h *costDeployment) orders() func(context.Context) (costSample, error) {
 	rate := 15_000.0
 	return func(ctx context.Context) (costSample, error) {
 		for {
@@ -92,8 +92,8 @@ func (h *costHouse) orders() func(context.Context) (costSample, error) {
 	}
 }
 
-// buy prepares n purchases and measures those that are sent, until the orders are rows.
-func (h *costHouse) buy(ctx context.Context, n int) (costSample, error) {
+// buy prepares n purchases, sends them, and measures those that are sent until their orders are rows.
+func (h *costDeployment) buy(ctx context.Context, n int) (costSample, error) {
 	requests, err := h.purchases(ctx, n)
 	if err != nil {
 		return costSample{}, err
@@ -133,7 +133,7 @@ func (h *costHouse) buy(ctx context.Context, n int) (costSample, error) {
 	}
 	c := newCostSample(got.perSecond, before, h.parts.read(), written-rows)
 	if got.refused > 0 || written-rows < got.answers {
-		return c, fmt.Errorf("%d answers, of them %d refusals, and %d orders", got.answers, got.refused, written-rows)
+		return c, fmt.Errorf("%d answers, %d of them refusals, and %d orders", got.answers, got.refused, written-rows)
 	}
 	after, err := h.sizes(ctx)
 	for i := range after {
@@ -147,7 +147,7 @@ func (h *costHouse) buy(ctx context.Context, n int) (costSample, error) {
 }
 
 // runs returns how often the admission script has accepted orders, and how many transactions the worker has committed.
-func (h *costHouse) runs(ctx context.Context) ([]float64, error) {
+func (h *costDeployment) runs(ctx context.Context) ([]float64, error) {
 	info, err := h.client.InfoMap(ctx, "commandstats").Result()
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (h *costHouse) runs(ctx context.Context) ([]float64, error) {
 }
 
 // purchases writes n purchases and creates their sales. A buyer with a repeated token buys in one sale after another.
-func (h *costHouse) purchases(ctx context.Context, n int) (path string, err error) {
+func (h *costDeployment) purchases(ctx context.Context, n int) (path string, err error) {
 	each, first := n, h.buyers
 	if h.of.tokens == "repeated" {
 		each = repeatedBuyers
@@ -187,13 +187,13 @@ func (h *costHouse) purchases(ctx context.Context, n int) (path string, err erro
 }
 
 // rows returns the number of orders that are rows.
-func (h *costHouse) rows(ctx context.Context) (n int64, err error) {
+func (h *costDeployment) rows(ctx context.Context) (n int64, err error) {
 	err = h.sql.QueryRow(ctx, "SELECT coalesce(sum(sold), 0)::bigint FROM sales").Scan(&n)
 	return n, err
 }
 
 // written waits until every accepted order is a row, and returns the number of rows.
-func (h *costHouse) written(ctx context.Context) (int64, error) {
+func (h *costDeployment) written(ctx context.Context) (int64, error) {
 	for deadline := time.Now().Add(drainLimit); ; time.Sleep(20 * time.Millisecond) {
 		counts, err := counters(ctx, h.at.admin, "sluice_api_purchases_total{outcome=")
 		if err != nil {
@@ -209,8 +209,8 @@ func (h *costHouse) written(ctx context.Context) (int64, error) {
 	}
 }
 
-// sizes returns what costSizes names, in bytes.
-func (h *costHouse) sizes(ctx context.Context) ([]float64, error) {
+// sizes returns the values that costSizes names, in bytes.
+func (h *costDeployment) sizes(ctx context.Context) ([]float64, error) {
 	logged, err := redisNumber(ctx, h.client, "persistence", "aof_current_size")
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func redisNumber(ctx context.Context, c *redis.Client, section, name string) (fl
 }
 
 // answers measures requests that may be sent again. refused: each of them must be refused, otherwise none.
-func (h *costHouse) answers(ctx context.Context, requests string, refused bool) (costSample, error) {
+func (h *costDeployment) answers(ctx context.Context, requests string, refused bool) (costSample, error) {
 	before := h.parts.read()
 	got, err := h.wrk.load(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
 	if err != nil && !errors.Is(err, errTooFew) {
@@ -250,7 +250,7 @@ func (h *costHouse) answers(ctx context.Context, requests string, refused bool) 
 }
 
 // statuses queries orders that are rows, each by its buyer.
-func (h *costHouse) statuses(ctx context.Context) (costSample, error) {
+func (h *costDeployment) statuses(ctx context.Context) (costSample, error) {
 	requests := filepath.Join(h.wrk.dir, "statuses")
 	if h.sales == 0 {
 		bought, err := h.purchases(ctx, statusOrders+10*h.wrk.connections)
@@ -270,7 +270,7 @@ func (h *costHouse) statuses(ctx context.Context) (costSample, error) {
 	return h.answers(ctx, requests, false)
 }
 
-func (h *costHouse) writeStatuses(ctx context.Context, path string) error {
+func (h *costDeployment) writeStatuses(ctx context.Context, path string) error {
 	rows, err := h.sql.Query(ctx, "SELECT id, buyer FROM orders ORDER BY buyer LIMIT $1", statusOrders)
 	if err != nil {
 		return err
@@ -295,7 +295,7 @@ func (h *costHouse) writeStatuses(ctx context.Context, path string) error {
 }
 
 // pages requests the page of a sale.
-func (h *costHouse) pages(ctx context.Context) (costSample, error) {
+func (h *costDeployment) pages(ctx context.Context) (costSample, error) {
 	requests := filepath.Join(h.wrk.dir, "pages")
 	if h.sales == 0 {
 		h.sales++
@@ -308,7 +308,7 @@ func (h *costHouse) pages(ctx context.Context) (costSample, error) {
 }
 
 // refusals buys in a sale that is sold out.
-func (h *costHouse) refusals(ctx context.Context) (costSample, error) {
+func (h *costDeployment) refusals(ctx context.Context) (costSample, error) {
 	requests := filepath.Join(h.wrk.dir, "refusals")
 	if h.sales == 0 {
 		h.sales++
