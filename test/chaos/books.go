@@ -102,7 +102,7 @@ func eachRow(ctx context.Context, db *pgx.Conn, sql string, note func(), into ..
 	return err
 }
 
-// Keys carry a shard's hash tag, sluice:{0}:..., and are found whatever the shard.
+// Keys contain the hash tag of their shard, sluice:{0}:..., so the patterns match any shard.
 func scan(ctx context.Context, servers []*redis.Client, pattern string, each func(*redis.Client, string) error) error {
 	for _, rdb := range servers {
 		found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
