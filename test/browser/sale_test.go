@@ -177,7 +177,7 @@ func backFromTheCheckout(t *testing.T, s *shop) {
 	order := b.eval(`document.querySelector("#orders .number").textContent`)
 	b.visit(s.base + "/")
 	s.pay(order)
-	b.eval(`void setTimeout(() => history.back())`) // the response comes before the page is left
+	b.eval(`void setTimeout(() => history.back())`) // the response arrives before the navigation
 	b.orderIs("paid")
 	if n := b.count("POST /v1/sales/back/orders"); n != 1 {
 		t.Errorf("%d purchases were sent", n)

@@ -111,7 +111,7 @@ func (s *shop) token(buyer string, ttl time.Duration) string {
 	return tokentest.Sign(s.t, tokenSecret, buyer, ttl)
 }
 
-// page returns the address of a sale's page for a buyer that comes from the shop.
+// page returns the address of a sale's page for a buyer with a token of the shop.
 func (s *shop) page(saleID, buyer string) string {
 	return s.base + "/s/" + saleID + "#token=" + s.token(buyer, time.Hour)
 }

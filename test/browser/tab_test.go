@@ -21,8 +21,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// chrome finds Chromium. Its headless shell, a package of its own in Debian, comes first: it renders the same pages
-// without the browser around them, and takes a third of the processor time.
+// chrome finds Chromium. It prefers the headless shell, which is a separate package in Debian: it renders the same
+// pages without the browser around them, and takes a third of the processor time.
 func chrome(t testing.TB) string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
