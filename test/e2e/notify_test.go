@@ -53,8 +53,8 @@ func (s *stack) orderPage(t *testing.T, base, buyer, after string) (next func() 
 	}, func() { resp.Body.Close() }
 }
 
-// A page receives the events of its buyer's order through either edge, whichever backend it is connected to and
-// whichever sold; when its backend is killed, it continues at another.
+// A page receives the events of its buyer's order through either edge, from any backend. When its backend is killed, it
+// continues at another one.
 func TestOpenPagesReceiveEventsThroughEitherEdge(t *testing.T) {
 	t.Parallel()
 	for _, edge := range []string{"edge", "gateway"} {

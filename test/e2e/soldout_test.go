@@ -212,7 +212,7 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 	}
 	wg.Wait()
 	if memory == 0 {
-		s.t.Error("no answer came from the cache in the meantime")
+		s.t.Error("no answer of that time was from the cache")
 	}
 }
 
