@@ -25,7 +25,7 @@ const (
 )
 
 var fateNames = [fates]string{
-	"", ": fails before", ": reply lost", ": twice", ": late", ": dies before", ": dies after",
+	"", ": fails before", ": reply lost", ": twice", ": late", ": crashes before", ": crashes after",
 }
 
 var (
