@@ -83,7 +83,7 @@ type exchange struct {
 // compare sends the same bytes through both edges and compares the output to the client and to the backend.
 func compare(t *testing.T, both []*edge, x exchange) {
 	t.Helper()
-	var first heard
+	var first received
 	var behind string
 	for i, e := range both {
 		got := e.send(t, x.raw, x.methods...)
@@ -553,7 +553,7 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	})
 	free := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(free) // a failed test must leave no request behind
-	held := make(chan heard, 4)
+	held := make(chan received, 4)
 	for _, e := range both {
 		for _, path := range []string{"/v1/orders/1", "/slow"} {
 			go func() {

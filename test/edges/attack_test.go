@@ -110,7 +110,7 @@ func TestThousandForwardedHopsAreIgnored(t *testing.T) {
 }
 
 // slowly sends the pieces with pauses, and returns the response and the time that it took.
-func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard string, took time.Duration) {
+func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (received string, took time.Duration) {
 	t.Helper()
 	start := time.Now() // before the edge's clock runs
 	c, err := net.Dial("tcp", e.address)
@@ -137,7 +137,7 @@ func slowly(t *testing.T, e *edge, apart time.Duration, pieces ...string) (heard
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	type result struct {
-		name, heard string
+		name, received string
 		took        time.Duration
 	}
 	results := make(chan result)
@@ -154,15 +154,15 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		} {
 			n++
 			go func() {
-				heard, took := slowly(t, e, 100*time.Millisecond, pieces...)
-				results <- result{e.name + ": " + name, heard, took}
+				received, took := slowly(t, e, 100*time.Millisecond, pieces...)
+				results <- result{e.name + ": " + name, received, took}
 			}()
 		}
 	}
 	for range n {
 		r := <-results
-		if r.heard != "" || r.took < 4*time.Second || r.took > 20*time.Second {
-			t.Errorf("%s: received %q after %v, want nothing, after five seconds", r.name, short(r.heard), r.took)
+		if r.received != "" || r.took < 4*time.Second || r.took > 20*time.Second {
+			t.Errorf("%s: received %q after %v, want nothing, after five seconds", r.name, short(r.received), r.took)
 		}
 	}
 }

@@ -329,8 +329,8 @@ func (e *edge) wait(t *testing.T, ended chan error, o options) {
 	})
 }
 
-// heard is the output of an edge on one connection.
-type heard struct {
+// received is the output of an edge on one connection.
+type received struct {
 	answers []string // in a form that must be the same from both edges
 	codes   []int
 	headers []http.Header
@@ -343,7 +343,7 @@ var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Trans
 
 // send sends bytes unchanged and reads until the edge closes the connection or a timeout. methods are those of the
 // requests if they are not GET, because responses to HEAD have no body.
-func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
+func (e *edge) send(t *testing.T, raw string, methods ...string) received {
 	t.Helper()
 	c, err := net.Dial("tcp", e.address)
 	if err != nil {
@@ -352,7 +352,7 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) heard {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * timeout)) // the machine may be slow
 	_, _ = io.WriteString(c, raw)                   // the edge may close before it has read all
-	var h heard
+	var h received
 	r := bufio.NewReader(c)
 	for {
 		if _, err := r.Peek(1); err != nil {

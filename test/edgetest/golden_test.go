@@ -163,7 +163,7 @@ func scenarios() []*scenario {
 			at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
 		record(
 			"buyers",
-			"Per-token limits count verified subjects, whatever the token and the header; an invalid token consumes only its "+
+			"Per-token limits count verified subjects, independent of the token and the header; an invalid token consumes only its "+
 				"address's quota.",
 			ip("ip", "1r/s", 5),
 			orders,
