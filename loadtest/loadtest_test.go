@@ -95,7 +95,7 @@ func start(t *testing.T, fault fake.Fault) *fake.Server {
 }
 
 func TestCorrectServerPasses(t *testing.T) {
-	const patience = "60000" // ms; the test must pass on a slow machine
+	const slow = "60000" // ms; the test must pass on a slow machine
 	for script, env := range map[string][]string{
 		"smoke": {"RATE=6", "DURATION=4s", "DOUBLE_KEYED=0.3", "DOUBLE_BARE=0.3"},
 		"spike": {"RATE=60", "DURATION=2s", "STOCK=40", "OPENS_IN=8", "MAX_VUS=60", "AUDIT_EVERY=1", "AGAIN=1", "FOLLOW=1"},
@@ -103,7 +103,7 @@ func TestCorrectServerPasses(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			env = append(env, "P95_ACCEPTED="+patience, "P95_SOLD_OUT="+patience, "SETTLE=1m", "PATIENCE=1m", "MAX_DROPPED=1")
+			env = append(env, "P95_ACCEPTED="+slow, "P95_SOLD_OUT="+slow, "SETTLE=1m", "PATIENCE=1m", "MAX_DROPPED=1")
 			server := start(t, "")
 			v, exit, printed := run(t, script, server, env...)
 			if v.Verdict != "PASS" || exit != 0 {

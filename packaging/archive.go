@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// archive has contents by path, with forward slashes.
+// archive maps paths, with forward slashes, to contents.
 type archive map[string][]byte
 
 // tarGz returns an archive with the files in order of their paths, all with the same owner, mode and time.
@@ -39,7 +39,7 @@ func (f archive) tarGz(at time.Time) ([]byte, error) {
 	return compressed(out.Bytes(), at), nil
 }
 
-// zip is tarGz for the zip format.
+// zip is like tarGz, in the zip format.
 func (f archive) zip(at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)

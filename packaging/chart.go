@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// chart makes an archive of the Helm chart, with the version of the release.
+// chart builds an archive of the Helm chart, with the version of the release.
 func (r Release) chart(context.Context) error {
 	chart := os.DirFS(filepath.Join(r.Root, "packaging/chart/sluice"))
 	all := archive{}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// debs makes sluice for each architecture, and sluice-edge.
+// debs builds the package sluice for each architecture, and sluice-edge.
 func (r Release) debs(context.Context) error {
 	if err := r.generated(); err != nil {
 		return err

@@ -25,16 +25,16 @@ import (
 
 var (
 	debianDir = flag.String("debian", "",
-		"directory of a Debian system, made if it does not exist: install the packages there")
+		"directory of a Debian system, created if it does not exist: install the packages there")
 	inside = flag.Bool("inside", false, "this process is a service of that system")
 )
 
-// debianPackages are what the packages of sluice depend on, and the stores.
+// debianPackages are the dependencies of sluice's packages, and the stores.
 const debianPackages = "systemd,systemd-sysv,dbus,redis-server,postgresql,nginx-light,libnginx-mod-http-lua,ca-certificates," +
 	"man-db,bash-completion,logrotate,procps"
 
-// The packages run on a fresh Debian with its own systemd: TestInside is a service of it. `make packages` runs this; it
-// needs root, debootstrap and systemd-nspawn.
+// The packages run on a fresh Debian with its own systemd, as whose service TestInside runs. `make packages` runs this;
+// it needs root, debootstrap and systemd-nspawn.
 func TestDebian(t *testing.T) {
 	if *debianDir == "" {
 		t.Skip("needs -debian: see make packages")
@@ -78,7 +78,7 @@ ExecStopPost=systemctl --no-block poweroff
 	if err := os.WriteFile(filepath.Join(proof, "proof.service"), []byte(unit), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The overlay in memory leaves the system in -debian as it is. A network namespace keeps the ports free.
+	// The overlay in memory leaves the system in -debian unchanged. A network namespace keeps the ports free.
 	boot := exec.CommandContext(t.Context(), "systemd-nspawn", "--directory="+root, "--volatile=overlay", "--register=no",
 		"--keep-unit", "--private-network", "--bind="+proof+":/proof", "--console=pipe", "--boot",
 		"--bind-ro="+filepath.Join(proof, "proof.service")+":/etc/systemd/system/proof.service",
@@ -164,7 +164,7 @@ COMP_WORDS=(sluice wor) COMP_CWORD=1 COMP_LINE="sluice wor" COMP_POINT=10; __sta
 	sell(t)
 }
 
-// install does what a new user does after dpkg.
+// install configures the services as a new user does after dpkg.
 func install(t *testing.T) {
 	t.Helper()
 	sh(t, `systemctl start redis-server postgresql
@@ -226,12 +226,12 @@ func (a *attempts) add(key string) {
 	a.counts[key]++
 }
 
-// sell sells the stock to one buyer each, half of them through each edge, while the packages change.
+// sell sells each unit to another buyer, half of them through each edge, while the packages change.
 func sell(t *testing.T) {
 	t.Helper()
 	secret := strings.TrimSpace(sh(t, "cat /etc/sluice/credentials/token-secret"))
 	seen := attempts{counts: map[string]int{}}
-	var changing atomic.Bool // a package is being changed, or was less than a drain ago
+	var changing atomic.Bool // a package is being changed, or was changed less than a drain ago
 	var sold atomic.Int64
 	buyers := make(chan int)
 	var group sync.WaitGroup

@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// luaModules are the modules of sluice.limit.req; docs/edge-bound.md lists them, and a test of package nginx compares.
+// luaModules are the modules of sluice.limit.req; docs/edge-bound.md lists them, and a test of package nginx compares
+// the lists.
 var luaModules = []string{
 	"sluice.clock", "sluice.limit.fraction", "sluice.limit.gcra", "sluice.limit.lock", "sluice.limit.req",
 	"sluice.limit.zone",
 }
 
 const (
-	luaName = "lua-sluice-limit"
-	luaSays = "Exact rate limits for ngx_lua, with the interface of resty.limit.req"
+	luaName    = "lua-sluice-limit"
+	luaSummary = "Exact rate limits for ngx_lua, with the interface of resty.limit.req"
 )
 
-// luaPackages makes the rock and the opm package.
+// luaPackages builds the rock and the opm package.
 func (r Release) luaPackages(context.Context) error {
 	modules := archive{}
 	for _, module := range luaModules {
@@ -45,7 +46,7 @@ func (r Release) luaPackages(context.Context) error {
 // rockVersion returns a version for LuaRocks, in which a hyphen separates the revision of the rockspec.
 func rockVersion(version string) string { return strings.Replace(version, "-", "", 1) + "-1" }
 
-// rock makes a source rock: a zip with the rockspec and the archive that it names.
+// rock builds a source rock: a zip with the rockspec and the archive that it names.
 func (r Release) rock(modules archive, license, readme []byte) error {
 	version := rockVersion(r.Version)
 	dir := luaName + "-" + r.Version
@@ -78,7 +79,7 @@ build = {
    modules = {
 %s   },
 }
-`, luaName, version, dir+".tar.gz", dir, luaSays, list.String())
+`, luaName, version, dir+".tar.gz", dir, luaSummary, list.String())
 	name := luaName + "-" + version
 	rock, err := archive{name + ".rockspec": []byte(spec), dir + ".tar.gz": packed}.zip(r.Time)
 	if err != nil {
@@ -87,7 +88,8 @@ build = {
 	return r.write(name+".src.rock", rock)
 }
 
-// opm makes what the server of opm makes of an upload: opm installs a package only with pod/ and resty.index.
+// opm builds the package that the opm server builds from an upload: opm installs a package only with pod/ and
+// resty.index.
 func (r Release) opm(modules archive, license, readme []byte) error {
 	dir := luaName + "-" + r.Version + ".opm"
 	ini := fmt.Sprintf(`name = %s
@@ -100,7 +102,7 @@ repo_link = https://github.com/sluice/%s
 lib_dir = lib
 main_module = lib/sluice/limit/req.lua
 requires = luajit
-`, luaName, luaSays, r.Version, luaName)
+`, luaName, luaSummary, r.Version, luaName)
 	all := archive{dir + "/dist.ini": []byte(ini), dir + "/LICENSE": license, dir + "/README.md": readme}
 	for path, text := range modules {
 		all[dir+"/lib/"+path] = text
@@ -108,7 +110,7 @@ requires = luajit
 	pod := "sluice/limit/req.pod"
 	all[dir+"/pod/"+pod] = fmt.Appendf(nil, "=head1 NAME\n\nsluice.limit.req - %s\n\n=head1 SYNOPSIS\n\n"+
 		"    local limit = require(\"sluice.limit.req\").new(\"limits\", 200, 100)\n"+
-		"    local delay, err = limit:incoming(ngx.var.binary_remote_addr, true)\n\n=cut\n", luaSays)
+		"    local delay, err = limit:incoming(ngx.var.binary_remote_addr, true)\n\n=cut\n", luaSummary)
 	all[dir+"/resty.index"] = []byte("module sluice.limit.req\n" + pod + "\n")
 	return r.writeTarGz(dir+".tar.gz", all)
 }

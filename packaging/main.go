@@ -1,6 +1,6 @@
-// Command packaging makes everything that a release consists of: Debian packages of sluice and of its nginx edge, a
-// Helm chart, sluice.limit.req as a LuaRocks rock and an opm package, an SBOM for each binary, the release notes and
-// checksums. The same commit gives the same bytes in any directory.
+// Command packaging builds all artefacts of a release: Debian packages of sluice and of its nginx edge, a Helm chart,
+// sluice.limit.req as a LuaRocks rock and an opm package, an SBOM for each binary, the release notes and checksums. The
+// same commit gives the same bytes in any directory.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	only := flag.String(
 		"only",
 		"",
-		"parts to make, separated by commas: "+strings.Join(partNames(), ", ")+" (default: all)",
+		"parts to build, separated by commas: "+strings.Join(partNames(), ", ")+" (default: all)",
 	)
 	archs := flag.String("arch", "amd64,arm64", "architectures of the binaries, separated by commas")
 	flag.Parse()
@@ -46,7 +46,7 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// release makes the parts of a release in the directory out. It needs Go and git.
+// release builds the parts of a release in the directory out. It needs Go and git.
 func release(ctx context.Context, version, out string, only, archs []string) error {
 	root, err := repository()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // heading begins a section of docs/commands.md.
 var heading = regexp.MustCompile(`(?m)^## (.*)\n`)
 
-// manPages returns the pages by name, made from the reference of commands: sluice with what is common, and one page
+// manPages returns the pages by name, made from the reference of commands: sluice with the common parts, and one page
 // for each command with its subcommands.
 func manPages(reference, version string, at time.Time) map[string][]byte {
 	texts, names := map[string]*strings.Builder{}, []string{}

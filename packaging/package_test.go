@@ -115,7 +115,7 @@ func TestArtefactsAreReproducible(t *testing.T) {
 		"sluice_0.1.0_arm64.cdx.json", "sluice_0.1.0_arm64.deb",
 	}
 	if !slices.Equal(names, want) {
-		t.Errorf("made %v, want %v", names, want)
+		t.Errorf("the artefacts are %v, want %v", names, want)
 	}
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--quiet", "SHA256SUMS")
 	check.Dir = first.Out
@@ -126,7 +126,7 @@ func TestArtefactsAreReproducible(t *testing.T) {
 	exposure(t, first.Out)
 }
 
-// contents checks what a package manager sees.
+// contents checks the metadata and file lists of the packages.
 func contents(t *testing.T, dir string) {
 	t.Helper()
 	deb := filepath.Join(dir, "sluice_0.1.0_amd64.deb")
@@ -215,7 +215,7 @@ func TestInstalledLimiterKeepsBound(t *testing.T) {
 	rock := filepath.Join(r.Out, "lua-sluice-limit-0.1.0-1.src.rock")
 	opm := filepath.Join(r.Out, "lua-sluice-limit-0.1.0.opm.tar.gz")
 	if *releaseDir != "" {
-		rock, opm = made(t, "lua-sluice-limit-*.src.rock"), made(t, "lua-sluice-limit-*.opm.tar.gz")
+		rock, opm = artefact(t, "lua-sluice-limit-*.src.rock"), artefact(t, "lua-sluice-limit-*.opm.tar.gz")
 	} else if err := r.Make(t.Context(), []string{"lua"}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Release describes what is made of a commit.
+// Release describes the artefacts of a commit.
 type Release struct {
 	Root     string            // the repository
 	Out      string            // directory of the artefacts
@@ -25,7 +25,7 @@ type Release struct {
 	Binaries map[string]string // by architecture: file of the sluice binary
 }
 
-// parts are what a release consists of, in the order in which they are made.
+// parts are the parts of a release, in the order in which they are built.
 var parts = []struct {
 	name string
 	do   func(Release, context.Context) error
@@ -45,7 +45,8 @@ func partNames() []string {
 	return names
 }
 
-// semver is what Helm, LuaRocks, opm and Debian all accept: three numbers, and optionally a suffix such as -rc.1.
+// semver matches versions that Helm, LuaRocks, opm and Debian all accept: three numbers, and optionally a suffix such
+// as -rc.1.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
 func (r Release) check(only []string) error {
@@ -115,7 +116,7 @@ func (r Release) binaries(ctx context.Context, only []string) (map[string]string
 	return built, nil
 }
 
-// Make makes the parts of only, or all parts, and SHA256SUMS. Binaries must be built.
+// Make builds the parts of only, or all parts, and SHA256SUMS. Binaries must exist.
 func (r Release) Make(ctx context.Context, only []string) error {
 	if err := os.MkdirAll(r.Out, 0o755); err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-var releaseDir = flag.String("release", "", "directory that `make release` made: check it")
+var releaseDir = flag.String("release", "", "directory of the output of `make release`, which the test checks")
 
-// made returns the artefact of -release that matches the pattern.
-func made(t *testing.T, pattern string) string {
+// artefact returns the artefact of -release that matches the pattern.
+func artefact(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(*releaseDir, pattern))
 	if err != nil || len(files) != 1 {
@@ -24,8 +24,8 @@ func made(t *testing.T, pattern string) string {
 	return files[0]
 }
 
-// A release has what its checksums list, and a package for each architecture with a static binary that runs.
-// `make release-check` runs this, and TestInstalledLimiterKeepsBound with the artefacts of the release.
+// A release has the files of its checksums, and a package for each architecture with a static binary that runs. `make
+// release-check` runs this, and TestInstalledLimiterKeepsBound with the artefacts of the release.
 func TestRelease(t *testing.T) {
 	if *releaseDir == "" {
 		t.Skip("needs -release: see make release-check")
@@ -35,8 +35,8 @@ func TestRelease(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	version := regexp.MustCompile(`sluice-(.*)\.tgz$`).FindStringSubmatch(made(t, "sluice-*.tgz"))[1]
-	notes, err := os.ReadFile(made(t, "NOTES.md"))
+	version := regexp.MustCompile(`sluice-(.*)\.tgz$`).FindStringSubmatch(artefact(t, "sluice-*.tgz"))[1]
+	notes, err := os.ReadFile(artefact(t, "NOTES.md"))
 	if err != nil || !strings.HasPrefix(string(notes), "# sluice "+version) {
 		t.Errorf("NOTES.md: %.100s, %v", notes, err)
 	}

@@ -35,7 +35,7 @@ type component struct {
 	PURL    string `json:"purl,omitempty"`
 }
 
-// document is the part of CycloneDX 1.5 that is written here.
+// document is the part of CycloneDX 1.5 that sboms writes.
 type document struct {
 	Format   string `json:"bomFormat"`
 	Spec     string `json:"specVersion"`

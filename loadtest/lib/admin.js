@@ -44,7 +44,7 @@ export function restock(config, saleId, add, key) {
   call(config, 'POST', `/admin/v1/sales/${saleId}/restock`, { body: { add }, key, expect: 200 });
 }
 
-// closeSale ends a sale, so that no rehearsal and no other command takes it for a real one.
+// closeSale ends a sale, so that no rehearsal and no other command treats it as a real one.
 export function closeSale(config, saleId) {
   call(config, 'POST', `/admin/v1/sales/${saleId}/close`, { expect: 200 });
 }

@@ -30,7 +30,7 @@ export class Buyer {
     if (config.forwarded) this.headers['X-Forwarded-For'] = this.address;
   }
 
-  // does returns whether this buyer belongs to the given share of buyers with a habit.
+  // does returns whether this buyer is one of the given share of buyers with a behaviour.
   does(habit, share) {
     return fixed(this.n, salts[habit]) < share;
   }

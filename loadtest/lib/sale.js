@@ -21,7 +21,7 @@ export function prepare(config) {
   }
 }
 
-// closeAfterError closes a sale before an error is thrown, and does not throw another one.
+// closeAfterError closes a sale before an error is thrown, and does not throw an error itself.
 function closeAfterError(config, id) {
   try {
     closeSale(config, id);

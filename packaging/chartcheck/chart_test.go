@@ -89,7 +89,7 @@ var cases = map[string]map[string]any{
 	},
 }
 
-// load returns the chart as the release command packs it, if the environment names it, or as it is here.
+// load returns the packed chart that the environment names, or the chart of this repository.
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	path := chartDir
