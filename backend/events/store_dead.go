@@ -224,11 +224,9 @@ func (s *Store) LeaseRetry(ctx context.Context, group string, lease time.Duratio
 }
 
 // HasDeadLettersOf reports whether a group has dead letters of a sale's events.
-func (s *Store) HasDeadLettersOf(ctx context.Context, saleID string) (found bool, err error) {
-	err = s.db.View(ctx, "events: dead letters of sale "+saleID, func(ctx context.Context, c store.Conn) error {
-		query := "SELECT 1 FROM event_dead_letters WHERE " + c.Dialect().Contains("body", "$1") + " LIMIT 1"
-		found, err = store.Exists(ctx, c, query, `"sale_id":"`+saleID+`"`)
-		return err
-	})
-	return found, err
+func (s *Store) HasDeadLettersOf(ctx context.Context, saleID string) (bool, error) {
+	query := "SELECT 1 FROM event_dead_letters WHERE " + s.db.Dialect().Contains("body", "$1") + " LIMIT 1"
+	found, err := store.ViewRows(ctx, s.db, "events: dead letters of sale "+saleID, store.Column[int], query,
+		`"sale_id":"`+saleID+`"`)
+	return len(found) > 0, err
 }

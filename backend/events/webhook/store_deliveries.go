@@ -247,11 +247,9 @@ func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit i
 }
 
 // HasWaiting reports whether deliveries of a sale's events wait.
-func (s *Store) HasWaiting(ctx context.Context, saleID string) (found bool, err error) {
-	err = s.db.View(ctx, "webhook: waiting deliveries of sale "+saleID, func(ctx context.Context, c store.Conn) error {
-		query := "SELECT 1 FROM webhook_deliveries WHERE state = 1 AND " + c.Dialect().Contains("body", "$1") + " LIMIT 1"
-		found, err = store.Exists(ctx, c, query, `"sale_id":"`+saleID+`"`)
-		return err
-	})
-	return found, err
+func (s *Store) HasWaiting(ctx context.Context, saleID string) (bool, error) {
+	query := "SELECT 1 FROM webhook_deliveries WHERE state = 1 AND " + s.db.Dialect().Contains("body", "$1") + " LIMIT 1"
+	found, err := store.ViewRows(ctx, s.db, "webhook: waiting deliveries of sale "+saleID, store.Column[int], query,
+		`"sale_id":"`+saleID+`"`)
+	return len(found) > 0, err
 }
