@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/time/rate"
 )
 
 // Config configures a Provider. All fields are required unless marked optional.
@@ -51,7 +51,7 @@ func Open(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil || !s.on {
 		return nil, err
 	}
-	otel.SetErrorHandler(&logThrottle{log: c.Log})
+	otel.SetErrorHandler(logErrors(c.Log))
 	exporter, err := otlptrace.New(ctx, newUploader(s))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
@@ -102,19 +102,15 @@ func (p *Provider) Close() {
 // maxError bounds the logged bytes of an export error, which has the body of the collector's answer: up to maxAnswer.
 const maxError = 500
 
-// logThrottle logs at most one export error per minute.
-type logThrottle struct {
-	log  *slog.Logger
-	last atomic.Int64
-}
-
-func (s *logThrottle) Handle(err error) {
-	now := time.Now().UnixNano()
-	if last := s.last.Load(); now-last >= int64(time.Minute) && s.last.CompareAndSwap(last, now) {
-		text := err.Error()
-		if len(text) > maxError {
-			text = strings.ToValidUTF8(text[:maxError], "") + "..."
+// logErrors returns a handler that logs at most one export error per minute.
+func logErrors(log *slog.Logger) otel.ErrorHandlerFunc {
+	often := rate.NewLimiter(rate.Every(time.Minute), 1)
+	return func(err error) {
+		if text := err.Error(); often.Allow() {
+			if len(text) > maxError {
+				text = strings.ToValidUTF8(text[:maxError], "") + "..."
+			}
+			log.Warn("telemetry: export failed; spans are dropped", "err", text)
 		}
-		s.log.Warn("telemetry: export failed; spans are dropped", "err", text)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"runtime/debug"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -123,30 +122,20 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, count *routeCount, err error) 
 	s.report(ctx, p, known, err)
 }
 
-// report logs an error response: unexpected errors always, outages at most once per outageInterval, all others at
+// report logs an error response: unexpected errors always, outages at most once in five seconds, all others at
 // debug level.
 func (s *Server) report(ctx *fasthttp.RequestCtx, p *Problem, known bool, err error) {
 	level := slog.LevelDebug
 	switch {
 	case !known:
 		level = slog.LevelError
-	case p == ErrUnavailable && s.outages.allow(s.Now()):
+	case p == ErrUnavailable && s.outages.AllowN(s.Now(), 1):
 		level = slog.LevelWarn
 	}
 	if s.Log().Enabled(context.Background(), level) {
 		s.Log().Log(LogContext(ctx), level, "request refused",
 			"method", string(ctx.Method()), "path", string(ctx.Path()), "status", p.Status, "err", err)
 	}
-}
-
-// logThrottle allows one log line per outageInterval. The zero value is ready to use. It is safe for concurrent use.
-type logThrottle struct{ last atomic.Int64 }
-
-const outageInterval = 5 * time.Second
-
-func (t *logThrottle) allow(now time.Time) bool {
-	last := t.last.Load()
-	return now.UnixNano()-last >= int64(outageInterval) && t.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // recovered turns a panic into a 500. It is deferred around every handler, because fasthttp would let the panic end

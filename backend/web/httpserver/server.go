@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+	"golang.org/x/time/rate"
 
 	"sluice/backend/telemetry"
 )
@@ -24,9 +25,9 @@ type Server struct {
 	fiber  *fiber.App
 	routes []Route
 
-	outages   logThrottle
-	unmatched *routeCount // requests for no route
-	malformed *routeCount // requests that are not valid HTTP
+	outages   *rate.Limiter // of log lines
+	unmatched *routeCount   // requests for no route
+	malformed *routeCount   // requests that are not valid HTTP
 
 	stopping chan struct{} // closed when the drain begins
 	stopOnce sync.Once
@@ -90,6 +91,7 @@ func New(cfg Config) *Server {
 		cfg:       cfg,
 		unmatched: cfg.Metrics.route("unmatched"),
 		malformed: cfg.Metrics.route("malformed"),
+		outages:   rate.NewLimiter(rate.Every(5*time.Second), 1),
 		stopping:  make(chan struct{}),
 	}
 	s.fiber = fiber.New(fiber.Config{
