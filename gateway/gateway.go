@@ -81,7 +81,7 @@ func New(config Config) (*Gateway, error) {
 	registry := prometheus.NewRegistry()
 	// With a cache of tokens, because in a flood the same buyers return.
 	keyOptions := token.Options{Expect: config.Expect, Cache: cachedTokens}
-	g.keys, errs[0] = token.OpenWith(config.TokenKeys, config.Secret, keyOptions)
+	g.keys, errs[0] = token.Open(config.TokenKeys, config.Secret, keyOptions)
 	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
 	g.proxy, errs[2] = g.newProxy(registry)
 	p, errs[3] = g.readPolicy()

@@ -23,7 +23,7 @@ const byToken = `return { rules = { { name = "token", key = "token", rate = "100
 // startMirrored runs an edge with the keys of a provider.
 func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), backends ...string) *edge {
 	t.Helper()
-	keys, err := token.Open(p.Serve(t), "")
+	keys, err := token.Open(p.Serve(t), "", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func TestGoAndLuaNeverDisagree(t *testing.T) { variants(t, testGoAndLuaNeverDisa
 func testGoAndLuaNeverDisagree(t *testing.T, f *variant) {
 	w, server := tokentest.New(), f.lua(t)
 	at := time.Unix(1800000000, 0)
-	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
+	keys, err := token.Open(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func testGoAndLuaNeverDisagree(t *testing.T, f *variant) {
 func TestGoAndLuaAgreeOnShapesOfTokens(t *testing.T) {
 	w := tokentest.New()
 	at := time.Unix(1800000000, 0)
-	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
+	keys, err := token.Open(w.File(t), w.Secret, token.Options{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestEdgeReadsKeyFilesAsGoDoes(t *testing.T) {
 		end
 		return table.concat(out, "\n")`)
 	for i, got := range strings.Split(out, "\n") {
-		keys, err := token.Open(files[i], "")
+		keys, err := token.Open(files[i], "", token.Options{})
 		var want string
 		if err != nil {
 			want = strings.TrimPrefix(err.Error(), files[i]+": ")

@@ -13,7 +13,7 @@ func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	var err error
-	if cfg.Tokens, err = token.Open(keys.File(t), keys.Secret); err != nil {
+	if cfg.Tokens, err = token.Open(keys.File(t), keys.Secret, token.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, cfg)
@@ -47,7 +47,7 @@ func TestIssuerAndAudience(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	var err error
-	cfg.Tokens, err = token.OpenWith(keys.File(t), keys.Secret, token.Options{Expect: tokentest.Expected})
+	cfg.Tokens, err = token.Open(keys.File(t), keys.Secret, token.Options{Expect: tokentest.Expected})
 	if err != nil {
 		t.Fatal(err)
 	}

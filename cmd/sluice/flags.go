@@ -260,7 +260,7 @@ func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.
 		m.add("%v", shortSecret(secret))
 		return nil
 	}
-	file, err := token.OpenWith(keys, secret, token.Options{Expect: expect})
+	file, err := token.Open(keys, secret, token.Options{Expect: expect})
 	m.check("--token-keys", err)
 	return file
 }

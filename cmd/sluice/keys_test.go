@@ -50,7 +50,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 		if code != 0 || strings.Contains(public, `"d"`) {
 			t.Fatalf("%s: exit %d, %s%s", alg, code, stderr, public)
 		}
-		keys, err := token.Open(file(t, public), "")
+		keys, err := token.Open(file(t, public), "", token.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 		t.Errorf("beside a file: %q, %v", sub, err)
 	}
 	_, raw, _ = call(t, "token --user ann --kid k2", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
-	keys, err := token.Open(file(t, hs), testSecret)
+	keys, err := token.Open(file(t, hs), testSecret, token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := token.Open(path, "")
+	keys, err := token.Open(path, "", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func newBackend(t *testing.T, redis, database string) *Backend {
 
 func newShardedBackend(t *testing.T, redis, database string, shards int) *Backend {
 	t.Helper()
-	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes")
+	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 // Nearly all tokens of many buyers must stay in the cache. Otherwise each request would cost a signature.
 func TestCacheHoldsManyBuyers(t *testing.T) {
 	const size = 1 << 14
-	keys, err := OpenWith("", secret, Options{Cache: size})
+	keys, err := Open("", secret, Options{Cache: size})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTokenGroupReplacesWhenFull(t *testing.T) {
 // A cached token expires like the token itself, and is not accepted for a similar one.
 func TestCachedTokensExpire(t *testing.T) {
 	now := noon
-	keys, err := OpenWith("", secret, Options{Cache: 1 << 10, Now: func() time.Time { return now }})
+	keys, err := Open("", secret, Options{Cache: 1 << 10, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestExplain(t *testing.T) {
 	w := tokentest.New()
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
-	keys, err := token.OpenWith(w.File(t), "", token.Options{
+	keys, err := token.Open(w.File(t), "", token.Options{
 		Expect: tokentest.Expected, Now: func() time.Time { return at },
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ type File struct {
 	fetched      string          // the set in use, if it is from a URL
 }
 
-// Options of OpenWith. The zero value is that of Open.
+// Options of Open. The zero value is usual.
 type Options struct {
 	Now func() time.Time // default time.Now
 	Expect
@@ -39,10 +39,7 @@ type Options struct {
 // Open returns the keys of a JWK Set, of a secret, or of both. path is a file or a URL; the keys of a URL are fetched
 // by Await. The secret is the HS256 key without a kid. Empty arguments are ignored, but one of them is required. The
 // error is a single line that names the file.
-func Open(path, secret string) (*File, error) { return OpenWith(path, secret, Options{}) }
-
-// OpenWith is Open with options.
-func OpenWith(path, secret string, options Options) (*File, error) {
+func Open(path, secret string, options Options) (*File, error) {
 	f := &File{path: path, secret: secret, options: options}
 	var err error
 	switch {

@@ -25,7 +25,7 @@ var discard = slog.New(slog.DiscardHandler)
 // following opens a URL that transport serves, and follows it until the test ends. reports has what Follow reports.
 func following(t *testing.T, transport http.RoundTripper) (keys *token.File, reports func() []error) {
 	t.Helper()
-	keys, err := token.OpenWith(keysURL, "", token.Options{Transport: transport})
+	keys, err := token.Open(keysURL, "", token.Options{Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestStartWaitsForTheProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tokentest.NewProvider(token.EdDSA, "first")
 		p.Answer(http.StatusServiceUnavailable)
-		keys, err := token.OpenWith(keysURL, "", token.Options{Transport: p})
+		keys, err := token.Open(keysURL, "", token.Options{Transport: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestKeysURLsThatAreNotAllowed(t *testing.T) {
 		"https://login.example/jwks.json#secret": "without a user or a fragment",
 		"https://login.example/%zz":              "want https://host/path",
 	} {
-		if _, err := token.Open(url, ""); err == nil || !strings.Contains(err.Error(), want) ||
+		if _, err := token.Open(url, "", token.Options{}); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", url, err, want)
 		}
@@ -249,7 +249,7 @@ func TestKeysURLsThatAreNotAllowed(t *testing.T) {
 		"https://login.example/jwks.json", "http://127.0.0.1:1/", "http://127.9.9.9/", "http://[::1]:80/",
 		"http://localhost/x",
 	} {
-		if _, err := token.Open(url, ""); err != nil {
+		if _, err := token.Open(url, "", token.Options{}); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

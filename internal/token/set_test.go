@@ -19,7 +19,7 @@ import (
 
 func open(t testing.TB, path, secret string) *token.File {
 	t.Helper()
-	f, err := token.Open(path, secret)
+	f, err := token.Open(path, secret, token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestKeyFiles(t *testing.T) {
 			t.Fatalf("%d files, %v", len(files), err)
 		}
 		for _, file := range files {
-			_, err := token.Open(file, "")
+			_, err := token.Open(file, "", token.Options{})
 			if (err == nil) != (dir == "good") ||
 				err != nil && (!strings.HasPrefix(err.Error(), file+": ") || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%s: %v", file, err)
@@ -152,7 +152,7 @@ func TestOpenErrors(t *testing.T) {
 		"longer than a file may be": {fileOf(t, `{"keys":[`+strings.Repeat(" ", 1<<18)+`]}`), "", "longer than 262144 bytes"},
 		"too many keys":             {fileOf(t, `{"keys":[{}`+strings.Repeat(",{}", 100)+`]}`), "", "more than 100 keys"},
 	} {
-		if _, err := token.Open(c.path, c.secret); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := token.Open(c.path, c.secret, token.Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -338,7 +338,7 @@ func FuzzVerifySet(f *testing.F) {
 func TestCachedTokensAreChecked(t *testing.T) {
 	w := tokentest.New()
 	now := time.Unix(1800000000, 0)
-	keys, err := token.OpenWith(w.File(t), "", token.Options{Now: func() time.Time { return now }})
+	keys, err := token.Open(w.File(t), "", token.Options{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func FuzzKeyFiles(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := fileOf(t, string(text))
-		keys, err := token.Open(path, "")
+		keys, err := token.Open(path, "", token.Options{})
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than one line: %q", err)
@@ -392,7 +392,7 @@ func FuzzKeyFiles(f *testing.F) {
 // A token of another issuer, or for another audience, is invalid, whichever key has signed it.
 func TestIssuerAndAudience(t *testing.T) {
 	w := tokentest.New()
-	keys, err := token.OpenWith(w.File(t), w.Secret, token.Options{Expect: tokentest.Expected, Cache: 1 << 10})
+	keys, err := token.Open(w.File(t), w.Secret, token.Options{Expect: tokentest.Expected, Cache: 1 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 // run starts a mirror of the keys of a provider. stop ends it, and waits for its end.
 func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *testenv.Buffer, stop func()) {
 	t.Helper()
-	keys, err := token.Open(p.Serve(t), "")
+	keys, err := token.Open(p.Serve(t), "", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *testenv.Bu
 // kids returns the names of the keys in the file.
 func kids(t *testing.T, m *mirror.Mirror) string {
 	t.Helper()
-	file, err := token.Open(m.File(), "")
+	file, err := token.Open(m.File(), "", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
