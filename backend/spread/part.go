@@ -37,9 +37,6 @@ func HomePart(saleID, buyer string, k int) Part {
 // serialsPerSegment separates the serials of the segments of a sale; lua/redis/include/segment.lua has the same number.
 const serialsPerSegment = 1 << 40
 
-// SegmentOf returns the segment of the order with this serial, 0 for an order of a sale in one shard.
-func SegmentOf(serial int64) int { return int(serial / serialsPerSegment) }
-
 // Serials returns the range of the serials of the orders of a part, both ends included.
 func (p Part) Serials() (first, last int64) {
 	if p.Spread < 2 {

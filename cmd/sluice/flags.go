@@ -132,6 +132,13 @@ func (f *flagSet) shards(to *int) {
 		"number of queues; each sale uses one of them; equal in every process and permanent")
 }
 
+// stores declares the flags of a process that uses Redis and the database.
+func (f *flagSet) stores(to *assemble.StoresConfig) {
+	f.redis(&to.Redis)
+	f.database(&to.Database)
+	f.shards(&to.Shards)
+}
+
 func (f *flagSet) queue(c *cobra.Command, to *string) {
 	f.oneOf(c, to, "queue", envQueue, assemble.DriverList,
 		`structure for new orders in Redis: "list", the faster one, or "stream"; orders in the other are processed too`,

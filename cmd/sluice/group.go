@@ -128,9 +128,7 @@ webhooks (notifies other systems, see sluice webhook).`,
 	}
 	f := p.flags(c)
 	stores.Blocking = assemble.GroupBlocking
-	f.redis(&stores.Redis)
-	f.database(&stores.Database)
-	f.shards(&stores.Shards)
+	f.stores(&stores)
 	f.groups(&group)
 	f.metrics(&metrics)
 	f.check(func(bad *problems) {

@@ -32,7 +32,7 @@ func (p *program) saleCommand() *cobra.Command {
 
 func (o *adminClient) saleCreate() *cobra.Command {
 	var s client.NewSale
-	var price, opens, closes, description string
+	var price, opens, closes string
 	c := &cobra.Command{
 		Use:   "create --title T --stock N --price 19.99EUR",
 		Short: "Create a sale and load it into Redis",
@@ -77,7 +77,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 	f.DurationVar(&s.Hold, "hold", 0,
 		"time after which an unpaid order is cancelled and its unit is sold again, such as 15m (default: no limit)")
 	f.StringVar(&closes, "closes", "", "closing time: RFC 3339, or a duration from now (default: never)")
-	f.details(&s.Details, &description)
+	f.details(&s.Details)
 	f.check(func(bad *problems) {
 		if s.Title == "" {
 			bad.add("--title is missing: want the title for buyers, such as --title Shoe")
@@ -86,8 +86,6 @@ func (o *adminClient) saleCreate() *cobra.Command {
 			bad.add("--stock is missing: want the number of units")
 		}
 		var err error
-		s.Description, err = readDescription(description)
-		bad.check("--description", err)
 		now := time.Now()
 		s.Price, err = parsePrice(price)
 		bad.check("--price", err)
@@ -207,7 +205,6 @@ func (o *adminClient) saleRestock() *cobra.Command {
 
 func (o *adminClient) saleDescribe() *cobra.Command {
 	var to client.Details
-	var description string
 	c := &cobra.Command{
 		Use:   "describe SALE",
 		Short: "Replace the picture and the description of a sale",
@@ -219,29 +216,23 @@ func (o *adminClient) saleDescribe() *cobra.Command {
 		},
 	}
 	f := o.p.flags(c)
-	f.details(&to, &description)
-	f.check(func(bad *problems) {
-		var err error
-		to.Description, err = readDescription(description)
-		bad.check("--description", err)
-	})
+	f.details(&to)
 	return c
 }
 
-// details declares the flags of what a page shows besides the facts of a sale. file is that of the description.
-func (f *flagSet) details(to *client.Details, file *string) {
+// details declares the flags of what a page shows besides the facts of a sale.
+func (f *flagSet) details(to *client.Details) {
+	var file string
 	f.StringVar(&to.Picture, "picture", "", "URL of an image for the page, https://shop.example/shoe.jpg (default: none)")
-	f.StringVar(file, "description", "", "Markdown file with the description for the page, "+
+	f.StringVar(&file, "description", "", "Markdown file with the description for the page, "+
 		"at most 8000 bytes (default: none)")
-}
-
-// readDescription reads the file of a description. Without a file there is none.
-func readDescription(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	return string(text), err
+	f.check(func(bad *problems) {
+		if file != "" {
+			text, err := os.ReadFile(file)
+			bad.check("--description", err)
+			to.Description = string(text)
+		}
+	})
 }
 
 func (o *adminClient) saleAudit() *cobra.Command {

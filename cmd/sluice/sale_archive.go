@@ -71,9 +71,7 @@ does not create it, migrate it or wait for it.`,
 		},
 	}
 	f := o.p.flags(c)
-	f.redis(&stores.Redis)
-	f.database(&stores.Database)
-	f.shards(&stores.Shards)
+	f.stores(&stores)
 	f.StringVar(&dir, "output", "", "existing directory for the files")
 	f.StringVar(&endedBefore, "ended-before", "", "archive all sales that ended before a day, 2026-01-01 (UTC)")
 	f.check(func(bad *problems) {

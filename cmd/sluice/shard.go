@@ -110,9 +110,7 @@ does not create it, migrate it or wait for it.`,
 		},
 	}
 	f := o.p.flags(c)
-	f.redis(&stores.Redis)
-	f.database(&stores.Database)
-	f.shards(&stores.Shards)
+	f.stores(&stores)
 	f.StringVar(&to, "to", "", "master to move the shard to, host:port, as sluice shard list shows it")
 	f.check(func(bad *problems) {
 		host, port, err := net.SplitHostPort(to)

@@ -100,9 +100,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 		},
 	}
 	f := p.flags(c)
-	f.redis(&stores.Redis)
-	f.database(&stores.Database)
-	f.shards(&stores.Shards)
+	f.stores(&stores)
 	f.queue(c, &stores.Driver)
 	f.number(&cfg.Concurrency, "concurrency", "", 2, 1, 64, "batches of each shard written concurrently")
 	f.number(&cfg.Batch, "batch", "", 500, 1, queue.MaxBatch, "maximum orders in a batch")
