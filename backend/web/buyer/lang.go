@@ -20,7 +20,7 @@ const (
 
 var langs = []Lang{English, Chinese}
 
-// matcher gives readers of traditional Chinese the simplified texts rather than English.
+// matcher prefers the simplified Chinese texts to English for readers of traditional Chinese.
 var matcher = language.NewMatcher([]language.Tag{language.English, language.Chinese, language.TraditionalChinese})
 
 func (l Lang) other() Lang {
@@ -38,7 +38,7 @@ func Language(requested, accept string) Lang {
 			return l
 		}
 	}
-	if len(accept) > 200 { // no browser sends as much
+	if len(accept) > 200 { // longer than any browser sends
 		return English
 	}
 	tags, _, err := language.ParseAcceptLanguage(accept)

@@ -17,9 +17,9 @@ import (
 )
 
 // markdown renders CommonMark. The renderer of goldmark omits raw HTML. Links are replaced by their text unless they
-// lead to a page, a mail address or a telephone number: a browser would execute some, and start other programs for
-// others. Images are replaced by their text, because the page's policy allows one picture only. The highest heading is
-// below the page's title.
+// lead to a page, a mail address or a telephone number, because a browser executes some schemes and starts other
+// programs for others. Images are replaced by their text, because the page's policy allows one picture only. The
+// highest heading is h2.
 var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(restrict{}, 100))),
 	goldmark.WithRendererOptions(html.WithXHTML()),
@@ -44,7 +44,7 @@ func (restrict) Transform(doc *ast.Document, source text.Reader, _ parser.Contex
 				bare = append(bare, n)
 			}
 		case *ast.Link:
-			if !entering && !isSafe(n.Destination) { // the innermost first
+			if !entering && !isSafe(n.Destination) { // innermost first
 				unwrapped = append(unwrapped, n)
 			}
 		case *ast.Image:
@@ -80,7 +80,7 @@ func isSafe(destination []byte) bool {
 	return !found || strings.ContainsAny(scheme, "/?#") || slices.Contains(schemes, strings.ToLower(scheme))
 }
 
-// renderMarkdown returns the HTML of a description, which is safe to be part of a page, and its first words as text.
+// renderMarkdown returns the HTML of a description, which is safe to be part of a page, and its summary.
 func renderMarkdown(source string) (htmltemplate.HTML, string, error) {
 	var b bytes.Buffer
 	root := markdown.Parser().Parse(text.NewReader([]byte(source)))
@@ -96,7 +96,7 @@ func renderMarkdown(source string) (htmltemplate.HTML, string, error) {
 	return htmltemplate.HTML(rendered), summary(root, []byte(source)), nil // goldmark escapes text
 }
 
-// maxSummary is how much of a description is a summary, in characters: what search engines show.
+// maxSummary bounds a summary, in characters. Search engines show about as much.
 const maxSummary = 155
 
 // summary returns the first words of a document.

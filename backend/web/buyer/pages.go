@@ -35,13 +35,13 @@ type Sale struct {
 	State sale.State
 }
 
-// Config configures New. With the zero value, buyers paste their token, and pages lead to no checkout.
+// Config configures New. With the zero value, buyers paste their token, and pages have no link to a checkout.
 type Config struct {
 	// SignIn is the http or https URL for buyers without a token. "{url}" is replaced by the page to return to, with
 	// #token=... appended. Empty: the page has a field for the token.
 	SignIn string
 	// Checkout is the http or https URL at which the shop takes the payment of an order. "{order}" and "{sale}" are
-	// replaced by their ids. Pages lead to it while the hold of an order lasts. Empty: they do not.
+	// replaced by their ids. Pages link to it while the hold of an order lasts. Empty: no link.
 	Checkout string
 	// FrameAncestors are the origins of sites that may show the pages in a frame, such as https://shop.example or
 	// https://*.shop.example. Empty: none may.
@@ -114,8 +114,8 @@ func (p *Pages) addAssets() error {
 // Asset returns a file by the last part of its URL, /assets/{name}.
 func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
 
-// contentPolicy allows the page's own script only: no inline scripts, no frames but those of the ancestors, and no
-// other hosts but that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and
+// contentPolicy allows the page's own script only: no inline scripts, frames on the sites of the ancestors only, and no
+// other host except that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and
 // allowed by its hash.
 func contentPolicy(style string, ancestors []string) string {
 	frames := "'none'"
@@ -141,7 +141,7 @@ func (p *Pages) headers(v *view) []page.Header {
 		{Name: "Content-Language", Value: string(v.Lang)},
 		{Name: "Vary", Value: "Accept-Language"},
 	}
-	if len(p.cfg.FrameAncestors) == 0 { // it cannot name other sites
+	if len(p.cfg.FrameAncestors) == 0 { // this header cannot name other sites
 		headers = append(headers, page.Header{Name: "X-Frame-Options", Value: "DENY"})
 	}
 	return headers
@@ -275,7 +275,7 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 	return page.Page{Body: body, Gzip: page.Compress(body), Headers: p.headers(v)}, nil
 }
 
-// checkSignIn rejects a sign-in page that is no URL with "{url}".
+// checkSignIn rejects a sign-in page that is not a URL with "{url}".
 func checkSignIn(raw string) error {
 	if raw != "" && !validURL(raw, "{url}") {
 		return fmt.Errorf("--sign-in %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
@@ -294,7 +294,7 @@ func checkCheckout(raw string) error {
 
 var ancestor = regexp.MustCompile(`^https?://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?$`)
 
-// checkAncestors rejects what is not an origin, because it would become a part of a header.
+// checkAncestors rejects values that are not origins, because they become part of a header.
 func checkAncestors(origins []string) error {
 	for _, origin := range origins {
 		if !ancestor.MatchString(origin) {
@@ -316,8 +316,8 @@ func validURL(raw string, placeholders ...string) bool {
 		!strings.ContainsAny(raw, "{}")
 }
 
-// withoutBidi removes the characters that change the direction of text. It is for the window's title, which no
-// element can isolate.
+// withoutBidi removes the characters that change the direction of text. The window's title needs it, because no element
+// can isolate it.
 func withoutBidi(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

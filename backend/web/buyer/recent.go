@@ -7,8 +7,8 @@ import (
 	"sluice/backend/web/page"
 )
 
-// pageAge is how long a rendered page is used again, as long as browsers and edges may. When a sale opens, all buyers
-// request the same page.
+// pageAge is how long a rendered page is reused. Browsers and edges may cache it for as long. When a sale opens, all
+// buyers request the same page.
 const pageAge = time.Second
 
 // maxRecent bounds the rendered pages: 50 KB each.
@@ -20,7 +20,7 @@ type recentPages struct {
 	pages map[pageKey]recentPage
 }
 
-// pageKey is everything that a page of a sale depends on.
+// pageKey holds everything that a page of a sale depends on.
 type pageKey struct {
 	lang Lang
 	sale Sale

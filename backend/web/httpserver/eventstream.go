@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// Heartbeat is how long a stream of a browser may be silent. Proxies cut silent connections, and a write detects a
-	// client that has disconnected.
+	// Heartbeat is the longest time that a browser's stream is silent. Proxies cut silent connections, and a write
+	// detects a client that has disconnected.
 	Heartbeat = 15 * time.Second
-	// PollInstead is the Retry-After for a browser whose stream was refused. It polls until then.
+	// PollInstead is the Retry-After for a browser whose stream was rejected. The browser polls until then.
 	PollInstead = 30 * time.Second
 
 	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
@@ -80,7 +80,7 @@ func (e *EventStream) Event(id, name string, data []byte) {
 // Beat writes a comment, which clients ignore.
 func (e *EventStream) Beat() { _, _ = e.out.WriteString(":\n\n") }
 
-// Flush sends what was written. The client has writeTimeout to read it.
+// Flush sends the buffered bytes. The client has writeTimeout to read them.
 func (e *EventStream) Flush() error {
 	if err := e.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err

@@ -36,7 +36,7 @@ func FuzzParseIdempotencyKey(f *testing.F) {
 	})
 }
 
-// Whatever arrives, the framing check neither panics nor disagrees with a slow reading of the same lines.
+// For any line, the framing check does not panic and agrees with a simple parser.
 func FuzzNamed(f *testing.F) {
 	f.Add("Content-Length: 5")
 	f.Add("content-length:5")

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/problem"
 )
 
-// Check probes one dependency without which the process cannot serve.
+// Check probes one dependency that the process needs to serve requests.
 type Check struct {
 	Name  string
 	Probe func(ctx context.Context) error
@@ -98,7 +98,7 @@ func (r *readiness) failing(now time.Time) []problem.FieldError {
 	for i, check := range r.checks {
 		go func() { results <- result{i, check.Probe(ctx)} }()
 	}
-	details := make([]string, len(r.checks)) // of a check without a result too
+	details := make([]string, len(r.checks)) // by check; "down" without a result
 	for i := range details {
 		details[i] = "down"
 	}

@@ -16,8 +16,8 @@ type halfConn interface {
 }
 
 // Closing a connection with unread bytes resets it, and the reset can overtake the response: the client then never
-// reads why its request was rejected. A request that was rejected before it was read to its end is therefore read on
-// for a moment after the response (RFC 9112, section 9.6).
+// reads why its request was rejected. After rejecting a request that it has not read completely, the server therefore
+// continues to read for up to lingerTime (RFC 9112, section 9.6).
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 2 << 20 // twice the body limit of the admin API
@@ -25,7 +25,7 @@ const (
 
 type lingeringConn struct {
 	halfConn
-	unread atomic.Bool // the request was not read to its end
+	unread atomic.Bool // the request was not read completely
 }
 
 func (c *lingeringConn) Close() error {

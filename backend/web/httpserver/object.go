@@ -16,15 +16,15 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Object is the JSON object of a request body. Its methods take one field each and collect what is wrong with it.
-// Take each field at most once, call RejectUnknown, then Err.
+// Object is the JSON object of a request body. Its methods take one field each and collect errors. Take each field at
+// most once, call RejectUnknown, then Err.
 type Object struct {
 	path   string // prefix of field names in errors: "" or "price."
 	fields map[string]any
 	bad    *sale.InvalidError
 }
 
-// gzipHeader begins a body with Content-Encoding: gzip, which some HTTP libraries compress on their own.
+// gzipHeader begins a body with Content-Encoding: gzip. Some HTTP libraries compress bodies by default.
 var gzipHeader = []byte{0x1f, 0x8b}
 
 // ParseObject reads one JSON object under the rules of package strictjson. The error is a *sale.InvalidError about
@@ -76,7 +76,7 @@ func (o *Object) take(name string) (v any, present bool) {
 	return v, present
 }
 
-// Reject records what is wrong with a field, as the rest of a sentence that begins with its name.
+// Reject records the error of a field. The text continues a sentence that begins with the field's name.
 func (o *Object) Reject(name, detail string) { o.bad.Add(o.path+name, detail) }
 
 // RejectOnce is Reject for a field that was not rejected yet.

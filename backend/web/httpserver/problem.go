@@ -51,7 +51,7 @@ var (
 	ErrConflict    = NewProblem(problem.Conflict, "The current state does not allow this.")
 	ErrUnavailable = NewProblem(problem.Unavailable, "The service is temporarily unavailable. Please try again.")
 	ErrInternal    = NewProblem(problem.Internal, "Something went wrong on our side.")
-	// ErrUnauthorized does not state what is wrong with a token: that would help an attacker only. The log has the reason.
+	// ErrUnauthorized does not state why a token is rejected, which would help attackers only. The log has the reason.
 	ErrUnauthorized = NewProblem(problem.Unauthorized, "A valid token is required.",
 		Header{fiber.HeaderWWWAuthenticate, `Bearer error="invalid_token"`})
 
@@ -150,7 +150,7 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx, count *routeCount) {
 }
 
 // RetryAfter returns the value of a Retry-After header: whole seconds, never less than wait. It adds up to a fifth of
-// wait and one second, so that clients that were refused together do not return together.
+// wait and one second, so that clients that were rejected together do not return together.
 func (s *Server) RetryAfter(wait time.Duration) string {
 	wait += time.Duration(s.cfg.Jitter() * float64(wait/5+time.Second))
 	return Seconds(wait)

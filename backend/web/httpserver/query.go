@@ -15,8 +15,8 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Query reads the query parameters of a list and collects what is wrong with them. Returned strings are copies. An
-// absent parameter is the zero value.
+// Query reads the query parameters of a list and collects their errors. Returned strings are copies. An absent
+// parameter is the zero value.
 type Query struct {
 	args  *fasthttp.Args
 	known []string // the parameters that were read
@@ -29,7 +29,7 @@ func NewQuery(c *fiber.Ctx) *Query { return &Query{args: c.Context().QueryArgs()
 // Empty reports whether the request has no query parameters.
 func (q *Query) Empty() bool { return q.args.Len() == 0 }
 
-// Reject records what is wrong with a parameter, as the rest of a sentence that begins with its name.
+// Reject records the error of a parameter. The text continues a sentence that begins with the parameter's name.
 func (q *Query) Reject(name, detail string) { q.bad.Add(name, detail) }
 
 // Err returns a *sale.InvalidError with all rejected parameters, or nil.
@@ -45,7 +45,7 @@ func (q *Query) End() error {
 	return q.bad.Err()
 }
 
-// has reports whether the request has a parameter, which is known from now on.
+// has reports whether the request has a parameter, and adds it to the known ones.
 func (q *Query) has(name string) bool {
 	q.known = append(q.known, name)
 	return q.args.Has(name)
@@ -115,7 +115,7 @@ func isLine(text string) bool {
 	return len(text) <= maxLine && IsStorable(text) && strings.IndexFunc(text, unicode.IsControl) < 0
 }
 
-// IsStorable reports whether SQL can hold a text. PostgreSQL rejects any other, even in a condition.
+// IsStorable reports whether SQL can store a text. PostgreSQL rejects other texts even in a WHERE clause.
 func IsStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 // Time returns an RFC 3339 time.

@@ -16,7 +16,7 @@ import (
 const (
 	openAPIPath   = "/openapi.yaml"
 	referencePath = "/reference"
-	// referenceAge is how long the reference may be cached: it changes with the program.
+	// referenceAge is how long the reference may be cached: it changes with the program's version.
 	referenceAge = "public, max-age=60"
 )
 

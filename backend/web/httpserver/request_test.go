@@ -10,7 +10,7 @@ import (
 	"sluice/backend/sale"
 )
 
-func TestCompressedBodyIsRejectedAsSuch(t *testing.T) {
+func TestRejectedCompressedBodyNamesTheReason(t *testing.T) {
 	var body bytes.Buffer
 	w := gzip.NewWriter(&body)
 	if _, err := w.Write([]byte("{}")); err != nil {
@@ -47,7 +47,7 @@ func TestIdempotencyKeyIsACopy(t *testing.T) {
 		}
 		clear(buffer)
 		if got != "abcdef" {
-			t.Errorf("%s became %q when the header's memory was used again", text, got)
+			t.Errorf("%s became %q when the header's memory was reused", text, got)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// newServer returns a server without routes of its own.
+// newServer returns a server without further routes.
 func newServer(cfg httpserver.Config) *httpserver.Server {
 	cfg.Log = servertest.Quiet()
 	s := httpserver.New(cfg)
@@ -34,7 +34,7 @@ func TestServeWithAnEndedContextReturns(t *testing.T) {
 	}
 }
 
-// failing is a listener with some failures first.
+// failing is a listener whose first calls of Accept fail.
 type failing struct {
 	net.Listener
 	left atomic.Int32
@@ -48,7 +48,7 @@ func (l *failing) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-func TestServeOutlivesPassingAcceptErrors(t *testing.T) {
+func TestServeRetriesAfterTemporaryAcceptErrors(t *testing.T) {
 	server := newServer(httpserver.Config{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestServeOutlivesPassingAcceptErrors(t *testing.T) {
 	}
 }
 
-func TestServeReportsALastingAcceptError(t *testing.T) {
+func TestServeReportsAPermanentAcceptError(t *testing.T) {
 	server := newServer(httpserver.Config{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

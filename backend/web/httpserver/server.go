@@ -1,7 +1,7 @@
 // Package httpserver provides the HTTP server that the public API and the admin API share: limits and timeouts,
-// problem+json answers, strict decoding of bodies and queries, event streams, request counters and spans, health
-// checks and the API reference. It knows no route of either API and takes no decision about sales. It and its two
-// users are the only packages that import Fiber.
+// problem+json answers, strict decoding of bodies and queries, event streams, request counters and spans, health checks
+// and the API reference. It defines no route of either API and decides nothing about sales. Only this package and the
+// packages of the two APIs import Fiber.
 package httpserver
 
 import (
@@ -42,12 +42,13 @@ func (r Route) Documented() string { return documentedPath(r.Path) }
 // Config configures New. The zero value of each field is its default.
 type Config struct {
 	BodyLimit int // bytes; 0: 16 KiB
-	// Upload returns, for a request with a longer body than BodyLimit, the bytes that it may have, or 0. It is called
-	// before the body is read. Such a body may take uploadTimeout. nil: no such requests.
+	// Upload returns the body limit, in bytes, of a request whose body exceeds BodyLimit; 0: BodyLimit applies. It is
+	// called before the body is read. Such a body may take uploadTimeout to arrive. nil: BodyLimit applies to all
+	// requests.
 	Upload func(head *fasthttp.RequestHeader) int
 	Checks []Check       // dependencies that /readyz probes
 	Drain  time.Duration // how long Serve waits for open requests after its context ends; 0: 20 s
-	// translates the errors of one API before the shared table does; nil, or a nil result: the table alone
+	// Problem translates errors of one API. If it is nil or returns nil, the shared table translates them.
 	Problem func(err error) *Problem
 
 	Metrics *Metrics          // nil: not exported
@@ -170,7 +171,7 @@ func (s *Server) Finish() {
 	server.CloseOnShutdown = true
 }
 
-// received returns the limits of a request by its head.
+// received returns the limits of a request whose head was read.
 func (s *Server) received(head *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	own := streamTimeouts(head)
 	const chunked = -1 // of unknown length

@@ -45,8 +45,8 @@ func (a *Assets) Add(name, mime string, body []byte) (url string) {
 // All returns all files by their names in URLs.
 func (a *Assets) All() map[string]Asset { return a.byURL }
 
-// Find returns a file by its name in URLs. For the name of another version it returns this version: during an
-// upgrade, a page of one version may load files from a server of the other.
+// Find returns a file by its name in URLs. For the name of another version it returns this version, because during an
+// upgrade a page may load files from a server of the other version.
 func (a *Assets) Find(url string) (Asset, bool) {
 	if found, ok := a.byURL[url]; ok {
 		found.Exact = true
@@ -73,7 +73,7 @@ func Compress(body []byte) []byte {
 	return packed.Bytes()
 }
 
-// compressors are reused, because each has a state of 800 KB.
+// compressors are reused, because each takes 800 KB.
 var compressors = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
 // StyleHash returns the source of an inlined style for a Content-Security-Policy.

@@ -24,7 +24,7 @@ const buyer = {
   // start signs in with the token of the address or of this tab. It returns what signIn returns, and '' without a token.
   start() {
     const given = this.given();
-    if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that people share
+    if (given) history.replaceState(null, '', location.pathname + location.search); // a token must not stay in an address that buyers may share
     const token = given ? given[1] : read('sessionStorage', 'sluice:token');
     return token ? this.signIn(token) : '';
   },

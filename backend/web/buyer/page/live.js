@@ -1,4 +1,4 @@
-// Updates over server-sent events. A stream may be refused, cut or silent, so polling backs it. A hidden page sends no requests.
+// Updates over server-sent events. A stream may be rejected, cut or silent, so the page also polls. A hidden page sends no requests.
 const pause = (ms, signal) => new Promise((done) => {
   if (signal?.aborted) return done();
   const timer = setTimeout(done, ms);
@@ -64,7 +64,7 @@ async function watchOrders(token, signal, update) {
 
 const mayChange = (order) => order.status === 'queued' || order.status === 'dead' || Boolean(order.pay_by);
 
-// untilPoll returns the milliseconds until the orders are requested again: soon if one of them becomes a row or expires.
+// untilPoll returns the milliseconds until the next request for the orders: few if one of them becomes a row or expires soon.
 function untilPoll(answer) {
   if (answer.status !== 200) return spread(Math.max(2000, answer.wait * 1000));
   const { orders } = answer.body;

@@ -135,7 +135,7 @@ function pressed() {
   if ($('buy').getAttribute('aria-disabled') === 'true') return;
   if (!buyer.token) return startSignIn();
   const { order } = buyer.stored();
-  if (now.orders.some((o) => o.order_id === order)) buyer.nextPurchase(); // a shown order is not the one of this purchase
+  if (now.orders.some((o) => o.order_id === order)) buyer.nextPurchase(); // an order that is already shown belongs to an earlier purchase
   buy();
 }
 
@@ -160,7 +160,7 @@ function startSignIn() {
   $('token').focus();
 }
 
-// resume continues what this buyer began before.
+// resume continues the buyer's earlier purchase.
 function resume() {
   now.pasting = now.ended = false;
   followOrders();

@@ -67,7 +67,7 @@ function showPayment(row, order) {
   if (due) put(row.querySelector('.due'), left > 0 ? tr('pay.left', { time: deadline(due), left: duration(left) }) : tr('pay.over'));
 }
 
-// deadline formats a time in the buyer's time zone, with its day if it is more than half a day away. It remembers the texts, because a browser
+// deadline formats a time in the buyer's time zone, with its day if it is more than half a day away. It caches the texts, because a browser
 // takes milliseconds for each.
 const deadlines = new Map();
 function deadline(due) {

@@ -82,7 +82,7 @@ func (a Answer) Decode(t testing.TB, into any) {
 	}
 }
 
-// client does not follow redirects. Its timeout ends streams that should have been refused.
+// client does not follow redirects. Its timeout ends streams that should have been rejected.
 var client = &http.Client{
 	Timeout:       time.Minute,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
