@@ -49,7 +49,7 @@ const defaultDeadPage = 100
 func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
 	first, last := 0, len(s.shards)-1
 	if q.SaleID != "" {
-		if k, err := s.stock.Spread(ctx, q.SaleID); err == nil && k < 2 { // otherwise any shard may have its letters
+		if k, err := s.stock.Spread(ctx, q.SaleID); err == nil && k < 2 { // otherwise any shard may have its dead letters
 			first = int(s.space.ShardOf(q.SaleID))
 			last = first
 		}
@@ -149,9 +149,9 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	return err
 }
 
-// retriedBefore returns nil if an earlier or concurrent Retry requeued an order without a dead letter. An entry of its
-// cancellation rules that out wherever it stands in the log: it is written before the dead letter is removed and is
-// final, while the entry of a retry may precede or follow it without effect.
+// retriedBefore returns nil if an earlier or concurrent Retry requeued an order without a dead letter. If the log has
+// an entry of its cancellation, at any position, the order was not requeued: the entry is written before the dead
+// letter is removed, and is final. An entry of a retry before or after it has no effect.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
 	switch _, err := s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead); {
 	case err == nil:
@@ -278,8 +278,8 @@ func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notF
 	return Cancelled{Order: row.Order, UnitReturned: returned}, nil
 }
 
-// load makes sure that Redis holds the home of an order before a unit is returned to it. A concurrent load may have
-// counted the dead order's unit as taken; the unit would then be lost. Other segments of the sale are not needed. The
+// load loads the home segment of an order into Redis, if it is missing, before the order's unit is returned. Otherwise
+// a concurrent load may count the unit as taken, and the unit is lost. Other segments of the sale are not needed. The
 // units of an archived sale are not returned.
 func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 	found, _, err := s.store.Sale(ctx, o.SaleID)

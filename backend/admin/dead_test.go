@@ -34,7 +34,7 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
-		// A worker that held the order all the time writes it now. Once it is cancelled that does nothing; before, the
+		// A worker that still holds the order writes it now. This has no effect on a cancelled order; otherwise the
 		// order is sold.
 		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 			t.Fatal(err)
@@ -67,8 +67,7 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 	})
 }
 
-// The dead orders of a sale with several segments are listed whatever their segment, and are cancelled while a rebuild
-// holds another segment.
+// The dead orders of all segments of a sale are listed. They can be cancelled while a rebuild holds another segment.
 func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 	w := newWorld(t)
 	wanted := storetest.Sale("s", 6)
@@ -100,7 +99,7 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 		}
 	}
 	if len(letters) != shards || !letters[dead[0].ID] || !letters[dead[1].ID] {
-		t.Errorf("letters of orders %v, want %v", letters, dead)
+		t.Errorf("dead letters of orders %v, want %v", letters, dead)
 	}
 
 	held := w.stock.ShardOf(spread.Part{SaleID: "s", Spread: shards}).Sale("s")
@@ -159,7 +158,7 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 	w.create("s", 5)
 	id := w.buy("s", "bob").OrderID
 	w.drain()
-	o, _, err := w.store.CancelOrder(w.ctx, id, "ann", "") // its process has crashed
+	o, _, err := w.store.CancelOrder(w.ctx, id, "ann", "") // the cancelling process crashes here
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 }
 
 // Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel
-// gives it back.
+// returns it.
 func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -324,8 +323,8 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 	}
 }
 
-// Redis has returned with a dead letter of an archived sale, and a file may have the order. A retry is rejected. The
-// cancellation makes no row and does not load the sale.
+// Redis has a dead letter of an archived sale again, and an archive file may have the order. A retry is rejected. The
+// cancellation creates no row and does not load the sale.
 func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
@@ -357,7 +356,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	}
 }
 
-// An order that was retried, died again and was cancelled is not a retried one.
+// The retry of an order that was retried, failed again and was cancelled returns ErrNotFound.
 func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -484,7 +483,7 @@ func TestCancelThatLosesAgainstCancelReturnsItsResult(t *testing.T) {
 	}
 }
 
-func TestCancelAgainstRetryAndCancelHasOneWinner(t *testing.T) {
+func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 	w := newWorld(t)
 	// without faults, whose counter is not synchronized
 	plain := NewDeadLetters(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
@@ -557,7 +556,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 		for pages := 0; ; pages++ {
 			page, next, err := w.dead.List(w.ctx, q)
 			if err != nil || limit > 0 && len(page) > limit || pages > 20 {
-				t.Fatalf("limit %d: %d letters, %v", limit, len(page), err)
+				t.Fatalf("limit %d: %d dead letters, %v", limit, len(page), err)
 			}
 			for _, letter := range page {
 				got = append(got, letter.Message.ID)
@@ -569,7 +568,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Fatalf("limit %d: %d letters, want %d", limit, len(got), len(want))
+			t.Fatalf("limit %d: %d dead letters, want %d", limit, len(got), len(want))
 		}
 	}
 	page, next, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: "c"})
@@ -632,7 +631,7 @@ func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	redis.HSet(w.ctx, guard, "generation", begin())
 	later := begin()
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("cancelled by a letter of an older Redis: %v", err)
+		t.Errorf("cancelled by a dead letter from before the rebuild: %v", err)
 	}
 	if _, err := w.store.Order(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("it is a row: %v", err)

@@ -146,14 +146,15 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
-		// it cannot be written: take it out
+		// cannot be written: exclude it
 		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// The id of a dead order is another order's: it can be no row, and the other one stays what it is.
+// The id of a dead order belongs to another order: the dead order cannot become a row, and the other order does not
+// change.
 func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 	for _, forged := range []bool{true, false} {
 		t.Run(fmt.Sprint("forged: ", forged), func(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// returnBatch is how many orders one step cancels or returns.
+	// returnBatch is the number of orders that one step cancels or returns.
 	returnBatch = 500
 	// returnBatches bounds the steps of one RunOnce. The next one continues.
 	returnBatches = 20
 	// leftoverAge is how old a cancelled order is before a process other than the one that cancelled it returns its unit.
 	leftoverAge = 2 * time.Second
-	// confirmEvery is how many calls of RunOnce lie between two passes over unconfirmed returns.
+	// confirmEvery is the number of calls of RunOnce between two passes over unconfirmed returns.
 	confirmEvery = 60
 )
 
@@ -97,7 +97,7 @@ func (h *HoldExpirer) returnLeftovers(ctx context.Context) error {
 		if err != nil {
 			waiting += len(orders)
 		}
-		if len(orders) < returnBatch { // the end: the next call begins from the start
+		if len(orders) < returnBatch { // the last page: the next call begins at the start
 			h.after = 0
 			h.counters.returning.Set(float64(waiting))
 			return err
@@ -139,7 +139,7 @@ func returnUnitsOf(
 	var returns []store.Return
 	var ids []sale.OrderID
 	for i, number := range numbers {
-		if number >= 0 { // also after an error, which is that of other shards
+		if number >= 0 { // also after an error, which concerns other shards
 			returns, ids = append(returns, store.Return{ID: orders[i].ID, Number: number}), append(ids, orders[i].ID)
 		}
 	}

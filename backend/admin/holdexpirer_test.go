@@ -20,7 +20,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// returner is one that meets the world's faults, and leaves nothing to the age of leftovers.
+// returner returns a HoldExpirer that uses the world's faulty stores and returns leftovers of any age.
 func (w *world) returner() *HoldExpirer {
 	r := NewHoldExpirer(
 		Config{
@@ -33,7 +33,7 @@ func (w *world) returner() *HoldExpirer {
 	return r
 }
 
-// sellHeld creates a sale with a hold and lets these buyers' orders become rows.
+// sellHeld creates a sale with a hold and one order row for each of these buyers.
 func (w *world) sellHeld(id string, stock int64, buyers ...string) []sale.Order {
 	w.t.Helper()
 	if _, err := w.Create(w.ctx, "test", storetest.WithHold(id, stock, time.Hour)); err != nil {
@@ -69,8 +69,8 @@ func (w *world) wantBalanced(saleID string) audit.Report {
 	return r
 }
 
-// Wherever a process dies between the end of a hold and the unit's return, the audit balances at that instant, and the
-// next round of any process returns the unit once.
+// A process may crash at any call between the end of a hold and the return of the unit. The audit balances at that
+// instant, and the next run of any process returns the unit once.
 func TestUnpaidOrderReturnsItsUnitOnceAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.each(func(fault string) {
@@ -170,7 +170,8 @@ func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	}
 }
 
-// While Redis is away orders are cancelled all the same, their units count as ordered, and come back with Redis.
+// While Redis is down, orders are still cancelled and their units count as ordered. The units are returned when Redis
+// is available.
 func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 2, "ann", "bob")
@@ -232,7 +233,7 @@ func TestRedisLosesDataDuringReturns(t *testing.T) {
 	w.wantBalanced("s")
 }
 
-// An order that is dead in the queue and a cancelled row at the same time has one unit.
+// An order that is both a dead letter and a cancelled row has one unit.
 func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -252,7 +253,7 @@ func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	w.wantBalanced("s")
 }
 
-// Bounded turns: a sale that Redis does not hold does not keep the units of others waiting.
+// Each run is bounded: a sale that Redis does not hold does not delay the units of other sales.
 func TestUnreachableSaleDelaysNoOther(t *testing.T) {
 	w := newWorld(t)
 	lost := w.sellHeld("lost", 3, "ann", "bob")
@@ -294,7 +295,7 @@ func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 		r.age = 0
 		go func() {
 			err := r.RunOnce(w.ctx)
-			// SQLite has one writer; on a slow machine a process retries at its next round
+			// SQLite has one writer; on a slow machine a process retries at its next run
 			for errors.Is(err, sale.ErrUnavailable) {
 				err = r.RunOnce(w.ctx)
 			}
@@ -322,9 +323,9 @@ func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 	}
 }
 
-// A payment and an admin's cancel arrive at the same instant: one of them wins, the other gets an error, and unit and
-// money follow the winner.
-func TestCancelAgainstPaymentHasOneWinner(t *testing.T) {
+// A payment and an admin's cancel run concurrently: one of them succeeds and decides about unit and money, and the
+// other gets an error.
+func TestOneOfConcurrentCancelAndPaymentSucceeds(t *testing.T) {
 	const rounds = 30
 	w := newWorld(t)
 	// without faults, whose counter is not synchronized

@@ -15,8 +15,8 @@ import (
 	"sluice/internal/loop"
 )
 
-// Known reports from memory whether SQL has a sale. A known sale that Redis does not hold waits to be loaded. Before
-// SQL was read for the first time, every id is known.
+// Known reports from memory whether SQL has a sale. A known sale that Redis does not hold is loaded soon. Until the
+// first read of SQL, every id counts as known.
 func (s *Service) Known(id string) bool {
 	s.knownMu.RLock()
 	defer s.knownMu.RUnlock()
@@ -30,8 +30,8 @@ func (s *Service) Archived(id string) bool {
 	return s.archived[id]
 }
 
-// SpreadSales returns the sales with several segments, as of the last read of SQL, that sell at this instant or soon,
-// or may resume.
+// SpreadSales returns the sales with several segments, as of the last read of SQL, that are open or open soon, or are
+// paused.
 func (s *Service) SpreadSales(at time.Time) (open []spread.Sale) {
 	return s.spreadSales(func(def sale.Sale) bool { return !ended(def, at) && def.OpensAt.Before(at.Add(refillAhead)) })
 }
@@ -57,8 +57,8 @@ func ended(def sale.Sale, at time.Time) bool {
 	return def.Switch == sale.Closed || !def.ClosesAt.IsZero() && !def.ClosesAt.After(at)
 }
 
-// refillAhead is the time before a sale opens at which backends begin to refill its segments. It exceeds the interval
-// at which SQL is read and the difference of clocks.
+// refillAhead is the time before a sale opens at which backends begin to refill its segments. It exceeds the sum of the
+// interval at which SQL is read and the difference between clocks.
 const refillAhead = 30 * time.Second
 
 // Run calls RunOnce at every tick of interval until ctx ends, and then returns nil. It logs when failures begin and
@@ -79,9 +79,8 @@ func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 // RunOnce applies every sale in SQL to Redis: a newer version, or the whole sale if Redis has lost it. The failure of
 // one sale does not stop the others, unless its shard or SQL is down. A shard that is down does not stop the others.
 //
-// It reads the versions of all sales first, so a call without changes costs one round trip per 500 sales. It loads
-// all missing sales together, with one pass over the queue: thousands of sales beside a million dead letters take
-// seconds.
+// It reads the versions of all sales first, so a call without changes costs one round trip per 500 sales. It loads all
+// missing sales together, with one pass over the queue. Thousands of sales and a million dead letters take seconds.
 func (s *Service) RunOnce(ctx context.Context) error {
 	s.knownMu.Lock()
 	s.created = nil

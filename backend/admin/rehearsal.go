@@ -22,7 +22,7 @@ const (
 	MaxRehearsal = 2 * time.Hour
 	// rehearsalRetention is how long a closed rehearsal is kept before any backend removes it.
 	rehearsalRetention = 15 * time.Minute
-	// sweepEvery is how many turns of the reconcile loop lie between two sweeps of old rehearsals.
+	// sweepEvery is the number of runs of the reconcile loop between two sweeps of old rehearsals.
 	sweepEvery = 30
 )
 
@@ -113,7 +113,7 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 		return nil
 	}
 	if more := len(why) - maxReasons; more > 0 {
-		why = append(why[:maxReasons], fmt.Sprintf("Further sales like these: %d.", more))
+		why = append(why[:maxReasons], fmt.Sprintf("%d more such sales.", more))
 	}
 	return refused("%s A rehearsal would slow down real buyers.", strings.Join(why, " "))
 }
@@ -128,8 +128,8 @@ func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {
 }
 
 // RemoveRehearsal closes a rehearsal and deletes its data in SQL and Redis; orders is the number of deleted rows.
-// Queued orders must become rows first, because a batch cannot be taken from a worker. After a crash the rehearsal
-// stays closed; a repeated call, or the reconcile loop of any backend, deletes the rest.
+// Queued orders must become rows first, because a leased batch cannot be revoked. After a crash the rehearsal stays
+// closed; a repeated call, or the reconcile loop of any backend, deletes the rest.
 //
 // Errors: sale.ErrNotFound if nothing is left; a *RefusedError while orders are queued; *sale.InvalidError for a real
 // sale; or one that wraps sale.ErrUnavailable.
@@ -202,7 +202,7 @@ func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
 // sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago, and data in Redis of rehearsals
 // that SQL does not have, and of archived sales, also if they are suspended. The next sweep retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
-	// Redis is read before SQL: SQL has a new rehearsal first, so one that it does not have then was deleted from it.
+	// Redis is read before SQL. SQL stores a new rehearsal first, so a rehearsal that SQL lacks was deleted.
 	stored := map[keyspace.Shard][]string{}
 	for _, shard := range s.dead.space.All() {
 		stored[shard], _ = s.stock.SalesIn(ctx, shard)
@@ -223,7 +223,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 	}
 	for shard, ids := range stored {
 		for _, id := range ids {
-			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // an archived sale: loaded by a late process
+			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // archived: loaded by a process that lags
 				_ = s.stock.RemoveFrom(ctx, shard, id)
 			}
 		}

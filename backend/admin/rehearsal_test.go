@@ -37,7 +37,7 @@ func (w *world) rehearse(saleID string, stock int64) View {
 	return v
 }
 
-// wantNothingOf checks that neither store knows a sale, under any name of a key.
+// wantNothingOf checks that neither store has a trace of a sale, in any key.
 func (w *world) wantNothingOf(saleID string) {
 	w.t.Helper()
 	if keys, err := w.redis.Client().Keys(w.ctx, "*"+saleID+"*").Result(); err != nil || len(keys) > 0 {
@@ -176,7 +176,7 @@ func (s hookedStore) SetSwitch(ctx context.Context, id string, to sale.Switch) (
 	return changed, err
 }
 
-func TestRemoveRehearsalThatLosesAgainstAnotherLeavesNothing(t *testing.T) {
+func TestConcurrentRemovalsOfARehearsalLeaveNothing(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	id := w.rehearse("shoe", 0).ID
@@ -191,7 +191,8 @@ func TestRemoveRehearsalThatLosesAgainstAnotherLeavesNothing(t *testing.T) {
 	w.wantNothingOf(id)
 }
 
-// buyRehearsed runs try with a rehearsal that has a row and a dead order, and with a fault at each call.
+// buyRehearsed runs try once for each call of a store, with a fault at that call, on a rehearsal with a row and a dead
+// order.
 func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
 	t.Helper()
 	w.each(func(string) {
@@ -236,8 +237,8 @@ func TestSweepRemovesOldRehearsals(t *testing.T) {
 	w.wantBooks(shoe.ID, 5, 0)
 }
 
-// removedFromSQL is a rehearsal with a segment in each shard that SQL does not have any more, in a new process. A
-// rebuild has suspended it and holds the shards.
+// removedFromSQL creates a rehearsal with a segment in each shard, which SQL does not have any more, and starts a new
+// process. A rebuild has suspended the rehearsal and holds the shards.
 func (w *world) removedFromSQL() (id string) {
 	w.t.Helper()
 	s := storetest.Sale("wide", 4)
@@ -325,7 +326,7 @@ func (s summariesThen) SaleSummaries(ctx context.Context) ([]store.SaleSummary, 
 	return found, err
 }
 
-func TestSweepKeepsARehearsalThatIsCreatedMeanwhile(t *testing.T) {
+func TestSweepKeepsARehearsalCreatedDuringIt(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	var id string

@@ -155,7 +155,7 @@ func (s *Service) Show(ctx context.Context, id string) (View, error) {
 	if found.Switch == sale.Paused {
 		v.Paused = s.pausedBy(ctx, id)
 	}
-	if found.Switch == sale.Closed { // as an archived sale is; Archived may not know it yet
+	if found.Switch == sale.Closed { // archived sales are closed; Archived may not report this one yet
 		a, err := s.store.Archive(ctx, id)
 		switch {
 		case err == nil:

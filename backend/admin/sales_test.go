@@ -185,7 +185,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	}
 }
 
-// Wherever a process dies during a change, the reconcile loop brings Redis to the state of SQL, and repeating the
+// If a process crashes at any call during a change, the reconcile loop updates Redis to the state of SQL. Repeating the
 // change is harmless.
 func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
@@ -219,7 +219,7 @@ func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 				*w.faults = f
 				_, err := change(id)
 				var pending *PendingError
-				if w.faults.what != "" && w.faults.what != "View" { // a view that fails is only not shown
+				if w.faults.what != "" && w.faults.what != "View" { // a failed view is omitted from the result
 					if !errors.Is(err, sale.ErrUnavailable) {
 						t.Errorf("the fault was hidden: %v", err)
 					}
@@ -309,16 +309,16 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 		t.Fatalf("list: %+v, %v", list, err)
 	}
 	if !w.Known("new") {
-		t.Fatal("a sale that was just made is not known")
+		t.Fatal("a sale that was just created is not known")
 	}
 	if err := w.RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("reconcile: %v", err)
 	}
 	if !w.Known("new") || !w.Known("old") || w.Known("unknown") {
-		t.Fatal("the sales of SQL are not known while Redis is away")
+		t.Fatal("the sales in SQL are not known while Redis is down")
 	}
 
-	w.redis.Start() // it kept nothing
+	w.redis.Start() // without data
 	testenv.Eventually(t, time.Minute, "the loop reaches Redis", func() bool { return w.RunOnce(w.ctx) == nil })
 	w.wantBooks("new", 3, 0)
 	w.wantBooks("old", 4, 1)
@@ -337,7 +337,7 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	}
 }
 
-// With any number of sales, a round without changes queries Redis once, and a round that finds many missing sales loads
+// With any number of sales, a run without changes queries Redis once, and a run that finds many missing sales loads
 // them together.
 func TestReconcileReadsVersionsInBatches(t *testing.T) {
 	w := newWorld(t)
@@ -500,7 +500,7 @@ func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 	}
 }
 
-// archive makes a closed sale an archived one.
+// archive archives a closed sale.
 func (w *world) archive(id string) {
 	w.t.Helper()
 	closed, err := w.Close(w.ctx, "ann", id)

@@ -55,11 +55,11 @@ type Stock interface {
 	View(ctx context.Context, id string) (admission.View, error)
 	List(ctx context.Context) ([]admission.View, error)
 	Views(ctx context.Context, ids []string) ([]admission.View, error)
-	// ShardOf returns the shard of a part of a sale, and LearnSpread stores how many parts a sale has.
+	// ShardOf returns the shard of a sale or segment, and LearnSpread stores the number of segments of a sale.
 	ShardOf(of spread.Part) keyspace.Shard
 	LearnSpread(s sale.Sale)
-	// Spread returns the number of segments of a sale, 0 for one in one shard; admission.ErrNotLoaded if Redis does not
-	// hold it.
+	// Spread returns the number of segments of a sale, or 0 for a sale in one shard. It returns admission.ErrNotLoaded
+	// if Redis does not hold the sale.
 	Spread(ctx context.Context, id string) (int, error)
 	Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error)
 	Update(ctx context.Context, s sale.Sale) error
@@ -67,7 +67,7 @@ type Stock interface {
 	Load(ctx context.Context, s sale.Sale, orders admission.OrdersOf) error
 	LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error
 	Remove(ctx context.Context, s sale.Sale) error
-	// SalesIn returns the sales of which a shard holds a part, and RemoveFrom removes such a part.
+	// SalesIn returns the sales that a shard holds completely or in part, and RemoveFrom removes one from the shard.
 	SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, error)
 	RemoveFrom(ctx context.Context, shard keyspace.Shard, id string) error
 
@@ -108,9 +108,9 @@ type Service struct {
 
 	knownMu  sync.RWMutex
 	known    map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
-	archived map[string]bool // at the last read
+	archived map[string]bool // archived sales at the last read
 	spread   []sale.Sale     // sales with several segments that are not closed, at the last read, and those created since
-	created  []sale.Sale     // since the last read began, which may lack them
+	created  []sale.Sale     // since the last read began; that read may lack them
 }
 
 // New returns a Service.

@@ -32,7 +32,7 @@ type Settled struct {
 	DeadLetter   queue.DeadLetter
 	Status       sale.Status // dead after a dry run or an error
 	UnitReturned bool        // the unit is on sale again
-	Err          error       // why the order was not settled: it is gone, or its state does not allow it
+	Err          error       // why the order was not settled: it does not exist any more, or its state does not allow it
 }
 
 // Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. next is the

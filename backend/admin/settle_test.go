@@ -14,8 +14,8 @@ import (
 	"sluice/backend/store"
 )
 
-// Many dead orders are settled page by page, over all shards: those that match the filter, each once, and none in a dry
-// run. The log has the actor and the reason.
+// Settle processes dead orders page by page over all shards: each match once, and none in a dry run. The log has the
+// actor and the reason.
 func TestSettleManyDeadOrders(t *testing.T) {
 	w := newWorld(t)
 	w.noFault()

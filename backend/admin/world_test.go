@@ -23,7 +23,7 @@ import (
 
 const shards = 2
 
-// world is a Service and DeadLetters over a real Redis and SQLite, and the public side that makes their orders.
+// world has a Service and DeadLetters over a real Redis and SQLite, and the public API's parts that create orders.
 type world struct {
 	*Service
 	dead   *DeadLetters
@@ -103,7 +103,7 @@ func (w *world) buy(saleID, buyer string) admission.Decision {
 	return d
 }
 
-// die lets a buyer buy an order that then fails permanently.
+// die creates a dead letter: a buyer's order that fails permanently.
 func (w *world) die(saleID, buyer string) sale.Order {
 	w.t.Helper()
 	d := w.buy(saleID, buyer)
@@ -146,11 +146,11 @@ func (w *world) wantBooks(saleID string, left, sold int64) {
 func (w *world) wantNoLetter(id sale.OrderID) {
 	w.t.Helper()
 	if _, letter, err := w.dead.find(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
-		w.t.Fatalf("the dead letter is still there: %+v, %v", letter, err)
+		w.t.Fatalf("the dead letter still exists: %+v, %v", letter, err)
 	}
 }
 
-// faults fails one call of the service: before the call is made, or after it was made and before its response.
+// faults fails one call of the service, either before it takes effect or after it (the response is lost).
 type faults struct {
 	at    int // 1 is the next call; 0 never
 	after bool
@@ -158,7 +158,7 @@ type faults struct {
 	what  string // the call that failed
 }
 
-var errFault = fmt.Errorf("the wire was cut: %w", sale.ErrUnavailable)
+var errFault = fmt.Errorf("connection reset: %w", sale.ErrUnavailable)
 
 func (f *faults) call(what string, do func() error) error {
 	f.calls++
@@ -172,8 +172,8 @@ func (f *faults) call(what string, do func() error) error {
 	return errFault
 }
 
-// each runs try with a fault at its first call, its second, and so on, until one try makes fewer calls; each place is
-// tried twice, before the call and after.
+// each runs try with a fault at its first call, its second, and so on, until a run makes fewer calls. Each call fails
+// once before and once after it takes effect.
 func (w *world) each(try func(name string)) {
 	w.t.Helper()
 	for at := 1; ; at++ {

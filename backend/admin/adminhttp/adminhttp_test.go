@@ -243,7 +243,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 			},
 		} {
 			if row.status == 409 && call.method == "GET" {
-				continue // looking is never a conflict
+				continue // a read never conflicts
 			}
 			a := s.operate(call.method, call.path, call.body)
 			servertest.WantProblem(t, a, row.status, row.code)
@@ -259,7 +259,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 			case ofSale && detail == "state":
 				detail = "closed"
 			case ofSale && row.status == 409:
-				detail = "" // a sale that is there has not come to be twice
+				detail = "" // ErrExists does not apply to an existing sale
 			case call.path == "/admin/v1/sales" && row.detail == "exists":
 				detail = "A sale with this id exists and has other fields. Use another id, or change that sale"
 			}
@@ -298,7 +298,7 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	}
 }
 
-// An unknown parameter is named beside an invalid one.
+// The response names unknown parameters as well as invalid ones.
 func TestUnknownParametersOfListsAreNamed(t *testing.T) {
 	a := newFakeService().serve(t).operate("GET", "/admin/v1/log?after=-1&limit=x", "")
 	want := `[{"field":"limit","detail":"must be between 1 and 1000"},{"field":"after","detail":"is not a known parameter"}]`

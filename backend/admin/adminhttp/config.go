@@ -1,5 +1,5 @@
-// Package adminhttp serves the admin API and the admin console: their routes, sign-in and JSON. It decides nothing
-// about sales itself; package admin and the services in Config do. It belongs on a listener of its own.
+// Package adminhttp serves the admin API and the admin console: their routes, sign-in and JSON. Package admin and the
+// services in Config make all decisions about sales. The server needs a listener of its own.
 package adminhttp
 
 import (
@@ -42,7 +42,7 @@ type Config struct {
 	Gatherer      prometheus.Gatherer // for /metrics
 	Token         string              // the admin token, sent as Authorization: Bearer ...
 	MaxReady      int64               // bound of each shard's queue, shown only
-	EndedSessions session.Store       // shares ended sessions with other backends; nil: this process alone knows them
+	EndedSessions session.Store       // shares ended sessions with other backends; nil: only this process rejects them
 
 	Server httpserver.Config // BodyLimit, Upload and Problem are set by New
 }
@@ -115,8 +115,8 @@ func New(cfg Config) (*httpserver.Server, error) {
 	h.get("/admin/v1/log", h.listLog)
 	h.get("/admin/v1/live", h.live)
 	h.handleRaw(fiber.MethodGet, "/admin/v1/live/events", h.liveEvents)
-	// Without promhttp's own timeout, which reads fasthttp's context while Shutdown writes it. Collectors bound their
-	// own work.
+	// promhttp's timeout is not used: it reads fasthttp's context while Shutdown writes it. Collectors have their own
+	// timeouts.
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // exemplars need OpenMetrics
 	})

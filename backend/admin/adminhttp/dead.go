@@ -53,7 +53,7 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	letters, next, err := h.cfg.Dead.List(ctx, wanted)
 	return struct {
 		Dead []client.DeadLetter `json:"dead"`
-		Next string              `json:"next,omitempty"` // the after of the next page
+		Next string              `json:"next,omitempty"` // value of after for the next page
 	}{httpserver.Bodies(letters, deadJSON), next}, err
 }
 
@@ -110,8 +110,8 @@ type SettledOrder struct {
 	SaleID    string `json:"sale_id"`
 	Buyer     string `json:"buyer"`
 	Reason    string `json:"reason"`          // error of the last attempt
-	Status    string `json:"status"`          // its status now
-	Units     int    `json:"units"`           // that the dead letter held
+	Status    string `json:"status"`          // current status
+	Units     int    `json:"units"`           // units that the dead letter held
 	GivenBack bool   `json:"given_back"`      // its unit is on sale again
 	Error     string `json:"error,omitempty"` // why it was not settled
 }
@@ -122,7 +122,7 @@ type SettledPage struct {
 	Done   int            `json:"done"`
 	Failed int            `json:"failed"`
 	Orders []SettledOrder `json:"orders"`
-	Next   string         `json:"next,omitempty"` // the after of the next page
+	Next   string         `json:"next,omitempty"` // value of after for the next page
 }
 
 func settledJSON(s admin.Settled) SettledOrder {

@@ -15,7 +15,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// fakeLiveStats holds the samples that it is given.
+// fakeLiveStats returns the samples that the test adds.
 type fakeLiveStats struct {
 	mu      sync.Mutex
 	samples []livestats.Sample
@@ -145,7 +145,7 @@ func TestLiveStreamsAreBounded(t *testing.T) {
 		closeStream()
 	}
 	at := int64(10_000)
-	testenv.Eventually(t, time.Minute, "room again", func() bool { // a write detects a disconnected client
+	testenv.Eventually(t, time.Minute, "a stream is free", func() bool { // a write detects a disconnected client
 		at++
 		b.add(livestats.Sample{At: at, Counts: map[string]float64{}})
 		return s.operate("HEAD", "/admin/v1/live/events", "").Status == 200

@@ -109,7 +109,7 @@ func TestOrderProblems(t *testing.T) {
 		a := s.operate(row.method, row.path, "")
 		servertest.WantProblem(t, a, row.status, row.code)
 		if !strings.Contains(a.Body, row.mention) {
-			t.Errorf("%s %s does not speak of %q: %s", row.method, row.path, row.mention, a.Body)
+			t.Errorf("%s %s does not mention %q: %s", row.method, row.path, row.mention, a.Body)
 		}
 	}
 	d.err = nil

@@ -16,8 +16,8 @@ import (
 type PolicyTrial interface {
 	// Check returns the rules, errors and warnings of a policy.
 	Check(source string) any
-	// Replay evaluates an access log with a policy and, unless it is empty, with a second one. Its errors concern what the
-	// admin sent, except that of ctx.
+	// Replay evaluates an access log with a policy and, unless it is empty, with a second one. Its errors describe
+	// faults of the input, except an error of ctx.
 	Replay(ctx context.Context, source, against string, log io.Reader) (any, error)
 }
 
@@ -35,8 +35,8 @@ func (h *handlers) addPolicy() {
 	h.post(replayPath, h.replayPolicy)
 }
 
-// upload returns the limit of the body of a request that may upload a log: a replay with the token or a session. Others
-// must not make the backend store a large body.
+// upload returns the limit of the body of a request that may upload a log: a replay with the token or a session. Other
+// requests must not make the backend buffer a large body.
 func (h *handlers) upload(head *fasthttp.RequestHeader) int {
 	token, ok := httpserver.Bearer(string(head.Peek(fasthttp.HeaderAuthorization)))
 	if !ok || !h.isToken([]byte(token)) {

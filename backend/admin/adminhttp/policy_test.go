@@ -11,7 +11,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// fakePolicies answers with what it received.
+// fakePolicies returns its arguments.
 type fakePolicies struct{ err error }
 
 func (fakePolicies) Check(source string) any {
@@ -63,7 +63,7 @@ func TestPoliciesAreCheckedAndReplayed(t *testing.T) {
 	}
 }
 
-// Only a replay by an admin may have a long body, and it has a limit too.
+// Only a replay by an admin may have a long body, up to a limit.
 func TestLongBodiesAreForReplaysOfAdmins(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
@@ -87,7 +87,7 @@ func TestLongBodiesAreForReplaysOfAdmins(t *testing.T) {
 		req.Header.Set("Authorization", row.authorization)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			continue // the server closed the connection before it had the body
+			continue // the server closed the connection before it received the body
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusRequestEntityTooLarge {

@@ -13,7 +13,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// fakeRebuild is a Rebuilder that rebuilds when it is let.
+// fakeRebuild is a Rebuilder that waits until the test releases it.
 type fakeRebuild struct {
 	mu     sync.Mutex
 	status rebuild.Status
@@ -45,7 +45,7 @@ func (f *fakeRebuild) Status() rebuild.Status {
 	return f.status
 }
 
-// fakePace is a queue whose first shard drains in three seconds; of the others nothing is known.
+// fakePace is a queue whose first shard drains in three seconds. The pace of the others is unknown.
 type fakePace struct{}
 
 func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }
@@ -73,7 +73,7 @@ func TestRebuildIsStartedOnceAndShown(t *testing.T) {
 		t.Errorf("it rebuilds %q", r.only)
 	}
 	if second := s.operate(http.MethodPost, "/admin/v1/rebuild", ""); second.Status != http.StatusConflict {
-		t.Errorf("a second one at the same time: %d %s", second.Status, second.Body)
+		t.Errorf("a concurrent second rebuild: %d %s", second.Status, second.Body)
 	}
 	close(r.finish)
 	testenv.Eventually(t, time.Minute, "the end of the rebuild", func() bool {
@@ -81,6 +81,6 @@ func TestRebuildIsStartedOnceAndShown(t *testing.T) {
 		return now.Field(t, "running") == "false" && strings.Contains(now.Body, `"sale_id":"shoe","left":4`)
 	})
 	if bad := s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"a b"}`); bad.Status != http.StatusBadRequest {
-		t.Errorf("a name that is none: %d", bad.Status)
+		t.Errorf("an invalid sale id: %d", bad.Status)
 	}
 }

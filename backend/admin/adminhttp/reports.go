@@ -21,8 +21,8 @@ var (
 	errBadReport = httpserver.NewProblem(problem.BadRequest, "The body is not a report of sluice rehearse as JSON.")
 )
 
-// reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: no scripts, and
-// the origin of no listener.
+// reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: it allows no
+// scripts and gives the page an opaque origin.
 const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
 	"frame-ancestors 'none'; sandbox"
 
@@ -46,7 +46,7 @@ func reportJSON(r store.RehearsalReport) reportBody {
 	return reportBody{r.ID, r.SaleID, r.Verdict, r.StoredAt, r.StoredBy, r.Report}
 }
 
-// saveReport stores the report of a rehearsal, whose copy may be removed already. The body is the report.
+// saveReport stores the report in the body. The copy of the rehearsal may already be removed.
 func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 	id := r.saleID()
 	if r.err != nil {

@@ -11,8 +11,8 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-// request is an authenticated request. Its methods read one part each and return the zero value if the part is
-// invalid; err is the first such error. What they return does not share memory with the connection.
+// request is an authenticated request. Its methods read one part each and return the zero value if the part is invalid;
+// err is the first such error. Returned values do not share memory with the connection.
 type request struct {
 	*fiber.Ctx
 	actor string

@@ -92,7 +92,7 @@ func (h *handlers) createSale(ctx context.Context, r *request) (any, error) {
 	return r.createdSale(h.cfg.Admin.Create(ctx, r.actor, wanted))
 }
 
-// createdSale returns the result of a creation, with the path of the sale also if it is stored and not in Redis yet.
+// createdSale returns the result of a creation. A sale that is stored but not in Redis yet also gets its path.
 func (r *request) createdSale(v admin.View, err error) (any, error) {
 	id := v.ID
 	if err != nil {
@@ -234,7 +234,7 @@ func (h *handlers) restock(ctx context.Context, r *request) (any, error) {
 	return saleJSON(v), saleProblem(err, httpserver.ErrConflict)
 }
 
-// noRestock returns the problem of a rejected restock, with the reason that the sale shows.
+// noRestock returns the problem of a rejected restock. It derives the reason from the sale.
 func (h *handlers) noRestock(ctx context.Context, saleID string, add int64) error {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
 	switch {
@@ -254,7 +254,7 @@ func (h *handlers) audit(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	report, err := h.cfg.Audit(ctx, saleID)
-	if err == nil && !report.Balanced { // Redis does not hold an archived sale
+	if err == nil && !report.Balanced { // Redis does not have archived sales
 		if v, err := h.cfg.Admin.Show(ctx, saleID); err == nil && v.Archive != nil {
 			return auditArchive(v), nil
 		}
@@ -262,7 +262,7 @@ func (h *handlers) audit(ctx context.Context, r *request) (any, error) {
 	return report, saleProblem(err, httpserver.ErrConflict)
 }
 
-// auditArchive compares the orders that were archived with the units sold.
+// auditArchive compares the archived orders with the units sold.
 func auditArchive(v admin.View) audit.Report {
 	r := audit.Report{SaleID: v.ID, Stock: v.Stock, Left: v.Stock - v.Sold, Ordered: v.Sold, Archived: true}
 	if v.Archive.EndedAt.IsZero() {

@@ -102,7 +102,7 @@ func TestCreateSaleReportsEveryInvalidField(t *testing.T) {
 	type change = map[string]string
 	for name, row := range map[string]struct {
 		change change
-		fields string // all of them, sorted by mention
+		fields string // all of them, in the order of the errors
 	}{
 		"stock 0":                {change{"stock": "0"}, "stock"},
 		"stock -1":               {change{"stock": "-1"}, "stock"},
@@ -169,7 +169,7 @@ func TestCreateSaleReportsEveryInvalidField(t *testing.T) {
 			}
 			a.Decode(t, &got)
 			if fields := fieldsOf(got.Errors); fields != row.fields {
-				t.Errorf("complains of %q, want %q: %s", fields, row.fields, a.Body)
+				t.Errorf("rejects %q, want %q: %s", fields, row.fields, a.Body)
 			}
 			for _, e := range got.Errors {
 				if e.Detail == "" {

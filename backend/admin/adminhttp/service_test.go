@@ -247,8 +247,8 @@ func (s *site) operate(method, path, body string, headers ...string) servertest.
 	return s.Do(method, path, body, headers...)
 }
 
-// exchange is a request with the admin token and what is wanted: the status, the call of a fake, and a part of the
-// response.
+// exchange is a request with the admin token and its expected results: the status, the call of a fake, and a part of
+// the response.
 type exchange struct {
 	method, path, body string
 	status             int

@@ -6,7 +6,7 @@ import (
 	"sluice/client"
 )
 
-// listShards returns every shard. What a shard that is not available holds is unknown.
+// listShards returns every shard. The counts of an unavailable shard are unknown.
 func (h *handlers) listShards(ctx context.Context, _ *request) (any, error) {
 	all := h.cfg.Shards(ctx)
 	stats, _ := h.cfg.Queue.ByShard(ctx) // an unavailable shard has none

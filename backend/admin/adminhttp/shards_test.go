@@ -16,14 +16,14 @@ func fakeShards(context.Context) []guard.Status {
 	}
 }
 
-// onlyFirst is a queue without an available second shard.
+// onlyFirst is a queue whose second shard is unavailable.
 type onlyFirst struct{ *fakeService }
 
 func (q onlyFirst) ByShard(context.Context) ([]*queue.Stats, error) {
 	return []*queue.Stats{&q.stats, nil}, nil
 }
 
-func TestShardsShowPlaceAndContent(t *testing.T) {
+func TestShardsShowServerAndCounts(t *testing.T) {
 	d := newFakeService()
 	d.stats = queue.Stats{Ready: 1, Delayed: 2, Leased: 3, Leases: 4, Dead: 5}
 	cfg := d.config()

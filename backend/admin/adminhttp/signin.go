@@ -28,7 +28,7 @@ const (
 	// consoleHeader accompanies every change that the console makes. A page of another origin cannot send it without a
 	// CORS preflight, which the server does not answer.
 	consoleHeader = "Sluice-Admin"
-	// noteTimeout bounds writing sign-ins and sign-outs to the stores.
+	// noteTimeout bounds the write of a sign-in or sign-out to the stores.
 	noteTimeout = 2 * time.Second
 )
 
@@ -97,7 +97,7 @@ func isRead(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
 }
 
-// sameOrigin reports whether a browser's request comes from a page of this listener, or is a page load that the user
+// sameOrigin reports whether a browser's request comes from a page of this listener, or is a navigation that the user
 // started. SameSite cookies alone would accept pages of every other port of this host.
 func sameOrigin(c *fiber.Ctx) bool {
 	header := &c.Context().Request.Header
@@ -123,7 +123,7 @@ func sameOrigin(c *fiber.Ctx) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, string(header.Host()))
 }
 
-// tokenInURL reports whether the query holds the admin token, or a parameter that is meant to hold one.
+// tokenInURL reports whether the query contains the admin token, or a parameter with the name of a token.
 func (h *handlers) tokenInURL(ctx *fasthttp.RequestCtx) bool {
 	found := false
 	for name, value := range ctx.QueryArgs().All() {
@@ -136,7 +136,7 @@ func (h *handlers) tokenInURL(ctx *fasthttp.RequestCtx) bool {
 	return found
 }
 
-// isToken compares digests of one length, so that the time does not depend on the token.
+// isToken compares digests of equal length, so that the duration does not depend on the token.
 func (h *handlers) isToken(text []byte) bool {
 	sum := sha256.Sum256(text)
 	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1

@@ -187,7 +187,7 @@ func TestForgedAndExpiredSessionsAreRejected(t *testing.T) {
 	other, _ := session.New("another token", nil, nil).Begin("eve")
 	past := func() time.Time { return time.Now().Add(-session.Lifetime - time.Minute) }
 	old, _ := session.New(adminToken, nil, past).Begin("ann")
-	same, _ := session.New(adminToken, nil, nil).Begin("ann") // of another backend, or of before a restart
+	same, _ := session.New(adminToken, nil, nil).Begin("ann") // from another backend, or from before a restart
 	for text, status := range map[string]int{
 		"": 401, "x": 401, "x.y": 401, other: 401, old: 401, adminToken: 401, same: 200,
 	} {
@@ -228,7 +228,7 @@ func TestSignInAttemptsAreLimited(t *testing.T) {
 			t.Fatalf("try %d: %d %s", i, a.Status, a.Body)
 		}
 	}
-	for _, token := range []string{"wrong", adminToken} { // the right one too, or trying would find it
+	for _, token := range []string{"wrong", adminToken} { // the right one too; otherwise repeated attempts would find it
 		a := try(token, "ann")
 		if a.Status != 429 || a.Header.Get("Retry-After") != "12" || a.Header.Get("Set-Cookie") != "" {
 			t.Errorf("one more: %d %v", a.Status, a.Header)
@@ -248,7 +248,7 @@ func TestSignInAttemptsAreLimited(t *testing.T) {
 	}
 }
 
-// After a failed sign-in only the token must be typed again. Secrets are never in a page.
+// After a failed sign-in, the form keeps the name and not the token. Pages never contain secrets.
 func TestFailedSignInKeepsTheName(t *testing.T) {
 	s := serve(t, newFakeService().config())
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ const (
 	Interval = time.Second
 	// maxSamples is fifteen minutes.
 	maxSamples = 900
-	// sourceTimeout bounds reading the sources of one sample, so that a source that hangs affects its own values only.
+	// sourceTimeout bounds reading the sources of one sample, so that a hanging source affects only its own values.
 	sourceTimeout = 800 * time.Millisecond
 )
 
@@ -109,7 +109,7 @@ func (s *Stats) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce takes one sample. It omits what does not answer in time.
+// RunOnce takes one sample. It omits sources and stores that do not answer in time.
 func (s *Stats) RunOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"sluice/backend/store"
 )
 
-// world is a deployment in memory.
+// world is an in-memory deployment.
 type world struct {
 	now    time.Time
 	shards []*queue.Stats

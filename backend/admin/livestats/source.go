@@ -102,7 +102,7 @@ func (s *source) delta(ctx context.Context, log *slog.Logger) counters {
 	return s.last.since(before)
 }
 
-// counted are the counters in Sample.Counts: metric, key, and the labels that are appended to the key.
+// counted lists the counters in Sample.Counts: metric, key, and the labels appended to the key.
 var counted = []struct {
 	metric, key string
 	labels      []string

@@ -93,7 +93,7 @@ type frame struct {
 	Problem, To         string // of the sign-in page
 	Actor               string // the signed-in admin; on the sign-in page, the name that was entered
 	Left                int64  // milliseconds until the session ends: the clock of the browser may be wrong
-	Decimals            string // of the currencies that have not two, as a JSON object
+	Decimals            string // of currencies without two decimals, as a JSON object
 	Views               []link
 	Missing             bool // the console has no such page
 }
@@ -101,7 +101,7 @@ type frame struct {
 // link is a page of the console below /admin/.
 type link struct {
 	Path, Name string
-	subPages   bool // it has pages of its own, by name
+	subPages   bool // it has sub-pages, by name
 }
 
 var views = []link{

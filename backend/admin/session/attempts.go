@@ -19,7 +19,7 @@ type Attempts struct {
 const (
 	attemptBurst    = 5
 	attemptInterval = 12 * time.Second
-	// maxNetworks bounds the memory. If as many networks fail at the same time, all further ones share one limiter.
+	// maxNetworks bounds the memory. While that many networks have failed attempts, all others share one limiter.
 	maxNetworks = 1000
 )
 

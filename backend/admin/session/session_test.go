@@ -17,7 +17,7 @@ import (
 
 const secret = "the admin token"
 
-func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
+func TestSessionIsValidInEveryProcessUntilItEnds(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }
 	k := New(secret, nil, clock)
@@ -44,7 +44,7 @@ func TestSessionIsKnownEverywhereUntilItEnds(t *testing.T) {
 	}
 }
 
-func TestEndedSessionIsOver(t *testing.T) {
+func TestEndedSessionIsRejected(t *testing.T) {
 	k := New(secret, nil, nil)
 	first, s := k.Begin("ann")
 	second, _ := k.Begin("ann")
@@ -59,7 +59,7 @@ func TestEndedSessionIsOver(t *testing.T) {
 	}
 }
 
-func TestEndedSessionsAreForgottenInTime(t *testing.T) {
+func TestEndedSessionsAreRemovedAfterTheirExpiry(t *testing.T) {
 	now := time.Unix(0, 0)
 	k := New(secret, nil, func() time.Time { return now })
 	for range maxEnded {
@@ -78,7 +78,7 @@ func TestEndedSessionsAreForgottenInTime(t *testing.T) {
 	}
 }
 
-func TestForgedSessionIsNone(t *testing.T) {
+func TestForgedSessionIsRejected(t *testing.T) {
 	k := New(secret, nil, nil)
 	text, _ := k.Begin("ann")
 	payload, signature, _ := strings.Cut(text, ".")
@@ -144,7 +144,7 @@ func TestAttemptsUseBoundedMemory(t *testing.T) {
 }
 
 // A sign-out at one backend ends the session at all of them, for as long as it would have lasted. While Redis is down,
-// each backend uses what it remembers.
+// each backend rejects the sessions that it knows to have ended.
 func TestSessionEndsInAllProcesses(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})

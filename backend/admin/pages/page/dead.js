@@ -51,7 +51,7 @@ function deadView() {
       return [row, details];
     },
   });
-  letters.el.addEventListener('shown', (e) => { // a reload keeps the selection and open details, another page does not
+  letters.el.addEventListener('shown', (e) => { // a reload keeps the selection and open details; another page clears them
     const keys = new Set(e.detail.map((d) => d.key));
     for (const kept of [chosen, opened]) for (const key of kept) if (!keys.has(key)) kept.delete(key);
     all.checked = chosen.size > 0 && chosen.size === keys.size;
@@ -77,5 +77,5 @@ function deadView() {
     h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all matching', () => settleMatching('retry', find.values(), letters)), button('Cancel all matching', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
   mark();
   letters.restart();
-  live.onLog(() => { if (!chosen.size && !opened.size) letters.reload(); }); // a person who reads or selects sees no row move
+  live.onLog(() => { if (!chosen.size && !opened.size) letters.reload(); }); // rows do not move while the admin reads or selects
 }

@@ -8,7 +8,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       value: f.value, checked: f.type === 'checkbox' ? f.checked : undefined, step: f.step,
     }, (f.options || []).map((o) => h('option', { value: o[0] }, o[1]))));
     fields.forEach((f, i) => { if (f.rows && f.value) inputs[i].value = f.value; });
-    const notes = fields.map((f, i) => { // what an input means, updated with each change
+    const notes = fields.map((f, i) => { // explains the value of an input, updated with each change
       if (!f.note) return null;
       const note = h('small', { class: 'soft', role: 'status' }), update = () => { note.textContent = f.note(inputs[i].value); };
       inputs[i].addEventListener('input', update);
@@ -27,7 +27,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       problem.hidden = true;
       const values = Object.fromEntries(fields.map((f, i) => [f.name, f.type === 'checkbox' ? inputs[i].checked : inputs[i].value]));
       let got;
-      try { got = await run(values, handle); } catch (e) { got = { ok: false, problem: e.message }; } // a value that cannot be converted
+      try { got = await run(values, handle); } catch (e) { got = { ok: false, problem: e.message }; } // invalid value
       if (got.ok || !dialog.open) {
         if (!got.ok) toast(got.problem);
         answer = got.ok ? got : null;

@@ -104,7 +104,7 @@ const live = (() => {
 
   return {
     start: open,
-    now: () => new Date(last ? last.now + performance.now() - received : Date.now()), // the backend's clock, because the browser's may be wrong
+    now: () => new Date(last ? last.now + performance.now() - received : Date.now()), // the backend's clock; the browser's may be wrong
     watch(w) { watchers.push(w); if (last) w(samples, last); },
     onLog(w) { logWatchers.push(w); }, // called after every admin action
     recent(seconds) {

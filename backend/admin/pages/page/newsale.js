@@ -1,9 +1,9 @@
-// A new sale. Its id and the time that "now" means stay the same, so that a repeated request creates one sale and succeeds.
+// A new sale. Repeated requests have the same id and opening time, so they create one sale and succeed.
 const lastDay = '9999-12-31T23:59'; // browsers accept years of six digits but cannot convert them
 
 async function newSale() {
   const fallback = newKey().replaceAll('-', '').slice(0, 10);
-  let now; // of the first attempt
+  let now; // time of the first attempt
   const got = await openDialog({
     title: 'New sale', verb: 'Create', fields: [
       { name: 'title', label: 'Title', required: true, maxlength: 200 },

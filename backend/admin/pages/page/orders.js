@@ -7,7 +7,7 @@ const saleLink = (id) => h('a', { href: '/admin/sales/' + part(id) }, id);
 // orderBadge shows the status of an order. An unpaid order with a payment deadline awaits its payment.
 const orderBadge = (o) => h('span', { class: 'badge', 'data-state': o.pay_by ? 'paused' : orderStates[o.status] }, o.pay_by ? 'awaits payment' : o.cancelled_by === 'hold' ? 'expired' : orderWords[o.status] || o.status);
 
-// cancelOrder resolves to whether the order was cancelled.
+// cancelOrder resolves to true if the order was cancelled.
 async function cancelOrder(o) {
   const got = await openDialog({ title: 'Cancel order ' + o.order_id + '?', text: 'Its unit goes back on sale, and the buyer may buy again.', verb: 'Cancel order', danger: true, fields: [reasonField], run: (v) => post('/orders/' + part(o.order_id) + '/cancel', { reason: v.reason }) });
   if (got) toast('Order cancelled.');
@@ -51,7 +51,7 @@ function orderView(id) {
     const got = await get('/orders/' + part(id));
     if (!got.ok) { fill(state, problemLine(got.problem)); return; }
     const o = got.body, fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
-    fill(state, orderBadge(o), o.returning && h('span', { class: 'soft' }, 'Its unit is on its way back to the sale.'));
+    fill(state, orderBadge(o), o.returning && h('span', { class: 'soft' }, 'Its unit has not been returned to the sale yet.'));
     fill(acts, cancelButton(o, reload));
     fill(facts, fact('Sale', saleLink(o.sale_id)), fact('Buyer', h('a', { href: '/admin/orders?buyer=' + part(o.buyer) }, userText(o.buyer))), fact('Created', stamp(o.created_at)), fact('Changed', stamp(o.updated_at)), o.pay_by && fact('Pay by', stamp(o.pay_by)),
       o.reference && fact('Payment', userText(o.reference)), o.cancelled_by && fact('Cancelled by', o.cancelled_by === 'hold' ? 'payment deadline' : userText(o.cancelled_by)), o.reason && fact('Reason', userText(o.reason)));

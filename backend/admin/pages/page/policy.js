@@ -1,4 +1,4 @@
-// A policy of the edges is checked, compared with another, and replayed with an access log. Nothing is changed by it.
+// Checks a policy of the edges, compares it with another, and replays an access log with it. It changes nothing.
 const ruleFields = { key: 'key', rate: 'rate', burst: 'burst', match: 'match', mode: 'mode', on_error: 'on error', delay: 'delay', ipv6_prefix: 'IPv6 prefix' };
 
 // ruleChanges compares the rules of two policies by name.
@@ -18,7 +18,7 @@ function ruleChanges(before, after) {
 
 const percent = (share) => (share * 100).toFixed(share && share < 0.1 ? 2 : 1) + ' %';
 
-// replayTable shows what each rule of a policy would do.
+// replayTable shows the decisions of each rule of a policy.
 const replayTable = (name, p) => [h('h3', null, name + ': ' + count(p.refused) + ' refused, ' + percent(p.refused_share)), tableOf(name, ['Rule', 'Mode', ...['Requests', 'Passed', 'Refused', 'Would refuse', 'Delayed'].map(number)],
   h('tbody', null, p.rules.map((r) => h('tr', null, h('td', null, userText(r.name)), h('td', null, r.mode), ...[r.covered, r.passed, r.refused, r.shadow_refused, r.delayed].map((n) => h('td', { class: 'n' }, count(n)))))))];
 
@@ -46,7 +46,7 @@ function policyView() {
   const list = (found, cls) => found.length > 0 && h('ul', { class: 'plain ' + cls }, found.map((f) => h('li', null, f.line ? 'Line ' + f.line + ': ' : '', userText(f.detail))));
   const checked = (name, c) => [h('h3', null, name), c.errors.length ? list(c.errors, 'problem') : h('p', { class: 'good' }, '✓ Valid: ' + count(c.rules.length) + (c.rules.length === 1 ? ' rule.' : ' rules.')), list(c.warnings, 'soft')];
 
-  // check shows the findings, and resolves to whether both policies are valid.
+  // check shows the findings, and resolves to true if both policies are valid.
   async function check() {
     const texts = [fresh.text.value, current.text.value].filter((t, i) => t.trim() || !i);
     const got = await Promise.all(texts.map((policy) => post('/policy/check', { policy })));

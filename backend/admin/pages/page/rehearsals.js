@@ -1,4 +1,4 @@
-// Rehearsals: the copies that exist now, and the reports of those that have ended.
+// Rehearsals: the existing copies, and the reports of ended rehearsals.
 const verdicts = { go: 'open', 'no-go': 'sold_out', unclear: 'paused' };
 
 function rehearsalsView() {

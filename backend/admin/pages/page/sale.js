@@ -19,7 +19,7 @@ function auditView(a) {
 function saleView(id) {
   const at = '/sales/' + part(id);
   const title = h('h1', null, userText(id)), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), audit = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Auditing…')), history = h('div'), state = h('p', { class: 'row' });
-  let current = {}, shown = ''; // the sale, and the sale as it was rendered last
+  let current = {}, shown = ''; // the sale, and its last rendered version
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', { class: 'row' }, h('a', { href: '/admin/orders?sale=' + part(id) }, 'Orders of this sale'), h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('h2', null, 'History'), history));
 
@@ -74,7 +74,7 @@ function saleView(id) {
     const log = await get('/log', { target: id, limit: 20 });
     fill(history, log.ok ? logTable(log.body.log) : problemLine(log.problem));
   }
-  // An audit copies and reads the queue and the dead letters of the shard, so it runs automatically only while they are few.
+  // An audit copies and reads the queue and the dead letters of the shard, so it runs automatically only while there are few of them.
   const few = 100_000;
   let first = true;
   live.watch((samples) => {

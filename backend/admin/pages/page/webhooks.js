@@ -20,7 +20,7 @@ const secretText = 'The receiver verifies deliveries with this secret. It is not
 
 async function newWebhook() {
   const got = await openDialog({
-    title: 'New webhook', verb: 'Add', text: 'sluice posts order events to this URL, signed, and repeats them until the receiver answers 2xx.',
+    title: 'New webhook', verb: 'Add', text: 'sluice posts order events to this URL, signed, and retries until the receiver answers 2xx.',
     fields: [...endpointFields({ types: [], sales: [] }), { name: 'strict', label: 'One delivery at a time, in the order of all events', type: 'checkbox' }, reasonField],
     run: (v) => post('/webhooks', { ...endpointValues(v), strict: v.strict }),
   });

@@ -12,7 +12,7 @@ const zone = (() => {
 })();
 
 const dateParts = { day: 'numeric', month: 'short', year: 'numeric' }, clockParts = { hour: '2-digit', minute: '2-digit' };
-const asUTC = (text) => text.replace(/GMT([+]00:00)?/, 'UTC'); // browsers name it GMT
+const asUTC = (text) => text.replace(/GMT([+]00:00)?/, 'UTC'); // browsers write GMT
 const inZone = (at, style) => asUTC(at.toLocaleString('en-GB', { ...style, timeZone: zone.name }));
 const exactly = (at) => inZone(at, { ...dateParts, ...clockParts, second: '2-digit', timeZoneName: 'longOffset' }) + ' · ' + at.toISOString();
 
@@ -26,8 +26,8 @@ function stamp(text) {
 // longStamp shows a time with its date and the offset of its zone.
 const longStamp = (text) => h('time', { datetime: text, title: exactly(new Date(text)) }, inZone(new Date(text), { ...dateParts, ...clockParts, timeZoneName: 'longOffset' }));
 
-// instant returns the time that an input of type datetime-local means. An hour that a zone's clocks skip is the hour after it; an hour that
-// they repeat is the first one.
+// instant returns the time of an input of type datetime-local. A time that the zone's clocks skip is an hour later; of a time that they repeat, the
+// first is used.
 const instant = (value) => new Date(zone.name === 'UTC' ? value + 'Z' : value);
 
 // meaning explains the value of such an input: with its offset, and in UTC.
