@@ -2,7 +2,7 @@ package assemble
 
 import "testing"
 
-// A sale that several shards sold together is archived.
+// A sale with segments in several shards is archived.
 func TestArchiveOfASaleInSeveralShards(t *testing.T) {
 	ctx := t.Context()
 	b, sold := newSpreadSale(t)

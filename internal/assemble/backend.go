@@ -93,7 +93,7 @@ type Backend struct {
 	public, admin *httpserver.Server
 }
 
-// NewBackend builds the parts of a backend, each from those before it. Run starts them.
+// NewBackend builds the parts of a backend, each from the previous ones. Run starts them.
 func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry()}
 	b.server = httpserver.Config{
@@ -114,8 +114,8 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	return b, nil
 }
 
-// pingRedis returns nil if a shard is available, verified and writable: a backend that can sell from some shards stays
-// in use.
+// pingRedis returns nil if at least one shard is available, verified and writable: a backend that can sell from some
+// shards stays in use.
 func (s *Stores) pingRedis(ctx context.Context) error {
 	shards := s.space.All()
 	results := make(chan error, len(shards))
@@ -208,7 +208,7 @@ func (b *Backend) buildEvents() error {
 	registry.MustRegister(webhook.NewCollector(b.webhooks), events.NewCollector(b.groups))
 	relayed := events.RelayConfig{Log: b.log, Metrics: b.Counters, Tracer: s.tracer, Parents: s.parents}
 	if s.alone {
-		relayed.Turn = time.Minute // no other relay waits for the end of this one
+		relayed.Turn = time.Minute // no other relay competes
 	}
 	relay := events.NewRelay(s.redis, s.space, s.events, relayed)
 	b.changes = &salechange.Hub{}
@@ -227,8 +227,8 @@ func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {
 // stays unapplied after a crash between SQL and Redis.
 const reconcileEvery = 2 * time.Second
 
-// returnEvery is how often each backend looks for orders that were not paid in time. It bounds how late their units
-// are sold again.
+// returnEvery is how often each backend looks for orders that were not paid in time. It bounds the delay until their
+// units are sold again.
 const returnEvery = time.Second
 
 // buildAdmin builds the service that changes sales and dead letters, and the expiry of unpaid orders.
@@ -300,7 +300,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 // meterEvery is how often the pace of the queue is measured.
 const meterEvery = 2 * time.Second
 
-// measure updates the meters of the queue until ctx ends. They stay as they are while Redis does not respond.
+// measure updates the meters of the queue until ctx ends. They keep their values while Redis does not respond.
 func (b *Backend) measure(ctx context.Context) error {
 	every(ctx, meterEvery, func() {
 		ctx, cancel := context.WithTimeout(ctx, meterEvery)

@@ -67,7 +67,7 @@ func (b *Backend) buildPublicAPI() error {
 	return err
 }
 
-// newRows returns what reads the status of orders: the replica if there is one.
+// newRows returns the source of status queries: the replica if there is one, otherwise the database.
 func (b *Backend) newRows() (api.Rows, error) {
 	current := func() float64 { return 0 }
 	var rows api.Rows = b.stores.tables
@@ -125,8 +125,8 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
 }
 
-// known reports whether a sale that Redis did not hold may exist: SQL had it at the last reading, or its shard is held,
-// or it was held for a few milliseconds and has the sale again.
+// known reports whether a sale that Redis did not hold may exist: SQL had it at the last read, its shard is held, or
+// Redis has it again after a hold of a few milliseconds.
 func (b *Backend) known(saleID string) bool {
 	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
 	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.tables) {

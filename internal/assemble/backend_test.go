@@ -90,8 +90,8 @@ func newShardedBackend(t *testing.T, redis, database string, shards int) *Backen
 	return b
 }
 
-// The start of a process rebuilds Redis that is new or was emptied. It never takes over the data of another deployment,
-// which only an admin may do.
+// A start rebuilds a Redis server that is new or was emptied. It does not take over the data of another deployment;
+// only an admin may do that.
 func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
 	redis, dir := testenv.StartRedis(t).URL, t.TempDir()
 	owner := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "owner.db"))
@@ -153,8 +153,8 @@ func dump(t *testing.T, b *Backend) map[string]string {
 	return all
 }
 
-// A sale was created by another backend since this one has read SQL, its shard was held while a purchase was decided,
-// and is released: the sale exists.
+// Another backend has created a sale since this one read SQL. Its shard was held while a purchase was decided, and is
+// released: the sale is known.
 func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
 	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
 	start := func() *Backend {
@@ -185,7 +185,7 @@ func TestConsumerNameHasHostAndProcess(t *testing.T) {
 	}
 }
 
-// The remedy for a full disk is room on it: another directory would not have the orders of this journal.
+// The remedy for a full disk is to make room: another directory does not have the orders of this journal.
 func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	s := &Stores{space: keyspace.Space{Shards: 1}, log: slog.New(slog.DiscardHandler)}
 	open := func(dir, want string) {
@@ -240,7 +240,8 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 	}
 }
 
-// /readyz distinguishes a Redis that waits for a rebuild, or is that of another deployment, from one that is down.
+// /readyz distinguishes a Redis server that waits for a rebuild, or belongs to another deployment, from one that is
+// down.
 func TestRedisThatIsNotVerifiedIsNotDown(t *testing.T) {
 	for err, want := range map[error]string{
 		guard.ErrUnverified:      "not verified (sluice shard list has the reason)",

@@ -19,7 +19,7 @@ type EmbeddedRedis struct {
 	server *miniredis.Miniredis // nil after Close
 }
 
-// expireEvery is how late the embedded Redis may expire a key. Each step visits all keys.
+// expireEvery is the interval at which the embedded Redis expires keys. Each step visits all keys.
 const expireEvery = time.Second
 
 // StartEmbeddedRedis runs a Redis without a network until Close is called.
@@ -32,7 +32,7 @@ func StartEmbeddedRedis(ctx context.Context) (*EmbeddedRedis, error) {
 	_ = first.Close()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	last := time.Now()
-	go every(ctx, expireEvery, func() { // it expires keys only when its clock is moved
+	go every(ctx, expireEvery, func() { // miniredis expires keys only when its clock advances
 		now := time.Now()
 		m.FastForward(now.Sub(last))
 		last = now
@@ -55,8 +55,8 @@ func (e *EmbeddedRedis) Close() {
 // url is for the parser of Redis URLs; see dial.
 func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
 
-// dial makes clients connect within the process. A client can still dial in the background after it was closed.
-// Connections have small buffers, because larger ones save system calls only.
+// dial makes clients connect within the process. A closed client may still dial in the background. Connections have
+// small buffers, because larger ones only save system calls.
 func (e *EmbeddedRedis) dial(o *redis.Options) {
 	const buffer = 4 << 10 // bytes
 	o.ReadBufferSize, o.WriteBufferSize = buffer, buffer

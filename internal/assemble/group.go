@@ -25,7 +25,7 @@ type GroupConfig struct {
 	Registry prometheus.Registerer
 }
 
-// WebhookConfig is how webhooks are sent. The caller closes Client.
+// WebhookConfig configures the sender of webhooks. The caller closes Client.
 type WebhookConfig struct {
 	Client  *outbound.Client
 	Timeout time.Duration // for the whole answer of an endpoint
@@ -38,14 +38,14 @@ var Groups = []string{points.Group, notify.Group, webhook.Group}
 // GroupBlocking is how many calls of one group wait in Redis.
 const GroupBlocking = 3
 
-// groupIdle is short, because the handlers of groups only write to SQL, and that takes no second.
+// groupIdle is short, because the handlers of groups only write to SQL, which takes less than a second.
 const groupIdle = 10 * time.Second
 
-// webhookLease is how much longer a delivery is leased than its request may take.
+// webhookLease is the time by which the lease of a delivery exceeds the timeout of its request.
 const webhookLease = 5 * time.Second
 
-// RegisterGroups registers all groups, so that the events of orders from now on wait for them. RunGroup registers its
-// group as well, but the others may have handled events by then, and these are deleted.
+// RegisterGroups registers all groups, so that later events are kept until each group has handled them. RunGroup also
+// registers its group, but events that all other groups have handled by then are deleted.
 func (s *Stores) RegisterGroups(ctx context.Context) error {
 	for _, group := range Groups {
 		if err := events.Register(ctx, s.events, s.redis, s.space, group); err != nil {
@@ -81,7 +81,7 @@ func (s *Stores) RunGroup(ctx context.Context, group string, cfg GroupConfig) er
 	return g.Wait()
 }
 
-// webhooks returns the handler that stores deliveries, and what sends them.
+// webhooks returns the handler that stores deliveries, and the service that sends them.
 func (s *Stores) webhooks(cfg GroupConfig) (events.Handler, func(context.Context) error) {
 	db, sent := webhook.NewStore(s.db), webhook.NewCounters(cfg.Registry)
 	progress := events.NewProgress(s.redis, s.space, s.events, webhook.Group)

@@ -12,9 +12,9 @@ import (
 )
 
 // memoryConn is one end of a connection within the process. A write never blocks, because the two ends of a pipelined
-// protocol may both write before they read; the data that is not read yet stays in memory. (net.Pipe has no buffer, and
-// fasthttputil.PipeConns blocks a write after four that were not read.) Reads of one end, and writes
-// of one end, must not be concurrent with each other. The deadline of writes has no effect.
+// protocol may both write before they read; unread data stays in memory. (net.Pipe has no buffer, and
+// fasthttputil.PipeConns blocks after four unread writes.) Reads of one end must not be concurrent, and neither must
+// writes. The deadline of writes has no effect.
 type memoryConn struct {
 	in, out *stream
 
@@ -81,7 +81,7 @@ func (s *stream) take(p []byte) (int, error) {
 // maxKept is the largest buffer that an idle connection keeps.
 const maxKept = 16 << 10
 
-// Write appends p to what the other end reads.
+// Write appends p to the data that the other end reads.
 func (c *memoryConn) Write(p []byte) (int, error) {
 	s := c.out
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (c *memoryConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the connection. The other end can still read what was written before.
+// Close ends the connection. The other end can still read data that was written before.
 func (c *memoryConn) Close() error {
 	for _, s := range []*stream{c.in, c.out} {
 		s.mu.Lock()

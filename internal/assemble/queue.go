@@ -60,8 +60,8 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	return g.Wait()
 }
 
-// consumerNames returns a function for names that begin with the host and the process id, so that a lease in Redis
-// names its owner.
+// consumerNames returns a function that generates names. They begin with the host and the process id, so that a lease
+// in Redis names its owner.
 func consumerNames() func() string {
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("%s-%d-", strings.Map(func(r rune) rune {
@@ -73,8 +73,8 @@ func consumerNames() func() string {
 	return func() string { return owner + queue.NewConsumerName() }
 }
 
-// RunWatcher requeues expired leases until ctx ends. It uses no database: Redis holds whether its data was verified
-// and the number of shards, and this process does not rebuild. Database and Tracer of cfg are ignored.
+// RunWatcher requeues expired leases until ctx ends. It uses no database: Redis records the number of shards and
+// whether its data was verified, and a watcher does not rebuild. Database and Tracer of cfg are ignored.
 func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	space := keyspace.Space{Shards: cfg.Shards}
 	g, err := openGuards(ctx, cfg, 0)
@@ -82,7 +82,7 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 		return err
 	}
 	defer g.Close()
-	// without an answer the process waits, and the guard checks again
+	// if Redis does not answer, the process waits and the guard checks again
 	if err := guard.CheckOwner(ctx, g.Raw(), 0, guard.Owner{Shards: len(space.All())}); err != nil {
 		if wrong, ok := errors.AsType[*guard.ShardsError](err); ok {
 			return usage("%w", wrong)

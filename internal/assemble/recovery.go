@@ -30,7 +30,7 @@ type recoveryTables struct {
 func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery,
-		// blocks, wakes the journal and unblocks earlier than the heartbeat
+		// blocks, wakes the journal and unblocks before the next heartbeat
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			ctx = store.WithReason(store.WithActor(ctx, store.ActorRebuild), reason)
@@ -66,7 +66,7 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 	}
 	for _, shard := range s.space.All() {
 		dir := cfg.Dir
-		if shard > 0 { // that of shard 0 is the directory itself, as with one shard
+		if shard > 0 { // shard 0 uses the directory itself, as with one shard
 			dir = filepath.Join(dir, "shard-"+strconv.Itoa(int(shard)))
 		}
 		j, err := journal.Open(dir, journal.Config{Sync: cfg.Sync, Log: s.log})
@@ -85,13 +85,13 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 // journalError adds the remedy to an error of journal.Open.
 func journalError(err error) error {
 	remedy := "name a directory that only this backend uses"
-	if errors.Is(err, syscall.ENOSPC) { // another directory would not have the orders of this one
+	if errors.Is(err, syscall.ENOSPC) { // another directory lacks the orders of this one
 		remedy = "make room on its disk"
 	}
 	return usage("--journal: %s (%s)", strings.TrimPrefix(err.Error(), "journal: "), remedy)
 }
 
-// CheckRedis finds out whether the data in Redis is verified, without waiting for the heartbeat.
+// CheckRedis checks whether the data in Redis is verified, without waiting for the heartbeat.
 func (s *Stores) CheckRedis(ctx context.Context) error { return s.guards.Check(ctx, s.tables) }
 
 // RunGuard watches Redis until ctx ends, and leaves the rebuild to the backends.
@@ -113,7 +113,7 @@ func (b *Backend) runGuard(ctx context.Context) error {
 	})
 }
 
-// rebuildUnverified rebuilds a shard unless its data is verified by then: another rebuild, for example one that an
+// rebuildUnverified rebuilds a shard unless its data is verified meanwhile: another rebuild, for example one that an
 // admin started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another
 // deployment.
 func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) error {
@@ -130,8 +130,8 @@ func (b *Backend) verified(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// Verify returns when the data in Redis is verified, after a rebuild if it must be. It precedes everything else that is
-// done with Redis.
+// Verify returns when the data in Redis is verified, after a rebuild if necessary. Call it before any other use of
+// Redis.
 func (b *Backend) Verify(ctx context.Context) error {
 	if ok, err := b.verified(ctx); err != nil || ok {
 		return err
@@ -173,7 +173,7 @@ func (s *Stores) registerVerified(registry prometheus.Registerer) {
 	}
 }
 
-// auditEvery is how often each sale is audited, by whichever backend is first.
+// auditEvery is how often each sale is audited, by the backend that takes the lock first.
 const auditEvery = 30 * time.Second
 
 // acquireAudit reports whether this process may audit a shard now. The lock is not released: it expires before the next

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// refillEvery is how often each backend moves units between the segments of the sales that sell.
+	// refillEvery is how often each backend moves units between the segments of open sales.
 	refillEvery = 200 * time.Millisecond
-	// noRefillEvery is how often each backend looks for such sales while there is none. It is much shorter than the time
-	// before the opening at which Service.SpreadSales returns a sale, and a purchase of an empty segment does not wait
-	// for it.
+	// noRefillEvery is how often each backend looks for such sales while there is none. It is much shorter than the
+	// lead time with which Service.SpreadSales returns a sale. A purchase in an empty segment does not wait for it.
 	noRefillEvery = time.Second
 	// settleEvery is how often each backend looks for sales that have ended and are not settled.
 	settleEvery = 5 * time.Second
 )
 
-// refill moves units between the segments of sales, and completes moves that another process left unfinished, until ctx
-// ends. Errors are those of a store that is unavailable, which other metrics report; the next round retries.
+// refill moves units between the segments of sales, and completes unfinished moves of other processes, until ctx ends.
+// It ignores errors of unavailable stores, which other metrics report; the next round retries.
 func (b *Backend) refill(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var running sync.WaitGroup
@@ -36,8 +35,8 @@ func (b *Backend) refill(ctx context.Context) error {
 	return nil
 }
 
-// settleEnded completes the transfers of sales that have ended, which refill leaves out, until ctx ends. A backend that
-// stops during a transfer completes it after its next start, if no other backend has.
+// settleEnded completes the transfers of ended sales, which refill ignores, until ctx ends. A backend that stops during
+// a transfer completes it after its next start, if no other backend has.
 func (b *Backend) settleEnded(ctx context.Context) error {
 	settled := map[spread.Sale]int{}
 	for ctx.Err() == nil {
@@ -47,13 +46,13 @@ func (b *Backend) settleEnded(ctx context.Context) error {
 	return nil
 }
 
-// settledPasses is how many passes must find nothing left to settle in a sale. Another backend notices later that the
-// sale has ended, and may begin a transfer until then.
+// settledPasses is the number of passes that must find nothing to settle in a sale. Another backend may detect the end
+// of the sale later, and begin a transfer until then.
 const settledPasses = 12
 
-// settleOnce settles the ended sales that are not settled yet: settled has the number of passes, one after the other,
-// that found nothing left to settle. It returns these numbers after this pass. Errors are those of a store that is
-// unavailable, as in refill.
+// settleOnce settles the ended sales that are not settled yet: settled has the number of consecutive passes per sale
+// that found nothing to settle. It returns these numbers after this pass. As in refill, errors of unavailable stores
+// are ignored.
 func (b *Backend) settleOnce(ctx context.Context, settled map[spread.Sale]int) map[spread.Sale]int {
 	now := map[spread.Sale]int{}
 	for _, of := range b.Admin.EndedSpreadSales(time.Now()) {

@@ -30,7 +30,7 @@ func newSpreadSale(t *testing.T) (*Backend, sale.Sale) {
 	return b, wanted
 }
 
-// A backend stopped after it had set units apart, and the sale was closed then. Another backend returns the units.
+// A backend sets units apart and stops, and the sale is closed. Another backend returns the units.
 func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	ctx := t.Context()
 	b, wanted := newSpreadSale(t)

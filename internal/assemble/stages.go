@@ -12,8 +12,8 @@ type Stage struct {
 	Run  func(ctx context.Context) error
 }
 
-// RunStages starts the stages in order. When ctx ends, or one of them does, it stops them in reverse order, each
-// after the one before it has finished: a source of work stops before its consumer. It returns the errors.
+// RunStages starts the stages in order. When ctx or a stage ends, it stops them one after the other in reverse order,
+// so that a source of work stops before its consumer. It returns the errors of all stages.
 func RunStages(ctx context.Context, stages []Stage) error {
 	type running struct {
 		stop context.CancelFunc

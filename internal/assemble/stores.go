@@ -66,26 +66,27 @@ type Stores struct {
 	events   *events.Store
 }
 
-// OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be up to
-// date before anything runs. Invalid URLs and another number of shards than the database has are a UsageError.
+// OpenStores opens both stores. Redis may be down; OpenStores waits for the database, because its tables must be
+// migrated before any component runs. Invalid URLs, and a number of shards that differs from that of the database, are
+// a UsageError.
 //
 // With Existing, for a command of an admin, the database must be that of a running deployment. OpenStores then creates
-// and migrates nothing, tries once to connect to the database, which takes at most some seconds, and returns a
-// UsageError if the data in Redis is not of this database.
+// and migrates nothing, tries to connect to the database once, for a few seconds at most, and returns a UsageError if
+// the data in Redis belongs to another database.
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
 		alone: cfg.Embedded != nil,
 	}
-	var waker *events.Waker // set before anything appends an event
+	var waker *events.Waker // set before the first event is appended
 	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing,
 		Exclusive: cfg.Embedded != nil}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
 		return nil, err
 	}
-	// The deployment is known before Redis is used: Redis may hold the data of another one.
+	// Read the deployment before using Redis, which may hold the data of another one.
 	var deployment int64
-	err = awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may go away again
+	err = awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may become unavailable again
 		deployment, err = s.claim(ctx)
 		return err
 	})
@@ -173,7 +174,8 @@ func openGuards(
 	return guards, nil
 }
 
-// warnEviction logs a warning for each server that deletes keys when its memory is full, as far as the servers respond.
+// warnEviction logs a warning for each server that deletes keys when its memory is full. It skips servers that do not
+// respond.
 func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Space, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -191,7 +193,7 @@ func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Spac
 }
 
 // checkAccess returns a UsageError if Redis rejects the user, the password or the number of the database. A Redis that
-// does not answer may answer later, so it is no error.
+// does not answer is not an error, because it may answer later.
 func checkAccess(ctx context.Context, client *redis.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -202,8 +204,8 @@ func checkAccess(ctx context.Context, client *redis.Client) error {
 	return nil
 }
 
-// embeddedHeartbeat is the interval at which the embedded Redis is checked. It fails only with the process, and only
-// this process rebuilds it, which causes a check.
+// embeddedHeartbeat is the interval at which the embedded Redis is checked. A long interval is sufficient: the server
+// fails only with the process, and each rebuild causes a check.
 const embeddedHeartbeat = 5 * time.Second
 
 // Close closes the connections.
@@ -255,8 +257,8 @@ func Await(ctx context.Context, log *slog.Logger, store string, do func() error)
 	}
 }
 
-// claim makes the database that of a deployment, and returns its id. All processes must agree on the number of shards:
-// with the name of a sale it determines the shard.
+// claim makes the database that of a deployment, and returns its id. All processes must use the same number of shards,
+// because it determines the shard of each sale.
 func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
 	deployment, have, err := s.tables.ClaimDeployment(ctx, want)

@@ -16,7 +16,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// No process starts with a Redis that rejects its user, password or database: it could only repeat the error.
+// A process exits if Redis rejects its user, password or database, because a retry has the same result.
 func TestRedisThatRejectsTheClientEndsTheStart(t *testing.T) {
 	r := testenv.StartRedis(t)
 	if err := r.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
@@ -77,7 +77,7 @@ func TestWarningAboutEviction(t *testing.T) {
 	}
 }
 
-// A process waits at every step for a database that is unavailable, returns its errors, and exits when it is stopped.
+// At every step a process waits for an unavailable database, returns other errors, and ends with its context.
 func TestUnavailableDatabaseIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

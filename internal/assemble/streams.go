@@ -8,7 +8,7 @@ import (
 	"sluice/backend/events/notify"
 )
 
-// OpenFiles returns how many files, and so connections, this process may have open; 0 if that is unknown.
+// OpenFiles returns the limit of open files, and so of connections, of this process; 0 if it is unknown.
 func OpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -17,10 +17,9 @@ func OpenFiles() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// streamRoom returns how many pages of buyers, and how many event streams of sales, a process keeps open: at most
-// half and a quarter of its limit of open files, so that purchases and the stores always have descriptors. Without
-// it, open pages could use all of them, and no further client could connect, or be rejected with a Retry-After.
-// files: 0 when the limit is unknown. each: files per stream.
+// streamRoom returns the maximum numbers of open pages of buyers and of event streams of sales. They use at most half
+// and a quarter of the limit of open files, so that purchases and the stores always have descriptors. files is that
+// limit, or 0 if it is unknown. each is the number of files per stream.
 func streamRoom(files, each int) (pages, streams int) {
 	pages, streams = notify.MaxPages, api.MaxStreams
 	if files > 0 {

@@ -1,8 +1,8 @@
 // Package edgetrace exports the spans of the edges: one of the request that a client sent, and one below it of the
 // request to a backend. Both edges use it, so their spans have the same form.
 //
-// All ids follow from the request id, which is unique, and from the client's traceparent. An edge therefore decides
-// and forwards a trace without the package: nginx does so in its configuration (nginx/snippets/spans.conf).
+// All ids are derived from the request id, which is unique, and from the client's traceparent. An edge can therefore
+// sample and forward a trace without this package; nginx does so in its configuration (nginx/snippets/spans.conf).
 package edgetrace
 
 import (
@@ -21,10 +21,11 @@ import (
 	"sluice/internal/unixsocket"
 )
 
-// IDSize is the size of a request id: hexadecimal digits in lower case.
+// IDSize is the number of hexadecimal digits, in lower case, of a request id.
 const IDSize = 32
 
-// The digits of a request id that are the ids of its spans. The first eight are equal for all requests of an nginx.
+// The digits of a request id that form the ids of its spans. The first eight digits are equal for all requests of an
+// nginx.
 const (
 	serverFrom, serverTo = 8, 24
 	clientFrom, clientTo = 16, 32
@@ -54,7 +55,7 @@ func New(p *tracing.Provider) *Recorder {
 }
 
 // Full reports whether the spans of a request would be dropped because too many wait, and counts one as dropped then.
-// In a flood of requests for traces, the edge then does not describe them.
+// An edge then does not record them, which saves time in a flood of traced requests.
 func (r *Recorder) Full() bool { return r.provider.Full() }
 
 // Sampled reports whether the request with this id is sampled. parent is its valid traceparent, or nil. Sampled does
@@ -77,7 +78,7 @@ func (r *Recorder) Sampled(id *[IDSize]byte, parent []byte) bool {
 // IsSampled reports whether the caller samples the trace of a valid traceparent.
 func IsSampled(parent []byte) bool { return digit(parent[lastFlag])&sampledBit != 0 }
 
-// digit returns the value of a hexadecimal digit in lower case.
+// digit returns the value of a lower-case hexadecimal digit.
 func digit(c byte) byte {
 	if c >= 'a' {
 		return c - 'a' + 10
@@ -101,8 +102,8 @@ func AppendParent(dst []byte, id *[IDSize]byte, parent []byte, sampled bool) []b
 	return append(dst, "-00"...)
 }
 
-// Request is a sampled request whose response is complete. Text that a client has sent may be of any length and need
-// not be UTF-8.
+// Request is a sampled request whose response is complete. Text from the client may have any length and need not be
+// UTF-8.
 type Request struct {
 	ID     string // 32 hexadecimal digits
 	Parent string // the client's valid traceparent, or ""
@@ -116,7 +117,7 @@ type Request struct {
 	Client         string // address that the limits count
 	Status         int
 	Verdict        string // as in the access log
-	Rule           string // that decided, as in the access log
+	Rule           string // the rule that decided, as in the access log
 
 	// The attempts to reach backends, in the format of nginx's log variables: separated by commas, or by colons after
 	// an internal redirect. "" if there was none.
@@ -219,7 +220,7 @@ func (q *Request) method() string {
 	return otherMethod
 }
 
-// path returns the path of the target, decoded as backends do if that is possible.
+// path returns the path of the target, decoded as in backends if it can be decoded.
 func (q *Request) path() string {
 	path, _, _ := strings.Cut(q.Target, "?")
 	if decoded, err := url.PathUnescape(path); err == nil {
@@ -236,10 +237,10 @@ func name(method, route string) string {
 	return strings.TrimSuffix(method+" "+route, " ")
 }
 
-// allowed is the verdict on a request that no rule refused.
+// allowed is the verdict on a request that no rule rejected.
 const allowed = "allow"
 
-// attributes returns those of the client's request.
+// attributes returns the attributes of the client's request.
 func (q *Request) attributes(method, route, path string) []attribute.KeyValue {
 	all := append(make([]attribute.KeyValue, 0, 13), attribute.String("http.request.method", method),
 		attribute.Int("http.response.status_code", q.Status), attribute.String("url.path", tracing.Text(path)),
@@ -267,7 +268,7 @@ func (q *Request) last() (address, status string, attempts int) {
 	addresses, statuses := values(q.Upstreams), values(q.Statuses)
 	for i, a := range addresses {
 		if _, _, err := net.SplitHostPort(a); err != nil && !unixsocket.IsAddress(a) {
-			continue // the name of an nginx upstream of which no backend was tried
+			continue // the name of an nginx upstream: no backend was tried
 		}
 		address, status = a, ""
 		if attempts++; i < len(statuses) {
@@ -277,7 +278,7 @@ func (q *Request) last() (address, status string, attempts int) {
 	return address, status, attempts
 }
 
-// sent returns when the first attempt began. Without Sent, the attempts count as the end of the request.
+// sent returns the start of the first attempt. Without Sent, it assumes that the attempts ended with the request.
 func (q *Request) sent() time.Time {
 	if !q.Sent.IsZero() {
 		return q.Sent

@@ -40,7 +40,7 @@ func attributes(s sdk.ReadOnlySpan) map[string]string {
 
 func idOf(text string) *[IDSize]byte { return (*[IDSize]byte)([]byte(text)) }
 
-func TestTheCallerOrTheRatioDecides(t *testing.T) {
+func TestCallerOrRatioDecidesSampling(t *testing.T) {
 	unsampled := parent[:54] + "0"
 	for _, row := range []struct {
 		sampling tracing.Sampling
@@ -72,7 +72,7 @@ func TestTheCallerOrTheRatioDecides(t *testing.T) {
 	}
 }
 
-// The span below which a backend continues is the one that is exported of the request to it.
+// A backend continues below the span that is exported for the request to it.
 func TestParentOfTheBackendIsTheClientSpan(t *testing.T) {
 	for _, row := range []struct{ parent, trace, above string }{
 		{"", id, ""},
@@ -144,7 +144,7 @@ func TestParentOfTheBackendIsTheClientSpan(t *testing.T) {
 	}
 }
 
-// A backend behind a Unix socket is named by its path. The name of an nginx upstream is no attempt.
+// A backend behind a Unix socket is named by its path. The name of an nginx upstream does not count as an attempt.
 func TestSpanOfABackendBehindASocket(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
 	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 200, Upstreams: "10.0.0.1:80, unix:/run/b.sock",
@@ -167,8 +167,8 @@ func TestSpanOfABackendBehindASocket(t *testing.T) {
 	}
 }
 
-// A client cannot make the server of its request a socket.
-func TestHostIsNoSocket(t *testing.T) {
+// A client cannot name a socket as the server of its request.
+func TestHostHeaderCannotNameASocket(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
 	r.Record(&Request{ID: id, Method: "GET", Target: "/", Status: 429, Host: "unix:/run/b.sock"})
 	for _, s := range spans.Ended() {
@@ -195,7 +195,7 @@ func TestRefusalHasNoClientSpan(t *testing.T) {
 	}
 }
 
-// What a client has sent is bounded, and valid UTF-8, without which a collector rejects the whole batch.
+// Text from a client is bounded and valid UTF-8. A collector rejects a whole batch for one invalid text.
 func TestHostileTextIsBounded(t *testing.T) {
 	r, spans := recorded(t, tracing.Sampling{})
 	r.Record(

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlSize is the size of a control message with a counter, with room to spare.
+// controlSize is more than the size of a control message with a counter.
 const controlSize = 64
 
 // reportOverflow makes reads report how many datagrams the kernel has dropped because the buffer was full.

@@ -21,9 +21,9 @@ import (
 	"sluice/internal/unixsocket"
 )
 
-// Receiver makes spans of the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends them
-// as syslog datagrams over the loopback interface and never waits: a line that finds no room is lost, and counted. (If
-// a Unix socket is full, nginx logs an error for each line.) Create it with Listen.
+// Receiver creates spans from the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends
+// them as syslog datagrams over the loopback interface and never waits: a line is lost, and counted, if the buffer is
+// full. (If a Unix socket is full, nginx logs an error for each line.) Create it with Listen.
 type Receiver struct {
 	spans   *Recorder
 	log     *slog.Logger
@@ -55,7 +55,7 @@ func (r *Receiver) listen() (err error) {
 	if r.lines, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
 		return err
 	}
-	_ = r.lines.SetReadBuffer(lineBuffer) // the kernel permits less without a privilege
+	_ = r.lines.SetReadBuffer(lineBuffer) // without a privilege the kernel limits it
 	if err := reportOverflow(r.lines); err != nil {
 		return err
 	}
@@ -84,13 +84,13 @@ func (r *Receiver) Close() {
 
 const (
 	maxLine       = 64 << 10               // bytes of a datagram
-	lineBuffer    = 4 << 20                // bytes of lines that wait in the kernel
+	lineBuffer    = 4 << 20                // bytes of lines buffered by the kernel
 	drainTimeout  = 100 * time.Millisecond // to read the lines of an nginx that has ended
 	scrapeTimeout = time.Second            // to write the metrics
 )
 
-// Run makes spans and serves metrics until ctx ends. A failure to read, such as for lack of memory, is logged and does
-// not end it: nginx does not depend on it.
+// Run creates spans and serves metrics until ctx ends. A failed read, for example for lack of memory, is logged and
+// does not end it.
 func (r *Receiver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -104,7 +104,7 @@ func (r *Receiver) Run(ctx context.Context) {
 		case err == nil:
 			reading.Succeeded()
 			if total, ok := overflow(control[:more]); ok {
-				r.lost.Add(float64(total - r.overflow)) // which wraps
+				r.lost.Add(float64(total - r.overflow)) // the counter wraps
 				r.overflow = total
 			}
 			if !r.spans.Full() {
@@ -137,7 +137,7 @@ type line struct {
 	UpstreamSeconds string  `json:"upstream_seconds"`
 }
 
-// receive records the request of a line. A request that nginx could not parse has no method, and no span.
+// receive records the request of a line. A request that nginx could not parse has no method and gets no span.
 func (r *Receiver) receive(datagram []byte) {
 	var l line
 	_, text, tagged := bytes.Cut(datagram, []byte(" "+r.tag+": "))
@@ -159,7 +159,7 @@ func (r *Receiver) receive(datagram []byte) {
 // writeMetrics writes the metrics to a connection.
 func (r *Receiver) writeMetrics(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(scrapeTimeout))
-	families, _ := r.metrics.Gather() // what could be gathered
+	families, _ := r.metrics.Gather() // exports the part that could be gathered
 	for _, f := range families {
 		if _, err := expfmt.MetricFamilyToText(conn, f); err != nil {
 			return

@@ -73,11 +73,11 @@ func TestReceiverReadsLines(t *testing.T) {
 	}
 	r.Close()
 	if _, err := os.Stat(r.Metrics()); err == nil {
-		t.Error("the socket is there after Close")
+		t.Error("the socket exists after Close")
 	}
 }
 
-// Lines beyond the buffer are lost, and counted with the next one that is not.
+// Lines beyond the buffer are lost, and counted when the next line is received.
 func TestLostLinesAreCounted(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux counts the datagrams that a socket drops")
@@ -121,7 +121,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	}
 }
 
-// No datagram makes the receiver panic, or makes a span with text that a collector rejects.
+// For any datagram, the receiver does not panic and exports no text that a collector rejects.
 func FuzzLine(f *testing.F) {
 	for _, text := range []string{whole, "{}", `{"time":1e300,"seconds":1e300,"method":"GET","id":"` + id + `"}`, whole[:40]} {
 		f.Add([]byte(text))

@@ -3,7 +3,7 @@ package edgetrace
 import "strings"
 
 // routes are the public paths of docs/openapi.yaml, without those between edges and backends. A path with a fixed
-// segment comes before one with a parameter at its place.
+// segment precedes one with a parameter in the same position.
 var routes = []string{
 	"/", "/s/{sale}", "/assets/{name}", "/openapi.yaml", "/reference", "/healthz", "/readyz",
 	"/v1/sales", "/v1/sales/{sale}", "/v1/sales/{sale}/orders", "/v1/sales/{sale}/events",
@@ -12,7 +12,7 @@ var routes = []string{
 	"/v1/orders/{order}", "/v1/orders/{order}/events", "/v1/payments",
 }
 
-// routeOf returns the route of a decoded path, or "". A slash at the end is ignored, as backends do.
+// routeOf returns the route of a decoded path, or "". Like backends, it ignores a trailing slash.
 func routeOf(path string) string {
 	if len(path) > 2 {
 		path = strings.TrimSuffix(path, "/")
@@ -25,7 +25,7 @@ func routeOf(path string) string {
 	return ""
 }
 
-// covers reports whether the segments of a path are those of a route. A parameter is any segment but an empty one.
+// covers reports whether a route matches the segments of a path. A parameter matches any segment that is not empty.
 func covers(route, path string) bool {
 	for {
 		want, restOfRoute, more := strings.Cut(route, "/")

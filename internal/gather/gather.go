@@ -8,11 +8,11 @@ import "time"
 // Pause is how long a goroutine waits, under load, before it takes the next group.
 const Pause = time.Millisecond
 
-// Queue holds the requests for one target. A request starts a group immediately while fewer than Limit groups are in
-// flight; otherwise it joins the next one.
+// Queue holds the requests for one target. While fewer than Limit groups are in flight, a request starts a group
+// immediately; otherwise it joins the next group.
 //
 // Under load the requests are gathered, because an operation costs as much as several requests. After a group of at
-// least busy and less than Size/2 requests, one goroutine alone waits for Pause, and runs the next group alone. Few
+// least busy and less than Size/2 requests, a single goroutine waits for Pause and then runs the next group. Few
 // requests and large groups do not wait.
 //
 // A Queue is not safe for concurrent use: the caller guards its methods with a lock. The fields are set before the
@@ -26,10 +26,10 @@ type Queue[T any] struct {
 	gathering bool // one turn gathers requests, and no other may take them
 }
 
-// busy is the size from which a group is a sign of load.
+// busy is the minimum size of a group that indicates load.
 const busy = 4
 
-// Turn is one goroutine that runs groups. The zero value is a new turn.
+// Turn is the state of one goroutine that runs groups. The zero value is a new turn.
 type Turn struct{ gathers bool }
 
 // Add adds a request. If it returns true, the caller starts a goroutine that calls Next and Done in turn until Next
@@ -43,8 +43,8 @@ func (q *Queue[T]) Add(request T) (start bool) {
 	return true
 }
 
-// Next appends the oldest requests, at most Size, to group, which is empty. If it appends none, the turn has ended: no
-// request waits, or another turn gathers them.
+// Next appends the oldest requests, at most Size, to group, which is empty. If it appends none, the turn has ended,
+// because no request waits or another turn gathers the requests.
 func (q *Queue[T]) Next(t *Turn, group []T) []T {
 	n := min(len(q.waiting), q.Size)
 	if q.gathering && !t.gathers {
@@ -76,5 +76,5 @@ func (q *Queue[T]) Done(t *Turn, n int) (pause bool) {
 // Len returns the number of requests that wait.
 func (q *Queue[T]) Len() int { return len(q.waiting) }
 
-// Idle reports whether no turn is in progress. No request waits then.
+// Idle reports whether no turn is in progress. In that state no request waits.
 func (q *Queue[T]) Idle() bool { return q.running == 0 }

@@ -18,8 +18,8 @@ type turn struct {
 	pause bool
 }
 
-// Every request is in exactly one group, oldest first, in any interleaving of turns. No more than the limit of groups
-// is in flight, and a turn is in progress while a request waits.
+// Every request is in exactly one group, oldest first, in any interleaving of turns. At most Limit groups are in
+// flight, and a turn is in progress while a request waits.
 func TestEveryRequestIsInOneGroup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := &gather.Queue[int]{Limit: limit, Size: size}
@@ -69,7 +69,7 @@ func TestEveryRequestIsInOneGroup(t *testing.T) {
 	})
 }
 
-// A turn that gathers is alone: no request starts a turn, and another turn ends.
+// While a turn gathers, no request starts a turn, and other turns end.
 func TestOneTurnGathersAlone(t *testing.T) {
 	q := &gather.Queue[int]{Limit: limit, Size: size}
 	add := func(n int) (starts int) {

@@ -8,19 +8,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// timeout bounds the reading that a scrape costs.
+// timeout bounds the read of a scrape.
 const timeout = time.Second
 
-// Set sets a gauge. name is without the prefix of its Collector. values are those of its labels; all calls with one
-// name have the same number of them, and the same help.
+// Set sets a gauge. name is without the prefix of its Collector. values are the values of its labels. All calls with
+// one name must have the same number of values and the same help.
 type Set func(name, help string, value float64, values ...string)
 
-// Collector is a prometheus.Collector. Series disappear with what they describe, so the gauges are not known in
-// advance.
+// Collector is a prometheus.Collector. Series disappear with the objects that they describe, so the gauges are not
+// known in advance.
 type Collector struct {
 	Prefix string   // of the names
 	Labels []string // names of the labels; a gauge has the first ones
-	// Read sets the gauges, within a second. After an error those that are set remain. It may be called concurrently.
+	// Read sets the gauges, within a second. After an error, the gauges that are already set are exported. It may be
+	// called concurrently.
 	Read func(ctx context.Context, set Set) error
 }
 

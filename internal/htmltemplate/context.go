@@ -6,7 +6,7 @@ import (
 	"text/template/parse"
 )
 
-// context is a place in HTML.
+// context is a syntactic position in HTML.
 type context int
 
 const (
@@ -45,7 +45,7 @@ func (c *checker) list(at context, list *parse.ListNode) context {
 			if len(n.Pipe.Decl) == 0 && (at == inTag || at == inRaw) {
 				c.err = fmt.Errorf("%s is neither in text nor in a quoted attribute", n)
 			}
-			// The only value in a style that the pages have is .Style, whose type is CSS.
+			// The only value that pages have in a style is .Style, whose type is CSS.
 			if at == inStyle && n.String() != "{{.Style}}" {
 				c.err = fmt.Errorf("%s in a style: want {{.Style}} of type CSS", n)
 			}
@@ -64,7 +64,7 @@ func (c *checker) list(at context, list *parse.ListNode) context {
 	return at
 }
 
-// branch returns the context after a branch, in which both alternatives must end.
+// branch returns the context after a branch. Both alternatives must end in it.
 func (c *checker) branch(at context, n *parse.BranchNode) context {
 	first, second := c.list(at, n.List), c.list(at, n.ElseList)
 	if first != second && c.err == nil {

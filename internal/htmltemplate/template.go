@@ -1,7 +1,7 @@
 // Package htmltemplate executes a subset of the templates of html/template, in the same syntax. It reads struct fields
 // and map entries but calls no methods: the methods that html/template looks up by name prevent the linker from
-// removing any exported method of the program, which makes it a third larger (ADR 49). What a template needs beyond
-// fields is a function.
+// removing any exported method of the program, which makes it a third larger (ADR 49). Templates call functions instead
+// of methods.
 //
 // Values are escaped for HTML text and quoted attributes. A value at the beginning of an attribute that holds a URL
 // must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, and attributes without
@@ -66,7 +66,7 @@ func Parse(files fs.FS, pattern string, funcs Funcs) (*Template, error) {
 	return t, nil
 }
 
-// Execute returns what the template with a name makes of data.
+// Execute returns the output of the template with a name for data.
 func (t *Template) Execute(name string, data any) (text []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -250,7 +250,7 @@ func (e *execution) value(dot reflect.Value, node parse.Node) reflect.Value {
 	return reflect.Value{}
 }
 
-// fields returns a field of a field: of a struct by its name, of a map by its key.
+// fields follows a chain of fields: of a struct by name, of a map by key.
 func fields(v reflect.Value, names []string) reflect.Value {
 	for _, name := range names {
 		v = indirect(v)
@@ -324,7 +324,7 @@ func (e *execution) apply(name string, args []reflect.Value) reflect.Value {
 	return results[0]
 }
 
-// urlAttributes are the attributes whose value is a URL, as they are written before it.
+// urlAttributes are the texts that precede the URL in attributes with a URL.
 var urlAttributes = [][]byte{[]byte(` href="`), []byte(` src="`), []byte(` action="`)}
 
 var errUnsafeURL = errors.New("it is neither relative nor http(s)")

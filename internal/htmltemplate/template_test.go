@@ -42,8 +42,8 @@ var hostile = []string{
 	"鞋 ü", "", "{{.Text}}", "\t\n", "--><b>",
 }
 
-// The result is that of html/template, which only escapes a plus sign as well.
-func TestResultIsThatOfHTMLTemplate(t *testing.T) {
+// The result equals that of html/template, except that html/template also escapes a plus sign.
+func TestResultEqualsThatOfHTMLTemplate(t *testing.T) {
 	for _, text := range []string{
 		`<p title="{{.Text}}">{{.Text}}</p>`,
 		`<p>{{.Inner}} {{.N}} {{.One.Name}} {{$.One.Note}}</p>`,
@@ -102,7 +102,7 @@ func TestURLsThatABrowserExecutesAreRejected(t *testing.T) {
 	}
 }
 
-// A value would need another escaping in these places.
+// Values in these positions need another escaping.
 func TestActionsInOtherPlacesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		`<p {{.}}>`, `<p title={{.}}>`, `<{{.}}>`, `<script>{{.}}</script>`, `<script type="x">{{.}}</script>`, `<!-- {{.}} -->`,
@@ -115,7 +115,7 @@ func TestActionsInOtherPlacesAreRejected(t *testing.T) {
 	}
 }
 
-func TestMistakesInATemplateAreErrors(t *testing.T) {
+func TestInvalidTemplatesReturnErrors(t *testing.T) {
 	for _, text := range []string{
 		`{{.None}}`, `{{.Name.First}}`, `{{template "none"}}`, `{{range .Name}}{{end}}`, `{{index .Name "x"}}`, `{{1.5}}`,
 		`{{printf}}`, `{{eq .Name}}`, `{{break}}`, `{{.Name "x"}}`,

@@ -31,8 +31,8 @@ func (w Wake) Up() {
 	}
 }
 
-// Outlive returns a context that ends when ctx has ended for as long as drain, or when stop is called, which releases
-// its resources.
+// Outlive returns a context that ends a duration of drain after ctx, or when stop is called. stop releases its
+// resources.
 func Outlive(ctx context.Context, drain time.Duration) (work context.Context, stop context.CancelFunc) {
 	work, stop = context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
@@ -42,13 +42,13 @@ func Outlive(ctx context.Context, drain time.Duration) (work context.Context, st
 	return work, stop
 }
 
-// Bounds of the wait after a failure, which doubles from one failure to the next. Half of it is random.
+// Bounds of the wait after a failure. The wait doubles with each consecutive failure, and half of it is random.
 const (
 	firstWait = 100 * time.Millisecond
 	maxWait   = 2 * time.Second
 )
 
-// Backoff logs the first of a row of failures and the recovery, and waits after each failure.
+// Backoff logs the first of several consecutive failures and the recovery, and waits after each failure.
 type Backoff struct {
 	Log  *slog.Logger
 	What string // what fails, for the log: "relaying events" is logged as "relaying events fails; retrying"
@@ -56,8 +56,8 @@ type Backoff struct {
 	failures int
 }
 
-// Failed logs err if it is the first of its row, and waits. The wait ends with ctx. After the end of ctx, which may be
-// the cause of err, Failed does nothing.
+// Failed logs err if it is the first of consecutive failures, and waits. The wait ends with ctx. After the end of ctx,
+// which may be the cause of err, Failed does nothing.
 func (b *Backoff) Failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -70,7 +70,7 @@ func (b *Backoff) Failed(ctx context.Context, err error) {
 	Sleep(ctx, wait/2+rand.N(wait/2))
 }
 
-// Succeeded ends a row of failures.
+// Succeeded ends a series of failures.
 func (b *Backoff) Succeeded() {
 	if b.failures > 0 {
 		b.Log.Info(b.What + " works again")
@@ -143,7 +143,7 @@ func (p Pool[R]) Run(ctx context.Context) {
 		case <-p.Wake:
 		case <-time.After(p.Poll):
 		}
-		for len(done) > 0 { // tasks that ended while the previous results were recorded
+		for len(done) > 0 { // tasks that ended during the previous Record
 			results = append(results, <-done)
 		}
 		running -= len(results)

@@ -14,7 +14,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func TestWorkOutlivesAStopByTheDrain(t *testing.T) {
+func TestWorkContinuesAfterAStopForTheDrainTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		work, stop := Outlive(ctx, time.Minute)
@@ -28,7 +28,8 @@ func TestWorkOutlivesAStopByTheDrain(t *testing.T) {
 	})
 }
 
-// A failure that the end of a context causes is not the first of a row: the next row is logged, and no recovery is.
+// An error caused by the end of a context does not begin a series of failures: the next failure is logged, and no
+// recovery is.
 func TestEndOfTheContextIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -102,7 +103,7 @@ func TestRecordWritesAtLeastOnceAndWithinItsLimit(t *testing.T) {
 	})
 }
 
-// All leased tasks are recorded once, at most Size run concurrently, and a task that hangs delays no other.
+// Each leased task is recorded once, at most Size run concurrently, and a hanging task delays no other.
 func TestPoolRunsAndRecordsEachTaskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, tasks = 4, 100
@@ -147,7 +148,7 @@ func TestPoolRunsAndRecordsEachTaskOnce(t *testing.T) {
 	})
 }
 
-// A stop ends the leases and not the running tasks: their results are recorded.
+// A stop ends leasing. Running tasks continue, and their results are recorded.
 func TestPoolRecordsRunningTasksAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +167,7 @@ func TestPoolRecordsRunningTasksAfterAStop(t *testing.T) {
 	})
 }
 
-// While tasks run, a wake-up and the end of Poll cause a lease for the free places.
+// While tasks run, a wake-up and the end of Poll cause a lease for the free capacity.
 func TestPoolLeasesMoreWhileTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, wake := time.Now(), NewWake()

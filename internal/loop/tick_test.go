@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Loops that begin at different times run at the same instants, and one of them at every n-th instant of another.
+// Loops with one interval tick at the same instants whenever they begin. A loop with n times the interval ticks at
+// every n-th of them.
 func TestLoopsTickTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := map[time.Duration]time.Time{}

@@ -1,4 +1,4 @@
-// Package money has the decimals of the currencies of ISO 4217, for amounts in minor units such as cents.
+// Package money provides the number of decimals of ISO 4217 currencies, for amounts in minor units such as cents.
 package money
 
 import (
@@ -10,8 +10,7 @@ import (
 // usual is the number of decimals of most currencies.
 const usual = 2
 
-// Decimals returns how many digits of an amount are behind the point: 2 for EUR, 0 for JPY, and 2 for an unknown
-// currency.
+// Decimals returns the number of decimals of a currency: 2 for EUR, 0 for JPY, and 2 for an unknown currency.
 func Decimals(code string) int {
 	unit, err := currency.ParseISO(code)
 	if err != nil {
@@ -21,8 +20,8 @@ func Decimals(code string) int {
 	return decimals
 }
 
-// Split returns the digits of an amount of minor units before and behind the point: "19" and "99" for 1999 EUR, "5000"
-// and "" for 5000 JPY. amount must not be negative.
+// Split returns the digits of an amount of minor units before and after the decimal point: "19" and "99" for 1999 EUR,
+// "5000" and "" for 5000 JPY. amount must not be negative.
 func Split(amount int64, code string) (whole, fraction string) {
 	decimals := Decimals(code)
 	digits := fmt.Sprintf("%0*d", decimals+1, amount)
@@ -30,7 +29,7 @@ func Split(amount int64, code string) (whole, fraction string) {
 	return digits[:point], digits[point:]
 }
 
-// Unusual returns the currencies of today that have not two decimals.
+// Unusual returns the current currencies whose number of decimals is not 2.
 func Unusual() map[string]int {
 	found := map[string]int{}
 	for all := currency.Query(); all.Next(); {

@@ -1,7 +1,7 @@
 // Package openapi reads an OpenAPI 3.1 document for the API reference. It keeps the order of the document, resolves
 // references on access, extracts the operations of one listener, and builds example requests. It does not validate the
 // document; tests do that with package test/contract. OpenAPI libraries such as kin-openapi lose the order of fields,
-// and would add several megabytes to the binary.
+// and add several megabytes to the binary.
 package openapi
 
 import (

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Example returns the example of a parameter or a schema, its first example, or that of its schema. The result does not
-// exist if there is none.
+// Example returns the example of a parameter or a schema: its own, the first of its examples, or that of its schema.
+// Without one, Exists of the result is false.
 func (v Value) Example() Value {
 	if e := v.Get("example"); e.Exists() {
 		return e
@@ -35,8 +35,8 @@ type Request struct {
 	Body         []byte      // JSON, nil for none
 }
 
-// Request builds an example request. It includes required parameters, and optional parameters with an example of
-// their own; an example of a schema does not include an optional parameter. It returns an error if a required
+// Request builds an example request. It includes required parameters, and optional parameters with an example of their
+// own. The example of its schema is not sufficient to include an optional parameter. It returns an error if a required
 // parameter has no example.
 func (o Operation) Request() (Request, error) {
 	r := Request{Method: o.Method, Path: o.Path}
@@ -69,7 +69,7 @@ func (o Operation) Request() (Request, error) {
 			continue
 		case mediaType == "application/json":
 			r.Body = body.JSON()
-		default: // the example is the text of the body
+		default: // the example is the body itself
 			r.Body = []byte(body.String())
 		}
 		r.Header = append(r.Header, [2]string{"Content-Type", mediaType})

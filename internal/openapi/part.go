@@ -9,7 +9,7 @@ import (
 )
 
 // Keep removes the operations that keep does not select, the webhooks that have no tag of a selected operation, and the
-// components and tags that only they use. The server of the document becomes "/", the address that serves it.
+// components and tags that only they use. The server of the document becomes "/", the server that serves the document.
 func (d *Document) Keep(keep func(method, path string) bool) {
 	pruneOperations(field(d.root, "paths"), func(path, name string, _ *yaml.Node) bool {
 		return keep(strings.ToUpper(name), path)
@@ -63,7 +63,7 @@ func pruneOperations(items *yaml.Node, keep func(path, name string, op *yaml.Nod
 	})
 }
 
-// references adds the references below a node to found, and those of their targets.
+// references adds all references below a node to found, directly or through other references.
 func (d *Document) references(n *yaml.Node, found map[string]bool) {
 	if n == nil {
 		return

@@ -1,5 +1,5 @@
-// Package origin checks web origins in settings (RFC 6454), such as https://shop.example. A checked origin has no
-// character that ends it in a header or in a configuration of nginx.
+// Package origin checks web origins in settings (RFC 6454), such as https://shop.example. A checked origin contains no
+// character that terminates a value in a header or in the configuration of nginx.
 package origin
 
 import (

@@ -25,8 +25,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// ErrRefused reports that the URL or the address is not allowed. A retry is useless unless the name resolves to another
-// address.
+// ErrRefused reports that the URL or the address is not allowed. A retry can succeed only if the name resolves to
+// another address.
 var ErrRefused = errors.New("not allowed")
 
 // Config configures a Client. Zero fields mean the defaults.
@@ -72,14 +72,14 @@ func New(cfg Config) *Client {
 	return c
 }
 
-// azureHost is a public address with which virtual machines of Azure reach their host.
+// azureHost is a public address at which virtual machines of Azure reach their host.
 var azureHost = netip.MustParsePrefix("168.63.129.16/32")
 
 const (
 	maxHeader    = 64 << 10
 	idleFor      = 30 * time.Second
 	maxIdle      = 256
-	idlePerHost  = 32 // concurrent deliveries to a webhook endpoint; fewer would cost handshakes
+	idlePerHost  = 32 // concurrent deliveries to a webhook endpoint; with fewer, each request may need a handshake
 	dialTimeout  = 10 * time.Second
 	tlsHandshake = 10 * time.Second
 )
@@ -87,7 +87,7 @@ const (
 func (c *Client) transport(guard *ssrf.Guardian) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout: dialTimeout, Resolver: c.cfg.Resolver,
-		// Called for each address that is tried, after the name was resolved.
+		// The dialer calls it for each address that it tries, after the name was resolved.
 		Control: func(network, address string, raw syscall.RawConn) error {
 			if err := guard.Safe(network, address, raw); err != nil {
 				return fmt.Errorf("address %s is %w", address, ErrRefused)
@@ -100,7 +100,7 @@ func (c *Client) transport(guard *ssrf.Guardian) *http.Transport {
 		},
 	}
 	return &http.Transport{
-		Proxy:                  nil, // a proxy would resolve names itself
+		Proxy:                  nil, // a proxy resolves names itself
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.cfg.RootCAs},
 		TLSHandshakeTimeout:    tlsHandshake,

@@ -192,7 +192,7 @@ func TestPrivateAddressIsRefused(t *testing.T) {
 	}
 }
 
-// answering returns a resolver that returns the given addresses one after the other, and then the last one.
+// answering returns a resolver that returns the given addresses one after the other and repeats the last one.
 func answering(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
 	var asked atomic.Int64

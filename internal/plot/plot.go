@@ -90,7 +90,7 @@ func (p Plot) body() string {
 		return height - bottom - v/most*(height-top-bottom)
 	}
 	var b strings.Builder
-	for i := range gridLines { // counted, because a step may be too small to change a large number
+	for i := range gridLines { // bounded, because adding a small step to a large number may have no effect
 		v := float64(i) * grid
 		if v > most*1.0001 {
 			break
@@ -146,7 +146,7 @@ func (s Series) line(x, y func(float64) float64) string {
 	return fmt.Sprintf(`<path class="line %s" d="%s"/>`, s.Class, d.String())
 }
 
-// layer returns an area on top of those below.
+// layer returns an area on top of the lower layers.
 func (s Series) layer(below map[float64]float64, x, y func(float64) float64) string {
 	if len(s.X) == 0 {
 		return ""

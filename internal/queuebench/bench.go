@@ -1,6 +1,6 @@
 // Package queuebench compares the drivers of the order queue in one run: throughput of accepting and draining, latency,
 // cost in Redis, and messages lost when a worker or the server is killed. Orders pass the product's admission. Messages
-// are not written to SQL. An in-process queue is the floor of the comparison.
+// are not written to SQL. An in-process queue is the baseline of the comparison.
 package queuebench
 
 import (
@@ -13,9 +13,9 @@ import (
 
 // Options selects the load. Zero fields take the defaults in their comments.
 type Options struct {
-	RedisURL string        // an empty Redis; "" starts one, and only that one is killed
+	RedisURL string        // an empty Redis; "" starts one; only a started one is killed
 	Orders   int           // accepted and drained in each round, at least 1000; 50,000
-	Rounds   int           // interleaved rounds, of which the median counts; 3
+	Rounds   int           // interleaved rounds; results are medians; 3
 	Rate     int           // orders per second while latency is measured; 1000
 	Span     time.Duration // duration of the latency measurement; 3 s
 }

@@ -147,7 +147,7 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 	return serials, took, err
 }
 
-// overtaken returns the share of messages that were taken after a later one.
+// overtaken returns the share of messages that were taken after a message accepted later.
 func overtaken(serials []int64) float64 {
 	latest, behind := int64(0), 0
 	for _, s := range serials {
@@ -229,7 +229,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 
 const (
 	queued     = 1000 // messages in the queue when a process is killed
-	takenBatch = 100  // of which a taker holds these
+	takenBatch = 100  // messages of these in the taker's batch
 	shortLease = time.Second
 )
 
@@ -270,7 +270,7 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	return r, err
 }
 
-// killWorker abandons a batch and drains the rest until its lease has expired.
+// killWorker abandons a leased batch, and drains the queue until the lease has expired.
 func killWorker(ctx context.Context, s subject) (Loss, error) {
 	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err

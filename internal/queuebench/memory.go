@@ -13,8 +13,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// memoryQueue is the comparison's floor: a queue in this process with leases, and without retries, dead letters or
-// durability. It is safe for concurrent use.
+// memoryQueue is the baseline: a queue in this process with leases, and without retries, dead letters or durability. It
+// is safe for concurrent use.
 type memoryQueue struct {
 	lease time.Duration
 	wake  chan struct{} // holds at most one token
@@ -130,7 +130,7 @@ func (s *memorySubject) open(_ context.Context, stock int, lease time.Duration) 
 	return nil
 }
 
-// reopen starts with an empty queue: the messages ended with the process that held them.
+// reopen starts with an empty queue: the messages are lost with the process that held them.
 func (s *memorySubject) reopen(lease time.Duration) { s.line = newMemoryQueue(lease) }
 
 func (s *memorySubject) buy(ctx context.Context, n int) error {
@@ -148,7 +148,7 @@ func (s *memorySubject) buy(ctx context.Context, n int) error {
 	return s.line.Push(ctx, m)
 }
 
-// held measures a queue of its own, because the heap of this process holds much else.
+// held measures a separate queue, because the heap of this process has much other data.
 func (s *memorySubject) held(ctx context.Context, n int) (float64, error) {
 	heap := func() float64 {
 		var m runtime.MemStats

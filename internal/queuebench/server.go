@@ -38,7 +38,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 			return nil, fmt.Errorf("redis: %w", err)
 		}
 		s := &server{client: connect(options)}
-		ctx, cancel := context.WithTimeout(ctx, openTimeout) // a Redis that does not answer would hold an interrupt up
+		ctx, cancel := context.WithTimeout(ctx, openTimeout) // a Redis that does not answer must not delay an interrupt
 		defer cancel()
 		n, err := s.client.DBSize(ctx).Result()
 		if err == nil && n > 0 {
@@ -99,7 +99,7 @@ func (s *server) start(ctx context.Context) error {
 	defer cancel()
 	look := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1})
 	defer look.Close()
-	for look.Ping(ctx).Err() != nil { // it answers when it has read its append-only file
+	for look.Ping(ctx).Err() != nil { // Redis answers when it has read its append-only file
 		select {
 		case <-ctx.Done():
 			return errors.New("redis-server did not answer within 30 s")
@@ -113,7 +113,7 @@ func (s *server) start(ctx context.Context) error {
 
 // crash kills the server and starts it again on its data directory. It returns false when the run did not start it.
 //
-// It waits until Redis has written its append-only file: a kill before that loses messages of every driver.
+// It waits until Redis has written its append-only file, because a kill before that loses messages of every driver.
 func (s *server) crash(ctx context.Context) (bool, error) {
 	if s.cmd == nil {
 		return false, nil

@@ -28,7 +28,7 @@ type line interface {
 // subject is a driver with the admission in front of it.
 type subject interface {
 	label() string
-	// open empties the queue and opens a sale of stock units. reopen connects to what is there.
+	// open empties the queue and opens a sale of stock units. reopen connects to the existing queue.
 	open(ctx context.Context, stock int, lease time.Duration) error
 	reopen(lease time.Duration)
 	queue() line
@@ -124,7 +124,7 @@ func (s *redisSubject) used(ctx context.Context) (cpu time.Duration, log float64
 	log = -1
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		n, _ := strconv.ParseFloat(value, 64) // other lines hold no numbers
+		n, _ := strconv.ParseFloat(value, 64) // other lines have no numbers
 		switch name {
 		case "used_cpu_user", "used_cpu_sys":
 			cpu += time.Duration(n * float64(time.Second))

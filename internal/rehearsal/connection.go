@@ -15,7 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Addresses is how the simulated buyers get different source addresses.
+// Addresses is the method by which simulated buyers get different source addresses.
 type Addresses string
 
 // The values of Addresses.
@@ -84,7 +84,7 @@ type connection struct {
 	address  int
 	conn     net.Conn
 	read     *bufio.Reader
-	slotWait time.Duration // time spent waiting for a slot, which is a delay of this machine
+	slotWait time.Duration // time spent waiting for a slot: a delay of this machine
 }
 
 func (x *edge) open(address int) *connection { return &connection{edge: x, address: address} }
@@ -195,7 +195,7 @@ func (l *connection) send(ctx context.Context, c call, resp *fasthttp.Response) 
 	}
 }
 
-// gone reports whether the server had closed the connection before it read the request.
+// gone reports whether the server closed the connection before it read the request.
 func gone(err error) bool {
 	network, ok := errors.AsType[net.Error](err)
 	return !ok || !network.Timeout()

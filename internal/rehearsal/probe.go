@@ -11,7 +11,7 @@ import (
 	"sluice/internal/loop"
 )
 
-// maxProbes is the number of requests after which there is assumed to be no limit by address. One machine would
+// maxProbes is the number of requests after which the probe assumes that there is no limit by address. One machine can
 // hardly exceed a higher limit.
 const maxProbes = 500
 
@@ -47,7 +47,7 @@ func (x *edge) testForwarded(ctx context.Context) error {
 		if status != fasthttp.StatusTooManyRequests {
 			continue
 		}
-		if i == 0 { // used up by another client
+		if i == 0 { // another client has used the limit up
 			loop.Sleep(ctx, time.Second)
 			continue
 		}

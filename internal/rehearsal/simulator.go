@@ -59,7 +59,7 @@ func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, 
 	case err == nil && resp.StatusCode() == fasthttp.StatusOK:
 		p.tally.note(p.tally.pageViews, p.now()-a.At)
 	}
-	// Thinking begins when the page has arrived. Without a page, the shopper buys nevertheless.
+	// Thinking begins when the page has arrived. A shopper without a page buys as well.
 	at := p.now() + a.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
@@ -100,7 +100,7 @@ func (p *simulator) bot(ctx context.Context, l *connection, a actor, token, buye
 		}
 		if a.Kind == repeater && try > 0 {
 			l.close()
-			l.address = maxBuyers + 1 + a.Address*botTries + try // beyond the addresses of other actors
+			l.address = maxBuyers + 1 + a.Address*botTries + try // not an address of other actors
 		}
 		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" {
 			p.tally.won(buyer, w.order)
@@ -188,7 +188,7 @@ func textAfter(body []byte, prefix string) string {
 	return string(text)
 }
 
-// maxRetryAfter limits how long a shopper heeds Retry-After.
+// maxRetryAfter bounds the Retry-After that a shopper follows.
 const maxRetryAfter = time.Minute
 
 func retryAfter(resp *fasthttp.Response) time.Duration {

@@ -117,7 +117,7 @@ func (t *tally) add(a response) {
 	s := t.second(a.at)
 	s.sent[a.outcome.Of()]++
 	if !a.kind.Bot() {
-		t.sendDelay.note(a.late) // a bot may be late because its previous response was
+		t.sendDelay.note(a.late) // a bot may be late because of its previous response
 	}
 	if !a.kind.Bot() && a.outcome.Of() != Failed {
 		t.all.note(a.took)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Limits of a workload, which one machine can simulate.
+// Limits of a workload that one machine can simulate.
 const (
 	maxBuyers = 500_000
 	maxSpan   = 30 * time.Minute
@@ -78,7 +78,7 @@ const (
 	// A bot sends botTries requests, one every botPause. It ignores Retry-After.
 	botTries = 20
 	botPause = 100 * time.Millisecond
-	// botsAhead is the time before the opening in which bots arrive.
+	// botsAhead is how long before the opening bots arrive.
 	botsAhead = time.Second
 	// farmAddress is the address of all farm bots.
 	farmAddress = 0

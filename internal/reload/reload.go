@@ -1,4 +1,4 @@
-// Package reload detects changes of files that are read again and again while a process runs.
+// Package reload detects changes of files that a process reads repeatedly.
 package reload
 
 // Detector compares the content of a file with that of the last read. It does not use the modification time or size:
@@ -10,7 +10,7 @@ type Detector struct {
 	failed string // error of the last read
 }
 
-// Changed reports whether a read returned another text or error than the last one. The first call returns true.
+// Changed reports whether the text or the error of a read differs from the last one. The first call returns true.
 func (d *Detector) Changed(text []byte, err error) bool {
 	failed := ""
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 type key struct{}
 
-// With returns a copy of ctx with attributes for every line that is logged with it.
+// With returns a copy of ctx with attributes for every log line with that context.
 func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	before, _ := ctx.Value(key{}).([]slog.Attr)
 	return context.WithValue(ctx, key{}, append(before[:len(before):len(before)], attrs...))

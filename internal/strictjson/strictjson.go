@@ -17,7 +17,7 @@ import (
 // MaxDepth is how many levels objects and arrays may nest, the outermost object included.
 const MaxDepth = 8
 
-// Error states why a text was rejected, as the rest of a sentence that begins with the name of the text: "must be
+// Error states why a text was rejected. Detail continues a sentence that begins with the name of the text: "must be
 // UTF-8".
 type Error struct{ Detail string }
 
@@ -25,7 +25,7 @@ func (e *Error) Error() string { return "JSON " + e.Detail }
 
 var errNotObject = &Error{"must be one JSON object"}
 
-// Object reads one JSON object with nothing behind it. Numbers are returned as json.Number and fit a float64. Object
+// Object reads one JSON object. No text may follow it. Numbers are returned as json.Number and fit a float64. Object
 // rejects repeated names, nesting beyond MaxDepth, invalid UTF-8 and unpaired surrogates. The error is an *Error.
 func Object(text []byte) (map[string]any, error) {
 	if !utf8.Valid(text) {
@@ -116,8 +116,8 @@ func QuoteName(name string) string {
 	return strconv.Quote(name)
 }
 
-// surrogatesPaired reports whether each \u escape of a high surrogate is followed by one of a low surrogate, and no
-// low surrogate stands alone. Backslashes occur in strings only, so the position of strings does not matter.
+// surrogatesPaired reports whether each \u escape of a high surrogate is followed by one of a low surrogate, and no low
+// surrogate stands alone. Backslashes occur only in strings, so the function need not find the strings.
 func surrogatesPaired(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {

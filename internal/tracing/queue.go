@@ -19,7 +19,7 @@ type queue struct {
 	dropped prometheus.Counter
 }
 
-// newQueue returns a processor for the exporter, in which at most limit spans wait. registry may be nil.
+// newQueue returns a processor for the exporter with room for limit spans. registry may be nil.
 func newQueue(to sdk.SpanExporter, limit int, registry prometheus.Registerer) *queue {
 	results := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "sluice_spans_total",
 		Help: "Spans by result: exported, failed (the collector did not accept them), dropped (too many waited)."},
@@ -54,7 +54,7 @@ func (q *queue) full() bool {
 	return true
 }
 
-// exporter counts what another one exports.
+// exporter counts the spans that another exporter exports.
 type exporter struct {
 	sdk.SpanExporter
 

@@ -11,18 +11,18 @@ import (
 
 // Sampling is the meaning of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG.
 type Sampling struct {
-	FollowParent bool    // a request with a traceparent is sampled as its caller decided
+	FollowParent bool    // the caller's decision applies to a request with a traceparent
 	Ratio        float64 // share of the other requests that are sampled, 0 to 1
 }
 
-// Includes reports whether the ratio includes a trace. The decision depends on the id alone, and is that of
+// Includes reports whether the ratio includes a trace. The decision depends on the id alone and equals that of
 // OpenTelemetry's TraceIDRatioBased.
 func (s Sampling) Includes(id trace.TraceID) bool {
 	return binary.BigEndian.Uint64(id[8:])>>1 < uint64(s.Ratio*(1<<63))
 }
 
 // Sampler returns a sampler that samples a span without a parent if it links to a sampled span, so that a batch is
-// exported if one of its orders is. A span that was started with Decided is sampled in any case.
+// exported if one of its orders is sampled. A span that was started with Decided is sampled in any case.
 func (s Sampling) Sampler() sdk.Sampler {
 	base := sdk.TraceIDRatioBased(s.Ratio)
 	if s.FollowParent {
@@ -57,8 +57,8 @@ type (
 	}
 )
 
-// Decided returns a context in which the next span is sampled and has these ids. The trace applies to a span without a
-// parent.
+// Decided returns a context in which the next span is sampled and has these ids. The trace id applies to a span without
+// a parent.
 func Decided(ctx context.Context, t trace.TraceID, s trace.SpanID) context.Context {
 	return context.WithValue(ctx, decidedKey{}, decision{t, s})
 }

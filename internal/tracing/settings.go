@@ -16,8 +16,8 @@ import (
 // defaultRatio is the default share of purchases without a traceparent that are traced.
 const defaultRatio = 0.01
 
-// settings holds the values of OpenTelemetry's standard variables. The SDK reads OTEL_BSP_* and OTEL_SPAN_*, but for
-// the size of the queue.
+// settings holds the values of OpenTelemetry's standard variables. The SDK reads OTEL_BSP_* and OTEL_SPAN_* itself,
+// except for the size of the queue.
 type settings struct {
 	on       bool
 	endpoint string
@@ -68,7 +68,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, errors.Join(errs...)
 }
 
-// readUpload reads how spans are sent. Each variable may also be set for traces alone.
+// readUpload reads the variables of uploads. Each may also be set for traces alone.
 func (s *settings) readUpload(get func(string) string) error {
 	var errs []error
 	read := func(name string, parse func(value string) error) {
@@ -125,8 +125,8 @@ func (s *settings) readUpload(get func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// parseHeaders parses name=value,name=value, whose values are percent-encoded. Its errors contain no value, which may
-// be a secret.
+// parseHeaders parses name=value,name=value, whose values are percent-encoded. Its errors contain no values, which may
+// be secrets.
 func parseHeaders(list string) (map[string]string, error) {
 	headers := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {

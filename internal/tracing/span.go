@@ -16,11 +16,11 @@ func Fail(span trace.Span, kind, reason string) {
 	span.SetAttributes(attribute.String("error.type", kind))
 }
 
-// MaxText bounds recorded text that a client has sent, in bytes.
+// MaxText bounds recorded text from a client, in bytes.
 const MaxText = 1 << 10
 
-// Text returns a copy of s that is valid UTF-8 and of bounded length. Use it for text that a client has sent: a span
-// with an invalid byte cannot be exported, nor can the others of its batch.
+// Text returns a copy of s that is valid UTF-8 and of bounded length. Use it for text from a client: one invalid byte
+// prevents the export of the whole batch.
 func Text(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -32,7 +32,7 @@ func Text(s string) string {
 }
 
 // Addressed returns the attributes of the scheme and the server that a client used. host is the header Host. Every
-// scheme but https counts as http.
+// scheme except https counts as http.
 func Addressed(scheme, host string) []attribute.KeyValue {
 	if scheme != "https" {
 		scheme = "http"

@@ -2,7 +2,7 @@
 // unless an endpoint is configured. Spans never delay a request: a span that does not fit into the queue, or cannot be
 // exported, is dropped and counted.
 //
-// What the spans describe is in backend/telemetry and internal/edgetrace.
+// Packages backend/telemetry and internal/edgetrace define the spans.
 package tracing
 
 import (
@@ -38,7 +38,7 @@ type Provider struct {
 
 	sampling Sampling
 	version  string
-	queue    *queue // nil: spans go elsewhere
+	queue    *queue // nil: spans are not queued
 }
 
 // exportTimeout bounds the last export of a process.
@@ -77,14 +77,14 @@ func New(to sdk.SpanProcessor, sampling Sampling, version string, about *resourc
 	}
 }
 
-// Sampling returns which traces are sampled that begin in this process.
+// Sampling returns the sampling of traces that begin in this process.
 func (p *Provider) Sampling() Sampling { return p.sampling }
 
 // Version returns the version of the program.
 func (p *Provider) Version() string { return p.version }
 
-// Full reports whether a span would be dropped because too many wait, and counts one as dropped then. The caller saves
-// the work of making it.
+// Full reports whether a span would be dropped because too many wait, and then counts one as dropped. The caller need
+// not create the span.
 func (p *Provider) Full() bool { return p.queue != nil && p.queue.full() }
 
 // Close exports the remaining spans, within five seconds.
@@ -99,7 +99,7 @@ func (p *Provider) Close() {
 	}
 }
 
-// maxError bounds the logged bytes of an export error, which has the body of the collector's answer: up to maxAnswer.
+// maxError bounds the logged bytes of an export error, which contains up to maxAnswer bytes of the collector's answer.
 const maxError = 500
 
 // logErrors returns a handler that logs at most one export error per minute.

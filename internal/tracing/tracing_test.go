@@ -80,8 +80,8 @@ func (b *blocked) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
 
 func (b *blocked) Shutdown(context.Context) error { return nil }
 
-// While a collector does not respond, spans are dropped beyond the queue, and ending one does not block. Every span is
-// counted once.
+// While a collector does not respond, spans beyond the limit of the queue are dropped, and the end of a span does not
+// block. Every span is counted once.
 func TestQueueIsBounded(t *testing.T) {
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
 	for result, err := range map[string]error{"exported": nil, "failed": errors.New("unavailable")} {
@@ -122,7 +122,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Edges decide without the SDK, so both must decide alike.
+// Edges decide without the SDK, so Includes must return its decision.
 func TestIncludesIsTheDecisionOfTheSDK(t *testing.T) {
 	var both [2]int
 	for _, ratio := range []float64{0, 1e-9, 0.01, 0.5, 0.999, 1} {
@@ -163,7 +163,7 @@ func TestDecidedSpansAreSampled(t *testing.T) {
 	}
 }
 
-// A collector that answers with a page does not fill the log.
+// The logged answer of a collector is bounded.
 func TestLongAnswerOfACollectorIsCut(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

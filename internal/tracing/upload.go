@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// uploader sends spans to a collector: OTLP over HTTP with protobuf. It implements otlptrace.Client. The SDK has an
-// exporter for this protocol, which links gRPC and its gateway (ADR 49). It is safe for concurrent use.
+// uploader sends spans to a collector: OTLP over HTTP with protobuf. It implements otlptrace.Client. The SDK's exporter
+// for this protocol is not used, because it links gRPC and its gateway (ADR 49). It is safe for concurrent use.
 type uploader struct {
 	url     string
 	headers map[string]string
@@ -38,23 +38,24 @@ func newUploader(s settings) *uploader {
 // Start implements otlptrace.Client. It does nothing.
 func (u *uploader) Start(context.Context) error { return nil }
 
-// Stop implements otlptrace.Client. It ends uploads that wait to be repeated.
+// Stop implements otlptrace.Client. It ends uploads that wait for a retry.
 func (u *uploader) Stop(context.Context) error {
 	close(u.stop)
 	u.client.CloseIdleConnections()
 	return nil
 }
 
-// Bounds of repeated uploads. The wait doubles from one failure to the next, unless the collector sends Retry-After.
+// Bounds of retries. The wait doubles with each failure, unless the collector sends Retry-After.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second // the longest wait
 	maxAnswer  = 64 << 10         // bytes of an answer that are read
 )
 
-// UploadTraces implements otlptrace.Client. It repeats an upload that the collector rejects for now, until ctx ends.
+// UploadTraces implements otlptrace.Client. It retries an upload that the collector rejects temporarily, until ctx
+// ends.
 func (u *uploader) UploadTraces(ctx context.Context, resources []*spans.ResourceSpans) error {
-	// The message of an export has this one field, with the same number, and so the same encoding.
+	// The message of an export has this one field with the same number, so both have the same encoding.
 	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: resources})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -89,10 +90,10 @@ func compress(body []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// final means that an upload is not repeated.
+// final means that an upload is not retried.
 const final = -1
 
-// post sends a body once. If err is not nil and retry is not final, the caller may repeat it after retry.
+// post sends a body once. If err is not nil and retry is not final, the caller may retry after that duration.
 func (u *uploader) post(ctx context.Context, body []byte) (retry time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, bytes.NewReader(body))
 	if err != nil {

@@ -35,7 +35,7 @@ func variables(list string) func(string) string {
 
 var someSpans = []*spans.ResourceSpans{{SchemaUrl: "x"}, {SchemaUrl: "y"}}
 
-// A collector that requires TLS, a header and compression gets the message of the protocol.
+// A collector that requires TLS, a header and compression receives a valid message.
 func TestUpload(t *testing.T) {
 	var got collector.ExportTraceServiceRequest
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,14 +11,14 @@ import (
 const (
 	scheme = "unix:"
 
-	// maxPath is what sockaddr_un of Linux has room for, in bytes, without the final zero.
+	// maxPath is the capacity of sockaddr_un of Linux in bytes, without the final zero.
 	maxPath = 107
 )
 
 // plainPath needs no quotes in the configuration of nginx and in lists that commas or spaces separate.
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._-]+$`)
 
-// IsAddress reports whether an address is meant to be that of a Unix socket: it begins with "unix:".
+// IsAddress reports whether an address has the form of a Unix socket: it begins with "unix:".
 func IsAddress(address string) bool { return strings.HasPrefix(address, scheme) }
 
 // Parse returns the path of unix:/path. The path must be absolute, without "..", "//" and a slash at its end, of at

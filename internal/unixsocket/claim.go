@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lockSuffix is that of the file that a listening process locks. The file stays: a process that removed it could remove
-// the lock of the next one.
+// lockSuffix is the suffix of the file that a listening process locks. The file stays, because a process that removes
+// it may remove the lock of the next one.
 const lockSuffix = ".lock"
 
 // claimed is a listener at a path that belongs to this process until Close.
@@ -28,7 +28,7 @@ func (c claimed) Close() error { return c.close() }
 // connect, because edges run as other users; the directory restricts access.
 //
 // A socket that a killed process left behind is replaced. A process that listens, and a file that is not a socket, are
-// errors. Of two processes that claim a path together, one fails: a process holds the lock of path.lock while it
+// errors. If two processes claim a path concurrently, one fails, because a process holds the lock of path.lock while it
 // listens.
 func Claim(ctx context.Context, path string) (net.Listener, error) {
 	lock, err := hold(path)
@@ -47,7 +47,7 @@ func Claim(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	return claimed{ln, sync.OnceValue(func() error {
-		// Before the listener closes: until then no other file can have the inode number of the socket.
+		// Removed before the listener closes: until then no other file can have the inode number of the socket.
 		if now, err := os.Lstat(path); err == nil && os.SameFile(now, own) {
 			_ = os.Remove(path)
 		}
@@ -86,7 +86,7 @@ func bind(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It would remove what has replaced the socket.
+	// The listener must not unlink the path on Close, because another file may have replaced the socket.
 	ln.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // see Claim
 		_ = os.Remove(path)

@@ -69,7 +69,7 @@ func TestSocketOfAKilledProcessIsReplaced(t *testing.T) {
 	wantReached(t, mustClaim(t, path), path)
 }
 
-// What is not a socket of a process that has ended stays, and is an error.
+// Claim replaces only a socket of a process that has ended. Any other file stays and is an error.
 func TestNothingElseIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -129,7 +129,7 @@ func TestNothingElseIsReplaced(t *testing.T) {
 	}
 }
 
-// Of processes that claim a path together, one listens, also if a killed process has left its socket.
+// If several processes claim a path concurrently, exactly one listens, also if a killed process has left its socket.
 func TestOneOfManyListens(t *testing.T) {
 	for round := range 50 {
 		path := filepath.Join(t.TempDir(), "a.sock")

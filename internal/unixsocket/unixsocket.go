@@ -14,7 +14,7 @@ import (
 	"sluice/internal/loop"
 )
 
-// Socket is a Unix socket in a directory of its own. Other users can open the files of the directory, and cannot list
+// Socket is a Unix socket in a directory of its own. Other users can open the files of the directory but cannot list
 // them. Create it with Listen.
 type Socket struct {
 	dir, name string
@@ -56,8 +56,8 @@ func (s *Socket) Close() {
 }
 
 // Serve calls handle for each connection and then closes it, until ctx ends and all calls have returned. At most limit
-// calls run at a time. what names the accepting of a connection in logs of errors, such as too many open files, after
-// which Serve continues.
+// calls run at a time. what names the failed operation in the log if a connection cannot be accepted, for example
+// because of too many open files. Serve then continues.
 func (s *Socket) Serve(ctx context.Context, log *slog.Logger, what string, limit int, handle func(net.Conn)) {
 	var running sync.WaitGroup
 	defer running.Wait()
