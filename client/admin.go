@@ -38,7 +38,7 @@ type NewSale struct {
 	Details
 }
 
-// Details are what the page of a sale shows besides its facts.
+// Details has the optional content of the page of a sale.
 type Details struct {
 	Picture     string `json:"picture,omitempty"`     // http or https URL of an image; empty: none
 	Description string `json:"description,omitempty"` // Markdown, at most 8000 bytes; empty: none
@@ -71,13 +71,13 @@ type AdminSale struct {
 	Version  int64      `json:"version"`   // incremented by each change
 	Applied  bool       `json:"applied"`   // Redis has this version
 
-	Spread int `json:"spread"` // number of segments; 1: the sale lives in one shard
+	Spread int `json:"spread"` // number of segments; 1: the sale is in one shard
 	// Segments are the segments that Redis holds, if Spread is above 1.
 	Segments []Segment `json:"segments,omitempty"`
 
 	Details // Sales does not return them
 
-	// PausedBy is the actor and the reason of a pause. Sales does not return it.
+	// PausedBy has the actor and the reason of a pause. Sales does not return it.
 	PausedBy string `json:"paused_by,omitempty"`
 	// DrainSeconds is the estimated time until all accepted orders are in the database. It is nil if unknown. Sales does
 	// not return it.
@@ -90,9 +90,9 @@ type AdminSale struct {
 type Segment struct {
 	Segment  int   `json:"segment"` // from 0
 	Shard    int   `json:"shard"`
-	Units    int64 `json:"units"` // owned by the segment: left, on their way out, or of its orders
+	Units    int64 `json:"units"` // owned by the segment: Left, Out, and those of its orders
 	Left     int64 `json:"left"`
-	Out      int64 `json:"out"` // on their way to another segment
+	Out      int64 `json:"out"` // in transfer to another segment
 	Accepted int64 `json:"accepted"`
 }
 
@@ -107,7 +107,7 @@ type SaleArchive struct {
 	Files     []string   `json:"files"`
 }
 
-// Audit is the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, InTransfer, Ready,
+// Audit has the totals of a sale at one instant. If it is Balanced, Stock is the sum of Left, InTransfer, Ready,
 // Delayed, Leased, Ordered and Dead.
 type Audit struct {
 	SaleID      string   `json:"sale_id"`
@@ -198,7 +198,7 @@ func (a *Admin) Describe(ctx context.Context, id string, to Details) (AdminSale,
 	return post[AdminSale](ctx, &a.conn, salePath(id)+"/describe", to)
 }
 
-// Audit counts all units of a sale at one instant, also while the sale is running.
+// Audit counts all units of a sale at one instant. It can be called while the sale is running.
 func (a *Admin) Audit(ctx context.Context, id string) (Audit, error) {
 	return get[Audit](ctx, &a.conn, salePath(id)+"/audit")
 }
@@ -206,7 +206,7 @@ func (a *Admin) Audit(ctx context.Context, id string) (Audit, error) {
 // Queue is the state of the order queue: its counts over all shards, and each shard.
 type Queue struct {
 	QueueCounts
-	MaxReady int64        `json:"max_ready"` // a shard with so many ready orders accepts no more
+	MaxReady int64        `json:"max_ready"` // a shard with this many ready orders accepts no further ones
 	Shards   []QueueShard `json:"shards"`
 }
 

@@ -63,7 +63,7 @@ type DeadLetter struct {
 	DiedAt     time.Time `json:"died_at"`
 	Cancelling bool      `json:"cancelling"` // a cancellation has started
 	Units      int       `json:"units"`      // units that it holds
-	Unbacked   bool      `json:"unbacked"`   // holds no unit, because Redis had lost it
+	Unbacked   bool      `json:"unbacked"`   // holds no unit, because Redis lost it
 }
 
 // Attempt is a failed attempt to write an order to the database.

@@ -65,10 +65,10 @@ func WithTokenSource(token func(context.Context) (string, error)) Option {
 }
 
 // WithHTTPClient sets the HTTP client. It should have no timeout: the context bounds a call, and event streams have no
-// end. Redirects are not followed, whatever h.CheckRedirect is.
+// end. Redirects are never followed; h.CheckRedirect is ignored.
 func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
 
-// WithTimeout bounds one attempt; the default is 10 s. For WaitOrder the wait is added to it.
+// WithTimeout bounds one attempt; the default is 10 s. WaitOrder adds the duration of its wait.
 func WithTimeout(d time.Duration) Option { return func(c *conn) { c.timeout = d } }
 
 // WithUserAgent sets the User-Agent header; the default is "sluice-client".

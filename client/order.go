@@ -40,9 +40,9 @@ type Order struct {
 	Expired   bool       `json:"expired"`    // Cancelled because it was not paid by its deadline
 }
 
-// Buy buys one unit. The key identifies the purchase for 24 hours: further calls with the same key, also from
-// another process, return the same order, even a cancelled one, and buy no second unit. Store the key before the call
-// if your process may crash. If the key is empty, Buy generates one for this call.
+// Buy buys one unit. The key identifies the purchase for 24 hours. Further calls with the same key, also from another
+// process, return the same order, even if it was cancelled, and buy no second unit. Store the key before the call if
+// your process may crash. If the key is empty, Buy generates one for this call.
 //
 // The error matches AlreadyBought, SoldOut, SaleNotOpen, SaleClosed or SalePaused if the purchase was rejected.
 // After an error that wraps ErrNoResponse or the error of the context, the unit may have been bought: repeat the

@@ -35,7 +35,7 @@ const (
 	QuotaExceeded        Code = "quota-exceeded" // Problem.RetryAfter is set
 	Unavailable          Code = "temporarily-unavailable"
 	InternalError        Code = "internal-error"
-	OrderCancelled       Code = "order-cancelled"  // of a payment callback, as the next two
+	OrderCancelled       Code = "order-cancelled"  // of a payment callback, like the next two
 	AlreadyPaid          Code = "already-paid"     // the payment is recorded for a refund
 	PaymentMismatch      Code = "payment-mismatch" // its amount is not the price of the sale
 )
@@ -56,7 +56,7 @@ type Problem struct {
 	RequestID  string        `json:"-"` // X-Request-Id, as in the log of the edge
 }
 
-// FieldError is a problem of one part of a request.
+// FieldError is an error of one field of a request.
 type FieldError struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`

@@ -36,8 +36,8 @@ type WebhookOrder struct {
 }
 
 // VerifyWebhook verifies the signature of a webhook with the secret of the endpoint (whsec_...) and decodes it. The
-// body must be the unmodified bytes of the request. The error wraps ErrInvalidSignature, unless the secret is not
-// valid.
+// body must be the unmodified bytes of the request. The error wraps ErrInvalidSignature unless the secret is malformed
+// or the body cannot be decoded.
 func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, error) {
 	hook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil || strings.TrimPrefix(secret, "whsec_") == "" {

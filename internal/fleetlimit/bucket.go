@@ -8,13 +8,13 @@ type Outcome int
 // The outcomes.
 const (
 	Admitted    Outcome = iota // a slot was spent
-	Refused                    // no slot: neither here nor in Redis
-	Unavailable                // Redis cannot be used: on_error of the rule decides
-	Ask                        // lease Ask, apply the lease, and decide again
-	Wait                       // a lease of this bucket is in progress: decide again when it has ended
+	Refused                    // neither the edge nor Redis has a slot
+	Unavailable                // Redis cannot be used; on_error of the rule decides
+	Ask                        // lease Demand, apply the lease, and decide again
+	Wait                       // a lease of this bucket is in progress; decide again after its end
 )
 
-// Demand is what a bucket leases.
+// Demand is the size of a lease.
 type Demand struct {
 	Lanes int // from 1
 	Slots int // of each lane, from 1
@@ -29,17 +29,17 @@ type Verdict struct {
 	spent   segment // Admitted: the slot
 }
 
-// Segment is the leased slots of one lane. Times are us of the monotonic clock of the edge. The next slot may be spent
-// from Opens to Closes; each slot after it OpensStep and ClosesStep later.
+// Segment holds leased slots of one lane. Times are us of the edge's monotonic clock. The next slot may be spent from
+// Opens to Closes, and each further slot OpensStep and ClosesStep later.
 type Segment struct {
 	Opens, OpensStep   float64
 	Closes, ClosesStep float64
 	N                  int // slots left
 
 	Lane   int
-	Next   float64 // the number of the next slot
-	Stride int     // between slots
-	ID     string  // of the lease; "" for a slot that cannot be returned
+	Next   float64 // number of the next slot
+	Stride int     // difference between the numbers of adjacent slots
+	ID     string  // id of the lease; "" for a slot that cannot be returned
 }
 
 type segment = Segment
@@ -52,7 +52,7 @@ func (s *Segment) spend() {
 	s.N--
 }
 
-// expire removes the slots that have closed.
+// expire removes the closed slots.
 func (s *Segment) expire(now float64) {
 	if s.N == 0 || s.Closes >= now {
 		return
@@ -64,67 +64,70 @@ func (s *Segment) expire(now float64) {
 	s.N -= n
 }
 
-// end is the first slot after the segment.
+// end returns the number of the first slot after the segment.
 func (s *Segment) end() float64 { return s.Next + float64(s.N*s.Stride) }
 
-// Lease is the answer of Redis in the clock of the edge.
+// Lease is the reply of Redis, converted to the edge's clock.
 type Lease struct {
 	Redis    float64 // us since 1970 on the clock of Redis
-	Further  float64 // us until Redis may have a further slot
-	Starting bool    // refused, because slots may have been leased before this server started
+	Further  float64 // us until Redis may have another slot
+	Starting bool    // rejected, because slots may have been leased before this server started
 	Segments []Segment
 }
 
-// Bucket is what an edge holds of one key. The zero value holds nothing. Not safe for concurrent use.
+// Bucket is the state of one key at an edge. The zero value holds no slots. Not safe for concurrent use.
 type Bucket struct {
 	segments []Segment
 
-	retry    float64 // Redis has no further slot until then
-	unusable bool    // or it cannot be used: it does not know its slots, or has answered too late
-	pause    float64 // us for which it is not called if a further lease is late; 0: the last was not late
+	retry    float64 // until then Redis has no further slot, or is not called
+	unusable bool    // until retry Redis cannot be used: it does not know its slots, or answered too late
+	pause    float64 // us without calls after another late lease; 0: the last lease was not late
 
-	asking    float64 // a lease is in progress, at most until then
+	asking    float64 // latest end of the lease in progress; 0: none
 	asked     float64 // time of the last lease; 0: none
-	decisions int     // since then
+	decisions int     // decisions since asked
 	redis     float64 // Lease.Redis of the last lease
 	used      float64 // time of the last decision
 
-	above   float64 // the fleet is above the limit, as far as known, until then
-	penalty float64 // us for which it was, after the last lease
+	above   float64 // the fleet is assumed to be above the limit until then
+	penalty float64 // us by which above was extended after the last lease
 
-	since float64 // the demand of the edge: decisions from this time
+	since float64 // start of the interval in which seen counts decisions
 	seen  int
 }
 
 const (
-	// unknownWait is reported to a client if the edge may not ask for slots yet.
+	// unknownWait, in us, is reported to a client if the edge may not lease slots yet.
 	unknownWait = 1_000_000
 
-	askLimit = 1_000_000 // us that a lease may be in progress
+	askLimit = 1_000_000 // maximum us that a lease is in progress
 
-	// A lease that arrives too late to be spent is repeated. The second in a row stops leases for twice the time that the
-	// first took, or for the time that it took itself, and each further one doubles the pause.
+	// If a lease arrives too late to be spent, the edge leases again. A second consecutive late lease causes a pause of
+	// twice the duration of the first one, or of its own duration if that is longer. Each further late lease doubles
+	// the pause.
 	latePause = 1_000_000 // us, at most
 
-	// A lease is to be sufficient for so many decisions, and for so many us.
+	// A lease should suffice for leaseDecisions decisions, and for leaseTime us.
 	leaseDecisions = 256
 	leaseTime      = 20_000.0
 	calmTime       = 1_000_000.0 // us, at most, below the limit
 
-	// pollDecisions is how many requests are refused without a lease, before Redis is called for slots that another edge
-	// has returned or left. After pollTime, fewer are sufficient: slots that no edge leases within a window are lost.
+	// pollDecisions is the number of requests that an edge refuses before it calls Redis for slots that another edge
+	// has returned or not leased. Once Redis may have a further slot, restDecisions suffice for an edge without slots,
+	// and pollTime for any edge: slots that no edge leases within a window are lost.
 	pollDecisions = 64
 	restDecisions = 16
 	pollTime      = 1_000_000 // us
 
-	// The demand is that of the last decisions: after so many, or after such a time, half of them are forgotten.
+	// The demand is measured over recent decisions. After recentDecisions, or after recentTime us, half of them are
+	// discarded.
 	recentDecisions = 512
 	recentTime      = 8_000_000
 
-	coldAfter = 10_000_000 // us without a request, after which the demand is unknown
+	coldAfter = 10_000_000 // us without a request after which the demand is unknown
 )
 
-// Count counts a request, at this time, in us of the monotonic clock. Call it once before the first Take for a request.
+// Count counts a request at a time in us of the monotonic clock. Call it once per request, before the first Take.
 func (b *Bucket) Count(now float64) {
 	if now-b.used > coldAfter {
 		b.since, b.seen = now, 0
@@ -137,7 +140,7 @@ func (b *Bucket) Count(now float64) {
 	b.decisions++
 }
 
-// Take decides about a request at this time.
+// Take decides about a request at a time in us of the monotonic clock.
 func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	best := -1
 	opens := math.Inf(1)
@@ -183,11 +186,12 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	return Verdict{Outcome: Ask, Demand: d}
 }
 
-// demand returns what to lease, at most for as many decisions as the edge has counted recently. Below the limit that is
-// what the edge needs for a short time, and a little more, because the slots that it holds are missing at other edges.
-// Above the limit, where this edge refuses requests, it is less than the edge could spend, so that no slot is left
-// over, and for a long time, so that refusals need few leases. An edge that cannot spend a lane leases slots of one for
-// as many requests as it expects in a window: slots of several lanes would close one after the other.
+// demand returns the size of the next lease: at most as many slots as the edge has counted decisions recently. Below
+// the limit it covers the edge's needs for a short time and a little more, because other edges lack the slots that it
+// holds. Above the limit, where the edge refuses requests, it is less than the edge can spend, so that no slot is left
+// over, but covers a long time, so that refusals need few leases. An edge that cannot spend a whole lane leases slots
+// of one lane for the requests that it expects in a window, because slots of several lanes would close one after the
+// other.
 func (b *Bucket) demand(r *Rule, now float64) Demand {
 	recent := max(b.seen, 1)
 	rate := float64(recent) / max(now-b.since, 1) // per us
@@ -217,7 +221,7 @@ func (b *Bucket) demand(r *Rule, now float64) Demand {
 	return Demand{Lanes: lanes, Slots: slots}
 }
 
-// held returns the lanes with slots that open later, and the number of these slots in one of them.
+// held returns the number of lanes with slots that open later, and the largest number of such slots in a lane.
 func (b *Bucket) held(now float64) (lanes, longest int) {
 	for _, s := range b.segments {
 		if s.N > 0 && s.Opens > now {
@@ -228,10 +232,10 @@ func (b *Bucket) held(now float64) (lanes, longest int) {
 	return lanes, longest
 }
 
-// Begin records that a lease has begun.
+// Begin records the start of a lease.
 func (b *Bucket) Begin(now float64) { b.asking = now + askLimit }
 
-// Apply adds a lease, and returns how it ended.
+// Apply adds the slots of a lease and returns its result.
 func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 	if l.Redis < b.redis { // the clock of Redis was set back
 		b.segments = b.segments[:0]
@@ -247,7 +251,7 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 	}
 	switch trip := now - (b.asking - askLimit); {
 	case result == Granted, len(l.Segments) == 0 && trip < r.window:
-		b.pause = 0 // a lease of this round trip could be spent
+		b.pause = 0 // a lease with this round trip can be spent
 	case len(l.Segments) > 0:
 		repeated := b.pause > 0
 		b.pause, result = min(max(2*b.pause, trip), latePause), Late
@@ -255,7 +259,7 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 			b.retry = max(b.retry, now+b.pause)
 		}
 	}
-	b.unusable = l.Starting || b.pause > 0 // a slot may be missing because late leases have wasted it
+	b.unusable = l.Starting || b.pause > 0 // late leases may have wasted slots
 	if l.Further == 0 || b.pause > 0 {
 		b.penalty = 0
 	} else {
@@ -266,19 +270,18 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 	return result
 }
 
-// Fail records that a lease has failed. What Redis may have leased is spent.
+// Fail records that a lease has failed. Slots that Redis may have leased count as spent.
 func (b *Bucket) Fail() { b.asking = 0 }
 
-// Refund takes back the slot of an admitted request that another rule has refused.
+// Refund restores the slot of an admitted request that another rule has rejected.
 func (b *Bucket) Refund(v Verdict) {
 	s := v.spent
 	s.N, s.ID = 1, ""
 	b.segments = append(b.segments, s)
 }
 
-// Return removes the slots of lanes of which a slot has opened before this time, and returns what can be returned to
-// Redis. A lane that was leased twice is one segment, if that is possible: Redis compares the end of the last lease
-// only.
+// Return removes the segments whose next slot has opened before a time, and returns those that can be returned to
+// Redis. Adjacent segments of a lane are joined if possible, because Redis compares only the end of the last lease.
 func (b *Bucket) Return(now, before float64) (returned []Segment) {
 	var kept []Segment
 	for _, s := range b.segments {
@@ -304,8 +307,9 @@ func (b *Bucket) Return(now, before float64) (returned []Segment) {
 	return returned
 }
 
-// Unused returns the time before which a slot of a lane that the edge does not need has opened. An edge that has not
-// decided for some time needs none. One above the limit spends a slot when it opens, or has lost its clients.
+// Unused returns the argument before of Return: the edge does not need segments whose next slot opened earlier. An idle
+// edge needs none. Above the limit an edge spends each slot when it opens, so a slot that is open for longer shows that
+// the edge has lost its clients.
 func (b *Bucket) Unused(r *Rule, now float64) (before float64) {
 	switch {
 	case b.Idle(now):
@@ -316,7 +320,7 @@ func (b *Bucket) Unused(r *Rule, now float64) (before float64) {
 	return math.Inf(-1)
 }
 
-// Idle reports whether the edge needs its slots no longer: it has not decided for some time.
+// Idle reports whether the edge has not decided for so long that it does not need its slots any more.
 func (b *Bucket) Idle(now float64) bool {
 	gap := 0.0
 	if b.decisions > 0 {
@@ -325,7 +329,7 @@ func (b *Bucket) Idle(now float64) bool {
 	return now-b.used > min(max(8*gap, 1_000_000), 5_000_000)
 }
 
-// Empty reports whether the bucket is like a new one.
+// Empty reports whether the bucket is equivalent to a new one.
 func (b *Bucket) Empty(now float64) bool {
 	return len(b.segments) == 0 && b.asking <= now && now >= b.retry && now-b.used > coldAfter
 }

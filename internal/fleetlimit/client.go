@@ -19,19 +19,19 @@ import (
 type Client struct {
 	redis redis.Scripter
 	now   func() float64 // us of the monotonic clock of the machine
-	trip  atomic.Int64   // us that a lease is expected to take
+	trip  atomic.Int64   // expected us of a lease
 }
 
-// NewClient returns a client of a Redis server or cluster. The caller closes it. now returns us of a monotonic clock,
-// in which leases are expressed.
+// NewClient returns a client of a Redis server or cluster. The caller closes server. now returns us of the monotonic
+// clock in which leases are expressed.
 func NewClient(server redis.Scripter, now func() float64) *Client {
 	return &Client{redis: server, now: now}
 }
 
-// timeout is for one round trip. A lease that takes longer is spent.
+// timeout bounds one round trip. The slots of a lease that takes longer count as spent.
 const timeout = 500 * time.Millisecond
 
-// tags is how many hash tags the limits are spread over. Each has a key that detects a server that has restarted.
+// tags is the number of hash tags over which limits are spread. Each tag has a key that detects a restarted server.
 const tags = 16
 
 func keys(r *Rule, key string) []string {
@@ -56,7 +56,8 @@ func (c *Client) Lease(ctx context.Context, r *Rule, key string, d Demand) (Leas
 	return parse(r, reply, id, sent, received)
 }
 
-// expected returns how long the next round trip is expected to take, in us: a moving average. 0: none was measured.
+// expected returns the moving average of round trips in us, which is expected of the next one. A trip of 0 means that
+// none was measured.
 func expected(trip, measured float64) float64 {
 	if trip == 0 {
 		return measured
@@ -64,8 +65,8 @@ func expected(trip, measured float64) float64 {
 	return trip + (measured-trip)/4
 }
 
-// arguments returns ARGV of limit_lease. The lease has no slot that closes before the answer is expected, except if no
-// slot that may be leased closes later.
+// arguments returns ARGV of limit_lease. Slots that close before the expected answer are skipped, unless all slots that
+// may be leased do.
 func arguments(r *Rule, d Demand, trip float64, id string) []any {
 	skip := min(trip, max(r.window-r.interval, 0))
 	return []any{r.interval, r.window, r.ahead, r.lanes, d.Lanes, d.Slots, skip, id}
@@ -73,9 +74,9 @@ func arguments(r *Rule, d Demand, trip float64, id string) []any {
 
 var errReply = errors.New("fleet limit: lease: unexpected reply")
 
-// parse converts a reply of limit_lease to the clock of the edge, on which the request was sent and the reply received
-// at these times. Redis has decided in between: a slot opens at the latest, and closes at the earliest time that this
-// permits, and that the drift of the clock permits.
+// parse converts a reply of limit_lease to the edge's clock. Redis decided at an unknown time between sent and
+// received. Therefore a slot opens at the latest time, and closes at the earliest time, that these bounds and the drift
+// of the clock permit.
 func parse(r *Rule, reply []any, id string, sent, received float64) (Lease, error) {
 	if len(reply)%3 != 0 || len(reply) == 0 {
 		return Lease{}, errReply
@@ -109,7 +110,7 @@ func parse(r *Rule, reply []any, id string, sent, received float64) (Lease, erro
 	return l, nil
 }
 
-// Return returns slots that were not spent, and must not be spent any more. It may be repeated.
+// Return returns unspent slots, which must not be spent afterwards. It may be repeated.
 func (c *Client) Return(ctx context.Context, r *Rule, key string, segments []Segment) error {
 	if len(segments) == 0 {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Result is how a lease ended, for metrics.
+// Result is the result of a lease, for metrics.
 type Result string
 
 // The results.
 const (
 	Granted Result = "granted"
-	None    Result = "refused" // Redis has no slot for the edge now
-	Late    Result = "late"    // no slot can be spent any more
+	None    Result = "refused" // Redis had no slot for the edge
+	Late    Result = "late"    // all slots were closed on arrival
 	Failed  Result = "error"
 )
 
@@ -38,7 +38,7 @@ type Limiter struct {
 	config LimiterConfig
 	seed   maphash.Seed
 	shards [shards]shard
-	down   atomic.Int64 // us until which Redis is not called
+	down   atomic.Int64 // time in us until which Redis is not called
 	asking sync.WaitGroup
 }
 
@@ -53,7 +53,8 @@ type shard struct {
 	entries map[name]*entry
 }
 
-// name identifies a bucket. Rules with the same name in Redis share buckets, so that they survive a changed policy.
+// name identifies a bucket. Rules with the same name in Redis share buckets, so that buckets survive a change of the
+// policy.
 type name struct{ rule, key string }
 
 type entry struct {
@@ -61,10 +62,10 @@ type entry struct {
 	shard *shard
 	rule  *Rule
 	key   string
-	done  chan struct{} // closed when the lease that began last has ended
+	done  chan struct{} // closed at the end of the last lease
 }
 
-// NewLimiter returns a limiter that holds nothing.
+// NewLimiter returns a limiter without leased slots.
 func NewLimiter(config LimiterConfig) *Limiter {
 	if config.OnLease == nil {
 		config.OnLease = func(Result) {}
@@ -86,11 +87,12 @@ type Decision struct {
 	verdict Verdict
 }
 
-// tries is how often a request decides: again after each lease, whose slots others may have spent.
+// tries bounds the decisions of a request. It decides again after each lease, because other requests may have spent its
+// slots.
 const tries = 10
 
-// Take decides about one request. It leases slots if there is none and Redis may have one, and returns when it has the
-// answer; a request that is refused from what is known returns immediately.
+// Take decides about one request. If the edge has no slot and Redis may have one, Take leases slots and waits for the
+// reply. It refuses a request immediately if Redis is known to have none.
 func (l *Limiter) Take(r *Rule, key string) Decision {
 	n := name{r.name, key}
 	s := &l.shards[maphash.String(l.seed, key)%shards]
@@ -140,14 +142,15 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 
 func duration(us float64) time.Duration { return time.Duration(math.Ceil(us)) * time.Microsecond }
 
-// begin begins a lease, and returns the channel that its end closes. A lease after askLimit has a channel of its own.
+// begin begins a lease and returns a channel that is closed at its end. A lease that begins after askLimit has its own
+// channel.
 func (e *entry) begin(now float64) chan struct{} {
 	e.Begin(now)
 	e.done = make(chan struct{})
 	return e.done
 }
 
-// lease leases slots for an entry, for which begin has returned done.
+// lease leases slots for an entry. begin has returned done.
 func (l *Limiter) lease(e *entry, done chan<- struct{}, d Demand) (ok bool) {
 	lease, err := l.config.Client.Lease(context.Background(), e.rule, e.key, d)
 	now := l.config.Client.now()
@@ -169,19 +172,19 @@ func (l *Limiter) lease(e *entry, done chan<- struct{}, d Demand) (ok bool) {
 	return err == nil
 }
 
-// Refund takes back the slot of an admitted request that another rule has refused.
+// Refund restores the slot of an admitted request that another rule has rejected.
 func (l *Limiter) Refund(d Decision) {
 	d.entry.shard.mu.Lock()
 	d.entry.Refund(d.verdict)
 	d.entry.shard.mu.Unlock()
 }
 
-// Sweep returns slots that this edge does not need to Redis, and removes idle keys. Call it once a second.
+// Sweep returns unneeded slots to Redis and removes idle keys. Call it once a second.
 func (l *Limiter) Sweep(ctx context.Context) {
 	l.sweep(ctx, func(e *entry, now float64) float64 { return e.Unused(e.rule, now) })
 }
 
-// Close returns all slots to Redis, as far as that is possible in two seconds. No request may be in progress.
+// Close returns all slots to Redis and gives up after two seconds. No request may be in progress.
 func (l *Limiter) Close() {
 	l.asking.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -189,7 +192,7 @@ func (l *Limiter) Close() {
 	l.sweep(ctx, func(*entry, float64) float64 { return math.Inf(1) })
 }
 
-// sweep returns lanes of which a slot has opened before a time. unused returns this time for each key.
+// sweep returns segments whose next slot has opened before the time that unused returns for their key.
 func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float64) {
 	now := l.config.Client.now()
 	for i := range l.shards {
@@ -210,7 +213,7 @@ func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float6
 		s.mu.Unlock()
 		for e, segments := range unspent {
 			if ctx.Err() != nil || l.config.Client.now() < float64(l.down.Load()) {
-				return // what is not returned is spent
+				return // the remaining slots count as spent
 			}
 			if err := l.config.Client.Return(ctx, e.rule, e.key, segments); err != nil {
 				l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())

@@ -26,7 +26,7 @@ func fleet(t *testing.T, server *redis.Client, n int) []*fleetlimit.Limiter {
 	return limiters
 }
 
-// known makes a new Redis server usable: it is as if it had started long ago.
+// known makes a new Redis server usable, as if it had started long ago.
 func known(t *testing.T, server *redis.Client, l *fleetlimit.Limiter, r *fleetlimit.Rule, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -140,7 +140,7 @@ func TestRestartedRedisIsNotTrusted(t *testing.T) {
 	}
 }
 
-// heldRedis answers a lease when it receives from answers: no slot for an hour.
+// heldRedis waits for a value from answers, then replies to a lease: no slot for an hour.
 type heldRedis struct {
 	redis.Scripter
 	answers chan struct{}
@@ -153,7 +153,7 @@ func (r heldRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) 
 	return cmd
 }
 
-// A process that was suspended, or has a slow client, leases again before its first lease has ended.
+// A suspended process, or one with a slow client, leases again before its first lease has ended.
 func TestSecondLeaseOfAKeyDoesNotEndTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now atomic.Int64 // us

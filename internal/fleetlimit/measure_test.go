@@ -18,12 +18,12 @@ import (
 
 var measureFor = flag.Duration("measure", 0, "measure the use of a limit for so long per row; see make fleet")
 
-// decided is an admitted request: the limiter was called and has returned at these times.
+// decided is an admitted request with the times at which the limiter was called and returned.
 type decided struct{ from, to time.Time }
 
-// TestMeasureLimiters prints how much of a rate four limiters, as gateways have them, use at 1.6 times the rate over
-// one Redis server in real time, and how often they call it. Rates that an HTTP client on the same machine does not
-// reach are possible. It asserts the bound only: the other values depend on the machine.
+// TestMeasureLimiters runs four limiters, as in gateways, at 1.6 times the rate over one Redis server in real time. It
+// prints the used share of the rate and the number of calls to Redis. It reaches rates that an HTTP client on the same
+// machine cannot. It asserts only the bound, because the other values depend on the machine.
 func TestMeasureLimiters(t *testing.T) {
 	if *measureFor == 0 {
 		t.Skip("a measurement: make fleet")
@@ -105,7 +105,8 @@ func measure(t *testing.T, rate, burst int64, clients string) {
 		n/float64(max(trips.Load(), 1)), float64(busy.Load())/1e3/n)
 }
 
-// checkBound checks 500 starts of intervals. Only requests that were certainly admitted within an interval count.
+// checkBound checks intervals from 500 starting points. It counts only requests that were certainly admitted within an
+// interval.
 func checkBound(t *testing.T, admitted []decided, rate, burst float64) {
 	t.Helper()
 	byEnd := slices.SortedFunc(slices.Values(admitted), func(a, b decided) int { return a.to.Compare(b.to) })

@@ -16,13 +16,13 @@ import (
 )
 
 // Server leases for the workers of one nginx, over a Unix socket. lua/edge/sluice/fleet.lua is the other side. A worker
-// sends lines of fields that are separated by spaces; hex is the key of the client in hex:
+// sends lines of fields separated by spaces; HEX is the client's key in hexadecimal:
 //
 //	lease RULE COUNT PERIOD BURST HEX LANES SLOTS
 //	return RULE COUNT PERIOD BURST HEX, and for each segment LANE NEXT END ID
 //
-// The server answers a lease with Redis, Further, 0 or 1 for Starting, and the fields of each segment in the order of
-// the type; a return with "ok"; each with "error" if Redis cannot be used.
+// The answer to a lease is Redis, Further, 0 or 1 for Starting, and the fields of each segment in the order of the
+// type. The answer to a return is "ok". If Redis cannot be used, both get "error".
 type Server struct {
 	client *Client
 	log    *slog.Logger
@@ -30,11 +30,11 @@ type Server struct {
 }
 
 const (
-	maxConns    = 512 // at a time
+	maxConns    = 512 // concurrent connections
 	idleTimeout = time.Minute
 )
 
-// Serve opens the socket of a server. The client's clock is Now.
+// Serve opens the socket of a server. The client's clock must be Now.
 func Serve(client *Client, log *slog.Logger) (*Server, error) {
 	socket, err := unixsocket.Listen("sluice-fleet-", "lease.sock")
 	if err != nil {

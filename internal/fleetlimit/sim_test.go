@@ -14,7 +14,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// simServer runs the scripts of the limit as Redis does, with a clock that the simulation sets.
+// simServer runs the scripts of the limit like Redis, with a simulated clock.
 type simServer struct {
 	now   func() float64 // us on the clock of Redis
 	run   int
@@ -62,7 +62,7 @@ func (s *simServer) restart(data map[string]map[string]string) {
 	}
 }
 
-// trust makes a new server usable: it is as if it had started long ago.
+// trust makes a new server usable, as if it had started long ago.
 func (s *simServer) trust(r *Rule) {
 	s.hash[keys(r, "k")[1]] = map[string]string{"run": fmt.Sprintf("%040x", s.run), "since": "1"}
 }
@@ -240,7 +240,7 @@ func (s *sim) run(until float64) {
 // local returns the time on the clock of an edge.
 func (s *sim) local(e *simEdge) float64 { return e.offset + s.now*(1+e.drift) }
 
-// admit counts an admission, and compares with the bound: the bucket of burst + 1 that leaks at the rate.
+// admit counts an admission and checks the bound with a leaky bucket of burst + 1.
 func (s *sim) admit() {
 	s.admitted++
 	s.tat = max(s.tat, s.now) + 1/s.rate
@@ -249,7 +249,7 @@ func (s *sim) admit() {
 	}
 }
 
-// request is one request at an edge. It calls then when it is decided.
+// request sends one request to an edge and calls then after the decision.
 func (s *sim) request(e *simEdge, then func()) {
 	s.decisions++
 	e.bucket.Count(s.local(e))
@@ -344,7 +344,7 @@ func (s *sim) lease(e *simEdge, d Demand, then func()) {
 	})
 }
 
-// giveBack returns the slots of an edge, perhaps twice, and perhaps late.
+// giveBack returns the slots of an edge, possibly twice or late.
 func (s *sim) giveBack(e *simEdge, before float64) {
 	segments := e.bucket.Return(s.local(e), before)
 	if len(segments) == 0 {
@@ -364,7 +364,7 @@ func (s *sim) giveBack(e *simEdge, before float64) {
 	}
 }
 
-// sweep returns the slots of idle edges, as edges do each second.
+// sweep returns the unneeded slots of edges, as edges do each second.
 func (s *sim) sweep() {
 	for _, e := range s.edges {
 		s.giveBack(e, e.bucket.Unused(e.rule, s.local(e)))
@@ -372,7 +372,7 @@ func (s *sim) sweep() {
 	s.after(1e6, s.sweep)
 }
 
-// clients sends requests at a rate per us, to the edges by their weights.
+// clients sends requests at a rate per us, distributed over the edges by weight.
 func (s *sim) clients(rate float64) {
 	s.after(s.random.ExpFloat64()/rate, func() {
 		total := 0.0
@@ -390,13 +390,14 @@ func (s *sim) clients(rate float64) {
 	})
 }
 
-// patient is a client that sends a request to an edge when the one before is decided, and a millisecond has passed.
+// patient is a client that sends its next request to an edge a millisecond after the previous one was decided.
 func (s *sim) patient(e *simEdge) {
 	s.request(e, func() { s.after(1000, func() { s.patient(e) }) })
 }
 
-// TestNoInterleavingExceedsTheBound runs fleets through delays, lost and repeated messages, refunds, deaths, stops, an
-// unreachable Redis, one that restarts empty or with old data, clocks that drift and a clock of Redis that is set back.
+// TestNoInterleavingExceedsTheBound runs fleets with delays, lost and repeated messages, refunds, crashes, stops, an
+// unreachable Redis, a Redis that restarts empty or with old data, drifting clocks, and a clock of Redis that is set
+// back.
 func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	spent, refused := 0, 0
 	for seed := range seeds() {
@@ -413,8 +414,8 @@ func TestNoInterleavingExceedsTheBound(t *testing.T) {
 	t.Logf("%d admitted, %d not", spent, refused)
 }
 
-// A clock of Redis that is set back, however far, stops leases for as long as a restart of Redis does. All limits of
-// its tag are concerned, also those that are used later.
+// A clock of Redis that is set back by any amount stops leases for as long as a restart of Redis. This applies to all
+// limits of its tag, also to those that are used later.
 func TestLeasesContinueAfterTheClockWasSetBack(t *testing.T) {
 	for _, back := range []float64{10e3, 1e6, 60e6, 24 * 3600e6} {
 		s := newSim(t, 1, 100, 1e6, 50, 2, unchanged)
@@ -444,7 +445,7 @@ func seeds() uint64 {
 	return 200
 }
 
-// TestSimulationFindsFaultsOfTheScripts removes one safeguard of the scripts at a time.
+// TestSimulationFindsFaultsOfTheScripts removes one safeguard of the scripts at a time and requires a violation.
 func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 	const most = 12_000 // seeds
 	for _, m := range []struct {

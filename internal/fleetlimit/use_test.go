@@ -12,8 +12,8 @@ type load struct {
 	weights func(i int, at float64) float64 // the weight of edge i; at counts periods
 }
 
-// loads are those that the tests of a fleet's use play: one with -short, since the race detector finds nothing in their
-// single goroutine. The target plain plays all.
+// loads are the loads of the tests below. With -short they use one, because the race detector finds nothing in a single
+// goroutine. The make target plain uses all.
 func loads() []load {
 	all := []load{
 		{"moving", func(i int, at float64) float64 { return 1.001 + math.Cos(2*math.Pi*(at-float64(i)/4)) }},
@@ -27,7 +27,7 @@ func loads() []load {
 	return all
 }
 
-// TestFleetUsesTheRate runs a fleet of four edges at 1.6 times the rate, and with clients that stay below it.
+// TestFleetUsesTheRate runs a fleet of four edges at 1.6 times the rate, and with clients below the rate.
 func TestFleetUsesTheRate(t *testing.T) {
 	for _, r := range []struct {
 		perSecond, burst int64
@@ -75,8 +75,8 @@ func TestFleetUsesTheRate(t *testing.T) {
 	}
 }
 
-// TestColdFleetUsesTheRate runs four edges that begin without leases at 1.6 times a rate of 10/s for 40 s, of which the
-// burst is used in the first 8 s. It is the set-up of make fleet.
+// TestColdFleetUsesTheRate runs four edges without initial leases at 1.6 times a rate of 10/s for 40 s. The burst is
+// used up in the first 8 s. make fleet uses the same configuration.
 func TestColdFleetUsesTheRate(t *testing.T) {
 	const rate, burst, span, runs = 10, 50, 40.0, 40
 	for _, load := range loads() {
@@ -112,9 +112,9 @@ func TestColdFleetUsesTheRate(t *testing.T) {
 	}
 }
 
-// TestSlowRedisIsCalledRarely runs a Redis that takes as long as a part of the window of a slot, or longer. The window
-// is 50 ms. Either 64 clients wait for the decision about one request before they send the next, or requests arrive at
-// 1.6 times the rate. With -short it runs two of the cases, see loads.
+// TestSlowRedisIsCalledRarely runs a Redis with round trips of a part of the 50 ms window of a slot, or longer. Either
+// 64 clients wait for each decision before they send the next request, or requests arrive at 1.6 times the rate. With
+// -short it runs two of the cases, see loads.
 func TestSlowRedisIsCalledRarely(t *testing.T) {
 	cases := []struct {
 		windows  float64 // that a round trip takes
@@ -184,9 +184,9 @@ func TestSlowRedisIsSufficientBelowTheLimit(t *testing.T) {
 	}
 }
 
-// TestFleetRecoversFromASlowRedis runs edges of which most send few requests, above the limit. Redis takes longer than
-// a window for some time. A second after that, which is the longest pause, on_error decides about no request of an edge
-// that has called Redis again, also if Redis has no slot for it.
+// TestFleetRecoversFromASlowRedis runs edges above the limit; most of them receive few requests. Redis takes longer
+// than a window for some time. One second later (the longest pause), on_error decides about no request of an edge that
+// has called Redis again, even if Redis has no slot for it.
 func TestFleetRecoversFromASlowRedis(t *testing.T) {
 	unknown := 0
 	for seed := range uint64(40) {

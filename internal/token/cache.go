@@ -8,7 +8,7 @@ import (
 )
 
 // tokenCache stores valid tokens, because verifying a signature takes from twenty to fifty times as long as a lookup.
-// It has a fixed size, which the first token allocates: a new token replaces an older one of its group. Safe for
+// It has a fixed size and is allocated with the first token. A new token replaces an older one of its group. Safe for
 // concurrent use.
 type tokenCache struct {
 	seed   maphash.Seed
@@ -17,7 +17,7 @@ type tokenCache struct {
 }
 
 // tokenGroup holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads little
-// memory besides the token.
+// other memory.
 type tokenGroup [groupSize]struct {
 	hash  atomic.Uint64 // of the token; equality is decided by comparing the token itself
 	token atomic.Pointer[cachedToken]

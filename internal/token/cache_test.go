@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Nearly all tokens of many buyers must stay in the cache. Otherwise each request would cost a signature.
+// The cache must keep nearly all tokens of many buyers. Otherwise each request costs a signature verification.
 func TestCacheHoldsManyBuyers(t *testing.T) {
 	const size = 1 << 14
 	keys, err := Open("", secret, Options{Cache: size})
@@ -57,7 +57,7 @@ func TestTokenGroupReplacesWhenFull(t *testing.T) {
 	}
 	renewed, newer := &cachedToken{}, &cachedToken{}
 	if g.add(2, renewed); len(held()) != groupSize || held()[2] != renewed {
-		t.Error("a token that is added again does not replace itself")
+		t.Error("a token that is added again does not replace its entry")
 	}
 	if g.add(99, newer); len(held()) != groupSize || held()[99] != newer {
 		t.Error("a new token does not replace exactly one token of a full group")

@@ -21,7 +21,7 @@ type claims struct {
 // Expect are the values that claims must have. Empty ones are not checked.
 type Expect struct {
 	Issuer   string // iss
-	Audience string // aud, or a member of it
+	Audience string // aud, or an element of it
 }
 
 var (
@@ -107,7 +107,7 @@ func timeOf(object map[string]any, name string, to *float64) error {
 	return nil
 }
 
-// maxDate is the end of the year 9999. Later times, which may not fit an integer, are reduced to it.
+// maxDate is the end of the year 9999. Later times, which may not fit an integer, are replaced by it.
 const maxDate = 253402300799
 
 func date(seconds float64) time.Time {

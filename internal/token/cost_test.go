@@ -7,7 +7,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// Tokens of public keys are cached, so this measures a cache lookup for them.
+// Tokens of public keys are cached, so for them this measures a cache lookup.
 func BenchmarkVerifyByKey(b *testing.B) {
 	w := tokentest.New()
 	keys := open(b, w.File(b), w.Secret)

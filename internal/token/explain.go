@@ -10,8 +10,8 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Explain describes why a token is rejected, or returns nil for one that is valid. Unlike the errors of Verify, its
-// errors quote the token, and are for the person that holds it. It does not use the caches.
+// Explain returns an error that explains why a token is rejected, or nil for a valid one. Unlike the errors of Verify,
+// its errors quote the token, so only the token's holder should see them. It does not use the caches.
 func (s *Set) Explain(raw string) error {
 	_, _, err := s.verify(raw, false)
 	if err == nil {
@@ -37,8 +37,7 @@ func (s *Set) Explain(raw string) error {
 	return err
 }
 
-// unverified returns the header and the claims of a token, of which nothing is known to be true. Unreadable ones are
-// nil.
+// unverified returns the header and the claims of a token without verifying them. Unreadable ones are nil.
 func unverified(raw string) (header, claims map[string]any) {
 	segments := strings.Split(raw, ".")
 	read := func(i int) map[string]any {

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// Explain rejects what Verify rejects, with the values that a person needs to fix it.
+// Explain rejects the same tokens as Verify, and names the values that the fix needs.
 func TestExplain(t *testing.T) {
 	w := tokentest.New()
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)

@@ -30,7 +30,7 @@ func Verifies(jwk, text string, signature []byte) (bool, error) {
 }
 
 // Signed reports whether a token has valid segments, and a header and a signature for one of the keys of a JWK Set. Its
-// claims may be any text. The error is the reason why it has not.
+// claims may be any text. If not, the error is the reason.
 func Signed(keys, raw string) (bool, error) {
 	parsed, _, err := parseKeys([]byte(keys))
 	if err != nil {

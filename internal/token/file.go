@@ -64,7 +64,7 @@ func (f *File) use(keys []*jwk, skipped []string) error {
 	return err
 }
 
-// ReadFile returns the text of a key file, of which it reads at most one byte more than is allowed.
+// ReadFile returns the text of a key file. It reads at most one byte more than the size limit.
 func ReadFile(path string) ([]byte, error) {
 	if IsURL(path) {
 		return nil, fmt.Errorf("%s is a URL: want a file", path)
@@ -99,7 +99,7 @@ func (f *File) Reload() (changed bool, err error) {
 }
 
 // Await fetches the first set of a URL. It retries for half a minute, logs the first error, and returns the last one.
-// Keys from elsewhere are loaded by Open. Then Await logs the warnings of Set.Warn.
+// Without a URL, the keys were loaded by Open. In both cases Await logs the warnings of Set.Warn.
 func (f *File) Await(ctx context.Context, log *slog.Logger) error {
 	if f.remote != nil {
 		if err := f.awaitRemote(ctx, log); err != nil {
@@ -169,7 +169,7 @@ func (f *File) LogChange(log *slog.Logger, err error) {
 	f.Set().Warn(log)
 }
 
-// useFetched uses the result of a fetch. A set that is published must not hold secrets: they are ignored.
+// useFetched uses the result of a fetch. It ignores secrets, which a published set must not contain.
 func (f *File) useFetched(text []byte, err error) error {
 	if err != nil {
 		return err
@@ -197,15 +197,15 @@ func (f *File) useFetched(text []byte, err error) error {
 	return nil
 }
 
-// Refresh fetches the keys of a URL again, unless tokens of unknown keys have caused more than three fetches, and one
-// every ten seconds, already. It waits for the end of a fetch, for at most two seconds, and returns in how long Refresh
+// Refresh fetches the keys of a URL again, within the limit for tokens of unknown keys: a burst of three fetches, and
+// one every ten seconds. It waits for the end of a fetch, for at most two seconds, and returns the time until Refresh
 // can cause another one. Follow must be running.
 func (f *File) Refresh() (next time.Duration) {
 	f.remote.await()
 	return f.remote.next()
 }
 
-// Set returns the current keys. Reload does not change sets that were returned before.
+// Set returns the current keys. Sets that were returned before do not change.
 func (f *File) Set() *Set { return f.set.Load() }
 
 // Verify is Set.Verify with the current keys. It may wait like VerifyUntil.
@@ -214,8 +214,8 @@ func (f *File) Verify(raw string) (sub string, err error) {
 	return sub, err
 }
 
-// VerifyUntil is Set.VerifyUntil with the current keys. A token of a key that a URL may have published meanwhile waits
-// for a fetch like Refresh.
+// VerifyUntil is Set.VerifyUntil with the current keys. A token of an unknown key, which the URL may have published
+// meanwhile, waits for a fetch like Refresh.
 func (f *File) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
 	sub, expires, err = f.Set().VerifyUntil(raw)
 	if f.remote != nil && errors.Is(err, errUnknownKey) && f.remote.await() {

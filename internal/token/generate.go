@@ -33,7 +33,8 @@ type member struct {
 	QI  string `json:"qi,omitempty"`
 }
 
-// rsaBits is the size of generated RSA keys. It is the minimum, because the cost of verification grows with its square.
+// rsaBits is the size of generated RSA keys. It is the minimum, because the cost of a verification grows with the
+// square of the size.
 const rsaBits = minRSA
 
 func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

@@ -32,7 +32,7 @@ const (
 type jwk struct {
 	name
 	public any            // []byte, ed25519.PublicKey, *ecdsa.PublicKey or *rsa.PublicKey
-	object map[string]any // all of its members
+	object map[string]any // all members
 }
 
 // hasPrivate reports whether a key contains a private part.
@@ -41,13 +41,13 @@ func (k *jwk) hasPrivate() bool { return k.alg != HS256 && k.object["d"] != nil 
 // errNotStrict has the same text at the Lua edge.
 var errNotStrict = errors.New("not a JSON object in UTF-8 without repeated names")
 
-// unsupportedError is why a key is skipped: it may be valid, but no verifier here has its kind.
+// unsupportedError is the reason for skipping a key: it may be valid, but no verifier supports its kind.
 type unsupportedError struct{ member string }
 
 func (e unsupportedError) Error() string { return "its " + e.member + " is not supported" }
 
 // parseKeys parses a JWK Set. It ignores keys for encryption, and skips keys of unsupported kinds, which it describes
-// for a warning. It returns the first error, which contains no part of the keys. The messages are those of
+// for a warning. It returns the first error, which contains no key material. The messages are those of
 // lua/edge/sluice/token/keys.lua.
 func parseKeys(text []byte) (all []*jwk, skipped []string, err error) {
 	if len(text) > maxFile {
@@ -143,7 +143,7 @@ func (k *jwk) algOf() (string, error) {
 	return "", unsupportedError{"alg"}
 }
 
-// isSupported reports whether keys of some kind have this algorithm.
+// isSupported reports whether any kind of key has this algorithm.
 func isSupported(alg string) bool {
 	for _, kind := range kinds {
 		if slices.Contains(kind.algs, alg) {
@@ -258,8 +258,8 @@ func (k *jwk) rsa() (any, error) {
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
 
-// smallOrder lists the encodings of the points of small order without the top bit: 0, 1, the two of order 8, p-1, p
-// and p+1. For such a key, signatures that are valid for every text are easy to construct. A key of zeros is a likely
+// smallOrder lists the encodings of the points of small order without the top bit: 0, 1, the two of order 8, p-1, p and
+// p+1. For such a key it is easy to construct signatures that are valid for every text. A key of zeros is a likely
 // placeholder.
 var smallOrder = strings.Fields(`
 	0000000000000000000000000000000000000000000000000000000000000000

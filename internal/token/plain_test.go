@@ -10,14 +10,14 @@ import (
 
 const plainHead = `{"alg":"HS256","typ":"JWT"}`
 
-// agree checks that the fast and the strict verification have the same result. It reports whether the claims are plain.
+// agree checks that fast and strict verification return the same result. It reports whether the claims are plain.
 func agree(t rapid.TB, k *Key, raw string) (isPlain bool) {
 	t.Helper()
 	for range 2 { // the second time with a cached header
 		sub, expires, err := k.verify(raw, true)
 		wantSub, wantExpires, wantErr := k.verify(raw, false)
 		if (err == nil) != (wantErr == nil) || sub != wantSub || !expires.Equal(wantExpires) {
-			t.Fatalf("%s: quickly %q until %v, %v; strictly %q until %v, %v", raw, sub, expires, err, wantSub, wantExpires,
+			t.Fatalf("%s: fast %q until %v, %v; strict %q until %v, %v", raw, sub, expires, err, wantSub, wantExpires,
 				wantErr)
 		}
 	}
@@ -32,7 +32,7 @@ func agree(t rapid.TB, k *Key, raw string) (isPlain bool) {
 	c, isPlain := plainClaims(text)
 	if isPlain {
 		if strictly, err := strictClaims(text, Expect{}); err != nil || c != strictly {
-			t.Fatalf("%s: plainly %+v, strictly %+v, %v", text, c, strictly, err)
+			t.Fatalf("%s: plain %+v, strict %+v, %v", text, c, strictly, err)
 		}
 	}
 	return isPlain

@@ -28,24 +28,24 @@ const (
 )
 
 const (
-	unknownBurst = 3    // fetches for tokens of unknown keys that may follow each other immediately
+	unknownBurst = 3    // fetches for tokens of unknown keys without a pause
 	maxWaiting   = 1000 // tokens that wait for a fetch; further ones are rejected immediately
 	maxRedirects = 3
 	maxHeader    = 64 << 10 // bytes
 )
 
-// IsURL reports whether the source of token keys is a URL, and not a file.
+// IsURL reports whether a source of token keys is a URL rather than a file.
 func IsURL(source string) bool { return strings.Contains(source, "://") }
 
-// remote fetches a JWK Set and limits how often that happens.
+// remote fetches a JWK Set and limits the rate of fetches.
 type remote struct {
 	url    string
 	client *http.Client
 	wake   loop.Wake // of the loop that fetches
 
 	mu      sync.Mutex
-	spent   time.Time     // when all fetches of the burst are available again
-	done    chan struct{} // closed at the end of the fetch that is requested or in progress; nil: there is none
+	spent   time.Time     // time at which all fetches of the burst are available again
+	done    chan struct{} // closed at the end of the requested or running fetch; nil: none
 	waiting int
 }
 
@@ -71,7 +71,8 @@ func newRemote(raw string, transport http.RoundTripper) (*remote, error) {
 	return &remote{url: raw, client: client, wake: loop.NewWake()}, nil
 }
 
-// checkScheme allows https, and http to this machine: a set that is changed on its way lets an attacker sign tokens.
+// checkScheme allows https, and http to this machine only, because a set that is changed in transit lets an attacker
+// sign tokens.
 func checkScheme(u *url.URL) error {
 	switch {
 	case u.Scheme == "https":
@@ -94,8 +95,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return checkScheme(req.URL)
 }
 
-// fetch returns the text of the set, of which it reads at most one byte more than is allowed. Its error is a single
-// line that names the URL.
+// fetch returns the text of the set. It reads at most one byte more than the size limit. Its error is a single line
+// that names the URL.
 func (r *remote) fetch(ctx context.Context) ([]byte, error) {
 	text, err := r.get(ctx)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
@@ -148,8 +149,8 @@ func (r *remote) end() {
 	r.done = nil
 }
 
-// await requests a fetch and waits for its end, for at most unknownWait. It reports whether a fetch has ended: false
-// without a wait if there were too many of them, or if too many tokens wait already.
+// await requests a fetch and waits for its end, for at most unknownWait. It reports whether a fetch has ended. It
+// returns false immediately if there were too many fetches, or if too many tokens wait.
 func (r *remote) await() bool {
 	done := r.enter()
 	if done == nil {
@@ -192,7 +193,7 @@ func (r *remote) leave() {
 	r.waiting--
 }
 
-// next returns how long it takes until a token of an unknown key can cause a fetch.
+// next returns the time until a token of an unknown key can cause a fetch.
 func (r *remote) next() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

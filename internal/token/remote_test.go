@@ -22,7 +22,8 @@ const keysURL = "https://login.example/jwks.json"
 
 var discard = slog.New(slog.DiscardHandler)
 
-// following opens a URL that transport serves, and follows it until the test ends. reports has what Follow reports.
+// following opens a URL that transport serves and follows it until the test ends. reports returns the reports of
+// Follow.
 func following(t *testing.T, transport http.RoundTripper) (keys *token.File, reports func() []error) {
 	t.Helper()
 	keys, err := token.Open(keysURL, "", token.Options{Transport: transport})
@@ -72,7 +73,7 @@ func TestNewKeyIsFetchedForTheTokenThatNeedsIt(t *testing.T) {
 	})
 }
 
-// Tokens of unknown keys cause three fetches, and then one every ten seconds at most, of however many keys they are.
+// Tokens of any number of unknown keys cause three fetches, and then at most one every ten seconds.
 func TestFloodOfUnknownKeysCausesFewFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tokentest.NewProvider(token.EdDSA, "first")
@@ -98,7 +99,7 @@ func TestFloodOfUnknownKeysCausesFewFetches(t *testing.T) {
 	})
 }
 
-// Known keys, and tokens that are not well formed, cause no fetch.
+// Tokens of known keys, and malformed tokens, cause no fetch.
 func TestOtherInvalidTokensCauseNoFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tokentest.NewProvider(token.EdDSA, "first")
@@ -143,7 +144,7 @@ func TestLastGoodSetStaysWhileTheProviderFails(t *testing.T) {
 	})
 }
 
-// hanging never answers.
+// hanging is a transport that never answers.
 type hanging struct{}
 
 func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -151,7 +152,7 @@ func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// switched answers with another transport from one moment to the next.
+// switched is a transport that can be replaced during a test.
 type switched struct {
 	mu sync.Mutex
 	to http.RoundTripper
@@ -214,7 +215,7 @@ func TestStartWaitsForTheProvider(t *testing.T) {
 		}
 		time.AfterFunc(20*time.Second, func() { p.Answer(http.StatusOK) })
 		if err := keys.Await(t.Context(), discard); err != nil {
-			t.Errorf("the provider came back: %v", err)
+			t.Errorf("the provider recovered: %v", err)
 		}
 		if sub, err := keys.Verify(p.Sign("ann")); sub != "ann" || err != nil {
 			t.Errorf("%q, %v", sub, err)

@@ -22,12 +22,12 @@ type Set struct {
 	source  []*jwk // without the secret
 	private []string
 	skipped []string
-	cache   *tokenCache // nil if no tokens are to be cached
-	secrets bool        // tokens signed with a secret are cached, too
+	cache   *tokenCache // nil: tokens are not cached
+	secrets bool        // tokens signed with a secret are cached as well
 	expect  Expect
 	now     func() time.Time
 
-	// Encoded headers of valid tokens, and the key of each. Issuers use few different headers.
+	// headers maps encoded headers of valid tokens to their keys. Issuers use few different headers. Writers hold mu.
 	mu      sync.Mutex
 	headers atomic.Pointer[map[string]*verifyKey]
 }
@@ -37,13 +37,13 @@ type name struct{ alg, kid string }
 
 func (n name) String() string { return strings.TrimSpace(n.alg + " " + n.kid) }
 
-// maxHeaders limits Set.headers, for issuers with variable headers.
+// maxHeaders limits Set.headers for issuers with variable headers.
 const maxHeaders = 64
 
 var errUnknownKey = errors.New("there is no key of this kid and alg")
 
-// newSet returns a set of keys and, unless it is empty, of the secret, which is the HS256 key without a kid. Without a
-// secret, keys must not be nil.
+// newSet returns a set of keys. A secret that is not empty is added as the HS256 key without a kid. Without a secret,
+// keys must not be nil.
 func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
 	s := &Set{keys: map[name]*verifyKey{}, source: keys, expect: o.Expect, now: o.Now, secrets: o.Cache > 0}
 	if s.now == nil {
@@ -103,8 +103,8 @@ func (s *Set) Warn(log *slog.Logger) {
 	}
 }
 
-// Public returns the public parts of the keys as a JWK Set. It returns an error if one of them is a secret, which has
-// none.
+// Public returns the public parts of the keys as a JWK Set. It returns an error if a key is a secret, which has no
+// public part.
 func (s *Set) Public() ([]byte, error) { return publicOf(s.source) }
 
 // Verify returns the verified subject.
@@ -122,8 +122,8 @@ func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 	return sub, expires, nil
 }
 
-// Cached returns the subject of a token that was verified before and is still valid. It costs much less than Verify,
-// which callers use if ok is false.
+// Cached returns the subject of a token that was verified before and is still valid. It costs much less than Verify.
+// Call Verify if ok is false.
 func (s *Set) Cached(raw string) (sub string, ok bool) {
 	if s.cache == nil {
 		return "", false
@@ -146,7 +146,7 @@ func (s *Set) checkTime(c claims) error {
 
 var errExpired, errNotYet = errors.New("expired"), errors.New("not valid yet")
 
-// verify verifies a token. fast permits the caches and the fast path for plain claims, which do not change the result.
+// verify verifies a token. fast enables the caches and the fast path for plain claims, which do not change the result.
 func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
 	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
 	if len(raw) > maxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
@@ -232,7 +232,7 @@ func decodeStrictly(to []byte, segment string) ([]byte, error) {
 // types lists the types of tokens, in lower case: JWT, and access tokens of RFC 9068.
 var types = []string{"jwt", "at+jwt", "application/at+jwt"}
 
-// readHeader parses a header with the same rules as the Lua edge.
+// readHeader parses a header by the same rules as the Lua edge.
 func readHeader(text []byte) (name, error) {
 	header, err := strictjson.Object(text)
 	if err != nil {
@@ -265,7 +265,7 @@ func readHeader(text []byte) (name, error) {
 	return name{alg: alg, kid: kid}, nil
 }
 
-// maxKid is the longest kid, in bytes.
+// maxKid is the maximum length of a kid in bytes.
 const maxKid = 255
 
 func validKid(kid string) bool {

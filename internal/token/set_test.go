@@ -39,11 +39,11 @@ func TestVerifyCases(t *testing.T) {
 	}
 }
 
-// The library is more lenient, and must accept all valid tokens.
+// The library is more lenient. It must accept all valid tokens.
 func TestLibraryAcceptsValidTokens(t *testing.T) {
 	w := tokentest.New()
 	for _, c := range w.Cases() {
-		if c.Subject == "" || strings.Contains(c.Name, "cty") || c.Name == "alg Ed25519" { // a name that it lacks
+		if c.Subject == "" || strings.Contains(c.Name, "cty") || c.Name == "alg Ed25519" { // the library lacks this name
 			continue
 		}
 		_, err := jwt.Parse(c.Token, func(t *jwt.Token) (any, error) {
@@ -117,7 +117,8 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// A set may hold keys for other verifiers. Each is named once, so that an operator sees why its tokens are rejected.
+// A set may contain keys for other verifiers. A warning names each once, so that an operator sees why its tokens are
+// rejected.
 func TestUnsupportedKeysAreSkippedWithAWarning(t *testing.T) {
 	keys := open(t, filepath.Join("testdata", "keys", "good", "unsupported-are-skipped.json"), "")
 	if got := keys.Set().Names(); !slices.Equal(got, []string{"ES256 b"}) {
@@ -326,10 +327,10 @@ func FuzzVerifySet(f *testing.F) {
 		if (err == nil) != (sub != "") || len(sub) > token.MaxSubject {
 			t.Fatalf("%q, %v", sub, err)
 		}
-		// The fuzzer has no key, so that every change must invalidate a token.
+		// The fuzzer has no key, so every change must invalidate the token.
 		if err == nil &&
 			!slices.ContainsFunc(cases, func(c tokentest.Case) bool { return c.Token == raw && c.Subject == sub }) {
-			t.Fatalf("a forgery: %s is %q", raw, sub)
+			t.Fatalf("accepted forgery: %s is %q", raw, sub)
 		}
 	})
 }
@@ -389,7 +390,7 @@ func FuzzKeyFiles(f *testing.F) {
 	})
 }
 
-// A token of another issuer, or for another audience, is invalid, whichever key has signed it.
+// A token of another issuer or for another audience is invalid with any key.
 func TestIssuerAndAudience(t *testing.T) {
 	w := tokentest.New()
 	keys, err := token.Open(w.File(t), w.Secret, token.Options{Expect: tokentest.Expected, Cache: 1 << 10})

@@ -25,7 +25,7 @@ type Signer struct {
 	now     func() time.Time
 }
 
-// With returns a Signer whose tokens have these claims. Empty ones are left out.
+// With returns a Signer that adds these claims to its tokens. Empty ones are omitted.
 func (s *Signer) With(claims Expect) *Signer {
 	with := *s
 	with.claims = claims

@@ -14,7 +14,7 @@ import (
 // The supported algorithms.
 const (
 	HS256 = "HS256" // a secret shared by issuer and verifiers
-	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256; verifiers have the public key, as of all that follow
+	RS256 = "RS256" // RSA with PKCS #1 v1.5 and SHA-256; for this and the following, verifiers have the public key
 	PS256 = "PS256" // RSA with PSS and SHA-256, with a salt of 32 bytes (RFC 7518)
 	ES256 = "ES256" // ECDSA with P-256 and SHA-256
 	EdDSA = "EdDSA" // Ed25519
@@ -26,10 +26,10 @@ const ed25519Alg = "Ed25519"
 // MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32
 
-// maxLen is the longest valid token, in bytes.
+// maxLen is the maximum length of a valid token in bytes.
 const maxLen = 4096
 
-// MaxSubject is the longest valid sub, in bytes.
+// MaxSubject is the maximum length of a valid sub in bytes.
 const MaxSubject = 255
 
 // ErrInvalid is wrapped by every error of Verify.

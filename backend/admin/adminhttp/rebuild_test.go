@@ -45,7 +45,7 @@ func (f *fakeRebuild) Status() rebuild.Status {
 	return f.status
 }
 
-// fakePace is a queue whose first shard drains in three seconds. The pace of the others is unknown.
+// fakePace reports that the first shard drains in three seconds. The pace of the others is unknown.
 type fakePace struct{}
 
 func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }

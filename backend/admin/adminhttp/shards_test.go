@@ -16,7 +16,7 @@ func fakeShards(context.Context) []guard.Status {
 	}
 }
 
-// onlyFirst is a queue whose second shard is unavailable.
+// onlyFirst is a queue with an unavailable second shard.
 type onlyFirst struct{ *fakeService }
 
 func (q onlyFirst) ByShard(context.Context) ([]*queue.Stats, error) {

@@ -20,8 +20,7 @@ import (
 	"sluice/internal/unixsocket"
 )
 
-// maxConns is how many connections are open at a time. The socket is open to all users of the machine, and a worker
-// opens one connection at a time.
+// maxConns bounds the open connections. All users of the machine can connect; a worker opens one connection at a time.
 const maxConns = 128
 
 // Mirror follows keys for the workers of one nginx. Create it with New.
@@ -31,7 +30,7 @@ type Mirror struct {
 	socket *unixsocket.Socket
 }
 
-// New writes the current keys to a directory of its own, which Close removes. keys has been awaited.
+// New writes the current keys to a directory of its own, which Close removes. Call keys.Await before.
 func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
 	socket, err := unixsocket.Listen("sluice-keys-", "refresh.sock")
 	if err != nil {
@@ -48,8 +47,8 @@ func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
 // File is the path of the JWK Set. It is replaced atomically.
 func (m *Mirror) File() string { return filepath.Join(m.socket.Dir(), "keys.json") }
 
-// Socket is the path of the Unix socket. A connection causes a fetch, if one is permitted, and is answered after its
-// end with the number of seconds, in a line, until another fetch is permitted.
+// Socket is the path of the Unix socket. A connection causes a fetch, if one is permitted. After its end the answer is
+// one line with the number of seconds until another fetch is permitted.
 func (m *Mirror) Socket() string { return m.socket.Path() }
 
 // Close removes the files. Call it after Run has returned.
@@ -63,7 +62,7 @@ func (m *Mirror) Run(ctx context.Context) {
 	m.socket.Serve(ctx, m.log, "accepting a worker that requests token keys", maxConns, m.refresh)
 }
 
-// answerTimeout is for writing one line to a worker.
+// answerTimeout bounds the write of one line to a worker.
 const answerTimeout = time.Second
 
 func (m *Mirror) refresh(conn net.Conn) {
@@ -72,8 +71,8 @@ func (m *Mirror) refresh(conn net.Conn) {
 	_, _ = fmt.Fprintf(conn, "%.0f\n", math.Ceil(next.Seconds()))
 }
 
-// changed reports a change of the keys, or why they cannot be fetched: the previous ones stay in use. A file that
-// cannot be written is written again until ctx ends. Meanwhile no keys are fetched.
+// changed writes changed keys to the file, or logs why they cannot be fetched; the previous keys then stay in use. It
+// retries a failed write until ctx ends. Meanwhile no keys are fetched.
 func (m *Mirror) changed(ctx context.Context, err error) {
 	if err == nil && !loop.Retry(ctx, m.log, "writing the token keys", m.write) {
 		return
@@ -81,8 +80,8 @@ func (m *Mirror) changed(ctx context.Context, err error) {
 	m.keys.LogChange(m.log, err)
 }
 
-// write replaces the file. After an error the previous file is complete. Workers may run as another user, and the keys
-// are public.
+// write replaces the file. After an error the previous file is unchanged. All users can read it, because workers may
+// run as another user and the keys are public.
 func (m *Mirror) write() error {
 	text, err := m.keys.Set().Public()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// run starts a mirror of the keys of a provider. stop ends it, and waits for its end.
+// run starts a mirror of the keys of a provider. stop stops it and waits for its end.
 func run(t *testing.T, p *tokentest.Provider) (m *mirror.Mirror, log *testenv.Buffer, stop func()) {
 	t.Helper()
 	keys, err := token.Open(p.Serve(t), "", token.Options{})
@@ -93,8 +93,8 @@ func TestConnectionIsAnsweredAfterAFetch(t *testing.T) {
 	}
 }
 
-// While the disk is full, the file has the previous keys, complete. Later it has the new ones, although the provider
-// publishes no others.
+// While the disk is full, the file has all previous keys. Afterwards it has the new ones, although the provider
+// publishes no further change.
 func TestFullDiskKeepsThePreviousKeys(t *testing.T) {
 	p := tokentest.NewProvider(token.EdDSA, "first")
 	m, log, _ := run(t, p)
@@ -121,7 +121,8 @@ func TestFullDiskKeepsThePreviousKeys(t *testing.T) {
 	})
 }
 
-// Processes of other users may open connections until no file is left. The mirror serves again when they are gone.
+// Processes of other users may open connections up to the limit of open files. The mirror serves again after they are
+// closed.
 func TestMirrorSurvivesTooManyConnections(t *testing.T) {
 	p := tokentest.NewProvider(token.EdDSA, "first")
 	m, log, _ := run(t, p)

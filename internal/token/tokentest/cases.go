@@ -95,7 +95,7 @@ func (w *Issuer) good() []Case {
 			w.hs(plain, `{"iss":"shop","aud":["a"],"roles":{"a":[1,true]},"sub":"ann","exp":`+year2100+`}`), "ann",
 		},
 		{
-			"claims of others, plainly",
+			"claims of others, plain",
 			w.hs(plain, `{"iss":"shop","aud":"a","jti":"1","n":7,"sub":"ann","exp":`+year2100+`}`), "ann",
 		},
 		{"a fraction", w.hs(plain, `{"sub":"ann","exp":`+year2100+`.5,"nbf":1e3,"iat":0.1}`), "ann"},
@@ -135,11 +135,11 @@ func readTable(table string) map[string]string {
 func (w *Issuer) headers() []Case {
 	headers := readTable(headerTable)
 	maps.Copy(headers, map[string]string{
-		"header empty":           "",
-		"header nested for ever": `{"alg":"HS256","a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
-		"kid huge":               `{"alg":"HS256","kid":"` + strings.Repeat("k", 2000) + `"}`,
-		"kid of 256 bytes":       `{"alg":"HS256","kid":"` + strings.Repeat("k", 256) + `"}`,
-		"kid not UTF-8":          "{\"alg\":\"HS256\",\"kid\":\"\xff\"}",
+		"header empty":             "",
+		"header nested 1,000 deep": `{"alg":"HS256","a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
+		"kid huge":                 `{"alg":"HS256","kid":"` + strings.Repeat("k", 2000) + `"}`,
+		"kid of 256 bytes":         `{"alg":"HS256","kid":"` + strings.Repeat("k", 256) + `"}`,
+		"kid not UTF-8":            "{\"alg\":\"HS256\",\"kid\":\"\xff\"}",
 	})
 	for name, h := range headers {
 		headers[name] = w.hs(h, claimsOf("ann"))
@@ -216,11 +216,11 @@ func (w *Issuer) confused() []Case {
 	return refused(tokens)
 }
 
-// pss signs a text with a salt of this length; 0 is none.
+// pss signs a text with a salt of this length in bytes; 0: no salt.
 func pss(key *rsa.PrivateKey, hash crypto.Hash, salt int, text string) string {
 	h := hash.New()
 	h.Write([]byte(text))
-	if salt == 0 { // which means another length to crypto/rsa
+	if salt == 0 { // crypto/rsa interprets 0 as another length
 		return text + "." + B64.EncodeToString(unsalted(key, h.Sum(nil)))
 	}
 	signature := must(rsa.SignPSS(rand.Reader, key, hash, h.Sum(nil), &rsa.PSSOptions{SaltLength: salt}))
@@ -247,7 +247,7 @@ func rs256(key *rsa.PrivateKey, text string) string {
 	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, digest[:])))
 }
 
-// es signs a text with a key of any curve; of longer numbers it keeps the last 32 bytes.
+// es signs a text with a key of any curve. It truncates longer numbers to their last 32 bytes.
 func es(key *ecdsa.PrivateKey, text string) string {
 	digest := sha256.Sum256([]byte(text))
 	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
@@ -263,7 +263,7 @@ func (w *Issuer) asn1(text string) string {
 	return text + "." + B64.EncodeToString(must(ecdsa.SignASN1(rand.Reader, w.P256, digest[:])))
 }
 
-// other returns a token of the P-256 key with the other of the two values of s, which are equally valid.
+// other returns a token of the P-256 key with the second of the two valid values of s.
 func (w *Issuer) other(raw string) string {
 	at := strings.LastIndexByte(raw, '.') + 1
 	signature := must(B64.DecodeString(raw[at:]))

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/token"
 )
 
-// Expected is what verifiers of ExpectedCases require.
+// Expected has the issuer and audience that verifiers of ExpectedCases require.
 var Expected = token.Expect{Issuer: "https://login.example/", Audience: "sluice"}
 
 // ExpectedCases returns tokens of the P-256 key and of the secret, which are valid if the subject is not empty.

@@ -32,11 +32,11 @@ const (
 	Curved = "ec:1"
 )
 
-// Issuer has a secret without a kid, two secrets with one, an Ed25519 key, a P-256 key, and RSA keys for RS256 and
+// Issuer has a secret without a kid, two secrets with a kid, an Ed25519 key, a P-256 key, and RSA keys for RS256 and
 // PS256.
 type Issuer struct {
 	Secret  string
-	Keys    []byte // JWK Set for verifiers: everything but the secret
+	Keys    []byte // JWK Set for verifiers: all keys except the secret
 	Secrets map[string][]byte
 	Ed25519 ed25519.PrivateKey
 	P256    *ecdsa.PrivateKey
@@ -44,7 +44,7 @@ type Issuer struct {
 	PSS     *rsa.PrivateKey // for PS256
 }
 
-// New returns the same Issuer for all tests of a process, because generating RSA keys takes long.
+// New returns the same Issuer to all tests of a process, because the generation of RSA keys is slow.
 var New = sync.OnceValue(func() *Issuer {
 	w := &Issuer{Secret: "a secret of the tests, of 32 bytes at least", Secrets: map[string][]byte{}}
 	var keys []any

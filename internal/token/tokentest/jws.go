@@ -16,17 +16,17 @@ type JWS struct {
 	Signed            bool
 }
 
-// accepted lists the algorithms of verifiers. The vectors of others are valid, and no token here.
+// accepted lists the algorithms of verifiers. Vectors of other algorithms are valid but must be rejected here.
 var accepted = []string{token.HS256, token.RS256, token.PS256, token.ES256, token.EdDSA}
 
-// exceptions lists vectors of Wycheproof with another result here, by file and id.
+// exceptions lists vectors of Wycheproof with a different expected result here, by file and id.
 var exceptions = map[string]bool{
 	"json_web_signature 367": true,  // the same token as 357, which is valid
 	"json_web_signature 370": true,  // the same
-	"json_web_signature 372": false, // a character outside of base64url, which no reader here passes over
+	"json_web_signature 372": false, // a character outside of base64url, which no verifier here ignores
 	"json_web_signature 373": false, // the same
 	"json_web_key 1":         true,  // a file of keys may have secrets beside public keys
-	"json_web_key 7":         true,  // the primes are the part of the issuer that generated them
+	"json_web_key 7":         true,  // only the issuer that generated the primes uses them
 }
 
 // JWSVectors returns the vectors of Project Wycheproof for JSON Web Signatures and keys. They include the examples of

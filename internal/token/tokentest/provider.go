@@ -38,7 +38,7 @@ func (p *Provider) Serve(t testing.TB) string {
 	return s.URL + "/jwks.json"
 }
 
-// Rotate publishes a new key, which signs from now on.
+// Rotate publishes a new key, which signs all later tokens.
 func (p *Provider) Rotate(kid string) {
 	private := must(token.Generate(p.alg, kid))
 	p.mu.Lock()
@@ -46,21 +46,21 @@ func (p *Provider) Rotate(kid string) {
 	p.kids, p.private[kid] = append(p.kids, kid), private
 }
 
-// Remove no longer publishes a key, and does not sign with it.
+// Remove stops publishing a key and signing with it.
 func (p *Provider) Remove(kid string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.kids = slices.DeleteFunc(p.kids, func(other string) bool { return other == kid })
 }
 
-// Answer makes the provider answer with this status; 200 is its normal state.
+// Answer sets the status of the provider's answers; 200 is the default.
 func (p *Provider) Answer(status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = status
 }
 
-// Fetches returns how often the set was requested.
+// Fetches returns the number of requests for the set.
 func (p *Provider) Fetches() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

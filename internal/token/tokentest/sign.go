@@ -27,7 +27,8 @@ func Sign(t testing.TB, secret, buyer string, ttl time.Duration) string {
 	return raw
 }
 
-// Generate returns a new private key, as a JWK Set, and a token of the buyer ann that it has signed for an hour.
+// Generate returns a new private key as a JWK Set, and a token of the buyer ann that it signed and that expires after
+// an hour.
 func Generate(t testing.TB, alg, kid string) (private []byte, ann string) {
 	t.Helper()
 	private, err := token.Generate(alg, kid)
@@ -37,7 +38,7 @@ func Generate(t testing.TB, alg, kid string) (private []byte, ann string) {
 	return private, SignBy(t, private)
 }
 
-// SignBy returns a token of the buyer ann for an hour that is signed with a private key.
+// SignBy returns a token of the buyer ann that is signed with a private key and expires after an hour.
 func SignBy(t testing.TB, private []byte) string {
 	t.Helper()
 	signer, err := token.NewSigner(private, "")

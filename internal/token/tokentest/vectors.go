@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// wycheproof is the version of the vectors, and its checksum as in go.sum. They are no requirement of go.mod, because
-// they take 100 MB.
+// wycheproof is the version of the vectors, and its checksum as in go.sum. go.mod does not require them, because they
+// take 100 MB.
 const (
 	wycheproof    = "github.com/c2sp/wycheproof@v0.0.0-20260902155932-3fa63dd0344a"
 	wycheproofSum = "h1:pNbL2nztRsWfW/ispAwsvcDFxs9Id38uIsR2/Up5G2c="
@@ -26,7 +26,7 @@ type Vector struct {
 	Valid     bool
 }
 
-// openWycheproof reads a file of the vectors. It skips the test if they can neither be found in the module cache nor
+// openWycheproof reads a file of the vectors. It skips the test if they are not in the module cache and cannot be
 // downloaded.
 func openWycheproof(t *testing.T) func(name string, to any) {
 	t.Helper()
@@ -74,7 +74,7 @@ func Vectors(t *testing.T) []Vector {
 	return all
 }
 
-// vectorFile is a file of Wycheproof, as far as it is used.
+// vectorFile has the used fields of a file of Wycheproof.
 type vectorFile struct {
 	TestGroups []struct {
 		TagSize              int // bits of a MAC
@@ -87,10 +87,10 @@ type vectorFile struct {
 	}
 }
 
-// smallExponent is an RSA exponent of some vectors, which no key here may have.
+// smallExponent is an RSA exponent of some vectors. Keys with it are rejected here.
 const smallExponent = "Aw"
 
-// vectors leaves out what cannot be a token: MACs that are truncated or of secrets that are too short, RSA keys with
+// vectors omits vectors that do not apply to tokens: truncated MACs, MACs of secrets that are too short, RSA keys with
 // the exponent 3, and results that depend on the verifier.
 func (f vectorFile) vectors(alg string) []Vector {
 	var all []Vector

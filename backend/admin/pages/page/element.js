@@ -12,7 +12,7 @@ function h(tag, props, ...children) {
   return el;
 }
 
-// present removes the children whose condition is false.
+// present removes children with a false condition.
 const present = (children) => children.flat().filter((c) => c !== null && c !== undefined && c !== false);
 
 // fill replaces the children of an element. The keyboard focus stays on the same control, or moves to the nearest one.
