@@ -12,40 +12,6 @@ import (
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-func TestBackendReceivesClientAddressAndRequestID(t *testing.T) {
-	b := newBackend(t, nil)
-	e := serve(t, open, []string{b.address()})
-	e.send(t, "GET", "/x", "", "X-Request-Id: mine", "x-real-ip: 1.2.3.4", "X-Forwarded-For: 1.2.3.4",
-		"X-FORWARDED-FOR: 5.6.7.8", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "Forwarded: for=1.2.3.4",
-		"Sluice-Sale: 42;state=open", "sluice-admin: 1", "SLUICE-X: 1")
-	e.send(t, "GET", "/x", "")
-	got := e.send(t, "GET", "/x", "")
-	if id := b.last(t).header.Get("X-Request-Id"); got.header.Get("X-Request-Id") != id {
-		t.Errorf("X-Request-Id of the client is %q, of the backend %q", got.header.Get("X-Request-Id"), id)
-	}
-	first, second := b.requests()[0], b.requests()[1]
-	for _, r := range []request{first, second} {
-		if id := r.header.Values("X-Request-Id"); len(id) != 1 || !hex32.MatchString(id[0]) {
-			t.Errorf("X-Request-Id is %q, want one of 32 hex digits", id)
-		}
-		for name, want := range map[string]string{
-			"X-Real-Ip": "127.0.0.1", "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http",
-		} {
-			if got := strings.Join(r.header.Values(name), " and "); got != want {
-				t.Errorf("%s is %q, want %q", name, got, want)
-			}
-		}
-		for name := range r.header {
-			if strings.HasPrefix(name, "Sluice-") || name == "Forwarded" || name == "X-Forwarded-Host" {
-				t.Errorf("%s was passed on", name)
-			}
-		}
-	}
-	if first.header.Get("X-Request-Id") == second.header.Get("X-Request-Id") {
-		t.Error("two requests have the same id")
-	}
-}
-
 func TestHopByHopHeadersAreRemoved(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := w.(http.Hijacker).Hijack()
@@ -99,26 +65,6 @@ func TestHopByHopHeadersAreRemoved(t *testing.T) {
 	}
 	if d := answers[0].header.Values("Date"); len(d) != 1 {
 		t.Errorf("Date is %q, want one", d)
-	}
-}
-
-// Connection must not remove the headers that the edge sets, or those that frame the request.
-func TestConnectionCannotRemoveHeadersOfTheEdge(t *testing.T) {
-	b := newBackend(t, nil)
-	e := serve(t, open, []string{b.address()})
-	answers := e.raw(
-		t,
-		"POST /x HTTP/1.1\r\nHost: x\r\nConnection: close, X-Real-IP, X-Forwarded-For, X-Request-Id, Host, "+
-			"Content-Length\r\nContent-Length: 2\r\n\r\n{}",
-	)
-	if len(answers) != 1 || answers[0].status != 200 {
-		t.Fatalf("answers %+v", answers)
-	}
-	r := b.last(t)
-	if r.host != "x" || r.body != "{}" || r.header.Get("X-Real-Ip") != "127.0.0.1" ||
-		r.header.Get("X-Forwarded-For") != "127.0.0.1" ||
-		!hex32.MatchString(r.header.Get("X-Request-Id")) {
-		t.Errorf("the backend got %+v", r)
 	}
 }
 

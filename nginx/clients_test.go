@@ -1,7 +1,6 @@
 package nginx
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -200,34 +199,5 @@ func TestHTTP2DirectiveFitsTheRelease(t *testing.T) {
 		if got := hasHTTP2Directive(build); got != want {
 			t.Errorf("%q: %v, want %v", build, got, want)
 		}
-	}
-}
-
-// A client that sends its head or its body a byte at a time, or stops, is disconnected without a response when its time
-// is over: nginx has no phase in which Lua could send one.
-func TestSlowClientsAreDisconnected(t *testing.T) {
-	t.Parallel()
-	backend := echo(t)
-	e := startEdge(t, open, nil, backend.addr)
-	for name, sent := range map[string]string{
-		"in the head": "GET / HTTP/1.1\r\nHost: x\r\nA: ",
-		"in the body": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			start := time.Now() // before nginx's clock runs
-			conn, err := net.Dial("tcp", e.cfg.Listen)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			// nginx may be late on a busy machine; without its limit of 5 s it would wait for a minute
-			_ = conn.SetDeadline(start.Add(time.Minute))
-			_, _ = io.WriteString(conn, sent)
-			got, err := bufio.NewReader(conn).ReadString('\n')
-			if took := time.Since(start); got != "" || took < 4*time.Second || took > 40*time.Second {
-				t.Errorf("after %v: %q, %v; want the end after 5 s", took, got, err)
-			}
-		})
 	}
 }

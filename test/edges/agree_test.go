@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,12 @@ func play(w http.ResponseWriter, r *http.Request) {
 	case "/untyped":
 		h["Content-Type"] = nil
 		_, _ = io.WriteString(w, "x")
+	case "/status":
+		status, _ := strconv.Atoi(r.URL.RawQuery)
+		h.Set("Content-Type", "application/problem+json")
+		h.Set("RateLimit", `"user";r=0;t=1`)
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"status":%d}`, status)
 	case "/broken":
 		panic(http.ErrAbortHandler)
 	default:
@@ -80,11 +87,11 @@ type exchange struct {
 	again bool
 }
 
-// compare sends the same bytes through both edges and compares the output to the client and to the backend.
-func compare(t *testing.T, both []*edge, x exchange) {
+// compare runs the same bytes through both edges and compares what client and backend get to see. It returns what each
+// backend gets. A request has the id of its answer, which is not one of the client.
+func compare(t *testing.T, both []*edge, x exchange) (behind string) {
 	t.Helper()
-	var first received
-	var behind string
+	var first heard
 	for i, e := range both {
 		got := e.send(t, x.raw, x.methods...)
 		var requests []string
@@ -93,6 +100,11 @@ func compare(t *testing.T, both []*edge, x exchange) {
 				continue
 			}
 			requests = append(requests, s.String())
+			id := s.header.Get("X-Request-Id")
+			if strings.Contains(x.raw, id) || !slices.ContainsFunc(got.headers,
+				func(h http.Header) bool { return h.Get("X-Request-Id") == id }) {
+				t.Errorf("%s: the backend of %s gets the id %q, unlike the client", x.name, e.name, id)
+			}
 		}
 		if codes := strings.Trim(fmt.Sprint(got.codes), "[]"); x.codes != "" && codes != x.codes {
 			t.Errorf("%s: %s answered %s, want %s", x.name, e.name, codes, x.codes)
@@ -112,6 +124,7 @@ func compare(t *testing.T, both []*edge, x exchange) {
 			t.Errorf("%s: %s closed the connection: %v, %s: %v", x.name, both[0].name, first.closed, e.name, got.closed)
 		}
 	}
+	return behind
 }
 
 func short(s string) string {
@@ -215,12 +228,14 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			codes: "401",
 		},
 		{name: "health", raw: request("GET", "/healthz", last), codes: "200"},
+		{name: "a longer path than of metrics", raw: request("GET", "/metric", c.next(), last), codes: "200"},
 		{name: "HEAD of health", raw: request("HEAD", "/healthz", last), methods: []string{"HEAD"}, codes: "200"},
 		{name: "POST to health", raw: request("POST", "/healthz", last), codes: "405"},
 		{
-			name:  "hidden",
-			raw:   request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") + request("GET", "/%61dmin", last),
-			codes: "404 404 404 404",
+			name: "hidden",
+			raw: request("GET", "/admin/v1/sales") + request("GET", "/Metrics") + request("GET", "/debug/pprof/") +
+				request("GET", "/admin?x") + request("GET", "/administration") + request("GET", "/%61dmin", last),
+			codes: "404 404 404 404 404 404",
 		},
 		{
 			name: "between edge and backend",
@@ -289,6 +304,10 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		{name: "much", raw: request("GET", "/much", c.next(), last), codes: "200"},
 		{name: "headers", raw: request("GET", "/headers", c.next(), last), codes: "200"},
 		{name: "no type", raw: request("GET", "/untyped", c.next(), last), codes: "200"},
+		{
+			name: "unusual bytes in a target", raw: request("GET", "/x?q=\"<>[]{}|^`", c.next(), last), codes: "200",
+		},
+		{name: "names in small letters", raw: "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", codes: "200"},
 		{name: "no answer", raw: request("GET", "/broken", c.next(), last), codes: "503", again: true},
 		{name: "HTTP/1.0", raw: "GET / HTTP/1.0\r\n" + c.next() + "\r\n\r\n", codes: "200"},
 		{name: "HTTP/1.0 with a host", raw: "GET / HTTP/1.0\r\nHost: Shop.Example\r\n" + c.next() + "\r\n\r\n", codes: "200"},
@@ -394,8 +413,8 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		},
 		{
 			name: "Connection names headers of the edge",
-			raw: request("GET", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, "+
-				"X-Request-Id, Host, Authorization"),
+			raw: request("POST", "/", c.next(), bearer(t, "c2"), "Connection: close, X-Real-IP, X-Forwarded-For, "+
+				"X-Request-Id, Host, Authorization, Content-Length", "Content-Length: 2") + "{}",
 			codes: "200",
 		},
 		{
@@ -404,6 +423,11 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		},
 	} {
 		compare(t, both, x)
+	}
+	for _, status := range strings.Fields("400 401 404 409 413 422 429 500 502 503 504") {
+		compare(t, both, exchange{
+			name: "status " + status + " there", raw: request("GET", "/status?"+status, c.next(), last), codes: status,
+		})
 	}
 }
 

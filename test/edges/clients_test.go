@@ -79,6 +79,7 @@ var addresses = []struct {
 	{[]string{repeat("192.0.2.9", 80) + ", 192.0.2.1"}, "192.0.2.1"},
 	{[]string{repeat("1.1.1.1", 1000)}, "127.0.0.1"}, // more than 1 KiB is an attack
 	{[]string{repeat("a", 400), "192.0.2.1"}, "192.0.2.1"},
+	{[]string{"192.0.2.9," + strings.Repeat(" ", 1024) + "192.0.2.1"}, "127.0.0.1"},
 	{[]string{strings.Repeat("1", 46)}, "127.0.0.1"},
 	{[]string{strings.Repeat("0000:", 7) + "192.0.2.1"}, "127.0.0.1"},
 }
