@@ -205,49 +205,6 @@ func TestInvalidTokensUseTheQuotaOfTheAddress(t *testing.T) {
 	}
 }
 
-func TestRulesMatchAllSpellingsOfAPath(t *testing.T) {
-	b := newBackend(t, nil)
-	e := serve(
-		t,
-		`return { rules = { { name = "token", key = "token", rate = "1r/s", match = { method = "POST", path = `+
-			`"/v1/sales/*/orders" } } } }`,
-		[]string{b.address()},
-	)
-	for target, status := range map[string]int{
-		"/v1/sales/42/orders":               401,
-		"/v1/sales/42/orders?x=/":           401,
-		"/v1/sales/42/orders/":              401,
-		"/V1/SALES/42/ORDERS":               401,
-		"/v1/sales/42/order%73":             401,
-		"/%761/sales/%34%32/orders":         401,
-		"//v1/sales/42/orders":              400,
-		"/v1//sales/42/orders":              400,
-		"/v1/./sales/42/orders":             400,
-		"/x/../v1/sales/42/orders":          400,
-		"/x/%2e%2e/v1/sales/42/orders":      400,
-		"/v1/sales/42%2Forders":             400,
-		"/v1/sales/42%2forders":             400,
-		`/v1\sales\42\orders`:               400,
-		"/v1/sales/42/orders%00":            400,
-		"/v1/sales/42/orders%":              400,
-		"/v1/sales/42/orders%20":            200,
-		"/v1/sales/42/orders;x":             200,
-		"/v1/sales/42/orders/more":          200,
-		"/v1/sales/orders":                  200,
-		"/v1/sales/42/orders?a//b/../c%2F":  401,
-		"/other?/v1/sales/42/orders=/../..": 200,
-	} {
-		if got := e.send(t, "POST", target, "{}"); got.status != status {
-			t.Errorf("%s: status %d, want %d", target, got.status, status)
-		}
-	}
-	for _, r := range b.requests() {
-		if p := strings.SplitN(r.target, "?", 2)[0]; strings.EqualFold(strings.TrimSuffix(p, "/"), "/v1/sales/42/orders") {
-			t.Errorf("%s reached the backend without a token", r.target)
-		}
-	}
-}
-
 func TestShadowRulesDoNotRefuse(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, `return { rules = {
@@ -303,26 +260,6 @@ func TestFullBucketTableIs503(t *testing.T) {
 			t.Errorf("%s: counted %v errors, want %v", rule, n, want)
 		}
 	}
-}
-
-func TestClientsBehindATrustedProxyHaveSeparateBuckets(t *testing.T) {
-	b := newBackend(t, nil)
-	source := `return { trusted_proxies = { %s }, rules = { { name = "ip", key = "ip", rate = "1r/s" } } }`
-	trusting := serve(t, fmt.Sprintf(source, `"127.0.0.1"`), []string{b.address()})
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.5", "X-Forwarded-For: 198.51.100.2"), 200)
-	if r := b.last(t); r.header.Get("X-Real-Ip") != "198.51.100.2" ||
-		strings.Join(r.header.Values("X-Forwarded-For"), ",") != "198.51.100.2" {
-		t.Errorf("the backend received %q and %q", r.header.Get("X-Real-Ip"), r.header.Values("X-Forwarded-For"))
-	}
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), 429)
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1::1"), 200)
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:1:9::2"), 429)
-	mustHave(t, trusting.send(t, "GET", "/", "", "X-Forwarded-For: 2001:db8:0:2::1"), 200)
-
-	untrusting := serve(t, fmt.Sprintf(source, ""), []string{b.address()})
-	mustHave(t, untrusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.1"), 200)
-	mustHave(t, untrusting.send(t, "GET", "/", "", "X-Forwarded-For: 198.51.100.2"), 429)
 }
 
 func TestRetryAfter(t *testing.T) {

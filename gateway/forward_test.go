@@ -90,20 +90,6 @@ func TestOnlyValidTraceHeadersPass(t *testing.T) {
 	}
 }
 
-// The backend must verify the same token as the edge.
-func TestBackendReceivesOnlyTheVerifiedToken(t *testing.T) {
-	b := newBackend(t, nil)
-	e := serve(t, open, []string{b.address()})
-	e.send(t, "GET", "/x", "", "token: a", "Authorization: Bearer b")
-	if r := b.last(t); r.header.Get("Token") != "" || r.header.Get("Authorization") != "Bearer b" {
-		t.Errorf("the backend got token %q and Authorization %q", r.header.Get("Token"), r.header.Get("Authorization"))
-	}
-	e.send(t, "GET", "/x", "", "token: a")
-	if r := b.last(t); r.header.Get("Token") != "a" {
-		t.Errorf("the backend got token %q, want a", r.header.Get("Token"))
-	}
-}
-
 func TestPathAndQueryAreNotChanged(t *testing.T) {
 	b := newBackend(t, nil)
 	e := serve(t, open, []string{b.address()})

@@ -251,6 +251,17 @@ func (e *edge) raw(request string) string {
 	return string(out)
 }
 
+// metrics returns the metrics of the edge, which Config.Status names; empty while it does not answer.
+func (e *edge) metrics() string {
+	response, err := http.Get("http://" + e.cfg.Status + "/metrics")
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return string(text)
+}
+
 // logged returns the entries of the access log with this status. It waits until there are at least n. The last line may
 // be incomplete while nginx writes it.
 func (e *edge) logged(n, status int) []map[string]any {

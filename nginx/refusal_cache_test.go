@@ -829,18 +829,13 @@ func TestCachedRefusalsAreCounted(t *testing.T) {
 		"bypass_list_entries 2",
 	}
 	testenv.Eventually(t, time.Minute, "the metrics have the refusals", func() bool {
-		response, err := http.Get("http://" + status + "/metrics")
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		text, _ := io.ReadAll(response.Body)
+		text := s.edge.metrics()
 		for _, line := range want {
-			if !strings.Contains(string(text), "\nsluice_edge_"+line+"\n") {
+			if !strings.Contains(text, "\nsluice_edge_"+line+"\n") {
 				return false
 			}
 		}
-		return !strings.Contains(string(text), "sluice_edge_requests_total{")
+		return !strings.Contains(text, "sluice_edge_requests_total{")
 	})
 	named := 0
 	for _, entry := range s.edge.logged(4, 409) {

@@ -155,24 +155,6 @@ func TestVerifiedCacheIsBounded(t *testing.T) {
 	}
 }
 
-// Of two headers with a token, the backend gets the one that the edge has verified.
-func TestBackendGetsTheVerifiedToken(t *testing.T) {
-	backend := echo(t)
-	e := startEdge(t, `return { rules = { { name = "token", key = "token", rate = "1r/s", burst = 10 } } }`, nil,
-		backend.addr)
-	bob := strings.TrimPrefix(signed(t, "bob"), "Bearer ")
-	if got := e.do("GET", "/", "Authorization", signed(t, "ann"), "Token", bob).status; got != 200 {
-		t.Fatalf("status %d", got)
-	}
-	r := backend.requests()[0]
-	if r.header.Get("Token") != "" || r.header.Get("Authorization") == "" {
-		t.Errorf("the backend got Authorization %q and Token %q", r.header.Get("Authorization"), r.header.Get("Token"))
-	}
-	if entry := e.logged(1, 200)[0]; entry["buyer"] != "ann" {
-		t.Errorf("the edge verified the buyer %v", entry["buyer"])
-	}
-}
-
 // A flood of forged tokens is refused by the limit of its address, before a signature is verified.
 func TestBadTokensUseTheQuotaOfTheirAddress(t *testing.T) {
 	variants(t, badTokensUseTheQuotaOfTheirAddress)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,14 +84,8 @@ func TestEnvironmentSwitchesAcceleratorsOff(t *testing.T) {
 	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e := startEdge(t, twoRules, func(c *Config) { c.Status = status })
 	checkVerdicts(t, e)
-	response, err := http.Get("http://" + status + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if want := "\nsluice_edge_bucket_capacity 5"; err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("%v, the metrics do not have %q:\n%s", err, want, text)
+	if text, want := e.metrics(), "\nsluice_edge_bucket_capacity 5"; !strings.Contains(text, want) {
+		t.Errorf("the metrics do not have %q:\n%s", want, text)
 	}
 }
 

@@ -379,6 +379,11 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 			raw:   request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b4"), "Idempotency-Key:", "Idempotency-Key:", last),
 			codes: "400",
 		},
+		{
+			name: "a verified token, and another in the other header",
+			raw:  request("POST", "/v1/sales/1/orders", c.next(), bearer(t, "b8"), "Token: a.b.c", last), codes: "202",
+		},
+		{name: "a token that nothing verifies", raw: request("GET", "/", c.next(), "Token: a", last), codes: "200"},
 		{name: "two tokens", raw: request("GET", "/", c.next(), "Token: a", "TOKEN: a", last), codes: "400"},
 		{
 			name: "two tokens, and an escape in the path of a page",

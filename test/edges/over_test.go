@@ -73,8 +73,45 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	}
 }
 
-// A limit by token rejects early when the token is cached, and late when the token was in the other header. Clients and
-// the log see no difference.
+// Lenient routers accept other spellings of a path, so a rule applies to all of them. A path that can be read in two ways
+// is rejected.
+func TestRulesCoverAllSpellingsOfAPath(t *testing.T) {
+	both := startBoth(t, options{policy: `return { rules = {
+		{ name = "token", key = "token", rate = "1r/s", match = { method = "POST", path = "/v1/sales/*/orders" } },
+	} }`}, play)
+	for codes, targets := range map[string]string{
+		"401": `/v1/sales/42/orders /v1/sales/42/orders?x=/ /v1/sales/42/orders/ /V1/SALES/42/ORDERS /v1/sales/42/order%73
+			/%761/sales/%34%32/orders /v1/sales/42/orders?a//b/../c%2F`,
+		"400": `//v1/sales/42/orders /v1//sales/42/orders /v1/./sales/42/orders /x/../v1/sales/42/orders
+			/x/%2e%2e/v1/sales/42/orders /v1/sales/42%2Forders /v1/sales/42%2forders /v1\sales\42\orders
+			/v1/sales/42/orders%00 /v1/sales/42/orders%0a /v1/sales/42/orders%7F /v1/sales/42/orders% /v1/sales/42/orders%zz`,
+		"200": `/v1/sales/42/orders%20 /v1/sales/42/orders;x /v1/sales/42/orders/more /v1/sales/orders /v1/sales/4/2/orders
+			/v1/sales/42/order /other?/v1/sales/42/orders=/../..`,
+	} {
+		for _, target := range strings.Fields(targets) {
+			compare(t, both, exchange{name: target, raw: request("POST", target, "Connection: close"), codes: codes})
+		}
+	}
+	compare(t, both, exchange{
+		name: "another method", raw: request("GET", "/v1/sales/42/orders", "Connection: close"), codes: "200",
+	})
+}
+
+// An IPv6 client has a /64, and an IPv4 client may be written as IPv6.
+func TestClientsHaveTheirOwnBuckets(t *testing.T) {
+	both := startBoth(t, options{policy: strict}, play)
+	for _, c := range [][2]string{
+		{"198.51.100.1", "200"}, {"203.0.113.9, 198.51.100.1", "429"}, {"198.51.100.2", "200"},
+		{"2001:db8:0:1::1", "200"}, {"2001:db8:0:1:ffff::2", "429"}, {"2001:db8:0:2::1", "200"},
+		{"::ffff:198.51.100.1", "429"}, {"::ffff:c633:6402", "429"},
+	} {
+		raw := request("GET", "/", "X-Forwarded-For: "+c[0], "Connection: close")
+		compare(t, both, exchange{name: c[0], raw: raw, codes: c[1]})
+	}
+}
+
+// A limit by token rejects early when the token is cached, and late when it came in the other header: clients and the
+// log see no difference.
 func TestEarlyAndLateRejectionsAreEqual(t *testing.T) {
 	t.Parallel()
 	both := startBoth(t, options{policy: `return { trusted_proxies = { "127.0.0.1" }, repeat_refusals = false, rules = {
