@@ -19,6 +19,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/internal/problem"
+	"sluice/test/testenv"
 )
 
 // helloBody is the answer of the backend behind a plain proxy.
@@ -40,7 +41,7 @@ type childConfig struct {
 func (s *stage) child(c childConfig) server {
 	self, err := os.Executable()
 	s.check(err)
-	addr := s.address()
+	addr := testenv.FreeAddress(s)
 	return s.serve(addr, nil, self, "child", "--listen", addr, "--redis", c.redis, "--profile", c.profile,
 		"--upstream", c.upstream, "--policy", c.policy, c.what)
 }

@@ -36,12 +36,12 @@ func newCostDeployment(s *stage, cfg settings, c costCase, bin string, redisArgs
 	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
 	h := &deployment{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
-	listen := s.address()
+	listen := testenv.FreeAddress(s)
 	if cfg.sockets {
 		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
 	}
 	h.at = h.backendAt(listen, "--journal", s.TempDir())
-	metrics := s.address()
+	metrics := testenv.FreeAddress(s)
 	worker := s.start(h.env, bin, "worker", "--metrics", metrics)
 	if c.edge == "gateway" {
 		h.edge = s.gateway(bin, h.env, h.at.addr, "")

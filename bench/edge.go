@@ -65,12 +65,14 @@ func newShopOf(s *stage, bin string, redisArgs ...string) shop {
 	return h
 }
 
-// backend starts a backend, and returns when it has verified Redis.
-func (h shop) backend(more ...string) backend { return h.backendAt(h.stage.address(), more...) }
+// backend starts one more, and returns when it has verified Redis.
+func (h shop) backend(more ...string) backend {
+	return h.backendAt(testenv.FreeAddress(h.stage), more...)
+}
 
 // backendAt starts a backend that listens on host:port or unix:/path.
 func (h shop) backendAt(listen string, more ...string) backend {
-	admin := h.stage.address()
+	admin := testenv.FreeAddress(h.stage)
 	args := append([]string{"backend", "--listen", listen, "--admin", admin}, more...)
 	at := h.stage.serve(listen, h.env, h.bin, args...)
 	testenv.Eventually(h.stage, 30*time.Second, "a backend is ready", func() bool {
@@ -111,8 +113,8 @@ type deployment struct {
 
 const edgeWorkers = "2"
 
-func newDeployment(s *stage, cfg settings) *deployment {
-	h := &deployment{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: s.address()}
+func newHouse(s *stage, cfg settings) *house {
+	h := &house{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: testenv.FreeAddress(s)}
 	h.client = h.redis.Client()
 	h.at = h.backend()
 	worker := s.start(h.env, h.bin, "worker")
@@ -124,7 +126,7 @@ func newDeployment(s *stage, cfg settings) *deployment {
 // edge starts nginx as sluice runs it, with the policy of the load tests: the shipped one, which also trusts
 // X-Forwarded-For from this machine.
 func (s *stage) edge(bin string, env []string, upstream string, more ...string) server {
-	addr := s.address()
+	addr := testenv.FreeAddress(s)
 	return s.serve(addr, env, bin, append([]string{
 		"edge", "--listen", addr, "--upstream", upstreamAt(upstream), "--workers", edgeWorkers,
 		"--nginx", testenv.Find(s, "nginx", "nginx-light"), "--policy", s.loadPolicy(),
@@ -325,7 +327,7 @@ http {
 // plainHello starts the plain proxy and its backend.
 func (s *stage) plainHello() (proxy, hello server) {
 	hello = s.child(childConfig{what: "hello"})
-	front := s.address()
+	front := testenv.FreeAddress(s)
 	return s.nginx(front, s.TempDir(), fmt.Sprintf(plainProxy, edgeWorkers, hello.addr, front)), hello
 }
 

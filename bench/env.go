@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,10 +117,6 @@ func await(p *testenv.Program, addr string) error {
 		}
 	}
 	return fmt.Errorf("a program does not listen on %s:\n%s", addr, p.Output())
-}
-
-func (s *stage) address() string {
-	return "127.0.0.1:" + strconv.Itoa(testenv.FreePort(s))
 }
 
 // nginx starts nginx with a configuration file in dir, which listens on addr.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"sluice/test/testenv"
 )
 
 // gateways compares the Go gateway, which checks every request against two rules and verifies its token, with proxies
@@ -94,7 +96,7 @@ func (s *stage) gateway(bin string, env []string, upstream, profiles string) ser
 			profile: filepath.Join(profiles, "gateway.cpu.pprof"),
 		})
 	}
-	addr := s.address()
+	addr := testenv.FreeAddress(s)
 	return s.serve(addr, env, bin, "gateway", "--listen", addr, "--upstream", upstreamAt(upstream),
 		"--policy", s.loadPolicy())
 }
@@ -117,7 +119,7 @@ const caddyfile = `{
 
 // caddy builds Caddy, the first time in some minutes, and starts it.
 func (s *stage) caddy(upstream string) server {
-	dir, addr := s.TempDir(), s.address()
+	dir, addr := s.TempDir(), testenv.FreeAddress(s)
 	bin, conf := filepath.Join(dir, "caddy"), filepath.Join(dir, "Caddyfile")
 	s.tool(filepath.Join(s.root(), "bench", "caddy"), "build", "-o", bin, "github.com/caddyserver/caddy/v2/cmd/caddy")
 	s.check(os.WriteFile(conf,

@@ -12,6 +12,7 @@ import (
 	"text/template"
 
 	"sluice/internal/problem"
+	"sluice/test/testenv"
 )
 
 // limits measures the work of the edge itself in nginx, without a backend. It compares two rules with an empty access
@@ -98,14 +99,14 @@ func newEdges(s *stage, cfg settings) *edges {
 	e.conf = limitsConfig{
 		Root:         s.root(),
 		Backend:      s.child(childConfig{what: "soldout"}).addr,
-		Empty:        s.address(),
-		Rules:        s.address(),
-		Static:       s.address(),
-		Edge:         s.address(),
-		Constant:     s.address(),
-		Unnumbered:   s.address(),
-		StaticLogged: s.address(),
-		EdgeLogged:   s.address(),
+		Empty:        testenv.FreeAddress(s),
+		Rules:        testenv.FreeAddress(s),
+		Static:       testenv.FreeAddress(s),
+		Edge:         testenv.FreeAddress(s),
+		Constant:     testenv.FreeAddress(s),
+		Unnumbered:   testenv.FreeAddress(s),
+		StaticLogged: testenv.FreeAddress(s),
+		EdgeLogged:   testenv.FreeAddress(s),
 		Limited:      quoted(limited.Body()),
 		Gone:         quoted(problem.New(problem.SoldOut, "All units are sold.").Body()),
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"sluice/test/testenv"
 )
 
 // pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file
@@ -70,7 +72,7 @@ func (h *deployment) pagesMade(ctx context.Context) (int64, error) {
 
 // plainFile serves the body as a file of a plain nginx.
 func (s *stage) plainFile(body []byte) server {
-	addr, dir := s.address(), s.TempDir()
+	addr, dir := testenv.FreeAddress(s), s.TempDir()
 	s.check(os.Mkdir(filepath.Join(dir, "s"), 0o755))
 	s.check(os.WriteFile(filepath.Join(dir, "s", saleID), body, 0o644))
 	values := strings.NewReplacer("{{workers}}", edgeWorkers, "{{dir}}", dir, "{{addr}}", addr)

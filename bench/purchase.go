@@ -23,8 +23,8 @@ func purchase(s *stage, cfg settings) contest {
 	server := testenv.StartRedis(s)
 	p.client = server.Client()
 	p.redisPID = redisPID(s, p.client)
-	listen := s.address()
-	p.admin = s.address()
+	listen := testenv.FreeAddress(s)
+	p.admin = testenv.FreeAddress(s)
 	ours := s.serve(listen, sluiceEnv(server.URL, "sqlite://"+filepath.Join(s.TempDir(), "orders.db")), s.build(),
 		"backend", "--listen", listen, "--admin", p.admin)
 	const backend, plain, shared = "sluice backend", "bare Fiber + go-redis EVALSHA", "bare Fiber + redisconn.Pipeline"

@@ -75,7 +75,7 @@ func ups(ctx context.Context, s *stage, args []string) error {
 // idleUp starts a sluice up, measures it for d, and stops it.
 func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idleUp, err error) {
 	defer s.clearTo(s.mark())
-	public, admin := s.address(), s.address()
+	public, admin := testenv.FreeAddress(s), testenv.FreeAddress(s)
 	began := time.Now()
 	p := s.start(nil, bin, "up", "--listen", public, "--admin", admin, "--data", filepath.Join(s.TempDir(), "data"))
 	if err := answers(ctx, p, "http://"+public+"/v1/sales"); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // dead returns an address without a listener.
-func dead(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
+func dead(t *testing.T) string { return testenv.FreeAddress(t) }
 
 // dying is a backend that closes the connection instead of responding.
 type dying struct {

@@ -170,7 +170,7 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 // The list is fetched from the backend that sent the refusal, at each kind of address.
 func TestBypassListIsFetchedOverIPv6AndUnixSockets(t *testing.T) {
 	path := testenv.SocketPath(t)
-	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) // may be tried before the backend
+	dead := testenv.FreeAddress(t) // may be tried before the backend
 	for upstream, listen := range map[string]func() (net.Listener, error){
 		"":             func() (net.Listener, error) { return net.Listen("tcp6", "[::1]:0") },
 		"unix:" + path: func() (net.Listener, error) { return unixsocket.Claim(t.Context(), path) },

@@ -85,7 +85,7 @@ func startEdgeThat(
 		backends = []string{echo(t).addr}
 	}
 	e.cfg = Config{
-		Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: backends, Secret: secret, Policy: e.policy,
+		Listen: testenv.FreeAddress(t), Upstreams: backends, Secret: secret, Policy: e.policy,
 		Workers: 2, Root: "..", Prefix: filepath.Join(dir, "edge"), Log: e.log, Grace: 2 * time.Second,
 	}
 	if change != nil {

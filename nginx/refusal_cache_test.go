@@ -810,13 +810,13 @@ func TestUnreadBodyIsNotTheNextRequest(t *testing.T) {
 
 func TestCachedRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
-	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	s := &madeShop{header: "drop;state=paused;version=7;ttl=1000;holders=2"}
 	s.hold("ann", "bob")
 	backend := startBackend(t, s.answer)
 	s.shop = &shop{
 		backend,
-		startEdge(t, `return { `+trusting+` rules = {} }`, func(c *Config) { c.Status = status }, backend.addr),
+		startEdge(t, `return { `+trusting+` rules = {} }`,
+			func(c *Config) { c.Status = testenv.FreeAddress(t) }, backend.addr),
 	}
 	s.learned(t)
 	for range 3 { // the first time the header is read, then it is remembered

@@ -153,9 +153,9 @@ func refusedBodyIsNotTheNextRequest(t *testing.T, f *variant) {
 }
 
 func TestNoBackendAnswers503(t *testing.T) {
-	e := startEdge(t, open, nil, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
-		fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)))
-	quickest := time.Hour // of all requests: the machine may stall during one of them
+	e := startEdge(t, open, nil, testenv.FreeAddress(t),
+		testenv.FreeAddress(t))
+	quickest := time.Hour // of all: a machine may stand still meanwhile
 	for range 6 {
 		start := time.Now()
 		got := e.send("POST", "/v1/sales/1/orders", "{}")

@@ -160,12 +160,12 @@ func ipv6ClientsAreCountedByPrefix(t *testing.T, f *floor) {
 
 // In a full zone new clients are refused or admitted, as on_error specifies, and existing buckets stay.
 func TestFullZoneKeepsBucketsInUse(t *testing.T) {
-	root, status := workingCopy(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	root := workingCopy(t)
 	rewrite(t, root+"/nginx/conf.d/20-lua.conf", "sluice_buckets 64m", "sluice_buckets 32k")
 	e := startEdge(t, `return { `+trusting+` rules = {
 		{ name = "strict",  key = "ip", rate = "1r/h", burst = 1, match = { path = "/strict" } },
 		{ name = "lenient", key = "ip", rate = "1r/h", burst = 1, match = { path = "/lenient" }, on_error = "allow" },
-	} }`, func(c *Config) { c.Root, c.Status = root, status })
+	} }`, func(c *Config) { c.Root, c.Status = root, testenv.FreeAddress(t) })
 	if got := statuses(e.do("GET", "/strict", from("192.0.2.1")...),
 		e.do("GET", "/strict", from("192.0.2.1")...)); got != "200 200" {
 		t.Fatalf("the first client: %s", got)
@@ -265,12 +265,11 @@ func rewrite(t *testing.T, path, old, new string) {
 
 func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 	t.Parallel()
-	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e := startEdge(t, `return { rules = {
 		{ name = "ip",    key = "ip",    rate = "1r/h", burst = 2 },
 		{ name = "trial", key = "ip",    rate = "1r/h", mode = "shadow" },
 		{ name = "token", key = "token", rate = "1r/h", match = { path = "/paid" } },
-	} }`, func(c *Config) { c.Status = status })
+	} }`, func(c *Config) { c.Status = testenv.FreeAddress(t) })
 	if got := statuses(e.do("GET", "/"), e.do("GET", "/"), e.do("GET", "/paid"), e.do("GET", "/"),
 		e.do("GET", "/")); got != "200 200 401 429 429" {
 		t.Fatal(got)
@@ -306,9 +305,8 @@ func TestMetricsCountVerdictsOfAllWorkersAndGenerations(t *testing.T) {
 // A worker that shuts down finishes its requests, and its counters are not lost.
 func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	t.Parallel()
-	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
-		func(c *Config) { c.Status, c.Workers = status, 1 })
+		func(c *Config) { c.Status, c.Workers = testenv.FreeAddress(t), 1 })
 	conn, err := net.Dial("tcp", e.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func TestCheckRejectsWhatCannotRun(t *testing.T) {
 func TestRunRejectsABadPolicyAndADirectoryInUse(t *testing.T) {
 	requireBinary(t)
 	cfg := Config{
-		Listen:    fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)),
+		Listen:    testenv.FreeAddress(t),
 		Upstreams: []string{"127.0.0.1:1"},
 		Secret:    secret,
 		Root:      "..",
@@ -360,7 +360,7 @@ func TestKilledEdgeLeavesNoPages(t *testing.T) {
 func TestOneEdgeAtATimeInADirectory(t *testing.T) {
 	e := startEdge(t, open, nil)
 	second := e.cfg
-	second.Listen = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	second.Listen = testenv.FreeAddress(t)
 	if err := second.Run(t.Context()); !errors.Is(err, ErrConfig) ||
 		!strings.Contains(err.Error(), "another edge runs in") {
 		t.Errorf("the second edge: %v", err)
@@ -446,7 +446,7 @@ func TestRunReportsAddressesInUse(t *testing.T) {
 			t.Errorf("%s: %v", listen, err)
 		}
 	}
-	second.Listen, second.Status = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), e.cfg.Listen
+	second.Listen, second.Status = testenv.FreeAddress(t), e.cfg.Listen
 	if err := second.Run(ctx); !errors.Is(err, ErrConfig) || err.Error() != "edge: --metrics "+e.cfg.Listen+want {
 		t.Errorf("an address of metrics: %v", err)
 	}
@@ -500,7 +500,7 @@ func TestRunReportsThatNginxListens(t *testing.T) {
 		}
 	}
 	cfg := Config{
-		Listen: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), Upstreams: []string{"127.0.0.1:1"}, Secret: secret,
+		Listen: testenv.FreeAddress(t), Upstreams: []string{"127.0.0.1:1"}, Secret: secret,
 		Root: "..", Prefix: prefix, Log: log, Grace: 2 * time.Second,
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

@@ -62,7 +62,7 @@ func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst
 	if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := &boundServer{t: t, dir: filepath.Join(scratch, "edge"), address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))}
+	s := &boundServer{t: t, dir: filepath.Join(scratch, "edge"), address: testenv.FreeAddress(t)}
 	cfg, err := Config{
 		Listen:    s.address,
 		Upstreams: []string{"127.0.0.1:1"},

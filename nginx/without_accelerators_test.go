@@ -81,8 +81,7 @@ func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 // has room for fewer buckets.
 func TestEnvironmentSwitchesAcceleratorsOff(t *testing.T) {
 	t.Setenv(plainVariable, "each,store")
-	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	e := startEdge(t, twoRules, func(c *Config) { c.Status = status })
+	e := startEdge(t, twoRules, func(c *Config) { c.Status = testenv.FreeAddress(t) })
 	checkVerdicts(t, e)
 	if text, want := e.metrics(), "\nsluice_edge_bucket_capacity 5"; !strings.Contains(text, want) {
 		t.Errorf("the metrics do not have %q:\n%s", want, text)

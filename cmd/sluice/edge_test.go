@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -45,7 +44,7 @@ func runEdge(t *testing.T, args ...string) (prefix string, log *testenv.Buffer) 
 // The edge logs its address when it listens. A second edge at that address ends with one line, with the remedy.
 func TestEdgeReportsItsAddress(t *testing.T) {
 	t.Parallel()
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	_, log := runEdge(t, "--listen", address)
 	if text := log.String(); !strings.Contains(text, "INF edge listening address="+address+"\n") ||
 		strings.Count(text, "edge listening") != 1 {
@@ -110,7 +109,7 @@ func TestEdgeChecksThePolicyOfAStart(t *testing.T) {
 // A reload checks the policy as sluice policy check does. An error changes nothing, and a warning prevents nothing.
 func TestEdgeReloadChecksThePolicy(t *testing.T) {
 	t.Parallel()
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	file := write(t, "policy.lua", "return { rules = {} }")
 	put := func(text string) {
 		t.Helper()
@@ -196,7 +195,7 @@ func TestEdgeReloadRejectsAFleetRuleWithoutARedisServer(t *testing.T) {
 		}
 	}
 	put("")
-	prefix, _ := runEdge(t, "--listen", fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), "--policy", "p.lua")
+	prefix, _ := runEdge(t, "--listen", testenv.FreeAddress(t), "--policy", "p.lua")
 	put(`{ name = "buy", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" }`)
 	_, _, want := call(t, "edge -t --root= --upstream 127.0.0.1:1 --policy p.lua", envSecret+"="+testSecret)
 	code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)

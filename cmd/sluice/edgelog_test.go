@@ -118,7 +118,7 @@ func (l *lines) text(t *testing.T) string {
 // large.
 func TestEdgeLogsWhatItHasLoaded(t *testing.T) {
 	t.Parallel()
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	file := write(t, "policy.lua", "return { rules = {} }")
 	_, keys, _ := invoke(t, "keys", "new", "--kid", "k1")
 	set := write(t, "keys.json", keys)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -10,7 +9,7 @@ import (
 
 // Beside a watcher the environment has a Redis and no database; only what it names is checked.
 func TestHealthChecksWhatTheEnvironmentNames(t *testing.T) {
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	for name, c := range map[string]struct{ value, begins string }{
 		envRedis:    {"redis://" + address, "sluice: not ready: Redis: dial tcp " + address + ": connect: connection refused\n"},
 		envDatabase: {"postgres://sluice@" + address + "/sluice", "sluice: store: probe: temporarily unavailable: "},

@@ -205,7 +205,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 		t.TempDir(),
 		"access.log",
 	)
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	getenv := func(name string) string {
 		return map[string]string{"SLUICE_TOKEN_SECRET": strings.Repeat("s", 32)}[name]
 	}

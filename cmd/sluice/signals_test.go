@@ -140,7 +140,7 @@ func TestGatewayReopensItsAccessLogOnHangup(t *testing.T) {
 // SIGHUP reloads the nginx edge. A policy with an error is logged, and the previous one stays in use.
 func TestEdgeReloadsOnHangup(t *testing.T) {
 	t.Parallel()
-	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	address := testenv.FreeAddress(t)
 	file := write(t, "policy.lua", "return { rules = {} }")
 	edge := startChild(t, "", "edge listening", "edge", "--upstream", "127.0.0.1:1", "--root=", "--listen", address,
 		"--prefix", t.TempDir(), "--policy", file)

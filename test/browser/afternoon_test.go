@@ -47,8 +47,9 @@ func startShopDeployment(t *testing.T) *shopDeployment {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	paymentSecret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text()))
-	shopListen, upstream, edge, admin := address(t), address(t), address(t), address(t)
-	a := &shopDeployment{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
+	shopListen, upstream := testenv.FreeAddress(t), testenv.FreeAddress(t)
+	edge, admin := testenv.FreeAddress(t), testenv.FreeAddress(t)
+	a := &afternoon{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
 	a.shopProgram = testenv.Launch(t, program, []string{
 		"LISTEN=" + shopListen, "SALES=" + a.sales, "PAYMENT_SECRET=" + paymentSecret, "WEBHOOK_SECRET_FILE=" + hookSecret,
 	})
@@ -61,10 +62,11 @@ func startShopDeployment(t *testing.T) *shopDeployment {
 	}
 	private := []string{"--allow-private", "127.0.0.0/8"} // the shop runs on this machine
 	testenv.Launch(t, binary, env, append([]string{"backend", "--listen", upstream, "--admin", admin}, private...)...)
-	testenv.Launch(t, binary, env, "worker", "--metrics", address(t))
-	testenv.Launch(t, binary, env, append([]string{"group", "run", "webhooks", "--metrics", address(t)}, private...)...)
+	testenv.Launch(t, binary, env, "worker", "--metrics", testenv.FreeAddress(t))
+	webhooks := []string{"group", "run", "webhooks", "--metrics", testenv.FreeAddress(t)}
+	testenv.Launch(t, binary, env, append(webhooks, private...)...)
 	testenv.Launch(t, binary, env, "edge", "--listen", edge, "--upstream", "http://"+upstream, "--prefix", t.TempDir())
-	(&shop{t: t, base: a.sales}).awaitReady()
+	testenv.AwaitOK(t, a.sales+"/readyz")
 
 	printed := a.sluice("webhook", "add", a.shop+"/hooks/sluice")
 	secret := regexp.MustCompile(`whsec_\S+`).FindString(printed)

@@ -39,7 +39,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 	s.database = pg.URL
 	backend := testenv.Launch(t, binary,
 		append(env, "SLUICE_REDIS_URL=redis://"+store.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "backend")
-	s.awaitReady()
+	testenv.AwaitOK(s.t, s.base+"/readyz")
 	empty, began := memory(t, backend.Pid()), time.Now()
 	step := func(what string) {
 		t.Logf("%-34s %8s", what, time.Since(began).Round(time.Millisecond))

@@ -24,7 +24,7 @@ func openConsoleShop(t testing.TB) *shop {
 	s.database, s.redis = pg.URL, redis
 	s.edge = testenv.Launch(t, binary,
 		append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL), "up", "--data", t.TempDir())
-	s.awaitReady()
+	testenv.AwaitOK(s.t, s.base+"/readyz")
 	s.sql(`CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.buyer LIKE 'cursed%' AND NEW.status <> 'cancelled' THEN RAISE EXCEPTION 'the table refuses %', NEW.buyer USING ERRCODE = 'integrity_constraint_violation'; END IF;
 		RETURN NEW; END $$`)

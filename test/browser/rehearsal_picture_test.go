@@ -22,7 +22,7 @@ func TestPicturesOfRehearsal(t *testing.T) {
 	data, out := t.TempDir(), t.TempDir()
 	s, env := newShop(t)
 	s.edge = testenv.Launch(t, binary, env, "up", "--data", data)
-	s.awaitReady()
+	testenv.AwaitOK(s.t, s.base+"/readyz")
 	cmd := exec.CommandContext(t.Context(), binary, "rehearse", "--data", data, "--out", out, "--seed", "1", "--buyers",
 		"800", "--stock", "200")
 	cmd.Env = append(os.Environ(), env...)

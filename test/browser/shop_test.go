@@ -30,20 +30,10 @@ const (
 var binary string // sluice
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "sluice-browser-")
-	if err != nil {
-		panic(err)
-	}
-	root, _ := filepath.Abs("../..")
-	if binary, err = testenv.BuildSluice(root, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := testenv.Main(m)
+	code := testenv.MainWithSluice(m, &binary)
 	if browser.stop != nil {
 		browser.stop()
 	}
-	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 
@@ -60,7 +50,7 @@ type shop struct {
 var edges = map[string]func(t testing.TB, env ...string) *shop{"gateway": openUp, "nginx": openNginx}
 
 func newShop(t testing.TB) (*shop, []string) {
-	listen, admin := address(t), address(t)
+	listen, admin := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	return &shop{t: t, base: "http://" + listen, admin: "http://" + admin}, []string{
 		"SLUICE_TOKEN_SECRET=" + tokenSecret,
 		"SLUICE_ADMIN_TOKEN=" + adminToken,
@@ -75,7 +65,7 @@ func newShop(t testing.TB) (*shop, []string) {
 func openUp(t testing.TB, more ...string) *shop {
 	s, env := newShop(t)
 	s.edge = testenv.Launch(t, binary, append(env, more...), "up", "--data", t.TempDir())
-	s.awaitReady()
+	testenv.AwaitOK(s.t, s.base+"/readyz")
 	return s
 }
 
@@ -85,26 +75,13 @@ func openNginx(t testing.TB, more ...string) *shop {
 	env = append(env, more...)
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t)
 	env = append(env, "SLUICE_REDIS_URL=redis://"+redis.Addr+"/0", "SLUICE_DATABASE_URL="+pg.URL)
-	upstream := address(t)
+	upstream := testenv.FreeAddress(t)
 	testenv.Launch(t, binary, env, "backend", "--listen", upstream)
-	testenv.Launch(t, binary, env, "worker", "--metrics", address(t))
+	testenv.Launch(t, binary, env, "worker", "--metrics", testenv.FreeAddress(t))
 	s.edge = testenv.Launch(t, binary, env, "edge", "--upstream", "http://"+upstream, "--prefix", t.TempDir())
-	s.awaitReady()
+	testenv.AwaitOK(s.t, s.base+"/readyz")
 	return s
 }
-
-func (s *shop) awaitReady() {
-	testenv.Eventually(s.t, 60*time.Second, "a shop that is ready", func() bool {
-		resp, err := http.Get(s.base + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-}
-
-func address(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
 
 func (s *shop) token(buyer string, ttl time.Duration) string {
 	s.t.Helper()

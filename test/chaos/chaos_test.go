@@ -2,11 +2,9 @@ package chaos
 
 import (
 	"flag"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -30,19 +28,8 @@ var binary string // sluice
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "sluice-chaos-")
-	if err != nil {
-		panic(err)
-	}
-	redisconn.Quiet(slog.New(slog.DiscardHandler)) // Redis is unavailable at times
-	root, _ := filepath.Abs("../..")
-	if binary, err = testenv.BuildSluice(root, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := testenv.Main(m)
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	redisconn.Quiet(slog.New(slog.DiscardHandler)) // it is away now and then
+	os.Exit(testenv.MainWithSluice(m, &binary))
 }
 
 // Every accepted order is sold once, under all faults.

@@ -72,7 +72,7 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 		return &actor{Program: testenv.Launch(t, binary, env, args...)}
 	}
 	for i := range cast.Backends {
-		listen, admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+		listen, admin := testenv.FreeAddress(t), testenv.FreeAddress(t)
 		journal := t.TempDir()
 		s.journals = append(s.journals, journal)
 		b := launch(fmt.Sprint("backend ", i), true, "backend", "--listen", listen, "--admin", admin, "--journal", journal)

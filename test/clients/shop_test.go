@@ -1,11 +1,8 @@
 package clients
 
 import (
-	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,20 +19,7 @@ const (
 
 var binary string // sluice
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "sluice-clients-")
-	if err != nil {
-		panic(err)
-	}
-	root, _ := filepath.Abs("../..")
-	if binary, err = testenv.BuildSluice(root, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := testenv.Main(m)
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testenv.MainWithSluice(m, &binary)) }
 
 // shop is a running sluice with one open sale, which sells one unit per buyer.
 type shop struct {
@@ -46,18 +30,11 @@ type shop struct {
 
 func openShop(t *testing.T) shop {
 	t.Helper()
-	listen, admin := address(t), address(t)
+	listen, admin := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	testenv.Launch(t, binary, []string{"SLUICE_TOKEN_SECRET=" + tokenSecret, "SLUICE_ADMIN_TOKEN=" + adminToken},
 		"up", "--listen", listen, "--admin", admin, "--data", t.TempDir())
 	s := shop{base: "http://" + listen, admin: "http://" + admin, sale: "shoe"}
-	testenv.Eventually(t, 60*time.Second, "a ready sluice", func() bool {
-		resp, err := http.Get(s.base + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	testenv.AwaitOK(t, s.base+"/readyz")
 	own, err := client.NewAdmin(s.admin, adminToken)
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +48,6 @@ func openShop(t *testing.T) shop {
 	s.buyer = tokentest.Sign(t, tokenSecret, buyerName, time.Hour)
 	return s
 }
-
-func address(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
 
 // run runs a program of Node.js in this directory.
 func run(t *testing.T, env []string, args ...string) {

@@ -46,7 +46,7 @@ func startTracedEdges(t *testing.T, c *otlpCollector) []*tracedEdge {
 		e := &tracedEdge{stack: s, service: service, base: "http://" + listen, metrics: "http://" + metrics + "/metrics"}
 		e.process = launch(t, env, command, "--listen", listen, "--metrics", metrics, "--policy", policy, "--upstream",
 			strings.TrimPrefix(s.base, "http://"))
-		awaitOK(t, e.base+"/healthz")
+		testenv.AwaitOK(t, e.base+"/healthz")
 		edges = append(edges, e)
 	}
 	return edges

@@ -108,7 +108,7 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 		listen, admin := addr(t), addr(t)
 		c.processes = append(c.processes, launch(t, env, "backend", "--listen", listen, "--admin", admin))
 		c.admin = "http://" + admin
-		awaitOK(t, c.admin+"/readyz")
+		testenv.AwaitOK(t, c.admin+"/readyz")
 	}
 	for _, group := range chaosGroups {
 		for range 2 {

@@ -68,7 +68,7 @@ func startObserved(t *testing.T) *observed {
 	run("web-push", "group", "run", "web-push")
 	o.metrics["backend"] = strings.TrimPrefix(o.admin, "http://")
 	for _, base := range o.edges {
-		awaitOK(t, base+"/healthz")
+		testenv.AwaitOK(t, base+"/healthz")
 	}
 	if a := o.adminAPI("POST", "/admin/v1/webhooks", hook); a.Status != 201 {
 		t.Fatalf("an endpoint: %d %s", a.Status, a.Body)

@@ -29,14 +29,14 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	for _, command := range []string{"gateway", "edge"} {
 		listen := addr(t)
 		launch(t, s.env, command, "--listen", listen, "--policy", policy, "--upstream", "unix:"+path, "--upstream", tcp)
-		awaitOK(t, "http://"+listen+"/healthz")
+		testenv.AwaitOK(t, "http://"+listen+"/healthz")
 		s.bases = append(s.bases, "http://"+listen)
 	}
 	c := hammer(s, "s", 6)
 	for range 3 {
 		c.await(c.accepted.Load() + stock/10)
 		s.backends[0].crash()
-		awaitOK(t, s.admins[0]+"/readyz")
+		testenv.AwaitOK(t, s.admins[0]+"/readyz")
 	}
 	c.check("s", stock)
 
@@ -89,7 +89,7 @@ func TestBackendOwnsItsSocket(t *testing.T) {
 			}
 			s.admin = "http://" + second[len(second)-1]
 			launch(t, s.env, second...)
-			awaitOK(t, s.admin+"/readyz")
+			testenv.AwaitOK(t, s.admin+"/readyz")
 			testenv.Eventually(t, time.Minute, "a purchase through the next backend", func() bool {
 				a := s.buy("s", "cid")
 				return a.Status == 202 || a.Code == "already-bought"

@@ -37,17 +37,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "sluice-e2e-")
-	if err != nil {
-		panic(err)
-	}
 	root, _ = filepath.Abs("../..")
-	if binary, err = testenv.BuildSluice(root, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := testenv.Main(m)
-	_ = os.RemoveAll(dir)
+	code := testenv.MainWithSluice(m, &binary)
 	if broken.report(os.Stderr) > 0 && code == 0 {
 		code = 1
 	}
@@ -177,7 +168,7 @@ func startStack(t testing.TB, s shape) *stack {
 	}
 	st.admin = st.admins[0]
 	for _, b := range st.admins {
-		awaitOK(t, b+"/readyz")
+		testenv.AwaitOK(t, b+"/readyz")
 		awaitVerified(t, b)
 	}
 	for range s.workers {
@@ -195,7 +186,7 @@ func startStack(t testing.TB, s shape) *stack {
 		st.edge = launch(t, env, args...)
 		st.base = "http://" + listen
 	}
-	awaitOK(t, st.base+"/healthz")
+	testenv.AwaitOK(t, st.base+"/healthz")
 	for _, w := range st.workers {
 		testenv.Eventually(t, time.Minute, "a worker is up",
 			func() bool { return strings.Contains(w.output(), "worker is up") })
@@ -203,19 +194,7 @@ func startStack(t testing.TB, s shape) *stack {
 	return st
 }
 
-func addr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)) }
-
-func awaitOK(t testing.TB, url string) {
-	t.Helper()
-	testenv.Eventually(t, time.Minute, "200 from "+url, func() bool {
-		resp, err := client.Get(url)
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == 200
-	})
-}
+func addr(t testing.TB) string { return testenv.FreeAddress(t) }
 
 // awaitVerified waits until a backend uses all shards. It is ready as soon as it can use one.
 func awaitVerified(t testing.TB, admin string) {

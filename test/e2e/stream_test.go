@@ -67,7 +67,7 @@ func TestOrdersThroughAStream(t *testing.T) {
 	buy(30, 40)
 	list := addr(t)
 	other := launch(t, s.env, "backend", "--listen", list, "--admin", addr(t), "--queue", "list")
-	awaitOK(t, "http://"+list+"/readyz")
+	testenv.AwaitOK(t, "http://"+list+"/readyz")
 	s.base = "http://" + list
 	buy(40, 50)
 	inStream := redis.XLen(t.Context(), orders).Val()

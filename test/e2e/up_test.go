@@ -36,7 +36,7 @@ func startUpWith(t *testing.T, env []string, data string, args ...string) *upPro
 	listen, admin := addr(t), addr(t)
 	p := launch(t, env, append([]string{"up", "--listen", listen, "--admin", admin, "--data", data}, args...)...)
 	u := &upProcess{p, data, "http://" + listen, "http://" + admin}
-	awaitOK(t, u.base+"/readyz")
+	testenv.AwaitOK(t, u.base+"/readyz")
 	testenv.Eventually(t, time.Minute, "the two curl lines", func() bool { return len(u.curlLines()) == 2 })
 	// The relay deletes events that all registered groups have handled: a group that registers later misses them.
 	token, err := os.ReadFile(filepath.Join(data, "admin.token"))

@@ -158,9 +158,9 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		t.Fatal(err)
 	}
 	b := startBackend(t, o, answer)
-	e := &edge{name: "nginx", address: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), backend: b}
+	e := &edge{name: "nginx", address: testenv.FreeAddress(t), backend: b}
 	said := &bytes.Buffer{}
-	status := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	status := testenv.FreeAddress(t)
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
 	cfg := nginx.Config{
 		Listen:        e.address,

@@ -21,6 +21,12 @@ func FreePort(t TB) int {
 	return port
 }
 
+// FreeAddress returns an address of this machine, host:port, with a port of FreePort.
+func FreeAddress(t TB) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))
+}
+
 // Ports from firstPort up to firstOutgoing, where ip_local_port_range begins on Linux.
 const firstPort, firstOutgoing = 10240, 32768
 

@@ -9,6 +9,7 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -30,7 +31,36 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// TB is the part of testing.TB that this package needs; benchmark programs implement it too.
+// MainWithSluice is Main for a package in a folder of test/ that runs the command of this repository. It sets binary to
+// the path of the command while the tests run.
+func MainWithSluice(m *testing.M, binary *string) int {
+	dir, err := os.MkdirTemp("", "sluice-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	root, _ := filepath.Abs("../..")
+	if *binary, err = BuildSluice(root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return Main(m)
+}
+
+// AwaitOK waits until a server answers a GET of url with 200.
+func AwaitOK(t TB, url string) {
+	t.Helper()
+	Eventually(t, time.Minute, "200 from "+url, func() bool {
+		resp, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// TB is what is needed of a test; benchmarks that are programs bring their own.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
