@@ -14,6 +14,25 @@ import (
 	"sluice/test/testenv"
 )
 
+// onPostgres returns an empty PostgreSQL database.
+func onPostgres(t *testing.T) *env {
+	t.Helper()
+	url := storetest.Postgres(t)
+	db := storetest.Open(t, url)
+	return &env{db, events.NewStore(db.DB), url, t.Context()}
+}
+
+// connect returns a connection to the database of e, which is PostgreSQL.
+func (e *env) connect(t *testing.T) *pgx.Conn {
+	t.Helper()
+	sql, err := pgx.Connect(e.ctx, e.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	return sql
+}
+
 // While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows
 // as before. The tables have no statistics, as when a first sale opens, and the plans are of a time when they were
 // empty.
@@ -27,14 +46,7 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	}
 	e := &env{store.New(db), events.NewStore(db), url, ctx}
 	e.create(t, "s", batches*perBatch)
-	conns := make([]*pgx.Conn, 2)
-	for i := range conns {
-		if conns[i], err = pgx.Connect(ctx, url); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conns[i].Close(t.Context()) })
-	}
-	old, sql := conns[0], conns[1]
+	old, sql := e.connect(t), e.connect(t)
 	for _, table := range []string{"orders", "outbox"} {
 		if _, err := sql.Exec(ctx, "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
 			t.Fatal(err)
@@ -77,15 +89,9 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 // A change of a transaction that commits after newer changes have positions gets the next position.
 func TestLateCommitGetsAPosition(t *testing.T) {
 	t.Parallel()
-	ctx, url := t.Context(), storetest.Postgres(t)
-	db := storetest.Open(t, url)
-	e := &env{db, events.NewStore(db.DB), url, ctx}
+	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 100)
-	sql, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	sql := e.connect(t)
 	e.write(t, storetest.Orders("s", 1)...)
 	if n := len(e.allChanges(t, 0, 100)); n != 1 {
 		t.Fatalf("%d changes", n)
@@ -117,22 +123,12 @@ func TestLateCommitGetsAPosition(t *testing.T) {
 // next change of its order.
 func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
 	t.Parallel()
-	ctx, url := t.Context(), storetest.Postgres(t)
-	db := storetest.Open(t, url)
-	e := &env{db, events.NewStore(db.DB), url, ctx}
+	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 1000)
-	sql, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	sql := e.connect(t)
 	e.write(t, storetest.Orders("s", 1)...)
 	last := int64(len(e.allChanges(t, 0, 100)))
-	other, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = other.Close(t.Context()) })
+	other := e.connect(t)
 	const insert = "INSERT INTO outbox (kind, orders) VALUES ($1, ARRAY[$2::bigint])"
 	const newer = "INSERT INTO outbox (kind, orders) SELECT $1, ARRAY[$2 + n] FROM generate_series(1::bigint, 10) AS n"
 	for round := range 3 { // a scan from the beginning would find the change of one
@@ -146,7 +142,7 @@ func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
 		}
 		for i := range 25 {
 			if round == 1 && i == 24 { // another process takes over
-				e.Store = events.NewStore(db.DB)
+				e.Store = events.NewStore(e.sqlTables.DB)
 			}
 			if _, err := other.Exec(ctx, newer, store.OutboxCreated, int64(round*250+i*10)); err != nil {
 				t.Fatal(err)
@@ -170,15 +166,9 @@ func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
 // A change that becomes visible after DropChanges has found no reader is not dropped: the reader may have begun since.
 func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 	t.Parallel()
-	ctx, url := t.Context(), storetest.Postgres(t)
-	db := storetest.Open(t, url)
-	e := &env{db, events.NewStore(db.DB), url, ctx}
+	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 100)
-	sql, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sql.Close(t.Context()) })
+	sql := e.connect(t)
 	tx, err := sql.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -207,17 +197,12 @@ func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, fromNow := range []bool{false, true} {
-		ctx, url := t.Context(), storetest.Postgres(t)
-		db := storetest.Open(t, url)
-		e := &env{db, events.NewStore(db.DB), url, ctx}
+		ctx, e := t.Context(), onPostgres(t)
 		e.create(t, "s", 100)
 		for _, o := range storetest.Orders("s", 3) {
 			e.write(t, o)
 		}
-		sql, err := pgx.Connect(ctx, url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sql := e.connect(t)
 		added, early := make(chan error, 1), false
 		check := func(ctx context.Context) (bool, error) {
 			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
@@ -234,9 +219,6 @@ func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 			t.Errorf("from now %v: the group was added while changes were dropped: %v, %v", fromNow, early, err)
 		}
 		if err := <-added; err != nil {
-			t.Error(err)
-		}
-		if err := sql.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	}
