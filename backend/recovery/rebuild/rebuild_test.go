@@ -558,20 +558,40 @@ func TestRebuildQueuesSlotsWithoutRows(t *testing.T) {
 	}
 }
 
-// The unit of an order that only the journal has was sold again: the order becomes a dead letter without a unit, and
-// can be retried after a restock.
-func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
-	w := newWorld(t)
+// soldAgain sells the only unit of a sale, which Redis loses before the journal is restored, and sells it again. It returns
+// the first order, which is a dead letter without a unit.
+func (w *world) soldAgain() (first sale.OrderID) {
+	w.t.Helper()
 	w.create("s", 1, 1)
-	first := w.buy("s", "ann")
+	first = w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil { // the journal is not restored in time
-		t.Fatal(err)
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		w.t.Fatal(err)
 	}
 	w.check()
 	w.buy("s", "bob")
 	w.restoreJournal()
 	w.want("s", 0, 1, 0, 0, 1)
+	return first
+}
+
+// restock adds units to a sale, in SQL and in Redis.
+func (w *world) restock(saleID string, add int64) {
+	w.t.Helper()
+	restocked, err := w.store.Restock(w.ctx, saleID, add, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stock.Update(w.ctx, restocked); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The unit of an order that only the journal has was sold again: the order becomes a dead letter without a unit, and
+// can be retried after a restock.
+func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
+	w := newWorld(t)
+	first := w.soldAgain()
 	q := w.shard("s")
 	letter, err := q.DeadLetter(w.ctx, first)
 	if err != nil || !letter.Unbacked {
@@ -582,13 +602,7 @@ func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
 	}
 	w.run()
 	w.want("s", 0, 1, 0, 0, 1)
-	restocked, err := w.store.Restock(w.ctx, "s", 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.stock.Update(w.ctx, restocked); err != nil {
-		t.Fatal(err)
-	}
+	w.restock("s", 1)
 	if err := q.RetryDead(w.ctx, first); err != nil {
 		t.Fatal(err)
 	}
@@ -603,23 +617,8 @@ func TestRestoredOrderWithoutUnitBecomesADeadLetter(t *testing.T) {
 // A dead order without a unit is decided by an admin. A rebuild does not queue it, also if Redis has a slot for it.
 func TestRebuildDoesNotQueueSlotsOfDeadOrders(t *testing.T) {
 	w := newWorld(t)
-	w.create("s", 1, 1)
-	first := w.buy("s", "ann")
-	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil { // the journal is not restored in time
-		t.Fatal(err)
-	}
-	w.check()
-	w.buy("s", "bob")
-	w.restoreJournal()
-	w.want("s", 0, 1, 0, 0, 1)
-	restocked, err := w.store.Restock(w.ctx, "s", 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.stock.Update(w.ctx, restocked); err != nil {
-		t.Fatal(err)
-	}
+	first := w.soldAgain()
+	w.restock("s", 1)
 	if err := w.raw().HSet(w.ctx, space.ShardOf("s").Buyers("s"), "ann", first.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
