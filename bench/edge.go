@@ -113,8 +113,8 @@ type deployment struct {
 
 const edgeWorkers = "2"
 
-func newHouse(s *stage, cfg settings) *house {
-	h := &house{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: testenv.FreeAddress(s)}
+func newDeployment(s *stage, cfg settings) *deployment {
+	h := &deployment{shop: newShop(s), cfg: cfg, wrk: s.wrk(), status: testenv.FreeAddress(s)}
 	h.client = h.redis.Client()
 	h.at = h.backend()
 	worker := s.start(h.env, h.bin, "worker")

@@ -136,10 +136,10 @@ func TestDelayingRuleSlowsBurstToRate(t *testing.T) {
 }
 
 func TestIPv6ClientsAreCountedByPrefix(t *testing.T) {
-	floors(t, ipv6ClientsAreCountedByPrefix)
+	variants(t, ipv6ClientsAreCountedByPrefix)
 }
 
-func ipv6ClientsAreCountedByPrefix(t *testing.T, f *floor) {
+func ipv6ClientsAreCountedByPrefix(t *testing.T, f *variant) {
 	e := startEdge(t, `return { `+trusting+` rules = {
 		{ name = "a", key = "ip", rate = "1r/h", ipv6_prefix = 56, match = { path = "/a" } },
 		{ name = "b", key = "ip", rate = "1r/h", ipv6_prefix = 48, match = { path = "/b" } },

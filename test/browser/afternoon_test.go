@@ -49,7 +49,7 @@ func startShopDeployment(t *testing.T) *shopDeployment {
 	paymentSecret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text()))
 	shopListen, upstream := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	edge, admin := testenv.FreeAddress(t), testenv.FreeAddress(t)
-	a := &afternoon{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
+	a := &shopDeployment{t: t, sales: "http://" + edge, shop: "http://" + shopListen, admin: "http://" + admin}
 	a.shopProgram = testenv.Launch(t, program, []string{
 		"LISTEN=" + shopListen, "SALES=" + a.sales, "PAYMENT_SECRET=" + paymentSecret, "WEBHOOK_SECRET_FILE=" + hookSecret,
 	})

@@ -87,11 +87,11 @@ type exchange struct {
 	again bool
 }
 
-// compare runs the same bytes through both edges and compares what client and backend get to see. It returns what each
-// backend gets. A request has the id of its answer, which is not one of the client.
+// compare sends the same bytes through both edges and compares the output to the client and to the backend. It returns
+// the requests that each backend receives. A request has the id of its response, which is not one of the client.
 func compare(t *testing.T, both []*edge, x exchange) (behind string) {
 	t.Helper()
-	var first heard
+	var first received
 	for i, e := range both {
 		got := e.send(t, x.raw, x.methods...)
 		var requests []string

@@ -77,7 +77,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	type result struct {
 		name, received string
-		took        time.Duration
+		took           time.Duration
 	}
 	results := make(chan result)
 	n := 0

@@ -73,8 +73,8 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	}
 }
 
-// Lenient routers accept other spellings of a path, so a rule applies to all of them. A path that can be read in two ways
-// is rejected.
+// Lenient routers accept other spellings of a path, so a rule applies to all of them. A path that can be read in two
+// ways is rejected.
 func TestRulesCoverAllSpellingsOfAPath(t *testing.T) {
 	both := startBoth(t, options{policy: `return { rules = {
 		{ name = "token", key = "token", rate = "1r/s", match = { method = "POST", path = "/v1/sales/*/orders" } },

@@ -31,8 +31,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// MainWithSluice is Main for a package in a folder of test/ that runs the command of this repository. It sets binary to
-// the path of the command while the tests run.
+// MainWithSluice is Main for a package in a directory of test/ that runs the command of this repository. It sets binary
+// to the path of the command while the tests run.
 func MainWithSluice(m *testing.M, binary *string) int {
 	dir, err := os.MkdirTemp("", "sluice-test-")
 	if err != nil {

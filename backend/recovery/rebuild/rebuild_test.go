@@ -558,8 +558,8 @@ func TestRebuildQueuesSlotsWithoutRows(t *testing.T) {
 	}
 }
 
-// soldAgain sells the only unit of a sale, which Redis loses before the journal is restored, and sells it again. It returns
-// the first order, which is a dead letter without a unit.
+// soldAgain sells the only unit of a sale, which Redis loses before the journal is restored, and sells it again. It
+// returns the first order, which is a dead letter without a unit.
 func (w *world) soldAgain() (first sale.OrderID) {
 	w.t.Helper()
 	w.create("s", 1, 1)
