@@ -131,16 +131,17 @@ func TestDrainClosesConnectionsAfterTheTimeout(t *testing.T) {
 }
 
 func TestConnectionsBeyondTheLimitAreRefused(t *testing.T) {
-	b := newBackend(t, nil)
+	release := make(chan struct{})
+	b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	e := serve(t, open, []string{b.address()}, func(c *Config) { c.MaxConns = 2 })
-	var kept []net.Conn
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // also if the test fails
 	for range 2 {
 		c := e.connect(t)
 		defer c.Close()
-		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		readOne(t, bufio.NewReader(c), "")
-		kept = append(kept, c)
+		_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
+	testenv.Eventually(t, time.Minute, "two requests are in progress", func() bool { return len(b.requests()) == 2 })
 	c := e.connect(t)
 	defer c.Close()
 	answers := readAll(t, c, "")
@@ -155,15 +156,46 @@ func TestConnectionsBeyondTheLimitAreRefused(t *testing.T) {
 	if n := e.count(t, "sluice_edge_connections"); n != 2 {
 		t.Errorf("counted %v open, want 2", n)
 	}
-	_ = kept[0].Close()
-	testenv.Eventually(t, time.Minute, "a connection is accepted again", func() bool {
-		resp, err := http.Get("http://" + e.address + "/healthz")
-		if err != nil { // refused while it was sending
-			return false
+	free()
+	testenv.Eventually(t, time.Minute, "a connection is accepted again", e.isHealthy)
+}
+
+// isHealthy reports whether a new connection is accepted.
+func (e *edge) isHealthy() bool {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + e.address + "/healthz")
+	if err != nil { // refused while it was sending
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == 200
+}
+
+// Clients that only keep connections, before or after a request, must not exclude others.
+func TestIdleConnectionMakesRoom(t *testing.T) {
+	for _, requests := range []int{0, 2} {
+		release := make(chan struct{})
+		b := newBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
+		e := serve(t, open, []string{b.address()}, func(c *Config) { c.MaxConns = 2 })
+		free := sync.OnceFunc(func() { close(release) })
+		t.Cleanup(free) // also if the test fails
+		busy, idle := e.connect(t), e.connect(t)
+		defer busy.Close()
+		defer idle.Close()
+		_, _ = io.WriteString(busy, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		testenv.Eventually(t, time.Minute, "a request is in progress", func() bool { return len(b.requests()) == 1 })
+		kept := bufio.NewReader(idle)
+		for range requests { // the connection is kept while there is room
+			_, _ = io.WriteString(idle, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			mustHave(t, readOne(t, kept, ""), 200)
 		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == 200
-	})
+		testenv.Eventually(t, time.Minute, "another connection is accepted", e.isHealthy)
+		if rest, err := io.ReadAll(kept); err != nil || len(rest) > 0 {
+			t.Errorf("after %d requests the idle connection ends with %q, %v, want a close", requests, rest, err)
+		}
+		free()
+		mustHave(t, readOne(t, bufio.NewReader(busy), ""), 200)
+	}
 }
 
 func TestPanicIsA500(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 // and reuses one over several requests, which saves two system calls a request.
 type Conn struct {
 	net.Conn
+	socket    net.Conn // below Conn: without TLS and PROXY header
 	peer      netip.Addr
 	header    *proxyproto.Conn // below Conn, if connections begin with a PROXY header
 	listener  *listener
@@ -28,8 +29,11 @@ type Conn struct {
 	mute      bool   // no response is sent: the client was too slow or has left
 
 	readBy, writeBy int64 // the current deadlines, in ms of the clock
-	linger          atomic.Bool
-	closed          atomic.Bool
+	// idleSince is when the connection began to wait for a request, in ms of the clock and at least 1. It is 0 during a
+	// request, and evicted after the connection was closed to make room for another.
+	idleSince atomic.Int64
+	linger    atomic.Bool
+	closed    atomic.Bool
 }
 
 // Peer returns the remote address of the connection.
@@ -69,6 +73,8 @@ func (c *Conn) Linger() { c.linger.Store(true) }
 // stops there.
 var invalid = []byte("\x00\r\n\r\n")
 
+const evicted = -1
+
 // Read returns validated bytes, of one request only.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.validator.fault != NoFault {
@@ -79,6 +85,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	} else {
 		c.setIdleDeadline()
 	}
+	idle := c.validator.idle() && len(c.ahead) == 0
+	if idle {
+		c.idleSince.Store(max(c.listener.clock.coarse(), 1))
+	}
 	requests := c.validator.requests
 	for n := 0; ; {
 		m := copy(p[n:], c.ahead)
@@ -87,6 +97,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if m == 0 {
 			m, err = c.Conn.Read(p[n:])
 			c.fresh = false
+			if idle && c.idleSince.Swap(0) == evicted {
+				return 0, io.EOF
+			}
+			idle = false
 		}
 		left, good := c.validator.check(p[n : n+m])
 		rest := p[n+good : n+left]

@@ -51,9 +51,10 @@ func isTemporary(err error) bool {
 	return false
 }
 
-// wrap returns nil if MaxConns connections are open. It then sends the overload response and closes c.
+// wrap makes room by closing an idle connection if MaxConns connections are open: clients that only keep connections
+// must not exclude others. If it finds no idle one, it sends the overload response, closes c and returns nil.
 func (l *listener) wrap(c net.Conn) *Conn {
-	wrapped := &Conn{Conn: c, peer: AddrOf(c.RemoteAddr()), listener: l, fresh: true}
+	wrapped := &Conn{Conn: c, socket: c, peer: AddrOf(c.RemoteAddr()), listener: l, fresh: true}
 	if l.config.ProxyProtocol {
 		wrapped.header = proxyproto.NewConn(c, proxyproto.WithPolicy(proxyproto.REQUIRE))
 		wrapped.Conn = wrapped.header
@@ -62,7 +63,7 @@ func (l *listener) wrap(c net.Conn) *Conn {
 		wrapped.Conn = tls.Server(wrapped.Conn, l.config.TLS)
 	}
 	l.mu.Lock()
-	room := len(l.open) < l.config.MaxConns
+	room := len(l.open) < l.config.MaxConns || l.evict()
 	if room {
 		l.open[wrapped] = struct{}{}
 	}
@@ -76,6 +77,31 @@ func (l *listener) wrap(c net.Conn) *Conn {
 	}
 	l.metrics.connections.Inc()
 	return wrapped
+}
+
+// candidates bounds the connections among which evict chooses.
+const candidates = 256
+
+// evict closes the connection that has been idle for the longest time among some that the map's random order selects,
+// and reports whether there was one. l.mu must be held.
+func (l *listener) evict() bool {
+	var victim *Conn
+	var since int64
+	seen := 0
+	for c := range l.open {
+		if s := c.idleSince.Load(); s > 0 && (victim == nil || s < since) {
+			victim, since = c, s
+		}
+		if seen++; seen == candidates {
+			break
+		}
+	}
+	if victim == nil || !victim.idleSince.CompareAndSwap(since, evicted) { // a request has arrived
+		return false
+	}
+	delete(l.open, victim)
+	_ = victim.socket.Close()
+	return true
 }
 
 // remove removes a closed connection.
