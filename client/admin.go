@@ -134,7 +134,7 @@ type Difference struct {
 	OrderID string `json:"order_id"`
 	Buyer   string `json:"buyer"`
 	Found   string `json:"found"`   // where the order was found
-	Missing string `json:"missing"` // where it should be but was not found
+	Missing string `json:"missing"` // where the order is missing
 }
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }

@@ -21,7 +21,7 @@ type Endpoint struct {
 	CreatedBy        string     `json:"created_by"`
 	OldSecretUntil   *time.Time `json:"old_secret_until,omitempty"` // after a rotation
 	FailingSince     *time.Time `json:"failing_since,omitempty"`
-	HeldUntil        *time.Time `json:"held_until,omitempty"` // no delivery is sent before
+	HeldUntil        *time.Time `json:"held_until,omitempty"` // no delivery is sent before this time
 	Waiting          int64      `json:"waiting"`
 	Failed           int64      `json:"failed"`             // failed deliveries
 	OldestAgeSeconds float64    `json:"oldest_age_seconds"` // age of the oldest waiting delivery

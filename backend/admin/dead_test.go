@@ -25,8 +25,8 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 		f := *w.faults
 		w.noFault()
 		w.create(fault, 5)
-		dead := w.die(fault, "bob")
-		w.wantBooks(fault, 4, 0)
+		dead := w.makeDead(fault, "bob")
+		w.wantTotals(fault, 4, 0)
 
 		*w.faults = f
 		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
@@ -54,8 +54,8 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 				t.Errorf("again: %+v, %v; the row is %s", got, err, o.Status)
 			}
 		}
-		w.wantNoLetter(dead.ID)
-		w.wantBooks(fault, 5-sold, sold)
+		w.wantNoDeadLetter(dead.ID)
+		w.wantTotals(fault, 5-sold, sold)
 		want := sale.Accepted
 		if sold == 1 {
 			want = sale.AlreadyBought
@@ -76,14 +76,14 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.create("other", 1)
-	w.die("other", "ann")
+	w.makeDead("other", "ann")
 	var dead [shards]sale.Order
 	for segment := range dead {
 		buyer := ""
 		for i := 0; buyer == "" || spread.Home(buyer, shards) != segment; i++ {
 			buyer = fmt.Sprint("buyer", i)
 		}
-		dead[segment] = w.die("s", buyer)
+		dead[segment] = w.makeDead("s", buyer)
 	}
 	letters := map[sale.OrderID]bool{}
 	for q := (queue.DeadQuery{SaleID: "s", Limit: 1}); ; {
@@ -115,7 +115,7 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 	if got, err := w.dead.Cancel(w.ctx, "ann", dead[0].ID, "stolen"); err != nil || !got.UnitReturned {
 		t.Errorf("afterwards: %+v, %v", got, err)
 	}
-	w.wantBooks("s", 6, 0)
+	w.wantTotals("s", 6, 0)
 }
 
 func (w *world) drain() {
@@ -141,7 +141,7 @@ func (w *world) drain() {
 func TestCancelOfOrderThatIsARowReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func TestCancelOfOrderThatIsARowReturnsNoUnit(t *testing.T) {
 	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCreated {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	w.wantNoLetter(dead.ID)
-	w.wantBooks("s", 4, 1)
+	w.wantNoDeadLetter(dead.ID)
+	w.wantTotals("s", 4, 1)
 }
 
 func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
@@ -177,7 +177,7 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	c := w.redis.Client()
 	shard := keyspace.Space{Shards: shards}.ShardOf("s")
 	if err := c.Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
@@ -189,7 +189,7 @@ func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	if err := w.RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 // Another process is loading the sale, and has counted the dead order as holding its unit, while the order is
@@ -197,7 +197,7 @@ func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	w := newWorld(t)
 	s := w.create("s", 5).Sale
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	shard := keyspace.Space{Shards: shards}.ShardOf("s")
 	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
 		t.Fatal(err)
@@ -213,19 +213,19 @@ func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 func TestRetryRequeuesTheOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	w.wantNoLetter(dead.ID)
+	w.wantNoDeadLetter(dead.ID)
 	w.drain()
-	w.wantBooks("s", 4, 1)
+	w.wantTotals("s", 4, 1)
 	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
 		t.Fatalf("the repeated retry of a stored order: %v", err)
 	}
@@ -270,7 +270,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	w := newWorld(t)
 	dead := w.repeating()
 	w.create("s", 5)
-	retried, cancelled := w.die("s", "ann"), w.die("s", "bob")
+	retried, cancelled := w.makeDead("s", "ann"), w.makeDead("s", "bob")
 	if err := dead.Retry(w.ctx, "admin", retried.ID); err != nil {
 		t.Errorf("retry: %v", err)
 	}
@@ -282,7 +282,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 		t.Errorf("%+v, %v; want one order in the queue", s, err)
 	}
 	w.drain()
-	w.wantBooks("s", 4, 1)
+	w.wantTotals("s", 4, 1)
 
 	w.redis.Client().LPush(w.ctx, keyspace.Shard(0).Ready(), "no message")
 	w.drain()
@@ -304,7 +304,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 func TestRepeatedCancelOfARow(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 		t.Fatal(err)
 	}
@@ -314,8 +314,8 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 			t.Errorf("%+v, %v; want the row", done, err)
 		}
 	}
-	w.wantNoLetter(dead.ID)
-	w.wantBooks("s", 4, 1)
+	w.wantNoDeadLetter(dead.ID)
+	w.wantTotals("s", 4, 1)
 	other := w.buy("s", "eve").OrderID
 	w.drain()
 	if done, err := w.dead.Cancel(w.ctx, "ann", other, ""); !errors.Is(err, sale.ErrNotFound) {
@@ -328,7 +328,7 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
-	dead := w.die("old", "bob")
+	dead := w.makeDead("old", "bob")
 	w.archive("old")
 	var rejected *RefusedError
 	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.As(err, &rejected) ||
@@ -347,7 +347,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 			t.Errorf("%+v, %v; want a dropped order", done, err)
 		}
 	}
-	w.wantNoLetter(dead.ID)
+	w.wantNoDeadLetter(dead.ID)
 	if rows, err := w.store.Statuses(w.ctx, []sale.OrderID{dead.ID}); err != nil || len(rows) > 0 {
 		t.Errorf("rows %v, %v", rows, err)
 	}
@@ -360,7 +360,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	shard, _, err := w.dead.find(w.ctx, dead.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +404,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 // hookedShard is a shard that calls afterFind after each dead letter it has found by its id.
@@ -424,7 +424,7 @@ func (s hookedShard) DeadLetter(ctx context.Context, id sale.OrderID) (queue.Dea
 func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	cancel := func(id sale.OrderID) {
 		if _, err := w.dead.Cancel(w.ctx, "ann", id, "stolen"); err != nil {
 			t.Errorf("cancel: %v", err)
@@ -438,7 +438,7 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 			t.Fatalf("retry of an order that was cancelled in the meantime: %v", err)
 		}
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 // hookedStock is a stock that calls beforeSlots before it reads slots.
@@ -455,7 +455,7 @@ func (s hookedStock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool
 func TestCancelThatLosesAgainstCancelReturnsItsResult(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	row, dropped := w.die("s", "bob"), w.die("s", "ben")
+	row, dropped := w.makeDead("s", "bob"), w.makeDead("s", "ben")
 	other := dropped
 	other.Buyer = "eve" // the row of another order has the id, so that the dead order cannot become a row
 	if err := w.store.Write(w.ctx, []sale.Order{other}); err != nil {
@@ -490,7 +490,7 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 	w.create("s", 100)
 	left, sold := int64(100), int64(0)
 	for round := range 25 {
-		dead := w.die("s", fmt.Sprint("buyer ", round))
+		dead := w.makeDead("s", fmt.Sprint("buyer ", round))
 		var wg sync.WaitGroup
 		var cancelled, retried bool
 		for range 2 {
@@ -522,8 +522,8 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 			left--
 			sold++
 		}
-		w.wantNoLetter(dead.ID)
-		w.wantBooks("s", left, sold)
+		w.wantNoDeadLetter(dead.ID)
+		w.wantTotals("s", left, sold)
 	}
 }
 
@@ -542,7 +542,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		w.create(id, 9)
 		for _, buyer := range []string{"x", "y"} {
-			want = append(want, w.die(id, buyer).ID)
+			want = append(want, w.makeDead(id, buyer).ID)
 		}
 		perShard[space.ShardOf(id)]++
 	}
@@ -586,7 +586,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	c := w.redis.Client()
 	if err := c.LPush(w.ctx, keyspace.Shard(1).Ready(), "no message at all").Err(); err != nil {
 		t.Fatal(err)
@@ -615,7 +615,7 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	guard := keyspace.Space{Shards: shards}.ShardOf("s").Guard()
 	redis := w.redis.Client()
 	begin := func() (generation int64) {
@@ -640,6 +640,6 @@ func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Error(err)
 	}
-	w.wantNoLetter(dead.ID)
-	w.wantBooks("s", 5, 0)
+	w.wantNoDeadLetter(dead.ID)
+	w.wantTotals("s", 5, 0)
 }

@@ -64,14 +64,14 @@ func TestCancelOfAForgedOrderReturnsNoUnit(t *testing.T) {
 				t.Errorf("again: %+v, %v", got, err)
 			}
 		}
-		w.wantNoLetter(dead.ID)
+		w.wantNoDeadLetter(dead.ID)
 		w.wantLog(dead.ID, store.CancelledOrder, true)
-		w.wantBooks(fault, 4, 1)
+		w.wantTotals(fault, 4, 1)
 		w.wantBalanced(fault)
-		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil { // by a worker that is late
+		if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil { // by a late worker
 			t.Fatal(err)
 		}
-		w.wantBooks(fault, 4, 1)
+		w.wantTotals(fault, 4, 1)
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
@@ -84,24 +84,24 @@ func TestCancelOfAForgedOrderReturnsNoUnit(t *testing.T) {
 func TestForgedOrdersTakeNoUnitOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	bob := w.die("s", "bob")
+	bob := w.makeDead("s", "bob")
 	for name, o := range map[string]sale.Order{
 		"of a buyer who holds another order": {ID: 2001, SaleID: "s", Buyer: "bob", Slot: 1, Serial: 2},
-		"at a place that there is not":       {ID: 2002, SaleID: "s", Buyer: "bob", Slot: 100, Serial: 2},
+		"with a slot above the limit":        {ID: 2002, SaleID: "s", Buyer: "bob", Slot: 100, Serial: 2},
 		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Slot: 1, Serial: 1},
 	} {
 		got, err := w.dead.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
 		if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		w.wantNoLetter(o.ID)
-		w.wantBooks("s", 4, 0)
+		w.wantNoDeadLetter(o.ID)
+		w.wantTotals("s", 4, 0)
 		w.wantBalanced("s")
 	}
 	if got, err := w.dead.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.UnitReturned {
 		t.Errorf("the order that took a unit: %+v, %v", got, err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 // refuse makes SQL refuse every row of a buyer.
@@ -125,7 +125,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		f := *w.faults
 		w.noFault()
 		w.create(fault, 5)
-		dead := w.die(fault, "eve")
+		dead := w.makeDead(fault, "eve")
 
 		*w.faults = f
 		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "no use")
@@ -139,9 +139,9 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 				t.Errorf("again: %+v, %v", got, err)
 			}
 		}
-		w.wantNoLetter(dead.ID)
+		w.wantNoDeadLetter(dead.ID)
 		w.wantLog(dead.ID, store.DroppedDead, false)
-		w.wantBooks(fault, 5, 0)
+		w.wantTotals(fault, 5, 0)
 		w.wantBalanced(fault)
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
 			t.Errorf("its buyer got %s", d.Outcome)
@@ -166,8 +166,8 @@ func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 				id = w.buy("s", "bob").OrderID
 				w.drain()
 				w.forge(sale.Order{ID: id, SaleID: "s", Buyer: "eve", Slot: 1, Serial: 1})
-			} else { // it took a unit, and the other order came by its id first
-				id = w.die("s", "eve").ID
+			} else { // it took a unit, and another order already has its id
+				id = w.makeDead("s", "eve").ID
 				other := store.DeadOrder{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Slot: 1, Serial: 1}, Unbacked: true}
 				if _, err := w.store.CancelDead(w.ctx, other, "test", "test"); err != nil {
 					t.Fatal(err)
@@ -183,15 +183,15 @@ func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 					t.Errorf("%+v, %v", got, err)
 				}
 			}
-			w.wantNoLetter(id)
+			w.wantNoDeadLetter(id)
 			w.wantLog(id, store.DroppedDead, forged)
 			if after, err := w.store.Order(w.ctx, id); err != nil || after != before {
 				t.Errorf("the other order was %+v and is %+v, %v", before, after, err)
 			}
 			if forged {
-				w.wantBooks("s", 4, 1)
+				w.wantTotals("s", 4, 1)
 			} else {
-				w.wantBooks("s", 5, 0)
+				w.wantTotals("s", 5, 0)
 			}
 			w.wantBalanced("s")
 			w.wantBalanced("t")

@@ -80,23 +80,23 @@ func TestUnpaidOrderReturnsItsUnitOnceAfterAnyCrash(t *testing.T) {
 		w.elapse(rows[0], rows[1])
 		*w.faults = f
 		r := w.returner()
-		r.turns = 1 // not one that tidies: it makes a call for every sale there is
+		r.turns = 1 // skips confirmReturns, which makes a call for every sale
 		if err := r.RunOnce(w.ctx); w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
 		w.wantBalanced(fault)
-		for range 2 { // another process, which has not met the fault
+		for range 2 { // another process, without a fault
 			if err := w.returner().RunOnce(w.ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.wantBooks(fault, 2, 1)
+		w.wantTotals(fault, 2, 1)
 		if report := w.wantBalanced(fault); report.Ordered != 1 || report.Returning != 0 {
 			t.Errorf("audit %+v", report)
 		}
 		if given, err := w.stock.PendingReturns(w.ctx, fault); err != nil || len(given) != 0 {
-			t.Errorf("Redis remembers %v, %v", given, err)
+			t.Errorf("Redis still has the returns %v, %v", given, err)
 		}
 		for buyer, want := range map[string]sale.Outcome{
 			"ann": sale.Accepted, "bob": sale.Accepted, "cid": sale.AlreadyBought,
@@ -109,7 +109,7 @@ func TestUnpaidOrderReturnsItsUnitOnceAfterAnyCrash(t *testing.T) {
 			t.Errorf("a fourth unit: %s", d.Outcome)
 		}
 		w.drain()
-		w.wantBooks(fault, 0, 3)
+		w.wantTotals(fault, 0, 3)
 	})
 }
 
@@ -133,7 +133,7 @@ func TestCancelOrderReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 		if err := w.returner().RunOnce(w.ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.wantBooks(fault, 1, 1)
+		w.wantTotals(fault, 1, 1)
 		if report := w.wantBalanced(fault); report.Returning != 0 {
 			t.Errorf("audit %+v", report)
 		}
@@ -151,7 +151,7 @@ func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	if err != nil || v.Returning || v.Note != "wrong size" {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	w.wantBooks("s", 1, 1)
+	w.wantTotals("s", 1, 1)
 	if _, _, err := w.store.Pay(w.ctx, storetest.Payment(rows[1], "ref")); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	if n := testutil.ToFloat64(r.counters.returning); n != 2 {
-		t.Errorf("the gauge reports %v waiting units", n)
+		t.Errorf("the gauge reports %v units to return", n)
 	}
 	w.redis.Resume()
 	if report := w.wantBalanced("s"); report.Ordered != 2 || report.Returning != 2 {
@@ -196,9 +196,9 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 	if err := r.RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("s", 2, 0)
+	w.wantTotals("s", 2, 0)
 	if n := testutil.ToFloat64(r.counters.returning); n != 0 || testutil.ToFloat64(r.counters.returned) != 2 {
-		t.Errorf("the gauge reports %v waiting units, the counter %v returned ones", n,
+		t.Errorf("the gauge reports %v units to return, the counter %v returned units", n,
 			testutil.ToFloat64(r.counters.returned))
 	}
 }
@@ -208,10 +208,10 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 func TestRedisLosesDataDuringReturns(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
-	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID, "eve", ""); err != nil { // and died
+	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID, "eve", ""); err != nil { // the process crashes here
 		t.Fatal(err)
 	}
-	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); err != nil { // wholly
+	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); err != nil { // cancelled and returned
 		t.Fatal(err)
 	}
 	if err := w.redis.Client().FlushAll(w.ctx).Err(); err != nil {
@@ -229,7 +229,7 @@ func TestRedisLosesDataDuringReturns(t *testing.T) {
 	if err := w.returner().RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("s", 3, 2)
+	w.wantTotals("s", 3, 2)
 	w.wantBalanced("s")
 }
 
@@ -237,7 +237,7 @@ func TestRedisLosesDataDuringReturns(t *testing.T) {
 func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 	w.wantBalanced("s")
 }
 
@@ -268,14 +268,14 @@ func TestUnreachableSaleDelaysNoOther(t *testing.T) {
 	if err := w.returner().RunOnce(w.ctx); !errors.Is(err, admission.ErrNotLoaded) {
 		t.Fatalf("%v", err)
 	}
-	w.wantBooks("kept", 3, 0)
+	w.wantTotals("kept", 3, 0)
 	if err := w.RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.returner().RunOnce(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.wantBooks("lost", 3, 0)
+	w.wantTotals("lost", 3, 0)
 	w.wantBalanced("lost")
 }
 
@@ -313,7 +313,7 @@ func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 		default:
 		}
 	}
-	w.wantBooks("s", n, 0)
+	w.wantTotals("s", n, 0)
 	if report := w.wantBalanced("s"); report.Left != n {
 		t.Fatalf("audit %+v", report)
 	}
@@ -365,12 +365,12 @@ func TestOneOfConcurrentCancelAndPaymentSucceeds(t *testing.T) {
 		default:
 			t.Fatalf("order %d is %s; the payment got %s, the admin %v", i, got.Status, settled, cancelErr)
 		}
-		w.wantBooks("s", left, sold)
+		w.wantTotals("s", left, sold)
 	}
 	w.wantBalanced("s")
 	open, err := w.store.Callbacks(w.ctx, store.CallbackQuery{OpenRefunds: true, Limit: rounds})
 	if err != nil || len(open) != refunds {
-		t.Errorf("%d refunds for %d payments that came too late, %v", len(open), refunds, err)
+		t.Errorf("%d refunds for %d late payments, %v", len(open), refunds, err)
 	}
-	t.Logf("%d payments won, %d cancels", rounds-refunds, refunds)
+	t.Logf("%d payments and %d cancels succeeded", rounds-refunds, refunds)
 }

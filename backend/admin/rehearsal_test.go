@@ -64,8 +64,8 @@ func TestRehearsalIsACopyWithItsOwnUnits(t *testing.T) {
 	}
 	w.buy(v.ID, "bob")
 	w.drain()
-	w.wantBooks(v.ID, 4, 1)
-	w.wantBooks("shoe", 5, 0)
+	w.wantTotals(v.ID, 4, 1)
+	w.wantTotals("shoe", 5, 0)
 	if again := w.rehearse("shoe", 3); again.ID == v.ID || again.Stock != 3 {
 		t.Errorf("another: %+v", again)
 	}
@@ -73,7 +73,7 @@ func TestRehearsalIsACopyWithItsOwnUnits(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if _, err := w.Create(w.ctx, "eve", storetest.Sale("rehearsal-mine", 5)); err == nil {
-		t.Error("a sale was created with the name of a rehearsal")
+		t.Error("a sale was created with the id of a rehearsal")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestRehearseRefusesBadRequests(t *testing.T) {
 	soon := time.Now().Add(time.Minute)
 	for name, r := range map[string]Rehearsal{
 		"no end":         {SaleID: "shoe"},
-		"over already":   {SaleID: "shoe", ClosesAt: time.Now().Add(-time.Second)},
+		"already over":   {SaleID: "shoe", ClosesAt: time.Now().Add(-time.Second)},
 		"ends first":     {SaleID: "shoe", OpensAt: soon, ClosesAt: soon},
 		"far too long":   {SaleID: "shoe", ClosesAt: time.Now().Add(MaxRehearsal + time.Minute)},
 		"no units":       {SaleID: "shoe", Stock: -1, ClosesAt: soon},
@@ -95,7 +95,7 @@ func TestRehearseRefusesBadRequests(t *testing.T) {
 		}
 	}
 	if _, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "other", ClosesAt: soon}); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("a sale that is not there: %v", err)
+		t.Errorf("an unknown sale: %v", err)
 	}
 }
 
@@ -124,14 +124,14 @@ func TestRehearsalIsRejectedDuringRealSales(t *testing.T) {
 	}
 	if _, err := try(false, time.Hour); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "sale now is open.") ||
 		!strings.Contains(busy.Detail, "sale later opens at") {
-		t.Errorf("one is open, and one opens: %v", err)
+		t.Errorf("one is open and one opens meanwhile: %v", err)
 	}
 	if _, err := try(true, time.Minute); err != nil {
 		t.Errorf("a repeated request: %v", err)
 	}
 	w.practice = []string{"now"}
 	if _, err := try(false, time.Minute); err != nil {
-		t.Errorf("it is for practice: %v", err)
+		t.Errorf("the open sale is for practice: %v", err)
 	}
 }
 
@@ -143,11 +143,11 @@ func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 			t.Error("the fault was hidden")
 		}
 		w.noFault()
-		if err := w.RunOnce(w.ctx); err != nil { // any backend's
+		if err := w.RunOnce(w.ctx); err != nil { // of any backend
 			t.Error(err)
 		}
 		if d := w.buy(id, "late"); d.Outcome == sale.Accepted && w.faults.what != "SetSwitch" {
-			t.Errorf("it sells after a remove that died at %s", w.faults.what)
+			t.Errorf("it sells after a remove that failed at %s", w.faults.what)
 		}
 		w.drain()
 		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); err != nil && !errors.Is(err, sale.ErrNotFound) {
@@ -158,7 +158,7 @@ func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 		}
 		w.wantNothingOf(id)
 	})
-	w.wantBooks("shoe", 5, 0)
+	w.wantTotals("shoe", 5, 0)
 	if _, err := w.RemoveRehearsal(w.ctx, "ann", "shoe"); err == nil {
 		t.Fatal("a real sale was removed")
 	}
@@ -199,7 +199,7 @@ func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
 		f := *w.faults
 		w.noFault()
 		id := w.rehearse("shoe", 0).ID
-		w.die(id, "bob")
+		w.makeDead(id, "bob")
 		w.buy(id, "cat")
 		w.drain()
 		*w.faults = f
@@ -220,7 +220,7 @@ func TestSweepRemovesOldRehearsals(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := fresh.Sale
-	lost.ID = "rehearsal-shoe-lost" // in Redis alone: a process that had read SQL before its removal loaded it
+	lost.ID = "rehearsal-shoe-lost" // only in Redis, loaded by a process that read SQL before the removal
 	if err := w.stock.Load(w.ctx, lost,
 		func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestSweepRemovesOldRehearsals(t *testing.T) {
 	if v := w.view(fresh.ID); v.State != sale.StateOpen {
 		t.Errorf("one in progress is %s", v.State)
 	}
-	w.wantBooks(shoe.ID, 5, 0)
+	w.wantTotals(shoe.ID, 5, 0)
 }
 
 // removedFromSQL creates a rehearsal with a segment in each shard, which SQL does not have any more, and starts a new
@@ -276,7 +276,7 @@ func (w *world) wantHeld(saleID string, held ...bool) {
 	for i, shard := range (keyspace.Space{Shards: shards}).All() {
 		n, err := w.redis.Client().Exists(w.ctx, shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID)).Result()
 		if err != nil || (n > 0) != held[i] {
-			w.t.Errorf("shard %d has %d keys of it, %v; want them: %v", shard, n, err, held[i])
+			w.t.Errorf("shard %d has %d keys of the rehearsal, %v; want some: %v", shard, n, err, held[i])
 		}
 	}
 }
@@ -303,7 +303,7 @@ func TestSweepRemovesSuspendedRehearsals(t *testing.T) {
 	w.release(0)
 	for range 2 {
 		w.sweepRehearsals(w.ctx)
-		w.wantHeld(id, false, true) // whichever segment is left
+		w.wantHeld(id, false, true) // only the remaining segment exists
 	}
 	w.release(1)
 	var sweeps sync.WaitGroup

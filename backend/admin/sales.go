@@ -66,7 +66,7 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 			return View{}, readErr
 		}
 		created = found
-		found.Switch, found.Version = wanted.Switch, wanted.Version // later changes do not make it a different sale
+		found.Switch, found.Version = wanted.Switch, wanted.Version // later changes do not count as differences
 		if found.Stock, readErr = s.store.OriginalStock(ctx, wanted.ID); readErr != nil {
 			return View{}, readErr
 		}
@@ -242,7 +242,7 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
 }
 
 // apply makes Redis hold at least this version of a sale, unless the sale is archived. Load does nothing if another
-// process has loaded the sale in the meantime, perhaps an older version, so Update follows it.
+// process has loaded the sale in the meantime, possibly an older version, so Update follows.
 func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
 	err := s.stock.Update(ctx, stored)
 	if !errors.Is(err, admission.ErrNotLoaded) {

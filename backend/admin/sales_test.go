@@ -49,7 +49,7 @@ func TestCreateAppliesDefaultsAndLoadsRedis(t *testing.T) {
 func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	w := newWorld(t)
 	s := storetest.Sale("s", 5)
-	s.OpensAt = time.Now().Add(-time.Hour).In(time.FixedZone("", 3600)) // with nanoseconds, which are not kept
+	s.OpensAt = time.Now().Add(-time.Hour).In(time.FixedZone("", 3600)) // with nanoseconds, which are not stored
 	s.ClosesAt = s.OpensAt.Add(9 * time.Hour)
 	if _, err := w.Create(w.ctx, "ann", s); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	log, err := w.store.Log(w.ctx, store.LogQuery{Target: "s", Limit: 10})
 	if err != nil || len(log) != 2 || log[0].Action != "sale.open" || log[0].Actor != "ann" ||
 		!strings.Contains(log[0].Detail, later.UTC().Format(time.RFC3339)) {
-		t.Errorf("written down: %+v, %v", log, err)
+		t.Errorf("action log: %+v, %v", log, err)
 	}
 
 	over := saleAt("over", time.Now().Add(-2*time.Hour))
@@ -320,8 +320,8 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 
 	w.redis.Start() // without data
 	testenv.Eventually(t, time.Minute, "the loop reaches Redis", func() bool { return w.RunOnce(w.ctx) == nil })
-	w.wantBooks("new", 3, 0)
-	w.wantBooks("old", 4, 1)
+	w.wantTotals("new", 3, 0)
+	w.wantTotals("old", 4, 1)
 	if d := w.buy("old", "bob"); d.Outcome != sale.SalePaused {
 		t.Fatalf("the pause was lost: %s", d.Outcome)
 	}
@@ -365,8 +365,8 @@ func TestReconcileReadsVersionsInBatches(t *testing.T) {
 			t.Errorf("%s: %d calls, want %d; %v", c.what, w.faults.calls, c.calls, err)
 		}
 	}
-	w.wantBooks("s7", 8, 0)
-	w.wantBooks("s39", 5, 0)
+	w.wantTotals("s7", 8, 0)
+	w.wantTotals("s39", 5, 0)
 }
 
 // Several backends reconcile and change the same sales concurrently.
@@ -393,8 +393,8 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	w.wantBooks("a", 10, 0)
-	w.wantBooks("b", 30, 0)
+	w.wantTotals("a", 10, 0)
+	w.wantTotals("b", 30, 0)
 }
 
 // Between the update and the load, a process with an older version loads the sale as it was.

@@ -31,7 +31,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	var ids []sale.OrderID
 	for _, buyer := range []string{"a", "b", "c", "d"} {
 		for _, id := range sales {
-			ids = append(ids, w.die(id, buyer).ID)
+			ids = append(ids, w.makeDead(id, buyer).ID)
 		}
 	}
 	all := func(s Settlement) (found []Settled) {
@@ -52,11 +52,11 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		want   int
 	}{
 		"all": {queue.DeadQuery{}, 8}, "of a sale": {queue.DeadQuery{SaleID: sales[1]}, 4},
-		"why": {queue.DeadQuery{ErrorContains: "CARD"}, 8}, "another why": {queue.DeadQuery{ErrorContains: "disk"}, 0},
-		"before": {
+		"error": {queue.DeadQuery{ErrorContains: "CARD"}, 8}, "another error": {queue.DeadQuery{ErrorContains: "disk"}, 0},
+		"died before": {
 			queue.DeadQuery{DiedBefore: time.Now().Add(-time.Hour)}, 0,
-		}, "before now": {queue.DeadQuery{DiedBefore: time.Now().Add(time.Hour)}, 8},
-		"after": {queue.DeadQuery{DiedAfter: time.Now().Add(time.Hour)}, 0}, "after then": {
+		}, "died before now": {queue.DeadQuery{DiedBefore: time.Now().Add(time.Hour)}, 8},
+		"died after": {queue.DeadQuery{DiedAfter: time.Now().Add(time.Hour)}, 0}, "died after an hour ago": {
 			queue.DeadQuery{DiedAfter: time.Now().Add(-time.Hour)}, 8,
 		},
 	} {
@@ -66,7 +66,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 			t.Errorf("%s: %d would be settled, want %d: %+v", name, len(got), row.want, got)
 		}
 	}
-	w.wantBooks(sales[0], 6, 0)
+	w.wantTotals(sales[0], 6, 0)
 
 	// another process is cancelling it
 	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
@@ -82,14 +82,14 @@ func TestSettleManyDeadOrders(t *testing.T) {
 		t.Errorf("%d retried", len(retried))
 	}
 	cancelled := all(Settlement{Verb: CancelDead, Reason: "stolen cards"})
-	if len(cancelled) != 5 { // and the one with a cancel in progress
+	if len(cancelled) != 5 { // including the one with a cancel in progress
 		t.Errorf("%d cancelled: %+v", len(cancelled), cancelled)
 	}
 	if again := all(Settlement{Verb: CancelDead}); len(again) != 0 {
 		t.Errorf("cancelled again: %+v", again)
 	}
-	w.wantBooks(sales[0], 7, 0)
-	w.wantBooks(sales[1], 10, 0)
+	w.wantTotals(sales[0], 7, 0)
+	w.wantTotals(sales[1], 10, 0)
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	w := newWorld(t)
 	w.noFault()
 	w.create("s", 5)
-	w.die("s", "ann")
-	w.die("s", "bob")
+	w.makeDead("s", "ann")
+	w.makeDead("s", "bob")
 	*w.faults = faults{at: 2} // of the calls of the first order
 	done, _, err := w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead})
 	if !errors.Is(err, sale.ErrUnavailable) || len(done) != 0 {
@@ -124,14 +124,14 @@ func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	if done, _, err = w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
-	w.wantBooks("s", 5, 0)
+	w.wantTotals("s", 5, 0)
 }
 
 // Redis lost its sequence: two orders have one id. The dead letter of the second one has another key.
 func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
-	dead := w.die("s", "bob")
+	dead := w.makeDead("s", "bob")
 	other := dead
 	other.Buyer = "eve"
 	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
@@ -154,5 +154,5 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	if letter, err := w.dead.Find(w.ctx, dead.ID); err != nil || letter.Message.Buyer != "bob" {
 		t.Errorf("%+v, %v", letter, err)
 	}
-	w.wantBooks("s", 4, 0)
+	w.wantTotals("s", 4, 0)
 }

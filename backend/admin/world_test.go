@@ -103,8 +103,8 @@ func (w *world) buy(saleID, buyer string) admission.Decision {
 	return d
 }
 
-// die creates a dead letter: a buyer's order that fails permanently.
-func (w *world) die(saleID, buyer string) sale.Order {
+// makeDead creates a dead letter: a buyer's order that fails permanently.
+func (w *world) makeDead(saleID, buyer string) sale.Order {
 	w.t.Helper()
 	d := w.buy(saleID, buyer)
 	k, err := w.stock.Spread(w.ctx, saleID)
@@ -131,8 +131,8 @@ func (w *world) view(saleID string) admission.View {
 	return v
 }
 
-// wantBooks checks the units left in Redis and the orders in SQL.
-func (w *world) wantBooks(saleID string, left, sold int64) {
+// wantTotals checks the units left in Redis and the orders in SQL.
+func (w *world) wantTotals(saleID string, left, sold int64) {
 	w.t.Helper()
 	c, err := w.store.Count(w.ctx, spread.Part{SaleID: saleID}, store.Always, nil)
 	if err != nil {
@@ -143,7 +143,7 @@ func (w *world) wantBooks(saleID string, left, sold int64) {
 	}
 }
 
-func (w *world) wantNoLetter(id sale.OrderID) {
+func (w *world) wantNoDeadLetter(id sale.OrderID) {
 	w.t.Helper()
 	if _, letter, err := w.dead.find(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
 		w.t.Fatalf("the dead letter still exists: %+v, %v", letter, err)
@@ -186,7 +186,7 @@ func (w *world) each(try func(name string)) {
 		}
 		if w.faults.what == "" {
 			if at < 3 {
-				w.t.Fatal("no fault was met")
+				w.t.Fatal("no call failed")
 			}
 			return
 		}
@@ -235,7 +235,7 @@ func (s faultyStore) DropDead(ctx context.Context, o store.DeadOrder, actor, rea
 func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.Order, err error) {
 	err = s.f.call("CancelOverdue", func() error { got, err = s.Store.CancelOverdue(ctx, limit); return err })
 	if err != nil {
-		got = nil // the answer is lost
+		got = nil // the reply is lost
 	}
 	return got, err
 }

@@ -41,7 +41,7 @@ type BackendConfig struct {
 	Tokens         *token.File
 	AdminToken     string
 	UserRate       string            // limit per buyer, such as 10-S; empty: admission.DefaultUserRate
-	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts for itself
+	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts separately
 	OrdersReplica  string            // URL of a streaming replica of the database for status queries; empty: none
 	Callbacks      *payment.Verifier // nil: callbacks of the payment provider are rejected
 	Site           *buyer.Pages      // the pages of buyers

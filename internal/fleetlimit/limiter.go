@@ -45,7 +45,7 @@ type Limiter struct {
 const (
 	shards   = 16
 	capacity = 1 << 16     // keys, about 30 MB
-	pause    = time.Second // between two calls of a Redis that failed
+	pause    = time.Second // without calls after a failed one
 )
 
 type shard struct {

@@ -163,13 +163,13 @@ type simEdge struct {
 	rule   *Rule
 	offset float64 // of its clock
 	drift  float64
-	life   int // incremented when the edge dies: replies to an earlier life are lost
+	life   int // incremented when the edge crashes: replies to an earlier life are lost
 	weight float64
-	trip   float64 // us that a lease is expected to take
+	trip   float64 // expected us of a lease
 
 	waiting []func() // requests that wait for the end of a lease
 
-	down float64 // Redis is not used until then, on the clock of the edge
+	down float64 // until then, on the clock of the edge, Redis is not called
 }
 
 type simEvent struct {
@@ -204,7 +204,7 @@ type sim struct {
 	burst   int
 	rtt     float64 // us, mean
 	lossy   float64 // probability that a message is lost
-	refused float64 // part of the requests with a slot that another rule refuses
+	refused float64 // share of the requests with a slot that another rule rejects
 	steady  bool    // each round trip takes rtt; else it varies
 
 	tat                        float64 // of the reference
@@ -344,8 +344,8 @@ func (s *sim) lease(e *simEdge, d Demand, then func()) {
 	})
 }
 
-// giveBack returns the slots of an edge, possibly twice or late.
-func (s *sim) giveBack(e *simEdge, before float64) {
+// returnSlots returns the slots of an edge, possibly twice or late.
+func (s *sim) returnSlots(e *simEdge, before float64) {
 	segments := e.bucket.Return(s.local(e), before)
 	if len(segments) == 0 {
 		return
@@ -367,7 +367,7 @@ func (s *sim) giveBack(e *simEdge, before float64) {
 // sweep returns the unneeded slots of edges, as edges do each second.
 func (s *sim) sweep() {
 	for _, e := range s.edges {
-		s.giveBack(e, e.bucket.Unused(e.rule, s.local(e)))
+		s.returnSlots(e, e.bucket.Unused(e.rule, s.local(e)))
 	}
 	s.after(1e6, s.sweep)
 }
@@ -450,7 +450,7 @@ func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 	const most = 12_000 // seeds
 	for _, m := range []struct {
 		name, from, to string
-		first          uint64 // a seed that finds it, or one shortly before
+		first          uint64 // a seed that detects it, or a slightly smaller one
 	}{
 		{"a lease of slots that are leased", "math.max(next, first)", "first", 0},
 		{"a server that restarted is trusted", "math.max(now + skip, since + window + ahead)", "(now + skip)", 0},
@@ -479,7 +479,7 @@ func TestSimulationFindsFaultsOfTheScripts(t *testing.T) {
 					t.Fatal("the script has no such line")
 				}
 			}
-			t.Error("no seed finds it")
+			t.Error("no seed detects the removal")
 		})
 	}
 }
@@ -505,7 +505,7 @@ func faulty(t testing.TB, seed uint64, refused float64, mutate func(source strin
 		case 0:
 			s.after(at, func() { e.bucket = Bucket{}; e.life++ })
 		case 1:
-			s.after(at, func() { s.giveBack(e, math.Inf(1)); e.bucket = Bucket{}; e.life++ })
+			s.after(at, func() { s.returnSlots(e, math.Inf(1)); e.bucket = Bucket{}; e.life++ })
 		case 2:
 			s.after(at, func() { s.away = true })
 			s.after(at+length, func() { s.away = false })

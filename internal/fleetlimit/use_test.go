@@ -32,7 +32,7 @@ func TestFleetUsesTheRate(t *testing.T) {
 	for _, r := range []struct {
 		perSecond, burst int64
 		span             float64 // s
-		trips            float64 // the least decisions for a round trip
+		trips            float64 // minimum decisions for each round trip
 	}{{10, 50, 900, 7}, {1000, 200, 30, 50}, {20000, 1000, 4, 50}} {
 		for _, load := range loads() {
 			for _, times := range []float64{1.6, 0.7} {
@@ -40,7 +40,7 @@ func TestFleetUsesTheRate(t *testing.T) {
 					s := newSim(t, 1, r.perSecond, 1e6, int(r.burst), 4, unchanged)
 					start := s.edges[0].rule.ahead
 					s.after(0, s.sweep)
-					s.lease(s.edges[0], Demand{Lanes: 1, Slots: 1}, func() {}) // the server is known from now on
+					s.lease(s.edges[0], Demand{Lanes: 1, Slots: 1}, func() {}) // makes the server usable
 					var weigh func()
 					weigh = func() {
 						for i, e := range s.edges {
@@ -119,9 +119,9 @@ func TestSlowRedisIsCalledRarely(t *testing.T) {
 	cases := []struct {
 		windows  float64 // that a round trip takes
 		patient  bool
-		admitted float64 // the least part of the requests
-		unknown  float64 // the least part of the requests that on_error decides
-		trips    float64 // the least decisions for a round trip
+		admitted float64 // minimum share of admitted requests
+		unknown  float64 // minimum share of requests that on_error decides
+		trips    float64 // minimum decisions for each round trip
 	}{
 		{0.5, true, 0.99, 0, 50},
 		{0.5, false, 0.55, 0, 50},

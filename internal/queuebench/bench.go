@@ -44,7 +44,7 @@ type Row struct {
 	// share of messages that Takers goroutines get after a later one
 	Overtaken float64 `json:"overtaken"`
 	Replayed  bool    `json:"replayed"`                      // a repeated take returns the same batch
-	Kept      int64   `json:"entries_after_acknowledgement"` // that can still be read
+	Kept      int64   `json:"entries_after_acknowledgement"` // entries that can still be read
 }
 
 // Loss counts the messages affected by a killed process.

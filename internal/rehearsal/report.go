@@ -27,7 +27,7 @@ type Report struct {
 	Workload  WorkloadSummary `json:"workload"`
 	Addresses Addresses       `json:"addresses"`
 	Meaning   string          `json:"addresses_description"`
-	Stopped   string          `json:"stopped,omitempty"` // why it was not completed
+	Stopped   string          `json:"stopped,omitempty"` // why the rehearsal was not completed
 
 	Sold       int64 `json:"sold"`
 	Rows       int64 `json:"rows"`       // without cancelled ones

@@ -34,8 +34,8 @@ type fixture struct {
 	twice    bool              // every request gets a new order
 	over     int64             // units oversold
 	busy     int               // requests of each buyer that are refused by a limit
-	hang     bool              // there are no responses
-	stay     int               // how often the removal is not possible
+	hang     bool              // no request gets a response
+	stay     int               // number of failed removals
 	gone     bool
 }
 

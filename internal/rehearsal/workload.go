@@ -24,7 +24,7 @@ type Workload struct {
 	Buyers  int           // including bots
 	Bots    float64       // share of bots, in [0, 1]
 	Curve   Curve         // arrivals of shoppers; bots arrive just before the opening
-	Span    time.Duration // in which shoppers arrive, from the opening on
+	Span    time.Duration // from the opening; all shoppers arrive within it
 	Think   time.Duration // mean time between the page view and the purchase; exponentially distributed
 	Retries int           // of a shopper, after a refusal with Retry-After or without a response
 	Seed    uint64
@@ -63,7 +63,7 @@ type kind int
 
 // The kinds.
 const (
-	shopper  kind = iota // views the sale, thinks, buys, heeds Retry-After, and may wait for the order
+	shopper  kind = iota // views the sale, thinks, buys, follows Retry-After, and may wait for the order
 	farm                 // one of many buyers at one address; retries immediately
 	repeater             // retries immediately, each time from another address
 	forger               // sends tokens with an invalid signature

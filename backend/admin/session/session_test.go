@@ -29,18 +29,18 @@ func TestSessionIsValidInEveryProcessUntilItEnds(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, secret) {
-		t.Error("the secret is in it")
+		t.Error("the text contains the secret")
 	}
 	if _, ok := New(secret+"!", nil, clock).Verify(text); ok {
-		t.Error("a new secret leaves it alive")
+		t.Error("the session is valid with a new secret")
 	}
 	now = now.Add(Lifetime - time.Second)
 	if _, ok := other.Verify(text); !ok {
-		t.Error("it ends early")
+		t.Error("the session ends early")
 	}
 	now = now.Add(time.Second)
 	if _, ok := other.Verify(text); ok {
-		t.Error("it does not end")
+		t.Error("the session does not end")
 	}
 }
 
@@ -74,7 +74,7 @@ func TestEndedSessionsAreRemovedAfterTheirExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := k.Verify(text); ok || len(k.ended) != 1 {
-		t.Errorf("%d are remembered", len(k.ended))
+		t.Errorf("%d ended sessions are stored", len(k.ended))
 	}
 }
 

@@ -59,7 +59,7 @@ func (restrict) Transform(doc *ast.Document, source text.Reader, _ parser.Contex
 	}
 	for _, link := range bare {
 		label := ast.NewString(link.Label(source.Source()))
-		label.SetRaw(true) // nothing in it is Markdown
+		label.SetRaw(true) // the text is not parsed as Markdown
 		link.Parent().ReplaceChild(link.Parent(), link, label)
 	}
 	for _, n := range unwrapped {

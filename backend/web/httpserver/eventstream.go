@@ -53,7 +53,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, run func(*EventStream)) {
 	}
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
-			if v := recover(); v != nil { // outside of every handler: it would end the process
+			if v := recover(); v != nil { // outside of every handler, where it would end the process
 				s.Log().Error("panic in an event stream", "panic", v)
 			}
 		}()
