@@ -189,9 +189,9 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 // demand returns the size of the next lease: at most as many slots as the edge has counted decisions recently. Below
 // the limit it covers the edge's needs for a short time and a little more, because other edges lack the slots that it
 // holds. Above the limit, where the edge refuses requests, it is less than the edge can spend, so that no slot is left
-// over, but covers a long time, so that refusals need few leases. An edge that cannot spend a whole lane leases slots
-// of one lane for the requests that it expects in a window, because slots of several lanes would close one after the
-// other.
+// over. It then covers a long time, so that refusals need few leases. An edge that cannot spend a whole lane leases
+// slots of one lane for the requests that it expects in a window, because slots of several lanes would close one after
+// the other.
 func (b *Bucket) demand(r *Rule, now float64) Demand {
 	recent := max(b.seen, 1)
 	rate := float64(recent) / max(now-b.since, 1) // per us

@@ -1,7 +1,6 @@
 // Package htmltemplate executes a subset of the templates of html/template, in the same syntax. It reads struct fields
-// and map entries but calls no methods: the methods that html/template looks up by name prevent the linker from
-// removing any exported method of the program, which makes it a third larger (ADR 49). Templates call functions instead
-// of methods.
+// and map entries but calls no methods. html/template looks methods up by name, so the linker cannot remove exported
+// methods, and the program is a third larger (ADR 49). Templates call functions instead of methods.
 //
 // Values are escaped for HTML text and quoted attributes. A value at the beginning of an attribute that holds a URL
 // must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, and attributes without

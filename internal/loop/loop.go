@@ -1,4 +1,4 @@
-// Package loop provides what background loops share: waits that a stop interrupts, retries, wake-ups, a context for
+// Package loop provides the common parts of background loops: interruptible waits, retries, wake-ups, a context for
 // work that outlives a stop, and a pool that leases tasks, runs them and records their results.
 package loop
 

@@ -1,6 +1,6 @@
 // Package unixsocket provides Unix sockets that every user of the machine can open, because the processes of sluice and
-// the workers of nginx may run as different users: a Socket in a directory of its own for the workers of nginx, and a
-// listener at a configured path, see Claim.
+// the workers of nginx may run as different users. A Socket is in a directory of its own and serves the workers of
+// nginx; Claim listens at a configured path.
 package unixsocket
 
 import (
