@@ -71,7 +71,7 @@ function policyView() {
   }
   const start = button('Replay', replay, 'main');
 
-  page(h('p', null, h('a', { href: '/admin/edge' }, '← Edge')), h('h1', null, 'Try a policy'), h('p', { class: 'soft' }, 'Nothing here changes an edge. To apply a policy, replace the file of the edge.'), h('div', { class: 'two' }, fresh.el, current.el),
+  page(h('p', null, h('a', { href: '/admin/edge' }, '← Edge')), h('h1', null, 'Try a policy'), h('p', { class: 'soft' }, 'This page does not change an edge. To apply a policy, replace the policy file of the edge.'), h('div', { class: 'two' }, fresh.el, current.el),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Check'), button('Check', check, 'main')), findings),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Replay'), log, start), h('p', { class: 'soft' }, 'Which requests of an access log would each rule refuse? The log of an edge or of nginx, as text or gzip, up to 64 MB.'), result));
 }

@@ -10,7 +10,7 @@ const paymentRow = (p, done) => h('tr', { 'data-key': p.payment }, h('td', null,
 
 async function settleRefund(p, done) {
   const got = await openDialog({
-    title: 'Mark payment ' + p.payment + ' refunded?', text: 'sluice moves no money. Refund ' + price(p.price) + ' at your payment provider first, then record it here.', verb: 'Mark refunded',
+    title: 'Mark payment ' + p.payment + ' refunded?', text: 'sluice does not transfer money. Refund ' + price(p.price) + ' at your payment provider first, then record it here.', verb: 'Mark refunded',
     fields: [{ name: 'note', label: 'Note', maxlength: 200, placeholder: 'Optional', help: 'Such as the number of the refund. Recorded with your name.' }], run: (v) => post('/payments/' + part(p.payment) + '/settle', { note: v.note }),
   });
   if (!got) return;
