@@ -316,7 +316,7 @@ func (b *tab) offline(on bool) {
 	})
 }
 
-// lose makes the answers to purchases get lost: the shop receives the requests, and the page gets no response.
+// lose drops the answers to purchases: the shop receives the requests, and the page gets no response.
 func (b *tab) lose(on bool) {
 	b.t.Helper()
 	if !on {

@@ -190,7 +190,7 @@ func play(
 	return struck, wrong
 }
 
-// idle waits until both stores are idle and returns the time that has passed since since.
+// idle waits until both stores are idle and returns the time since the given instant.
 func (w *watch) idle(ctx context.Context, since time.Time, atMost time.Duration) time.Duration {
 	db := &sqlConn{url: w.url}
 	defer db.close()

@@ -63,7 +63,7 @@ func enter(ctx context.Context) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("not installed: %s (see .ci/install)", strings.Join(missing, ", "))
 	}
-	// compiles it, the first time
+	// the first call compiles docker compose
 	compose, err := output(ctx, "compose", "go", "tool", "-n", "github.com/docker/compose/v2/cmd")
 	if err != nil {
 		return err

@@ -147,9 +147,9 @@ func percentile(took []time.Duration, p float64) time.Duration {
 	return took[min(int(float64(len(took))*p), len(took)-1)].Round(100 * time.Microsecond)
 }
 
-// cutOff cuts off the master of crowd lost, waits until its replica is promoted and its sales sell again, and starts it
-// again as a replica; with early, sales must sell before that. It calls before immediately before the cut. It verifies
-// that buyers of the other masters get no error.
+// cutOff cuts off the master of crowd lost and waits until its replica is promoted and its sales sell again. Then, or
+// with early as soon as the replica is promoted, it starts the master again as a replica. It calls before immediately
+// before the cut. It verifies that buyers of the other masters get no error.
 func (c *cutShop) cutOff(lost int, kill, early bool, before func()) (one cut) {
 	t := c.t
 	one.calm = percentile(c.calm(), 0.99)

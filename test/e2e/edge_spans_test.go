@@ -52,7 +52,7 @@ func startTracedEdges(t *testing.T, c *otlpCollector) []*tracedEdge {
 	return edges
 }
 
-// form returns the parts of the spans of a trace that must be equal at both edges: kinds, names, parents, and
+// form returns the parts of a trace that must be equal at both edges: kinds, names and parents of its spans, and
 // attributes that do not depend on the address of the edge.
 func (e *tracedEdge) form(all []span) string {
 	var lines []string

@@ -72,9 +72,7 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 		}
 		switch {
 		case err != nil:
-			time.Sleep(
-				5 * time.Millisecond,
-			) //nolint:forbidigo // the interval between a buyer's requests, not a wait for something
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the rate of a buyer's requests, not a wait for something
 		case a.Status == 202, a.Code == "already-bought":
 			c.mu.Lock()
 			c.orders[buyer] = a.OrderID
