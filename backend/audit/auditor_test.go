@@ -91,7 +91,7 @@ func gathered(t *testing.T, registry *prometheus.Registry) string {
 	return text.String()
 }
 
-// A difference that is gone at the second count was in transit.
+// A difference that the second count does not find was in transit.
 func TestAuditorIgnoresTransientDifferences(t *testing.T) {
 	s := open(t, 20)
 	s.redis.Decr(t.Context(), keyspace.Shard(0).Stock("s"))

@@ -88,7 +88,7 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	}
 	for _, g := range known {
 		i := slices.IndexFunc(s.Groups, func(s GroupStatus) bool { return s.Name == g.Name })
-		if i < 0 { // Redis lost it, or has not created it yet
+		if i < 0 { // Redis lost it, or it was not created there yet
 			i = len(s.Groups)
 			s.Groups = append(s.Groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
 		}
@@ -144,7 +144,7 @@ func (d *Admin) exists(ctx context.Context, name string) error {
 func (d *Admin) inRedis(ctx context.Context, name string) (bool, error) {
 	groups, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
 	if err != nil && !noGroup(err) {
-		return false, wrap("find group  "+name, err)
+		return false, wrap("find group "+name, err)
 	}
 	return slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == name }), nil
 }

@@ -75,7 +75,7 @@ func TestInstanceThatCrashesAtAnyCallLosesNothing(t *testing.T) {
 				go func() { defer close(done); _ = c.Run(ctx) }()
 				orders := w.buy(20)
 				want = append(want, created(orders)...)
-				testenv.Eventually(w, patience, fmt.Sprintf("all events are handled although an instance crashed at its call %d", nth),
+				testenv.Eventually(w, patience, fmt.Sprintf("all events are handled after a crash at call %d", nth),
 					func() bool { return all.has(want) })
 				kill()
 				<-done
@@ -486,7 +486,7 @@ func TestStopFinishesBatchesAndReleasesTheRest(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.start(w.consumer(w.client(), "g", s.Handle, events.Config{Batch: 10, Idle: time.Hour}).Run)
-		testenv.Eventually(w, patience, "other instances handle the released events", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "others handle the released events", func() bool { return s.has(created(orders)) })
 		w.settled("g")
 		if len(s.twice()) > 0 {
 			w.Errorf("handled twice: %v", s.twice())

@@ -9,7 +9,7 @@ import (
 )
 
 // Whatever order transactions commit in, the next scan finds each change that is visible within gapAge, and begins
-// behind all changes when none is missing any more.
+// behind all changes when none is missing.
 func TestFrontierIsBeforeChangesInProgress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, last := time.Unix(0, 0), int64(1000)
@@ -84,7 +84,7 @@ func TestFrontierAbandonsOldGaps(t *testing.T) {
 		{86, []int64{511, 512}, 512}, // the scan has passed 508 and 509, and not the rest
 		{87, nil, 520},
 		{100, []int64{20_000, 20_001}, 20_000 - gapWidth - 1}, // most by another process
-		{110, []int64{502}, 0},                                // late: what is missing behind it is not known any more
+		{110, []int64{502}, 0},                                // late: the gaps behind it are dropped
 		{111, []int64{20_002}, 0},
 		{142, nil, 20_002},
 	} {

@@ -40,7 +40,7 @@ func Register(ctx context.Context, db *Store, client redisconn.Client, space key
 func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g Group) error {
 	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
 	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
-		return wrap("create group  "+g.Name, err)
+		return wrap("create group "+g.Name, err)
 	}
 	return nil
 }

@@ -286,8 +286,8 @@ func (r *Relay) pagesOpen(ctx context.Context) (bool, error) {
 	return n > 0, wrap("look for open pages", err)
 }
 
-// checkUnknown reads the groups again of which Redis had none: a group that was removed meanwhile is destroyed, the
-// others were created by the trim. Deletion waits for the next call.
+// checkUnknown rereads the groups that the trim has just created in Redis: one that was removed from SQL meanwhile is
+// destroyed. Deletion waits for the next call.
 func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {

@@ -175,7 +175,7 @@ func TestHugeTextBecomesADeadLetterWithItsBytes(t *testing.T) {
 		}
 		b := take(t, l, 10, "")
 		if !slices.Equal(b.Messages, []queue.Message{first, last}) {
-			t.Errorf("took %d messages beside it", len(b.Messages))
+			t.Errorf("took %d other messages", len(b.Messages))
 		}
 		page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
 		if err != nil || len(page) != 1 || string(page[0].Raw) != huge {

@@ -18,7 +18,7 @@ func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	if _, ok := within(); ok {
 		t.Error("a meter with one sample has a rate")
 	}
-	m.Sample(at.Add(2*time.Second), 1400, queue.Stats{Ready: 600}) // 400 were accepted and as many wait: 200 leave per second
+	m.Sample(at.Add(2*time.Second), 1400, queue.Stats{Ready: 600}) // 400 accepted, as many wait: 200 leave per second
 	if d, ok := within(); !ok || d != 3*time.Second {
 		t.Errorf("600 wait and 200 leave per second: %v, %v", d, ok)
 	}

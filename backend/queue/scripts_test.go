@@ -166,7 +166,7 @@ func TestFlushedScriptsAreLoadedAgain(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		shard := keyspace.Shard(7)
 		for name := range operations(nil, "") {
-			l := queue.NewList(e.client, shard, queue.Config{Stream: true, MaxCrashes: 1}) // runs all scripts of a list, and more
+			l := queue.NewList(e.client, shard, queue.Config{Stream: true, MaxCrashes: 1}) // runs all list scripts, and more
 			e.client.FlushAll(t.Context())
 			prepare(t, e.client, l, shard)
 			if err := e.client.ScriptFlush(t.Context()).Err(); err != nil {

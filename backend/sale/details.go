@@ -15,7 +15,7 @@ const (
 	MaxDescriptionLen = 8000
 )
 
-// Details are what the page of a sale shows besides its facts. They are in SQL only: lists of sales and sales read from
+// Details are shown on the page of a sale. They are in SQL only: lists of sales and sales read from
 // Redis have none. The zero value is a sale without them.
 type Details struct {
 	Picture     string // http or https URL of an image

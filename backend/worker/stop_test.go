@@ -76,7 +76,7 @@ func TestStopReleasesAnUncertainTake(t *testing.T) {
 		defer q.mu.Unlock()
 		last := q.ids[len(q.ids)-1]
 		if !slices.Equal(q.released, []string{last}) || !slices.Equal(q.calls[len(q.calls)-2:], []string{"ack", "release"}) {
-			t.Errorf("released %q; at last the worker did %q", q.released, q.calls[len(q.calls)-2:])
+			t.Errorf("released %q; the last calls were %q", q.released, q.calls[len(q.calls)-2:])
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestPausesAreCounted(t *testing.T) {
 			t.Error(err)
 		}
 		if m.paused[worker.KindQueue] != 1 || m.paused[worker.KindUnavailable] != 3 || m.waiting != 0 {
-			t.Errorf("pauses %v, and %d loops wait in the end", m.paused, m.waiting)
+			t.Errorf("pauses %v, and %d loops wait at the end", m.paused, m.waiting)
 		}
 	})
 }

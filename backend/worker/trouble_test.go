@@ -139,7 +139,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 		return strings.Contains(w.client.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	if sold := w.sold(); sold >= n {
-		t.Fatalf("all %d orders are rows already: the failover came too late to test anything", sold)
+		t.Fatalf("all %d orders are rows already: the failover was too late to test anything", sold)
 	}
 	do(w.client, "REPLICAOF", "NO", "ONE")
 	w.awaitRows(n)

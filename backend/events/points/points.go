@@ -31,7 +31,7 @@ func ParseRule(text string) (Rule, error) {
 	n, err := strconv.ParseInt(left, 10, 64)
 	per, err2 := strconv.ParseInt(right, 10, 64)
 	if err != nil || err2 != nil || n < 0 || n > maxRule || per < 1 || per > maxRule {
-		return Rule{}, fmt.Errorf("%q is not a rule for points: want POINTS/CENTS such as 1/100, each at most %d", text, maxRule)
+		return Rule{}, fmt.Errorf("%q is not a points rule: want POINTS/CENTS such as 1/100, each at most %d", text, maxRule)
 	}
 	return Rule{n, per}, nil
 }

@@ -45,7 +45,7 @@ func open(t *testing.T, url string) *redis.Client {
 }
 
 // newHouse sells over one client and receives over another.
-func newHouse(t *testing.T, sells, hears *redis.Client) *house {
+func newHouse(t *testing.T, sells, receives *redis.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
 	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
 	h.admit = admissiontest.NewAdmitter(t, sells, h.space)
@@ -53,7 +53,7 @@ func newHouse(t *testing.T, sells, hears *redis.Client) *house {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := salechange.NewReceiver(func(keyspace.Shard) *redis.Client { return hears }, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
+		if err := salechange.NewReceiver(func(keyspace.Shard) *redis.Client { return receives }, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
 			Run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -270,6 +270,6 @@ func TestSalesDoNotNeedTheRightToPublish(t *testing.T) {
 		t.Error(err)
 	}
 	if n := h.count("sold_out") + h.count("opened") + h.count("restocked"); n != 0 {
-		t.Errorf("%d notifications came from a user without the right to publish", n)
+		t.Errorf("%d notifications arrived from a user without the right to publish", n)
 	}
 }

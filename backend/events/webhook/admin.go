@@ -31,7 +31,7 @@ const (
 	maxSecrets = 7 * 24 * time.Hour // for which an old secret may still sign
 )
 
-// DefaultKeep is how long an old secret signs beside the new one.
+// DefaultKeep is how long an old secret signs in addition to the new one.
 const DefaultKeep = 24 * time.Hour
 
 // Settings are the settings of an endpoint. A nil field stays unchanged, or empty in a new endpoint.
