@@ -74,6 +74,7 @@ plain:
 	$(GO) test -count=1 -vet=off -p $(PACKAGES) -timeout 20m ./nginx ./test/sim ./internal/fleetlimit
 	cd observe/check && $(GO) test -count=1 -timeout 10m ./...
 	cd packaging && $(GO) test -count=1 -vet=off -timeout 10m .
+	cd bench && $(GO) test -count=1 -vet=off -short -timeout 10m .
 
 browser:
 	cd test/browser && $(GO) test -count=1 -vet=off -timeout 20m .

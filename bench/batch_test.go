@@ -25,6 +25,7 @@ func TestBatchesOfOneAreDrained(t *testing.T) {
 
 // TestBatchesOfOneRun runs one short round of each measurement, with all checks, so that none of them breaks unnoticed.
 func TestBatchesOfOneRun(t *testing.T) {
+	skipLong(t)
 	for name, run := range map[string]func(*stage) error{
 		"handler": func(s *stage) error { return acceptedToHandler(t.Context(), s, 1, 0.5, "everysec", 1) },
 		"row":     func(s *stage) error { return acceptedToRow(t.Context(), s, 1, 0.5, "everysec", 1) },
@@ -43,6 +44,7 @@ func TestBatchesOfOneRun(t *testing.T) {
 }
 
 func TestOrdersOneByOneHaveQuantiles(t *testing.T) {
+	skipLong(t)
 	s := newStage()
 	t.Cleanup(s.clear)
 	results, err := orders(s, settings{seconds: time.Second, batch: 1}).hold(t.Context(), 1)

@@ -46,6 +46,7 @@ func TestCostIsDividedByAnswers(t *testing.T) {
 
 // TestCostRuns runs one short round of each request, with all checks, so that the measurement does not break unnoticed.
 func TestCostRuns(t *testing.T) {
+	skipLong(t)
 	for _, args := range []string{
 		"--of order,status,page,refusal --tokens repeated --floor", "--edge gateway --fsync no --connections 1",
 	} {

@@ -24,6 +24,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// skipLong skips a test that runs a benchmark or needs wrk, with -short. make bench-test runs it.
+func skipLong(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("run by make bench-test")
+	}
+}
+
 func TestParseOutcome(t *testing.T) {
 	got, err := parseOutcome("Running 2s test\n...\nreplay: 6000 2000000 17 0 1500.000000 9000.500000 0\n")
 	want := outcome{
@@ -51,6 +59,7 @@ func TestParseOutcome(t *testing.T) {
 
 // TestLoadSendsEachRequestOnce runs wrk against a counting server: a repeated request would be a replay.
 func TestLoadSendsEachRequestOnce(t *testing.T) {
+	skipLong(t)
 	s := newStage()
 	t.Cleanup(s.clear)
 	w := s.wrk()
@@ -142,6 +151,7 @@ func TestStartReportsTheOutputOfAnExitedProgram(t *testing.T) {
 
 // TestEveryContestRuns runs one short round of each contest, with all checks, so that none of them breaks unnoticed.
 func TestEveryContestRuns(t *testing.T) {
+	skipLong(t)
 	for _, c := range contests {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage()
@@ -161,6 +171,7 @@ func TestEveryContestRuns(t *testing.T) {
 }
 
 func TestMemoryIsMeasured(t *testing.T) {
+	skipLong(t)
 	s := newStage()
 	t.Cleanup(s.clear)
 	f, err := weigh(context.WithoutCancel(t.Context()), s, 20_000, true)

@@ -26,10 +26,10 @@ type fleet struct {
 	scaling  float64 // orders per second of several Redis masters, divided by their number and the rate of one
 }
 
-// measuredFleet are the figures of docs/benchmarks.md (the cost of an accepted order beside earlier versions, through
-// nginx; speed) and docs/scale.md (the lowest median of several masters).
+// measuredFleet holds the figures of docs/benchmarks.md (the cost of an accepted order over TCP; speed) and
+// docs/scale.md (the lowest median of several masters).
 var measuredFleet = fleet{
-	cores: 2, edge: 52.9, backend: 42.8, redis: 22.6, worker: 6.0, rows: 126_589, accepted: 12_838, scaling: 0.92,
+	cores: 2, edge: 35.4, backend: 28.1, redis: 9.8, worker: 4.0, rows: 126_589, accepted: 12_838, scaling: 0.92,
 }
 
 // machines prints the rates that one sale reaches on several machines. It measures nothing: the flags are results of
