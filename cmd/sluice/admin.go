@@ -285,10 +285,7 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 	for _, name := range names {
 		became, err := do(name)
 		if err != nil {
-			failed = err
-			if !strings.Contains(err.Error(), strconv.Quote(name)) {
-				failed = fmt.Errorf("%s: %w", name, err)
-			}
+			failed = named(name, err)
 			break
 		}
 		results = append(results, result{name, became})
@@ -300,6 +297,14 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 		return errors.Join(failed, o.p.printJSON(results))
 	}
 	return failed
+}
+
+// named prefixes an error with the name that it concerns, unless the text quotes it.
+func named(name string, err error) error {
+	if strings.Contains(err.Error(), strconv.Quote(name)) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // postEach posts body to the path of each name.

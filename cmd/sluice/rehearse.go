@@ -282,7 +282,7 @@ be repeated.`,
 					removed = append(removed, r)
 				case all && answered && p.Status == http.StatusNotFound: // another process has removed it since
 				default:
-					failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
+					failed = errors.Join(failed, named(id, err))
 				}
 				if cmd.Context().Err() != nil {
 					break

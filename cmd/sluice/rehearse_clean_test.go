@@ -25,7 +25,10 @@ func TestCleanRemovesTheOtherRehearsalsAfterAnError(t *testing.T) {
 		{"", []int{notFound}, 0, "there is no rehearsal\n", ""},
 		{"", []int{conflict}, 1, "", "sluice: rehearsal-0: Not yet.\n"},
 		{"--json", []int{notFound, conflict}, 1, "[]\n", "sluice: rehearsal-1: Not yet.\n"},
-		{"rehearsal-0", []int{notFound}, 1, "", "sluice: rehearsal-0: Not yet.\n"},
+		{
+			"rehearsal-0", []int{notFound}, 1, "",
+			"sluice: there is no rehearsal \"rehearsal-0\" (see the admin console)\n",
+		},
 	} {
 		mux := http.NewServeMux()
 		var list []string
@@ -45,6 +48,7 @@ func TestCleanRemovesTheOtherRehearsalsAfterAnError(t *testing.T) {
 		mux.HandleFunc("GET /admin/v1/rehearsals", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"rehearsals":[`+strings.Join(list, ",")+`]}`)
 		})
+		mux.HandleFunc("GET /admin/v1/sales", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"sales":[]}`) })
 		s := httptest.NewServer(mux)
 		env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
 		out, stderr, code := sluice(t, env, append([]string{"rehearse", "clean"}, strings.Fields(c.args)...)...)
