@@ -65,7 +65,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 		{"group remove nosuch", 1, "there is no consumer group"},
 		{"group run nosuch --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
 		{"group run points", 2, "no Redis"},
-		{"group run points --points 1/0", 2, "not a rule for points"},
+		{"group run points --points 1/0", 2, "not a points rule"},
 		{"dead --group points list", 0, "EVENT"},
 		{"dead --group points retry 7.created", 1, "there is no dead letter"},
 		{"dead --group points cancel --all", 0, ""},
