@@ -29,7 +29,13 @@ import (
 )
 
 // ErrUnverified is the error of every command while the data in Redis is not verified. It wraps sale.ErrUnavailable.
-var ErrUnverified = fmt.Errorf("the data in Redis is not verified: %w", sale.ErrUnavailable)
+var ErrUnverified error = unverifiedError{}
+
+// unverifiedError does not contain the text of the error that it wraps, which its callers add.
+type unverifiedError struct{}
+
+func (unverifiedError) Error() string { return "the data in Redis is not verified" }
+func (unverifiedError) Unwrap() error { return sale.ErrUnavailable }
 
 // Heartbeat is the default interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond

@@ -3,8 +3,10 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -547,5 +549,16 @@ func TestStatusShowsPlaceAndContent(t *testing.T) {
 	r.Stop()
 	if got := status(); got.Verified || got.Reason == "" || got.Sales != -1 {
 		t.Errorf("stopped: %+v", got)
+	}
+}
+
+// A caller reports ErrUnverified as unavailable, and the text states that once.
+func TestErrUnverifiedIsUnavailableWithoutItsText(t *testing.T) {
+	if !errors.Is(guard.ErrUnverified, sale.ErrUnavailable) {
+		t.Error("it is not unavailable")
+	}
+	err := fmt.Errorf("queue: %w: %w", sale.ErrUnavailable, guard.ErrUnverified)
+	if n := strings.Count(err.Error(), sale.ErrUnavailable.Error()); n != 1 {
+		t.Errorf("%q has the text %d times", err, n)
 	}
 }
