@@ -29,56 +29,61 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	if len(x.rules)+len(x.fleet) == 0 {
 		return 0, true
 	}
-	now := g.instant()
+	var unidentified error
 	if len(x.rules) > byIP || len(x.fleet) > fleetByIP {
-		var err error
-		raw := ascii.String(x.Headers.Token())
-		buyer, cached := g.keys.Cached(raw)
-		if !cached {
-			if i := g.table.Peek(now, x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
-				g.refuse(ctx, x, i)
-				return 0, false
-			}
-			if buyer, err = g.keys.Verify(raw); raw == "" {
-				err = errNoToken
-			}
-			now = g.instant() // a token may wait for its key
-		}
-		switch {
-		case err == nil:
-			x.identify(byIP, buyer, g.buyers.Text(buyer))
-			for i := fleetByIP; i < len(x.fleet); i++ {
-				x.fleet[i].key = buyer
-			}
-		case slices.ContainsFunc(x.rules[byIP:], (*rule).isEnforced) ||
-			slices.ContainsFunc(x.fleet[fleetByIP:], func(c fleetCheck) bool { return c.rule.isEnforced() }):
-			x.truncate(byIP, fleetByIP)
-			if i, refused := g.count(ctx, now, x); i >= 0 {
-				g.refuse(ctx, x, i)
-			} else if !refused {
-				x.acceptFleet()
-				x.note("unauthorized", nil, 0)
-				x.reason = err.Error()
-				g.metrics.unauthorized.Inc()
-				respondUnauthorized(ctx)
-			}
+		var denied int
+		if denied, unidentified = g.identify(x, byIP, fleetByIP); denied >= 0 {
+			g.refuse(ctx, x, denied)
 			return 0, false
-		default: // shadow rules do not require a token
-			x.truncate(byIP, fleetByIP)
 		}
 	}
-	switch i, refused := g.count(ctx, now, x); {
-	case i >= 0:
-		if i < byIP { // the refusal does not depend on the buyer
+	denied, refused := g.count(ctx, g.instant(), x)
+	switch {
+	case denied >= 0:
+		if denied < byIP { // the refusal does not depend on the buyer
 			x.buyer = ""
 		}
-		g.refuse(ctx, x, i)
+		g.refuse(ctx, x, denied)
 		return 0, false
 	case refused:
 		return 0, false
 	}
 	x.acceptFleet()
+	if unidentified != nil {
+		x.note("unauthorized", nil, 0)
+		x.reason = unidentified.Error()
+		g.metrics.unauthorized.Inc()
+		respondUnauthorized(ctx)
+		return 0, false
+	}
 	return x.accept(), true
+}
+
+// identify verifies the token of the request and sets the keys of the rules by buyer, which begin at byIP and
+// fleetByIP. It returns the rule by address that denies the request before its token is verified, or -1. Without a
+// valid token it removes the rules by buyer, and returns an error if one of them is enforced.
+func (g *Gateway) identify(x *exchange, byIP, fleetByIP int) (denied int, err error) {
+	raw := ascii.String(x.Headers.Token())
+	buyer, cached := g.keys.Cached(raw)
+	if !cached {
+		if i := g.table.Peek(g.instant(), x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
+			return i, nil
+		}
+		if buyer, err = g.keys.Verify(raw); raw == "" {
+			err = errNoToken
+		}
+	}
+	if err == nil {
+		x.identify(byIP, fleetByIP, buyer, g.buyers.Text(buyer))
+		return -1, nil
+	}
+	required := slices.ContainsFunc(x.rules[byIP:], (*rule).isEnforced) ||
+		slices.ContainsFunc(x.fleet[fleetByIP:], func(c fleetCheck) bool { return c.rule.isEnforced() })
+	x.truncate(byIP, fleetByIP)
+	if !required {
+		return -1, nil
+	}
+	return -1, err
 }
 
 // count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. Rules
@@ -114,10 +119,13 @@ func (x *exchange) match(rules []*rule, method []byte, key limit.Key) {
 
 var errNoToken = errors.New("no token")
 
-// identify sets the buyer, and the key of the rules from index first.
-func (x *exchange) identify(first int, buyer string, key limit.Key) {
-	for i := first; i < len(x.checks); i++ {
+// identify sets the buyer, and the key of the rules from index n, and of those of the fleet from index fleet.
+func (x *exchange) identify(n, fleet int, buyer string, key limit.Key) {
+	for i := n; i < len(x.checks); i++ {
 		x.checks[i].Key = key
+	}
+	for i := fleet; i < len(x.fleet); i++ {
+		x.fleet[i].key = buyer
 	}
 	x.buyer = buyer
 }

@@ -78,65 +78,101 @@ type Config struct {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)
 
+// faults collects all errors of a Config, so that they are reported together.
+type faults []string
+
+func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
+
 // checked returns a copy with defaults and absolute paths, or an error that lists all errors.
 func (c Config) checked() (Config, error) {
-	var faults []string
-	wrong := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	var wrong faults
+	c.checkAddresses(&wrong)
+	c.checkToken(&wrong)
+	c.checkOrigins(&wrong)
+	if c.Workers < 0 || c.Workers > 1024 {
+		wrong.add("--workers must be between 0 and 1024, and is %d", c.Workers)
+	}
+	if c.PerClient < 0 || c.PerClient > 65535 {
+		wrong.add("--per-client must be between 1 and 65535, and is %d", c.PerClient)
+	}
+	c.checkTLS(&wrong)
+	c.checkPaths(&wrong)
+	if len(wrong) > 0 {
+		return c, fmt.Errorf("%w: %s", ErrConfig, strings.Join(wrong, "\n"))
+	}
+	if c.Log == nil {
+		c.Log = os.Stderr
+	}
+	c.Access = cmp.Or(c.Access, "logs/access.log")
+	c.PerClient = cmp.Or(c.PerClient, DefaultPerClient)
+	c.Grace = cmp.Or(c.Grace, 20*time.Second)
+	return c, nil
+}
+
+// checkAddresses replaces the addresses by what the configuration of nginx names.
+func (c *Config) checkAddresses(wrong *faults) {
 	address, err := hostPort(c.Listen, true)
 	if err != nil {
-		wrong("--listen %q: %v", c.Listen, err)
+		wrong.add("--listen %q: %v", c.Listen, err)
 	}
 	c.Listen = address
 	if c.Status != "" {
 		address, err := hostPort(c.Status, true)
 		if err != nil {
-			wrong("--metrics %q: %v", c.Status, err)
+			wrong.add("--metrics %q: %v", c.Status, err)
 		}
 		c.Status = address
 	}
 	if len(c.Upstreams) == 0 {
-		wrong("--upstream: name at least one backend")
+		wrong.add("--upstream: name at least one backend")
 	}
 	upstreams := make([]string, len(c.Upstreams))
 	for i, upstream := range c.Upstreams {
 		if upstreams[i], err = backend(upstream); err != nil {
-			wrong("--upstream %q: %v", upstream, err)
+			wrong.add("--upstream %q: %v", upstream, err)
 		}
 	}
 	c.Upstreams = upstreams
+}
+
+func (c *Config) checkToken(wrong *faults) {
 	if len(c.Secret) < MinSecret && (c.TokenKeys == "" || c.Secret != "") {
-		wrong("the token secret must have at least %d bytes, and has %d", MinSecret, len(c.Secret))
+		wrong.add("the token secret must have at least %d bytes, and has %d", MinSecret, len(c.Secret))
 	}
 	if strings.ContainsRune(c.Secret, 0) {
-		wrong("the token secret must not hold a zero byte")
+		wrong.add("the token secret must not hold a zero byte")
 	}
 	for _, text := range []string{c.Issuer, c.Audience} {
 		if strings.ContainsAny(text, "\"\\$") || strings.ContainsFunc(text, unicode.IsControl) {
-			wrong(`the issuer or audience %q holds one of " \ $ or a control character, which nginx cannot take`, text)
+			wrong.add(`the issuer or audience %q holds one of " \ $ or a control character, which nginx cannot take`, text)
 		}
 	}
+}
+
+func (c *Config) checkOrigins(wrong *faults) {
 	for i, o := range c.CORSOrigins {
 		if err := origin.Check(o); err != nil {
-			wrong("--cors-origins: %v", err)
+			wrong.add("--cors-origins: %v", err)
 		} else if slices.Contains(c.CORSOrigins[:i], o) {
-			wrong("--cors-origins names %s twice", o)
+			wrong.add("--cors-origins names %s twice", o)
 		}
 	}
-	if c.Workers < 0 || c.Workers > 1024 {
-		wrong("--workers must be between 0 and 1024, and is %d", c.Workers)
-	}
-	if c.PerClient < 0 || c.PerClient > 65535 {
-		wrong("--per-client must be between 1 and 65535, and is %d", c.PerClient)
-	}
+}
+
+func (c *Config) checkTLS(wrong *faults) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		wrong("--tls-cert and --tls-key go together")
+		wrong.add("--tls-cert and --tls-key go together")
 	}
 	for _, file := range [][2]string{{"--tls-cert", c.TLSCert}, {"--tls-key", c.TLSKey}} {
 		flag, path := file[0], file[1]
 		if info, err := os.Stat(path); path != "" && (err != nil || info.IsDir()) {
-			wrong("%s: %s is not a file", flag, path)
+			wrong.add("%s: %s is not a file", flag, path)
 		}
 	}
+}
+
+// checkPaths makes the paths absolute.
+func (c *Config) checkPaths(wrong *faults) {
 	paths := []*string{
 		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.LeaseSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
 	}
@@ -150,21 +186,15 @@ func (c Config) checked() (Config, error) {
 			continue
 		}
 		if strings.ContainsAny(*path, "\"\\$\r\n\x00") {
-			wrong(`the path %q holds one of " \ $ or a line break, which nginx cannot take`, *path)
-		} else if *path, err = filepath.Abs(*path); err != nil {
-			wrong("%v", err)
+			wrong.add(`the path %q holds one of " \ $ or a line break, which nginx cannot take`, *path)
+			continue
 		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			wrong.add("%v", err)
+		}
+		*path = absolute
 	}
-	if len(faults) > 0 {
-		return c, fmt.Errorf("%w: %s", ErrConfig, strings.Join(faults, "\n"))
-	}
-	if c.Log == nil {
-		c.Log = os.Stderr
-	}
-	c.Access = cmp.Or(c.Access, "logs/access.log")
-	c.PerClient = cmp.Or(c.PerClient, DefaultPerClient)
-	c.Grace = cmp.Or(c.Grace, 20*time.Second)
-	return c, nil
 }
 
 // backend returns what the configuration of nginx names for an upstream: host:port or unix:/path.

@@ -41,45 +41,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 			if !cmd.Flags().Changed("root") {
 				cfg.Root = workingRoot()
 			}
-			if file := edgePolicy(cfg); file != "" {
-				read, err := policy.Read(file)
-				if err == nil && edge.limitRedis == "" {
-					err = read.CheckFleet(file)
-				}
-				if err != nil {
-					return usageError{Err: err}
-				}
-			}
-			cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
-			cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
-			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
-			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
-			cfg.CORSOrigins = edge.corsOrigins
-			errorLog := &nginxLog{log: p.logger()}
-			defer errorLog.end()
-			cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), errorLog, version
-			signals, stop := received(syscall.SIGHUP)
-			defer stop()
-			run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }
-			if check {
-				cfg.Prefix = ""
-				run = func(ctx context.Context) error {
-					err := cfg.Check(ctx)
-					if err == nil {
-						fmt.Fprintln(p.out, "the configuration and the policy are valid")
-					}
-					return err
-				}
-			}
-			if token.IsURL(edge.tokenKeys) {
-				plain := run
-				run = func(ctx context.Context) error { return p.mirrored(ctx, edge.keys, &cfg, plain) }
-			}
-			if edge.limitRedis != "" {
-				plain := run
-				run = func(ctx context.Context) error { return p.leasing(ctx, edge.limitRedis, &cfg, plain) }
-			}
-			return edgeError(p.tracedEdge(cmd.Context(), &cfg, run))
+			return edgeError(p.edge(cmd.Context(), cfg, edge, check))
 		},
 	}
 	f := p.flags(c)
@@ -113,6 +75,51 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 	}
 	c.AddCommand(p.edgeReload(&cfg.Prefix))
 	return c
+}
+
+// edge runs nginx with the helpers that the flags require, or checks its configuration.
+func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, check bool) error {
+	if file := edgePolicy(cfg); file != "" {
+		read, err := policy.Read(file)
+		if err == nil && edge.limitRedis == "" {
+			err = read.CheckFleet(file)
+		}
+		if err != nil {
+			return usageError{Err: err}
+		}
+	}
+	cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
+	cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
+	cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
+	cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
+	cfg.CORSOrigins = edge.corsOrigins
+	errorLog := &nginxLog{log: p.logger()}
+	defer errorLog.end()
+	cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), errorLog, version
+	signals, stop := received(syscall.SIGHUP)
+	defer stop()
+	run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }
+	if check {
+		cfg.Prefix = ""
+		run = func(ctx context.Context) error { return p.checkEdge(ctx, &cfg) }
+	}
+	if token.IsURL(edge.tokenKeys) {
+		plain := run
+		run = func(ctx context.Context) error { return p.mirrored(ctx, edge.keys, &cfg, plain) }
+	}
+	if edge.limitRedis != "" {
+		plain := run
+		run = func(ctx context.Context) error { return p.leasing(ctx, edge.limitRedis, &cfg, plain) }
+	}
+	return p.tracedEdge(ctx, &cfg, run)
+}
+
+func (p *program) checkEdge(ctx context.Context, cfg *nginx.Config) error {
+	err := cfg.Check(ctx)
+	if err == nil {
+		fmt.Fprintln(p.out, "the configuration and the policy are valid")
+	}
+	return err
 }
 
 // edgeReload returns the command that reloads the edge of a directory, which is known when it runs.

@@ -259,12 +259,9 @@ be repeated.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := len(args) == 0
 			if all {
-				var answer struct{ Rehearsals []client.AdminSale }
-				if err := o.do(cmd.Context(), get(adminPath("rehearsals")), &answer); err != nil {
+				var err error
+				if args, err = o.rehearsals(cmd.Context()); err != nil {
 					return err
-				}
-				for _, s := range answer.Rehearsals {
-					args = append(args, s.ID)
 				}
 			}
 			for _, id := range args {
@@ -272,22 +269,7 @@ be repeated.`,
 					return usage("%q is not a rehearsal: its id begins with %s", id, sale.RehearsalPrefix)
 				}
 			}
-			removed := []removedJSON{}
-			var failed error
-			for _, id := range args {
-				r, err := o.removeRehearsal(cmd.Context(), id)
-				p, answered := errors.AsType[*client.Problem](err)
-				switch {
-				case err == nil:
-					removed = append(removed, r)
-				case all && answered && p.Status == http.StatusNotFound: // another process has removed it since
-				default:
-					failed = errors.Join(failed, named(id, err))
-				}
-				if cmd.Context().Err() != nil {
-					break
-				}
-			}
+			removed, failed := o.removeRehearsals(cmd.Context(), args, all)
 			return errors.Join(failed, o.show(removed, func(w io.Writer) {
 				for _, r := range removed {
 					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
@@ -298,4 +280,36 @@ be repeated.`,
 			}))
 		},
 	}
+}
+
+// rehearsals returns the ids of all rehearsals.
+func (o *adminClient) rehearsals(ctx context.Context) (ids []string, err error) {
+	var answer struct{ Rehearsals []client.AdminSale }
+	err = o.do(ctx, get(adminPath("rehearsals")), &answer)
+	for _, s := range answer.Rehearsals {
+		ids = append(ids, s.ID)
+	}
+	return ids, err
+}
+
+// removeRehearsals removes rehearsals until ctx ends. It returns the removed ones and the errors of the others. A
+// missing one is an error unless listed, because another process may have removed it since.
+func (o *adminClient) removeRehearsals(ctx context.Context, ids []string, listed bool) ([]removedJSON, error) {
+	removed := []removedJSON{}
+	var failed error
+	for _, id := range ids {
+		r, err := o.removeRehearsal(ctx, id)
+		p, answered := errors.AsType[*client.Problem](err)
+		switch {
+		case err == nil:
+			removed = append(removed, r)
+		case listed && answered && p.Status == http.StatusNotFound:
+		default:
+			failed = errors.Join(failed, named(id, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return removed, failed
 }
