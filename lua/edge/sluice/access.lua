@@ -1,7 +1,8 @@
 -- The access phase. A request is judged in this order:
 --
 --   1. plan.lua finds the rules that cover its method and path
---   2. the limits by address: a flood of made-up tokens is refused before a signature is verified
+--   2. the limits by address: a flood of made-up tokens is refused before a signature is verified; not for a token in
+--      the verified cache, whose request step 5 judges
 --   3. the token is verified, if a rule counts by buyer
 --   4. the rules of the fleet decide, if there are any: fleet.lua
 --   5. the buckets of all rules take the request together, or none does: limit/rules.lua
@@ -9,6 +10,9 @@
 --
 -- Most requests over a limit do not get here: rewrite.lua calls refuses_early and refuses them. To change a decision,
 -- change both refuses_early and judge.
+--
+-- accel.select takes the module in accel/ if this nginx has it enabled, else the plain one. To test a change of a plain
+-- module, set SLUICE_EDGE_PLAIN=all.
 --
 -- limit/rules.lua decides; only this module exits, sleeps and sets the variables of a verdict. A request with a bad
 -- token still uses the quota of its address.
@@ -66,11 +70,12 @@ local function set_refusal(rule, wait)
   count(rule.denied)
   set_variable("sluice_rule", rule.name)
   set_variable("sluice_quota_policy", rule.quota_policy)
-  set("sluice_quota", quota.exceeded(rule, wait))
+  set("sluice_quota", quota.exceeded(rule, wait)) -- text, is_kept
   set("sluice_retry_after", quota.retry_after(wait))
 end
 
--- refuse(ok, rule, detail): exits with what limit/rules.lua returned when it was not true
+-- refuse(ok, rule, detail): exits with what limit/rules.lua returned when it was not true. ok: false if the request is
+-- over the limit (429, detail is the wait); nil if the bucket cannot be used (503, detail is the reason)
 local function refuse(ok, rule, detail)
   ngx_var.sluice_remaining = "0"
   if ok == false then
@@ -78,7 +83,7 @@ local function refuse(ok, rule, detail)
     set_refusal(rule, detail)
     return ngx_exit(429)
   end
-  -- The bucket cannot be used and on_error is "deny". The client is not at fault, hence not 429.
+  -- The rule has on_error = "deny". The client is not at fault, hence not 429.
   ngx_var.sluice_verdict = "error"
   ngx_var.sluice_rule = rule.name
   ngx_var.sluice_reason = detail
@@ -109,7 +114,7 @@ local limits, tightest, least, delay
 
 local report = each(function(i, rules)
   local rule, backlog = rules[i], limiter.backlog[i]
-  if limiter.over[i] then -- a shadow rule
+  if limiter.over[i] then -- only shadow rules are over their limit here; their verdict "denied" is counted as shadow
     count(rule.denied)
     ngx_var.sluice_shadow = rule.name
   elseif rule.shadow then
@@ -183,12 +188,15 @@ local function admit(chosen, n, fleet_n, buyer)
       return ok, rules[i], detail, nil, i <= ip_n
     end
     local key = get_variable("sluice_client_key")
-    ok, taken, detail = fleet.admit(chosen.fleet, fleet_n, key, buyer)
-    if not ok then -- taken is the rule
-      return ok, taken, detail, nil, taken.key == "ip"
+    local result
+    ok, result, detail = fleet.admit(chosen.fleet, fleet_n, key, buyer)
+    if not ok then
+      local rule = result
+      return ok, rule, detail, nil, rule.key == "ip"
     end
+    taken = result
+    refusal_cache.delayed() -- the request may have waited for Redis
     -- Other requests may have used the limiter meanwhile.
-    refusal_cache.delayed()
     limiter.aim(rules, 1, min(n, ip_n), key)
     if n > ip_n then
       limiter.aim(rules, ip_n + 1, n, buyer)
@@ -224,7 +232,8 @@ local function reject_token(chosen, turn, why)
 end
 
 -- identify(chosen, turn, has_waited) -> the plan that applies to the request, and its buyer if it has a valid token; or
--- nil: it was refused, or no rule remains.
+-- nil: nothing is left to judge. Either the request was refused and its response is set, or no rule remains and it
+-- passes.
 --   turn         see judge
 --   has_waited   whether the request has waited for a new key, with which its token may be signed (token/follow.lua)
 local function identify(chosen, turn, has_waited)
@@ -245,7 +254,7 @@ local function identify(chosen, turn, has_waited)
       refusal_cache.delayed()
       limiter.aim(rules, 1, ip_n, get_variable("sluice_client_key")) -- other requests have used the limiter meanwhile
       return identify(chosen, turn, true)
-    elseif not buyer and chosen.enforced_token then
+    elseif not buyer and chosen.requires_token then
       return reject_token(chosen, turn, why)
     elseif not buyer then
       return chosen.without_token
@@ -255,7 +264,7 @@ local function identify(chosen, turn, has_waited)
   return chosen, buyer
 end
 
--- judge(turn) -> the plan of an allowed request, for allow; or nil: no rule covers the request, or it was refused.
+-- judge(turn) -> the plan of an allowed request, for allow; or nil: it was refused, or no rule covers it and it passes.
 -- turn: of refusal_cache.enter; refusal_cache.leave gets it when the request is refused
 local function judge(turn)
   local chosen, buyer = _M.plan_of(get_method(), get_variable("uri")), nil
@@ -263,7 +272,7 @@ local function judge(turn)
     return nil
   end
   limiter.aim(chosen.rules, 1, chosen.ip_n, get_variable("sluice_client_key"))
-  if chosen.needs_token then
+  if chosen.reads_token then
     chosen, buyer = identify(chosen, turn)
     if not chosen then
       return nil

@@ -11,14 +11,14 @@ local _M = {}
 -- leaf(rules) -> a plan:
 --   rules, n         the rules with the key "ip" first, then those with "token", each in the order of the file
 --   ip_n             how many of them have the key "ip"
---   enforced_token   a rule with the key "token" is enforced: a request needs a valid token
+--   requires_token   an enforced rule has the key "token": a request needs a valid token
 --   fleet, fleet_n   the rules with scope = "fleet", in the same order; rules, n and ip_n are those of the edge only
 --   fleet_ip_n       how many of them have the key "ip"
---   needs_token      a rule has the key "token"
+--   reads_token      a rule has the key "token", and may be a shadow rule, which requires no token
 --   quota_policy     the field RateLimit-Policy of an allowed request
 --   without_token    the plan of a request that needs no token and has none; nil if no rule remains
 local function leaf(rules)
-  local plan = { rules = {}, ip_n = 0, fleet = {}, fleet_ip_n = 0, needs_token = false, enforced_token = false }
+  local plan = { rules = {}, ip_n = 0, fleet = {}, fleet_ip_n = 0, reads_token = false, requires_token = false }
   local policies, by_ip = {}, {}
   for _, rule in ipairs(rules) do
     local list = rule.fleet and plan.fleet or plan.rules
@@ -28,8 +28,8 @@ local function leaf(rules)
       local count = rule.fleet and "fleet_ip_n" or "ip_n"
       plan[count] = plan[count] + 1
     else
-      plan.needs_token = true
-      plan.enforced_token = plan.enforced_token or not rule.shadow
+      plan.reads_token = true
+      plan.requires_token = plan.requires_token or not rule.shadow
     end
     if not rule.shadow and not rule.fleet then
       policies[#policies + 1] = rule.quota_policy
@@ -37,7 +37,7 @@ local function leaf(rules)
   end
   plan.n, plan.fleet_n = #plan.rules, #plan.fleet
   plan.quota_policy = table.concat(policies, ", ")
-  if plan.needs_token and not plan.enforced_token and #by_ip > 0 then
+  if plan.reads_token and not plan.requires_token and #by_ip > 0 then
     plan.without_token = leaf(by_ip)
   end
   return plan
