@@ -10,7 +10,7 @@ import (
 // shard should use the same values.
 type Config struct {
 	Stream      bool           // Push adds messages to the stream of the shard instead of its list
-	Lease       time.Duration  // duration of a lease; 10 s, at least 1 ms
+	Lease       time.Duration  // duration of a lease; DefaultLease, at least 1 ms
 	MaxAttempts int            // failures after which a message becomes a dead letter; 5
 	MaxCrashes  int            // expired leases after which a message is leased alone; one more makes it a dead letter; 3
 	BackoffBase time.Duration  // maximum delay after the first failure, doubled by each further one; 200 ms
@@ -23,8 +23,11 @@ type Config struct {
 	Deployment func() int64
 }
 
+// DefaultLease is the default duration of a lease.
+const DefaultLease = 10 * time.Second
+
 func (c Config) withDefaults() Config {
-	c.Lease = max(cmp.Or(max(c.Lease, 0), 10*time.Second), time.Millisecond)
+	c.Lease = max(cmp.Or(max(c.Lease, 0), DefaultLease), time.Millisecond)
 	c.MaxAttempts = cmp.Or(max(c.MaxAttempts, 0), 5)
 	c.MaxCrashes = cmp.Or(max(c.MaxCrashes, 0), 3)
 	c.BackoffBase = cmp.Or(max(c.BackoffBase, 0), 200*time.Millisecond)

@@ -154,8 +154,8 @@ func TestAdminCommands(t *testing.T) {
 			"sluice: Something went wrong on our side. (the log of the backend " + s.URL + " has the cause)\n"},
 		{"webhook add https://shop.example --type order.foo", 2, "", "sluice: --type must be order.created or order.paid\n"},
 		{"sale restock news --add 1", 1, "", "sluice: Nothing was added: this --key was used with another number.\n"},
-		{"health", 1, "", "sluice: not ready: Down. (redis is down)\n"},
-		{"health --json", 1, `"ready": false`, "sluice: not ready: Down. (redis is down)\n"},
+		{"health", 1, "", "sluice: not ready: redis: is down\n"},
+		{"health --json", 1, `"ready": false`, "sluice: not ready: redis: is down\n"},
 		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
 	} {
 		stdout, stderr, code := sluice(t, env, strings.Fields(c.args)...)

@@ -144,7 +144,8 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
 	b.cfg.Journal.Sync = journal.Sync(b.journalSync)
 	if b.cfg.AdminToken == "" {
-		bad.add("%s is not set: it protects the admin API", envAdminToken)
+		bad.add("%s is not set: it protects the admin API, and must hold at least %d bytes (openssl rand -hex 32 makes one)",
+			envAdminToken, minAdminToken)
 	} else if n := len(b.cfg.AdminToken); n < minAdminToken {
 		bad.add("%s has %d bytes: it must hold at least %d (openssl rand -hex 32 makes one)", envAdminToken, n, minAdminToken)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,14 +40,14 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 		Annotations: map[string]string{handlesHangup: "reloads"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {
-				cfg.Root = workingRoot()
+				cfg.Root, cfg.Policy = workingRoot(), policyFile(cfg.Policy)
 			}
 			return edgeError(p.edge(cmd.Context(), cfg, edge, check))
 		},
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
-	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua)")
+	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua of --root or here, else the built-in one)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
 		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")
@@ -117,7 +118,7 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, ch
 func (p *program) checkEdge(ctx context.Context, cfg *nginx.Config) error {
 	err := cfg.Check(ctx)
 	if err == nil {
-		fmt.Fprintln(p.out, "the configuration and the policy are valid")
+		fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(*cfg)))
 	}
 	return err
 }
@@ -146,6 +147,20 @@ connections. A client that sends at that moment sees a reset and must repeat its
 			return edgeError(err)
 		},
 	}
+}
+
+// policyFile returns the policy file of an edge without --root: that of --policy, or lua/policy.lua of the working
+// directory, or "" for the built-in one.
+func policyFile(flag string) string {
+	if flag == "" && isFile(defaultPolicy) {
+		return defaultPolicy
+	}
+	return flag
+}
+
+// policyName describes a policy file in the log.
+func policyName(file string) string {
+	return cmp.Or(file, "built-in; --policy FILE selects another one")
 }
 
 // edgePolicy returns the policy file of an edge, "" for the built-in one.
@@ -194,7 +209,11 @@ func shortPath(file string) string {
 func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string, signals <-chan os.Signal) error {
 	listening := make(chan struct{})
 	cfg.Listening = func() {
-		p.logger().Info("edge listening", "address", address)
+		attrs := []any{"address", address}
+		if edgePolicy(*cfg) == "" { // the workers log the copy in the prefix, which the next start replaces
+			attrs = append(attrs, "policy", policyName(""))
+		}
+		p.logger().Info("edge listening", attrs...)
 		close(listening)
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -46,7 +46,7 @@ func TestEdgeReportsItsAddress(t *testing.T) {
 	t.Parallel()
 	address := testenv.FreeAddress(t)
 	_, log := runEdge(t, "--listen", address)
-	if text := log.String(); !strings.Contains(text, "INF edge listening address="+address+"\n") ||
+	if text := log.String(); !strings.Contains(text, "INF edge listening address="+address+` policy="built-in;`) ||
 		strings.Count(text, "edge listening") != 1 {
 		t.Errorf("the log of a start: %s", text)
 	}
@@ -201,5 +201,22 @@ func TestEdgeReloadRejectsAFleetRuleWithoutARedisServer(t *testing.T) {
 	code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)
 	if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(want, `sluice: p.lua: rule "buy" has `) {
 		t.Errorf("reload: exit %d, %s%s, want %s", code, out, errOut, want)
+	}
+}
+
+// An edge without --policy uses lua/policy.lua of the working directory, as sluice up and sluice gateway do.
+func TestEdgeReadsThePolicyOfTheWorkingDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("lua", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(defaultPolicy, []byte("return { rules = { { name = 1 } } }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"edge -t --upstream 127.0.0.1:1", "gateway --listen 127.0.0.1:0 --upstream 127.0.0.1:1"} {
+		code, _, stderr := call(t, line, envSecret+"="+testSecret)
+		if code != exitUsage || !strings.Contains(stderr, defaultPolicy+":1: ") {
+			t.Errorf("sluice %s: exit %d, %s", line, code, stderr)
+		}
 	}
 }

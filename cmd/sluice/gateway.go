@@ -27,7 +27,7 @@ the unit's listener instead of --listen.`,
   sluice gateway --upstream unix:/run/sluice/backend.sock        # a backend on this machine`,
 		Annotations: map[string]string{handlesHangup: "reopens the access log"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.PolicyPath == "" {
+			if cfg.PolicyPath = policyFile(cfg.PolicyPath); cfg.PolicyPath == "" {
 				cfg.PolicySource = lua.Policy
 			} else if _, err := policy.Read(cfg.PolicyPath); err != nil {
 				return usageError{Err: err}
@@ -76,7 +76,7 @@ the unit's listener instead of --listen.`,
 			}
 			defer ln.Close()
 			return p.runParts(cmd.Context(), metrics, registry, func(ctx context.Context) error {
-				log.Info("gateway is up", "listen", ln.Addr().String(), "keys", g.KeyNames())
+				log.Info("gateway is up", "listen", ln.Addr().String(), "policy", policyName(cfg.PolicyPath), "keys", g.KeyNames())
 				return g.Serve(ctx, ln)
 			}, func(ctx context.Context) error {
 				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(file, log, s) })
@@ -87,7 +87,7 @@ the unit's listener instead of --listen.`,
 	f := p.flags(c)
 	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
-		"policy file, read again when it changes (default: the built-in lua/policy.lua)")
+		"policy file, read again when it changes (default: lua/policy.lua here, else the built-in one)")
 	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
 		`"-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
 	f.metrics(&metrics)

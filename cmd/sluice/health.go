@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,7 +73,15 @@ func (p *program) askReady(ctx context.Context, server string) error {
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)
 	}
-	if err := explain(server, c.Do(ctx, get("/readyz"), nil)); err != nil {
+	err = explain(server, c.Do(ctx, get("/readyz"), nil))
+	if p, answered := errors.AsType[*client.Problem](err); answered && len(p.Errors) > 0 {
+		var unusable []string
+		for _, e := range p.Errors {
+			unusable = append(unusable, e.Field+": "+e.Detail)
+		}
+		err = clearer{strings.Join(unusable, "; "), p}
+	}
+	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	defaultPolicy = "lua/policy.lua"
+	defaultPolicy = "lua/policy.lua" // in the working directory
 	defaultZone   = "64m" // of sluice_buckets in nginx/conf.d/20-lua.conf
 	defaultKeys   = 20_000
 )

@@ -73,11 +73,11 @@ takes seconds per million orders.`,
 func progress(s rebuild.Status) string {
 	switch {
 	case s.Total > 0:
-		return fmt.Sprintf("%-9s %d of %d", s.Step, min(s.Done, s.Total), s.Total)
+		return fmt.Sprintf("rebuild, step %-9s %d of %d", s.Step, min(s.Done, s.Total), s.Total)
 	case s.Done > 0:
-		return fmt.Sprintf("%-9s %d", s.Step, s.Done)
+		return fmt.Sprintf("rebuild, step %-9s %d", s.Step, s.Done)
 	}
-	return s.Step
+	return "rebuild, step " + s.Step
 }
 
 func (o *adminClient) rebuilt(s rebuild.Status) error {

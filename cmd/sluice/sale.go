@@ -155,7 +155,7 @@ func (o *adminClient) saleClose() *cobra.Command {
 				if err := o.requireSale(cmd.Context(), args[0]); err != nil {
 					return err
 				}
-				if err := o.p.confirm(cmd.Context(), "A closed sale cannot be opened again.", args[0]); err != nil {
+				if err := o.p.confirm(cmd.Context(), "Closing "+args[0]+" is permanent.", args[0]); err != nil {
 					return err
 				}
 			}

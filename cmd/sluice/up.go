@@ -74,9 +74,7 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 		}
 		cfg.group.vapid, cfg.group.contact = p.getenv(envVAPID), cmp.Or(cfg.group.contact, unknownContact)
 		cfg.group.finish(p.getenv, bad)
-		if cfg.policy == "" && isFile(defaultPolicy) {
-			cfg.policy = defaultPolicy
-		}
+		cfg.policy = policyFile(cfg.policy)
 		if cfg.policy != "" {
 			if _, err := policy.Read(cfg.policy); err != nil {
 				bad.add("%v", err)

@@ -104,7 +104,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 	f.queue(c, &stores.Driver)
 	f.number(&cfg.Concurrency, "concurrency", "", 2, 1, 64, "batches of each shard written concurrently")
 	f.number(&cfg.Batch, "batch", "", 500, 1, queue.MaxBatch, "maximum orders in a batch")
-	f.duration(&stores.Queue.Lease, "lease", "", 10*time.Second, minLease, maxLease,
+	f.duration(&stores.Queue.Lease, "lease", "", queue.DefaultLease, minLease, maxLease,
 		"duration of a lease; a worker renews it while it writes, and an expired lease is requeued")
 	f.metrics(&metrics)
 	f.BoolVar(&cfg.NoWatcher, "no-watcher", false, "do not run a watcher beside the worker")
