@@ -78,6 +78,7 @@ func openNginx(t testing.TB, more ...string) *shop {
 	upstream := testenv.FreeAddress(t)
 	testenv.Launch(t, binary, env, "backend", "--listen", upstream)
 	testenv.Launch(t, binary, env, "worker", "--metrics", testenv.FreeAddress(t))
+	testenv.AwaitOK(s.t, "http://"+upstream+"/readyz") // at the edge, the wait would use up the quota of the browser
 	s.edge = testenv.Launch(t, binary, env, "edge", "--upstream", "http://"+upstream, "--prefix", t.TempDir())
 	testenv.AwaitOK(s.t, s.base+"/readyz")
 	return s
