@@ -35,6 +35,7 @@ var scenarios = []struct {
 	{"LimitAboveOne", limitAboveOne},
 	{"PaidInTheCheckout", paidInTheCheckout},
 	{"ExpiresWhileShown", expiresWhileShown},
+	{"HiddenPageSendsNothing", hiddenPageSendsNothing},
 	{"Chinese", chinese},
 	{"StorageDenied", storageDenied},
 	{"TokenForAnOpenPage", tokenForAnOpenPage},
@@ -425,6 +426,36 @@ func expiresWhileShown(t *testing.T, s *shop) {
 	b.press("buy")
 	b.await("a second order", `document.querySelectorAll("#orders li").length === 2`)
 	b.await("the time to pay it", `document.querySelector(".pay").hidden === false`)
+	b.clean()
+}
+
+// A hidden page requests no orders, also when its timers fire and its order is paid. It requests them when it is shown.
+func hiddenPageSendsNothing(t *testing.T, s *shop) {
+	const orders = "GET /v1/me/orders?sale=hidden"
+	s.create("hidden", map[string]any{"hold": "15m"})
+	b := openWith(t, newPerson(t), s.page("hidden", "pam"), `
+const timers = [];
+window.setTimeout = (run) => timers.push(run);
+window.clearTimeout = (timer) => { delete timers[timer - 1]; };
+function fireTimers() { timers.splice(0, timers.length, ...timers.map(() => undefined)).forEach((run) => run?.()); }
+let hidden = false;
+Object.defineProperty(document, "hidden", { get: () => hidden });
+function hide(on) { hidden = on; document.dispatchEvent(new Event("visibilitychange")); }`)
+	b.ready("Buy now")
+	b.press("buy")
+	b.await("the order", `fireTimers() || document.querySelector(".pay")?.hidden === false`)
+	id := b.eval(`document.querySelector("#orders .number").textContent`)
+	b.eval(`hide(true)`)
+	before := b.count(orders)
+	s.pay(id)
+	b.eval(`fireTimers()`)
+	b.eval(`void fetch("/healthz")`)
+	s.settled(func() bool { return b.count("GET /healthz") == 1 }, "the last request of the hidden page")
+	if n := b.count(orders) - before; n != 0 {
+		t.Errorf("the hidden page requested its orders %d times", n)
+	}
+	b.eval(`hide(false)`)
+	b.orderIs("paid")
 	b.clean()
 }
 

@@ -1,4 +1,4 @@
-// Updates over server-sent events. A stream may be rejected, cut or silent, so the page also polls. A hidden page sends no requests.
+// Updates over server-sent events. A stream may be rejected, cut or silent, so the page also polls. A hidden page does neither.
 const pause = (ms, signal) => new Promise((done) => {
   if (signal?.aborted) return done();
   const timer = setTimeout(done, ms);
@@ -48,7 +48,6 @@ async function watchOrders(token, signal, update) {
   let early = new AbortController();
   const request = () => early.abort();
   signal.addEventListener('abort', () => { done.abort(); request(); }, { once: true });
-  document.addEventListener('visibilitychange', request, { signal: done.signal });
   let listening = false;
   while (!done.signal.aborted) {
     early = new AbortController(); // an event during the request causes another one

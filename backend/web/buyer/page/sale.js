@@ -111,9 +111,10 @@ function track(id) {
   followOrders();
 }
 
-// followOrders keeps the buyer's orders up to date.
+// followOrders keeps the orders of a signed-in buyer up to date while the page is visible.
 function followOrders() {
   following.abort();
+  if (document.hidden || !buyer.token) return;
   following = new AbortController();
   watchOrders(buyer.token, following.signal, (answer) => {
     if (answer.status === 401) return refusals.unauthorized();
@@ -185,7 +186,8 @@ $('out').addEventListener('click', () => {
   $('buy').focus(); // this control disappears
 });
 addEventListener('online', () => skipWait());
-addEventListener('pageshow', (e) => { if (e.persisted && buyer.token) followOrders(); }); // after Back, for example from the checkout
+document.addEventListener('visibilitychange', followOrders);
+addEventListener('pageshow', (e) => { if (e.persisted) followOrders(); }); // after Back, for example from the checkout
 addEventListener('storage', (e) => { // from another tab of this buyer
   if (e.key !== buyer.storageKey() || now.step !== 'idle') return;
   const { order } = buyer.stored();
