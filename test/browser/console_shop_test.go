@@ -32,6 +32,21 @@ func openConsoleShop(t testing.TB) *shop {
 	return s
 }
 
+// A page that is opened while Redis is down explains it, and becomes the page of the sale when Redis is back. The buyer
+// stays signed in.
+func TestPageDuringAnOutageReloads(t *testing.T) {
+	s := openConsoleShop(t)
+	s.create("outage", nil)
+	s.redis.Stop()
+	s.settled(func() bool { _, code := s.get("/s/outage"); return code == http.StatusServiceUnavailable }, "the outage")
+	b := open(t, newPerson(t), s.page("outage", "vic"))
+	b.await("the explanation", `document.body.innerText.includes("reloads automatically")`)
+	s.redis.Start()
+	b.ready("Buy now")
+	b.says("name", "vic")
+	b.clean()
+}
+
 func (s *shop) sql(statement string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -55,8 +55,9 @@ type Pages struct {
 	templates *htmltemplate.Template
 	texts     map[Lang]texts
 	assets    page.Assets
-	script    string // name in URLs
-	icon      string // name in URLs
+	script    string // URL of that of a sale's page
+	reload    string // URL of that of a page that is not ready
+	icon      string // URL
 	style     htmltemplate.CSS
 	policy    string // ends with the sources of images
 	recent    recentPages
@@ -97,8 +98,14 @@ func New(cfg Config) (*Pages, error) {
 	return p, err
 }
 
+const assetPath = "/assets/"
+
 func (p *Pages) addAssets() error {
 	script, err := page.Script(files, scripts...)
+	if err != nil {
+		return err
+	}
+	reload, err := page.Script(files, "page/reload.js")
 	if err != nil {
 		return err
 	}
@@ -106,8 +113,10 @@ func (p *Pages) addAssets() error {
 	if err != nil {
 		return err
 	}
-	p.script = p.assets.Add("sale.js", "text/javascript; charset=utf-8", script)
-	p.icon = p.assets.Add("icon.svg", "image/svg+xml", icon)
+	const javascript = "text/javascript; charset=utf-8"
+	p.script = assetPath + p.assets.Add("sale.js", javascript, script)
+	p.reload = assetPath + p.assets.Add("reload.js", javascript, reload)
+	p.icon = assetPath + p.assets.Add("icon.svg", "image/svg+xml", icon)
 	return nil
 }
 
@@ -149,19 +158,19 @@ func (p *Pages) headers(v *view) []page.Header {
 
 // view is the data of the templates.
 type view struct {
-	Lang, Other       Lang
-	Text              texts
-	TextJSON          string
-	Title             string
-	Description       string // for search engines and previews; empty: none
-	Style             htmltemplate.CSS
-	Script, Icon      string
-	SignIn, Checkout  string
-	Now               int64 // Unix milliseconds
-	Sale              *saleView
-	Sales             []saleView
-	More              string // text about sales that are not listed
-	Missing, NotReady bool
+	Lang, Other      Lang
+	Text             texts
+	TextJSON         string
+	Title            string
+	Description      string // for search engines and previews; empty: none
+	Style            htmltemplate.CSS
+	Script, Icon     string // URLs; Script empty: none
+	SignIn, Checkout string
+	Now              int64 // Unix milliseconds
+	Sale             *saleView
+	Sales            []saleView
+	More             string // text about sales that are not listed
+	NotReady         bool
 }
 
 type saleView struct {
@@ -178,7 +187,7 @@ func (p *Pages) Sale(lang Lang, s Sale) (page.Page, error) {
 	return p.recent.get(p.cfg.Now(), pageKey{lang, s}, func() (page.Page, error) {
 		v := p.view(lang)
 		shown := v.saleView(s)
-		v.Sale, v.Title = &shown, withoutBidi(s.Title)
+		v.Sale, v.Title, v.Script = &shown, withoutBidi(s.Title), p.script
 		var err error
 		if shown.About, v.Description, err = renderMarkdown(s.Description); err != nil {
 			return page.Page{}, fmt.Errorf("buyer: description of sale %s: %w", s.ID, err)
@@ -225,14 +234,14 @@ func rank(s sale.State) int {
 // Missing renders the page for a sale that does not exist.
 func (p *Pages) Missing(lang Lang) (page.Page, error) {
 	v := p.view(lang)
-	v.Title, v.Missing = v.Text["missing"], true
+	v.Title = v.Text["missing"]
 	return p.render("notice.html", v)
 }
 
 // NotReady renders the page for a sale whose state is unknown, because Redis does not answer. It reloads automatically.
 func (p *Pages) NotReady(lang Lang) (page.Page, error) {
 	v := p.view(lang)
-	v.Title, v.NotReady = v.Text["notready"], true
+	v.Title, v.NotReady, v.Script = v.Text["notready"], true, p.reload
 	return p.render("notice.html", v)
 }
 
@@ -245,7 +254,7 @@ func (p *Pages) view(lang Lang) *view {
 	return &view{
 		Lang: lang, Other: lang.other(), Text: text, TextJSON: string(encoded), Style: p.style,
 		SignIn: p.cfg.SignIn, Checkout: p.cfg.Checkout,
-		Now: p.cfg.Now().UnixMilli(), Script: "/assets/" + p.script, Icon: "/assets/" + p.icon,
+		Now: p.cfg.Now().UnixMilli(), Icon: p.icon,
 	}
 }
 

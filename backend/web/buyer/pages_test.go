@@ -345,9 +345,13 @@ func TestAssets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	notReady, err := p.NotReady(English)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name := range p.assets.All() {
-		if !strings.Contains(string(page.Body), "/assets/"+name) {
-			t.Errorf("the page does not load %s", name)
+		if !strings.Contains(string(page.Body)+string(notReady.Body), "/assets/"+name) {
+			t.Errorf("no page loads %s", name)
 		}
 	}
 }
