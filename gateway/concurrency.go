@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"strconv"
 	"sync"
 
 	"github.com/valyala/fasthttp"
@@ -75,10 +74,7 @@ func (g *Gateway) refuseConcurrent(ctx *fasthttp.RequestCtx, s *snapshot, x *exc
 	g.metrics.concurrencyDenied.Inc()
 	x.note("deny", concurrencyRule, 0)
 	// There is no RateLimit header: the time when the client may send its next request is unknown.
-	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(0, g.config.Random), 10)
-	ctx.Response.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
-	x.quota = x.quota[:0]
-	respond(ctx, fasthttp.StatusTooManyRequests, concurrencyRule.refusal)
+	g.respondTooMany(ctx, x, 0, concurrencyRule.refusal)
 }
 
 // overRateLimit refuses the request if a rate limit is exceeded, and reports whether it did. It does not verify the

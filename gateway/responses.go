@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"bytes"
+	_ "embed"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -66,9 +68,31 @@ func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *r
 	x.quota = appendQuota(x.quota[:0], r.Name, 0, v.Wait)
 	h.SetBytesV("RateLimit", x.quota)
 	h.Set("RateLimit-Policy", r.policyField)
-	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(v.Wait, g.config.Random), 10)
+	g.respondTooMany(ctx, x, v.Wait, r.refusal)
+}
+
+//go:embed busy.html
+var busyPage []byte
+
+// respondTooMany answers a client that must wait: a problem document, or a page that reloads itself for a browser that
+// opens an address. The page has a script, because a browser does not obey Refresh at an address with a fragment.
+// Refusals are not stored, so that none needs Vary.
+func (g *Gateway) respondTooMany(ctx *fasthttp.RequestCtx, x *exchange, wait time.Duration, refusal []byte) {
+	h := &ctx.Response.Header
+	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(wait, g.config.Random), 10)
 	h.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
-	respond(ctx, fasthttp.StatusTooManyRequests, r.refusal)
+	respond(ctx, fasthttp.StatusTooManyRequests, refusal)
+	if ctx.IsGet() && prefersHTML(x.Headers.Accept) {
+		h.SetContentType("text/html; charset=utf-8")
+		ctx.Response.SetBodyRaw(busyPage)
+	}
+	x.quota = x.quota[:0]
+}
+
+// prefersHTML reports whether HTML is the first type of an Accept header, as browsers send it to open a page.
+func prefersHTML(accept []byte) bool {
+	rest, found := bytes.CutPrefix(accept, []byte("text/html"))
+	return found && (len(rest) == 0 || rest[0] == ',' || rest[0] == ';')
 }
 
 // respondUnreadable answers a request that fasthttp could not parse. The connection is closed afterwards.

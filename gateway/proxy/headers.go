@@ -32,6 +32,7 @@ func (h *header) value() []byte {
 // Headers are the header lines of a request, and the values that the edge needs. The zero value is empty.
 type Headers struct {
 	Forwarded []byte // X-Forwarded-For, joined with commas
+	Accept    []byte // valid until the request ends
 	Origin    []byte // of the page that sent the request; valid until the request ends
 	Preflight []byte // Access-Control-Request-Method
 	Chunked   bool   // the body is chunked; the connection must be closed, because what follows is not validated
@@ -139,7 +140,11 @@ func (hs *Headers) classify(h *header) bool {
 		if len(h.value()) > 0 && hs.isFirst(h) {
 			h.action, hs.Preflight = pass, h.value()
 		}
-	case "accept", "accept-encoding", "accept-language", "content-type", "last-event-id", "range", "user-agent",
+	case "accept":
+		if len(h.value()) > 0 && hs.isFirst(h) {
+			h.action, hs.Accept = pass, h.value()
+		}
+	case "accept-encoding", "accept-language", "content-type", "last-event-id", "range", "user-agent",
 		"webhook-id", "webhook-signature", "webhook-timestamp", "access-control-request-headers":
 		if len(h.value()) > 0 && hs.isFirst(h) {
 			h.action = pass

@@ -25,6 +25,7 @@ var scenarios = []struct {
 	{"BackFromTheCheckout", backFromTheCheckout},
 	{"OfflineAndBack", offlineAndBack},
 	{"LimitedCountsDown", limitedCountsDown},
+	{"RejectedPageReloads", rejectedPageReloads},
 	{"TitlesAreText", titlesAreText},
 	{"PictureAndDescription", pictureAndDescription},
 	{"WrongClock", wrongClock},
@@ -212,6 +213,20 @@ func limitedCountsDown(t *testing.T, s *shop) {
 	b.says("message", "Too many requests")
 	b.await("a countdown on the button", `/^Retrying in \d+ s$/.test(document.getElementById("buy").textContent)`)
 	b.orderIs("confirmed")
+	b.clean()
+}
+
+// A page that a limit rejects explains it, and reloads itself until it is the page of the sale. The buyer stays signed
+// in.
+func rejectedPageReloads(t *testing.T, s *shop) {
+	s.createSale("busy", "The shoe", 10, time.Now().Add(-time.Second))
+	if _, code := s.get("/s/busy"); code != http.StatusOK {
+		t.Fatalf("the first request: %d", code)
+	}
+	b := open(t, newPerson(t), s.page("busy", "uma"))
+	b.await("the explanation", `document.body.innerText.includes("reloads automatically")`)
+	b.ready("Buy now")
+	b.says("name", "uma")
 	b.clean()
 }
 

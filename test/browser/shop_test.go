@@ -210,8 +210,9 @@ func (s *shop) callback(orderID string) (code int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// limitedPolicy returns the setting of an edge's policy: the default one with a further rule, by which every buyer may
-// send one purchase of the sale "limited" in the period of rate, for example "6r/m".
+// limitedPolicy returns the setting of an edge's policy: the default one with two further rules. In the period of rate,
+// for example "6r/m", every buyer may send one purchase of the sale "limited", and every client may open the page of
+// the sale "busy" once.
 func limitedPolicy(t testing.TB, rate string) string {
 	t.Helper()
 	standard, err := os.ReadFile("../../lua/policy.lua")
@@ -219,7 +220,8 @@ func limitedPolicy(t testing.TB, rate string) string {
 		t.Fatal(err)
 	}
 	rule := fmt.Sprintf(`rules = {
-		{ name = "limited", key = "token", rate = %q, burst = 0, match = { method = "POST", path = "/v1/sales/limited/orders" } },`,
+		{ name = "limited", key = "token", rate = %[1]q, burst = 0, match = { method = "POST", path = "/v1/sales/limited/orders" } },
+		{ name = "page", key = "ip", rate = %[1]q, burst = 0, match = { path = "/s/busy" } },`,
 		rate)
 	policy := strings.Replace(string(standard), "rules = {", rule, 1)
 	path := filepath.Join(t.TempDir(), "policy.lua")

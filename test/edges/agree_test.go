@@ -604,6 +604,11 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 			codes: "429",
 		},
 	)
+	compare(t, both, exchange{
+		name:  "one too many of a browser",
+		raw:   request("GET", "/", "X-Forwarded-For: 192.0.2.1", "Accept: text/html,*/*", "Connection: close"),
+		codes: "429",
+	})
 	// A client that is also over a limit gets the answer of the limit, not of the concurrency.
 	compare(
 		t,

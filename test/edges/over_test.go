@@ -73,6 +73,42 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	}
 }
 
+// A browser that opens a page over a limit gets a page that reloads itself. All other clients get the
+// problem document. Neither is stored, because the two have the same address.
+func TestBrowsersOverALimitGetAPage(t *testing.T) {
+	both := startBoth(t, options{policy: strict}, play)
+	const client, last, browser = "X-Forwarded-For: 192.0.2.1", "Connection: close", "text/html,application/xhtml+xml,*/*;q=0.8"
+	compare(t, both, exchange{name: "the first", raw: request("GET", "/", client, last), codes: "200"})
+	for _, c := range []struct {
+		name, method, accept string
+		page                 bool
+	}{
+		{"a browser", "GET", browser, true},
+		{"HTML alone", "GET", "text/html", true},
+		{"HTML with a weight", "GET", "text/html;q=0.9", true},
+		{"a script", "GET", "*/*", false},
+		{"a client of the API", "GET", "application/json", false},
+		{"HTML after JSON", "GET", "application/json, text/html", false},
+		{"a type that begins like HTML", "GET", "text/html5", false},
+		{"another method", "POST", browser, false},
+		{"HEAD", "HEAD", browser, false},
+	} {
+		for _, target := range []string{"/s/shoe", "/"} {
+			x := exchange{name: c.name, raw: request(c.method, target, client, "Accept: "+c.accept, last),
+				methods: []string{c.method}, codes: "429"}
+			compare(t, both, x)
+			for _, e := range both {
+				got := e.send(t, x.raw, x.methods...)
+				h := got.headers[0]
+				isPage := h.Get("Content-Type") == "text/html; charset=utf-8" && strings.Contains(got.answers[0], `lang="zh"`)
+				if isPage != c.page || h.Get("Cache-Control") != "no-store" || h.Get("Retry-After") == "" {
+					t.Errorf("%s: %s answers with %v", c.name, e.name, got.answers)
+				}
+			}
+		}
+	}
+}
+
 // Lenient routers accept other spellings of a path, so a rule applies to all of them. A path that can be read in two
 // ways is rejected.
 func TestRulesCoverAllSpellingsOfAPath(t *testing.T) {
