@@ -178,6 +178,7 @@ type saleView struct {
 	Price, Left, Limit  string // formatted
 	Opens, Closes       int64  // Unix milliseconds; Closes 0: no end
 	OpensISO, OpensText string
+	OpensAtText         string // for browsers without JavaScript
 	StateText           string
 	About               htmltemplate.HTML // the description
 }
@@ -270,6 +271,7 @@ func (v *view) saleView(s Sale) saleView {
 		OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
 		StateText: v.Text["state."+string(s.State)],
 	}
+	shown.OpensAtText = fill(v.Text["opens.at"], "time", shown.OpensText)
 	if !s.ClosesAt.IsZero() {
 		shown.Closes = s.ClosesAt.UnixMilli()
 	}

@@ -112,6 +112,34 @@ func TestTitlesAreEscaped(t *testing.T) {
 	}
 }
 
+// Without JavaScript there is no countdown: the page of a scheduled sale has its opening time.
+func TestOpeningTimeWithoutJavaScript(t *testing.T) {
+	p := newPages(t, Config{})
+	for _, c := range []struct {
+		lang  Lang
+		state sale.State
+		want  string
+	}{
+		{English, sale.StateScheduled, "Opens: 2026-12-01 10:00 UTC"},
+		{Chinese, sale.StateScheduled, "开始时间：2026-12-01 10:00 UTC"},
+		{English, sale.StateOpen, ""},
+	} {
+		s := shoe
+		s.State = c.state
+		page, err := p.Sale(c.lang, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if m := regexp.MustCompile(`<noscript><p class="at">([^<]*)</p></noscript>`).FindSubmatch(page.Body); m != nil {
+			got = string(m[1])
+		}
+		if got != c.want {
+			t.Errorf("%s, %s: %q, want %q", c.lang, c.state, got, c.want)
+		}
+	}
+}
+
 // The page fits into the first round trip, for a fast first paint.
 func TestPageSize(t *testing.T) {
 	p := newPages(t, Config{})
