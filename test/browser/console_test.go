@@ -77,6 +77,14 @@ func consoleAuditDifferences(t *testing.T, s *shop) {
 	b.clean()
 }
 
+// The overview of a shop with one sale uses the singular.
+func TestOneSaleIsSingular(t *testing.T) {
+	s := openUp(t) // with the demo sale
+	b := s.atConsole(t, newPerson(t), "ann", "")
+	b.await("the tiles", `/in 1 sale\b/.test(document.querySelector(".tiles").textContent)`)
+	b.clean()
+}
+
 // An invalid time causes an error message, and the form remains usable.
 func consoleImpossibleTimes(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "sales")
@@ -194,7 +202,7 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.await("one letter", `document.querySelectorAll("tbody tr[data-key]").length === 1`)
 	s.settled(func() bool { return s.ordered("dead") == 1 }, "the retried order to be a row")
 	b.click(`document.querySelector('[aria-label="Cancel order ` + keys[1] + `"]')`)
-	b.text("Cancel orders")
+	b.text("Cancel order")
 	b.shows("No dead letters.")
 	s.settled(func() bool { return s.buy("dead", "blessed") == http.StatusAccepted },
 		"the cancelled unit to be on sale again")

@@ -66,8 +66,10 @@ function deadView() {
       toast('Only orders can be retried.');
       return;
     }
-    const text = verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale, and their buyers may buy again. Entries that are not orders are dropped.';
-    const got = await openDialog({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (n === 1 ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : 'Cancel orders', danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
+    const one = n === 1;
+    const text = verb === 'retry' ? (one ? 'The order is queued again, without its failures.' : 'The orders are queued again, without their failures.')
+      : (one ? 'Its unit goes back on sale, and its buyer may buy again.' : 'Their units go back on sale, and their buyers may buy again.') + ' Entries that are not orders are dropped.';
+    const got = await openDialog({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (one ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : one ? 'Cancel order' : 'Cancel orders', danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
     if (!got) return;
     toast(got.message);
     letters.reload();

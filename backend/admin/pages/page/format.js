@@ -2,6 +2,8 @@ const whole = new Intl.NumberFormat('en');
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const count = (n) => (n === null || n === undefined ? '–' : whole.format(Math.round(n)));
 const short = (n) => (n === null || n === undefined ? '–' : Math.abs(n) < 10_000 ? whole.format(Math.abs(n) < 10 ? Math.round(n * 10) / 10 : Math.round(n)) : compact.format(n));
+// counted returns a number with its noun, and other words that depend on whether it is one.
+const counted = (n, one, many = one + 's') => count(n) + ' ' + (n === 1 ? one : many);
 
 function span(seconds) {
   if (seconds === null || seconds === undefined) return '–';

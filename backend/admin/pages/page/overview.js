@@ -77,11 +77,11 @@ function overview() {
     if (!last) return;
     const q = last.queue, b = last.totals, l = last.latency;
     tiles.queue.set(q ? short(q.ready + q.delayed + q.leased) : 'unknown', q ? short(q.drained_per_second) + ' per second drained' : 'Redis is not responding', !q);
-    tiles.oldest.set(q ? span(q.oldest_age_seconds) : '–', q && q.leases ? short(q.leases) + ' leases' : '');
+    tiles.oldest.set(q ? span(q.oldest_age_seconds) : '–', q && q.leases ? counted(q.leases, 'lease') : '');
     tiles.drain.set(q && q.drain_seconds !== null ? span(q.drain_seconds) : '–', q && q.drain_seconds === null ? 'not draining, or unknown' : '');
     tiles.dead.set(q ? short(q.dead) : '–', q && q.dead ? 'need a decision' : '', q && q.dead > 0);
     tiles.latency.set(l ? millis(l.p99) : '–', l ? 'p50 ' + millis(l.p50) : 'no purchases');
-    tiles.sold.set(b ? short(b.sold) : 'unknown', b ? 'of ' + short(b.stock) + ' in ' + count(b.sales) + ' sales' : 'SQL is not responding', !b);
+    tiles.sold.set(b ? short(b.sold) : 'unknown', b ? 'of ' + short(b.stock) + ' in ' + counted(b.sales, 'sale') : 'SQL is not responding', !b);
   }
   const loadActions = async () => {
     const got = await get('/log', { limit: 6 });

@@ -25,8 +25,8 @@ const replayTable = (name, p) => [h('h3', null, name + ': ' + count(p.refused) +
 function replayResult(r) {
   const d = r.difference, top = [['Refused by the new policy only', d?.only_new_top], ['Refused by the current policy only', d?.only_old_top], ['Most refused', r.policy.top]].filter(([, keys]) => keys?.length);
   return [
-    h('p', null, count(r.requests) + ' requests', r.from && [' from ', longStamp(r.from), ' to ', longStamp(r.to)], r.bad_lines > 0 && '; ' + count(r.bad_lines) + ' lines cannot be read'),
-    d && h('p', { class: d.only_new ? 'problem' : 'good' }, count(d.only_new) + ' requests are refused by the new policy only, ' + count(d.only_old) + ' by the current one only, ' + count(d.both_refuse) + ' by both.'),
+    h('p', null, counted(r.requests, 'request'), r.from && [' from ', longStamp(r.from), ' to ', longStamp(r.to)], r.bad_lines > 0 && '; ' + counted(r.bad_lines, 'line') + ' cannot be read'),
+    d && h('p', { class: d.only_new ? 'problem' : 'good' }, counted(d.only_new, 'request is', 'requests are') + ' refused by the new policy only, ' + count(d.only_old) + ' by the current one only, ' + count(d.both_refuse) + ' by both.'),
     replayTable('New policy', r.policy), r.against && replayTable('Current policy', r.against),
     top.map(([name, keys]) => [h('h3', null, name), tableOf(name, ['Key', number('Requests'), number('Refused'), 'Rule'], h('tbody', null, keys.map((k) => h('tr', null, h('td', { class: 'wide' }, k.kind + ' ', userText(k.key)), h('td', { class: 'n' }, count(k.requests)), h('td', { class: 'n' }, count(k.refused)), h('td', null, userText(k.rule))))))]),
     (r.notes || []).map((note) => h('p', { class: 'soft' }, note)),
@@ -44,7 +44,7 @@ function policyView() {
   const findings = h('div', { 'aria-live': 'polite' }), result = h('div', { 'aria-live': 'polite' });
 
   const list = (found, cls) => found.length > 0 && h('ul', { class: 'plain ' + cls }, found.map((f) => h('li', null, f.line ? 'Line ' + f.line + ': ' : '', userText(f.detail))));
-  const checked = (name, c) => [h('h3', null, name), c.errors.length ? list(c.errors, 'problem') : h('p', { class: 'good' }, '✓ Valid: ' + count(c.rules.length) + (c.rules.length === 1 ? ' rule.' : ' rules.')), list(c.warnings, 'soft')];
+  const checked = (name, c) => [h('h3', null, name), c.errors.length ? list(c.errors, 'problem') : h('p', { class: 'good' }, '✓ Valid: ' + counted(c.rules.length, 'rule') + '.'), list(c.warnings, 'soft')];
 
   // check shows the findings, and resolves to true if both policies are valid.
   async function check() {

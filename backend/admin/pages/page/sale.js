@@ -9,11 +9,11 @@ function auditView(a) {
     return piece;
   }));
   return h('div', { class: 'audit' },
-    h('p', { class: a.balanced ? 'good' : 'problem' }, a.balanced ? '✓ Balanced: every unit is accounted for.' : '✗ Not balanced' + (total === a.stock ? '.' : ': ' + count(total) + ' units counted, the stock is ' + count(a.stock) + '.')),
+    h('p', { class: a.balanced ? 'good' : 'problem' }, a.balanced ? '✓ Balanced: every unit is accounted for.' : '✗ Not balanced' + (total === a.stock ? '.' : ': ' + counted(total, 'unit') + ' counted, the stock is ' + count(a.stock) + '.')),
     (a.differences || a.orders) && h('ul', { class: 'plain', id: 'audit-differences' }, (a.differences || []).map((d) => h('li', null, userText(d))),
       (a.orders || []).map((o) => h('li', null, 'Order ', orderLink(o.order_id), ' of ', userText(o.buyer), ': ', o.found + ', and ' + o.missing))), bar,
     h('dl', { class: 'sum' }, h('div', null, h('dt', null, 'Stock'), h('dd', { id: 'audit-stock' }, count(a.stock))), parts.map(([key, name], i) => h('div', null, h('dt', null, h('i', { class: 'key ' + key }), (i ? '+ ' : '= ') + name), h('dd', { id: 'audit-' + key }, count(a[key]))))),
-    (a.unbacked > 0 || a.returning > 0) && h('p', { class: 'soft' }, a.returning > 0 ? count(a.returning) + ' cancelled units are not back on sale yet. ' : '', a.unbacked > 0 ? count(a.unbacked) + ' dead letters hold no unit.' : ''));
+    (a.unbacked > 0 || a.returning > 0) && h('p', { class: 'soft' }, a.returning > 0 ? counted(a.returning, 'cancelled unit is', 'cancelled units are') + ' not back on sale yet. ' : '', a.unbacked > 0 ? counted(a.unbacked, 'dead letter holds', 'dead letters hold') + ' no unit.' : ''));
 }
 
 function saleView(id) {
