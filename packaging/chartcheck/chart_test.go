@@ -24,7 +24,7 @@ import (
 
 const chartDir = "../chart/sluice"
 
-var components = []string{"edge", "backend", "worker", "webhooks"}
+var components = []string{"edge", "backend", "worker", "webhooks", "web-push"}
 
 // everything sets each value that adds something to the manifests.
 var everything = map[string]any{
@@ -51,6 +51,9 @@ var everything = map[string]any{
 	},
 	"worker":   map[string]any{"extraArgs": []any{"--batch=100"}},
 	"webhooks": map[string]any{"replicas": 2, "extraArgs": []any{"--allow-private=10.0.0.0/8"}},
+	"webPush": map[string]any{
+		"replicas": 2, "contact": "mailto:shop@example.com", "extraArgs": []any{"--web-push-hold=1m"},
+	},
 	"networkPolicy": map[string]any{
 		"edgeFrom":    []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.0.0.0/8"}}},
 		"adminFrom":   []any{map[string]any{"namespaceSelector": map[string]any{}}},
@@ -82,7 +85,9 @@ var cases = map[string]map[string]any{
 		"caBundle": map[string]any{"name": "shop-ca", "key": "root.pem"},
 		"env":      map[string]any{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "HTTPS_PROXY": "a: #b"},
 		"edge":     map[string]any{"fleet": true},
+		"envFrom":  []any{map[string]any{"secretRef": map[string]any{"name": "shop-otel"}}},
 		"webhooks": map[string]any{"replicas": 1},
+		"webPush":  map[string]any{"replicas": 1, "contact": "https://shop.example"},
 		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}, "egress": []any{
 			map[string]any{"ports": []any{map[string]any{"port": 4318}}},
 		}},
@@ -194,7 +199,7 @@ func conform(t *testing.T, manifests map[string]string) (valid int, bad []string
 
 func TestManifestsAreValid(t *testing.T) {
 	for name, want := range map[string]int{
-		"least": 14, "everything": 24, "no network policy": 11, "no autoscaling": 12, "secrets of others": 16,
+		"least": 14, "everything": 30, "no network policy": 11, "no autoscaling": 12, "secrets of others": 20,
 	} {
 		manifests, err := render(t, cases[name])
 		if err != nil {
@@ -288,6 +293,9 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"fleet", section("edge", map[string]any{"fleet": "yes"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
 		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
+		{"webPush.contact is empty", section("webPush", map[string]any{"replicas": 1})},
+		{"contact", section("webPush", map[string]any{"contact": "shop@example.com"})},
+		{"envFrom", section("envFrom", map[string]any{"secretRef": map[string]any{"name": "shop-otel"}})},
 		{"extraArgs", section("worker", map[string]any{"extraArgs": "--batch=100"})},
 		{"storePorts", section("networkPolicy", map[string]any{"storePorts": []any{}})},
 		{"httpsPorts", section("networkPolicy", map[string]any{"httpsPorts": []any{70000}})},
@@ -349,6 +357,12 @@ func TestValuesReachContainers(t *testing.T) {
 		}, nil},
 		{"everything", "webhooks", []string{"- webhooks", `"--allow-private=10.0.0.0/8"`, "path: redis-url"}, nil},
 		{"least", "webhooks", nil, []string{"kind"}},
+		{"everything", "web-push", []string{
+			"- web-push", `"--web-push-contact=mailto:shop@example.com"`, `"--web-push-hold=1m"`,
+			"SLUICE_VAPID_KEY_FILE, value: /run/secrets/sluice/vapid-key", `name: "sluice", items: [{ key: "vapid-key"`,
+		}, nil},
+		{"least", "web-push", nil, []string{"kind"}},
+		{"least", "common", nil, []string{"sluice-webhooks", "sluice-web-push"}},
 		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
 		{"least", "networkpolicy", []string{
 			"- ports: [{ port: admin, protocol: TCP }]\n      from:\n        - podSelector:\n            matchLabels:\n" +
@@ -383,11 +397,23 @@ func TestValuesReachEveryContainer(t *testing.T) {
 			`configMap: { name: "shop-ca", items: [{ key: "root.pem", path: ca/ca.crt }] }`,
 			`{ name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4318" }`, `{ name: HTTPS_PROXY, value: "a: #b" }`,
 			"{ name: SSL_CERT_DIR, value: /run/secrets/sluice/ca }",
+			"envFrom:\n            - secretRef:\n                name: shop-otel\n",
 			"{ name: secrets, mountPath: /run/secrets/sluice, readOnly: true }",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s has no %s:\n%s", name, want, text)
 			}
+		}
+	}
+}
+
+// A drain of nodes leaves pods of every component.
+func TestEveryComponentHasADisruptionBudget(t *testing.T) {
+	text := part(t, everything, "common")
+	for _, name := range components {
+		budget := "kind: PodDisruptionBudget\nmetadata:\n  name: shop-sluice-" + name + "\n"
+		if strings.Count(text, budget) != 1 {
+			t.Errorf("%s has no PodDisruptionBudget:\n%s", name, text)
 		}
 	}
 }
@@ -433,7 +459,10 @@ func TestPodsStopInTimeOfUnits(t *testing.T) {
 
 // Every pod is hardened, has probes and a grace period, and reads secrets as files.
 func TestPodsAreHardened(t *testing.T) {
-	manifests, err := render(t, map[string]any{"existingSecret": "sluice", "webhooks": map[string]any{"replicas": 1}})
+	manifests, err := render(t, map[string]any{
+		"existingSecret": "sluice", "webhooks": map[string]any{"replicas": 1},
+		"webPush": map[string]any{"replicas": 1, "contact": "https://shop.example"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
