@@ -112,7 +112,8 @@ var edges = map[string]string{"edge": "http://127.0.0.1:8080", "gateway": "http:
 
 // services are the units that run, in the order of their start.
 var services = []string{
-	"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-webhooks", "sluice-gateway", "sluice-edge",
+	"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-webhooks", "sluice-web-push", "sluice-gateway",
+	"sluice-edge",
 }
 
 // TestInside installs the packages, sells through both edges, upgrades and rolls back during the sale, and audits it.
@@ -175,6 +176,8 @@ umask 077
 echo redis://127.0.0.1:6379/0 >/etc/sluice/credentials/redis-url
 echo postgres://sluice:pw@127.0.0.1:5432/sluice?sslmode=disable >/etc/sluice/credentials/database-url
 echo redis://127.0.0.1:6379/1 >/etc/sluice/credentials/limit-redis-url
+sluice group vapid --json | sed -n 's/.*"private": *"\([^"]*\)".*/\1/p' >/etc/sluice/credentials/vapid-key
+echo SLUICE_WEB_PUSH_CONTACT=mailto:shop@example.com >>/etc/sluice/web-push.env
 mkdir -p /etc/systemd/system/sluice-gateway.socket.d
 printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:80\n' >/etc/systemd/system/sluice-gateway.socket.d/listen.conf
 systemctl disable --now --quiet nginx

@@ -195,7 +195,7 @@ func exposure(t *testing.T, dir string) {
 		output(t, "dpkg-deb", "--extract", filepath.Join(dir, name), root)
 	}
 	rated := regexp.MustCompile(`Overall exposure level for (\S+): ([0-9.]+) `)
-	for _, name := range []string{"edge", "gateway", "backend", "worker", "watcher", "webhooks"} {
+	for _, name := range []string{"edge", "gateway", "backend", "worker", "watcher", "webhooks", "web-push"} {
 		text := output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+root,
 			"sluice-"+name+".service")
 		m := rated.FindStringSubmatch(text)
