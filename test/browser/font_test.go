@@ -18,6 +18,7 @@ func TestFontSizeOfTheBrowser(t *testing.T) {
 	for _, c := range []struct{ url, settled, size string }{
 		{s.page("large", "ann"), `!document.getElementById("countdown").hidden`, "34px"},
 		{s.admin + "/admin/", `document.querySelector(".funnel li")`, "28px"},
+		{s.base + "/reference", `document.querySelector("#schemas")`, "32px"},
 	} {
 		b.visit(c.url)
 		b.await("the page", c.settled)
