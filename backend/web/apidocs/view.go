@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sluice/internal/htmltemplate"
@@ -113,6 +115,7 @@ func newTable(head, label string, rows []row) table { return table{head, label, 
 // response is a response of an operation.
 type response struct {
 	Status string
+	Name   string // of the status, such as Not Found
 	Kind   string // first digit of the status
 	Open   bool   // shown without a click
 	Value  openapi.Value
@@ -123,7 +126,8 @@ func responses(op openapi.Operation, failed bool) []response {
 	var all []response
 	for status, r := range op.Get("responses").Fields() {
 		if (status >= "4") == failed {
-			all = append(all, response{status, status[:1], !failed, r})
+			code, _ := strconv.Atoi(status)
+			all = append(all, response{status, http.StatusText(code), status[:1], !failed, r})
 		}
 	}
 	return all
