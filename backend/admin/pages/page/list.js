@@ -3,12 +3,13 @@ const spoken = (text) => ({ name: h('span', { class: 'unseen' }, text) });
 
 // list shows one page of a long list at a time. load(cursor) returns a result like that of api, pick(body) returns { rows, next },
 // and row(entry) returns the table row of an entry, or several rows.
-function list({ head, label, load, pick, row, empty, actions }) {
+function list({ head, label, load, pick, row, empty }) {
   const body = h('tbody');
   const note = h('p', { class: 'soft note', role: 'status' });
   const first = button('First', () => show([''])), back = button('Previous', () => show(trail.slice(0, -1))), more = button('Next', () => show([...trail, next]));
+  const pages = h('div', { class: 'row pages', hidden: true }, first, back, more);
   const table = tableOf(label, head, body);
-  const el = h('div', { class: 'list' }, table, note, h('div', { class: 'row pages' }, first, back, more, actions));
+  const el = h('div', { class: 'list' }, table, note, pages);
   // trail has the cursors of the pages up to the one that is shown, wanted those up to the one requested last.
   let trail = [''], wanted = trail, next = '', turn = 0, rows = [];
 
@@ -36,6 +37,7 @@ function list({ head, label, load, pick, row, empty, actions }) {
     rows = found.rows;
     fill(body, rows.flatMap(row));
     note.textContent = rows.length ? '' : next ? 'No matches on this page. Continue with Next.' : typeof empty === 'function' ? empty() : empty;
+    pages.hidden = trail.length < 2 && !next;
     first.disabled = back.disabled = trail.length < 2;
     more.disabled = !next;
     el.dispatchEvent(new CustomEvent('shown', { detail: rows }));
