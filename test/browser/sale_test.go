@@ -19,6 +19,7 @@ var scenarios = []struct {
 	run  func(*testing.T, *shop)
 }{
 	{"FromCountdownToCreated", fromCountdownToCreated},
+	{"OneDayIsSingular", oneDayIsSingular},
 	{"SoldOutSeenLive", soldOutSeenLive},
 	{"DoubleClickBuysOnce", doubleClickBuysOnce},
 	{"ReloadGoesOn", reloadGoesOn},
@@ -96,6 +97,17 @@ func fromCountdownToCreated(t *testing.T, s *shop) {
 	}
 	if hash := b.eval(`location.href`); hash != s.base+"/s/"+id {
 		t.Errorf("the token stays in the address: %s", hash)
+	}
+	b.clean()
+}
+
+// A countdown of one day and some hours uses the singular.
+func oneDayIsSingular(t *testing.T, s *shop) {
+	s.createSale("day", "The drop", 3, time.Now().Add(30*time.Hour))
+	b := open(t, newPerson(t), s.page("day", "sky"))
+	b.await("the countdown", `document.getElementById("countdown").hidden === false`)
+	if got := b.eval(`document.querySelector(".clock > span").textContent`); got != "1 day" {
+		t.Errorf("the countdown shows %q", got)
 	}
 	b.clean()
 }

@@ -90,7 +90,9 @@ function showCountdown(ms) {
   if (ms < 0) return;
   showOpening(now.sale.opens);
   const s = Math.ceil(ms / 1000);
-  put('d', String(Math.floor(s / 86400)));
+  const days = Math.floor(s / 86400);
+  put('d', String(days));
+  put('days', tr(days === 1 ? 'day' : 'days'));
   put('h', pad(Math.floor(s / 3600) % 24));
   put('m', pad(Math.floor(s / 60) % 60));
   put('s', pad(s % 60));
