@@ -70,18 +70,12 @@ func policyOf(body *httpserver.Object) string {
 
 // replayPolicy reads the policies from the first line of the body, a JSON object, and the log from the rest.
 func (h *handlers) replayPolicy(ctx context.Context, r *request) (any, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
-	head, log, _ := bytes.Cut(r.Body(), []byte("\n"))
+	head, log, _ := bytes.Cut(r.Context().Request.Body(), []byte("\n"))
 	body, err := httpserver.ParseObject(head)
 	if err != nil {
 		return nil, err
 	}
-	source, against := policyOf(body), ""
-	if body.Has("against") {
-		against = body.Text("against")
-	}
+	source, against := policyOf(body), body.Text("against")
 	if err := r.end(body); err != nil {
 		return nil, err
 	}

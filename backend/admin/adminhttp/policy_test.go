@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/backend/web/httpserver/servertest"
+	web "sluice/backend/web/page"
 )
 
 // fakePolicies returns its arguments.
@@ -31,7 +32,10 @@ func (f *fakePolicies) Replay(ctx context.Context, source, against string, log i
 	return map[string]any{"lines": len(text), "requests": 0, "policy": policy}, err
 }
 
-const octets = "Content-Type: application/octet-stream"
+const (
+	octets  = "Content-Type: application/octet-stream"
+	gzipped = "Content-Encoding: gzip"
+)
 
 func TestPoliciesAreCheckedAndReplayed(t *testing.T) {
 	d := newFakeService()
@@ -50,6 +54,11 @@ func TestPoliciesAreCheckedAndReplayed(t *testing.T) {
 	}
 	for _, body := range []string{"", "\n", "{}\nlog", "[]\nlog", "log\n" + head, `{"policy":"new","policy":"old"}` + "\nlog"} {
 		servertest.WantProblem(t, s.operate("POST", replayPath, body, octets), 400, "bad-request")
+	}
+	compressed := string(web.Compress([]byte(head + "\nlog")))
+	if a := s.operate("POST", replayPath, compressed, octets, gzipped); a.Status != 400 ||
+		!strings.Contains(a.Body, "must not be compressed") {
+		t.Errorf("a compressed body: %d %s", a.Status, a.Body)
 	}
 	d.policies.err = errors.New("not an access log")
 	if a := s.operate("POST", replayPath, head+"\nlog", octets); a.Status != 400 ||

@@ -52,9 +52,10 @@ func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	body := r.Context().Request.Body() // r.Body would decompress it
 	var report rehearsal.Report
 	var text bytes.Buffer
-	if json.Unmarshal(r.Body(), &report) != nil || json.Compact(&text, r.Body()) != nil ||
+	if json.Unmarshal(body, &report) != nil || json.Compact(&text, body) != nil ||
 		!httpserver.IsStorable(text.String()) {
 		return nil, errBadReport
 	}

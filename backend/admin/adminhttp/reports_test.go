@@ -6,6 +6,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver/servertest"
+	web "sluice/backend/web/page"
 )
 
 const reportText = `{"verdict":"no-go","rehearsed":"drop","copy":{"id":"` + rehearsed + `","title":"<script>alert(1)</script>"},` +
@@ -59,6 +60,12 @@ func TestReportsOfOtherShapesAreRejected(t *testing.T) {
 		if got := d.called(); got != "" {
 			t.Errorf("%s called the service: %s", name, got)
 		}
+	}
+	// A body of a few kilobytes can decompress to gigabytes.
+	a := s.operate("POST", "/admin/v1/rehearsals/"+rehearsed+"/report", string(web.Compress([]byte(reportText))), gzipped)
+	servertest.WantProblem(t, a, 400, "bad-request")
+	if got := d.called(); got != "" {
+		t.Errorf("a compressed body called the service: %s", got)
 	}
 }
 
