@@ -20,7 +20,7 @@ func (h *handlers) addDead() {
 	h.get(dead, h.listDead)
 	h.post(dead+"/retry", h.settleDead(admin.RetryDead))
 	h.post(dead+"/cancel", h.settleDead(admin.CancelDead))
-	h.get(dead+"/:order", h.showDead)
+	h.get(dead+"/:order", with((*request).orderID, h.showDead))
 	h.post(dead+"/:order/retry", h.retryDead)
 	h.post(dead+"/:order/cancel", h.cancelDead)
 }
@@ -57,11 +57,7 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	}{httpserver.Bodies(letters, deadJSON), next}, err
 }
 
-func (h *handlers) showDead(ctx context.Context, r *request) (any, error) {
-	id := r.orderID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) showDead(ctx context.Context, _ *request, id sale.OrderID) (any, error) {
 	letter, err := h.cfg.Dead.Find(ctx, id)
 	return deadJSON(letter), err
 }

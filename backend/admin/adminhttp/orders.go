@@ -25,7 +25,7 @@ var (
 
 func (h *handlers) addOrders() {
 	h.get("/admin/v1/orders", h.listOrders)
-	h.get("/admin/v1/orders/:order", h.showOrder)
+	h.get("/admin/v1/orders/:order", with((*request).orderID, h.showOrder))
 	h.post("/admin/v1/orders/:order/cancel", h.cancelOrder)
 	h.get("/admin/v1/payments", h.listPayments)
 	h.post("/admin/v1/payments/:payment/settle", h.settlePayment)
@@ -86,11 +86,7 @@ func orderProblem(err error) error {
 	return err
 }
 
-func (h *handlers) showOrder(ctx context.Context, r *request) (any, error) {
-	id := r.orderID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) showOrder(ctx context.Context, _ *request, id sale.OrderID) (any, error) {
 	o, err := h.cfg.Admin.Order(ctx, id)
 	return orderJSON(o), orderProblem(err)
 }

@@ -40,11 +40,9 @@ func (h *handlers) addPolicy() {
 func (h *handlers) upload(head *fasthttp.RequestHeader) int {
 	token, ok := httpserver.Bearer(string(head.Peek(fasthttp.HeaderAuthorization)))
 	if !ok || !h.isToken([]byte(token)) {
-		if _, ok = h.sessions.Verify(string(head.Cookie(sessionCookie))); !ok {
-			return 0
-		}
+		_, ok = h.sessions.Verify(string(head.Cookie(sessionCookie)))
 	}
-	if string(head.RequestURI()) != replayPath {
+	if !ok || string(head.RequestURI()) != replayPath {
 		return 0
 	}
 	return replayLimit

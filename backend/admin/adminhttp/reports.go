@@ -27,9 +27,9 @@ const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 	"frame-ancestors 'none'; sandbox"
 
 func (h *handlers) addReports() {
-	h.post("/admin/v1/rehearsals/:sale/report", h.saveReport)
+	h.post("/admin/v1/rehearsals/:sale/report", with((*request).saleID, h.saveReport))
 	h.get("/admin/v1/reports", h.listReports)
-	h.get("/admin/v1/reports/:sale", h.showReport)
+	h.get("/admin/v1/reports/:sale", with((*request).saleID, h.showReport))
 	h.handleRaw(fiber.MethodGet, "/admin/v1/reports/:sale/page", h.reportPage)
 }
 
@@ -47,11 +47,7 @@ func reportJSON(r store.RehearsalReport) reportBody {
 }
 
 // saveReport stores the report in the body. The copy of the rehearsal may already be removed.
-func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
-	id := r.saleID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) saveReport(ctx context.Context, r *request, id string) (any, error) {
 	body := r.Context().Request.Body() // r.Body would decompress it
 	var report rehearsal.Report
 	var text bytes.Buffer
@@ -73,10 +69,7 @@ func (h *handlers) saveReport(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	stored := store.RehearsalReport{
-		ID:      id,
-		SaleID:  report.Rehearsed,
-		Verdict: string(report.Verdict),
-		Report:  text.Bytes(),
+		ID: id, SaleID: report.Rehearsed, Verdict: string(report.Verdict), Report: text.Bytes(),
 	}
 	if err := h.cfg.Store.SaveReport(store.WithActor(ctx, r.actor), stored); err != nil {
 		return nil, err
@@ -98,11 +91,7 @@ func (h *handlers) report(ctx context.Context, id string) (store.RehearsalReport
 	return found, err
 }
 
-func (h *handlers) showReport(ctx context.Context, r *request) (any, error) {
-	id := r.saleID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) showReport(ctx context.Context, _ *request, id string) (any, error) {
 	found, err := h.report(ctx, id)
 	return reportJSON(found), err
 }

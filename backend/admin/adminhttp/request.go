@@ -60,6 +60,17 @@ func (h *handlers) handlePublic(method, path string, answer fiber.Handler) {
 	})
 }
 
+// with returns a handler that begins with the id in the path. answer is not called if the id is invalid.
+func with[ID any](read func(*request) ID, answer func(context.Context, *request, ID) (any, error)) handler {
+	return func(ctx context.Context, r *request) (any, error) {
+		id := read(r)
+		if r.err != nil {
+			return nil, r.err
+		}
+		return answer(ctx, r, id)
+	}
+}
+
 func (r *request) fail(err error) {
 	if r.err == nil {
 		r.err = err

@@ -31,17 +31,17 @@ func (h *handlers) addSales() {
 	const one = "/admin/v1/sales/:sale"
 	h.post("/admin/v1/sales", h.createSale)
 	h.get("/admin/v1/sales", h.listSales)
-	h.get(one, h.showSale)
+	h.get(one, with((*request).saleID, h.showSale))
 	h.post(one+"/pause", h.changeSale(h.cfg.Admin.Pause))
 	h.post(one+"/resume", h.changeSale(h.cfg.Admin.Resume))
 	h.post(one+"/open", h.changeSale(h.cfg.Admin.Open))
 	h.post(one+"/close", h.changeSale(h.cfg.Admin.Close))
-	h.post(one+"/restock", h.restock)
-	h.post(one+"/describe", h.describe)
-	h.get(one+"/audit", h.audit)
+	h.post(one+"/restock", with((*request).saleID, h.restock))
+	h.post(one+"/describe", with((*request).saleID, h.describe))
+	h.get(one+"/audit", with((*request).saleID, h.audit))
 	h.post("/admin/v1/rehearsals", h.rehearse)
 	h.get("/admin/v1/rehearsals", h.listRehearsals)
-	h.post("/admin/v1/rehearsals/:sale/remove", h.removeRehearsal)
+	h.post("/admin/v1/rehearsals/:sale/remove", with((*request).saleID, h.removeRehearsal))
 }
 
 // saleProblem translates an error about one sale; conflict stands for sale.ErrConflict.
@@ -148,18 +148,11 @@ func readSale(r *request) (sale.Sale, error) {
 }
 
 // readDetails reads the optional fields picture and description.
-func readDetails(body *httpserver.Object) (d sale.Details) {
-	if body.Has("picture") {
-		d.Picture = body.Text("picture")
-	}
-	if body.Has("description") {
-		d.Description = body.Text("description")
-	}
-	return d
+func readDetails(body *httpserver.Object) sale.Details {
+	return sale.Details{Picture: body.Text("picture"), Description: body.Text("description")}
 }
 
-func (h *handlers) describe(ctx context.Context, r *request) (any, error) {
-	saleID := r.saleID()
+func (h *handlers) describe(ctx context.Context, r *request, saleID string) (any, error) {
 	body := r.object()
 	to := readDetails(body)
 	body.Merge(to.Validate())
@@ -192,11 +185,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 	return page("sales", httpserver.Bodies(views, saleJSON), wanted.Limit, next), err
 }
 
-func (h *handlers) showSale(ctx context.Context, r *request) (any, error) {
-	saleID := r.saleID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any, error) {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
 	body := saleJSON(v)
 	body.DrainSeconds = drainSeconds(h.cfg.Pace.Within())
@@ -205,18 +194,16 @@ func (h *handlers) showSale(ctx context.Context, r *request) (any, error) {
 
 // changeSale answers pause, resume, open and close, which have no body.
 func (h *handlers) changeSale(to func(ctx context.Context, actor, id string) (admin.View, error)) handler {
-	return func(ctx context.Context, r *request) (any, error) {
-		saleID := r.saleID()
+	return with((*request).saleID, func(ctx context.Context, r *request, saleID string) (any, error) {
 		if err := r.end(r.object()); err != nil {
 			return nil, err
 		}
 		v, err := to(ctx, r.actor, saleID)
 		return saleJSON(v), saleProblem(err, errClosedSale)
-	}
+	})
 }
 
-func (h *handlers) restock(ctx context.Context, r *request) (any, error) {
-	saleID := r.saleID()
+func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any, error) {
 	key, err := httpserver.IdempotencyKey(&r.Context().Request.Header)
 	r.fail(err)
 	body := r.object()
@@ -248,11 +235,7 @@ func (h *handlers) noRestock(ctx context.Context, saleID string, add int64) erro
 	return errNoRestockKey
 }
 
-func (h *handlers) audit(ctx context.Context, r *request) (any, error) {
-	saleID := r.saleID()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) audit(ctx context.Context, _ *request, saleID string) (any, error) {
 	report, err := h.cfg.Audit(ctx, saleID)
 	if err == nil && !report.Balanced { // Redis does not have archived sales
 		if v, err := h.cfg.Admin.Show(ctx, saleID); err == nil && v.Archive != nil {
@@ -301,8 +284,7 @@ func (h *handlers) listRehearsals(ctx context.Context, _ *request) (any, error) 
 	return map[string]any{"rehearsals": httpserver.Bodies(views, saleJSON)}, err
 }
 
-func (h *handlers) removeRehearsal(ctx context.Context, r *request) (any, error) {
-	saleID := r.saleID()
+func (h *handlers) removeRehearsal(ctx context.Context, r *request, saleID string) (any, error) {
 	if err := r.end(r.object()); err != nil {
 		return nil, err
 	}
