@@ -23,16 +23,7 @@ func (h *handlers) listGroups(ctx context.Context, _ *request) (any, error) {
 
 // group returns the group of the path. It accepts names that no consumer can have, because a group may have been
 // created by hand.
-func (r *request) group() string {
-	name := r.param("group")
-	switch {
-	case name == "" || len(name) > 200:
-		r.fail(sale.Invalid("group", "must be the name of a consumer group"))
-	case !httpserver.IsStorable(name):
-		r.fail(errNoGroup)
-	}
-	return name
-}
+func (r *request) group() string { return r.param("group", errNoGroup) }
 
 func (h *handlers) removeGroup(ctx context.Context, r *request) (any, error) {
 	name, reason := r.group(), r.reason()
@@ -43,12 +34,10 @@ func (h *handlers) removeGroup(ctx context.Context, r *request) (any, error) {
 	return map[string]string{"name": name, "status": "removed"}, err
 }
 
-const maxEventID = 200
-
 func (h *handlers) listDeadEvents(ctx context.Context, r *request) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
 	wanted := events.DeadLetterQuery{Group: r.group(), After: q.Text("after"), Limit: q.Limit()}
-	if len(wanted.After) > maxEventID || !httpserver.IsStorable(wanted.After) {
+	if len(wanted.After) > maxParam || !httpserver.IsStorable(wanted.After) {
 		q.Reject("after", "must be the next of the previous page")
 	}
 	if r.fail(q.End()); r.err != nil {
@@ -63,11 +52,7 @@ func (h *handlers) settleDeadEvent(
 	status string, settle func(ctx context.Context, actor, group, eventID, reason string) error,
 ) handler {
 	return func(ctx context.Context, r *request) (any, error) {
-		group, id := r.group(), r.param("event")
-		if id == "" || len(id) > maxEventID || !httpserver.IsStorable(id) {
-			r.fail(sale.ErrNotFound)
-		}
-		reason := r.reason()
+		group, id, reason := r.group(), r.param("event", sale.ErrNotFound), r.reason()
 		if r.err != nil {
 			return nil, r.err
 		}

@@ -91,11 +91,14 @@ func (r *request) orderID() sale.OrderID {
 	return id
 }
 
-// param returns a part of the path, or "" if it cannot be unescaped.
-func (r *request) param(name string) string {
+// maxParam bounds a part of a path and a cursor, in bytes.
+const maxParam = 200
+
+// param returns a part of the path. A text that cannot be an id, for example one that SQL cannot store, is missing.
+func (r *request) param(name string, missing error) string {
 	text, err := url.PathUnescape(r.Params(name))
-	if err != nil {
-		return ""
+	if err != nil || len(text) > maxParam || !httpserver.IsStorable(text) {
+		r.fail(missing)
 	}
 	return strings.Clone(text)
 }

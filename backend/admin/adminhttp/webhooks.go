@@ -17,18 +17,24 @@ func (h *handlers) addWebhooks() {
 	const one, delivery = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
 	h.post("/admin/v1/webhooks", h.addWebhook)
 	h.get("/admin/v1/webhooks", h.listWebhooks)
-	h.get(one, h.showWebhook)
-	h.post(one+"/change", h.changeWebhook)
+	h.get(one, with((*request).webhook, h.showWebhook))
+	h.post(one+"/change", with((*request).webhook, h.changeWebhook))
 	h.post(one+"/pause", h.switchWebhook(h.cfg.Webhooks.Pause))
 	h.post(one+"/resume", h.switchWebhook(h.cfg.Webhooks.Resume))
-	h.post(one+"/rotate", h.rotateWebhook)
+	h.post(one+"/rotate", with((*request).webhook, h.rotateWebhook))
 	h.post(one+"/remove", h.removeWebhook)
 	h.post(one+"/ping", h.pingWebhook)
-	h.post(one+"/redeliver", h.redeliverSince)
-	h.get(one+"/deliveries", h.listDeliveries)
+	h.post(one+"/redeliver", with((*request).webhook, h.redeliverSince))
+	h.get(one+"/deliveries", with((*request).webhook, h.listDeliveries))
 	h.get(delivery, h.showDelivery)
 	h.post(delivery+"/redeliver", h.redeliver)
 }
+
+// webhook returns the id of the endpoint in the path.
+func (r *request) webhook() string { return r.param("webhook", sale.ErrNotFound) }
+
+// delivery returns the id of the delivery in the path.
+func (r *request) delivery() string { return r.param("delivery", sale.ErrNotFound) }
 
 func webhookJSON(e webhook.Endpoint) client.Endpoint {
 	return client.Endpoint{
@@ -78,12 +84,12 @@ func (h *handlers) listWebhooks(ctx context.Context, _ *request) (any, error) {
 	return map[string]any{"webhooks": httpserver.Bodies(all, webhookJSON)}, err
 }
 
-func (h *handlers) showWebhook(ctx context.Context, r *request) (any, error) {
-	e, err := h.cfg.Webhooks.Show(ctx, r.param("webhook"))
+func (h *handlers) showWebhook(ctx context.Context, _ *request, id string) (any, error) {
+	e, err := h.cfg.Webhooks.Show(ctx, id)
 	return webhookJSON(e), err
 }
 
-func (h *handlers) changeWebhook(ctx context.Context, r *request) (any, error) {
+func (h *handlers) changeWebhook(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
 	s, reason := readSettings(body), body.Line("reason")
 	if s == (webhook.Settings{}) {
@@ -92,7 +98,7 @@ func (h *handlers) changeWebhook(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	e, err := h.cfg.Webhooks.Change(ctx, r.actor, r.param("webhook"), s, reason)
+	e, err := h.cfg.Webhooks.Change(ctx, r.actor, id, s, reason)
 	return webhookJSON(e), err
 }
 
@@ -101,16 +107,16 @@ func (h *handlers) switchWebhook(
 	turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error),
 ) handler {
 	return func(ctx context.Context, r *request) (any, error) {
-		reason := r.reason()
+		id, reason := r.webhook(), r.reason()
 		if r.err != nil {
 			return nil, r.err
 		}
-		e, err := turn(ctx, r.actor, r.param("webhook"), reason)
+		e, err := turn(ctx, r.actor, id, reason)
 		return webhookJSON(e), err
 	}
 }
 
-func (h *handlers) rotateWebhook(ctx context.Context, r *request) (any, error) {
+func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
 	keep := webhook.DefaultKeep
 	if body.Has("keep") {
@@ -120,13 +126,12 @@ func (h *handlers) rotateWebhook(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	id := r.param("webhook")
 	secret, err := h.cfg.Webhooks.Rotate(ctx, r.actor, id, keep, reason)
 	return map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)}, err
 }
 
 func (h *handlers) removeWebhook(ctx context.Context, r *request) (any, error) {
-	id, reason := r.param("webhook"), r.reason()
+	id, reason := r.webhook(), r.reason()
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -135,7 +140,7 @@ func (h *handlers) removeWebhook(ctx context.Context, r *request) (any, error) {
 }
 
 func (h *handlers) pingWebhook(ctx context.Context, r *request) (any, error) {
-	id, reason := r.param("webhook"), r.reason()
+	id, reason := r.webhook(), r.reason()
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -148,7 +153,7 @@ func (h *handlers) pingWebhook(ctx context.Context, r *request) (any, error) {
 	return map[string]string{"delivery": delivery}, err
 }
 
-func (h *handlers) redeliverSince(ctx context.Context, r *request) (any, error) {
+func (h *handlers) redeliverSince(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
 	since, reason := body.Time("since"), body.Line("reason")
 	if err := r.end(body); err != nil {
@@ -157,7 +162,7 @@ func (h *handlers) redeliverSince(ctx context.Context, r *request) (any, error) 
 	if since.IsZero() {
 		since = sale.Epoch // every failed delivery
 	}
-	n, err := h.cfg.Webhooks.RedeliverSince(ctx, r.actor, r.param("webhook"), since, reason)
+	n, err := h.cfg.Webhooks.RedeliverSince(ctx, r.actor, id, since, reason)
 	return map[string]int64{"redelivering": n}, err
 }
 
@@ -196,9 +201,9 @@ func deliveryJSON(d webhook.Delivery) Delivery {
 	return b
 }
 
-func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) {
+func (h *handlers) listDeliveries(ctx context.Context, r *request, endpoint string) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
-	wanted := webhook.DeliveryQuery{EndpointID: r.param("webhook"), Before: q.Number("before"), Limit: q.Limit()}
+	wanted := webhook.DeliveryQuery{EndpointID: endpoint, Before: q.Number("before"), Limit: q.Limit()}
 	word := q.OneOf("state", "waiting", "delivered", "failed")
 	for state, name := range deliveryStates {
 		if name == word {
@@ -214,15 +219,19 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request) (any, error) 
 }
 
 func (h *handlers) showDelivery(ctx context.Context, r *request) (any, error) {
-	d, log, err := h.cfg.Webhooks.Delivery(ctx, r.param("webhook"), r.param("delivery"))
+	endpoint, id := r.webhook(), r.delivery()
+	if r.err != nil {
+		return nil, r.err
+	}
+	d, log, err := h.cfg.Webhooks.Delivery(ctx, endpoint, id)
 	return DeliveryDetails{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
 }
 
 func (h *handlers) redeliver(ctx context.Context, r *request) (any, error) {
-	id, reason := r.param("delivery"), r.reason()
+	endpoint, id, reason := r.webhook(), r.delivery(), r.reason()
 	if r.err != nil {
 		return nil, r.err
 	}
-	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, r.param("webhook"), id, reason)
+	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, endpoint, id, reason)
 	return map[string]string{"delivery": id, "status": "redelivering"}, err
 }

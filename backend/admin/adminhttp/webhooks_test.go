@@ -2,6 +2,7 @@ package adminhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
+	"sluice/backend/web/httpserver"
 )
 
 // fakeWebhooks has one endpoint and records its calls.
@@ -19,6 +21,9 @@ type fakeWebhooks struct {
 
 func (f *fakeWebhooks) did(format string, args ...any) error {
 	f.called = fmt.Sprintf(format, args...)
+	if !httpserver.IsStorable(f.called) { // as PostgreSQL does
+		return errors.New("invalid byte sequence for encoding UTF8")
+	}
 	return f.err
 }
 
@@ -226,6 +231,11 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		},
 		{"POST", one + "/redeliver", "", 200, "admin redelivers ep_1 since 2020-01-01T00:00:00Z because ", ``},
 		{"POST", one + "/redeliver", `{"since":"yesterday"}`, 400, "", `since`},
+		{"GET", "/admin/v1/webhooks/%ff", "", 404, "", `not-found`},
+		{"GET", "/admin/v1/webhooks/a%00/deliveries", "", 404, "", `not-found`},
+		{"GET", one + "/deliveries/%ff", "", 404, "", `not-found`},
+		{"GET", "/admin/v1/webhooks/%ff/deliveries/x", "", 404, "", `not-found`},
+		{"POST", "/admin/v1/webhooks/" + strings.Repeat("x", 201) + "/pause", "", 404, "", `not-found`},
 	} {
 		got := s.check(c, &f.called)
 		if strings.Contains(got.Body, "whsec_older") || strings.Contains(got.Body, "whsec_hush") && got.Status != 201 {
