@@ -5,7 +5,6 @@ package api
 
 import (
 	"cmp"
-	"errors"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -108,18 +107,12 @@ func New(cfg Config) (*httpserver.Server, error) {
 }
 
 func newHandlers(cfg Config) (*handlers, error) {
-	missing := errors.Join(
-		httpserver.Required("api: Config.Admitter", cfg.Admitter != nil),
-		httpserver.Required("api: Config.Stock", cfg.Stock != nil),
-		httpserver.Required("api: Config.Finder", cfg.Finder != nil),
-		httpserver.Required("api: Config.Orders", cfg.Orders != nil),
-		httpserver.Required("api: Config.Dead", cfg.Dead != nil),
-		httpserver.Required("api: Config.Tokens", cfg.Tokens != nil),
-		httpserver.Required("api: Config.PushKey", cfg.PushKey != "" || cfg.Subscriptions == nil),
-		httpserver.Required("api: Config.CheckPushURL", cfg.CheckPushURL != nil || cfg.Subscriptions == nil),
-	)
-	if missing != nil {
-		return nil, missing
+	required := []string{"Admitter", "Stock", "Finder", "Orders", "Dead", "Tokens"}
+	if cfg.Subscriptions != nil {
+		required = append(required, "PushKey", "CheckPushURL")
+	}
+	if err := httpserver.Required("api", cfg, required...); err != nil {
+		return nil, err
 	}
 	cfg.setDefaults()
 	uncoalesced := cfg.Stock

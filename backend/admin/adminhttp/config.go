@@ -71,24 +71,10 @@ type handlers struct {
 // session. /metrics, /healthz, /readyz and the API reference need none, so the listener must be private. The error
 // names all missing fields.
 func New(cfg Config) (*httpserver.Server, error) {
-	missing := errors.Join(
-		httpserver.Required("adminhttp: Config.Admin", cfg.Admin != nil),
-		httpserver.Required("adminhttp: Config.Dead", cfg.Dead != nil),
-		httpserver.Required("adminhttp: Config.Store", cfg.Store != nil),
-		httpserver.Required("adminhttp: Config.Audit", cfg.Audit != nil),
-		httpserver.Required("adminhttp: Config.Queue", cfg.Queue != nil),
-		httpserver.Required("adminhttp: Config.Pace", cfg.Pace != nil),
-		httpserver.Required("adminhttp: Config.Rebuilder", cfg.Rebuilder != nil),
-		httpserver.Required("adminhttp: Config.Shards", cfg.Shards != nil),
-		httpserver.Required("adminhttp: Config.Events", cfg.Events != nil),
-		httpserver.Required("adminhttp: Config.Webhooks", cfg.Webhooks != nil),
-		httpserver.Required("adminhttp: Config.Policies", cfg.Policies != nil),
-		httpserver.Required("adminhttp: Config.LiveStats", cfg.LiveStats != nil),
-		httpserver.Required("adminhttp: Config.Gatherer", cfg.Gatherer != nil),
-		httpserver.Required("adminhttp: Config.Token", cfg.Token != ""),
-	)
-	if missing != nil {
-		return nil, missing
+	err := httpserver.Required("adminhttp", cfg, "Admin", "Dead", "Store", "Audit", "Queue", "Pace", "Rebuilder", "Shards",
+		"Events", "Webhooks", "Policies", "LiveStats", "Gatherer", "Token")
+	if err != nil {
+		return nil, err
 	}
 	console, err := pages.New()
 	if err != nil {

@@ -7,8 +7,10 @@ package httpserver
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -199,10 +201,14 @@ func (s *Server) Draining() bool {
 	}
 }
 
-// Required returns an error if a required field of a configuration is missing.
-func Required(field string, present bool) error {
-	if present {
-		return nil
+// Required returns an error that names the fields of a configuration that have their zero value, or nil. cfg is a
+// struct of the package pkg with these fields.
+func Required(pkg string, cfg any, fields ...string) error {
+	var missing []error
+	for _, field := range fields {
+		if reflect.ValueOf(cfg).FieldByName(field).IsZero() {
+			missing = append(missing, fmt.Errorf("%s: Config.%s is missing", pkg, field))
+		}
 	}
-	return errors.New(field + " is missing")
+	return errors.Join(missing...)
 }
