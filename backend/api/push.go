@@ -56,7 +56,7 @@ func (h *handlers) subscribe(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := readSubscription(c.Context().Request.Header.ContentType(), c.Context().Request.Body(), h.cfg.CheckPushURL)
+	s, err := readSubscription(c, h.cfg.CheckPushURL)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,8 @@ func (h *handlers) pushBuyer(c *fiber.Ctx) (string, error) {
 
 // readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error
 // names all invalid fields.
-func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL, error)) (notify.Subscription, error) {
-	var s notify.Subscription
-	if err := httpserver.CheckJSON(contentType); err != nil {
-		return s, err
-	}
-	o, err := httpserver.ParseObject(body)
+func readSubscription(c *fiber.Ctx, checkURL func(string) (*url.URL, error)) (s notify.Subscription, err error) {
+	o, err := httpserver.ReadObject(c)
 	if err != nil {
 		return s, err
 	}
@@ -118,10 +114,7 @@ func readSubscription(contentType, body []byte, checkURL func(string) (*url.URL,
 	if err := o.Err(); err != nil {
 		return notify.Subscription{}, err
 	}
-	return notify.CheckSubscription(s, func(raw string) error {
-		_, err := checkURL(raw)
-		return err
-	})
+	return notify.CheckSubscription(s, checkURL)
 }
 
 // points is GET /v1/me/points.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -161,7 +162,7 @@ func TestParseKeyRejectsInvalidKeys(t *testing.T) {
 
 func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 	good := newBrowser(t).Subscription("https://push.example/1")
-	allow := func(string) error { return nil }
+	allow := func(string) (*url.URL, error) { return nil, nil }
 	padded := good
 	padded.P256dh, padded.Auth, padded.Lang = good.P256dh+"=", good.Auth+"==", "zh-CN"
 	got, err := notify.CheckSubscription(padded, allow)
@@ -191,7 +192,8 @@ func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := notify.CheckSubscription(good, func(string) error { return errors.New("no") }); err == nil {
+	refuse := func(string) (*url.URL, error) { return nil, errors.New("no") }
+	if _, err := notify.CheckSubscription(good, refuse); err == nil {
 		t.Error("an endpoint that is not allowed is accepted")
 	}
 }
