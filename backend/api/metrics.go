@@ -14,7 +14,6 @@ import (
 type Metrics struct {
 	purchases *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
-	outcomes  map[string]purchaseCount
 	streams   prometheus.Gauge
 
 	streamsLimit prometheus.Gauge
@@ -34,7 +33,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, by outcome.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
-		outcomes: make(map[string]purchaseCount, len(purchaseOutcomes)),
 		countedHere: f.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_api_user_limit_errors_total",
 			Help: "Purchase requests that this backend counted alone because the Redis of the per-user limit was unavailable.",
@@ -50,26 +48,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final.",
 		}),
 		callbacks: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by what came of them.",
+			Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by result.",
 		}, []string{"result"}),
 	}
-	// Every series is shown as 0 from the start, so that a rate can be taken.
+	// Every series begins at 0, so that queries can compute its rate.
 	for _, result := range callbackResults {
 		m.callbacks.WithLabelValues(result)
 	}
 	for _, outcome := range purchaseOutcomes {
-		m.outcomes[outcome] = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
+		m.purchases.WithLabelValues(outcome)
+		m.seconds.WithLabelValues(outcome)
 	}
 	return m
 }
 
-// purchaseCount are the counters of one outcome.
-type purchaseCount struct {
-	requests prometheus.Counter
-	seconds  prometheus.Observer
-}
-
-// callbackResults are all that may come of a callback of the payment provider.
+// callbackResults lists the results of callbacks of the payment provider.
 var callbackResults = []string{
 	string(store.SettledPaid), string(store.SettledFailed), string(store.SettledCancelled),
 	string(store.SettledMismatch), string(store.SettledTwice),
@@ -77,7 +70,7 @@ var callbackResults = []string{
 	"unavailable",
 }
 
-// purchaseOutcomes are all that buy can answer: what is refused before admission, and its outcomes.
+// purchaseOutcomes lists the results of buy: the refusals before admission, and the outcomes of admission.
 var purchaseOutcomes = func() []string {
 	names := []string{"bad_request", "unauthorized", "rate_limited", "unavailable"}
 	for o := sale.Accepted; o <= sale.QueueFull; o++ {
@@ -88,14 +81,11 @@ var purchaseOutcomes = func() []string {
 
 // purchase counts a purchase request. trace is the id of its trace, or "": the exemplar of its bucket.
 func (m *Metrics) purchase(outcome string, took time.Duration, trace string) {
-	c, ok := m.outcomes[outcome]
-	if !ok {
-		c = purchaseCount{m.purchases.WithLabelValues(outcome), m.seconds.WithLabelValues(outcome)}
-	}
-	c.requests.Inc()
-	if e, ok := c.seconds.(prometheus.ExemplarObserver); ok && trace != "" {
+	m.purchases.WithLabelValues(outcome).Inc()
+	seconds := m.seconds.WithLabelValues(outcome)
+	if e, ok := seconds.(prometheus.ExemplarObserver); ok && trace != "" {
 		e.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
 		return
 	}
-	c.seconds.Observe(took.Seconds())
+	seconds.Observe(took.Seconds())
 }
