@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -31,10 +31,8 @@ const (
 	listTimeout = 20 * time.Second
 )
 
-var errManyHolders = httpserver.NewProblem(
-	problem.Unavailable,
-	"This sale has more order holders than a list may contain.",
-)
+var errManyHolders = httpserver.NewProblem(problem.Unavailable,
+	"This sale has more order holders than a list may contain.")
 
 // bypassList is GET /.sluice/sales/{sale}/holders: checksums of all buyers who may hold an order of the sale. Edges
 // let these buyers bypass their refusal cache.
@@ -73,10 +71,8 @@ func newBypassList(saleID string, h admission.BypassList, now time.Time) *bypass
 	for _, sum := range h.Sums {
 		body = binary.BigEndian.AppendUint32(body, sum)
 	}
-	header := make([]byte, 0, 128)
-	header = strconv.AppendInt(append(append(header, saleID...), ";accepted="...), h.Accepted, 10)
-	header = strconv.AppendInt(append(header, ";count="...), int64(len(h.Sums)), 10)
-	return &bypassList{header: string(header), body: body, accepted: h.Accepted, created: now}
+	header := fmt.Sprintf("%s;accepted=%d;count=%d", saleID, h.Accepted, len(h.Sums))
+	return &bypassList{header: header, body: body, accepted: h.Accepted, created: now}
 }
 
 // bypassLists caches the lists of a few sales, least recently used first, and builds one list at a time. A cached

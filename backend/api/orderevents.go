@@ -55,7 +55,7 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	s := &orderStream{handlers: h, buyer: buyer, only: only, reported: map[sale.OrderID]int{}}
 	if ctx.IsHead() {
 		if only != 0 {
-			if _, err := h.findOrder(nil, h.cfg.Orders, buyer, only); err != nil {
+			if _, err := h.findOrder(nil, h.cfg.Orders.Order, buyer, only); err != nil {
 				return err
 			}
 		}
@@ -124,7 +124,7 @@ func updateOfEvent(e events.Event) update {
 // of the orders. It also checks that the order belongs to the buyer.
 func (s *orderStream) begin(missed []events.Event, known bool) error {
 	if s.only != 0 {
-		o, err := s.findOrder(nil, s.cfg.Orders, s.buyer, s.only)
+		o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only)
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		case <-final:
 			leave()
 			final, leave = nil, func() {}
-			if o, err := s.findOrder(nil, s.cfg.Orders, s.buyer, s.only); err == nil {
+			if o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only); err == nil {
 				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
 			}
 		case <-beat.C:

@@ -55,9 +55,9 @@ func (h *handlers) showOrder(c *fiber.Ctx) error {
 		return err
 	}
 	span := httpserver.Span(c.Context())
-	var rows orderReader = h.rows
+	rows := h.rows.Order
 	if span != nil { // its trace has the query
-		rows = h.cfg.Rows
+		rows = h.cfg.Rows.Order
 	}
 	o, err := h.findOrder(span, rows, buyer, id)
 	if err == nil && wait > 0 && !o.Status.Final() {
@@ -102,9 +102,7 @@ func (h *handlers) listOrders(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpserver.SendJSON(c, fiber.StatusOK, struct {
-		Orders []orderBody `json:"orders"`
-	}{httpserver.Bodies(orders, orderJSON)})
+	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"orders": httpserver.Bodies(orders, orderJSON)})
 }
 
 // ordersInSale returns the buyer's orders in a sale, oldest first. Redis is read before SQL, so that an order that
@@ -147,18 +145,16 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 	return wait, nil
 }
 
-// orderReader reads one row.
-type orderReader interface {
-	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)
-}
+// rowReader is Rows.Order.
+type rowReader func(ctx context.Context, id sale.OrderID) (sale.Order, error)
 
 // findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis.
 // The slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
 // another buyer is reported as missing. span is the span of the request, or nil.
 func (h *handlers) findOrder(
-	span *telemetry.Request, rows orderReader, buyer string, id sale.OrderID,
+	span *telemetry.Request, readRow rowReader, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
-	row, sqlErr := rows.Order(span.In(h.reads.next()), id)
+	row, sqlErr := readRow(span.In(h.reads.next()), id)
 	if sqlErr == nil {
 		if row.Buyer != buyer {
 			return sale.Order{}, errNoOrder

@@ -32,9 +32,9 @@ func (h *handlers) salesPage(c *fiber.Ctx) error {
 func (h *handlers) salePage(c *fiber.Ctx) error {
 	lang := pageLanguage(c)
 	v, err := h.visibleSale(c)
-	var invalid *sale.InvalidError
+	_, invalid := errors.AsType[*sale.InvalidError](err)
 	switch {
-	case errors.Is(err, httpserver.ErrNoSale), errors.As(err, &invalid):
+	case invalid, errors.Is(err, httpserver.ErrNoSale):
 		rendered, err := h.cfg.Pages.Missing(lang)
 		return sendPage(c, fiber.StatusNotFound, rendered, err)
 	case err != nil:

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -76,7 +75,7 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 	if err != nil {
 		return admission.Request{}, err
 	}
-	if err := checkPurchaseBody(header.ContentType(), c.Context().Request.Body()); err != nil {
+	if err := checkPurchaseBody(c); err != nil {
 		return admission.Request{}, err
 	}
 	key, ttl := requestKey(idempotency, utils.UnsafeString(header.Peek(fiber.HeaderXRequestID)))
@@ -92,17 +91,11 @@ func purchaseRequest(c *fiber.Ctx, saleID, buyer string) (admission.Request, err
 
 // checkPurchaseBody accepts no body, or a JSON object without fields. It rejects unknown fields, so that they can get
 // a meaning later.
-func checkPurchaseBody(contentType, body []byte) error {
-	if len(body) == 0 {
+func checkPurchaseBody(c *fiber.Ctx) error {
+	if len(c.Context().Request.Body()) == 0 {
 		return nil
 	}
-	if err := httpserver.CheckJSON(contentType); err != nil {
-		return err
-	}
-	if bytes.Equal(body, []byte("{}")) {
-		return nil
-	}
-	o, err := httpserver.ParseObject(body)
+	o, err := httpserver.ReadObject(c)
 	if err != nil {
 		return err
 	}
@@ -184,24 +177,19 @@ func (h *handlers) countHolders(d *admission.Decision, saleID string) {
 	if !refused && d.Outcome != sale.NotOpen {
 		return
 	}
-	n, err := h.cfg.Stock.Accepted(h.reads.next(), saleID)
-	if err != nil {
-		n = -1
+	var err error
+	if d.Accepted, err = h.cfg.Stock.Accepted(h.reads.next(), saleID); err != nil {
+		d.Accepted = -1
 	}
-	d.Accepted = n
 }
 
-// hint sets the header that lets an edge cache a refusal.
+// hint sets the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders is the
+// number of orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale opens, in
+// Unix milliseconds.
 func hint(header *fasthttp.ResponseHeader, saleID string, state sale.State, d admission.Decision, ttl time.Duration) {
-	if d.Accepted >= 0 {
-		header.Set("Sluice-Sale", saleHint(saleID, state, d, ttl))
+	if d.Accepted < 0 {
+		return
 	}
-}
-
-// saleHint formats the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders
-// is the number of orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale
-// opens, in Unix milliseconds.
-func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Duration) string {
 	b := make([]byte, 0, 128)
 	b = append(append(append(b, saleID...), ";state="...), state...)
 	b = strconv.AppendInt(append(b, ";version="...), d.Version, 10)
@@ -210,7 +198,7 @@ func saleHint(saleID string, state sale.State, d admission.Decision, ttl time.Du
 	if state == sale.StateScheduled {
 		b = strconv.AppendInt(append(b, ";opens="...), d.OpensAt.UnixMilli(), 10)
 	}
-	return string(b)
+	header.SetBytesV("Sluice-Sale", b)
 }
 
 // accepted writes the 202. Both ids are safe in JSON and URLs.

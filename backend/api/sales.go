@@ -56,9 +56,7 @@ func (h *handlers) listSales(c *fiber.Ctx) error {
 	}
 	list := httpserver.Bodies(views, saleJSON)
 	slices.SortFunc(list, func(a, b saleBody) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
-	return httpserver.SendJSON(c, fiber.StatusOK, struct {
-		Sales []saleBody `json:"sales"`
-	}{list})
+	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"sales": list})
 }
 
 // visibleSale returns the sale that a request names. A rehearsal is visible to its own buyers only.
