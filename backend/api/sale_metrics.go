@@ -11,38 +11,36 @@ import (
 	"sluice/backend/sale"
 )
 
-// maxSaleSeries bounds the sales that have series of their own: a label that grew with the catalogue would fill
-// Prometheus.
+// maxSaleSeries bounds the sales with their own series, because the number of sales is not bounded.
 const maxSaleSeries = 50
 
-// states are all that a sale can be in.
+// states lists the states of a sale.
 var states = []sale.State{sale.StateScheduled, sale.StateOpen, sale.StatePaused, sale.StateSoldOut, sale.StateClosed}
 
-// SaleGauges exports the sales of the last call of See: sluice_sales by state, and for those that opened last, up to 50
-// that are neither scheduled nor closed, sluice_sale_stock_units, sluice_sale_left_units and
-// sluice_sale_accepted_orders. They are safe for concurrent use.
+// SaleGauges exports the sales of the last call of Set: sluice_sales by state; and sluice_sale_stock_units,
+// sluice_sale_left_units and sluice_sale_accepted_orders of the 50 sales that opened last and are neither scheduled nor
+// closed. They are safe for concurrent use.
 type SaleGauges struct {
 	sales, stock, left, accepted *prometheus.Desc
 
 	mu     sync.Mutex
-	seen   bool
-	counts map[sale.State]int
+	counts map[sale.State]int // nil: Set was not called
 	shown  []admission.View
 }
 
-// NewSaleGauges makes the gauges. They are missing until See was called.
+// NewSaleGauges returns gauges without a value: they are exported after the first call of Set.
 func NewSaleGauges() *SaleGauges {
 	return &SaleGauges{
-		sales: prometheus.NewDesc("sluice_sales", "Sales in Redis, by what buyers see of them.", []string{"state"}, nil),
-		stock: prometheus.NewDesc("sluice_sale_stock_units", "Units that the sale has in all.", []string{"sale"}, nil),
+		sales: prometheus.NewDesc("sluice_sales", "Sales in Redis, by state.", []string{"state"}, nil),
+		stock: prometheus.NewDesc("sluice_sale_stock_units", "Stock of the sale.", []string{"sale"}, nil),
 		left:  prometheus.NewDesc("sluice_sale_left_units", "Units left in the sale.", []string{"sale"}, nil),
 		accepted: prometheus.NewDesc("sluice_sale_accepted_orders",
-			"Orders that the sale has ever accepted, as Redis counts them.", []string{"sale"}, nil),
+			"Orders ever accepted, as counted in Redis.", []string{"sale"}, nil),
 	}
 }
 
-// See sets all sales. The views are not kept.
-func (g *SaleGauges) See(views []admission.View) {
+// Set replaces all sales. It does not keep views.
+func (g *SaleGauges) Set(views []admission.View) {
 	counts := map[sale.State]int{}
 	var shown []admission.View
 	for _, v := range views {
@@ -57,7 +55,7 @@ func (g *SaleGauges) See(views []admission.View) {
 	shown = slices.Clone(shown[:min(len(shown), maxSaleSeries)])
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen, g.counts, g.shown = true, counts, shown
+	g.counts, g.shown = counts, shown
 }
 
 // Describe implements prometheus.Collector.
@@ -70,9 +68,9 @@ func (g *SaleGauges) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (g *SaleGauges) Collect(out chan<- prometheus.Metric) {
 	g.mu.Lock()
-	seen, counts, shown := g.seen, g.counts, g.shown
+	counts, shown := g.counts, g.shown
 	g.mu.Unlock()
-	if !seen {
+	if counts == nil {
 		return
 	}
 	gauge := func(d *prometheus.Desc, v int64, label string) {

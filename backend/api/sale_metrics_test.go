@@ -15,7 +15,7 @@ import (
 func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 	g := NewSaleGauges()
 	if n := testutil.CollectAndCount(g); n != 0 {
-		t.Errorf("%d series of unknown sales", n)
+		t.Errorf("%d series before the first Set", n)
 	}
 	var views []admission.View
 	for i := range 10_000 {
@@ -33,17 +33,17 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		}
 		views = append(views, v)
 	}
-	g.See(views)
+	g.Set(views)
 	if n, want := testutil.CollectAndCount(g), len(states)+3*maxSaleSeries; n != want {
 		t.Errorf("%d series of 10,000 sales, want %d", n, want)
 	}
 	for i := range maxSaleSeries {
 		if g.shown[i].OpensAt.Before(time.Unix(9900, 0)) || i > 0 && g.shown[i].OpensAt.After(g.shown[i-1].OpensAt) {
-			t.Fatalf("sale %s of %d has series, which opened long before others", g.shown[i].ID, len(views))
+			t.Fatalf("sale %s has series, and sales that opened later have none", g.shown[i].ID)
 		}
 	}
 	const want = `
-		# HELP sluice_sales Sales in Redis, by what buyers see of them.
+		# HELP sluice_sales Sales in Redis, by state.
 		# TYPE sluice_sales gauge
 		sluice_sales{state="closed"} 2000
 		sluice_sales{state="open"} 6000
@@ -54,15 +54,15 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 	if err := testutil.CollectAndCompare(g, strings.NewReader(want), "sluice_sales"); err != nil {
 		t.Error(err)
 	}
-	g.See(views[9997:9998])
+	g.Set(views[9997:9998])
 	const one = `
-		# HELP sluice_sale_accepted_orders Orders that the sale has ever accepted, as Redis counts them.
+		# HELP sluice_sale_accepted_orders Orders ever accepted, as counted in Redis.
 		# TYPE sluice_sale_accepted_orders gauge
 		sluice_sale_accepted_orders{sale="s09997"} 7
 		# HELP sluice_sale_left_units Units left in the sale.
 		# TYPE sluice_sale_left_units gauge
 		sluice_sale_left_units{sale="s09997"} 4
-		# HELP sluice_sale_stock_units Units that the sale has in all.
+		# HELP sluice_sale_stock_units Stock of the sale.
 		# TYPE sluice_sale_stock_units gauge
 		sluice_sale_stock_units{sale="s09997"} 10
 	`
@@ -71,6 +71,6 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		t.Error(err)
 	}
 	if problems, err := testutil.CollectAndLint(g); err != nil || len(problems) > 0 {
-		t.Errorf("badly named: %v %v", problems, err)
+		t.Errorf("lint: %v %v", problems, err)
 	}
 }

@@ -309,7 +309,7 @@ func (b *Backend) measure(ctx context.Context) error {
 		if err != nil {
 			return
 		}
-		b.sales.See(views)
+		b.sales.Set(views)
 		shards, err := b.stores.shards.ByShard(ctx)
 		if err != nil {
 			return
