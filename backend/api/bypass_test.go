@@ -38,30 +38,30 @@ func TestHoldersAreListedForEdges(t *testing.T) {
 	servertest.WantProblem(t, s.holders("drop"), 503, "temporarily-unavailable")
 }
 
-func TestAListIsMadeOncePerCountOfOrders(t *testing.T) {
+func TestListIsBuiltOncePerNumberOfAcceptances(t *testing.T) {
 	w := newWorld()
 	now := time.Unix(1_000_000, 0)
 	l := newBypassLists(w, func() time.Time { return now })
-	ask := func(lists int, why string) {
+	want := func(lists int, why string) {
 		t.Helper()
 		list, err := l.get("drop")
 		if err != nil || list.accepted != w.accepted || w.lists != lists {
-			t.Fatalf("%s: %+v, %v, %d lists made, want %d", why, list, err, w.lists, lists)
+			t.Fatalf("%s: %+v, %v, %d lists built, want %d", why, list, err, w.lists, lists)
 		}
 	}
-	ask(1, "the first time")
-	ask(1, "no purchase since")
+	want(1, "the first request")
+	want(1, "no purchase since")
 	w.accepted++
-	ask(2, "a purchase")
+	want(2, "a purchase")
 	now = now.Add(maxListAge - 1)
-	ask(2, "not old yet")
+	want(2, "not expired")
 	now = now.Add(1)
-	ask(3, "old")
+	want(3, "expired")
 	w.accepted--
-	ask(4, "Redis came back older than it was")
+	want(4, "Redis has older data")
 }
 
-// slowHolders makes a list in a second.
+// slowHolders builds a list in one second.
 type slowHolders struct{ *world }
 
 func (s slowHolders) BypassList(ctx context.Context, id string, most int) (admission.BypassList, error) {
@@ -69,7 +69,7 @@ func (s slowHolders) BypassList(ctx context.Context, id string, most int) (admis
 	return s.world.BypassList(ctx, id, most)
 }
 
-func TestManyEdgesThatAskAtOnceCostOneList(t *testing.T) {
+func TestConcurrentEdgesShareOneList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.sales["other"] = w.sales["drop"]
@@ -90,10 +90,10 @@ func TestManyEdgesThatAskAtOnceCostOneList(t *testing.T) {
 	})
 }
 
-func TestKeptListsAreBounded(t *testing.T) {
+func TestCachedListsAreBounded(t *testing.T) {
 	w := newWorld()
 	l := newBypassLists(w, time.Now)
-	ask := func(id string) {
+	get := func(id string) {
 		t.Helper()
 		w.sales[id] = w.sales["drop"]
 		if _, err := l.get(id); err != nil {
@@ -101,16 +101,16 @@ func TestKeptListsAreBounded(t *testing.T) {
 		}
 	}
 	for i := range maxCachedLists + 10 {
-		ask(fmt.Sprint("s", i))
-		ask("s0") // in use
+		get(fmt.Sprint("s", i))
+		get("s0") // in use
 	}
 	if len(l.lists) != maxCachedLists || l.lists["s0"] == nil || l.lists["s1"] != nil {
-		t.Errorf("%d lists are kept, the one in use: %v, the oldest: %v", len(l.lists), l.lists["s0"] != nil,
+		t.Errorf("%d lists are cached, the one in use: %v, the oldest: %v", len(l.lists), l.lists["s0"] != nil,
 			l.lists["s1"] != nil)
 	}
 	w.holders = make([]uint32, maxHolders)
 	for i := range 10 {
-		ask(fmt.Sprint("long", i))
+		get(fmt.Sprint("long", i))
 	}
 	sum := 0
 	for _, list := range l.lists {
@@ -118,6 +118,6 @@ func TestKeptListsAreBounded(t *testing.T) {
 	}
 	if sum != l.bytes || sum > maxCachedBytes || len(l.lists) != maxCachedBytes/(4*maxHolders) ||
 		len(l.order) != len(l.lists) {
-		t.Errorf("%d lists of %d bytes are kept, counted as %d", len(l.lists), sum, l.bytes)
+		t.Errorf("%d lists of %d bytes are cached, counted as %d", len(l.lists), sum, l.bytes)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sluice/backend/admission"
 )
 
-// slowStock answers a look after a while.
+// slowStock delays View.
 type slowStock struct {
 	*world
 	took time.Duration
@@ -21,24 +21,24 @@ func (s slowStock) View(ctx context.Context, id string) (admission.View, error) 
 	return s.world.View(ctx, id)
 }
 
-func TestManyWhoLookAtOnceCostOneLook(t *testing.T) {
+func TestConcurrentReadsShareOneQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		shared := &coalescedReads{Stock: slowStock{w, time.Millisecond}}
-		var people sync.WaitGroup
+		var readers sync.WaitGroup
 		for range 1000 {
-			people.Go(func() {
+			readers.Go(func() {
 				if v, err := shared.View(t.Context(), "drop"); err != nil || v.Left != 42 {
 					t.Errorf("%d, %v", v.Left, err)
 				}
 			})
 		}
-		people.Wait()
+		readers.Wait()
 		if w.views != 1 {
-			t.Errorf("%d looks", w.views)
+			t.Errorf("%d queries", w.views)
 		}
 		if _, err := shared.View(t.Context(), "drop"); err != nil || w.views != 2 {
-			t.Errorf("the next one got an old answer: %d looks, %v", w.views, err)
+			t.Errorf("a later read: %d queries, %v", w.views, err)
 		}
 	})
 }

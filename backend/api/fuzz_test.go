@@ -10,7 +10,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// A callback's text comes from outside, signed or not: what is taken of it can be stored, and nothing panics.
+// The values read from any body of a callback can be stored, and no body causes a panic.
 func FuzzReadPayment(f *testing.F) {
 	f.Add([]byte(paid(servertest.OrderID(1))))
 	f.Add([]byte(`{"type":"payment.failed","data":{"order_id":"7"}}`))

@@ -57,9 +57,8 @@ func TestPathsThatAreNoRouteAre404(t *testing.T) {
 func TestWrongMethodIs405WithAllow(t *testing.T) {
 	s := newWorld().serve(t)
 	for _, row := range []struct{ method, path, allow string }{
-		{
-			"DELETE", "/v1/sales/drop", "GET, HEAD",
-		}, {"GET", "/v1/sales/drop/orders", "POST"}, {"PUT", "/v1/orders/5", "GET, HEAD"}, {"OPTIONS", "/healthz", "GET, HEAD"}, {"TRACE", "/readyz", "GET, HEAD"},
+		{"DELETE", "/v1/sales/drop", "GET, HEAD"}, {"GET", "/v1/sales/drop/orders", "POST"},
+		{"PUT", "/v1/orders/5", "GET, HEAD"}, {"OPTIONS", "/healthz", "GET, HEAD"}, {"TRACE", "/readyz", "GET, HEAD"},
 	} {
 		a := s.Do(row.method, row.path, "")
 		servertest.WantProblem(t, a, 405, "method-not-allowed")
@@ -78,7 +77,7 @@ func TestHeadAnswersLikeGetWithoutBody(t *testing.T) {
 	}
 }
 
-// What is not HTTP, or could be read in two ways, is refused as a problem and the connection closed.
+// A request that is not HTTP or is ambiguous gets a problem, and the connection is closed.
 func TestBrokenHTTPIsRefused(t *testing.T) {
 	s := newWorld().serve(t)
 	auth := "Authorization: " + bearerOf(t, "ann") + "\r\n"
@@ -142,7 +141,7 @@ func TestBrokenHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// A client that is still sending when it is refused reads the refusal, and not a reset.
+// A client that is still sending reads the refusal and not a reset.
 func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 	s := newWorld().serve(t)
 	for range 20 {
@@ -168,7 +167,7 @@ func forge(header, claims string) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
+func TestInvalidTokensAre401(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	good := strings.TrimPrefix(bearerOf(t, "ann"), "Bearer ")
@@ -177,10 +176,10 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 	exp := fmt.Sprintf(`"exp":%d`, time.Now().Add(time.Hour).Unix())
 	const hs256 = `{"alg":"HS256","typ":"JWT"}`
 	rows := map[string][]string{
-		"none at all":            {},
+		"none":                   {},
 		"empty":                  {"Authorization: "},
 		"no token":               {"Authorization: Bearer"},
-		"no token but spaces":    {"Authorization: Bearer   "},
+		"spaces alone":           {"Authorization: Bearer   "},
 		"other scheme":           {"Authorization: Basic " + good},
 		"no scheme":              {"Authorization: " + good},
 		"other scheme and token": {"Authorization: Basic x", "token: " + good},
@@ -199,8 +198,8 @@ func TestTokensThatDoNotProveABuyerAre401(t *testing.T) {
 		},
 		"two segments":          {"Authorization: Bearer " + good[:strings.LastIndexByte(good, '.')]},
 		"four segments":         {"Authorization: Bearer " + good + "." + segment("x")},
-		"three and a half":      {"Authorization: Bearer " + good + "."},
-		"half a signature":      {"Authorization: Bearer " + good[:len(good)-20]},
+		"empty fourth segment":  {"Authorization: Bearer " + good + "."},
+		"short signature":       {"Authorization: Bearer " + good[:len(good)-20]},
 		"no exp":                {"Authorization: Bearer " + forge(hs256, `{"sub":"ann"}`)},
 		"no sub":                {"Authorization: Bearer " + forge(hs256, `{`+exp+`}`)},
 		"empty sub":             {"Authorization: Bearer " + forge(hs256, `{"sub":"",`+exp+`}`)},
@@ -253,10 +252,10 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 		{"null", "null", "", "body"},
 		{"a string", `"x"`, "", "body"},
 		{"only spaces", "   ", "", "body"},
-		{"half", "{", "", "body"},
-		{"garbage behind", "{} {}", "", "body"},
-		{"garbage behind", "{}x", "", "body"},
-		{"comma behind", "{},", "", "body"},
+		{"not closed", "{", "", "body"},
+		{"trailing text", "{} {}", "", "body"},
+		{"trailing text", "{}x", "", "body"},
+		{"trailing comma", "{},", "", "body"},
 		{"not UTF-8", "{\"\xff\":1}", "", "body"},
 		{"byte order mark", "\xef\xbb\xbf{}", "", "body"},
 		{"a name twice", `{"a":1,"a":2}`, "", "body"},
@@ -270,7 +269,7 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 		{"empty key", "", "Idempotency-Key: ", "Idempotency-Key"},
 		{"empty quotes", "", `Idempotency-Key: ""`, "Idempotency-Key"},
 		{"open quotes", "", `Idempotency-Key: "abc`, "Idempotency-Key"},
-		{"behind the quotes", "", `Idempotency-Key: "abc";x=1`, "Idempotency-Key"},
+		{"after the quotes", "", `Idempotency-Key: "abc";x=1`, "Idempotency-Key"},
 		{"two keys in one", "", `Idempotency-Key: "a", "b"`, "Idempotency-Key"},
 		{"long key", "", "Idempotency-Key: " + strings.Repeat("k", 256), "Idempotency-Key"},
 		{"long quoted key", "", `Idempotency-Key: "` + strings.Repeat("k", 256) + `"`, "Idempotency-Key"},
@@ -295,7 +294,7 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 	a := s.Do("POST", "/v1/sales/drop/orders", "", auth, "Idempotency-Key: a", "Idempotency-Key: b")
 	servertest.WantProblem(t, a, 400, "bad-request")
 	if len(w.requests) > 0 {
-		t.Errorf("%d of them reached the stock", len(w.requests))
+		t.Errorf("%d purchases reached the stock", len(w.requests))
 	}
 }
 

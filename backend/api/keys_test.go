@@ -8,7 +8,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
+func TestOnlyTokensOfTheKeysAreAccepted(t *testing.T) {
 	keys := tokentest.New()
 	w := newWorld()
 	cfg := w.config(t)
@@ -19,7 +19,7 @@ func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
 	s := serve(t, cfg)
 	bought := 0
 	for _, c := range keys.Cases() {
-		if !c.InHeader() || len(c.Token) > 8000 { // no header is as long as this
+		if !c.InHeader() || len(c.Token) > 8000 { // longer than a header may be
 			continue
 		}
 		got := s.Do("POST", "/v1/sales/drop/orders", "", "Authorization: Bearer "+c.Token)
@@ -34,7 +34,7 @@ func TestTokensOfAllKeysBuyAndNoOthers(t *testing.T) {
 		if got.Status != 202 {
 			t.Errorf("%s: status %d", c.Name, got.Status)
 		} else if buyer := w.requests[len(w.requests)-1].Buyer; buyer != c.Subject {
-			t.Errorf("%s: sold to %q, want %q", c.Name, buyer, c.Subject)
+			t.Errorf("%s: the buyer is %q, want %q", c.Name, buyer, c.Subject)
 		}
 	}
 	if len(w.requests) != bought {

@@ -27,7 +27,6 @@ import (
 	"sluice/test/testenv"
 )
 
-// OrdersOfBuyer is BuyerOrders.
 func (w *world) OrdersOfBuyer(_ context.Context, buyer string, limit int) ([]sale.Order, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,24 +68,17 @@ func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	return &livePages{s, w, client, 0}
 }
 
-func (l *livePages) tell(id sale.OrderID, buyer string, status sale.Status) {
+// publish adds the event of a status to the stream.
+func (l *livePages) publish(id sale.OrderID, buyer string, status sale.Status) {
 	l.T.Helper()
 	l.position++
 	e := events.Event{
-		ID:      events.ID(id, status),
-		Type:    events.Type("order." + string(status)),
-		OrderID: id,
-		SaleID:  "drop",
-		Buyer:   buyer,
+		ID: events.ID(id, status), Type: events.Type("order." + string(status)), OrderID: id, SaleID: "drop", Buyer: buyer,
 	}
-	err := l.raw.XAdd(
-		context.Background(),
-		&redis.XAddArgs{
-			Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()},
-		},
-	).
-		Err()
-	if err != nil {
+	entry := &redis.XAddArgs{
+		Stream: keyspace.Space{}.Events(), ID: fmt.Sprintf("%d-0", l.position), Values: []string{"event", e.Encode()},
+	}
+	if err := l.raw.XAdd(context.Background(), entry).Err(); err != nil {
 		l.T.Fatal(err)
 	}
 }
@@ -95,8 +87,8 @@ func (l *livePages) row(id sale.OrderID, buyer string, status sale.Status) {
 	l.w.do(func() { l.w.rows[id] = sale.Order{ID: id, SaleID: "drop", Buyer: buyer, Status: status} })
 }
 
-// page opens one; next returns its next event as "id data", or "end".
-func (l *livePages) page(path, authorization, after string) (next func() string, hangUp func()) {
+// page opens a stream; next returns the id of its next event, or "end".
+func (l *livePages) page(path, authorization, after string) (next func() string, disconnect func()) {
 	l.T.Helper()
 	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
 	if err != nil {
@@ -145,27 +137,21 @@ func (l *livePages) want(next func() string, ids ...string) {
 	}
 }
 
-func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
+func TestPageGetsTheStatusOfItsOrdersAndThenChanges(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{})
 	l.row(servertest.OrderID(1), "ann", sale.StatusPaid)
 	l.row(servertest.OrderID(2), "bob", sale.StatusCreated)
 	l.row(servertest.OrderID(3), "ann", sale.StatusCreated)
 	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
-	one, two, three, four := servertest.OrderID(1).
-		String(),
-		servertest.OrderID(2).
-			String(),
-		servertest.OrderID(3).
-			String(),
-		servertest.OrderID(4).
-			String()
+	id := func(n uint32) string { return servertest.OrderID(n).String() }
+	one, two, three, four := id(1), id(2), id(3), id(4)
 	l.want(next, one+".paid", three+".created")
-	l.tell(servertest.OrderID(1), "ann", sale.StatusCreated) // late: the page knows better
-	l.tell(servertest.OrderID(1), "ann", sale.StatusPaid)
-	l.tell(servertest.OrderID(2), "bob", sale.StatusPaid)
-	l.tell(servertest.OrderID(3), "ann", sale.StatusPaid)
-	l.tell(servertest.OrderID(3), "ann", sale.StatusPaid) // twice
-	l.tell(servertest.OrderID(4), "ann", sale.StatusCreated)
+	l.publish(servertest.OrderID(1), "ann", sale.StatusCreated) // late: the page has a newer status
+	l.publish(servertest.OrderID(1), "ann", sale.StatusPaid)
+	l.publish(servertest.OrderID(2), "bob", sale.StatusPaid)
+	l.publish(servertest.OrderID(3), "ann", sale.StatusPaid)
+	l.publish(servertest.OrderID(3), "ann", sale.StatusPaid) // twice
+	l.publish(servertest.OrderID(4), "ann", sale.StatusCreated)
 	l.want(next, three+".paid", four+".created")
 
 	back, _ := l.page("/v1/me/events", bearerOf(t, "ann"), three+".paid")
@@ -178,28 +164,28 @@ func TestPageIsToldHowItsOrdersAreAndThenWhatChanges(t *testing.T) {
 	l.want(bob, two+".created")
 }
 
-func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
+func TestPageOfOneOrderGetsEachStatus(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{})
 	id, other := servertest.OrderID(1), servertest.OrderID(2)
 	l.w.do(func() { l.w.queued[id] = sale.Order{ID: id, SaleID: "drop", Buyer: "ann"} })
 	path := "/v1/orders/" + id.String() + "/events"
 	next, _ := l.page(path, bearerOf(t, "ann"), "")
 	l.want(next, id.String()+".queued")
-	l.tell(other, "ann", sale.StatusCreated)
+	l.publish(other, "ann", sale.StatusCreated)
 	l.row(id, "ann", sale.StatusCreated) // its event may come later, or before
 	l.want(next, id.String()+".created")
-	l.tell(id, "ann", sale.StatusCreated)
-	l.tell(id, "ann", sale.StatusPaid)
+	l.publish(id, "ann", sale.StatusCreated)
+	l.publish(id, "ann", sale.StatusPaid)
 	l.want(next, id.String()+".paid")
 
-	dying := servertest.OrderID(3)
-	l.w.do(func() { l.w.queued[dying] = sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"} })
-	next, _ = l.page("/v1/orders/"+dying.String()+"/events", bearerOf(t, "ann"), "")
-	l.want(next, dying.String()+".queued")
+	dead := servertest.OrderID(3)
+	l.w.do(func() { l.w.queued[dead] = sale.Order{ID: dead, SaleID: "drop", Buyer: "ann"} })
+	next, _ = l.page("/v1/orders/"+dead.String()+"/events", bearerOf(t, "ann"), "")
+	l.want(next, dead.String()+".queued")
 	l.w.do(func() {
-		l.w.dead[dying] = queue.DeadLetter{Message: sale.Order{ID: dying, SaleID: "drop", Buyer: "ann"}}
+		l.w.dead[dead] = queue.DeadLetter{Message: sale.Order{ID: dead, SaleID: "drop", Buyer: "ann"}}
 	})
-	l.want(next, dying.String()+".dead") // which makes no event
+	l.want(next, dead.String()+".dead") // a dead letter causes no event
 
 	servertest.WantProblem(t, l.Do("GET", path, "", "Authorization: "+bearerOf(t, "bob")), 404, "not-found")
 	servertest.WantProblem(t, l.Do("GET", "/v1/orders/0x1/events", "", "Authorization: "+bearerOf(t, "bob")), 400,
@@ -216,22 +202,22 @@ func TestPageOfOneOrderSeesItsWholeWay(t *testing.T) {
 	}
 }
 
-func TestPageEndsWithItsToken(t *testing.T) {
+func TestPageEndsWhenItsTokenExpires(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{})
 	next, _ := l.page("/v1/me/events", "Bearer "+tokentest.Sign(t, secret, "ann", 6*time.Second), "")
 	long, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
 	if got := next(); got != "end" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s, want the end", got)
 	}
-	l.tell(servertest.OrderID(1), "ann", sale.StatusCreated)
+	l.publish(servertest.OrderID(1), "ann", sale.StatusCreated)
 	l.want(long, servertest.OrderID(1).String()+".created")
 }
 
-func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
+func TestPagesAboveTheMaximumGetRetryAfter(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{Pages: 3, BuyerPages: 2})
 	ann := bearerOf(t, "ann")
 	l.page("/v1/me/events", ann, "")
-	_, hangUp := l.page("/v1/me/events", ann, "")
+	_, disconnect := l.page("/v1/me/events", ann, "")
 	a := l.Do("GET", "/v1/me/events", "", "Authorization: "+ann)
 	servertest.WantProblem(t, a, 429, "quota-exceeded")
 	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, `"violated-policies":["pages"]`) ||
@@ -244,12 +230,12 @@ func TestPagesBeyondTheBoundsAreToldToPoll(t *testing.T) {
 	if a.Header.Get("Retry-After") != "30" || !strings.Contains(a.Body, "GET /v1/orders/{order}") {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}
-	hangUp()
-	testenv.Eventually(t, httpserver.Heartbeat/2, "the place is free again",
+	disconnect()
+	testenv.Eventually(t, httpserver.Heartbeat/2, "a page can be opened again",
 		func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
 }
 
-// status requests the head of an answer alone.
+// status returns the status of a stream and closes it.
 func (l *livePages) status(path, authorization string) int {
 	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
 	if err != nil {
@@ -266,17 +252,17 @@ func (l *livePages) status(path, authorization string) int {
 
 // Many concurrent pages: each receives the events of its own order only, the rest is rejected, and nothing is left when
 // they have disconnected.
-func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
-	const most, asked = 100, 130
+func TestManyPagesAreBoundedAndReleaseTheirResources(t *testing.T) {
+	const most, all = 100, 130
 	registry := prometheus.NewRegistry()
 	l := serveLive(t, notify.LiveConfig{Pages: most, Registerer: registry})
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	pages := map[int]func() string{}
-	var hangUps []func()
+	var closers []func()
 	refused := 0
-	for n := range asked {
+	for n := range all {
 		wg.Go(func() {
 			req, err := http.NewRequest("GET", "http://"+l.Addr+"/v1/me/events", nil)
 			if err != nil {
@@ -291,7 +277,7 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			hangUps = append(hangUps, func() { resp.Body.Close() })
+			closers = append(closers, func() { resp.Body.Close() })
 			if resp.StatusCode == 503 {
 				refused++
 				return
@@ -308,35 +294,35 @@ func TestManyPagesAreBoundedAndLeaveNothingBehind(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(pages) != most || refused != asked-most {
-		t.Fatalf("%d pages, %d refused; want %d and %d", len(pages), refused, most, asked-most)
+	if len(pages) != most || refused != all-most {
+		t.Fatalf("%d pages, %d refused; want %d and %d", len(pages), refused, most, all-most)
 	}
-	for n := range asked {
-		l.tell(servertest.OrderID(uint32(n)), fmt.Sprintf("b%d", n), sale.StatusCreated)
+	for n := range all {
+		l.publish(servertest.OrderID(uint32(n)), fmt.Sprintf("b%d", n), sale.StatusCreated)
 	}
 	for n, next := range pages {
 		if got, want := next(), servertest.OrderID(uint32(n)).String()+".created"; got != want {
 			t.Fatalf("b%d got %s, want %s", n, got, want)
 		}
 	}
-	for _, hangUp := range hangUps {
-		hangUp()
+	for _, disconnect := range closers {
+		disconnect()
 	}
 	n := 0
-	testenv.Eventually(t, 60*time.Second, "every place is free again", func() bool { // writes detect closed connections
+	testenv.Eventually(t, 60*time.Second, "no page is open", func() bool { // writes detect closed connections
 		n++
-		for b := range asked {
-			l.tell(servertest.OrderID(uint32(b+n*asked)), fmt.Sprintf("b%d", b), sale.StatusCreated)
+		for b := range all {
+			l.publish(servertest.OrderID(uint32(b+n*all)), fmt.Sprintf("b%d", b), sale.StatusCreated)
 		}
 		return open(registry) == 0
 	})
-	// the server's own goroutines go too
+	// the server's own goroutines end too
 	l.Stop()
 	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left",
 		func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
 }
 
-// open is the number of open pages.
+// open returns the number of open pages.
 func open(r *prometheus.Registry) float64 {
 	families, _ := r.Gather()
 	for _, f := range families {
@@ -352,14 +338,14 @@ func TestPagesEndWithTheDrain(t *testing.T) {
 	next, _ := l.page("/v1/me/events", bearerOf(t, "ann"), "")
 	l.Stop()
 	if got := next(); got != "end" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s, want the end", got)
 	}
 }
 
 func TestPagesWhileStoresAreDown(t *testing.T) {
 	l := serveLive(t, notify.LiveConfig{Pages: 1})
 	l.w.do(func() { l.w.sqlErr = servertest.ErrRedisDown })
-	for range 3 { // a page that was refused takes no place
+	for range 3 { // a refused page is not counted as open
 		servertest.WantProblem(t, l.Do("GET", "/v1/me/events", "", "Authorization: "+bearerOf(t, "ann")), 503,
 			"temporarily-unavailable")
 	}
@@ -374,7 +360,7 @@ func TestPagesWhileStoresAreDown(t *testing.T) {
 		"temporarily-unavailable")
 }
 
-// subscriptions in memory.
+// fakeSubscriptions stores subscriptions in memory.
 type fakeSubscriptions struct {
 	mu   sync.Mutex
 	last int64

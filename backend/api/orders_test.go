@@ -17,7 +17,7 @@ func (s *site) order(buyer string, id sale.OrderID, query string) servertest.Ans
 	return s.Do("GET", "/v1/orders/"+id.String()+query, "", "Authorization: "+bearerOf(s.T, buyer))
 }
 
-func TestOrderIsShownWhereverItIs(t *testing.T) {
+func TestOrderIsFoundInSQLAndInRedis(t *testing.T) {
 	w := newWorld()
 	w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated)
 	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued) // the buyers' hash keeps rows too
@@ -58,7 +58,7 @@ func TestOrderWithSQLDownComesFromRedisAsQueued(t *testing.T) {
 	servertest.WantProblem(t, s.order("ann", servertest.OrderID(1), ""), 503, "temporarily-unavailable")
 }
 
-func TestWaitAnswersWhenTheOrderBecomesARow(t *testing.T) {
+func TestWaitEndsWhenTheOrderBecomesARow(t *testing.T) {
 	w := newWorld()
 	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued)
 	s := w.serve(t)
@@ -77,7 +77,7 @@ func TestWaitAnswersWhenTheOrderBecomesARow(t *testing.T) {
 	}
 }
 
-func TestWaitEndsAtItsTimeAndWhenDeadAndAtOnceForFinalOrders(t *testing.T) {
+func TestWaitEndsAtItsTimeoutAndForDeadAndFinalOrders(t *testing.T) {
 	w := newWorld()
 	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued)
 	w.queued[servertest.OrderID(2)] = servertest.Order(2, "ann", sale.StatusQueued)
@@ -91,79 +91,83 @@ func TestWaitEndsAtItsTimeAndWhenDeadAndAtOnceForFinalOrders(t *testing.T) {
 	}
 	got := make(chan servertest.Answer, 1)
 	go func() { got <- s.order("ann", servertest.OrderID(2), "?wait=30s") }()
-	testenv.Eventually(t, time.Minute, "somebody waits", func() bool {
+	testenv.Eventually(t, time.Minute, "a request waits", func() bool {
 		return s.order("bob", servertest.OrderID(9), "").Status == 404 && len(w.waitingIDs(s)) > 0
 	})
 	w.do(func() {
 		w.dead[servertest.OrderID(2)] = queue.DeadLetter{Message: servertest.Order(2, "ann", sale.StatusQueued)}
 	})
-	died := time.Now()
+	start := time.Now()
 	if a := <-got; a.Field(t, "status") != "dead" {
 		t.Errorf("dead: %d %s", a.Status, a.Body)
 	}
-	if took := time.Since(died); took > 15*time.Second {
-		t.Errorf("reported %v after it died", took)
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("reported %v after it became a dead letter", took)
 	}
 }
 
 func (w *world) waitingIDs(s *site) []sale.OrderID {
-	room := s.handlers.waiters
-	room.mu.Lock()
-	defer room.mu.Unlock()
+	waiters := s.handlers.waiters
+	waiters.mu.Lock()
+	defer waiters.mu.Unlock()
 	var ids []sale.OrderID
-	for id := range room.byOrder {
+	for id := range waiters.byOrder {
 		ids = append(ids, id)
 	}
 	return ids
 }
 
-// A thousand waiters cost one query a round, not a thousand, and nothing when they are gone.
+// A thousand waiters share one query per round. Without waiters there are no queries.
 func TestAThousandWaitersShareOneQuery(t *testing.T) {
 	const n = 1000
 	w := newWorld()
-	room := newOrderWaiters(w, w, n+1, make(chan struct{}))
-	var people sync.WaitGroup
+	waiters := newOrderWaiters(w, w, n+1, make(chan struct{}))
+	var requests sync.WaitGroup
 	for i := range uint32(n) {
-		people.Go(func() { room.wait(servertest.OrderID(i/2), time.Minute) }) // two for each order
+		requests.Go(func() { waiters.wait(servertest.OrderID(i/2), time.Minute) }) // two for each order
 	}
-	testenv.Eventually(t, time.Minute, "everybody waits",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == n })
+	testenv.Eventually(t, time.Minute, "all requests wait",
+		func() bool { waiters.mu.Lock(); defer waiters.mu.Unlock(); return waiters.waiters == n })
 	var before int
-	w.do(func() { before, w.asked = w.statuses, 0 })
+	w.do(func() { before, w.largest = w.statuses, 0 })
 	testenv.Eventually(t, time.Minute, "three rounds",
 		func() (yes bool) { w.do(func() { yes = w.statuses >= before+3 }); return })
 	w.do(func() {
-		if w.asked != n/2 {
-			t.Errorf("a round queried %d orders, want %d", w.asked, n/2)
+		if w.largest != n/2 {
+			t.Errorf("a round queried %d orders, want %d", w.largest, n/2)
 		}
 		for i := range uint32(n) {
 			w.rows[servertest.OrderID(i)] = servertest.Order(i, "ann", sale.StatusCreated)
 		}
 		before = w.statuses
 	})
-	people.Wait()
+	requests.Wait()
 	w.do(func() {
 		if w.statuses > before+2 {
 			t.Errorf("%d queries for the last round", w.statuses-before)
 		}
 	})
 	testenv.Eventually(t, time.Minute, "the loop ends",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return !room.running && len(room.byOrder) == 0 })
+		func() bool {
+			waiters.mu.Lock()
+			defer waiters.mu.Unlock()
+			return !waiters.running && len(waiters.byOrder) == 0
+		})
 }
 
-func TestFullWaitingRoomAnswersAtOnce(t *testing.T) {
+func TestWaitAtTheMaximumReturnsImmediately(t *testing.T) {
 	w := newWorld()
-	room := newOrderWaiters(w, w, 1, make(chan struct{}))
+	waiters := newOrderWaiters(w, w, 1, make(chan struct{}))
 	done := make(chan struct{})
-	go func() { room.wait(servertest.OrderID(1), time.Minute); close(done) }()
-	testenv.Eventually(t, time.Minute, "one waits",
-		func() bool { room.mu.Lock(); defer room.mu.Unlock(); return room.waiters == 1 })
-	room.wait(servertest.OrderID(2), time.Hour) // must return, or the test times out
+	go func() { waiters.wait(servertest.OrderID(1), time.Minute); close(done) }()
+	testenv.Eventually(t, time.Minute, "a request waits",
+		func() bool { waiters.mu.Lock(); defer waiters.mu.Unlock(); return waiters.waiters == 1 })
+	waiters.wait(servertest.OrderID(2), time.Hour) // must return, or the test times out
 	w.do(func() { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) })
 	<-done
 }
 
-// The list has rows, queued orders and dead ones, oldest first, and only those of the buyer and the sale.
+// The list has the rows, queued orders and dead orders of the buyer in the sale, oldest first.
 func TestListOfOrdersHasEveryOrderOfTheBuyer(t *testing.T) {
 	w := newWorld()
 	due := servertest.Order(1, "ann", sale.StatusCreated)

@@ -13,8 +13,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// A page may be cached for a second, runs only its own script, and cannot be framed. Errors on the way to it are pages
-// too.
+// A page may be cached for a second, runs only its own script, and cannot be framed. Errors are pages too.
 func TestSalePages(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
@@ -22,7 +21,7 @@ func TestSalePages(t *testing.T) {
 		path, accept string
 		status       int
 		lang, cache  string
-		says         string
+		text         string
 	}{
 		{"/s/drop", "en", 200, "en", "public, max-age=1", "Tea &amp; &lt;cups&gt;"},
 		{"/s/drop", "zh-CN", 200, "zh", "public, max-age=1", "剩余 42 / 100"},
@@ -33,23 +32,22 @@ func TestSalePages(t *testing.T) {
 		{"/s/%22%3E", "en", 404, "en", "no-store", "Sale not found<"},
 	} {
 		a := s.Do("GET", c.path, "", "Accept-Language: "+c.accept)
-		if a.Status != c.status || !strings.Contains(a.Body, c.says) || a.Header.Get("Content-Language") != c.lang ||
+		if a.Status != c.status || !strings.Contains(a.Body, c.text) || a.Header.Get("Content-Language") != c.lang ||
 			a.Header.Get("Cache-Control") != c.cache {
 			t.Errorf("%s for %q: %d, %s, %s\n%s", c.path, c.accept, a.Status, a.Header.Get("Content-Language"),
 				a.Header.Get("Cache-Control"), a.Body)
 		}
 		policy := a.Header.Get("Content-Security-Policy")
-		if !strings.Contains(
-			policy, "default-src 'none'; script-src 'self';",
-		) || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
+		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") ||
+			!strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
 			a.Header.Get("X-Content-Type-Options") != "nosniff" ||
 			a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 			t.Errorf("%s: headers %v", c.path, a.Header)
 		}
 	}
 	for _, path := range []string{"/", "/s/drop", "/s/none"} {
-		plain, packed := s.Do("GET", path, "", "Accept-Encoding: identity"), s.Do("GET", path, "",
-			"Accept-Encoding: br, gzip")
+		plain := s.Do("GET", path, "", "Accept-Encoding: identity")
+		packed := s.Do("GET", path, "", "Accept-Encoding: br, gzip")
 		r, err := gzip.NewReader(strings.NewReader(packed.Body))
 		if err != nil {
 			t.Fatal(err)
@@ -59,14 +57,13 @@ func TestSalePages(t *testing.T) {
 		if err != nil || now.ReplaceAllString(string(body), "") != now.ReplaceAllString(plain.Body, "") ||
 			packed.Header.Get("Content-Encoding") != "gzip" || plain.Header.Get("Content-Encoding") != "" ||
 			!slices.Equal(packed.Header.Values("Vary"), []string{"Accept-Language", "Accept-Encoding"}) {
-			t.Errorf("%s: compressed, it is another page (%v, %v)", path, err, packed.Header)
+			t.Errorf("%s: the compressed page differs (%v, %v)", path, err, packed.Header)
 		}
 	}
-	w.do(func() { w.redisErr = errors.Join(errors.New("away"), sale.ErrUnavailable) })
+	w.do(func() { w.redisErr = errors.Join(errors.New("no connection"), sale.ErrUnavailable) })
 	for _, path := range []string{"/", "/s/drop"} {
-		if a := s.Do("GET", path,
-			""); a.Status != 503 || a.Header.Get("Retry-After") == "" || a.Header.Get("Cache-Control") != "no-store" ||
-			!strings.Contains(a.Body, `http-equiv="refresh"`) {
+		if a := s.Do("GET", path, ""); a.Status != 503 || a.Header.Get("Retry-After") == "" ||
+			a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Body, `http-equiv="refresh"`) {
 			t.Errorf("%s without Redis: %d %v\n%s", path, a.Status, a.Header, a.Body)
 		}
 	}

@@ -21,48 +21,48 @@ import (
 
 var paymentSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", 32)))
 
-// till settles callbacks as the test specifies and records its calls.
-type till struct {
+// fakePayments settles callbacks as the test specifies and records them.
+type fakePayments struct {
 	mu       sync.Mutex
-	asked    []store.Payment
+	payments []store.Payment
 	settled  store.Settlement
 	replayed bool
 	err      error
 }
 
-func (l *till) Pay(_ context.Context, p store.Payment) (store.Settlement, bool, error) {
+func (l *fakePayments) Pay(_ context.Context, p store.Payment) (store.Settlement, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked = append(l.asked, p)
+	l.payments = append(l.payments, p)
 	return l.settled, l.replayed, l.err
 }
 
-func (l *till) do(f func()) {
+func (l *fakePayments) do(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
 }
 
-// was returns the calls since the last call of was.
-func (l *till) was() []store.Payment {
+// take returns the payments since the last call of take.
+func (l *fakePayments) take() []store.Payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	asked := l.asked
-	l.asked = nil
-	return asked
+	payments := l.payments
+	l.payments = nil
+	return payments
 }
 
-// payableOrders applies payments to a till.
+// payableOrders applies payments to fakePayments.
 type payableOrders struct {
 	*world
-	till *till
+	to *fakePayments
 }
 
 func (o payableOrders) Pay(ctx context.Context, p store.Payment) (store.Settlement, bool, error) {
-	return o.till.Pay(ctx, p)
+	return o.to.Pay(ctx, p)
 }
 
-func (w *world) serveTill(t testing.TB, l *till) *site {
+func (w *world) servePayments(t testing.TB, l *fakePayments) *site {
 	t.Helper()
 	cfg := w.config(t)
 	verifier, err := payment.NewVerifier(paymentSecret, time.Now)
@@ -105,8 +105,8 @@ func paid(id sale.OrderID) string {
 }
 
 func TestPaymentIsSettledAndAnswered(t *testing.T) {
-	l := &till{}
-	s := newWorld().serveTill(t, l)
+	l := &fakePayments{}
+	s := newWorld().servePayments(t, l)
 	for _, c := range []struct {
 		settled store.Settlement
 		status  int
@@ -142,7 +142,7 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 			}
 		}
 	}
-	asked := l.was()
+	got := l.take()
 	want := store.Payment{
 		CallbackID: "msg_1",
 		OrderID:    servertest.OrderID(1),
@@ -150,13 +150,13 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 		Price:      sale.Price{Amount: 1999, Currency: "EUR"},
 		Reference:  "pi_1",
 	}
-	want.Digest = asked[0].Digest
-	if asked[0] != want || len(want.Digest) != 64 {
-		t.Errorf("called %+v, want %+v", asked[0], want)
+	want.Digest = got[0].Digest
+	if got[0] != want || len(want.Digest) != 64 {
+		t.Errorf("applied %+v, want %+v", got[0], want)
 	}
 	s.callback("msg_2", `{"type":"payment.failed","data":{"order_id":"7"}}`)
-	if got := l.was()[0]; got.Event != store.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
-		t.Errorf("asked %+v", got)
+	if got := l.take()[0]; got.Event != store.EventFailed || got.OrderID != 7 || got.Digest == want.Digest {
+		t.Errorf("applied %+v", got)
 	}
 	l.do(func() { l.err = fmt.Errorf("pay: %w", store.ErrCallbackReused) })
 	servertest.WantProblem(t, s.callback("msg_1", paid(servertest.OrderID(1))), 422, "idempotency-key-reused")
@@ -164,9 +164,9 @@ func TestPaymentIsSettledAndAnswered(t *testing.T) {
 	servertest.WantProblem(t, s.callback("msg_1", paid(servertest.OrderID(1))), 503, "temporarily-unavailable")
 }
 
-func TestPaymentNeedsAGoodSignature(t *testing.T) {
-	l := &till{settled: store.SettledPaid}
-	s := newWorld().serveTill(t, l)
+func TestPaymentNeedsAValidSignature(t *testing.T) {
+	l := &fakePayments{settled: store.SettledPaid}
+	s := newWorld().servePayments(t, l)
 	body := paid(servertest.OrderID(1))
 	good := signed(t, "msg_1", time.Now(), body)
 	replace := func(i int, with ...string) []string {
@@ -185,12 +185,12 @@ func TestPaymentNeedsAGoodSignature(t *testing.T) {
 		"two signatures":   {replace(2, good[2], good[2]), body, "each once"},
 		"a full stop":      {sent("msg.1", time.Now()), body, "webhook-id must"},
 		"an ISO timestamp": {replace(1, "Webhook-Timestamp: 2026-11-27T10:00:00Z"), body, "webhook-timestamp must"},
-		"another text":     {good, strings.Replace(body, "1999", "1", 1), "signature"},
+		"another body":     {good, strings.Replace(body, "1999", "1", 1), "signature"},
 		"a buyer's token": {[]string{"Authorization: " + bearerOf(t, "ann"), good[3]}, body,
 			"headers webhook-id, webhook-timestamp and webhook-signature"},
 		"signed long ago":   {sent("msg_1", time.Now().Add(-payment.Tolerance-time.Minute)), body, "five minutes"},
 		"signed in advance": {sent("msg_1", time.Now().Add(payment.Tolerance+time.Minute)), body, "five minutes"},
-		"no text":           {good, "", "signature"},
+		"no body":           {good, "", "signature"},
 	} {
 		a := s.Do("POST", "/v1/payments", c.body, c.headers...)
 		servertest.WantProblem(t, a, 401, "unauthorized")
@@ -201,15 +201,15 @@ func TestPaymentNeedsAGoodSignature(t *testing.T) {
 			t.Errorf("%s: detail %q, want it to contain %q", name, detail, c.detail)
 		}
 	}
-	if asked := l.was(); len(asked) != 0 {
-		t.Errorf("asked %+v", asked)
+	if got := l.take(); len(got) != 0 {
+		t.Errorf("applied %+v", got)
 	}
 	if a := s.Do("GET", "/v1/payments", "", good...); a.Status != 405 {
 		t.Errorf("GET: %d", a.Status)
 	}
 }
 
-func TestPaymentWithoutASecretSaysSo(t *testing.T) {
+func TestPaymentWithoutASecretIs503(t *testing.T) {
 	s := newWorld().serve(t)
 	a := s.callback("msg_1", paid(servertest.OrderID(1)))
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
@@ -218,9 +218,9 @@ func TestPaymentWithoutASecretSaysSo(t *testing.T) {
 	}
 }
 
-func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
-	l := &till{settled: store.SettledPaid}
-	s := newWorld().serveTill(t, l)
+func TestPaymentNamesEveryInvalidField(t *testing.T) {
+	l := &fakePayments{settled: store.SettledPaid}
+	s := newWorld().servePayments(t, l)
 	for body, want := range map[string]string{
 		`{"type":"payment.succeeded","data":{}}`:                                                                             "data.order_id data.amount data.currency data.reference",
 		`{"type":"payment.succeeded","data":{"order_id":7,"amount":"1","currency":"eur","reference":5}}`:                     "data.order_id data.amount data.currency data.reference",
@@ -248,8 +248,8 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 	headers := signed(t, "msg_1", time.Now(), body)
 	headers[3] = "Content-Type: text/plain"
 	servertest.WantProblem(t, s.Do("POST", "/v1/payments", body, headers...), 400, "bad-request")
-	if asked := l.was(); len(asked) != 0 {
-		t.Errorf("asked %+v", asked)
+	if got := l.take(); len(got) != 0 {
+		t.Errorf("applied %+v", got)
 	}
 	if a := s.callback("msg_1", `{"type":"customer.created","data":{"id":"c_1"}}`); a.Status != 200 ||
 		a.Field(t, "result") != "ignored" {
@@ -257,24 +257,23 @@ func TestPaymentNamesEveryMistakeInItsText(t *testing.T) {
 	}
 }
 
-// A callback can be faster than the worker. Only when nothing is on its way to the database does an unknown order not
-// exist.
+// A callback can arrive before the worker has written the order. The response is 404 only if the queue holds no order.
 func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)
 		status int
 	}{
-		"nothing anywhere":     {func(*world) {}, 404},
-		"something is ready":   {func(w *world) { w.stats.Ready = 1 }, 503},
-		"something is delayed": {func(w *world) { w.stats.Delayed = 1 }, 503},
-		"something is leased":  {func(w *world) { w.stats.Leased = 1 }, 503},
+		"the queue is empty":  {func(*world) {}, 404},
+		"an order is ready":   {func(w *world) { w.stats.Ready = 1 }, 503},
+		"an order is delayed": {func(w *world) { w.stats.Delayed = 1 }, 503},
+		"an order is leased":  {func(w *world) { w.stats.Leased = 1 }, 503},
 		"it is dead": {func(w *world) {
 			w.dead[servertest.OrderID(1)] = queue.DeadLetter{Message: servertest.Order(1, "ann", sale.StatusQueued)}
 		}, 503},
 		"another is dead": {func(w *world) {
 			w.dead[servertest.OrderID(2)] = queue.DeadLetter{Message: servertest.Order(2, "ann", sale.StatusQueued)}
 		}, 404},
-		"it has just become so": {
+		"it becomes a row during the request": {
 			func(w *world) { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) }, 503,
 		},
 		"Redis is down": {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
@@ -283,8 +282,8 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			c.set(w)
-			l := &till{err: fmt.Errorf("pay: %w", sale.ErrNotFound)}
-			a := w.serveTill(t, l).callback("msg_1", paid(servertest.OrderID(1)))
+			l := &fakePayments{err: fmt.Errorf("pay: %w", sale.ErrNotFound)}
+			a := w.servePayments(t, l).callback("msg_1", paid(servertest.OrderID(1)))
 			if c.status == 404 {
 				servertest.WantProblem(t, a, 404, "not-found")
 				return
@@ -297,7 +296,7 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 	}
 }
 
-func TestOrderTellsWhenItMustBePaid(t *testing.T) {
+func TestOrderShowsItsPaymentDeadline(t *testing.T) {
 	w := newWorld()
 	due := time.Date(2026, 11, 27, 10, 15, 7, 5e8, time.UTC)
 	for n, status := range map[uint32]sale.Status{1: sale.StatusCreated, 2: sale.StatusPaid, 3: sale.StatusCancelled} {

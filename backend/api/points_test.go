@@ -15,13 +15,13 @@ func (f fakePoints) Balance(_ context.Context, buyer string) (int64, error) {
 	return int64(len(buyer)), f.err
 }
 
-func TestPointsAreTheBuyersOwn(t *testing.T) {
+func TestPointsAreThoseOfTheBuyer(t *testing.T) {
 	w := newWorld()
 	for _, c := range []struct {
 		err    error
 		status int
 		body   string
-	}{{nil, 200, `{"points":3}`}, {sale.ErrUnavailable, 503, ""}, {errors.New("odd"), 500, ""}} {
+	}{{nil, 200, `{"points":3}`}, {sale.ErrUnavailable, 503, ""}, {errors.New("unexpected"), 500, ""}} {
 		cfg := w.config(t)
 		cfg.Points = fakePoints{c.err}
 		s := serve(t, cfg)

@@ -32,14 +32,14 @@ func TestPurchaseAcceptedGives202AndLocation(t *testing.T) {
 		t.Errorf("Content-Type %q", got)
 	}
 	if a.Header.Get("Idempotency-Replayed") != "" {
-		t.Error("a first answer is called a replay")
+		t.Error("a first purchase has Idempotency-Replayed")
 	}
 	if w.remembered[servertest.OrderID(1)] != "drop" {
-		t.Error("of which sale the order is, its buyer's next question will have to find out")
+		t.Error("the sale of the order is not remembered")
 	}
 }
 
-// Every outcome of a decision has its answer, and only rejections of the whole sale carry a hint for the edge.
+// Each outcome has its documented response. Only rejections of the whole sale have a hint for the edge.
 func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 	opens := time.Date(2026, 11, 27, 10, 0, 0, 500e6, time.UTC)
 	opensMillis := strconv.FormatInt(opens.UnixMilli(), 10)
@@ -95,7 +95,7 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 			map[string]string{"opens_at": "2026-11-27T10:00:00.5Z"},
 		},
 		{
-			"opens in a moment",
+			"opens in 120 ms",
 			admission.Decision{Outcome: sale.NotOpen, OpensAt: opens, RetryAfter: 120 * time.Millisecond, Version: 2},
 			409,
 			"sale-not-open",
@@ -129,7 +129,7 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 			map[string]string{"Sluice-Sale": ""},
 			nil,
 		},
-		{"no outcome at all", admission.Decision{}, 500, "internal-error", nil, nil},
+		{"no outcome", admission.Decision{}, 500, "internal-error", nil, nil},
 	}
 	w := newWorld()
 	s := w.serve(t)
@@ -163,19 +163,17 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 func TestRefusalOfASpreadSaleCountsAllHolders(t *testing.T) {
 	w := newWorld()
 	w.spread, w.accepted = 4, 58
-	var asked admission.Request
+	var got admission.Request
 	w.admit = func(r admission.Request) (admission.Decision, error) {
-		asked = r
+		got = r
 		return admission.Decision{Outcome: sale.SoldOut, Version: 7, Accepted: 12}, nil
 	}
 	s := w.serve(t)
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 409, "sold-out")
-	if hint := a.Header.Get(
-		"Sluice-Sale",
-	); hint != "drop;state=sold_out;version=7;ttl=1000;holders=58" ||
-		asked.Spread != 4 {
-		t.Errorf("hint %q, spread %d", hint, asked.Spread)
+	hint := a.Header.Get("Sluice-Sale")
+	if hint != "drop;state=sold_out;version=7;ttl=1000;holders=58" || got.Spread != 4 {
+		t.Errorf("hint %q, spread %d", hint, got.Spread)
 	}
 	w.do(func() { w.acceptedErr = sale.ErrUnavailable })
 	a = s.buy(t, "bob")
@@ -185,7 +183,7 @@ func TestRefusalOfASpreadSaleCountsAllHolders(t *testing.T) {
 	}
 }
 
-func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
+func TestSaleThatOnlySQLHasIs503(t *testing.T) {
 	w := newWorld()
 	w.admit = func(admission.Request) (admission.Decision, error) {
 		return admission.Decision{Outcome: sale.UnknownSale}, nil
@@ -200,19 +198,15 @@ func TestSaleThatOnlySQLKnowsIs503(t *testing.T) {
 	if a.Header.Get("Retry-After") != "1" {
 		t.Errorf("Retry-After %q, want 1", a.Header.Get("Retry-After"))
 	}
-	servertest.WantProblem(
-		t,
-		s.Do("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann")),
-		404,
-		"not-found",
-	)
+	a = s.Do("POST", "/v1/sales/other/orders", "", "Authorization: "+bearerOf(t, "ann"))
+	servertest.WantProblem(t, a, 404, "not-found")
 	delete(w.sales, "drop")
 	servertest.WantProblem(t, s.Do("GET", "/v1/sales/drop", ""), 503, "temporarily-unavailable")
 	s.Stop()
 	<-s.Done
 	s.Done <- nil
-	if want := "sale drop: temporarily unavailable: Redis does not have it, and SQL does"; !strings.Contains(
-		log.String(), want) {
+	const want = "sale drop: temporarily unavailable: Redis does not have it, and SQL does"
+	if !strings.Contains(log.String(), want) {
 		t.Errorf("the log does not have the cause %q:\n%s", want, log.String())
 	}
 }
@@ -238,19 +232,19 @@ func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 	}
 }
 
-func TestUnforeseenErrorAndPanicAre500(t *testing.T) {
+func TestUnexpectedErrorAndPanicAre500(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	for name, admit := range map[string]func(admission.Request) (admission.Decision, error){
 		"error": func(admission.Request) (admission.Decision, error) {
-			return admission.Decision{}, errors.New("secret of ours")
+			return admission.Decision{}, errors.New("internal detail")
 		},
-		"panic": func(admission.Request) (admission.Decision, error) { panic("secret of ours") },
+		"panic": func(admission.Request) (admission.Decision, error) { panic("internal detail") },
 	} {
 		w.do(func() { w.admit = admit })
 		a := s.buy(t, "ann")
 		servertest.WantProblem(t, a, 500, "internal-error")
-		if strings.Contains(a.Body, "secret") {
+		if strings.Contains(a.Body, "internal detail") {
 			t.Errorf("%s: the answer exposes internals: %s", name, a.Body)
 		}
 	}
@@ -263,12 +257,7 @@ func TestUserLimitRefusesWith429(t *testing.T) {
 		if buyer != "fast" {
 			return admission.LimitResult{Allowed: true}
 		}
-		return admission.LimitResult{
-			Limit:     10,
-			Remaining: 0,
-			Period:    time.Minute,
-			Reset:     now.Add(2500 * time.Millisecond),
-		}
+		return admission.LimitResult{Limit: 10, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}
 	}
 	cfg := w.config(t)
 	cfg.Server.Now = func() time.Time { return now }
@@ -291,14 +280,14 @@ func TestUserLimitRefusesWith429(t *testing.T) {
 		}
 	}
 	if len(w.requests) != 0 {
-		t.Error("a refused request reached the stock, and may have used up its key")
+		t.Error("a rejected request reached the stock")
 	}
 	if a := s.buy(t, "slow"); a.Status != 202 {
 		t.Errorf("another buyer got %d", a.Status)
 	}
 }
 
-func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
+func TestRequestKeyIsThatOfTheClientOrTheEdgeOrRandom(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	s.buy(t, "ann", `Idempotency-Key: "a \"b\" c"`, "X-Request-Id: 0123")
@@ -318,7 +307,7 @@ func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
 	}
 	if !strings.HasPrefix(got[3].Key, "x:") || len(got[3].Key) != 28 || !strings.HasPrefix(got[4].Key, "x:") ||
 		got[3].Key == got[4].Key {
-		t.Errorf("by chance: %q, %q", got[3].Key, got[4].Key)
+		t.Errorf("random: %q, %q", got[3].Key, got[4].Key)
 	}
 	for i, r := range got {
 		fingerprint := len(r.Fingerprint) == 16 && r.Fingerprint == got[0].Fingerprint
@@ -328,7 +317,7 @@ func TestRequestKeyComesFromClientThenEdgeThenChance(t *testing.T) {
 	}
 }
 
-func TestFingerprintTellsSalesApartButNotEmptyBodies(t *testing.T) {
+func TestFingerprintDependsOnTheSaleAndTheContentOfTheBody(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	auth, key := "Authorization: "+bearerOf(t, "ann"), "Idempotency-Key: k"
@@ -341,7 +330,7 @@ func TestFingerprintTellsSalesApartButNotEmptyBodies(t *testing.T) {
 	}
 }
 
-// Strings handed to the stock must not be the server's, which are overwritten by the next request on the connection.
+// Strings passed to the stock are copies: the next request on the connection overwrites those of the server.
 func TestRequestStringsOutliveTheRequest(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
@@ -354,12 +343,12 @@ func TestRequestStringsOutliveTheRequest(t *testing.T) {
 		{SaleID: "drop", Buyer: "ann", Key: "k:aaaaaaaa"}, {SaleID: "drop", Buyer: "bob", Key: "r:bbbbbbbb"},
 	} {
 		if got := w.requests[i]; got.SaleID != want.SaleID || got.Buyer != want.Buyer || got.Key != want.Key {
-			t.Errorf("request %d became %+v", i, got)
+			t.Errorf("request %d is %+v, want %+v", i, got, want)
 		}
 	}
 }
 
-func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
+func TestDisconnectDoesNotStopTheDecision(t *testing.T) {
 	w := newWorld()
 	entered, release, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	w.admit = func(admission.Request) (admission.Decision, error) {
@@ -373,13 +362,9 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(
-		c,
-		"POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: "+bearerOf(
-			t,
-			"ann",
-		)+"\r\n\r\n",
-	); err != nil {
+	request := "POST /v1/sales/drop/orders HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: " +
+		bearerOf(t, "ann") + "\r\n\r\n"
+	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}
 	<-entered
@@ -392,11 +377,11 @@ func TestClientThatHangsUpDoesNotStopTheDecision(t *testing.T) {
 		}
 	})
 	if a := s.buy(t, "ann"); a.Status != 202 {
-		t.Errorf("the server did not survive: %d", a.Status)
+		t.Errorf("the next purchase: %d", a.Status)
 	}
 }
 
-func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
+func TestDecisionHasItsOwnDeadline(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	type span struct{ deadline, entered time.Time }
@@ -409,18 +394,13 @@ func TestDecisionHasADeadlineOfItsOwn(t *testing.T) {
 	})
 	cfg.AdmitTimeout = 50 * time.Millisecond
 	s := serve(t, cfg)
-	asked := time.Now()
+	called := time.Now()
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
-	if got := <-decision; got.deadline.Before(asked.Add(cfg.AdmitTimeout)) ||
+	if got := <-decision; got.deadline.Before(called.Add(cfg.AdmitTimeout)) ||
 		got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
-		t.Errorf(
-			"called at %v, entered at %v, deadline at %v; want %v for the decision",
-			asked,
-			got.entered,
-			got.deadline,
-			cfg.AdmitTimeout,
-		)
+		t.Errorf("called at %v, entered at %v, deadline at %v; want %v for the decision",
+			called, got.entered, got.deadline, cfg.AdmitTimeout)
 	}
 }
 
@@ -431,12 +411,12 @@ func (f admitFunc) Admit(ctx context.Context, r admission.Request) (admission.De
 	return f(ctx, r)
 }
 
-// fixed always decides the same.
+// fixed returns the same decision for every purchase.
 func fixed(d admission.Decision) admitFunc {
 	return func(context.Context, admission.Request) (admission.Decision, error) { return d, nil }
 }
 
-func TestFullQueueSaysWhenToComeBack(t *testing.T) {
+func TestFullQueueHasRetryAfter(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})

@@ -14,9 +14,8 @@ import (
 func TestSubscriptionsOfABuyer(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Subscriptions, cfg.PushKey, cfg.CheckPushURL = &fakeSubscriptions{}, "BPublic", outbound.New(
-		outbound.Config{},
-	).CheckURL
+	cfg.Subscriptions, cfg.PushKey = &fakeSubscriptions{}, "BPublic"
+	cfg.CheckPushURL = outbound.New(outbound.Config{}).CheckURL
 	s := serve(t, cfg)
 	if a := s.Do("GET", "/v1/push/key", ""); a.Status != 200 || a.Field(t, "key") != "BPublic" {
 		t.Errorf("%+v", a)
@@ -25,13 +24,12 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p256dh, auth := base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(
-		make([]byte, 16),
-	)
+	p256dh := base64.RawURLEncoding.EncodeToString(k.PublicKey().Bytes())
+	auth := base64.RawURLEncoding.EncodeToString(make([]byte, 16))
 	good := `{"endpoint":"https://push.example/abc","expirationTime":null,"keys":{"p256dh":"` + p256dh + `","auth":"` + auth + `"},"lang":"zh-CN"}`
 	const path = "/v1/me/push/subscriptions"
-	ann, bob, asJSON := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t,
-		"bob"), "Content-Type: application/json; charset=utf-8"
+	ann, bob := "Authorization: "+bearerOf(t, "ann"), "Authorization: "+bearerOf(t, "bob")
+	const asJSON = "Content-Type: application/json; charset=utf-8"
 	a := s.Do("POST", path, good, ann, asJSON)
 	if a.Status != 201 || a.Field(t, "id") != "1" || a.Field(t, "lang") != "zh" || strings.Contains(a.Body, auth) ||
 		strings.Contains(a.Body, p256dh) {
@@ -72,7 +70,7 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 		"no point":        strings.Replace(good, p256dh, "AAAA", 1),
 		"short secret":    strings.Replace(good, auth, "AAAA", 1),
 		"a language":      strings.Replace(good, "zh-CN", "tlh", 1),
-		"endless":         strings.Replace(good, "/abc", "/"+strings.Repeat("x", 5000), 1),
+		"too long":        strings.Replace(good, "/abc", "/"+strings.Repeat("x", 5000), 1),
 	} {
 		a := s.Do("POST", path, body, ann, asJSON)
 		if a.Status != 400 || a.Field(t, "errors") == "" || strings.Contains(a.Body, auth) {
@@ -84,7 +82,7 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 		servertest.WantProblem(t, s.Do(c[0], c[1], good, asJSON), 401, "unauthorized")
 	}
 
-	off := newWorld().serve(t) // not set up
+	off := newWorld().serve(t) // not configured
 	servertest.WantProblem(t, off.Do("GET", "/v1/push/key", ""), 503, "temporarily-unavailable")
 	servertest.WantProblem(t, off.Do("POST", path, good, ann, asJSON), 503, "temporarily-unavailable")
 }

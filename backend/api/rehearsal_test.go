@@ -19,12 +19,13 @@ func (w *world) rehearse() {
 	})
 }
 
-// A rehearsal exists for its own crowd only, and for that crowd nothing else does.
-func TestRehearsalIsSeenByItsCrowdAlone(t *testing.T) {
+// A rehearsal is visible to its own buyers only, and no other sale is visible to them.
+func TestRehearsalIsVisibleToItsBuyersOnly(t *testing.T) {
 	w := newWorld()
 	w.rehearse()
 	s := w.serve(t)
-	crowd, real := "Authorization: "+bearerOf(t, sale.RehearsalBuyer(rehearsed, "1")), "Authorization: "+bearerOf(t, "ann")
+	own := "Authorization: " + bearerOf(t, sale.RehearsalBuyer(rehearsed, "1"))
+	real := "Authorization: " + bearerOf(t, "ann")
 	other := "Authorization: " + bearerOf(t, sale.RehearsalBuyer(sale.RehearsalPrefix+"other-abc", "1"))
 
 	if a := s.Do("GET", "/v1/sales", ""); a.Body != `{"sales":[`+dropJSON+"]}\n" {
@@ -37,38 +38,38 @@ func TestRehearsalIsSeenByItsCrowdAlone(t *testing.T) {
 		t.Errorf("its page: %d", a.Status)
 	}
 	// A shared cache must not keep a page that depends on a token.
-	if a := s.Do("GET", "/s/"+rehearsed, "", crowd); a.Status != 200 || a.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("its page for its crowd: %d, Cache-Control %q", a.Status, a.Header.Get("Cache-Control"))
+	if a := s.Do("GET", "/s/"+rehearsed, "", own); a.Status != 200 || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("its page for its buyer: %d, Cache-Control %q", a.Status, a.Header.Get("Cache-Control"))
 	}
 	for _, path := range []string{"/v1/sales/" + rehearsed, "/v1/sales/" + rehearsed + "/events"} {
 		for name, headers := range map[string][]string{
-			"nobody": nil, "a buyer": {real}, "a forger": {"Authorization: Bearer x.y.z"}, "another crowd": {other},
+			"no token": nil, "a buyer": {real}, "an invalid token": {"Authorization: Bearer x.y.z"}, "another rehearsal": {other},
 		} {
 			if a := s.Do("GET", path, "", headers...); a.Status != 404 {
-				t.Errorf("GET %s by %s: %d %s", path, name, a.Status, a.Body)
+				t.Errorf("GET %s with %s: %d %s", path, name, a.Status, a.Body)
 			}
 		}
 	}
-	if a := s.Do("GET", "/v1/sales/"+rehearsed, "", crowd); a.Field(t, "id") != rehearsed {
-		t.Errorf("its crowd: %d %s", a.Status, a.Body)
+	if a := s.Do("GET", "/v1/sales/"+rehearsed, "", own); a.Field(t, "id") != rehearsed {
+		t.Errorf("its buyer: %d %s", a.Status, a.Body)
 	}
 
-	for _, c := range []struct{ who, saleID, header string }{
-		{"a buyer", rehearsed, real}, {"another crowd", rehearsed, other}, {"the crowd", "drop", crowd},
+	for _, c := range []struct{ name, saleID, header string }{
+		{"a buyer", rehearsed, real}, {"another rehearsal", rehearsed, other}, {"its buyer", "drop", own},
 	} {
 		servertest.WantProblem(t, s.Do("POST", "/v1/sales/"+c.saleID+"/orders", "", c.header), 404, "not-found")
 		w.do(func() {
 			if len(w.requests) > 0 {
-				t.Errorf("%s reached the stock of %s", c.who, c.saleID)
+				t.Errorf("%s reached the stock of %s", c.name, c.saleID)
 			}
 		})
 	}
-	if a := s.Do("POST", "/v1/sales/"+rehearsed+"/orders", "", crowd, `Idempotency-Key: "k"`); a.Status != 202 {
-		t.Fatalf("its crowd: %d %s", a.Status, a.Body)
+	if a := s.Do("POST", "/v1/sales/"+rehearsed+"/orders", "", own, `Idempotency-Key: "k"`); a.Status != 202 {
+		t.Fatalf("its buyer: %d %s", a.Status, a.Body)
 	}
 	w.do(func() {
 		if r := w.requests[0]; r.SaleID != rehearsed || r.KeyTTL > 2*time.Minute {
-			t.Errorf("asked %+v", r)
+			t.Errorf("the purchase is %+v", r)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -16,8 +15,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// signalled is a site that gets sale notifications and polls only once an hour.
-func signalled(t *testing.T, w *world) (*site, *salechange.Hub) {
+// notified returns a site with a hub of sale notifications. It polls once an hour.
+func notified(t *testing.T, w *world) (*site, *salechange.Hub) {
 	hub := &salechange.Hub{}
 	cfg := w.config(t)
 	cfg.SaleChanges = hub
@@ -30,10 +29,10 @@ func (w *world) set(left int64, state sale.State) {
 	w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
 }
 
-func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
+func TestStreamsReportAChangeAfterItsNotification(t *testing.T) {
 	w := newWorld()
-	s, hub := signalled(t, w)
-	next, hangUp := s.listen("drop")
+	s, hub := notified(t, w)
+	next, disconnect := s.listen("drop")
 	next()
 	next()
 	for i, c := range []struct {
@@ -48,7 +47,7 @@ func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
 	} {
 		w.set(c.left, c.state)
 		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "other"})
-		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "drop", Left: 999}) // it is only a hint
+		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "drop", Left: 999}) // its values are not used
 		got := next()
 		if i > 0 {
 			got += next()
@@ -57,42 +56,42 @@ func TestStreamsAreToldAsSoonAsASignalComes(t *testing.T) {
 			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
-	hangUp()
+	disconnect()
 }
 
-func TestSignalsCostABoundedNumberOfLooks(t *testing.T) {
+func TestReadsAfterNotificationsAreBounded(t *testing.T) {
 	w := newWorld()
-	s, hub := signalled(t, w)
+	s, hub := notified(t, w)
 	next, _ := s.listen("drop")
 	next()
 	next()
 	var before, after int
 	start := time.Now()
 	w.do(func() { before, after = w.views, w.views })
-	for time.Since(start) < 4*feedGap || after == before { // a machine may stand still before the first look
+	for time.Since(start) < 4*feedGap || after == before { // the first read may be late
 		hub.Publish(salechange.Notification{Type: salechange.Left, SaleID: "drop"})
 		w.do(func() { after = w.views })
 	}
-	if looks, most := after-before, int(time.Since(start)/feedGap)+2; looks > most {
-		t.Errorf("%d looks, want %d at most", looks, most)
+	if reads, most := after-before, int(time.Since(start)/feedGap)+2; reads > most {
+		t.Errorf("%d reads, want %d at most", reads, most)
 	}
 }
 
-// behind is a stock whose sale is about to open, by a clock that is behind: only the fifth look finds it open.
+// behind is a stock with a slow clock: only the fifth read finds the sale open.
 type behind struct {
 	*world
-	looks atomic.Int64
+	reads atomic.Int64
 }
 
 func (b *behind) View(ctx context.Context, id string) (admission.View, error) {
 	v, err := b.world.View(ctx, id)
-	if b.looks.Add(1) < 5 {
+	if b.reads.Add(1) < 5 {
 		v.State, v.OpensAt = sale.StateScheduled, time.Now().Add(30*time.Millisecond)
 	}
 	return v, err
 }
 
-func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
+func TestStreamsReportAnOpeningWithoutANotification(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.SaleChanges, cfg.Stock = &salechange.Hub{}, &behind{world: w}
@@ -109,7 +108,7 @@ func TestStreamsAreToldOfAnOpeningWithoutASignal(t *testing.T) {
 }
 
 // edges opens the stream of an edge; next returns its next line that is not empty.
-func (s *site) edge() (next func() string, hangUp func()) {
+func (s *site) edge() (next func() string, disconnect func()) {
 	s.T.Helper()
 	resp, err := http.Get("http://" + s.Addr + "/.sluice/signals")
 	if err != nil {
@@ -130,20 +129,20 @@ func (s *site) edge() (next func() string, hangUp func()) {
 	}, func() { resp.Body.Close() }
 }
 
-func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
+func TestEdgesGetTheIDOfAChangedSale(t *testing.T) {
 	w := newWorld()
-	s, hub := signalled(t, w)
-	next, hangUp := s.edge()
+	s, hub := notified(t, w)
+	next, disconnect := s.edge()
 	if got := next(); got != ":" {
-		t.Fatalf("it begins with %q, so that an edge knows that it is listened to", got)
+		t.Fatalf("the stream begins with %q, want a heartbeat", got)
 	}
 	hub.Publish(salechange.Notification{Type: salechange.Left, SaleID: "drop", Left: 3})
 	hub.Publish(salechange.Notification{Type: salechange.Restocked, SaleID: "drop", Left: 3})
 	if got := next() + " " + next(); got != `event: restocked data: {"v":1,"sale":"drop"}` {
 		t.Error(got)
 	}
-	hangUp()
-	testenv.Eventually(t, time.Minute, "the stream of an edge that is gone ends", func() bool {
+	disconnect()
+	testenv.Eventually(t, time.Minute, "the stream of a disconnected edge ends", func() bool {
 		hub.Publish(salechange.Notification{Type: salechange.Paused, SaleID: "drop"})
 		return s.handlers.edges.Load() == 0
 	})
@@ -151,13 +150,13 @@ func TestEdgesAreToldWhichSaleHasChanged(t *testing.T) {
 	next()
 	s.Server.BeginDrain()
 	if got := next(); got != "end" && !strings.HasPrefix(got, ":") {
-		t.Errorf("after the drain has begun an edge hears %q", got)
+		t.Errorf("after the drain has begun, an edge receives %q", got)
 	}
 }
 
 func TestEdgesThatListenAreBounded(t *testing.T) {
 	w := newWorld()
-	s, _ := signalled(t, w)
+	s, _ := notified(t, w)
 	for range maxEdgeStreams {
 		next, _ := s.edge()
 		next()
@@ -168,6 +167,6 @@ func TestEdgesThatListenAreBounded(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != 503 {
-		t.Error(fmt.Sprint("one edge too many gets ", resp.StatusCode))
+		t.Errorf("one more edge: %d", resp.StatusCode)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // listen opens an event stream; next returns its next event as "name data", skipping everything else.
-func (s *site) listen(saleID string) (next func() string, hangUp func()) {
+func (s *site) listen(saleID string) (next func() string, disconnect func()) {
 	s.T.Helper()
 	resp, err := http.Get("http://" + s.Addr + "/v1/sales/" + saleID + "/events")
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *site) listen(saleID string) (next func() string, hangUp func()) {
 	return next, func() { resp.Body.Close() }
 }
 
-func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
+func TestEventsReportChangesOfStateAndUnitsLeft(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	s.handlers.feeds.interval = 10 * time.Millisecond
@@ -71,27 +71,27 @@ func TestEventsTellStateAndLeftWhenTheyChange(t *testing.T) {
 	}
 }
 
-func TestStreamsOfOneSaleShareOneLook(t *testing.T) {
+func TestStreamsOfOneSaleShareReads(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t)
 	s.handlers.feeds.interval = 20 * time.Millisecond
-	var hangUps []func()
+	var closers []func()
 	for range 50 {
-		next, hangUp := s.listen("drop")
+		next, disconnect := s.listen("drop")
 		next()
-		hangUps = append(hangUps, hangUp)
+		closers = append(closers, disconnect)
 	}
 	start := time.Now()
-	var before, looks int
+	var before, reads int
 	w.do(func() { before = w.views })
-	testenv.Eventually(t, time.Minute, "five looks",
-		func() bool { w.do(func() { looks = w.views - before }); return looks >= 5 })
+	testenv.Eventually(t, time.Minute, "five reads",
+		func() bool { w.do(func() { reads = w.views - before }); return reads >= 5 })
 	// one may have been due already, and one may be in progress
-	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; looks > most {
-		t.Errorf("%d looks, want %d at most: the streams look each for themselves", looks, most)
+	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; reads > most {
+		t.Errorf("%d reads, want %d at most", reads, most)
 	}
-	for _, hangUp := range hangUps {
-		hangUp()
+	for _, disconnect := range closers {
+		disconnect()
 	}
 }
 
@@ -103,12 +103,12 @@ func TestFeedEndsWithItsLastStream(t *testing.T) {
 	b, ok2 := feeds.subscribe(v)
 	_, ok3 := feeds.subscribe(v)
 	if !ok1 || !ok2 || ok3 || a != b {
-		t.Fatalf("%v %v %v, same feed: %v; want two places in one feed", ok1, ok2, ok3, a == b)
+		t.Fatalf("%v %v %v, same feed: %v; want two streams of one feed", ok1, ok2, ok3, a == b)
 	}
 	feeds.unsubscribe(a)
 	select {
 	case <-a.end:
-		t.Fatal("ended while one still listens")
+		t.Fatal("the feed ended with an open stream")
 	default:
 	}
 	feeds.unsubscribe(b)
@@ -118,7 +118,7 @@ func TestFeedEndsWithItsLastStream(t *testing.T) {
 	}
 }
 
-func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
+func TestEventsOfUnknownSaleAndAtTheMaximumAreRefused(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.MaxStreams = 1
@@ -128,23 +128,23 @@ func TestEventsOfUnknownSaleAndOfFullProcessAreRefused(t *testing.T) {
 	full := s.Do("GET", "/v1/sales/drop/events", "")
 	servertest.WantProblem(t, full, 503, "temporarily-unavailable")
 	if full.Header.Get("Retry-After") != "30" || !strings.Contains(full.Body, "GET /v1/sales/{sale}") {
-		t.Errorf("a full process answers %v %s; want a 503 with a Retry-After", full.Header, full.Body)
+		t.Errorf("at the maximum: %v %s; want Retry-After 30", full.Header, full.Body)
 	}
 }
 
-// A client that disconnects without notice frees its slot: it is detected long before the next heartbeat.
-func TestThePlaceOfAClientThatIsGoneIsFreed(t *testing.T) {
+// The stream of a disconnected client ends before the next heartbeat if another client needs it.
+func TestDisconnectFreesAStream(t *testing.T) {
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.MaxStreams = 2
 	s := serve(t, cfg)
 	staying, _ := s.listen("drop")
 	staying()
-	next, hangUp := s.listen("drop")
+	next, disconnect := s.listen("drop")
 	next()
-	hangUp()
+	disconnect()
 	begin := time.Now()
-	testenv.Eventually(t, httpserver.Heartbeat/2, "a place", func() bool {
+	testenv.Eventually(t, httpserver.Heartbeat/2, "a free stream", func() bool {
 		resp, err := http.Get("http://" + s.Addr + "/v1/sales/drop/events")
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestThePlaceOfAClientThatIsGoneIsFreed(t *testing.T) {
 	w.do(func() { v := w.sales["drop"]; v.Left = 7; w.sales["drop"] = v })
 	for got := staying(); got != `left {"left":7}`; got = staying() {
 		if got == "end" {
-			t.Fatal("a stream with a client was ended")
+			t.Fatal("the stream of a connected client has ended")
 		}
 	}
 }

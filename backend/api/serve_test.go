@@ -13,8 +13,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// SIGTERM in the middle of everything: streams end, waits answer, an open purchase is finished, nothing new comes in.
-func TestDrainFinishesWhatIsOpen(t *testing.T) {
+// A drain ends streams and waits, finishes an open purchase and accepts no connection.
+func TestDrainFinishesOpenRequests(t *testing.T) {
 	w := newWorld()
 	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued)
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -31,7 +31,7 @@ func TestDrainFinishesWhatIsOpen(t *testing.T) {
 	go func() { waited <- s.order("ann", servertest.OrderID(1), "?wait=30s") }()
 	go func() { purchased <- s.buy(t, "ann") }()
 	<-entered
-	testenv.Eventually(t, time.Minute, "one waits", func() bool { return len(w.waitingIDs(s)) == 1 })
+	testenv.Eventually(t, time.Minute, "a request waits", func() bool { return len(w.waitingIDs(s)) == 1 })
 
 	s.Stop()
 	if got := next(); got != "end" {

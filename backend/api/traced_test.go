@@ -23,8 +23,9 @@ import (
 
 const sampled = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A purchase with a sampled trace is recorded, and its order stores the span of its acceptance. Others leave nothing.
-func TestTracedPurchaseIsShownToItsEnd(t *testing.T) {
+// A purchase with a sampled trace is recorded, and its order stores the span of its acceptance. Other purchases have no
+// spans.
+func TestTracedPurchaseHasItsSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	w := newWorld()
 	cfg := w.config(t)

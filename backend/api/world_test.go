@@ -20,7 +20,7 @@ import (
 
 const secret = "a secret for tests, of more than thirty-two bytes"
 
-// world is what the API stands on, in memory, with faults to order. All fields are guarded by mu.
+// world implements the services behind the API in memory, with the faults that a test sets. mu guards all fields.
 type world struct {
 	mu          sync.Mutex
 	admit       func(admission.Request) (admission.Decision, error)
@@ -37,10 +37,10 @@ type world struct {
 	spread      int
 	acceptedErr error
 	holders     []uint32
-	lists       int // calls of Holders
+	lists       int // calls of BypassList
 	views       int // calls of View
 	statuses    int // calls of Statuses
-	asked       int // most ids in one of them
+	largest     int // most ids in one of them, or the limit of OrdersInSale
 	limit       func(buyerID string) admission.LimitResult
 }
 
@@ -130,7 +130,7 @@ func (w *world) OrdersHeld(_ context.Context, buyerID, saleID string) ([]sale.Or
 func (w *world) OrdersInSale(_ context.Context, buyerID, saleID string, limit int) ([]sale.Order, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked = limit
+	w.largest = limit
 	var rows []sale.Order
 	for _, o := range w.rows {
 		if o.Buyer == buyerID && o.SaleID == saleID {
@@ -189,7 +189,7 @@ func (w *world) Statuses(_ context.Context, ids []sale.OrderID) (map[sale.OrderI
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.statuses++
-	w.asked = max(w.asked, len(ids))
+	w.largest = max(w.largest, len(ids))
 	found := map[sale.OrderID]sale.Status{}
 	for _, id := range ids {
 		if o, ok := w.rows[id]; ok {
