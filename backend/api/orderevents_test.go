@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
@@ -87,8 +88,8 @@ func (l *livePages) row(id sale.OrderID, buyer string, status sale.Status) {
 	l.w.do(func() { l.w.rows[id] = sale.Order{ID: id, SaleID: "drop", Buyer: buyer, Status: status} })
 }
 
-// page opens a stream; next returns the id of its next event, or "end".
-func (l *livePages) page(path, authorization, after string) (next func() string, disconnect func()) {
+// open requests a stream. The response is closed with the test.
+func (l *livePages) open(path, authorization, after string) *http.Response {
 	l.T.Helper()
 	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
 	if err != nil {
@@ -103,14 +104,14 @@ func (l *livePages) page(path, authorization, after string) (next func() string,
 	if err != nil {
 		l.T.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
-		resp.Header.Get("X-Accel-Buffering") != "no" ||
-		resp.Header.Get("Cache-Control") != "no-store" {
-		l.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
-	}
 	l.T.Cleanup(func() { resp.Body.Close() })
-	lines := bufio.NewScanner(resp.Body)
-	next = func() string {
+	return resp
+}
+
+// read returns the function that returns the id of the next event of a stream, or "end".
+func (l *livePages) read(stream io.Reader) (next func() string) {
+	lines := bufio.NewScanner(stream)
+	return func() string {
 		id := ""
 		for lines.Scan() {
 			if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
@@ -125,7 +126,18 @@ func (l *livePages) page(path, authorization, after string) (next func() string,
 		}
 		return "end"
 	}
-	return next, func() { resp.Body.Close() }
+}
+
+// page opens a stream and returns its read.
+func (l *livePages) page(path, authorization, after string) (next func() string, disconnect func()) {
+	l.T.Helper()
+	resp := l.open(path, authorization, after)
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("X-Accel-Buffering") != "no" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
+		l.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	return l.read(resp.Body), func() { resp.Body.Close() }
 }
 
 func (l *livePages) want(next func() string, ids ...string) {
@@ -232,22 +244,11 @@ func TestPagesAboveTheMaximumGetRetryAfter(t *testing.T) {
 	}
 	disconnect()
 	testenv.Eventually(t, httpserver.Heartbeat/2, "a page can be opened again",
-		func() bool { return l.status("/v1/me/events", bearerOf(t, "eve")) == 200 })
-}
-
-// status returns the status of a stream and closes it.
-func (l *livePages) status(path, authorization string) int {
-	req, err := http.NewRequest("GET", "http://"+l.Addr+path, nil)
-	if err != nil {
-		l.T.Fatal(err)
-	}
-	req.Header.Set("Authorization", authorization)
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		l.T.Fatal(err)
-	}
-	resp.Body.Close()
-	return resp.StatusCode
+		func() bool {
+			resp := l.open("/v1/me/events", bearerOf(t, "eve"), "")
+			resp.Body.Close()
+			return resp.StatusCode == 200
+		})
 }
 
 // Many concurrent pages: each receives the events of its own order only, the rest is rejected, and nothing is left when
@@ -264,17 +265,7 @@ func TestManyPagesAreBoundedAndReleaseTheirResources(t *testing.T) {
 	refused := 0
 	for n := range all {
 		wg.Go(func() {
-			req, err := http.NewRequest("GET", "http://"+l.Addr+"/v1/me/events", nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			req.Header.Set("Authorization", bearerOf(t, fmt.Sprintf("b%d", n)))
-			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			resp := l.open("/v1/me/events", bearerOf(t, fmt.Sprintf("b%d", n)), "")
 			mu.Lock()
 			defer mu.Unlock()
 			closers = append(closers, func() { resp.Body.Close() })
@@ -282,15 +273,7 @@ func TestManyPagesAreBoundedAndReleaseTheirResources(t *testing.T) {
 				refused++
 				return
 			}
-			lines := bufio.NewScanner(resp.Body)
-			pages[n] = func() string {
-				for lines.Scan() {
-					if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
-						return id
-					}
-				}
-				return "end"
-			}
+			pages[n] = l.read(resp.Body)
 		})
 	}
 	wg.Wait()
