@@ -2,6 +2,7 @@ package adminhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,9 +25,8 @@ func TestAdminAPINeedsTheToken(t *testing.T) {
 		for _, headers := range [][]string{
 			nil, {"Authorization: Bearer wrong"}, {"Authorization: Bearer " + adminToken + "x"},
 			{"Authorization: Bearer " + adminToken[:5]}, {"Authorization: Bearer "}, {"Authorization: Basic " + adminToken},
-			{"token: " + adminToken}, {
-				"Authorization: Bearer " + adminToken, "Authorization: Bearer " + adminToken,
-			}, {"Authorization: Bearer x.y.z"},
+			{"Authorization: Bearer " + adminToken, "Authorization: Bearer " + adminToken},
+			{"token: " + adminToken}, {"Authorization: Bearer x.y.z"},
 		} {
 			a := s.Do(route.Method, path, "", headers...)
 			servertest.WantProblem(t, a, 401, "unauthorized")
@@ -51,78 +51,74 @@ func TestRequestsReachTheService(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	id := servertest.OrderID(5).String()
-	for _, row := range []struct{ method, path, body, called, answer string }{
-		{"GET", "/admin/v1/sales", "", "list", `{"sales":[` + saleJSONWanted + `]}`},
-		{"GET", "/admin/v1/sales/drop", "", "show drop", strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`},
-		{"POST", "/admin/v1/sales/drop/pause", "", "admin pauses drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/resume", "{}", "admin resumes drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/open", "", "admin opens drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/close", "", "admin closes drop", saleJSONWanted},
+	s.exact(d, []exchange{
+		{"GET", "/admin/v1/sales", "", 200, "list", `{"sales":[` + saleJSONWanted + `]}`},
 		{
-			"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, `admin adds 1000000000 to drop, key ""`,
+			"GET", "/admin/v1/sales/drop", "", 200, "show drop",
+			strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`,
+		},
+		{"POST", "/admin/v1/sales/drop/pause", "", 200, "admin pauses drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/resume", "{}", 200, "admin resumes drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/open", "", 200, "admin opens drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/close", "", 200, "admin closes drop", saleJSONWanted},
+		{
+			"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, 200, `admin adds 1000000000 to drop, key ""`,
 			saleJSONWanted,
 		},
 		{
-			"GET", "/admin/v1/sales/drop/audit", "", "audit drop",
-			`{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,"returning":0,"unbacked":0,"balanced":true}`,
+			"GET", "/admin/v1/sales/drop/audit", "", 200, "audit drop",
+			`{"sale_id":"drop","stock":100,"left":42,"ready":1,"delayed":0,"leased":0,"ordered":57,"dead":0,` +
+				`"returning":0,"unbacked":0,"balanced":true}`,
 		},
 		{
-			"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "",
+			"GET", "/admin/v1/sales?q=sh%25&state=sold_out&limit=1&after=x", "", 200,
 			"page {Text:sh% State:sold_out After:x Limit:1}", `{"next":"drop","sales":[` + saleJSONWanted + `]}`,
 		},
-		{"GET", "/admin/v1/sales?q=", "", "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
-		{"GET", "/admin/v1/log", "", "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
+		{"GET", "/admin/v1/sales?q=", "", 200, "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
+		{"GET", "/admin/v1/log", "", 200, "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
 		{
-			"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "",
+			"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "", 200,
 			"log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`,
 		},
 		{
-			"GET", "/admin/v1/dead?error_contains=no+table&died_after=2026-11-27T10:00:00Z", "",
+			"GET", "/admin/v1/dead?error_contains=no+table&died_after=2026-11-27T10:00:00Z", "", 200,
 			"dead {SaleID: Limit:100 After: ErrorContains:no table DiedAfter:2026-11-27 10:00:00 +0000 UTC " +
 				"DiedBefore:0001-01-01 00:00:00 +0000 UTC}",
 			`{"dead":[]}`,
 		},
 		{
-			"GET", "/admin/v1/dead", "",
+			"GET", "/admin/v1/dead", "", 200,
 			"dead {SaleID: Limit:100 After: ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC DiedBefore:0001-01-01 " +
 				"00:00:00 +0000 UTC}",
 			`{"dead":[]}`,
 		},
 		{
-			"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "",
+			"GET", "/admin/v1/dead?sale=drop&limit=7&after=0~5-x", "", 200,
 			"dead {SaleID:drop Limit:7 After:0~5-x ErrorContains: DiedAfter:0001-01-01 00:00:00 +0000 UTC " +
 				"DiedBefore:0001-01-01 00:00:00 +0000 UTC}",
 			`{"dead":[]}`,
 		},
 		{
-			"POST", "/admin/v1/dead/" + id + "/retry", "", "admin retries " + id,
+			"POST", "/admin/v1/dead/" + id + "/retry", "", 200, "admin retries " + id,
 			`{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`,
 		},
 		{
-			"POST", "/admin/v1/dead/" + id + "/cancel", "", `admin cancels ` + id + ` because ""`,
+			"POST", "/admin/v1/dead/" + id + "/cancel", "", 200, `admin cancels ` + id + ` because ""`,
 			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`,
 		},
 		{
-			"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, `admin cancels ` + id + ` because "fraud"`,
+			"POST", "/admin/v1/dead/" + id + "/cancel", `{"reason":"fraud"}`, 200, `admin cancels ` + id + ` because "fraud"`,
 			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`,
 		},
 		{
-			"POST", "/admin/v1/dead/raw:ab12/cancel", "", "admin drops raw:ab12",
+			"POST", "/admin/v1/dead/raw:ab12/cancel", "", 200, "admin drops raw:ab12",
 			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
 		},
 		{
-			"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", "admin drops raw:ab12",
+			"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", 200, "admin drops raw:ab12",
 			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
 		},
-	} {
-		a := s.operate(row.method, row.path, row.body)
-		if a.Status != 200 || a.Body != row.answer+"\n" {
-			t.Errorf("%s %s: %d %s\nwant %s", row.method, row.path, a.Status, a.Body, row.answer)
-		}
-		if got := d.called(); got != row.called {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
-		}
-	}
+	})
 	s.operate("POST", "/admin/v1/sales/drop/restock", `{"add":5}`, `Idempotency-Key: "once"`, "X-Actor: Zoë")
 	if got := d.called(); got != `Zoë adds 5 to drop, key "once"` {
 		t.Errorf("called %s", got)
@@ -154,10 +150,6 @@ func TestInvalidRequestsAre400(t *testing.T) {
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "Idempotency-Key: "},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: "},
 		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: " + strings.Repeat("a", 65)},
-		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: hold"},
-		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: audit"},
-		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: rebuild"},
-		{"POST", "/admin/v1/sales/drop/restock", `{"add":5}`, "X-Actor: sluice"},
 		{"GET", "/admin/v1/sales/-/audit", "", ""},
 		{"GET", "/admin/v1/dead?limit=0", "", ""},
 		{"GET", "/admin/v1/dead?error_contains=%00", "", ""},
@@ -223,7 +215,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 			400, "bad-request", "errors",
 		},
 		{context.DeadlineExceeded, 503, "temporarily-unavailable", ""},
-		{fmt.Errorf("surprise at 10.0.0.7"), 500, "internal-error", ""},
+		{errors.New("unexpected error at 10.0.0.7"), 500, "internal-error", ""},
 	} {
 		d.mu.Lock()
 		d.err = row.err
@@ -233,14 +225,10 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 				"POST", "/admin/v1/sales",
 				`{"title":"Tea","stock":1,"price":{"amount":0,"currency":"EUR"},"opens_at":"2026-11-27T10:00:00Z"}`,
 			},
-			{"GET", "/admin/v1/sales", ""}, {"GET", "/admin/v1/sales/drop", ""}, {"POST", "/admin/v1/sales/drop/pause", ""}, {
-				"POST", "/admin/v1/sales/drop/restock", `{"add":1}`,
-			},
-			{
-				"GET", "/admin/v1/sales/drop/audit", "",
-			}, {"GET", "/admin/v1/queue", ""}, {"GET", "/admin/v1/dead", ""}, {"POST", "/admin/v1/dead/5/retry", ""}, {"POST", "/admin/v1/dead/5/cancel", ""}, {
-				"POST", "/admin/v1/dead/raw:x/cancel", "",
-			},
+			{"GET", "/admin/v1/sales", ""}, {"GET", "/admin/v1/sales/drop", ""}, {"POST", "/admin/v1/sales/drop/pause", ""},
+			{"POST", "/admin/v1/sales/drop/restock", `{"add":1}`}, {"GET", "/admin/v1/sales/drop/audit", ""},
+			{"GET", "/admin/v1/queue", ""}, {"GET", "/admin/v1/dead", ""}, {"POST", "/admin/v1/dead/5/retry", ""},
+			{"POST", "/admin/v1/dead/5/cancel", ""}, {"POST", "/admin/v1/dead/raw:x/cancel", ""},
 		} {
 			if row.status == 409 && call.method == "GET" {
 				continue // a read never conflicts
@@ -278,13 +266,8 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	at := time.Date(2026, 11, 27, 10, 0, 9, 5e6, time.UTC)
 	d.dead = []queue.DeadLetter{
 		{
-			Key:        servertest.OrderID(5).String(),
-			Message:    servertest.Order(5, "ann", sale.StatusQueued),
-			Reason:     "rejected",
-			History:    []queue.Attempt{{At: at, Reason: "deadlock"}},
-			Crashes:    2,
-			DiedAt:     at,
-			Cancelling: true,
+			Key: servertest.OrderID(5).String(), Message: servertest.Order(5, "ann", sale.StatusQueued), Reason: "rejected",
+			History: []queue.Attempt{{At: at, Reason: "deadlock"}}, Crashes: 2, DiedAt: at, Cancelling: true,
 		},
 		{Key: "raw:ab12", Raw: []byte("x\xff"), Reason: "not a message", DiedAt: at},
 	}

@@ -31,13 +31,8 @@ func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([
 	}
 	letters := []events.DeadLetter{
 		{
-			Group:      q.Group,
-			EventID:    "7.created",
-			Position:   3,
-			Body:       "{}",
-			Reason:     "no",
-			Deliveries: 5,
-			DiedAt:     time.Unix(1700000000, 0).UTC(),
+			Group: q.Group, EventID: "7.created", Position: 3, Body: "{}", Reason: "no", Deliveries: 5,
+			DiedAt: time.Unix(1700000000, 0).UTC(),
 		},
 		{Group: q.Group, EventID: "8.created", Retrying: true},
 	}

@@ -25,11 +25,9 @@ type fakeLiveStats struct {
 func newFakeLiveStats() *fakeLiveStats {
 	return &fakeLiveStats{more: make(chan struct{}), samples: []livestats.Sample{
 		{
-			At:      1000,
-			Counts:  map[string]float64{"rule:ip:deny": 3},
-			Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3},
-			Queue:   &livestats.QueueCounts{QueueCounts: client.QueueCounts{Ready: 5}},
-			Totals:  &livestats.Totals{Sales: 1, Log: 7},
+			At: 1000, Counts: map[string]float64{"rule:ip:deny": 3},
+			Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Totals: &livestats.Totals{Sales: 1, Log: 7},
+			Queue: &livestats.QueueCounts{QueueCounts: client.QueueCounts{Ready: 5}},
 		},
 		{At: 2000, Counts: map[string]float64{}},
 	}}
@@ -60,9 +58,7 @@ func (b *fakeLiveStats) Sources() []livestats.Source {
 	return []livestats.Source{
 		{Name: livestats.Self, SeenAt: &at, Rules: []livestats.Rule{}},
 		{
-			Name:  "http://10.0.0.9/metrics",
-			Edge:  true,
-			Error: "no route",
+			Name: "http://10.0.0.9/metrics", Edge: true, Error: "no route",
 			Rules: []livestats.Rule{{Name: "ip", Key: "ip", Rate: "20r/s", Burst: "40", Mode: "enforce", OnError: "deny"}},
 		},
 	}

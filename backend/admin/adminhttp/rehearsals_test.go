@@ -15,25 +15,15 @@ func TestRehearsalRequestsReachTheService(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)
 	at := "/admin/v1/rehearsals/" + rehearsed
-	for _, row := range []struct {
-		method, path, body string
-		status             int
-		called, answer     string
-	}{
-		{"POST", "/admin/v1/rehearsals", `{"sale":"drop","stock":5,"opens_at":"2026-11-27T10:00:00Z","closes_at":"2026-11-27T10:05:00Z","beside_real_sales":true}`, 201,
+	const start = `{"sale":"drop","stock":5,"opens_at":"2026-11-27T10:00:00Z","closes_at":"2026-11-27T10:05:00Z",` +
+		`"beside_real_sales":true}`
+	s.exact(d, []exchange{
+		{"POST", "/admin/v1/rehearsals", start, 201,
 			"admin rehearses {SaleID:drop Stock:5 OpensAt:2026-11-27 10:00:00 +0000 UTC ClosesAt:2026-11-27 10:05:00 +0000 " +
 				"UTC BesideRealSales:true}", saleJSONWanted},
 		{"GET", "/admin/v1/rehearsals", "", 200, "rehearsals", `{"rehearsals":[` + saleJSONWanted + `]}`},
 		{"POST", at + "/remove", "", 200, "admin removes " + rehearsed, `{"id":"` + rehearsed + `","orders":7}`},
-	} {
-		a := s.operate(row.method, row.path, row.body)
-		if a.Status != row.status || a.Body != row.answer+"\n" {
-			t.Errorf("%s %s: %d %s\nwant %d %s", row.method, row.path, a.Status, a.Body, row.status, row.answer)
-		}
-		if got := d.called(); got != row.called {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
-		}
-	}
+	})
 	for path, body := range map[string]string{
 		"/admin/v1/rehearsals": `{"sale":7,"stock":0,"closes_at":"soon","more":1}`, at + "/remove": `{"now":true}`,
 	} {

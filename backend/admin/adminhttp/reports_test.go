@@ -18,24 +18,12 @@ func TestReportsAreStoredAndShown(t *testing.T) {
 	const at = "2026-11-27T10:00:07Z"
 	d.report = []byte(reportText)
 	head := `{"id":"` + rehearsed + `","sale_id":"drop","verdict":"go","stored_at":"` + at + `","stored_by":"ann"`
-	for _, row := range []struct {
-		method, path, body string
-		status             int
-		called, answer     string
-	}{
+	s.exact(d, []exchange{
 		{"POST", "/admin/v1/rehearsals/" + rehearsed + "/report", " " + reportText, 201,
 			"admin saves " + rehearsed + " of drop: no-go " + reportText, `{"id":"` + rehearsed + `","verdict":"no-go"}`},
 		{"GET", "/admin/v1/reports", "", 200, "reports", `{"reports":[` + head + `}]}`},
 		{"GET", "/admin/v1/reports/" + rehearsed, "", 200, "report " + rehearsed, head + `,"report":` + reportText + `}`},
-	} {
-		a := s.operate(row.method, row.path, row.body)
-		if a.Status != row.status || a.Body != row.answer+"\n" {
-			t.Errorf("%s %s: %d %s\nwant %d %s", row.method, row.path, a.Status, a.Body, row.status, row.answer)
-		}
-		if got := d.called(); got != row.called {
-			t.Errorf("%s %s called the service: %s; want %s", row.method, row.path, got, row.called)
-		}
-	}
+	})
 }
 
 func TestReportsOfOtherShapesAreRejected(t *testing.T) {

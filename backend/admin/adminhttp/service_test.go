@@ -247,8 +247,8 @@ func (s *site) operate(method, path, body string, headers ...string) servertest.
 	return s.Do(method, path, body, headers...)
 }
 
-// exchange is a request with the admin token and its expected results: the status, the call of a fake, and a part of
-// the response.
+// exchange is a request with the admin token and its expected results: the status, the call of a fake, and the body or
+// a part of it.
 type exchange struct {
 	method, path, body string
 	status             int
@@ -265,6 +265,18 @@ func (s *site) check(c exchange, called *string) (got servertest.Answer) {
 			c.method, c.path, c.body, got.Status, got.Body, *called, c.status, c.called, c.part)
 	}
 	return got
+}
+
+// exact sends requests. It compares the whole responses and the calls of d with those expected.
+func (s *site) exact(d *fakeService, requests []exchange) {
+	s.T.Helper()
+	for _, c := range requests {
+		got, called := s.operate(c.method, c.path, c.body), d.called()
+		if got.Status != c.status || got.Body != c.part+"\n" || called != c.called {
+			s.T.Errorf("%s %s: %d %s\nwant %d %s\ncalled %s\nwant   %s",
+				c.method, c.path, got.Status, got.Body, c.status, c.part, called, c.called)
+		}
+	}
 }
 
 const saleJSONWanted = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null,"hold":"0s","switch":"on","sold":57,"accepted":58,"version":3,"applied":true,"spread":1}`

@@ -27,9 +27,8 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		`{"sale":"drop","error_contains":"Dead","died_before":"2026-11-27T10:00:09Z","limit":7,"after":"0~5-x","reason":"fixed"}`,
 		"X-Actor: zoe",
 	)
-	one := `{"order_id":"` + servertest.OrderID(5).
-		String() +
-		`","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
+	id := servertest.OrderID(5).String()
+	one := `{"order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
 	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","units":1,"given_back":true},` + one + `dead","units":1,"given_back":false,"error":"it is being cancelled: not possible in this state"},` +
 		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
 	if a.Status != 200 || a.Body != want {

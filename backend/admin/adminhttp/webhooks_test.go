@@ -30,21 +30,9 @@ func (f *fakeWebhooks) did(format string, args ...any) error {
 func someEndpoint(id string) webhook.Endpoint {
 	at := time.Unix(1700000000, 0).UTC()
 	return webhook.Endpoint{
-		ID:           id,
-		URL:          "https://shop.example/?a=1&b=2",
-		Title:        "Shop",
-		Secret:       "whsec_hush",
-		OldSecrets:   []string{"whsec_older"},
-		State:        webhook.EndpointActive,
-		CreatedBy:    "eve",
-		CreatedAt:    at,
-		OldUntil:     at,
-		FailingSince: at,
-		HoldUntil:    at,
-		Sales:        []string{"drop"},
-		Waiting:      3,
-		Failed:       2,
-		Oldest:       time.Second,
+		ID: id, URL: "https://shop.example/?a=1&b=2", Title: "Shop", Secret: "whsec_hush",
+		OldSecrets: []string{"whsec_older"}, State: webhook.EndpointActive, CreatedBy: "eve", CreatedAt: at, OldUntil: at,
+		FailingSince: at, HoldUntil: at, Sales: []string{"drop"}, Waiting: 3, Failed: 2, Oldest: time.Second,
 	}
 }
 
@@ -66,11 +54,7 @@ func settingsText(s webhook.Settings) string {
 }
 
 func (f *fakeWebhooks) Add(
-	_ context.Context,
-	actor string,
-	s webhook.Settings,
-	strict bool,
-	reason string,
+	_ context.Context, actor string, s webhook.Settings, strict bool, reason string,
 ) (webhook.Endpoint, error) {
 	return someEndpoint("ep_1"), f.did("%s adds %s %v because %s", actor, settingsText(s), strict, reason)
 }
@@ -84,10 +68,7 @@ func (f *fakeWebhooks) Show(_ context.Context, id string) (webhook.Endpoint, err
 }
 
 func (f *fakeWebhooks) Change(
-	_ context.Context,
-	actor, id string,
-	s webhook.Settings,
-	reason string,
+	_ context.Context, actor, id string, s webhook.Settings, reason string,
 ) (webhook.Endpoint, error) {
 	return someEndpoint(id), f.did("%s changes %s to %s because %s", actor, id, settingsText(s), reason)
 }
@@ -116,45 +97,27 @@ func (f *fakeWebhooks) Deliveries(_ context.Context, q webhook.DeliveryQuery) ([
 	at := time.Unix(1700000000, 0).UTC()
 	all := []webhook.Delivery{
 		{
-			Number:    9,
-			ID:        "7_paid_ep_1",
-			Type:      "order.paid",
-			State:     webhook.DeliveryWaiting,
-			Attempts:  2,
-			CreatedAt: at,
-			DueAt:     at,
-			Leased:    true,
+			Number: 9, ID: "7_paid_ep_1", Type: "order.paid", State: webhook.DeliveryWaiting, Attempts: 2, CreatedAt: at,
+			DueAt: at, Leased: true,
 		},
 		{
-			Number:    8,
-			ID:        "7_created_ep_1",
-			Type:      "order.created",
-			State:     webhook.DeliveryDelivered,
-			Attempts:  1,
-			CreatedAt: at,
-			DueAt:     at,
-			EndedAt:   at,
+			Number: 8, ID: "7_created_ep_1", Type: "order.created", State: webhook.DeliveryDelivered, Attempts: 1,
+			CreatedAt: at, DueAt: at, EndedAt: at,
 		},
 	}
 	return all[:min(q.Limit, 2)], f.did("deliveries %+v", q)
 }
 
 func (f *fakeWebhooks) Delivery(
-	_ context.Context,
-	endpointID, id string,
+	_ context.Context, endpointID, id string,
 ) (webhook.Delivery, []webhook.DeliveryAttempt, error) {
 	at := time.Unix(1700000000, 0).UTC()
-	return webhook.Delivery{
-			ID:        id,
-			Type:      "ping",
-			State:     webhook.DeliveryFailed,
-			Body:      `{"type":"ping"}`,
-			CreatedAt: at,
-			EndedAt:   at,
-		},
-		[]webhook.DeliveryAttempt{
-			{Number: 1, At: at, Seconds: 1.5, Status: 500, Error: "the endpoint returned 500", Answer: "oh <no>"},
-		}, f.did("delivery %s %s", endpointID, id)
+	d := webhook.Delivery{
+		ID: id, Type: "ping", State: webhook.DeliveryFailed, Body: `{"type":"ping"}`, CreatedAt: at, EndedAt: at,
+	}
+	return d, []webhook.DeliveryAttempt{
+		{Number: 1, At: at, Seconds: 1.5, Status: 500, Error: "the endpoint returned 500", Answer: "oh <no>"},
+	}, f.did("delivery %s %s", endpointID, id)
 }
 
 func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reason string) error {
@@ -162,10 +125,7 @@ func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reaso
 }
 
 func (f *fakeWebhooks) RedeliverSince(
-	_ context.Context,
-	actor, endpointID string,
-	since time.Time,
-	reason string,
+	_ context.Context, actor, endpointID string, since time.Time, reason string,
 ) (int64, error) {
 	return 42, f.did("%s redelivers %s since %s because %s", actor, endpointID, since.Format(time.RFC3339), reason)
 }
