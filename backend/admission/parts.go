@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -114,7 +115,7 @@ func parseSegment(text string) (index, k int, err error) {
 	return index, k, nil
 }
 
-// concurrentParts bounds the parts of one sale that one call changes concurrently.
+// concurrentParts bounds the parts of one sale that one call reads or changes concurrently.
 const concurrentParts = 64
 
 // eachPart calls do for all parts concurrently and joins the errors.
@@ -123,17 +124,16 @@ func eachPart(parts []SalePart, do func(SalePart) error) error {
 		return do(parts[0])
 	}
 	errs := make([]error, len(parts))
-	slots := make(chan struct{}, concurrentParts)
-	var running sync.WaitGroup
+	var running errgroup.Group
+	running.SetLimit(concurrentParts)
 	for i, p := range parts {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
+		running.Go(func() error {
 			if err := do(p); err != nil {
 				errs[i] = fmt.Errorf("segment %d: %w", p.Segment, err)
 			}
+			return nil
 		})
 	}
-	running.Wait()
+	_ = running.Wait() // the functions return nil
 	return errors.Join(errs...)
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
@@ -47,28 +47,13 @@ func NewSegments(client redisconn.Client, space keyspace.Space, deployment Deplo
 	return &Segments{client, space, deployment}
 }
 
-// concurrentReads bounds the segments that one call of States reads concurrently.
-const concurrentReads = 64
-
-// segmentFields lists the fields of keyspace.Shard.Sale that a spread.State needs. A segment without version is not
-// loaded, or a rebuild holds it.
-var segmentFields = []string{"version", "segment", "allocation", "stock", "out", "returned", "accepted"}
-
 // States reads the segments of a sale; see spread.Segments. The error is that of ctx.
 func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
 	states := make([]spread.State, of.Spread)
-	var readers sync.WaitGroup
-	slots := make(chan struct{}, concurrentReads)
-	for i := range states {
-		slots <- struct{}{}
-		readers.Go(func() {
-			defer func() { <-slots }()
-			if state, err := s.state(ctx, of, i); err == nil {
-				states[i] = state
-			}
-		})
-	}
-	readers.Wait()
+	_ = eachPart(PartsOf(sale.Sale{ID: of.ID, Spread: of.Spread}), func(p SalePart) (err error) {
+		states[p.Segment], err = s.state(ctx, of, p.Segment)
+		return err
+	})
 	if slices.ContainsFunc(states, func(s spread.State) bool { return s.Loaded }) {
 		return states, nil
 	}
@@ -77,10 +62,10 @@ func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, 
 
 func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spread.State, error) {
 	shard := s.space.ShardOfSegment(of.ID, segment)
-	var def *redis.SliceCmd
+	var def *redis.MapStringStringCmd
 	var left, deployment *redis.StringCmd
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		def, left = p.HMGet(ctx, shard.Sale(of.ID), segmentFields...), p.Get(ctx, shard.Stock(of.ID))
+		def, left = p.HGetAll(ctx, shard.Sale(of.ID)), p.Get(ctx, shard.Stock(of.ID))
 		deployment = p.HGet(ctx, shard.Guard(), "deployment")
 		return nil
 	})
@@ -93,7 +78,8 @@ func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spre
 	return parseState(Segment{Index: segment, Spread: of.Spread}, def, left)
 }
 
-func parseState(of Segment, def *redis.SliceCmd, left *redis.StringCmd) (spread.State, error) {
+// parseState returns the state of a segment. A segment without version is not loaded, or a rebuild holds it.
+func parseState(of Segment, def *redis.MapStringStringCmd, left *redis.StringCmd) (spread.State, error) {
 	var f struct {
 		Version    int64  `redis:"version"`
 		Segment    string `redis:"segment"`

@@ -173,11 +173,11 @@ func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (
 // readSales appends the sales of one shard that Redis holds to views, in one transaction.
 func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
-	defs, left := make([]*redis.SliceCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+	defs, left := make([]*redis.MapStringStringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		now = p.Time(ctx)
 		for i, id := range ids {
-			defs[i], left[i] = p.HMGet(ctx, shard.Sale(id), viewFields...), p.Get(ctx, shard.Stock(id))
+			defs[i], left[i] = p.HGetAll(ctx, shard.Sale(id)), p.Get(ctx, shard.Stock(id))
 		}
 		return nil
 	})
@@ -186,7 +186,7 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 	}
 	for i, id := range ids {
 		err := cmp.Or(defs[i].Err(), left[i].Err()) // the transaction returns the first error only
-		if errors.Is(err, redis.Nil) || err == nil && defs[i].Val()[0] == nil {
+		if errors.Is(err, redis.Nil) || err == nil && defs[i].Val()["version"] == "" {
 			continue // Redis does not hold it, or lost a part of it and the next Load restores it
 		}
 		var v View
@@ -201,24 +201,8 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 	return views, nil
 }
 
-// viewFields lists the fields of keyspace.Shard.Sale that a View needs. A sale without version is not loaded.
-var viewFields = []string{
-	"version",
-	"switch",
-	"opens_at",
-	"closes_at",
-	"per_buyer",
-	"stock",
-	"title",
-	"amount",
-	"currency",
-	"accepted",
-	"segment",
-	"out",
-}
-
 func newView(
-	id string, shard keyspace.Shard, def *redis.SliceCmd, left *redis.StringCmd, now time.Time,
+	id string, shard keyspace.Shard, def *redis.MapStringStringCmd, left *redis.StringCmd, now time.Time,
 ) (View, error) {
 	var f struct {
 		Version  int64  `redis:"version"`
