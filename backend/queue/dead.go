@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,16 +17,12 @@ import (
 // maxDeadScan is the maximum number of dead letters that one call to DeadLetters reads.
 const maxDeadScan = 10_000
 
-// DeadLetters returns a page, ordered by time of death, and the cursor of the next page; next is empty on the last
-// page. A page may be short or empty although more pages follow, because one call reads at most maxDeadScan dead
-// letters.
+// DeadLetters returns a page, ordered by DiedAt, and the cursor of the next page; next is empty on the last page. A
+// page may be short or empty although more pages follow, because one call reads at most maxDeadScan dead letters.
 func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter, next string, err error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	limit := min(q.Limit, 1000)
-	if limit <= 0 {
-		limit = 100
-	}
+	limit := min(cmp.Or(max(q.Limit, 0), 100), 1000)
 	from, err := parseCursor(q.After)
 	if err != nil {
 		return nil, "", err
@@ -64,7 +61,7 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 		switch {
 		case !more:
 			return page, "", nil
-		case len(entries) == 0: // all died in the cursor's millisecond
+		case len(entries) == 0: // all have the millisecond of the cursor, and precede it
 			count *= 2
 		case scanned >= maxDeadScan:
 			return page, from.String(), nil
@@ -95,7 +92,7 @@ func (l *List) readDeadLetters(ctx context.Context, entries []redis.Z) ([]*DeadL
 	return found, nil
 }
 
-// cursor is a position in the set of dead letters: the time of death in milliseconds, then the key.
+// cursor is a position in the set of dead letters: DiedAt in milliseconds, then the key.
 type cursor struct {
 	died int64
 	key  string
@@ -117,16 +114,9 @@ func parseCursor(s string) (cursor, error) {
 
 func (c cursor) String() string { return strconv.FormatInt(c.died, 10) + "-" + c.key }
 
-// scores returns the range of the times of death of q as Redis scores.
+// scores returns the range of DiedAt of q, from the cursor on, as Redis scores.
 func (q *DeadQuery) scores(from cursor) (least, most string) {
-	least, most = "-inf", "+inf"
-	since := from.died
-	if !q.DiedAfter.IsZero() {
-		since = max(since, q.DiedAfter.UnixMilli())
-	}
-	if since >= 0 {
-		least = strconv.FormatInt(since, 10)
-	}
+	least, most = strconv.FormatInt(max(from.died, q.DiedAfter.UnixMilli()), 10), "+inf"
 	if !q.DiedBefore.IsZero() {
 		most = strconv.FormatInt(q.DiedBefore.UnixMilli(), 10) // inclusive: selects compares this millisecond exactly
 	}
@@ -216,11 +206,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 		l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Stock(saleID), l.shard.Buyers(saleID), l.shard.Guard(),
 		l.shard.Sale(saleID), l.shard.Dead().Index(),
 	}
-	back := 0
-	if returnUnit {
-		back = 1
-	}
-	n, err := l.run(ctx, "dead_finish_cancel", keys, id.String(), dead.Message.Buyer, back, l.cfg.Deployment()).Int()
+	n, err := l.run(ctx, "dead_finish_cancel", keys, id.String(), dead.Message.Buyer, returnUnit, l.cfg.Deployment()).Int()
 	switch {
 	case err != nil:
 		return wrap("finish cancel", err)

@@ -1,12 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"sluice/backend/redis/keyspace"
 )
@@ -75,17 +75,14 @@ func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b 
 const reclaimOnTake = 10
 
 func (l *List) lease(ctx context.Context, id string, limit int, ack string) (texts []string, lost bool, err error) {
-	previous := ack
-	if previous == "" {
-		previous = id
-	}
 	into := "list"
 	if l.cfg.Stream {
 		into = "stream"
 	}
 	keys := []string{
-		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id), l.shard.Batch(previous),
-		l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(), l.shard.Consumers(),
+		l.shard.Ready(), l.shard.Delayed(), l.shard.Leases(), l.shard.Wake(), l.shard.Batch(id),
+		l.shard.Batch(cmp.Or(ack, id)), l.shard.Attempts(), l.shard.Crashes(), l.shard.Guard(), l.shard.Orders(),
+		l.shard.Consumers(),
 	}
 	args := []any{limit, l.cfg.Lease.Milliseconds(), id, ack, l.cfg.MaxCrashes, into}
 	answer, err := l.run(ctx, "take", keys, args...).StringSlice()
@@ -137,11 +134,7 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 	}
 	args := []any{batchID, l.cfg.MaxAttempts, l.cfg.BackoffBase.Milliseconds(), l.cfg.BackoffCap.Milliseconds()}
 	for _, f := range failures {
-		permanent := 0
-		if f.Permanent {
-			permanent = 1
-		}
-		args = append(args, f.ID.String(), permanent, int64(l.cfg.Jitter()*1e6), cleanReason(f.Reason))
+		args = append(args, f.ID.String(), f.Permanent, int64(l.cfg.Jitter()*1e6), cleanReason(f.Reason))
 	}
 	n, err := l.run(ctx, "ack", keys, args...).Int()
 	return err == nil && n == 0, wrap("ack", err)
@@ -149,26 +142,10 @@ func (l *List) Ack(ctx context.Context, batchID string, failures ...Failure) (lo
 
 // cleanReason returns s as one line of valid UTF-8 of at most MaxReason bytes.
 func cleanReason(s string) string {
-	if len(s) > 4*MaxReason {
-		s = s[:4*MaxReason]
-	}
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > MaxReason {
-		s = s[:MaxReason]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-	}
-	if s == "" {
-		return "no reason given"
-	}
-	return s
+	s = strings.ToValidUTF8(s[:min(len(s), 4*MaxReason)], "?")
+	words := strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+	s = strings.Join(words, " ")
+	return cmp.Or(strings.ToValidUTF8(s[:min(len(s), MaxReason)], ""), "no reason given")
 }
 
 // Release requeues the messages of a batch at the front without counting a failure. lost is as for Ack.

@@ -8,7 +8,6 @@ package queue
 
 import (
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
@@ -36,12 +35,8 @@ type Consumer string
 // BatchID returns the id of batch n, which is at least 1. Of two batches, the later one has the larger number.
 func (c Consumer) BatchID(n int) string { return string(c) + "-" + strconv.Itoa(n) }
 
-// NewConsumerName returns a unique name of 72 random bits. It contains only characters that are safe in a Redis key.
-func NewConsumerName() string {
-	var b [9]byte
-	_, _ = rand.Read(b[:]) // never returns an error
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
+// NewConsumerName returns a unique random name of characters that are safe in a Redis key.
+func NewConsumerName() string { return rand.Text() }
 
 // ErrUnregistered reports that Redis does not hold a consumer: Redis has lost data, or many consumers were registered
 // since. Nothing has changed.
@@ -94,7 +89,7 @@ type DeadLetter struct {
 	Generation int64     // set by BeginCancel: the generation of the Redis data, see store.AtGeneration; 0: none
 }
 
-// DeadQuery selects a page of dead letters, ordered by time of death.
+// DeadQuery selects a page of dead letters, ordered by DiedAt.
 type DeadQuery struct {
 	SaleID string // only this sale; empty: all sales and the texts that are not messages
 	Limit  int    // page size, 1 to 1000; 0 means 100

@@ -37,7 +37,7 @@ func (s Shards) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, er
 // ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are.
 func (s Shards) ByShard(ctx context.Context) ([]*Stats, error) {
 	all, errs := s.read(ctx)
-	if !slices.ContainsFunc(all, func(one *Stats) bool { return one != nil }) {
+	if !slices.Contains(errs, nil) {
 		return nil, errors.Join(errs...)
 	}
 	return all, nil
