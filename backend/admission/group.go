@@ -19,8 +19,8 @@ import (
 const (
 	// groupSize bounds one run of the script, which blocks Redis for other commands.
 	groupSize = 64
-	// maxWaiting is the number of requests that may wait for a slow Redis before the queues are shared: from then on, a
-	// sale may hold an equal share of maxWaiting, so that a hot sale cannot crowd out others.
+	// maxWaiting is the number of requests that may wait for a slow Redis without a bound per target. From then on, each
+	// target may have an equal share of maxWaiting, so that the requests for one do not reject those for others.
 	maxWaiting = 20_000
 	// maxWaitingTotal bounds all waiting requests.
 	maxWaitingTotal = 2 * maxWaiting
@@ -127,7 +127,8 @@ func (g *groups) next(target string, group []*waiter) []*waiter {
 	return group
 }
 
-// runFresh runs the requests that did not wait too long. The callers of the others may be gone, and must not buy.
+// runFresh runs the requests that did not wait too long. The callers of the others may have stopped waiting, so these
+// requests get an error.
 func (g *groups) runFresh(target string, group []*waiter) {
 	fresh := group
 	if limit := time.Now().Add(-g.timeout); group[0].since.Before(limit) {
@@ -170,10 +171,8 @@ const publishInterval = 250 * time.Millisecond
 func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *saleKeys, group []*waiter) {
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
-	now, publish := time.Now().UnixMilli(), 0
-	if now-k.published.Load() >= publishInterval.Milliseconds() {
-		publish = 1
-	}
+	now := time.Now().UnixMilli()
+	publish := now-k.published.Load() >= publishInterval.Milliseconds()
 	args := make([]any, 4, 4+3*len(group))
 	args[0], args[1], args[2] = k.target, a.cfg.MaxReady, publish
 	for _, w := range group {
@@ -209,13 +208,13 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *sale
 		w.decision, w.err = parseDecision(line, w.id)
 		rest = after
 	}
-	if publish == 1 && slices.ContainsFunc(group, (*waiter).accepted) {
+	if publish && slices.ContainsFunc(group, (*waiter).accepted) {
 		k.published.Store(now)
 	}
 }
 
-// recordAccepted records the orders of a group that get a 202. It includes replays, because the process that
-// accepted them may have died before it recorded them. Recording an order that is a row since then has no effect.
+// recordAccepted records the orders of a group that get a 202. It includes replays, because the process that accepted
+// them may have crashed before it recorded them. Recording an order that has become a row has no effect.
 func (a *Admitter) recordAccepted(k *saleKeys, generation int64, group []*waiter) {
 	if a.cfg.Recorder == nil {
 		return

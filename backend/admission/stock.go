@@ -92,20 +92,21 @@ func (d Deployment) owner() string {
 // or an error that wraps sale.ErrUnavailable or is that of the Claimer; the other parts may be changed then.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	s.LearnSpread(def)
-	allocations, err := s.allocations(ctx, def)
-	if err != nil {
-		return err
-	}
-	return eachPart(PartsOf(def), func(p SalePart) error { return s.updatePart(ctx, p, allocations) })
+	return s.updateParts(ctx, PartsOf(def))
 }
 
 // UpdatePart is Update for one part of a sale.
 func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
-	allocations, err := s.allocations(ctx, def.Sale)
+	return s.updateParts(ctx, []SalePart{def})
+}
+
+// updateParts updates parts of one sale.
+func (s *Stock) updateParts(ctx context.Context, parts []SalePart) error {
+	allocations, err := s.allocations(ctx, parts[0].Sale)
 	if err != nil {
 		return err
 	}
-	return s.updatePart(ctx, def, allocations)
+	return eachPart(parts, func(p SalePart) error { return s.updatePart(ctx, p, allocations) })
 }
 
 // allocations returns the allocations of a sale by segment; none for a sale in one shard.

@@ -53,7 +53,7 @@ func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error)
 	if err != nil || r.Limit < 1 {
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
-	// A buyer that comes once is counted until the next cleanup: with the default interval, for up to half a minute.
+	// The count of a buyer stays in memory until the next cleanup: with the default interval, for up to half a minute.
 	cleanup := min(r.Period, limiter.DefaultCleanUpInterval)
 	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: cleanup}
 	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
