@@ -244,7 +244,7 @@ func locate(
 			t.Fatalf("dead letter %q: %v", key, err)
 		}
 		if client.ZScore(ctx, shard.Dead().Times(), key).Err() != nil {
-			t.Fatalf("dead letter %q has no time of death", key)
+			t.Fatalf("dead letter %q has no time", key)
 		}
 		found[id] = append(found[id], "dead")
 		if line := lineOf(t, key, text); client.ZScore(ctx, shard.Dead().Index(), line).Err() != nil {
@@ -255,7 +255,7 @@ func locate(
 		t.Fatalf("%d dead letters in the list by sale, and there are %d", n, len(dead))
 	}
 	if n := client.ZCard(ctx, shard.Dead().Times()).Val(); int(n) != len(dead) {
-		t.Fatalf("%d times of death, %d letters", n, len(dead))
+		t.Fatalf("%d times, %d letters", n, len(dead))
 	}
 	return found
 }

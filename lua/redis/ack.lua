@@ -8,7 +8,7 @@
 --      3 attempts  hash    order id -> failures, one line each: ms, tab, reason
 --      4 crashes   hash    order id -> number of expired leases
 --      5 delayed   zset    messages by due time, ms
---      6 dead      zset    keys of dead letters by time of death, ms
+--      6 dead      zset    keys of dead letters by the time they were added, ms
 --      7 letters   hash    key -> dead letter, JSON
 --      8 guard     hash    rebuilding: a rebuild holds the shard
 --      9 orders    stream  entries of the batch are pending for the consumer with its id

@@ -1,6 +1,6 @@
 -- dead_drop: deletes the letter of a text that is not a message. No order and no stock depend on it.
 --
--- KEYS 1 dead     zset  keys of dead letters by time of death, ms
+-- KEYS 1 dead     zset  keys of dead letters by the time they were added, ms
 --      2 letters  hash  key -> dead letter, JSON
 --      3 index    zset  dead letters by sale (include/dead_letters)
 -- ARGV 1 key of the letter

@@ -6,7 +6,7 @@
 -- hold the sale's stock, no unit is returned: the stock is counted from SQL later, where this order is cancelled. The
 -- sale counts the return, so that restore_orders does not take the order for a lost one.
 --
--- KEYS 1 dead     zset    keys of dead letters by time of death, ms
+-- KEYS 1 dead     zset    keys of dead letters by the time they were added, ms
 --      2 letters  hash    key -> dead letter, JSON
 --      3 stock    string  units left of the sale
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)

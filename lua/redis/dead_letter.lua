@@ -3,7 +3,7 @@
 --
 -- KEYS 1 leases   zset    batch ids by deadline, ms
 --      2 batch    list    the batch
---      3 dead     zset    keys of dead letters by time of death, ms
+--      3 dead     zset    keys of dead letters by the time they were added, ms
 --      4 letters  hash    key -> dead letter, JSON
 --      5 guard    hash    rebuilding: a rebuild holds the shard
 --      6 orders   stream  entries of the batch are pending for the consumer with its id

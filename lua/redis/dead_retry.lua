@@ -1,7 +1,7 @@
 -- dead_retry: puts a dead order back to the front of the queue and deletes its failures and crashes. An order without
 -- a unit takes a unit and a slot first. The message of an order whose slot a rebuild has changed gets the new slot.
 --
--- KEYS 1 dead      zset    keys of dead letters by time of death, ms
+-- KEYS 1 dead      zset    keys of dead letters by the time they were added, ms
 --      2 letters   hash    key -> dead letter, JSON
 --      3 ready     list    newest left
 --      4 wake      list    at most one token

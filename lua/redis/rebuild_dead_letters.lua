@@ -2,7 +2,7 @@
 -- slot.
 --
 -- KEYS 1 guard    hash  fence, deployment
---      2 dead     zset  keys of dead letters by time of death, ms
+--      2 dead     zset  keys of dead letters by the time they were added, ms
 --      3 letters  hash  key -> dead letter, JSON
 --      4 index    zset  dead letters by sale (include/dead_letters)
 -- ARGV 1 "<fence> <deployment>"

@@ -9,7 +9,7 @@
 --      4 wake      list    at most one token
 --      5 attempts  hash    order id -> failures
 --      6 crashes   hash    order id -> number of expired leases
---      7 dead      zset    keys of dead letters by time of death, ms
+--      7 dead      zset    keys of dead letters by the time they were added, ms
 --      8 letters   hash    key -> dead letter, JSON
 --      9 guard     hash    rebuilding: a rebuild holds the shard
 --     10 orders    stream  entries of the batch are pending for the consumer with its id

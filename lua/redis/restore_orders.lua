@@ -12,7 +12,7 @@
 --      4 buyers   hash    buyer -> order ids by slot (include/slots)
 --      5 ready    list    queue, newest left
 --      6 wake     list    at most one token
---      7 dead     zset    keys of dead letters by time of death, ms
+--      7 dead     zset    keys of dead letters by the time they were added, ms
 --      8 letters  hash    key -> dead letter, JSON
 --      9 index    zset    dead letters by sale (include/dead_letters)
 -- ARGV 1 "<fence> <deployment>" known to the caller   2 sale id   3 returned of the sale, read before the rows

@@ -164,8 +164,8 @@ func (s Shard) Dedup(buyer, requestKey string) string {
 // Dead names the keys of the dead letters of one shard.
 type Dead Shard
 
-// Times (sorted set) holds the keys of dead letters by time of death, in milliseconds of Redis TIME. It is never
-// trimmed.
+// Times (sorted set) holds the keys of dead letters by the time they were added, in milliseconds of Redis TIME. It is
+// never trimmed.
 func (d Dead) Times() string { return Shard(d).key("dead") }
 
 // Letters (hash) maps the id of a dead order to its message and the reason.

@@ -1,5 +1,5 @@
--- dead_letters: the dead letters of a shard, in three keys that change together: dead (time of death), letters (the
--- letter as JSON) and index (one line per letter, sorted by sale).
+-- dead_letters: the dead letters of a shard, in three keys that change together: dead (the time at which a letter was
+-- added), letters (the letter as JSON) and index (one line per letter, sorted by sale).
 --
 -- A letter has the fields state ("dead" or "cancelling"), unit ("none": it holds no unit), message or raw, reason,
 -- history, crashes and died. In index all scores are 0, so the lines of one sale are adjacent:
