@@ -8,8 +8,8 @@ import (
 	"sluice/backend/admission"
 )
 
-// coalescedReads merges concurrent reads of a sale into one query of Redis. However many buyers watch the countdown,
-// Redis sees one query per sale at a time, and a result is never older than one round trip. Purchases do not use it.
+// coalescedReads merges concurrent reads of a sale into one query of Redis. Redis receives one query per sale at a time
+// for any number of buyers, and a result is never older than one round trip. Purchases do not use it.
 //
 // The first caller's deadline applies to all; all callers use the same timeout.
 type coalescedReads struct {

@@ -97,7 +97,7 @@ type handlers struct {
 	edges   atomic.Int64    // edges that listen for sale changes
 }
 
-// New returns the server that stands behind an edge. The error names all missing fields.
+// New returns the server of the public API, to which edges forward requests. The error names all missing fields.
 func New(cfg Config) (*httpserver.Server, error) {
 	h, err := newHandlers(cfg)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 const (
 	// maxDetails bounds the sales whose details are cached: 10 KB each.
 	maxDetails = 1000
-	// detailsRetry is how long pages have the previous details, or none, after SQL did not answer.
+	// detailsRetry is how long pages show the previous details, or none, after a read of SQL failed.
 	detailsRetry = time.Second
 )
 
@@ -37,8 +37,7 @@ func newDetailsCache(from Details, now func() time.Time) *detailsCache {
 	return &detailsCache{from: from, now: now, known: map[string]cachedDetails{}}
 }
 
-// get returns the details of a version of a sale. If SQL does not answer, it returns the previous ones or none: a page
-// without its picture is better than no page.
+// get returns the details of a version of a sale. If the read of SQL fails, it returns the previous details or none.
 func (c *detailsCache) get(ctx context.Context, saleID string, version int64) sale.Details {
 	if c.from == nil {
 		return sale.Details{}

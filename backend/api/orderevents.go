@@ -164,7 +164,7 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		select {
 		case event := <-s.page.Events():
 			s.write(e, updateOfEvent(event))
-			for range len(s.page.Events()) { // what else has arrived is sent with it
+			for range len(s.page.Events()) { // further events are sent together with it
 				s.write(e, updateOfEvent(<-s.page.Events()))
 			}
 		case <-final:
@@ -205,7 +205,7 @@ var rank = map[sale.Status]int{
 	sale.StatusQueued: 1, sale.StatusDead: 2, sale.StatusCreated: 3, sale.StatusPaid: 4, sale.StatusCancelled: 5,
 }
 
-// write writes an update unless the page has it already.
+// write writes an update unless the page has this status or a later one.
 func (s *orderStream) write(e *httpserver.EventStream, u update) {
 	if s.only != 0 && u.id != s.only || rank[u.Status] <= s.reported[u.id] {
 		return

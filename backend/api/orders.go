@@ -20,7 +20,7 @@ const maxWait = 30 * time.Second
 
 var errNoOrder = httpserver.NewProblem(problem.NotFound, "You have no such order.")
 
-// orderBody is an order as its buyer sees it.
+// orderBody is the response to the buyer of an order.
 type orderBody struct {
 	OrderID   string      `json:"order_id"`
 	SaleID    string      `json:"sale_id"`

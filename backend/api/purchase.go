@@ -26,7 +26,7 @@ func (h *handlers) purchase(c *fiber.Ctx) error {
 }
 
 // buy checks the form of the sale's id, the token, the user's limit, the rest of the request, and then the stock.
-// Cheap checks come first, and a client without a token learns nothing about sales. outcome is the label for the
+// Cheap checks come first, and a client without a token gets no information about sales. outcome is the label for the
 // metrics.
 func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	saleID, err := httpserver.SaleParam(c)

@@ -24,7 +24,7 @@ type saleFeeds struct {
 	streams int
 }
 
-// saleFeed is one sale as its streams see it.
+// saleFeed holds the last state of one sale, which all its streams send.
 type saleFeed struct {
 	saleID  string
 	streams int // guarded by saleFeeds.mu
@@ -87,7 +87,7 @@ func (s *saleFeeds) run(f *saleFeed, changes *salechange.Listener) {
 		var gap <-chan time.Time
 		select {
 		case <-changes.Wake():
-			changes.Take() // the notification may be outdated or false, so the sale is read
+			changes.Take() // the notification may be outdated or wrong, so the sale is read
 			gap = time.After(feedGap)
 		case <-opening.C:
 			gap = time.After(feedGap) // this clock may be ahead of Redis's

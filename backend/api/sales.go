@@ -14,7 +14,7 @@ import (
 	"sluice/backend/web/httpserver"
 )
 
-// saleBody is a sale as the public sees it.
+// saleBody is the public response about a sale.
 type saleBody struct {
 	ID       string     `json:"id"`
 	Title    string     `json:"title"`

@@ -8,9 +8,9 @@ import (
 // sweepInterval is the minimum time between two sweeps.
 const sweepInterval = time.Second
 
-// disconnectSweep wakes all event streams to check whether their clients have disconnected (peerClosed). It runs when
-// a stream is refused because all are in use. Otherwise a stream detects a disconnect with its next heartbeat only,
-// and a client that opens and drops streams could occupy all of them. The zero value is ready to use. It is safe for
+// disconnectSweep wakes all event streams to check whether their clients have disconnected (peerClosed). It runs when a
+// stream is refused because all are in use. Without it, a stream detects a disconnect only with its next heartbeat, and
+// a client that opens and closes streams could occupy all of them. The zero value is ready to use. It is safe for
 // concurrent use.
 type disconnectSweep struct {
 	mu   sync.Mutex
