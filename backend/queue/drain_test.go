@@ -20,7 +20,7 @@ import (
 const drainWorkers = 4
 
 // BenchmarkDrain compares how fast four workers that do nothing empty this queue and a raw Redis stream (XREADGROUP,
-// then XACK and XDEL in one pipeline). Both carry the same 200 bytes. Only the ratio within one run means anything.
+// then XACK and XDEL in one pipeline). Both carry the same 200 bytes. Only the ratio within one run is meaningful.
 func BenchmarkDrain(b *testing.B) {
 	client := testenv.StartRedis(b).Client()
 	for _, bench := range []struct {

@@ -105,7 +105,7 @@ func TestWaitMayOutlastTheClientsReadTimeout(t *testing.T) {
 	}
 }
 
-func TestCallersCancellationIsNotAnOutage(t *testing.T) {
+func TestCancellationIsNotAnOutage(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

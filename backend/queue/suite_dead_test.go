@@ -14,14 +14,14 @@ import (
 var deadTests = []test{
 	{"ListingIsPagedAndFilteredBySale", queue.Config{}, paging},
 	{"ListingFindsByReasonAndTime", queue.Config{}, searching},
-	{"ListingRefusesAStrangeCursor", queue.Config{}, func(t *testing.T, h h) {
+	{"ListingRejectsAnInvalidCursor", queue.Config{}, func(t *testing.T, h h) {
 		var bad *sale.InvalidError
 		if _, _, err := h.Queue.DeadLetters(t.Context(), queue.DeadQuery{After: "x"}); !errors.As(err, &bad) {
 			t.Errorf("the error is %v", err)
 		}
 	}},
-	{"RetryStartsOver", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
-		kill(h, orders(1, 1)...)
+	{"RetryDeletesTheFailures", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
+		makeDead(h, orders(1, 1)...)
 		h.push(order(2))
 		h.retry(order(1))
 		h.wantStats(queue.Stats{Ready: 2})
@@ -29,7 +29,7 @@ var deadTests = []test{
 		h.ack(b.ID, failures("again", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
 	}},
-	{"RetryOfACrasherStartsOver", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
+	{"RetryDeletesTheCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		for range 2 {
 			h.crash(1, order(1))
@@ -38,7 +38,7 @@ var deadTests = []test{
 		h.push(order(2))
 		h.takeExactly(5, orders(1, 2)...)
 	}},
-	{"RetryOfACrasherForgetsItsFailures", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
+	{"RetryAfterCrashesDeletesTheFailures", queue.Config{MaxAttempts: 2, MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.ack(h.take(1, "").ID, failures("once", order(1))...)
 		h.Advance(lease)
@@ -49,7 +49,7 @@ var deadTests = []test{
 		h.ack(h.takeExactly(1, order(1)).ID, failures("again", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1}) // its first failure
 	}},
-	{"RetryOfAFailureForgetsItsCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
+	{"RetryAfterFailuresDeletesTheCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.crash(1, order(1))
 		h.ack(h.takeExactly(5, order(1)).ID, queue.Failure{ID: order(1).ID, Reason: "would oversell", Permanent: true})
@@ -57,16 +57,16 @@ var deadTests = []test{
 		h.push(order(2))
 		h.takeExactly(5, orders(1, 2)...) // not alone: it is no suspect
 	}},
-	{"RetryTwiceFindsNothing", queue.Config{}, func(t *testing.T, h h) {
-		kill(h, order(1))
+	{"SecondRetryIsNotFound", queue.Config{}, func(t *testing.T, h h) {
+		makeDead(h, order(1))
 		h.retry(order(1))
 		if err := h.Queue.RetryDead(t.Context(), order(1).ID); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("second retry: %v", err)
 		}
 		h.wantStats(queue.Stats{Ready: 1})
 	}},
-	{"CancellingShutsOutRetry", queue.Config{}, func(t *testing.T, h h) {
-		kill(h, order(1))
+	{"CancellingRejectsRetry", queue.Config{}, func(t *testing.T, h h) {
+		makeDead(h, order(1))
 		ctx := t.Context()
 		if err := h.Queue.FinishCancel(ctx, order(1).ID, false); !errors.Is(err, sale.ErrConflict) {
 			t.Errorf("finish without begin: %v", err)
@@ -86,7 +86,7 @@ var deadTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"EveryCallOnAStrangerIsNotFound", queue.Config{}, func(t *testing.T, h h) {
+	{"EveryCallOnAnUnknownOrderIsNotFound", queue.Config{}, func(t *testing.T, h h) {
 		ctx, id := t.Context(), order(1).ID
 		_, letter := h.Queue.DeadLetter(ctx, id)
 		_, begin := h.Queue.BeginCancel(ctx, id)
@@ -100,11 +100,11 @@ var deadTests = []test{
 	}},
 }
 
-// kill makes messages dead letters.
-func kill(h h, m ...queue.Message) {
+// makeDead makes messages dead letters.
+func makeDead(h h, m ...queue.Message) {
 	h.t.Helper()
 	h.push(m...)
-	f := failures("killed", m...)
+	f := failures("rejected", m...)
 	for i := range f {
 		f[i].Permanent = true
 	}
@@ -165,7 +165,7 @@ func paging(t *testing.T, h h) {
 			bySale[""] = append(bySale[""], m.ID)
 			bySale[m.SaleID] = append(bySale[m.SaleID], m.ID)
 		}
-		kill(h, batch...)
+		makeDead(h, batch...)
 	}
 	for _, q := range []queue.DeadQuery{
 		{}, {Limit: 7}, {Limit: 1 << 40}, {SaleID: "drop", Limit: 7}, {SaleID: "third", Limit: 1}, {SaleID: "drop"},

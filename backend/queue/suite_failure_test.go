@@ -45,7 +45,7 @@ var failureTests = []test{
 		h.Advance(time.Minute)
 		h.takeExactly(1, order(1))
 	}},
-	{"DueMessagesOvertakeInTheirOrder", queue.Config{
+	{"DueMessagesComeFirstInTheirOrder", queue.Config{
 		BackoffBase: time.Minute, BackoffCap: time.Minute,
 	}, func(t *testing.T, h h) {
 		delay(h, 3)
@@ -53,7 +53,7 @@ var failureTests = []test{
 		h.Advance(2 * time.Minute)
 		h.takeExactly(5, orders(1, 5)...)
 	}},
-	{"ReclaimPromotesWhatIsDueInItsOrder", queue.Config{
+	{"ReclaimPromotesDueMessagesInTheirOrder", queue.Config{
 		BackoffBase: time.Minute, BackoffCap: time.Minute,
 	}, func(t *testing.T, h h) {
 		delay(h, 3)
@@ -65,7 +65,7 @@ var failureTests = []test{
 		h.wantStats(queue.Stats{Ready: 4})
 		h.takeExactly(9, orders(1, 4)...)
 	}},
-	{"MessageDiesAfterMaxAttempts", queue.Config{MaxAttempts: 3}, func(t *testing.T, h h) {
+	{"MessageIsDeadAfterMaxAttempts", queue.Config{MaxAttempts: 3}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		reasons := []string{"first", "second", "third"}
 		for _, reason := range reasons {
@@ -88,7 +88,7 @@ var failureTests = []test{
 			}
 		}
 	}},
-	{"PermanentFailureDiesAtOnce", queue.Config{}, func(t *testing.T, h h) {
+	{"PermanentFailureIsDeadImmediately", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		b := h.take(3, "")
 		h.ack(
@@ -101,7 +101,7 @@ var failureTests = []test{
 			t.Errorf("the letter is %+v", d)
 		}
 	}},
-	{"SuccessForgetsFailures", queue.Config{MaxAttempts: 2}, func(t *testing.T, h h) {
+	{"SuccessDeletesTheFailures", queue.Config{MaxAttempts: 2}, func(t *testing.T, h h) {
 		for _, acknowledge := range []func(b queue.Batch){
 			func(b queue.Batch) { h.ack(b.ID) },
 			func(b queue.Batch) { h.take(1, b.ID) },
@@ -115,7 +115,7 @@ var failureTests = []test{
 		h.ack(h.take(1, "").ID, failures("no", order(1))...)
 		h.wantStats(queue.Stats{Delayed: 1})
 	}},
-	{"FailureOfAStrangerIsIgnored", queue.Config{}, func(t *testing.T, h h) {
+	{"FailureOfAnotherOrderIsIgnored", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		b := h.take(1, "")
 		h.ack(b.ID, queue.Failure{ID: order(2).ID, Reason: "not in this batch", Permanent: true})
@@ -157,15 +157,15 @@ func ordersOfOneID(t *testing.T, h h) {
 		return m
 	}
 	all := []queue.Message{named("ann"), named("bob"), named("cid"), named("dan")}
-	kill(h, all[:2]...)
-	kill(h, all[2])
+	makeDead(h, all[:2]...)
+	makeDead(h, all[2])
 	h.push(all[3])
 	for range 2 {
 		h.crash(1, all[3])
 	}
 	again := all[0] // the same order once more, with the serial that a rebuild gave it
 	again.Serial = 77
-	kill(h, again)
+	makeDead(h, again)
 
 	page := h.letters(queue.DeadQuery{})
 	if len(page) != len(all) {

@@ -10,7 +10,7 @@ import (
 // lateTests: a call arrives after its caller gave up and repeated it, and after the batch has ended.
 var lateTests = []test{
 	{"LateCallsOfAnEndedBatchLoseNothing", queue.Config{}, lateCallsLoseNothing},
-	{"LateTakeOfABuriedBatchLeasesNothing", queue.Config{}, func(t *testing.T, h h) {
+	{"LateTakeOfABatchOfDeadLettersLeasesNothing", queue.Config{}, func(t *testing.T, h h) {
 		id := h.newBatch()
 		h.PushRaw("no message")
 		if b := h.takeAs(id, ""); len(b.Messages) > 0 {

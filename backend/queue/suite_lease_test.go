@@ -12,13 +12,13 @@ import (
 )
 
 var leaseTests = []test{
-	{"TakeGivesTheOldestFirst", queue.Config{}, func(t *testing.T, h h) {
+	{"TakeReturnsTheOldestFirst", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		h.push(orders(4, 5)...)
 		h.takeExactly(2, orders(1, 2)...)
 		h.takeExactly(10, orders(3, 5)...)
 	}},
-	{"TakeOfNothingLeasesNothing", queue.Config{}, func(t *testing.T, h h) {
+	{"TakeFromAnEmptyQueueLeasesNothing", queue.Config{}, func(t *testing.T, h h) {
 		h.takeExactly(10)
 		h.wantStats(queue.Stats{})
 	}},
@@ -38,7 +38,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 2, Leased: 3, Leases: 1})
 	}},
-	{"TakeReplayedCountsItsLeaseAnew", queue.Config{}, func(t *testing.T, h h) {
+	{"TakeReplayedRestartsTheLease", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		h.Advance(lease * 3 / 4)
@@ -60,7 +60,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 1, Leased: 1, Leases: 1})
 	}},
-	{"TakeAcknowledgesEvenWhenNothingIsLeft", queue.Config{}, func(t *testing.T, h h) {
+	{"TakeFromAnEmptyQueueAcknowledges", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		b := h.take(2, "")
 		if b = h.take(2, b.ID); len(b.Messages) != 0 {
@@ -75,7 +75,7 @@ var leaseTests = []test{
 		h.Advance(2 * lease)
 		h.reclaim(0)
 	}},
-	{"AckTwiceAnswersLost", queue.Config{}, func(t *testing.T, h h) { // window W8
+	{"SecondAckReturnsLost", queue.Config{}, func(t *testing.T, h h) { // window W8
 		h.push(orders(1, 2)...)
 		b := h.take(1, "")
 		h.ack(b.ID, failures("no", b.Messages...)...)
@@ -85,7 +85,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 1, Delayed: 1})
 	}},
-	{"ReleaseGivesBackInOrder", queue.Config{}, func(t *testing.T, h h) {
+	{"ReleaseRequeuesInOrder", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		b := h.take(3, "")
 		h.release(b.ID)
@@ -98,7 +98,7 @@ var leaseTests = []test{
 			h.release(b.ID)
 		}
 	}},
-	{"ExtendCountsTheLeaseFromNow", queue.Config{}, func(t *testing.T, h h) {
+	{"ExtendRestartsTheLease", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		for range 3 {
@@ -109,14 +109,14 @@ var leaseTests = []test{
 		h.Advance(lease)
 		h.reclaim(1)
 	}},
-	{"ExtendRevivesALeaseNobodyReclaimed", queue.Config{}, func(t *testing.T, h h) {
+	{"ExtendRestartsAnExpiredLease", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		b := h.take(1, "")
 		h.Advance(2 * lease)
 		h.extend(b.ID)
 		h.reclaim(0)
 	}},
-	{"PushRefusesWhatCouldNotBeReadBack", queue.Config{}, func(t *testing.T, h h) {
+	{"PushRejectsInvalidMessages", queue.Config{}, func(t *testing.T, h h) {
 		bad := order(2)
 		bad.Buyer = "two\nlines"
 		if err := h.Queue.Push(t.Context(), order(1), bad); err == nil {
@@ -124,7 +124,7 @@ var leaseTests = []test{
 		}
 		h.wantStats(queue.Stats{})
 	}},
-	{"RubbishIsBuriedAndBlocksNothing", queue.Config{}, invalidTexts},
+	{"InvalidTextsBecomeDeadLetters", queue.Config{}, invalidTexts},
 	{"StatsReturnTheOldestAge", queue.Config{}, func(t *testing.T, h h) {
 		age := func() time.Duration {
 			s, err := h.Queue.Stats(t.Context())

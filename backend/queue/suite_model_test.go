@@ -14,7 +14,7 @@ import (
 )
 
 var modelTests = []test{
-	{"EveryMessageIsInExactlyOnePlace", queue.Config{}, func(t *testing.T, h h) {
+	{"EveryMessageIsInExactlyOneKey", queue.Config{}, func(t *testing.T, h h) {
 		rapid.Check(t, func(rt *rapid.T) {
 			m := newModel(rt, t, h.factory)
 			rt.Repeat(map[string]func(*rapid.T){

@@ -45,12 +45,12 @@ func (m *model) adopt(rt *rapid.T, b queue.Batch, limit int) {
 	m.known = append(m.known, b.ID)
 }
 
-// check compares the model with the places of the messages.
+// check compares the model with the keys that hold the messages.
 func (m *model) check(rt *rapid.T) {
 	found := m.q.Locate()
-	for id, places := range found {
+	for id, keys := range found {
 		if x := m.messages[id]; x == nil || x.state == gone {
-			rt.Fatalf("%s should be gone, and is in %v", id, places)
+			rt.Fatalf("%s should be in no key, and is in %v", id, keys)
 		}
 	}
 	for _, x := range m.sorted() {
@@ -104,7 +104,7 @@ func (m *model) drain(rt *rapid.T) {
 		}
 		m.check(rt)
 	}
-	rt.Fatalf("something is stuck: %v", m.q.Locate())
+	rt.Fatalf("the queue does not drain: %v", m.q.Locate())
 }
 
 func (m *model) available() []*modelMessage {

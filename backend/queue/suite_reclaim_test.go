@@ -12,7 +12,7 @@ import (
 )
 
 var reclaimTests = []test{
-	{"CrashAfterTakeLosesNothing", queue.Config{}, func(t *testing.T, h h) { // window W4
+	{"CrashAfterTakeLosesNoMessage", queue.Config{}, func(t *testing.T, h h) { // window W4
 		h.push(orders(1, 5)...)
 		h.take(3, "")
 		h.Advance(lease - time.Minute)
@@ -21,7 +21,7 @@ var reclaimTests = []test{
 		h.reclaim(1)
 		h.takeExactly(9, orders(1, 5)...)
 	}},
-	{"LiveLeasesAreLeftAlone", queue.Config{}, func(t *testing.T, h h) {
+	{"ReclaimSkipsLeasesThatHaveNotExpired", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 4)...)
 		h.take(2, "")
 		h.Advance(lease / 2)
@@ -48,7 +48,7 @@ var reclaimTests = []test{
 		h.Advance(lease)
 		h.takeExactly(2, orders(1, 2)...)
 	}},
-	{"LateWorkerChangesNothingOfTheNewOwner", queue.Config{}, func(t *testing.T, h h) { // window W6
+	{"LateWorkerDoesNotChangeTheNewLease", queue.Config{}, func(t *testing.T, h h) { // window W6
 		h.push(orders(1, 3)...)
 		late := h.take(2, "")
 		h.Advance(lease)
@@ -101,7 +101,7 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Ready: 40})
 	}},
-	{"MessageThatKillsItsWorkerIsIsolatedAndDies", queue.Config{MaxCrashes: 3}, func(t *testing.T, h h) {
+	{"MessageThatCrashesItsWorkersIsLeasedAloneThenDead", queue.Config{MaxCrashes: 3}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		for range 3 {
 			h.crash(3, orders(1, 3)...)
@@ -115,7 +115,7 @@ var reclaimTests = []test{
 			t.Errorf("the letter is %+v", d)
 		}
 	}},
-	{"SuspectBehindOthersDoesNotJoinThem", queue.Config{
+	{"CrasherAfterOthersIsLeasedAlone", queue.Config{
 		MaxCrashes: 1, BackoffBase: lease / 2, BackoffCap: lease / 2,
 	}, func(t *testing.T, h h) {
 		h.push(orders(1, 1)...)
@@ -137,7 +137,7 @@ var reclaimTests = []test{
 			}
 		}
 	}},
-	{"SuccessForgetsCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
+	{"SuccessDeletesTheCrashes", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.crash(1, order(1))
 		b := h.takeExactly(5, order(1))
@@ -145,7 +145,7 @@ var reclaimTests = []test{
 		h.push(orders(1, 2)...)
 		h.takeExactly(5, orders(1, 2)...)
 	}},
-	{"ReclaimOfADyingMessageHappensOnce", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
+	{"ReclaimMakesOneDeadLetter", queue.Config{MaxCrashes: 1}, func(t *testing.T, h h) {
 		h.push(order(1))
 		for range 2 {
 			h.crash(1, order(1))
@@ -156,7 +156,7 @@ var reclaimTests = []test{
 			t.Errorf("a letter that does not exist: %v", err)
 		}
 	}},
-	{"ClockSetAheadCostsACrashAndNothingElse", queue.Config{}, func(t *testing.T, h h) {
+	{"ClockSetAheadCountsOneCrash", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		owner := h.take(2, "")
 		h.Advance(lease + time.Hour) // its worker still runs
@@ -167,7 +167,7 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Leased: 2, Leases: 1})
 	}},
-	{"ClockSetBackHoldsNobodyUpForLong", queue.Config{BackoffBase: lease, BackoffCap: lease}, func(t *testing.T, h h) {
+	{"ClockSetBackDoesNotExtendLeases", queue.Config{BackoffBase: lease, BackoffCap: lease}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		h.take(2, "") // crashes
 		b := h.takeExactly(2, orders(3, 4)...)
@@ -187,7 +187,7 @@ var reclaimTests = []test{
 		h.reclaim(1)
 		h.wantStats(queue.Stats{Ready: 4})
 	}},
-	{"ClockSetBackALittleTouchesNothing", queue.Config{}, func(t *testing.T, h h) {
+	{"ClockSetBackSlightlyChangesNothing", queue.Config{}, func(t *testing.T, h h) {
 		h.push(order(1))
 		h.take(1, "")
 		h.Advance(-lease / 2)

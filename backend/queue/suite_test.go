@@ -209,13 +209,13 @@ func locate(
 	list func(string) []string,
 ) map[sale.OrderID][]string {
 	found := map[sale.OrderID][]string{}
-	add := func(place string, texts ...string) {
+	add := func(key string, texts ...string) {
 		for _, text := range texts {
 			m, err := keyspace.DecodeMessage(text)
 			if err != nil {
-				t.Fatalf("%s holds %q: %v", place, text, err)
+				t.Fatalf("%s holds %q: %v", key, text, err)
 			}
-			found[m.ID] = append(found[m.ID], place)
+			found[m.ID] = append(found[m.ID], key)
 		}
 	}
 	ctx := context.Background()

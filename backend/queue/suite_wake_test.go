@@ -13,12 +13,12 @@ import (
 const long = 20 * time.Second
 
 var wakeTests = []test{
-	{"WaitEndsByItself", queue.Config{}, func(t *testing.T, h h) {
+	{"WaitEndsAfterItsTimeout", queue.Config{}, func(t *testing.T, h h) {
 		if woken, err := h.Queue.Wait(t.Context(), 10*time.Millisecond); woken || err != nil {
 			t.Errorf("woken=%v, %v", woken, err)
 		}
 	}},
-	{"WhateverMakesAMessageReadyWakes", queue.Config{}, func(t *testing.T, empty h) {
+	{"EveryCallThatMakesAMessageReadyWakes", queue.Config{}, func(t *testing.T, empty h) {
 		for name, does := range map[string]func(h){
 			"push": func(h h) { h.push(order(1)) },
 			"release": func(h h) {
@@ -42,7 +42,7 @@ var wakeTests = []test{
 				h.reclaim(0)
 			},
 			"retry": func(h h) {
-				kill(h, order(1))
+				makeDead(h, order(1))
 				h.drainWake()
 				h.retry(order(1))
 			},
@@ -72,14 +72,14 @@ var wakeTests = []test{
 			}
 		}
 	}},
-	{"OnePushWakesWorkerAfterWorker", queue.Config{}, func(t *testing.T, h h) {
+	{"OnePushWakesWorkersInTurn", queue.Config{}, func(t *testing.T, h h) {
 		const workers = 4
 		ctx, cancel := context.WithTimeout(t.Context(), long)
 		defer cancel()
 		var wg sync.WaitGroup
 		taken := make(chan int, workers)
 		for range workers {
-			wg.Go(func() { // each takes one message, and holds it forever
+			wg.Go(func() { // each takes one message and does not acknowledge it
 				for ctx.Err() == nil {
 					b, _, err := h.Queue.TakeAs(ctx, h.newBatch(), 1, "")
 					if err == nil && len(b.Messages) == 1 {

@@ -45,7 +45,7 @@ func TestWatcherRoundStopsAtAnError(t *testing.T) {
 	}
 }
 
-func TestWatcherOutlivesAnOutageAndEndsWithItsContext(t *testing.T) {
+func TestWatcherContinuesAfterAnOutageAndEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &leases{err: errors.New("down")}

@@ -42,7 +42,7 @@ const (
 
 // fast are tested in every run of this package's tests, so that the code below keeps working.
 var fast = []mutant{
-	{"ack: no fence", "lua/redis/ack.lua", notLeased, "if false then", queueTest("lease/AckTwiceAnswersLost")},
+	{"ack: no fence", "lua/redis/ack.lua", notLeased, "if false then", queueTest("lease/SecondAckReturnsLost")},
 	{
 		"admit: the stock is not taken from",
 		"lua/redis/admit.lua",
@@ -163,14 +163,14 @@ var mutants = []mutant{
 		"lua/redis/extend_lease.lua",
 		notLeased,
 		"if false then",
-		queueTest("reclaim/LateWorkerChangesNothingOfTheNewOwner"),
+		queueTest("reclaim/LateWorkerDoesNotChangeTheNewLease"),
 	},
 	{
 		"release: no fence",
 		"lua/redis/release.lua",
 		notLeased,
 		"if false then",
-		queueTest("reclaim/LateWorkerChangesNothingOfTheNewOwner"),
+		queueTest("reclaim/LateWorkerDoesNotChangeTheNewLease"),
 	},
 	{"reclaim: the deadline is not checked again", "lua/redis/reclaim.lua", "or tonumber(deadline) > now", "",
 		proof{"./backend/queue", "TestReclaimSkipsALeaseExtendedMeanwhile", nil}},
