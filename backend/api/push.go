@@ -74,9 +74,9 @@ func (h *handlers) unsubscribe(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	id, err := strconv.ParseInt(c.Params("subscription"), 10, 64)
-	if err != nil || id < 1 {
-		return sale.Invalid("subscription", "must be a whole number of at least 1")
+	id, err := httpserver.NumberParam(c, "subscription")
+	if err != nil {
+		return err
 	}
 	err = h.cfg.Subscriptions.Unsubscribe(h.reads.next(), buyer, id)
 	switch {

@@ -42,7 +42,7 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 		t.Errorf("bob sees %s", a.Body)
 	}
 	servertest.WantProblem(t, s.Do("DELETE", path+"/1", "", bob), 404, "not-found")
-	for _, id := range []string{"0", "-1", "x", "99999999999999999999", "1e3"} {
+	for _, id := range []string{"0", "-1", "+1", "01", "x", "99999999999999999999", "1e3"} {
 		servertest.WantProblem(t, s.Do("DELETE", path+"/"+id, "", ann), 400, "bad-request")
 	}
 	if a := s.Do("DELETE", path+"/1", "", ann); a.Status != 204 || a.Body != "" {

@@ -130,9 +130,9 @@ func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {
 }
 
 func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
-	number, err := strconv.ParseInt(r.Params("payment"), 10, 64)
-	if err != nil || number < 1 {
-		return nil, sale.Invalid("payment", "must be a positive number")
+	number, err := httpserver.NumberParam(r.Ctx, "payment")
+	if err != nil {
+		return nil, err
 	}
 	body := r.object()
 	note := body.Line("note")

@@ -114,6 +114,8 @@ func TestOrderProblems(t *testing.T) {
 		{"GET", "/admin/v1/payments?order=x", ""},
 		{"POST", "/admin/v1/payments/x/settle", ""},
 		{"POST", "/admin/v1/payments/-1/settle", ""},
+		{"POST", "/admin/v1/payments/+7/settle", ""},
+		{"POST", "/admin/v1/payments/07/settle", ""},
 		{"POST", "/admin/v1/payments/7/settle", `{"note":"a\u0007b"}`},
 	} {
 		servertest.WantProblem(t, s.operate(row.method, row.path, row.body), 400, "bad-request")

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -27,6 +28,16 @@ func OrderParam(c *fiber.Ctx) (sale.OrderID, error) {
 		return 0, sale.Invalid("order", err.Error())
 	}
 	return id, nil
+}
+
+// NumberParam returns a number of at least 1 from the path, which has one form only: without a sign and leading zeros.
+func NumberParam(c *fiber.Ctx, name string) (int64, error) {
+	text := c.Params(name)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != text {
+		return 0, sale.Invalid(name, "must be a whole number of at least 1")
+	}
+	return n, nil
 }
 
 // Bearer returns the token of an Authorization header with the scheme Bearer.
