@@ -162,13 +162,8 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 func readSettlement(r *request, verb admin.Verb) (admin.Settlement, error) {
 	body := r.object()
 	filter := queue.DeadQuery{
-		SaleID: body.Text("sale"), ErrorContains: body.Line("error_contains"),
+		SaleID: body.Sale("sale"), ErrorContains: body.Line("error_contains"),
 		DiedAfter: body.Time("died_after"), DiedBefore: body.Time("died_before"),
-	}
-	if filter.SaleID != "" {
-		if err := sale.ValidateID(filter.SaleID); err != nil {
-			body.Reject("sale", err.Error())
-		}
 	}
 	if all := body.Bool("all"); !all && filter == (queue.DeadQuery{}) {
 		body.Reject("all", "must be true if no filter is set")

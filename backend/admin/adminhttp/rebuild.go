@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/recovery/rebuild"
-	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -22,10 +21,7 @@ const rebuildTimeout = 30 * time.Minute
 // ended.
 func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 	body := r.object()
-	saleID := body.Text("sale")
-	if saleID != "" && sale.ValidateID(saleID) != nil {
-		body.Reject("sale", "must be the id of a sale")
-	}
+	saleID := body.Sale("sale")
 	if err := r.end(body); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/web/httpserver/servertest"
 	"sluice/test/testenv"
 )
 
@@ -80,7 +81,7 @@ func TestRebuildIsStartedOnceAndShown(t *testing.T) {
 		now := s.operate(http.MethodGet, "/admin/v1/rebuild", "")
 		return now.Field(t, "running") == "false" && strings.Contains(now.Body, `"sale_id":"shoe","left":4`)
 	})
-	if bad := s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"a b"}`); bad.Status != http.StatusBadRequest {
-		t.Errorf("an invalid sale id: %d", bad.Status)
+	for _, body := range []string{`{"sale":"a b"}`, `{"sale":""}`} { // an empty id is not all sales
+		servertest.WantProblem(t, s.operate(http.MethodPost, "/admin/v1/rebuild", body), 400, "bad-request")
 	}
 }

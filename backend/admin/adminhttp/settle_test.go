@@ -54,7 +54,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		t.Errorf("called the service: %s", got)
 	}
 	for _, body := range []string{
-		``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`,
+		``, `{}`, `{"dry_run":true}`, `{"all":"yes"}`, `{"all":true,"limit":501}`, `{"sale":"no such/sale"}`, `{"all":true,"sale":""}`,
 		`{"died_after":"yesterday"}`, `{"all":true,"buyer":"ann"}`,
 	} {
 		if a := s.operate("POST", "/admin/v1/dead/cancel", body); a.Status != 400 || d.called() != "" {

@@ -130,6 +130,19 @@ func (o *Object) Text(name string) string {
 	return s
 }
 
+// Sale takes the id of a sale. It returns "" if the field is absent or rejected. An empty id is rejected.
+func (o *Object) Sale(name string) string {
+	if !o.Has(name) {
+		return ""
+	}
+	id := o.Text(name)
+	if err := sale.ValidateID(id); err != nil {
+		o.RejectOnce(name, err.Error())
+		return ""
+	}
+	return id
+}
+
 // maxLine bounds reasons, notes and search texts, in bytes.
 const maxLine = 200
 
