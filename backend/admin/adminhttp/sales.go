@@ -115,8 +115,9 @@ func readSale(r *request) (sale.Sale, error) {
 	hasID, hasPrice := body.Has("id"), body.Has("price")
 	s := sale.Sale{
 		ID: body.Text("id"), Title: body.Text("title"), PerBuyer: 1, Switch: sale.On,
-		OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"), Hold: body.Duration("hold"),
+		OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"),
 	}
+	s.Hold, _ = body.Duration("hold")
 	s.Details = readDetails(body)
 	s.Stock, _ = body.Integer("stock")
 	if n, ok := body.Integer("per_buyer"); ok {

@@ -118,9 +118,9 @@ func (h *handlers) switchWebhook(
 
 func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
-	keep := webhook.DefaultKeep
-	if body.Has("keep") {
-		keep = body.Duration("keep")
+	keep, ok := body.Duration("keep")
+	if !ok {
+		keep = webhook.DefaultKeep
 	}
 	reason := body.Line("reason")
 	if err := r.end(body); err != nil {

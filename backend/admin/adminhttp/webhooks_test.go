@@ -164,6 +164,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"POST", one + "/resume", "", 200, "admin resumes ep_1 because ", ``},
 		{"POST", one + "/rotate", "", 200, "admin rotates ep_1, keeps 24h0m0s because ", `"secret":"whsec_new"`},
 		{"POST", one + "/rotate", `{"keep":"0s"}`, 200, "admin rotates ep_1, keeps 0s because ", `"keep":"0s"`},
+		{"POST", one + "/rotate", `{"keep":null}`, 200, "admin rotates ep_1, keeps 24h0m0s because ", `"keep":"24h"`},
 		{"POST", one + "/rotate", `{"keep":"soon"}`, 400, "", `keep`},
 		{"POST", one + "/remove", "", 200, "admin removes ep_1 because ", `"status":"removed"`},
 		{"POST", one + "/ping", "", 202, "ping ep_1", `{"delivery":"ping_1_ep_1"}`},

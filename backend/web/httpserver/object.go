@@ -231,18 +231,18 @@ func (o *Object) Time(name string) time.Time {
 	return t
 }
 
-// Duration takes a duration such as 15m or 1h30m. An absent field and null are 0.
-func (o *Object) Duration(name string) time.Duration {
+// Duration takes a duration such as 15m or 1h30m. ok is false if the field is absent, null or rejected.
+func (o *Object) Duration(name string) (d time.Duration, ok bool) {
 	v, present := o.take(name)
 	if !present || v == nil {
-		return 0
+		return 0, false
 	}
 	s, _ := v.(string)
 	d, err := time.ParseDuration(s)
 	if err != nil {
 		o.Reject(name, "must be a duration such as 15m or 1h30m")
 	}
-	return d
+	return d, err == nil
 }
 
 // DurationText formats a duration for Object.Duration, without the trailing zero units of time.Duration.String.
