@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -123,7 +124,7 @@ func (w *world) drain() {
 	for _, q := range w.queues {
 		ack := ""
 		for {
-			b, _, err := q.Take(w.ctx, 100, ack)
+			b, _, err := queuetest.Take(w.ctx, q, 100, ack)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -365,7 +366,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
-	b, _, err := q.Take(w.ctx, 10, "")
+	b, _, err := queuetest.Take(w.ctx, q, 10, "")
 	if err != nil || len(b.Messages) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -19,7 +20,7 @@ func (w *world) forge(o sale.Order) sale.Order {
 	if err := w.redis.Client().LPush(w.ctx, shard.Ready(), keyspace.EncodeMessage(o)).Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	b, _, err := w.queues[shard].Take(w.ctx, 10, "")
+	b, _, err := queuetest.Take(w.ctx, w.queues[shard], 10, "")
 	if err != nil || len(b.Messages) != 1 {
 		w.t.Fatalf("took %+v, %v", b, err)
 	}
@@ -147,7 +148,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
 		// cannot be written: exclude it
-		if _, _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)].Take(w.ctx, 10, ""); err != nil {
+		if _, _, err := queuetest.Take(w.ctx, w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)], 10, ""); err != nil {
 			t.Fatal(err)
 		}
 	})

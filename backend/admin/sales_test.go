@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
@@ -282,9 +283,9 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
 	w.buy("old", "ann")
-	b, _, err := w.queues[0].Take(w.ctx, 1, "")
+	b, _, err := queuetest.Take(w.ctx, w.queues[0], 1, "")
 	if err != nil || len(b.Messages) == 0 {
-		if b, _, err = w.queues[1].Take(w.ctx, 1, ""); err != nil {
+		if b, _, err = queuetest.Take(w.ctx, w.queues[1], 1, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -138,7 +139,7 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	if err := q.Push(w.ctx, other); err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := q.Take(w.ctx, 1, "")
+	b, _, err := queuetest.Take(w.ctx, q, 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}

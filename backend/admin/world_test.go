@@ -12,6 +12,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -112,7 +113,7 @@ func (w *world) makeDead(saleID, buyer string) sale.Order {
 		w.t.Fatal(err)
 	}
 	q := w.queues[w.stock.ShardOf(spread.HomePart(saleID, buyer, k))]
-	b, _, err := q.Take(w.ctx, 10, "")
+	b, _, err := queuetest.Take(w.ctx, q, 10, "")
 	if err != nil || len(b.Messages) != 1 || b.Messages[0].ID != d.OrderID {
 		w.t.Fatalf("took %+v, %v; want order %s (%s)", b, err, d.OrderID, d.Outcome)
 	}

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -85,7 +86,7 @@ func (s *shop) audit() audit.Report {
 
 func (s *shop) take(n int) queue.Batch {
 	s.t.Helper()
-	b, _, err := s.queue.Take(s.t.Context(), n, "")
+	b, _, err := queuetest.Take(s.t.Context(), s.queue, n, "")
 	if err != nil || len(b.Messages) != n {
 		s.t.Fatalf("Take returned %d of %d messages: %v", len(b.Messages), n, err)
 	}

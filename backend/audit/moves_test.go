@@ -14,6 +14,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -146,7 +147,7 @@ func (m *mover) move() {
 	case 0, 1:
 		m.buy()
 	case 2, 3:
-		b, _, err := m.queue.Take(ctx, 1+m.random.IntN(40), "")
+		b, _, err := queuetest.Take(ctx, m.queue, 1+m.random.IntN(40), "")
 		m.did("take", err)
 		if len(b.Messages) > 0 {
 			m.batches[b.ID] = b

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -78,7 +79,7 @@ func drainList(limit int) func(*redis.Client, int) error {
 		return concurrently(n, func() (int, error) {
 			total, ack := 0, ""
 			for {
-				b, lost, err := l.Take(context.Background(), limit, ack)
+				b, lost, err := queuetest.Take(context.Background(), l, limit, ack)
 				if lost {
 					err = errors.New("a lease was lost")
 				}

@@ -21,16 +21,6 @@ func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
 	return Consumer(name + "-" + strconv.FormatInt(number, 10)), wrap("register", err)
 }
 
-// Take is TakeAs with the first batch of a new consumer. A loop should call TakeAs instead, which can be repeated after
-// an error.
-func (l *List) Take(ctx context.Context, limit int, ack string) (b Batch, lost bool, err error) {
-	consumer, err := l.Register(ctx, NewConsumerName())
-	if err != nil {
-		return Batch{}, false, err
-	}
-	return l.TakeAs(ctx, consumer.BatchID(1), limit, ack)
-}
-
 // TakeAs acknowledges batch ack and leases up to limit of the next messages as batch id, in one atomic step. An empty
 // ack acknowledges nothing. id is a BatchID of a consumer, larger than those of its earlier batches. The returned batch
 // is empty if no message is ready.

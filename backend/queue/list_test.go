@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -43,7 +44,7 @@ func push(t testing.TB, l *queue.List, n int) []queue.Message {
 
 func take(t testing.TB, l *queue.List, limit int, ack string) queue.Batch {
 	t.Helper()
-	b, lost, err := l.Take(t.Context(), limit, ack)
+	b, lost, err := queuetest.Take(t.Context(), l, limit, ack)
 	if err != nil || lost {
 		t.Fatalf("take: lost=%v, %v", lost, err)
 	}

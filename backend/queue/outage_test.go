@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -69,7 +70,7 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	if err := client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Take(t.Context(), 1, ""); !errors.Is(err, sale.ErrUnavailable) {
+	if _, _, err := queuetest.Take(t.Context(), l, 1, ""); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("take from a replica: %v", err)
 	}
 }
@@ -109,7 +110,7 @@ func TestCancellationIsNotAnOutage(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err := queue.NewList(client, 0, queue.Config{}).Take(ctx, 1, "")
+	_, _, err := queuetest.Take(ctx, queue.NewList(client, 0, queue.Config{}), 1, "")
 	if !errors.Is(err, context.Canceled) || errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("take with a cancelled context: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/move"
@@ -186,7 +187,7 @@ func (w *world) sell() (leased queue.Batch) {
 		w.orders[buyer] = d.OrderID
 	}
 	take := func() queue.Batch {
-		b, _, err := w.queue.Take(ctx, 40, "")
+		b, _, err := queuetest.Take(ctx, w.queue, 40, "")
 		if err != nil || len(b.Messages) == 0 {
 			w.t.Fatalf("lease: %+v, %v", b, err)
 		}

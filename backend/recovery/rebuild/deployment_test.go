@@ -16,6 +16,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
@@ -417,7 +418,7 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 			if left := w.raw().Get(w.ctx, keyspace.Shard(0).Stock("s")).Val(); left != "3" {
 				t.Errorf("%s units left, want 3", left)
 			}
-			if b, _, err := open(o.guards).Take(w.ctx, 10, ""); err != nil || len(b.Messages) != 2 {
+			if b, _, err := queuetest.Take(w.ctx, open(o.guards), 10, ""); err != nil || len(b.Messages) != 2 {
 				t.Errorf("the new owner took %v, %v, want both orders", b.Messages, err)
 			}
 		})

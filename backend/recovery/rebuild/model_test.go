@@ -7,6 +7,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -58,7 +59,7 @@ func (l *operations) step() {
 			l.accepted[d.OrderID] = buyer
 		}
 	case 3:
-		if b, _, err := q.Take(l.ctx, 1+l.random.IntN(5), ""); err == nil && len(b.Messages) > 0 {
+		if b, _, err := queuetest.Take(l.ctx, q, 1+l.random.IntN(5), ""); err == nil && len(b.Messages) > 0 {
 			l.batches = append(l.batches, b)
 		}
 	case 4:

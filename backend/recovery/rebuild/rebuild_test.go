@@ -22,6 +22,7 @@ import (
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
@@ -226,7 +227,7 @@ func (w *world) shard(saleID string) *queue.List { return w.queues[space.ShardOf
 
 func (w *world) take(saleID string, n int) queue.Batch {
 	w.t.Helper()
-	b, _, err := w.shard(saleID).Take(w.ctx, n, "")
+	b, _, err := queuetest.Take(w.ctx, w.shard(saleID), n, "")
 	if err != nil || len(b.Messages) != n {
 		w.t.Fatalf("Take returned %d of %d messages: %v", len(b.Messages), n, err)
 	}
@@ -261,7 +262,7 @@ func (w *world) drain() {
 	w.t.Helper()
 	for _, q := range w.queues {
 		for {
-			b, _, err := q.Take(w.ctx, 100, "")
+			b, _, err := queuetest.Take(w.ctx, q, 100, "")
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -870,7 +871,7 @@ func TestShardIsHeldDuringARebuild(t *testing.T) {
 			}
 			tried++
 			before := w.copyOf()
-			_, _, err1 := open.Take(w.ctx, 5, "")
+			_, _, err1 := queuetest.Take(w.ctx, open, 5, "")
 			_, err2 := open.Reclaim(w.ctx, 5)
 			err3 := open.RetryDead(w.ctx, dead)
 			_, err4 := open.BeginCancel(w.ctx, dead)

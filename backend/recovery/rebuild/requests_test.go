@@ -7,6 +7,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
 )
 
@@ -72,7 +73,7 @@ func (l *requests) step() {
 			l.got[[2]string{buyer, key}] = d.OrderID
 		}
 	case 3: // written, and some are cancelled
-		b, _, err := q.Take(l.ctx, 1+l.random.IntN(3), "")
+		b, _, err := queuetest.Take(l.ctx, q, 1+l.random.IntN(3), "")
 		if err != nil || len(b.Messages) == 0 {
 			return
 		}
@@ -94,7 +95,7 @@ func (l *requests) step() {
 			}
 		}
 	case 4:
-		b, _, err := q.Take(l.ctx, 1, "")
+		b, _, err := queuetest.Take(l.ctx, q, 1, "")
 		if err != nil || len(b.Messages) == 0 {
 			return
 		}

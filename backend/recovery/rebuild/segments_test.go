@@ -11,6 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
@@ -184,7 +185,7 @@ func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 	h.check(h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 1}))
 	h.check(list.RetryDead(h.ctx, orders[1].ID))
 	h.want(0, 0)
-	batch, _, err := list.Take(h.ctx, 10, "")
+	batch, _, err := queuetest.Take(h.ctx, list, 10, "")
 	h.check(err)
 	h.check(h.db.Write(h.ctx, batch.Messages))
 	_, err = list.Ack(h.ctx, batch.ID)
