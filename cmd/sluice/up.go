@@ -96,6 +96,8 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return err
 	}
 	defer at.close()
+	started := at.answerStarting(ctx, p.logger())
+	defer started()
 	loud := p.quietStart()
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
@@ -148,6 +150,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := data.setServer(where); err != nil {
 		return err
 	}
+	started()
 	if err := p.printWelcome(cfg, where, own); err != nil {
 		return err
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"sluice/backend/web/httpserver"
+	"sluice/internal/problem"
+)
+
+var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is starting. Please try again.")
+
+// answerStarting answers requests at both addresses with 503, except /healthz and the API reference, until stop is
+// called. Then the listeners can serve. Without it, clients would wait as long as the stores are not available.
+func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	for _, ln := range []net.Listener{at.public, at.admin} {
+		s := httpserver.New(httpserver.Config{
+			Checks:  []httpserver.Check{{Name: "start", Probe: func(context.Context) error { return errStarting }}},
+			Problem: func(error) *httpserver.Problem { return errStarting }, // also instead of "not found"
+			Drain:   time.Second,
+			Log:     log,
+		})
+		s.Finish()
+		serving.Go(func() { _ = s.Serve(ctx, lentListener{ln.(*net.TCPListener)}) })
+	}
+	return func() {
+		cancel()
+		serving.Wait()
+		for _, ln := range []net.Listener{at.public, at.admin} {
+			_ = ln.(*net.TCPListener).SetDeadline(time.Time{})
+		}
+	}
+}
+
+// lentListener is a listener that Close does not close: it ends Accept, and another server can use the listener.
+type lentListener struct{ *net.TCPListener }
+
+func (l lentListener) Accept() (net.Conn, error) {
+	c, err := l.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = net.ErrClosed
+	}
+	return c, err
+}
+
+func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
