@@ -116,54 +116,62 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 	return 0, queue.DeadLetter{}, missing
 }
 
-// Retry puts a dead order back on the queue without its failures. It may be repeated: an order that an earlier call
-// requeued is a success. Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if
-// its sale is archived; or one that wraps sale.ErrUnavailable.
-func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) error {
+// Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
+// an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
+// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its sale is archived;
+// or one that wraps sale.ErrUnavailable.
+func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.find(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
 		return s.retriedBefore(ctx, id, err)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if letter.Cancelling {
-		return fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
+		return "", fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
 	}
 	switch archived, err := isArchived(ctx, s.store, letter.Message.SaleID); {
 	case err != nil:
-		return err
+		return "", err
 	case archived:
-		return refused("order %s cannot become a row, because its sale %s is archived: compare it with the files of the "+
+		return "", refused("order %s cannot become a row, because its sale %s is archived: compare it with the files of the "+
 			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
 	detail := "sale " + letter.Message.SaleID + ": " + letter.Reason
 	if err := s.store.Record(store.WithActor(ctx, actor), store.RetriedDead, id.String(), detail); err != nil {
-		return err
+		return "", err
 	}
 	err = s.shards[number].RetryDead(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) { // it was requeued and the reply was lost, or another call was faster
 		return s.retriedBefore(ctx, id, err)
 	}
-	return err
+	return sale.StatusQueued, err
 }
 
-// retriedBefore returns nil if an earlier or concurrent Retry requeued an order without a dead letter. If the log has
-// an entry of its cancellation, at any position, the order was not requeued: the entry is written before the dead
-// letter is removed, and is final. An entry of a retry before or after it has no effect.
-func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) error {
+// retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If
+// the log has an entry of its cancellation, at any position, the order was not requeued: the entry is written before
+// the dead letter is removed, and is final. An entry of a retry before or after it has no effect.
+func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) (sale.Status, error) {
 	switch _, err := s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead); {
 	case err == nil:
-		return notFound
+		return "", notFound
 	case !errors.Is(err, sale.ErrNotFound):
-		return err
+		return "", err
 	}
 	_, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
 	if errors.Is(err, sale.ErrNotFound) {
-		return notFound
+		return "", notFound
 	}
-	return err
+	if err != nil {
+		return "", err
+	}
+	row, err := s.store.Order(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		return sale.StatusQueued, nil
+	}
+	return row.Status, err
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id,

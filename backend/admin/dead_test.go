@@ -221,16 +221,18 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
-		t.Fatal(err)
+	for range 2 { // the second repeats it before a worker has the order
+		if is, err := w.dead.Retry(w.ctx, "ann", dead.ID); is != sale.StatusQueued || err != nil {
+			t.Fatalf("the order is %s, %v", is, err)
+		}
 	}
 	w.wantNoDeadLetter(dead.ID)
 	w.drain()
 	w.wantTotals("s", 4, 1)
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
-		t.Fatalf("the repeated retry of a stored order: %v", err)
+	if is, err := w.dead.Retry(w.ctx, "ann", dead.ID); is != sale.StatusCreated || err != nil {
+		t.Fatalf("after the repeated retry of a stored order it is %s, %v", is, err)
 	}
-	if err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("retried an order that was never dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
@@ -272,7 +274,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	dead := w.repeating()
 	w.create("s", 5)
 	retried, cancelled := w.makeDead("s", "ann"), w.makeDead("s", "bob")
-	if err := dead.Retry(w.ctx, "admin", retried.ID); err != nil {
+	if _, err := dead.Retry(w.ctx, "admin", retried.ID); err != nil {
 		t.Errorf("retry: %v", err)
 	}
 	if done, err := dead.Cancel(w.ctx, "admin", cancelled.ID, "stolen"); err != nil || !done.UnitReturned {
@@ -332,7 +334,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	dead := w.makeDead("old", "bob")
 	w.archive("old")
 	var rejected *RefusedError
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.As(err, &rejected) ||
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.As(err, &rejected) ||
 		!strings.Contains(rejected.Detail, "sluice dead cancel "+dead.ID.String()) {
 		t.Errorf("a retry: %v", err)
 	}
@@ -362,7 +364,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
@@ -376,7 +378,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("retry of a cancelled order: %v", err)
 	}
 }
@@ -392,7 +394,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if _, err := w.dead.shards[shard].BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.dead.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.dead.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
 	}
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
@@ -435,7 +437,7 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 		hookedShard{w.queues[0], cancel}, hookedShard{w.queues[1], cancel},
 	}})
 	for range 2 { // the second call finds no dead letter
-		if err := slow.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := slow.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("retry of an order that was cancelled in the meantime: %v", err)
 		}
 	}
@@ -503,7 +505,7 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			err := plain.Retry(w.ctx, "ben", dead.ID)
+			_, err := plain.Retry(w.ctx, "ben", dead.ID)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
 				t.Errorf("retry: %v", err)
 			}

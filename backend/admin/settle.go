@@ -80,8 +80,9 @@ func (s *DeadLetters) Settle(
 func (s *DeadLetters) settle(ctx context.Context, actor string, wanted Settlement, one *Settled) {
 	id := one.DeadLetter.Message.ID
 	if wanted.Verb == RetryDead {
-		if one.Err = s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); one.Err == nil {
-			one.Status = sale.StatusQueued
+		var status sale.Status
+		if status, one.Err = s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); one.Err == nil {
+			one.Status = status
 		}
 		return
 	}

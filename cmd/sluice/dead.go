@@ -135,7 +135,7 @@ func (o *deadClient) deadRetry() *cobra.Command {
 		Example: `  sluice dead retry 923417600000000123
   sluice dead retry --error-contains deadlock --dry-run       # which orders those are
   sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
-	}, "retry")
+	}, "retry", requeued)
 }
 
 func (o *deadClient) deadCancel() *cobra.Command {
@@ -144,14 +144,19 @@ func (o *deadClient) deadCancel() *cobra.Command {
 		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
 		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
   sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
-	}, "cancel")
+	}, "cancel", became)
 }
 
-// became describes the state of a dead order after a retry or a cancel.
-func became(s client.Settled) string {
+// requeued describes the state of a dead order after a retry.
+func requeued(s client.Settled) string {
 	if s.Status == "queued" {
 		return "is requeued"
 	}
+	return "is stored already (" + s.Status + "): nothing was requeued"
+}
+
+// became describes the state of a dead order after a cancel.
+func became(s client.Settled) string {
 	words := "is " + s.Status
 	switch {
 	case s.GivenBack:
@@ -165,7 +170,7 @@ func became(s client.Settled) string {
 	return words
 }
 
-func (o *deadClient) deadSettle(c *cobra.Command, verb string) *cobra.Command {
+func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(client.Settled) string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
 	c.Args = cobra.ArbitraryArgs

@@ -13,7 +13,6 @@ import (
 
 func TestOutcomeOfADeadOrder(t *testing.T) {
 	for want, s := range map[string]client.Settled{
-		"is requeued": {Key: "1", Status: "queued"},
 		"is cancelled; its unit is on sale again":            {Key: "1", Status: "cancelled", GivenBack: true},
 		"is cancelled; it held no unit":                      {Key: "1", Status: "cancelled"},
 		"is dropped; its unit is on sale again":              {Key: "1", Status: "dropped", GivenBack: true},
@@ -23,6 +22,14 @@ func TestOutcomeOfADeadOrder(t *testing.T) {
 	} {
 		if got := became(s); got != want {
 			t.Errorf("%+v %s, want %s", s, got, want)
+		}
+	}
+	for status, want := range map[string]string{
+		"queued": "is requeued", "created": "is stored already (created): nothing was requeued",
+		"cancelled": "is stored already (cancelled): nothing was requeued",
+	} {
+		if got := requeued(client.Settled{Key: "1", Status: status}); got != want {
+			t.Errorf("%s: %s, want %s", status, got, want)
 		}
 	}
 }

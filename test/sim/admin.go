@@ -89,5 +89,8 @@ func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() 
 		delete(w.troubles, letter.Message.Buyer)
 		w.mu.Unlock()
 	}
-	until(func() error { return d.Retry(p.ctx, "op", letter.Message.ID) })
+	until(func() error {
+		_, err := d.Retry(p.ctx, "op", letter.Message.ID)
+		return err
+	})
 }

@@ -128,6 +128,9 @@ func TestRequestsReachTheService(t *testing.T) {
 	if a.Field(t, "given_back") != "false" || a.Field(t, "status") != "created" {
 		t.Errorf("a row was cancelled: %s", a.Body)
 	}
+	if a := s.operate("POST", "/admin/v1/dead/"+id+"/retry", ""); a.Field(t, "status") != "created" {
+		t.Errorf("a row was requeued: %s", a.Body)
+	}
 }
 
 func TestInvalidRequestsAre400(t *testing.T) {

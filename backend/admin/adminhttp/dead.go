@@ -70,8 +70,8 @@ func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	err := h.cfg.Dead.Retry(store.WithReason(ctx, reason), r.actor, id)
-	return client.Settled{Key: id.String(), OrderID: id.String(), Status: string(sale.StatusQueued)}, err
+	status, err := h.cfg.Dead.Retry(store.WithReason(ctx, reason), r.actor, id)
+	return client.Settled{Key: id.String(), OrderID: id.String(), Status: string(status)}, err
 }
 
 func (h *handlers) cancelDead(ctx context.Context, r *request) (any, error) {

@@ -139,8 +139,11 @@ func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, e
 func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
 	return d.dead, d.next, d.record("dead %+v", q)
 }
-func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID) error {
-	return d.record("%s retries %s", actor, id)
+func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID) (sale.Status, error) {
+	if d.wasRow {
+		return sale.StatusCreated, nil
+	}
+	return sale.StatusQueued, d.record("%s retries %s", actor, id)
 }
 func (d *fakeDead) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
 	o := servertest.Order(id.Sequence(), "ann", sale.StatusCancelled)
