@@ -51,7 +51,8 @@ func (o *adminClient) saleCreate() *cobra.Command {
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
 			p, answered := errors.AsType[*client.Problem](err)
 			if answered && p.Status == http.StatusConflict {
-				return fmt.Errorf("sale %s exists already and differs: see sluice sale show %s, or choose another --id", s.ID, s.ID)
+				return fmt.Errorf("sale %s exists already with other values, or was opened early or described since: "+
+					"see sluice sale show %s, or choose another --id", s.ID, s.ID)
 			}
 			if _, unsent := errors.AsType[usageError](err); err == nil || unsent || answered && p.Status < 500 {
 				return err

@@ -50,6 +50,11 @@ func TestRepeatedCreateIsTheSameRequest(t *testing.T) {
 			t.Errorf("after a %d: %q", status, stderr)
 		}
 	}
+	const differs = "sluice: sale shoe exists already with other values, or was opened early or described since: " +
+		"see sluice sale show shoe, or choose another --id\n"
+	if _, stderr, code := sluice(t, env, append(create, "--id", "shoe")...); code != exitFail || stderr != differs {
+		t.Errorf("exit %d, %q, want %q", code, stderr, differs)
+	}
 	delete(env, envServer)
 	if _, stderr, code := sluice(t, env, create...); code != exitUsage || strings.Contains(stderr, "repeat") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
