@@ -15,9 +15,11 @@ type Meter struct {
 	waiting  int64
 	rate     float64 // orders that leave the queue per second, exponentially weighted
 	known    bool
+	left     time.Time // of the last sample at which orders had left the queue or it was empty
 }
 
-// meterMemory is the time constant of the exponentially weighted average.
+// meterMemory is the time constant of the exponentially weighted average. When orders wait and none leaves for as long,
+// for example during an outage of the database, the rate is 0: the average is of the time before.
 const meterMemory = 10 * time.Second
 
 // Sample adds a sample: the number of orders ever accepted, and the counts of the queue.
@@ -29,6 +31,9 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	left := float64((accepted - m.accepted) - (waiting - m.waiting))
 	first := m.at.IsZero()
 	m.at, m.accepted, m.waiting = now, accepted, waiting
+	if first || left != 0 || waiting == 0 {
+		m.left = now
+	}
 	switch {
 	case first || span <= 0:
 		return
@@ -41,6 +46,9 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	}
 	weight := 1 - math.Exp(-span/meterMemory.Seconds())
 	m.rate += weight * (left/span - m.rate)
+	if now.Sub(m.left) >= meterMemory {
+		m.rate = 0
+	}
 }
 
 // stalled is the rate per second below which a queue counts as not draining.

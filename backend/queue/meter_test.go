@@ -38,6 +38,35 @@ func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	}
 }
 
+// During an outage of the database the average of the time before it is no estimate.
+func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var m queue.Meter
+	sample := func(second, accepted, ready int64) queue.Pace {
+		m.Sample(at.Add(time.Duration(second)*time.Second), accepted, queue.Stats{Ready: ready})
+		return m.Pace()
+	}
+	sample(0, 1000, 600)
+	sample(2, 1000, 400) // 100 leave per second
+	for second := int64(4); second < 12; second += 2 {
+		if p := sample(second, 1000+second, 400+second); !p.Drains {
+			t.Errorf("after %d s without progress, which a slow batch takes as well: %+v", second-2, p)
+		}
+	}
+	if p := sample(12, 1012, 412); p.Drains || !p.Known || p.PerSecond != 0 {
+		t.Errorf("after 10 s in which nothing left: %+v", p)
+	}
+	if p := sample(14, 1012, 212); !p.Drains || p.PerSecond <= 0 {
+		t.Errorf("after 200 have left: %+v", p)
+	}
+	if p := sample(60, 1012, 0); !p.Drains || p.Within != 0 {
+		t.Errorf("an empty queue: %+v", p)
+	}
+	if p := sample(62, 1013, 1); !p.Drains {
+		t.Errorf("an order that just came: %+v", p)
+	}
+}
+
 func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := make(queue.Meters, 2)
