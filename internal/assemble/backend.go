@@ -1,11 +1,14 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,8 +144,32 @@ func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
 	return redisconn.Writable(ctx, client, shard.RebuildLock())
 }
 
-// redisDetail distinguishes a Redis that is not verified from one that does not respond.
+// redisDetail describes an error of pingRedis, with the state of every shard; "" if all are down.
 func redisDetail(err error) string {
+	shards, failed := errors.AsType[joinedErrors](err)
+	if !failed {
+		return ""
+	}
+	var states []string
+	for _, err := range shards.Unwrap() {
+		states = append(states, cmp.Or(shardDetail(err), "down"))
+	}
+	slices.Sort(states)
+	states = slices.Compact(states)
+	if slices.Equal(states, []string{"down"}) {
+		return ""
+	}
+	return strings.Join(states, "; ")
+}
+
+// joinedErrors is an error of errors.Join.
+type joinedErrors interface {
+	error
+	Unwrap() []error
+}
+
+// shardDetail describes an error of pingShard; "" if it is not one of these.
+func shardDetail(err error) string {
 	switch {
 	case errors.Is(err, guard.ErrUnverified):
 		return "not verified (sluice shard list has the reason)"

@@ -241,14 +241,17 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 }
 
 // /readyz distinguishes a Redis server that waits for a rebuild, or belongs to another deployment, from one that is
-// down.
+// down. With several shards it names every state.
 func TestRedisThatIsNotVerifiedIsNotDown(t *testing.T) {
 	for err, want := range map[error]string{
-		guard.ErrUnverified:      "not verified (sluice shard list has the reason)",
-		errors.New("refused"):    "",
-		context.DeadlineExceeded: "",
+		errors.Join(guard.ErrUnverified):      "not verified (sluice shard list has the reason)",
+		errors.Join(errors.New("refused")):    "",
+		errors.Join(context.DeadlineExceeded): "",
+		errors.Join(errors.New("refused"), guard.ErrUnverified, errors.New("refused")): "down; " +
+			"not verified (sluice shard list has the reason)",
+		errors.Join(errors.New("refused"), context.DeadlineExceeded): "",
 	} {
-		if got := redisDetail(fmt.Errorf("redis: %w", errors.Join(err))); got != want {
+		if got := redisDetail(fmt.Errorf("redis: %w", err)); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
