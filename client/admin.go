@@ -235,7 +235,7 @@ type Shard struct {
 	Slot       *int   `json:"slot"`             // of a Redis Cluster; nil without one
 	Master     string `json:"master"`           // address of its Redis server; "" if it is not known
 	Verified   bool   `json:"verified"`         // otherwise its sales return 503
-	Reason     string `json:"reason,omitempty"` // why it is not verified
+	Reason     string `json:"reason,omitempty"` // why it is not verified, or why its Redis rejects writes
 	Generation int64  `json:"generation"`       // fence of the rebuild that verified the data; 0 if it is not verified
 	Sales      *int64 `json:"sales"`            // sales and segments of sales; nil if unknown
 	Ready      *int64 `json:"ready"`            // orders; nil if unknown

@@ -30,7 +30,7 @@ func (o *adminClient) shardList() *cobra.Command {
 		Short: "List the shards with their Redis server, their sales and their orders",
 		Long: `List every shard with its slot in a Redis Cluster, the Redis server that stores it, the sales and
 segments of sales that it holds, and its orders that are ready, leased or dead. A shard that is not
-verified sells nothing: the last column has the reason.`,
+verified, or in a Redis that rejects writes, sells nothing: the last column has the reason.`,
 		Example: `  sluice shard list
   sluice shard list --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,9 +45,12 @@ func shardCells(s client.Shard) []any {
 	if s.Slot != nil {
 		slot = *s.Slot
 	}
-	state := "verified"
-	if !s.Verified {
-		state = "not verified: " + oneLine(errors.New(s.Reason))
+	state, reason := "verified", oneLine(errors.New(s.Reason))
+	switch {
+	case !s.Verified:
+		state = "not verified: " + reason
+	case reason != "":
+		state = "verified, but Redis rejects writes: " + reason
 	}
 	return []any{s.Shard, slot, cmp.Or(s.Master, "?"), s.Sales, s.Ready, s.Leased, s.Dead, state}
 }

@@ -40,6 +40,10 @@ func TestShardListHasALinePerShard(t *testing.T) {
 	if got, want := cells[len(cells)-1], "not verified: 10.0.0.1: refused; 10.0.0.2: refused"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	cells = shardCells(client.Shard{Verified: true, Reason: "read-only"})
+	if got, want := cells[len(cells)-1], "verified, but Redis rejects writes: read-only"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // A command that needs the database of a running deployment neither creates it nor waits for it.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -142,6 +143,24 @@ func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
 		return client.Ping(ctx).Err()
 	}
 	return redisconn.Writable(ctx, client, shard.RebuildLock())
+}
+
+// shardStatus returns the state of each shard, by number. The Reason of a verified shard is why its Redis rejects
+// writes.
+func (s *Stores) shardStatus(ctx context.Context) []guard.Status {
+	all := s.guards.Status(ctx, s.tables)
+	var wg sync.WaitGroup
+	for i := range all {
+		if now := &all[i]; now.Verified {
+			wg.Go(func() {
+				if err := s.pingShard(ctx, now.Shard); err != nil {
+					now.Reason = cmp.Or(shardDetail(err), err.Error())
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return all
 }
 
 // redisDetail describes an error of pingRedis, with the state of every shard; "" if all are down.

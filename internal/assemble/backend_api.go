@@ -15,7 +15,6 @@ import (
 	"sluice/backend/api"
 	"sluice/backend/events/notify"
 	"sluice/backend/events/points"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -157,7 +156,7 @@ func (b *Backend) buildAdminAPI() (err error) {
 		Store:         s.tables,
 		Audit:         b.checker.Audit,
 		Rebuilder:     b.rebuilder,
-		Shards:        func(ctx context.Context) []guard.Status { return s.guards.Status(ctx, s.tables) },
+		Shards:        s.shardStatus,
 		Pace:          b.meters,
 		MaxReady:      int64(cfg.MaxReady),
 		Queue:         s.shards,

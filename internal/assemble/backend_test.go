@@ -210,7 +210,7 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	open(used, "(name a directory that only this backend uses)")
 }
 
-// A Redis that rejects every order answers PING. /readyz names its reason.
+// A Redis that rejects every order answers PING. /readyz and the list of shards name its reason.
 func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 	b := newBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
 	if err := b.Verify(t.Context()); err != nil {
@@ -230,6 +230,9 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 		err := b.stores.pingRedis(t.Context())
 		if got := redisDetail(err); got != c.want || (err == nil) != (c.want == "") {
 			t.Errorf("%s %s: %v is reported as %q, want %q", c.setting, c.value, err, got, c.want)
+		}
+		if now := b.stores.shardStatus(t.Context())[0]; !now.Verified || now.Reason != c.want {
+			t.Errorf("%s %s: the list of shards has %+v, want %q", c.setting, c.value, now, c.want)
 		}
 	}
 	if after := dump(t, b); !maps.Equal(before, after) {
