@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -227,6 +229,55 @@ func TestMissingPermissionToMigrateIsNotWaitedFor(t *testing.T) {
 	if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want a URLError with %q", err, want)
 	}
+}
+
+// A server without TLS does not get it while a process waits.
+func TestServerWithoutTLSIsNotWaitedFor(t *testing.T) {
+	plain := storetest.BarePostgres(t)
+	for _, mode := range []string{"require", "verify-full"} {
+		for _, cfg := range []store.Config{{}, {Existing: true}} {
+			_, err := store.Open(t.Context(), withTLS(t, plain, mode), cfg)
+			const want = "the server refused TLS, which sslmode of the URL requires: turn on ssl in its postgresql.conf"
+			if bad, ok := errors.AsType[*store.URLError](err); !ok || errors.Is(err, sale.ErrUnavailable) ||
+				!strings.Contains(bad.Error(), want) {
+				t.Errorf("%s, %+v: %v, want a URLError: %s", mode, cfg, err, want)
+			}
+		}
+	}
+	open(t, withTLS(t, plain, "prefer"), store.Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // refuses TLS, and closes the connection without it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(c, make([]byte, 8))
+			_, _ = c.Write([]byte("N"))
+			c.Close()
+		}
+	}()
+	_, err = store.Open(t.Context(), "postgres://sluice@"+ln.Addr().String()+"/x?sslmode=prefer", store.Config{})
+	if !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("without TLS the connection failed: %v", err)
+	}
+}
+
+// withTLS returns a URL with another sslmode.
+func withTLS(t *testing.T, databaseURL, mode string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("sslmode", mode)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 func TestNewerTablesAreNotUsed(t *testing.T) {

@@ -252,14 +252,26 @@ func classifyPostgres(err error) error {
 }
 
 // classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user
-// or the password, or has no such database: the same URL will not work later.
+// or the password, has no such database, or refuses a required TLS: the same URL will not work later.
 func classifyConnect(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
 		return &URLError{pg.Message + ": correct the user, the password or the name of the database, or the pg_hba.conf of " +
 			"the server"}
 	}
+	if refusesTLS(err) {
+		return &URLError{"the server refused TLS, which sslmode of the URL requires: turn on ssl in its postgresql.conf, " +
+			"or use sslmode=disable on a trusted network"}
+	}
 	return classifyPostgres(err)
+}
+
+// refusesTLS reports whether a server has no TLS and the URL permits no connection without it.
+func refusesTLS(err error) bool {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok && failed.Config.TLSConfig != nil &&
+		!slices.ContainsFunc(failed.Config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil }) &&
+		strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
 }
 
 const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
