@@ -11,12 +11,14 @@ type Dialect struct {
 	ForUpdate  string // locks the rows of a SELECT
 	ForShare   string // prevents changes of the rows of a SELECT
 	SkipLocked string // like ForUpdate, and omits rows that another transaction has locked
+	LockText   string // statement that locks the text $1 until the end of the transaction
 
 	postgres bool
 }
 
 var postgresDialect = Dialect{
-	Now: "now()", ForUpdate: " FOR UPDATE", ForShare: " FOR SHARE", SkipLocked: " FOR UPDATE SKIP LOCKED", postgres: true,
+	Now: "now()", ForUpdate: " FOR UPDATE", ForShare: " FOR SHARE", SkipLocked: " FOR UPDATE SKIP LOCKED",
+	LockText: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", postgres: true,
 }
 
 // Ago returns the instant that lies a number of milliseconds before Now; a negative number is an instant after it.

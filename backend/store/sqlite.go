@@ -50,8 +50,10 @@ func openSQLite(
 	e := &sqliteEngine{driver: driver{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
 		readers: openFile(path, timeout, url.Values{"_pragma": {"query_only(1)"}}),
-		dialect: func() Dialect { return Dialect{Now: strconv.FormatInt(sqliteNow(), 10)} },
-		encode:  sqliteArgs, classify: classifySQLite,
+		dialect: func() Dialect { // one transaction writes, so LockText locks nothing
+			return Dialect{Now: strconv.FormatInt(sqliteNow(), 10), LockText: "SELECT $1"}
+		},
+		encode: sqliteArgs, classify: classifySQLite,
 	}}
 	defer func() {
 		if err != nil {

@@ -34,6 +34,10 @@ func scanSubscription(row store.Scanner) (p Subscription, err error) {
 // the oldest are deleted.
 func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept Subscription, err error) {
 	err = s.db.Update(ctx, "notify: subscribe", func(ctx context.Context, c store.Conn) error {
+		// Overlapping transactions of one buyer would not see each other's subscriptions, and keep too many.
+		if _, err := c.Exec(ctx, c.Dialect().LockText, "push subscriptions of "+p.Buyer); err != nil {
+			return err
+		}
 		// A subscription that changes is deleted, not updated: queued notifications were meant for its previous user.
 		if _, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions
 			WHERE endpoint = $1 AND (buyer <> $2 OR p256dh <> $3 OR auth <> $4)`,

@@ -121,6 +121,27 @@ func TestSubscriptionsOfABuyerAreLimited(t *testing.T) {
 	})
 }
 
+// Transactions that overlap do not see each other's subscriptions.
+func TestConcurrentSubscriptionsOfABuyerAreLimited(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		for round := range 5 {
+			buyer := fmt.Sprint("ann", round)
+			var all sync.WaitGroup
+			for i := range 12 {
+				all.Go(func() {
+					if _, err := e.Subscribe(e.ctx, subscription(buyer, fmt.Sprint(round, "-", i)), 3); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if left := e.endpoints(t, buyer); len(left) != 3 {
+				t.Errorf("%s has the subscriptions %v, want 3", buyer, left)
+			}
+		}
+	})
+}
+
 func TestSubscriptionIsDeletedAfterConsecutiveRefusals(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.subscribe(t, subscription("ann", "f"), 3)
