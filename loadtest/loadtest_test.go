@@ -126,6 +126,16 @@ func TestCorrectServerPasses(t *testing.T) {
 	}
 }
 
+// Units of orders that were cancelled during the run may be left, although buyers were refused before.
+func TestReturnedUnitsAreNotUndersold(t *testing.T) {
+	t.Parallel()
+	v, exit, printed := run(t, "smoke", start(t, fake.EndsHolds), "RATE=6", "DURATION=4s", "SETTLE=1m", "PATIENCE=1m",
+		"P95_ACCEPTED=60000", "P95_SOLD_OUT=60000", "MAX_DROPPED=1")
+	if v.Verdict != "PASS" || exit != 0 || v.Units["left"] != 2 || v.count("sold_out") == 0 {
+		t.Errorf("verdict %s, exit %d, units %v, want a pass with 2 left\n%s", v.Verdict, exit, v.Units, printed)
+	}
+}
+
 func TestFaultyServerFails(t *testing.T) {
 	for _, c := range []struct {
 		fault fake.Fault

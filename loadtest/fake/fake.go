@@ -5,6 +5,7 @@ package fake
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -30,6 +31,10 @@ const (
 	Stalls       Fault = "takes longer to accept an order than buyers should wait"
 	ServesHTML   Fault = "refuses with HTML instead of problem+json"
 )
+
+// EndsHolds is no fault: two orders are cancelled when the sale is sold out, because they were not paid, and no buyer
+// gets their units.
+const EndsHolds Fault = "cancels two orders"
 
 // Server serves the public API and the admin API on separate listeners. It is safe for concurrent use.
 type Server struct {
@@ -148,18 +153,34 @@ func (s *Server) sell(buyer, key string) string {
 	return id
 }
 
+// cancelled returns the ids of cancelled orders.
+func (s *Server) cancelled() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault != EndsHolds || s.sold < s.stock {
+		return nil
+	}
+	for id := range s.orders {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids[:2]
+}
+
 type unitCount struct {
-	Stock    int  `json:"stock"`
-	Left     int  `json:"left"`
-	Ready    int  `json:"ready"`
-	Delayed  int  `json:"delayed"`
-	Leased   int  `json:"leased"`
-	Ordered  int  `json:"ordered"`
-	Dead     int  `json:"dead"`
-	Balanced bool `json:"balanced"`
+	Stock     int  `json:"stock"`
+	Left      int  `json:"left"`
+	Ready     int  `json:"ready"`
+	Delayed   int  `json:"delayed"`
+	Leased    int  `json:"leased"`
+	Ordered   int  `json:"ordered"`
+	Dead      int  `json:"dead"`
+	Returning int  `json:"returning"`
+	Balanced  bool `json:"balanced"`
 }
 
 func (s *Server) audit() unitCount {
+	back := len(s.cancelled())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := unitCount{Stock: s.stock, Left: s.stock - s.sold, Balanced: s.fault != Unbalanced}
@@ -172,6 +193,7 @@ func (s *Server) audit() unitCount {
 			b.Ordered++
 		}
 	}
+	b.Left, b.Ordered = b.Left+back, b.Ordered-back
 	if s.fault == AddsRows && s.sold > 2 {
 		b.Left -= 2
 		b.Ordered += 2

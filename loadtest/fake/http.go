@@ -64,6 +64,21 @@ func (s *Server) admin() http.Handler {
 		}
 		answer(w, http.StatusOK, count)
 	}))
+	mux.HandleFunc("GET /admin/v1/orders", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("sale") != s.saleID || q.Get("status") != "cancelled" {
+			refuse(w, http.StatusBadRequest, "bad-request", nil)
+			return
+		}
+		page := map[string]any{"orders": []any{}}
+		for _, id := range s.cancelled() { // one a page
+			if id > q.Get("after") {
+				page["orders"], page["next"] = []any{map[string]any{"order_id": id, "status": "cancelled"}}, id
+				break
+			}
+		}
+		answer(w, http.StatusOK, page)
+	})
 	mux.HandleFunc("POST /admin/v1/sales/{sale}/restock", s.onSale(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Add int }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {

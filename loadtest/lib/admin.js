@@ -27,7 +27,7 @@ export function createSale(config, run) {
   return call(config, 'POST', '/admin/v1/sales', { body, expect: 201 }).id;
 }
 
-const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
+const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead', 'returning'];
 
 // audit returns the unit count of a sale.
 export function audit(config, saleId) {
@@ -37,6 +37,17 @@ export function audit(config, saleId) {
     throw new Error(`the audit lacks ${missing.join(', ') || 'balanced'}: ${JSON.stringify(found)}`);
   }
   return found;
+}
+
+// cancelled returns the number of cancelled orders of a sale, for example because they were not paid in time.
+export function cancelled(config, saleId) {
+  let n = 0;
+  for (let after = ''; after !== undefined; ) {
+    const page = call(config, 'GET', `/admin/v1/orders?sale=${saleId}&status=cancelled&limit=1000${after && `&after=${after}`}`, { expect: 200 });
+    n += page.orders.length;
+    after = page.next;
+  }
+  return n;
 }
 
 // restock adds units, once per key.

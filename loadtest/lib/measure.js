@@ -65,9 +65,9 @@ export function audited(audit) {
   backlog.add(audit.ready + audit.delayed + audit.leased);
 }
 
-// closed records the final audit. Where no unit is left, every refusal as sold out was correct: the large number makes the counter
-// of these refusals negative, because a teardown cannot read it.
-export function closed(audit) {
-  if (audit.left <= 0) undersold.add(-1e12);
+// closed records the final audit. Where no more units are left than were returned by orders that were cancelled during the run, every refusal
+// as sold out can be correct: the large number makes the counter of these refusals negative, because a teardown cannot read it.
+export function closed(audit, returned) {
+  if (audit.left <= returned) undersold.add(-1e12);
   for (const [name, gauge] of states) gauge.add(audit[name]);
 }

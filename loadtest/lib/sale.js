@@ -3,7 +3,7 @@
 import http from 'k6/http';
 import exec from 'k6/execution';
 import { sleep } from 'k6';
-import { audit, closeSale, createSale } from './admin.js';
+import { audit, cancelled, closeSale, createSale } from './admin.js';
 import * as measure from './measure.js';
 
 // prepare creates the sale (or uses SALE) and returns the data of every virtual user: {run, sale, created, before}.
@@ -14,7 +14,7 @@ export function prepare(config) {
   try {
     const res = http.get(`${config.target}/v1/sales/${id}`);
     if (res.status !== 200) throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
-    return { run, sale: res.json(), created, before: audit(config, id) };
+    return { run, sale: res.json(), created, before: totals(config, id) };
   } catch (err) {
     if (created) closeAfterError(config, id);
     throw err;
@@ -33,9 +33,20 @@ function closeAfterError(config, id) {
 const waiting = (count) => count.ready + count.delayed + count.leased;
 const accounted = (count) => count.left + waiting(count) + count.ordered + count.dead;
 
-// idle audits until no order of the sale is queued or config.settle has passed, and returns the last audit.
-function idle(config, saleId) {
+// totals returns the unit count of a sale, waits for its queue if drain is set, and adds the cancelled orders and all rows. It counts again if
+// orders were cancelled meanwhile.
+function totals(config, saleId, drain = false) {
   const deadline = Date.now() + config.settle * 1000;
+  for (;;) {
+    const before = cancelled(config, saleId);
+    const count = drain ? idle(config, saleId, deadline) : audit(config, saleId);
+    const now = cancelled(config, saleId);
+    if (before === now || Date.now() > deadline) return { ...count, cancelled: now, rows: count.ordered - count.returning + now };
+  }
+}
+
+// idle audits until no order of the sale is queued or the deadline has passed, and returns the last audit.
+function idle(config, saleId, deadline) {
   for (;;) {
     const count = audit(config, saleId);
     if (waiting(count) === 0 || Date.now() > deadline) return count;
@@ -61,13 +72,13 @@ export function breaches(count) {
 export function settle(config, { sale, created, before }) {
   let count;
   try {
-    count = idle(config, sale.id);
+    count = totals(config, sale.id, true);
   } catch (err) {
     if (created) closeAfterError(config, sale.id);
     throw err;
   }
-  measure.closed(count);
-  measure.rows(count.ordered - before.ordered);
+  measure.closed(count, count.cancelled - before.cancelled);
+  measure.rows(count.rows - before.rows);
   const found = breaches(count);
   for (const breach of found) measure.violation('units-balance', breach);
   if (found.length > 0) exec.test.fail(`sale ${sale.id}: ${found.join('; ')}`);
