@@ -1,6 +1,7 @@
 -- move_hold: holds a verified shard for its move to another server, like a rebuild: its queue stops, nothing can be
--- bought from its sales, and new connections are not trusted. Not replay-safe: the version and the switch of the sales
--- are in the answer only.
+-- bought from its sales, and new connections are not trusted. A repetition changes nothing and returns "fenced". The
+-- version and the switch of the sales are in the first answer only: its client does not repeat it, and if it is lost, a
+-- backend rebuilds the shard.
 --
 -- KEYS 1 guard  hash  fence, rebuilding, run_id, deployment
 --      2 sales  set   ids of the sales in this shard

@@ -105,7 +105,7 @@ func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node
 
 // open connects to a node and returns its own description and that of the others.
 func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Node, []redisconn.Node, error) {
-	once := func(o *redis.Options) { o.MaxRetries = -1 } // move_hold is not replay-safe
+	once := func(o *redis.Options) { o.MaxRetries = -1 } // a repeated move_hold returns "fenced"
 	var err error
 	to.addr = addr
 	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), once); err != nil {
