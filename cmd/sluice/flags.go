@@ -209,13 +209,16 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	})
 }
 
+// maxPEM bounds the files of certificates and keys, in bytes.
+const maxPEM = 1 << 20
+
 // checkPEM checks that a file, if a flag names one, begins like a certificate or a key.
 func (m *problems) checkPEM(flag, file string) {
 	info, err := os.Stat(file)
 	if file == "" || err == nil && info.Mode()&os.ModeNamedPipe != 0 { // a pipe can be read once
 		return
 	}
-	text, err := os.ReadFile(file)
+	text, err := readFile(file, maxPEM)
 	if block, _ := pem.Decode(text); err == nil && block == nil {
 		err = fmt.Errorf("%s has no PEM block (-----BEGIN ...): name a PEM file", file)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -229,7 +228,7 @@ func (f *flagSet) details(to *client.Details) {
 		"at most 8000 bytes (default: none)")
 	f.check(func(bad *problems) {
 		if file != "" {
-			text, err := os.ReadFile(file)
+			text, err := readFile(file, sale.MaxDescriptionLen)
 			bad.check("--description", err)
 			to.Description = string(text)
 		}

@@ -55,21 +55,27 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 
 // readSecret returns the content of a file of one line.
 func readSecret(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	text, err := readFile(path, maxSecret)
 	if err != nil {
 		return "", err
 	}
 	value := strings.TrimSpace(string(text))
-	switch {
-	case len(text) > maxSecret:
-		return "", fmt.Errorf("%s has more than %d bytes, the limit of a secret", path, maxSecret)
-	case strings.ContainsFunc(value, unicode.IsControl):
+	if strings.ContainsFunc(value, unicode.IsControl) {
 		return "", fmt.Errorf("%s has more than one line, or control characters: write the secret alone into it", path)
 	}
 	return value, nil
+}
+
+// readFile returns the content of a file that has at most the given number of bytes. A device may have no end.
+func readFile(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(text)) > most {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return text, err
 }

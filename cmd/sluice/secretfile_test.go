@@ -61,7 +61,7 @@ func TestUnusableSecretFilesAreUsageErrors(t *testing.T) {
 			"SLUICE_TOKEN_SECRET_FILE: open " + filepath.Join(dir, "none") + ": no such file or directory",
 		},
 		{map[string]string{"SLUICE_TOKEN_SECRET_FILE": dir}, "SLUICE_TOKEN_SECRET_FILE: read " + dir + ": is a directory"},
-		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big}, "has more than 65536 bytes, the limit of a secret"},
+		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big}, "has more than 65536 bytes"},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": "/dev/zero"}, "/dev/zero has more than 65536 bytes"},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": big, "SLUICE_ADMIN_TOKEN": "x"}, "SLUICE_ADMIN_TOKEN_FILE: " + big},
 		{map[string]string{"SLUICE_ADMIN_TOKEN_FILE": two}, two + " has more than one line, or control characters"},

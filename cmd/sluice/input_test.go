@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// wantUsage runs sluice with a server that does not exist, and wants exit 2 with one line.
+func wantUsage(t *testing.T, want string, args ...string) {
+	t.Helper()
+	env := map[string]string{envSecret: testSecret, envServer: "127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir()}
+	if _, stderr, code := sluice(t, env, args...); code != exitUsage || stderr != "sluice: "+want+"\n" {
+		t.Errorf("sluice %q: exit %d, %q, want %q", args, code, stderr, want)
+	}
+}
+
+// A flag that names a large file, or a device without an end, does not fill the memory.
+func TestLargeFilesAreRejected(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, []byte(strings.Repeat("x", 1<<20+1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantUsage(t, "--description: "+large+" has more than 8000 bytes", "sale", "describe", "shoe", "--description", large)
+	wantUsage(t, "--tls-cert: "+large+" has more than 1048576 bytes; --tls-key: "+large+" has more than 1048576 bytes",
+		"gateway", "--upstream", "127.0.0.1:1", "--tls-cert", large, "--tls-key", large)
+}
