@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice/backend/admin/adminhttp"
 	"sluice/backend/events"
@@ -105,9 +107,14 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
-// read parses the times of the flags.
-func (f *deadFilter) read(now time.Time) error {
+// read checks the flags and parses their times. An empty filter would select more than was intended.
+func (f *deadFilter) read(flags *pflag.FlagSet, now time.Time) error {
 	var bad problems
+	for _, name := range []string{"sale", "error-contains", "died-after", "died-before"} {
+		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" { // a variable of a script that is not set
+			bad.add("--%s is empty: name a value, or leave it out", name)
+		}
+	}
 	for _, when := range []struct {
 		flag, text string
 		to         **time.Time
@@ -175,7 +182,7 @@ func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(clien
 	f.add(c)
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := f.read(time.Now()); err != nil {
+		if err := f.read(cmd.Flags(), time.Now()); err != nil {
 			return err
 		}
 		switch {
@@ -239,6 +246,9 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		status.show(fmt.Sprintf("%d dead orders checked that died before %s", checked, cell(f.DiedBefore)))
 	}
 	status.done()
+	if _, unsent := errors.AsType[usageError](stopped); unsent && len(all.Orders) == 0 {
+		return stopped
+	}
 	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 { // the sale may be misspelled
 		if err := o.requireSale(ctx, f.Sale); err != nil {
 			return err

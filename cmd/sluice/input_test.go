@@ -26,3 +26,20 @@ func TestLargeFilesAreRejected(t *testing.T) {
 	wantUsage(t, "--tls-cert: "+large+" has more than 1048576 bytes; --tls-key: "+large+" has more than 1048576 bytes",
 		"gateway", "--upstream", "127.0.0.1:1", "--tls-cert", large, "--tls-key", large)
 }
+
+// A filter is empty if a variable of a script is not set. Without it, more dead orders would be settled.
+func TestEmptyFilterOfDeadOrdersIsRejected(t *testing.T) {
+	for _, flag := range []string{"sale", "error-contains", "died-after", "died-before"} {
+		for _, verb := range []string{"retry", "cancel"} {
+			wantUsage(t, "--"+flag+" is empty: name a value, or leave it out", "dead", verb, "--all", "--"+flag, "")
+		}
+	}
+}
+
+// A command that has sent nothing has not begun.
+func TestSettlementWithoutAServerHasNotBegun(t *testing.T) {
+	_, stderr, code := sluice(t, map[string]string{envData: t.TempDir()}, "dead", "retry", "--all")
+	if code != exitUsage || !strings.HasPrefix(stderr, "sluice: no server: set --server, ") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}
