@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/url"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,10 @@ it, each backend has its own.`,
 		"yet; not shared with another backend (default: no journal)")
 	f.allowPrivate(&b.private)
 	f.check(func(bad *problems) {
+		scheme, _, _ := strings.Cut(b.cfg.OrdersReplica, ":")
+		if scheme != "" && scheme != "postgres" && scheme != "postgresql" {
+			bad.add("%s: must begin with postgres://", f.source("orders-replica", envOrdersReplica))
+		}
 		b.secret, b.vapid, b.cfg.AdminToken = p.getenv(envSecret), p.getenv(envVAPID), p.getenv(envAdminToken)
 		b.finish(p.getenv, bad)
 	})

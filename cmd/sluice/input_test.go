@@ -43,3 +43,9 @@ func TestSettlementWithoutAServerHasNotBegun(t *testing.T) {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }
+
+func TestOrdersReplicaIsCheckedFirst(t *testing.T) {
+	wantUsage(t, "--orders-replica: must begin with postgres://; SLUICE_ADMIN_TOKEN has 4 bytes: "+
+		"it must hold at least 16 (openssl rand -hex 32 makes one)", "backend", "--redis", "redis://127.0.0.1:1", "--database", "sqlite:x",
+		"--orders-replica", "10.0.0.4/sluice")
+}
