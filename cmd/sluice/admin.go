@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/client"
 )
@@ -101,6 +103,9 @@ func (o *adminClient) connect() (*client.Admin, error) {
 			return nil, err
 		}
 	}
+	if strings.ContainsFunc(token, unicode.IsControl) {
+		return nil, usage("%s has control characters: want one line of text", envAdminToken)
+	}
 	options := append(once, client.WithTimeout(adminTimeout), client.WithActor(actor))
 	c, err := client.NewAdmin(o.base, token, options...)
 	if err != nil {
@@ -109,12 +114,19 @@ func (o *adminClient) connect() (*client.Admin, error) {
 	return c, nil
 }
 
+// maxActor is the limit of the server for the name of an admin, in bytes.
+const maxActor = 64
+
 // actor returns the name for the action log, "" for the default one of the server. The user of the service may have a
 // reserved name.
 func (o *adminClient) actor() (string, error) {
 	if store.ReservedActor(o.as) {
 		return "", usage("the admin name %q (--as, %s) is reserved for automatic actions: use another one",
 			o.as, envAdminName)
+	}
+	if o.as != "" && (len(o.as) > maxActor || sale.ValidateBuyer(o.as) != nil) {
+		return "", usage("the admin name %q (--as, %s): want at most %d bytes of text without control characters",
+			o.as, envAdminName, maxActor)
 	}
 	if u, err := user.Current(); o.as == "" && err == nil && !store.ReservedActor(u.Username) {
 		return u.Username, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,4 +49,23 @@ func TestOrdersReplicaIsCheckedFirst(t *testing.T) {
 	wantUsage(t, "--orders-replica: must begin with postgres://; SLUICE_ADMIN_TOKEN has 4 bytes: "+
 		"it must hold at least 16 (openssl rand -hex 32 makes one)", "backend", "--redis", "redis://127.0.0.1:1", "--database", "sqlite:x",
 		"--orders-replica", "10.0.0.4/sluice")
+}
+
+// Text that JSON or an HTTP header cannot contain is an error of the command line, and not of the server.
+func TestTextThatCannotBeSent(t *testing.T) {
+	wantUsage(t, `the argument "\xff" is not UTF-8 text: convert it`,
+		"sale", "create", "--title", "\xff", "--stock", "5", "--price", "1EUR")
+	for _, name := range []string{"a\nb", strings.Repeat("a", 65)} {
+		wantUsage(t, fmt.Sprintf("the admin name %q (--as, SLUICE_ADMIN_NAME): want at most 64 bytes of text without "+
+			"control characters", name), "sale", "list", "--as", name)
+	}
+	for _, key := range []string{"a\nb", "鞋", strings.Repeat("k", 256)} {
+		wantUsage(t, fmt.Sprintf("--key %q: want at most 255 printable ASCII characters", key),
+			"sale", "restock", "shoe", "--add", "1", "--key", key)
+	}
+	env := map[string]string{envServer: "127.0.0.1:1", envAdminToken: "hush\nhush", envData: t.TempDir()}
+	const want = "sluice: SLUICE_ADMIN_TOKEN has control characters: want one line of text\n"
+	if _, stderr, code := sluice(t, env, "sale", "restock", "shoe", "--add", "1"); code != exitUsage || stderr != want {
+		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	}
 }

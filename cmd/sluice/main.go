@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
@@ -42,6 +43,7 @@ func main() {
 // run runs the program and returns its exit code. Its inputs and outputs are parameters, for tests.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	getenv, err := withSecretFiles(getenv)
+	err = errors.Join(checkArguments(args), err)
 	if err != nil {
 		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
 		return exitUsage
@@ -69,6 +71,16 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return exitUsage
 	}
 	return exitFail
+}
+
+// checkArguments rejects an argument that is not UTF-8 text. In JSON it would become another text.
+func checkArguments(args []string) error {
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			return usage("the argument %q is not UTF-8 text: convert it", arg)
+		}
+	}
+	return nil
 }
 
 // program holds the inputs, outputs and settings that all commands share.

@@ -180,7 +180,8 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			request.Key = cmp.Or(key, rand.Text())
 			err := o.sale(cmd.Context(), request)
 			p, answered := errors.AsType[*client.Problem](err)
-			if err != nil && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
+			_, unsent := errors.AsType[usageError](err)
+			if err != nil && !unsent && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, request.Key)
 			}
 			if answered && p.Status == http.StatusConflict {
@@ -197,6 +198,9 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			bad.add("--add is missing: want the number of units")
 		case add < 1:
 			bad.add("--add must be at least 1")
+		}
+		if len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+			bad.add("--key %q: want at most 255 printable ASCII characters", key)
 		}
 	})
 	f.StringVar(&key, "key", "", "idempotency key: a restock with a used key adds nothing (default: a new key)")
