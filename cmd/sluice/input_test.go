@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,3 +71,20 @@ func TestTextThatCannotBeSent(t *testing.T) {
 		t.Errorf("exit %d, %q, want %q", code, stderr, want)
 	}
 }
+
+// A change is kept although its output, as text or as JSON, cannot be written.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	env := map[string]string{envServer: fakeAdminAPI(t).URL, envAdminToken: "hush", envData: t.TempDir()}
+	const want = "sluice: the output is incomplete (changes that the command made are kept): the disk is full\n"
+	for _, line := range []string{"webhook rotate ep_1", "webhook rotate ep_1 --json"} {
+		var stderr bytes.Buffer
+		code := run(t.Context(), strings.Fields(line), func(name string) string { return env[name] }, fullDisk{}, &stderr)
+		if code != exitFail || stderr.String() != want {
+			t.Errorf("%s: exit %d, %q, want %q", line, code, &stderr, want)
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }

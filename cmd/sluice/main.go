@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	ctx, stop := untilHangup(ctx, root, args)
 	defer stop()
 	err = root.ExecuteContext(ctx)
-	if failed := out.failed.Load(); err == nil && failed != nil {
+	if failed := out.failed.Load(); failed != nil && (err == nil || errors.Is(err, *failed)) {
 		err = fmt.Errorf("the output is incomplete (changes that the command made are kept): %w", *failed)
 	}
 	if err == nil {
