@@ -48,12 +48,15 @@ type flagSet struct {
 // flags returns the flags of a command itself, not of its subcommands.
 func (p *program) flags(c *cobra.Command) *flagSet {
 	f := &flagSet{FlagSet: c.Flags(), getenv: p.getenv}
-	c.PreRunE = func(*cobra.Command, []string) error {
-		var bad problems
-		for _, check := range f.checks {
-			check(&bad)
-		}
-		return bad.err()
+	c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := checkInterruptibly(cmd.Context(), func() (_ struct{}, err error) {
+			var bad problems
+			for _, check := range f.checks {
+				check(&bad)
+			}
+			return struct{}{}, bad.err()
+		})
+		return err
 	}
 	return f
 }

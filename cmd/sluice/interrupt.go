@@ -28,6 +28,15 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// checkInterruptibly is interruptible for the checks before a command. They also run if ctx is done already: then the
+// command itself reports what it has not done.
+func checkInterruptibly[T any](ctx context.Context, check func() (T, error)) (T, error) {
+	if ctx.Err() != nil {
+		return check()
+	}
+	return interruptible(ctx, check)
+}
+
 // orInterrupted returns err, or errInterrupted if a signal has ended the command.
 func orInterrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {

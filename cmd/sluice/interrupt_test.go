@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"sluice/test/testenv"
 )
 
 // A command that a signal ends reports that, and not an error of the server or success.
@@ -85,5 +89,49 @@ func TestRehearseChecksTheDirectoryFirst(t *testing.T) {
 	const want = "sluice: --out: no file can be created in \"/proc\": no such file or directory: name another directory\n"
 	if code != exitUsage || stderr != want {
 		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	}
+}
+
+// A named pipe may have a writer that never writes.
+func TestFilesOfFlagsAreInterruptible(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("a writer cannot wait for the reader of a pipe everywhere")
+	}
+	for _, line := range []string{
+		"sale describe shoe --description PIPE", "token --user ann --token-keys PIPE --kid a",
+		"gateway --upstream 127.0.0.1:1 --token-keys PIPE", "sale list",
+	} {
+		pipe := filepath.Join(t.TempDir(), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		env := map[string]string{envServer: "127.0.0.1:1", envData: t.TempDir()}
+		if line == "sale list" {
+			env[envAdminToken+"_FILE"] = pipe
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan string, 1)
+		go func() {
+			var errOut bytes.Buffer
+			args := strings.Fields(strings.ReplaceAll(line, "PIPE", pipe))
+			code := run(ctx, args, func(name string) string { return env[name] }, io.Discard, &errOut)
+			ended <- fmt.Sprint(code, " ", errOut.String())
+		}()
+		var writer *os.File
+		testenv.Eventually(t, time.Minute, "sluice opens the pipe", func() (opened bool) {
+			var err error
+			writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+			return err == nil
+		})
+		interrupt()
+		select {
+		case got := <-ended:
+			if got != "1 sluice: interrupted\n" {
+				t.Errorf("%s: %s", line, got)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%s: does not end", line)
+		}
+		writer.Close()
 	}
 }

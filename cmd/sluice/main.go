@@ -42,14 +42,13 @@ func main() {
 
 // run runs the program and returns its exit code. Its inputs and outputs are parameters, for tests.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	getenv, err := withSecretFiles(getenv)
+	withFiles, err := checkInterruptibly(ctx, func() (func(string) string, error) { return withSecretFiles(getenv) })
 	err = errors.Join(checkArguments(args), err)
 	if err != nil {
-		fmt.Fprintln(stderr, "sluice: "+visible(oneLine(err)))
-		return exitUsage
+		return report(stderr, err)
 	}
 	out := &visibleWriter{w: stdout}
-	p := &program{getenv: getenv, in: os.Stdin, stdout: stdout, out: out, errOut: stderr}
+	p := &program{getenv: withFiles, in: os.Stdin, stdout: stdout, out: out, errOut: stderr}
 	p.interactive = term.IsTerminal(int(os.Stdin.Fd())) && p.onTerminal()
 	root := p.root()
 	root.SetArgs(args)
@@ -61,6 +60,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if failed := out.failed.Load(); failed != nil && (err == nil || errors.Is(err, *failed)) {
 		err = fmt.Errorf("the output is incomplete (changes that the command made are kept): %w", *failed)
 	}
+	return report(stderr, err)
+}
+
+// report prints an error as one line, and returns the exit code.
+func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}

@@ -67,6 +67,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 			if target.Flags().Lookup("redis") == nil || target.PreRunE == nil {
 				continue
 			}
+			target.SetContext(t.Context())
 			if err := target.PreRunE(target, nil); err != nil && withoutStores.MatchString(err.Error()) {
 				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
 			}

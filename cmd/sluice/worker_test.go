@@ -21,6 +21,7 @@ func TestWorkerRefusesALeaseOutOfBounds(t *testing.T) {
 		if err := c.ParseFlags(flags); err != nil {
 			t.Fatal(err)
 		}
+		c.SetContext(t.Context())
 		if err := c.PreRunE(c, nil); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "--lease") {
 			t.Errorf("--lease %s: %v", lease, err)
 		}
