@@ -47,7 +47,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
-	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua of --root or here, else the built-in one)")
+	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua of --root or here, else built in)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
 		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")

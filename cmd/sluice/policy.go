@@ -16,7 +16,7 @@ import (
 
 const (
 	defaultPolicy = "lua/policy.lua" // in the working directory
-	defaultZone   = "64m" // of sluice_buckets in nginx/conf.d/20-lua.conf
+	defaultZone   = "64m"            // of sluice_buckets in nginx/conf.d/20-lua.conf
 	defaultKeys   = 20_000
 )
 
