@@ -79,29 +79,41 @@ func (l *listener) wrap(c net.Conn) *Conn {
 	return wrapped
 }
 
-// candidates bounds the connections among which evict chooses.
-const candidates = 256
+const (
+	candidates = 256 // bounds the connections among which longestIdle chooses
+	evictTries = 4   // bounds the connections that evict tries to close: l.mu is held
+)
 
-// evict closes the connection that has been idle for the longest time among some that the map's random order selects,
-// and reports whether there was one. l.mu must be held.
+// evict closes an idle connection and reports whether it has found one. A connection that gets a request before evict
+// closes it stays open, and evict tries another. l.mu must be held.
 func (l *listener) evict() bool {
-	var victim *Conn
-	var since int64
+	for range evictTries {
+		c, since := l.longestIdle()
+		if c == nil {
+			return false
+		}
+		if c.idleSince.CompareAndSwap(since, evicted) {
+			delete(l.open, c)
+			_ = c.socket.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// longestIdle returns the connection that has been idle for the longest time among some that the map's random order
+// selects, and since when, in ms of the clock. It returns nil if none of them is idle. l.mu must be held.
+func (l *listener) longestIdle() (longest *Conn, since int64) {
 	seen := 0
 	for c := range l.open {
-		if s := c.idleSince.Load(); s > 0 && (victim == nil || s < since) {
-			victim, since = c, s
+		if s := c.idleSince.Load(); s > 0 && (longest == nil || s < since) {
+			longest, since = c, s
 		}
 		if seen++; seen == candidates {
 			break
 		}
 	}
-	if victim == nil || !victim.idleSince.CompareAndSwap(since, evicted) { // a request has arrived
-		return false
-	}
-	delete(l.open, victim)
-	_ = victim.socket.Close()
-	return true
+	return longest, since
 }
 
 // remove removes a closed connection.

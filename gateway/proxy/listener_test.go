@@ -56,6 +56,33 @@ func TestAwaitClosedWaitsForConnections(t *testing.T) {
 	})
 }
 
+// A request may arrive at the chosen connection before evict closes it. Then evict closes another idle one.
+func TestEvictClosesAnotherConnectionAfterARequest(t *testing.T) {
+	socket, _ := net.Pipe()
+	conns := make([]*Conn, candidates)
+	for i := range conns {
+		conns[i] = &Conn{socket: socket}
+	}
+	for range 5000 {
+		l := &listener{open: map[*Conn]struct{}{}}
+		for _, c := range conns {
+			c.idleSince.Store(2)
+			l.open[c] = struct{}{}
+		}
+		longest := conns[0]
+		longest.idleSince.Store(1)
+		arrived := make(chan struct{})
+		go func() {
+			longest.idleSince.CompareAndSwap(1, 0)
+			close(arrived)
+		}()
+		if !l.evict() {
+			t.Fatalf("evict closed none of %d connections, all but one idle", len(l.open))
+		}
+		<-arrived
+	}
+}
+
 func TestAddrOf(t *testing.T) {
 	for _, c := range []struct {
 		addr net.Addr
