@@ -147,12 +147,12 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if err := r.findEnd(ctx); err != nil {
 		return 0, err
 	}
-	often := r.cfg.Poll
+	interval := r.cfg.Poll
 	if r.settled {
-		often *= settledPolls
+		interval *= settledPolls
 	}
-	if time.Since(r.trimmed) >= often ||
-		r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= often/20 {
+	if time.Since(r.trimmed) >= interval ||
+		r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= interval/20 {
 		if err := r.Trim(ctx); err != nil {
 			return 0, err
 		}

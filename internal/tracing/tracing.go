@@ -104,9 +104,9 @@ const maxError = 500
 
 // logErrors returns a handler that logs at most one export error per minute.
 func logErrors(log *slog.Logger) otel.ErrorHandlerFunc {
-	often := rate.NewLimiter(rate.Every(time.Minute), 1)
+	limiter := rate.NewLimiter(rate.Every(time.Minute), 1)
 	return func(err error) {
-		if text := err.Error(); often.Allow() {
+		if text := err.Error(); limiter.Allow() {
 			if len(text) > maxError {
 				text = strings.ToValidUTF8(text[:maxError], "") + "..."
 			}
