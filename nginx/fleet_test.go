@@ -103,12 +103,12 @@ func (f *fleetRecord) request() {
 	f.bucket.Count(f.now)
 	for range 10 {
 		v := f.bucket.Take(f.rule, f.now)
-		if v.Outcome == fleetlimit.Ask || v.Poll {
+		if v.Outcome == fleetlimit.NeedsLease || v.Poll {
 			f.bucket.Begin(f.now)
 		}
 		f.outcomes[fmt.Sprintf("%d %t", v.Outcome, v.Poll)]++
 		switch v.Outcome {
-		case fleetlimit.Ask:
+		case fleetlimit.NeedsLease:
 			f.begin(v.Demand)
 			f.now += float64(f.random.IntN(2000))
 			if !f.lease(v.Demand, "lease") {
@@ -139,7 +139,7 @@ func (f *fleetRecord) request() {
 // sweep returns the slots of the lanes in which a slot has opened before this time.
 func (f *fleetRecord) sweep(what string, before float64) {
 	f.event(what)
-	if !f.used || reflect.ValueOf(f.bucket).FieldByName("asking").Float() > f.now || math.IsInf(before, -1) {
+	if !f.used || reflect.ValueOf(f.bucket).FieldByName("leasingUntil").Float() > f.now || math.IsInf(before, -1) {
 		return
 	}
 	f.used = !math.IsInf(before, 1)

@@ -10,7 +10,7 @@ const (
 	Admitted    Outcome = iota // a slot was spent
 	Refused                    // neither the edge nor Redis has a slot
 	Unavailable                // Redis cannot be used; on_error of the rule decides
-	Ask                        // lease Demand, apply the lease, and decide again
+	NeedsLease                 // lease Demand, apply the lease, and decide again
 	Wait                       // a lease of this bucket is in progress; decide again after its end
 )
 
@@ -25,7 +25,7 @@ type Verdict struct {
 	Outcome Outcome
 	Wait    float64 // Refused: us until a slot may be free
 	Poll    bool    // Refused: lease Demand without waiting for it
-	Demand  Demand  // Ask and Poll
+	Demand  Demand  // NeedsLease and Poll
 	spent   segment // Admitted: the slot
 }
 
@@ -83,11 +83,11 @@ type Bucket struct {
 	unusable bool    // until retry Redis cannot be used: it does not know its slots, or answered too late
 	pause    float64 // us without calls after another late lease; 0: the last lease was not late
 
-	asking    float64 // latest end of the lease in progress; 0: none
-	asked     float64 // time of the last lease; 0: none
-	decisions int     // decisions since asked
-	redis     float64 // Lease.Redis of the last lease
-	used      float64 // time of the last decision
+	leasingUntil float64 // latest end of the lease in progress; 0: none
+	leasedAt     float64 // time of the last lease; 0: none
+	decisions    int     // decisions since leasedAt
+	redis        float64 // Lease.Redis of the last lease
+	used         float64 // time of the last decision
 
 	above   float64 // the fleet is assumed to be above the limit until then
 	penalty float64 // us by which above was extended after the last lease
@@ -100,7 +100,7 @@ const (
 	// unknownWait, in us, is reported to a client if the edge may not lease slots yet.
 	unknownWait = 1_000_000
 
-	askLimit = 1_000_000 // maximum us that a lease is in progress
+	leaseTimeout = 1_000_000 // maximum us that a lease is in progress
 
 	// If a lease arrives too late to be spent, the edge leases again. A second consecutive late lease causes a pause of
 	// twice the duration of the first one, or of its own duration if that is longer. Each further late lease doubles
@@ -162,7 +162,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 		b.segments[best].spend()
 		return v
 	}
-	if b.asking > now && now >= b.retry {
+	if b.leasingUntil > now && now >= b.retry {
 		return Verdict{Outcome: Wait}
 	}
 	if now < b.retry {
@@ -170,7 +170,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 			return Verdict{Outcome: Unavailable}
 		}
 		v := Verdict{Outcome: Refused, Wait: min(opens, b.retry) - now}
-		if b.decisions >= pollDecisions && b.asking <= now {
+		if b.decisions >= pollDecisions && b.leasingUntil <= now {
 			v.Demand = b.demand(r, now)
 			v.Poll = v.Demand.Lanes > 0
 		}
@@ -183,7 +183,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 		}
 		return Verdict{Outcome: Refused, Wait: min(opens-now, unknownWait)}
 	}
-	return Verdict{Outcome: Ask, Demand: d}
+	return Verdict{Outcome: NeedsLease, Demand: d}
 }
 
 // demand returns the size of the next lease: at most as many slots as the edge has counted decisions recently. Below
@@ -200,7 +200,7 @@ func (b *Bucket) demand(r *Rule, now float64) Demand {
 	held, longest := b.held(now)
 	if above {
 		share, span = 0.8*share, r.ahead+r.window
-		waited := now-b.asked > pollTime
+		waited := now-b.leasedAt > pollTime
 		rested := waited || b.decisions >= pollDecisions
 		if b.decisions < restDecisions && !waited || (held > 0 || share < 1) && !rested || held > 0 && int(share) <= held {
 			return Demand{}
@@ -233,7 +233,7 @@ func (b *Bucket) held(now float64) (lanes, longest int) {
 }
 
 // Begin records the start of a lease.
-func (b *Bucket) Begin(now float64) { b.asking = now + askLimit }
+func (b *Bucket) Begin(now float64) { b.leasingUntil = now + leaseTimeout }
 
 // Apply adds the slots of a lease and returns its result.
 func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
@@ -249,7 +249,7 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 			b.segments, result = append(b.segments, s), Granted
 		}
 	}
-	switch trip := now - (b.asking - askLimit); {
+	switch trip := now - (b.leasingUntil - leaseTimeout); {
 	case result == Granted, len(l.Segments) == 0 && trip < r.window:
 		b.pause = 0 // a lease with this round trip can be spent
 	case len(l.Segments) > 0:
@@ -266,12 +266,12 @@ func (b *Bucket) Apply(r *Rule, l Lease, now float64) Result {
 		b.penalty = min(max(2*b.penalty, r.window, leaseTime), r.ahead+r.window)
 		b.above = last + b.penalty
 	}
-	b.asking, b.asked, b.decisions = 0, now, 0
+	b.leasingUntil, b.leasedAt, b.decisions = 0, now, 0
 	return result
 }
 
 // Fail records that a lease has failed. Slots that Redis may have leased count as spent.
-func (b *Bucket) Fail() { b.asking = 0 }
+func (b *Bucket) Fail() { b.leasingUntil = 0 }
 
 // Refund restores the slot of an admitted request that another rule has rejected.
 func (b *Bucket) Refund(v Verdict) {
@@ -324,12 +324,12 @@ func (b *Bucket) Unused(r *Rule, now float64) (before float64) {
 func (b *Bucket) Idle(now float64) bool {
 	gap := 0.0
 	if b.decisions > 0 {
-		gap = (b.used - b.asked) / float64(b.decisions)
+		gap = (b.used - b.leasedAt) / float64(b.decisions)
 	}
 	return now-b.used > min(max(8*gap, 1_000_000), 5_000_000)
 }
 
 // Empty reports whether the bucket is equivalent to a new one.
 func (b *Bucket) Empty(now float64) bool {
-	return len(b.segments) == 0 && b.asking <= now && now >= b.retry && now-b.used > coldAfter
+	return len(b.segments) == 0 && b.leasingUntil <= now && now >= b.retry && now-b.used > coldAfter
 }

@@ -39,7 +39,7 @@ type Limiter struct {
 	seed   maphash.Seed
 	shards [shards]shard
 	down   atomic.Int64 // time in us until which Redis is not called
-	asking sync.WaitGroup
+	leases sync.WaitGroup
 }
 
 const (
@@ -111,7 +111,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 	for range tries {
 		v := e.Take(r, now)
 		switch v.Outcome {
-		case Ask:
+		case NeedsLease:
 			if now < float64(l.down.Load()) {
 				s.mu.Unlock()
 				return Decision{Outcome: Unavailable}
@@ -128,7 +128,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 		default:
 			if v.Poll && now >= float64(l.down.Load()) {
 				done := e.begin(now)
-				l.asking.Go(func() { l.lease(e, done, v.Demand) })
+				l.leases.Go(func() { l.lease(e, done, v.Demand) })
 			}
 			s.mu.Unlock()
 			return Decision{Outcome: v.Outcome, Wait: duration(v.Wait), entry: e, verdict: v}
@@ -142,8 +142,8 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 
 func duration(us float64) time.Duration { return time.Duration(math.Ceil(us)) * time.Microsecond }
 
-// begin begins a lease and returns a channel that is closed at its end. A lease that begins after askLimit has its own
-// channel.
+// begin begins a lease and returns a channel that is closed at its end. A lease that begins after leaseTimeout has its
+// own channel.
 func (e *entry) begin(now float64) chan struct{} {
 	e.Begin(now)
 	e.done = make(chan struct{})
@@ -186,7 +186,7 @@ func (l *Limiter) Sweep(ctx context.Context) {
 
 // Close returns all slots to Redis and gives up after two seconds. No request may be in progress.
 func (l *Limiter) Close() {
-	l.asking.Wait()
+	l.leases.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	l.sweep(ctx, func(*entry, float64) float64 { return math.Inf(1) })
@@ -200,7 +200,7 @@ func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float6
 		unspent := map[*entry][]Segment{}
 		s.mu.Lock()
 		for n, e := range s.entries {
-			if e.asking > now {
+			if e.leasingUntil > now {
 				continue
 			}
 			if segments := e.Return(now, unused(e, now)); len(segments) > 0 {

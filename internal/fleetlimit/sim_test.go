@@ -261,7 +261,7 @@ func (s *sim) decide(e *simEdge, tries int, then func()) {
 	v := e.bucket.Take(e.rule, now)
 	again := func() { s.decide(e, tries-1, then) }
 	switch v.Outcome {
-	case Ask:
+	case NeedsLease:
 		if now >= e.down && tries > 0 {
 			s.lease(e, v.Demand, again)
 			return

@@ -72,7 +72,7 @@ function _M.state(value)
       s.closes_step, s.n, s.lane, s.next, s.stride, ffi.string(s.id))
   end
   fields[#fields + 1] = ("%.40g %d %.40g %.40g %.40g %d %.40g %.40g %.40g %.40g %.40g %d"):format(b.retry, b.unusable,
-    b.pause, b.asking, b.asked, b.decisions, b.redis, b.used, b.above, b.penalty, b.since, b.seen)
+    b.pause, b.leasing_until, b.leased_at, b.decisions, b.redis, b.used, b.above, b.penalty, b.since, b.seen)
   return table.concat(fields, " ")
 end
 

@@ -21,7 +21,7 @@ typedef struct {
   char id[16];
 } sluice_fleet_segment;
 typedef struct {
-  double retry, above, penalty, pause, asking, asked, redis, used, since;
+  double retry, above, penalty, pause, leasing_until, leased_at, redis, used, since;
   int32_t decisions, seen, unusable, n;
   sluice_fleet_segment segments[48];
 } sluice_fleet_bucket;
@@ -35,7 +35,7 @@ local HEAD, SEGMENT = offsetof("sluice_fleet_bucket", "segments"), sizeof("sluic
 
 -- The same numbers as in internal/fleetlimit.
 local MAX_LANES, LEASE_SLOTS, MIN_AHEAD, MAX_AHEAD, ROUNDING = 16, 256, 1000000, 24000000, 2
-local ASK_LIMIT, UNKNOWN_WAIT, LATE_PAUSE = 1000000, 1000000, 1000000
+local LEASE_TIMEOUT, UNKNOWN_WAIT, LATE_PAUSE = 1000000, 1000000, 1000000
 local LEASE_DECISIONS, LEASE_TIME, CALM_TIME = 256, 20000, 1000000
 local POLL_DECISIONS, REST_DECISIONS, POLL_TIME = 64, 16, 1000000
 local RECENT_DECISIONS, RECENT_TIME = 512, 8000000
@@ -148,7 +148,7 @@ local function demand(rule, now)
   local has, longest = held(now)
   if above then
     share, span = 0.8 * share, rule.ahead + rule.window
-    local waited = now - b.asked > POLL_TIME
+    local waited = now - b.leased_at > POLL_TIME
     local rested = waited or b.decisions >= POLL_DECISIONS
     if b.decisions < REST_DECISIONS and not waited or (has > 0 or share < 1) and not rested
       or has > 0 and floor(share) <= has then
@@ -173,7 +173,7 @@ end
 local spent = ffi.new("sluice_fleet_segment")
 
 -- take(rule, now) -> what, wait, lanes, slots. what: "admit"; "refuse", for another `wait` us, with lanes if
--- slots are to be leased in the background; "unavailable"; "ask"; "wait"
+-- slots are to be leased in the background; "unavailable"; "lease"; "wait"
 local function take(rule, now)
   expire(now)
   local best, opens = nil, huge
@@ -190,7 +190,7 @@ local function take(rule, now)
     skip(best, 1)
     return "admit"
   end
-  if b.asking > now and now >= b.retry then
+  if b.leasing_until > now and now >= b.retry then
     return "wait"
   end
   if now < b.retry then
@@ -198,7 +198,7 @@ local function take(rule, now)
       return "unavailable"
     end
     local wait = min(opens, b.retry) - now
-    if b.decisions >= POLL_DECISIONS and b.asking <= now then
+    if b.decisions >= POLL_DECISIONS and b.leasing_until <= now then
       return "refuse", wait, demand(rule, now)
     end
     return "refuse", wait
@@ -210,7 +210,7 @@ local function take(rule, now)
     end
     return "refuse", min(opens - now, UNKNOWN_WAIT)
   end
-  return "ask", nil, lanes, slots
+  return "lease", nil, lanes, slots
 end
 
 -- call(line) -> the answer of `sluice edge`; or nil
@@ -284,7 +284,7 @@ local function apply(rule, now, fields)
       result = "late"
     end
   end
-  local trip = now - (b.asking - ASK_LIMIT)
+  local trip = now - (b.leasing_until - LEASE_TIMEOUT)
   if result == "granted" or result == "refused" and trip < rule.window then
     b.pause = 0 -- a lease of this round trip could be spent
   elseif result == "late" then
@@ -301,7 +301,7 @@ local function apply(rule, now, fields)
     b.penalty = min(max(2 * b.penalty, rule.window, LEASE_TIME), rule.ahead + rule.window)
     b.above = last + b.penalty
   end
-  b.asking, b.asked, b.decisions = 0, now, 0
+  b.leasing_until, b.leased_at, b.decisions = 0, now, 0
   return result
 end
 
@@ -315,7 +315,7 @@ local function lease(rule, client, key, lanes, slots)
     if answer then
       result = apply(rule, now, answer)
     else
-      b.asking = 0
+      b.leasing_until = 0
     end
     save(key, now)
     buckets:leave()
@@ -347,7 +347,7 @@ local function decide(rule, client)
     local what, wait, lanes, slots = take(rule, now)
     local calls = lanes and not dict:get("down")
     if calls then
-      b.asking = now + ASK_LIMIT
+      b.leasing_until = now + LEASE_TIMEOUT
     end
     local ok = save(key, now)
     buckets:leave()
@@ -476,7 +476,7 @@ end
 
 -- idle(now) -> whether the edge no longer needs the slots
 local function idle(now)
-  local gap = b.decisions > 0 and (b.used - b.asked) / b.decisions or 0
+  local gap = b.decisions > 0 and (b.used - b.leased_at) / b.decisions or 0
   return now - b.used > min(max(8 * gap, 1000000), 5000000)
 end
 
@@ -497,7 +497,7 @@ local function sweep(is_exiting)
     end
     load(key)
     local fields = ""
-    if t and b.asking <= now then
+    if t and b.leasing_until <= now then
       local ended = is_exiting or idle(now)
       if ended or now < b.above then
         fields = give_back(now, ended and huge or now - t[1].window / 2)

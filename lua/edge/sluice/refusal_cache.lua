@@ -137,11 +137,11 @@ function _M.judge(path, line, headers, sound)
     end
   end
   if now >= record.renew and sum ~= false then
-    local whose = records.turn(path, sum or 0)
-    if whose == true then
+    local holder = records.turn(path, sum or 0)
+    if holder == true then
       turn = path
       return "-" .. sent
-    elseif whose == sum then -- the same buyer again: an earlier request may have an order and no response yet
+    elseif holder == sum then -- the same buyer again: an earlier request may have an order and no response yet
       return sent
     end
   end

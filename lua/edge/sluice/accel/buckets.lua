@@ -150,16 +150,16 @@ local function set_on(page, h, tag)
   return page * SETS + band(add(x, rol(x, 11)), SETS - 1)
 end
 
--- aim(t, bucket, whose, h, g): sets `bucket` to this client's bucket. whose: a client's name; h, g: its hash.
+-- aim(t, bucket, client, h, g): sets `bucket` to the bucket of a client. client: the words of its name; h, g: its hash.
 -- A bucket is
 --   tag   of its rule, four words like a name
 --   name  the client's name combined with the tag
 --   a, b  its two sets
 --   mark  a short form of its name
-function _M.aim(t, bucket, whose, h, g)
+function _M.aim(t, bucket, client, h, g)
   local name, tag = bucket.name.words, bucket.tag.words
-  name[0], name[1] = bxor(whose[0], tag[0]), bxor(whose[1], tag[1])
-  name[2], name[3] = bxor(whose[2], tag[2]), bxor(whose[3], tag[3])
+  name[0], name[1] = bxor(client[0], tag[0]), bxor(client[1], tag[1])
+  name[2], name[3] = bxor(client[2], tag[2]), bxor(client[3], tag[3])
   bucket.a = set_on(floor(rshift(h, 1) * t.scale), h, tag[0])
   bucket.b = set_on(floor(rshift(g, 1) * t.scale), g, tag[0])
   bucket.mark = bor(bxor(h, rol(g, 13), tag[1]), 1) -- 0 is a slot that was never written
