@@ -88,6 +88,8 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"bomb.yaml":  {bomb.String(), "no rate limit found"},
 		"deep.yaml":  {strings.Repeat("[", 1<<20), "exceeded max depth"},
 		"deep.conf":  {strings.Repeat("a { # }\n", 101) + strings.Repeat("}", 101), "deep.conf: more than 100 nested blocks"},
+		"long.conf":  {"a b;\nc " + strings.Repeat("d", 4097) + ";", "long.conf:2: a word of more than 4096 bytes"},
+		"word.conf":  {"a b;\nc " + strings.Repeat("d", 4095) + ";", "no rate limit found"},
 		"flat.conf":  {strings.Repeat("a {}\n", 200) + strings.Repeat("a '{';", 200), "no rate limit found"},
 	} {
 		file := filepath.Join(dir, name)

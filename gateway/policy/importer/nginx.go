@@ -52,10 +52,16 @@ func (c *converter) nginx(path string) error {
 				return nil, err
 			}
 			text, err := os.ReadFile(path)
-			if err == nil && deepest(text, lexing) > maxDepth { // a block takes time in proportion to its depth
-				err = fmt.Errorf("%s: more than %d nested blocks", path, maxDepth)
+			switch {
+			case err != nil:
+				return nil, err
+			case longWord(text) > 0:
+				return nil, fmt.Errorf("%s:%d: a word of more than %d bytes, which nginx does not accept", path,
+					longWord(text), maxWord)
+			case deepest(text, lexing) > maxDepth: // a block takes time in proportion to its depth
+				return nil, fmt.Errorf("%s: more than %d nested blocks", path, maxDepth)
 			}
-			return io.NopCloser(bytes.NewReader(text)), err
+			return io.NopCloser(bytes.NewReader(text)), nil
 		},
 		LexOptions: lexing,
 	})
@@ -71,6 +77,23 @@ func (c *converter) nginx(path string) error {
 		n.walk(config.Parsed, config.File, level{})
 	}
 	return nil
+}
+
+// maxWord bounds the bytes of a word: the lexer takes time in proportion to their square. nginx has the same bound.
+const maxWord = 4096
+
+// longWord returns the line, from 1, of the first word of more than maxWord bytes, or 0 if there is none.
+func longWord(text []byte) int {
+	line := 0
+	for l := range bytes.Lines(text) {
+		line++
+		for word := range bytes.FieldsSeq(l) {
+			if len(word) > maxWord {
+				return line
+			}
+		}
+	}
+	return 0
 }
 
 // deepest returns the maximum depth of the blocks of a file.
