@@ -5,12 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 )
-
-var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 func TestHopByHopHeadersAreRemoved(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {

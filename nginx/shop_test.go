@@ -1,35 +1,16 @@
 package nginx
 
 import (
-	"context"
 	bigendian "encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
-	"sluice/backend/admission"
-	"sluice/backend/admission/admissiontest"
-	"sluice/backend/api"
-	"sluice/backend/queue"
-	"sluice/backend/redis/keyspace"
-	"sluice/backend/sale"
-	"sluice/backend/spread"
-	"sluice/backend/store/storetest"
-	"sluice/backend/web/httpserver"
-	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -78,76 +59,12 @@ func (s *shop) learned(t *testing.T) answer {
 	return a
 }
 
-// realShop is the real backend over an embedded Redis and SQLite, with one sale.
-type realShop struct {
-	*shop
-	stock *admission.Stock
-	def   sale.Sale
-}
-
-func startRealShop(t *testing.T, policy string, def sale.Sale) *realShop {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { client.Close() })
-	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
-	space := keyspace.Space{}
-	s := &realShop{stock: admission.NewStock(admission.StockConfig{Client: client, Space: space}), def: def}
-	app, err := api.New(api.Config{
-		Admitter: admissiontest.NewAdmitter(t, client, space),
-		Stock:    s.stock,
-		Finder:   admission.NewFinder(s.stock),
-		Orders:   db,
-		Dead: queue.Shards{
-			queue.NewList(client, 0, queue.Config{}),
-		},
-		Tokens: tokentest.Key(t, secret),
-		Server: httpserver.Config{Log: slog.New(slog.DiscardHandler)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- app.Serve(t.Context(), listener) }()
-	t.Cleanup(func() { <-done })
-	recorder := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listener.Addr().String()})
-	backend := startBackend(t, recorder.ServeHTTP)
-	s.shop = &shop{backend, startEdge(t, policy, nil, backend.addr)}
-	if err := s.stock.Load(t.Context(), def,
-		func(context.Context, spread.Part, func(sale.Order) error) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// change gives the sale its next version.
-func (s *realShop) change(t *testing.T, change func(*sale.Sale)) {
-	t.Helper()
-	s.def.Version++
-	change(&s.def)
-	if err := s.stock.Update(t.Context(), s.def); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func drop(stock int64) sale.Sale {
-	return sale.Sale{
-		ID: "drop", Title: "Thing", Price: sale.Price{Amount: 100, Currency: "EUR"}, Stock: stock, PerBuyer: 1,
-		OpensAt: time.Now().Add(-time.Hour).Truncate(time.Millisecond), Switch: sale.On, Version: 1,
-	}
-}
-
 // madeShop is a backend whose answers a test sets. Its fields are guarded by mu.
 type madeShop struct {
 	*shop
 	mu       sync.Mutex
 	header   string        // Sluice-Sale of its refusals; "" accepts
-	replayed bool          // its 202 responses are replays
 	took     time.Duration // how long it takes to answer a purchase
-	held     chan struct{} // a purchase is answered when this is closed; nil: immediately
 	status   int           // of a refusal; 0 is 409
 	holders  []uint32
 	listHead string // of the list; "" is the right one
@@ -177,7 +94,7 @@ func (s *madeShop) set(change func()) {
 
 func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	header, replayed, took, held, status, listTook := s.header, s.replayed, s.took, s.held, s.status, s.listTook
+	header, took, status, listTook := s.header, s.took, s.status, s.listTook
 	s.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/holders") {
 		if listTook > 0 {
@@ -190,14 +107,8 @@ func (s *madeShop) answer(w http.ResponseWriter, r *http.Request) {
 	if took > 0 {
 		<-time.After(took)
 	}
-	if held != nil {
-		<-held
-	}
 	switch {
 	case header == "":
-		if replayed {
-			w.Header().Set("Idempotency-Replayed", "true")
-		}
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		w.Header().Set("Sluice-Sale", header)

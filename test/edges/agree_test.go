@@ -497,6 +497,13 @@ func TestEdgesHideInternalPaths(t *testing.T) {
 			compare(t, both, x)
 		}
 	}
+	for path, codes := range map[string]string{
+		"/.sluice?x": "404", "/.sluice/x?y": "404", "/.sl%75ice/sales/drop/holders": "404", "/%2E%73luice/x": "400",
+		"//.sluice/x": "400", "/./.sluice/x": "400", "/x/../.sluice/x": "400", "/x/%2e%2e/.sluice/x": "400",
+		"/.sluice/sales/../x": "400", `/\.sluice/x`: "400", "/.sluice;x/sales/drop/holders/../x": "400",
+	} {
+		compare(t, both, exchange{name: path, raw: request("GET", path, "Connection: close"), codes: codes})
+	}
 	for _, e := range both {
 		if got := e.backend.take(); len(got) > 0 {
 			t.Errorf("the backend of %s got %s", e.name, got[0])

@@ -15,15 +15,15 @@ import (
 	"sluice/test/testenv"
 )
 
-// admission is an admitted request: the edge has decided between these times.
-type admission struct{ sent, received time.Time }
+// admittedRequest is a request that was admitted: the edge has decided between these times.
+type admittedRequest struct{ sent, received time.Time }
 
 // crowd sends requests to edges and records which are admitted.
 type crowd struct {
 	t        *testing.T
 	client   *http.Client
 	mu       sync.Mutex
-	admitted []admission
+	admitted []admittedRequest
 	refused  atomic.Int64
 	failed   atomic.Int64 // 503, and connections that an edge closes when it stops
 }
@@ -42,11 +42,11 @@ func (c *crowd) send(e *edge, path string) {
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
-	c.count(resp.StatusCode, admission{sent, time.Now()})
+	c.count(resp.StatusCode, admittedRequest{sent, time.Now()})
 }
 
 // count records the status of a response, which was sent and received between the times of a.
-func (c *crowd) count(status int, a admission) {
+func (c *crowd) count(status int, a admittedRequest) {
 	switch status {
 	case http.StatusOK:
 		c.mu.Lock()
@@ -79,8 +79,11 @@ func (c *crowd) flood(e *edge, path string, n int) {
 func (c *crowd) checkBound(rate, burst float64) {
 	c.t.Helper()
 	byReceived := slices.SortedFunc(slices.Values(c.admitted),
-		func(a, b admission) int { return a.received.Compare(b.received) })
-	starts := slices.SortedFunc(slices.Values(c.admitted), func(a, b admission) int { return a.sent.Compare(b.sent) })
+		func(a, b admittedRequest) int { return a.received.Compare(b.received) })
+	starts := slices.SortedFunc(
+		slices.Values(c.admitted),
+		func(a, b admittedRequest) int { return a.sent.Compare(b.sent) },
+	)
 	step := max(len(starts)/500, 1)
 	for i := 0; i < len(starts); i += step {
 		from, n := starts[i].sent, 0

@@ -150,7 +150,7 @@ func (p *pipeline) exchange(n int) (answered int, err error) {
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return answered, err
 		}
-		p.crowd.count(response.StatusCode, admission{sent, time.Now()})
+		p.crowd.count(response.StatusCode, admittedRequest{sent, time.Now()})
 		answered++
 		if response.Close {
 			return answered, p.close()
