@@ -14,8 +14,6 @@ import (
 	"sluice/test/testenv"
 )
 
-const callersTrace, callersSpan = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-
 // traced makes a gateway export spans to the returned recorder.
 func traced(t *testing.T, sampling tracing.Sampling) (*tracetest.SpanRecorder, func(*Config)) {
 	t.Helper()
@@ -32,76 +30,6 @@ func spanText(s sdk.ReadOnlySpan, key string) string {
 		}
 	}
 	return ""
-}
-
-// A backend receives exactly one traceparent: that of the edge's span if the request is sampled, the client's if its
-// caller decided against, and otherwise the edge's decision. A malformed one is replaced.
-func TestBackendReceivesOneTraceParent(t *testing.T) {
-	const good = "00-" + callersTrace + "-" + callersSpan + "-01"
-	zeros := strings.Repeat("0", 32)
-	for parent, begins := range map[string]bool{
-		good: false, "01-" + good[3:]: false, "": true, "x": true, good + "-": true, good + strings.Repeat("0", 4000): true,
-		good[1:]: true, "ff" + good[2:]: true, strings.ToUpper(good): true, "00-" + zeros + "-" + callersSpan + "-01": true,
-		"00-" + callersTrace + "-" + zeros[:16] + "-01": true, good + ", " + good: true,
-	} {
-		b := newBackend(t, nil)
-		spans, config := traced(t, tracing.Sampling{FollowParent: true, Ratio: 1})
-		e := serve(t, open, []string{b.address()}, config)
-		e.send(t, "GET", "/x", "", "tracestate: a=b", "Traceparent: "+parent, "traceparent: "+good)
-		r, all := b.last(t), spans.Ended()
-		if len(all) != 2 || len(r.header["Traceparent"]) != 1 {
-			t.Fatalf("%q: %d spans, and the backend got %q", parent, len(all), r.header["Traceparent"])
-		}
-		client, server := all[0].SpanContext(), all[1].SpanContext()
-		if want := "00-" + client.TraceID().
-			String() +
-			"-" + client.SpanID().
-			String() +
-			"-01"; r.header.Get(
-			"Traceparent",
-		) != want {
-			t.Errorf("%q: the backend got %s, want %s", parent, r.header.Get("Traceparent"), want)
-		}
-		if begins != !all[1].Parent().IsValid() || !begins && all[1].Parent().SpanID().String() != callersSpan ||
-			begins != (server.TraceID().String() != callersTrace) || begins != (len(r.header["Tracestate"]) == 0) {
-			t.Errorf("%q: the edge's span is %v below %v, tracestate %q", parent, server, all[1].Parent(),
-				r.header["Tracestate"])
-		}
-	}
-}
-
-func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
-	b := newBackend(t, nil)
-	spans, config := traced(t, tracing.Sampling{FollowParent: true})
-	e := serve(t, open, []string{b.address()}, config)
-	const parent = "00-" + callersTrace + "-" + callersSpan + "-00"
-	e.send(t, "GET", "/x", "", "Traceparent: "+parent)
-	if got := b.last(t).header["Traceparent"]; len(got) != 1 || got[0] != parent {
-		t.Errorf("the backend got %q", got)
-	}
-	answer := e.send(t, "GET", "/x", "")
-	id := answer.header.Get("X-Request-Id")
-	if got := b.last(t).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+id+"-"+id[16:]+"-00" {
-		t.Errorf("request %s: the backend got %q", id, got)
-	}
-	if all := spans.Ended(); len(all) != 0 {
-		t.Errorf("%d spans", len(all))
-	}
-}
-
-// An edge that does not follow its callers decides for the backends as well.
-func TestRatioOverrulesTheCaller(t *testing.T) {
-	b := newBackend(t, nil)
-	spans, config := traced(t, tracing.Sampling{})
-	e := serve(t, open, []string{b.address()}, config)
-	parent := "00-" + callersTrace + "-" + callersSpan + "-01"
-	id := e.send(t, "GET", "/x", "", "Traceparent: "+parent).header.Get("X-Request-Id")
-	if got := b.last(t).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+callersTrace+"-"+id[16:]+"-00" {
-		t.Errorf("request %s: the backend got %q", id, got)
-	}
-	if all := spans.Ended(); len(all) != 0 {
-		t.Errorf("%d spans", len(all))
-	}
 }
 
 func TestSpansOfRefusals(t *testing.T) {

@@ -18,8 +18,6 @@ import (
 	"sluice/test/testenv"
 )
 
-const callersParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
 // startTraced runs an edge that exports spans.
 func startTraced(t *testing.T, policy string, sampling tracing.Sampling, change func(*Config), backends ...string,
 ) (*edge, *tracetest.SpanRecorder) {
@@ -65,71 +63,6 @@ func spanValue(spans *tracetest.SpanRecorder, i int, key string) string {
 		}
 	}
 	return ""
-}
-
-func lastOf(b *backendServer) seen { all := b.requests(); return all[len(all)-1] }
-
-// A backend receives exactly one traceparent, as from the gateway (gateway/spans_test.go).
-func TestBackendReceivesOneTraceParent(t *testing.T) {
-	b := echo(t)
-	zeros := strings.Repeat("0", 32)
-	e, spans := startTraced(t, open, tracing.Sampling{FollowParent: true, Ratio: 1}, nil, b.addr)
-	n := 0
-	for _, row := range []struct {
-		parent string
-		begins bool
-	}{
-		{callersParent, false}, {"01-" + callersParent[3:], false}, {"", true}, {"x", true}, {callersParent + "-", true},
-		{callersParent + strings.Repeat("0", 4000), true}, {callersParent[1:], true}, {"ff" + callersParent[2:], true},
-		{strings.ToUpper(callersParent), true}, {"00-" + zeros + callersParent[35:], true},
-		{callersParent[:36] + zeros[:16] + "-01", true}, {callersParent + ", " + callersParent, true},
-	} {
-		e.do("GET", "/x", "Traceparent", row.parent, "Tracestate", "a=b")
-		n += 2
-		awaitSpans(t, spans, n)
-		client, server := spans.Ended()[n-2], spans.Ended()[n-1]
-		want := "00-" + client.SpanContext().TraceID().String() + "-" + client.SpanContext().SpanID().String() + "-01"
-		r := lastOf(b)
-		if got := r.header["Traceparent"]; len(got) != 1 || got[0] != want {
-			t.Errorf("%.80q: the backend got %q, want %s", row.parent, got, want)
-		}
-		if row.begins != !server.Parent().IsValid() || row.begins != (len(r.header["Tracestate"]) == 0) {
-			t.Errorf("%.80q: the edge's span is below %v, tracestate %q", row.parent, server.Parent(), r.header["Tracestate"])
-		}
-	}
-}
-
-func TestUnsampledRequestsKeepTheirDecision(t *testing.T) {
-	b := echo(t)
-	e, spans := startTraced(t, open, tracing.Sampling{FollowParent: true}, nil, b.addr)
-	parent := callersParent[:54] + "0"
-	e.do("GET", "/x", "Traceparent", parent)
-	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != parent {
-		t.Errorf("the backend got %q", got)
-	}
-	id := e.do("GET", "/x").header.Get("X-Request-Id")
-	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+id+"-"+id[16:]+"-00" {
-		t.Errorf("request %s: the backend got %q", id, got)
-	}
-	e.do("GET", "/x", "Traceparent", callersParent) // its line follows those of the others
-	awaitSpans(t, spans, 2)
-	if all := spans.Ended(); len(all) != 2 {
-		t.Errorf("%d spans", len(all))
-	}
-}
-
-// An edge that does not follow its callers decides for the backends as well.
-func TestRatioOverrulesTheCaller(t *testing.T) {
-	b := echo(t)
-	e, spans := startTraced(t, open, tracing.Sampling{}, nil, b.addr)
-	parent := callersParent
-	id := e.do("GET", "/x", "Traceparent", parent).header.Get("X-Request-Id")
-	if got := lastOf(b).header["Traceparent"]; len(got) != 1 || got[0] != "00-"+callersParent[3:35]+"-"+id[16:]+"-00" {
-		t.Errorf("request %s: the backend got %q", id, got)
-	}
-	if all := spans.Ended(); len(all) != 0 {
-		t.Errorf("%d spans", len(all))
-	}
 }
 
 // Lines with hostile text are read. The order of lines of one connection is that of its requests.

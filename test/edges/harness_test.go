@@ -27,8 +27,10 @@ import (
 
 	"sluice/gateway"
 	"sluice/gateway/proxy"
+	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
 	"sluice/internal/token/tokentest"
+	"sluice/internal/tracing"
 	"sluice/internal/unixsocket"
 	"sluice/nginx"
 	"sluice/test/testenv"
@@ -128,6 +130,8 @@ type options struct {
 	cors          []string
 	redis         *testenv.Redis // for rules of the fleet
 	upstream      string         // address of the backend; "": one that records its requests
+	spans         *tracing.Provider
+	sampling      tracing.Sampling // of the spans
 }
 
 // fleet returns a client for rules of the fleet, or nil.
@@ -142,6 +146,11 @@ func (o options) fleet() *fleetlimit.Client {
 func overBoth(t *testing.T, test func(t *testing.T, socket bool)) {
 	t.Run("tcp", func(t *testing.T) { t.Parallel(); test(t, false) })
 	t.Run("socket", func(t *testing.T) { t.Parallel(); test(t, true) })
+}
+
+// starts has the function that starts an edge, which runs until the test ends.
+var starts = map[string]func(*testing.T, options, http.HandlerFunc) *edge{
+	"nginx": startNginx, "gateway": startGateway,
 }
 
 // startBoth runs nginx and the gateway until the test ends.
@@ -191,6 +200,23 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		stopped := make(chan struct{})
 		go func() { defer close(stopped); leases.Run(serving) }()
 		t.Cleanup(func() { stop(); <-stopped; leases.Close() })
+	}
+	if o.spans != nil {
+		r, err := edgetrace.Listen(edgetrace.New(o.spans), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Spans = &nginx.Spans{
+			Address:      r.Address(),
+			Tag:          r.Tag(),
+			Metrics:      r.Metrics(),
+			FollowParent: o.sampling.FollowParent,
+			Ratio:        o.sampling.Ratio,
+		}
+		serving, stop := context.WithCancel(context.Background())
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); r.Run(serving) }()
+		t.Cleanup(func() { stop(); <-stopped; r.Close() })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -245,6 +271,10 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
+	var spans *edgetrace.Recorder
+	if o.spans != nil {
+		spans = edgetrace.New(o.spans)
+	}
 	g, err := gateway.New(
 		gateway.Config{
 			Registry:      registry,
@@ -256,6 +286,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			PerClient:     o.perClient,
 			CORSOrigins:   o.cors,
 			Fleet:         o.fleet(),
+			Spans:         spans,
 			Limits:        proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)

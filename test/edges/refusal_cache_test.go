@@ -41,9 +41,7 @@ const soldOut = ";state=sold_out;version=7;ttl=1000;holders=0"
 
 // overMarkets runs a test with each edge.
 func overMarkets(t *testing.T, policy string, test func(t *testing.T, m *market)) {
-	for name, start := range map[string]func(*testing.T, options, http.HandlerFunc) *edge{
-		"nginx": startNginx, "gateway": startGateway,
-	} {
+	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := &market{sales: map[string]offer{}}
