@@ -416,8 +416,8 @@ func (e *edge) send(t *testing.T, raw string, methods ...string) received {
 
 const timeout = 2 * time.Second
 
-// spelled returns a response without the parts that may differ: the id, which must be valid, and the jitter of
-// Retry-After of up to a tenth, or a second.
+// spelled returns a response without the parts that may differ: the id, which must be valid, the jitter of Retry-After
+// of up to a tenth, or a second, and the seconds of a long wait that have passed.
 func spelled(t *testing.T, resp *http.Response, body []byte) string {
 	t.Helper()
 	var lines []string
@@ -431,6 +431,8 @@ func spelled(t *testing.T, resp *http.Response, body []byte) string {
 				v = "(an id)"
 			case name == "Retry-After" && resp.StatusCode == http.StatusTooManyRequests:
 				v = soon(t, v, resp.Header.Get("RateLimit"))
+			case name == "Ratelimit":
+				v = inMinutes(v)
 			}
 			lines = append(lines, name+": "+v)
 		}
@@ -441,6 +443,16 @@ func spelled(t *testing.T, resp *http.Response, body []byte) string {
 		status = "431" // nginx sends no reason phrase, and fasthttp always sends one
 	}
 	return fmt.Sprintf("%s\n%s\n%s", status, strings.Join(lines, "\n"), body)
+}
+
+var longWait = regexp.MustCompile(`;t=\d{3,}`)
+
+// inMinutes rounds each wait of 100 s or more in a RateLimit header up to whole minutes.
+func inMinutes(quota string) string {
+	return longWait.ReplaceAllStringFunc(quota, func(t string) string {
+		seconds, _ := strconv.Atoi(t[len(";t="):])
+		return fmt.Sprintf(";t=%dmin", (seconds+59)/60)
+	})
 }
 
 var nextToken = regexp.MustCompile(`;t=(\d+)$`)
