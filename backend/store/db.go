@@ -122,25 +122,23 @@ func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 var ErrReadOnly = fmt.Errorf("%w: the database is read-only: it is a standby, or default_transaction_read_only is on",
 	sale.ErrUnavailable)
 
-// selectReadOnly returns "on" at a standby too.
-const selectReadOnly = "SELECT current_setting('transaction_read_only')"
-
 // Ping returns nil if the database responds and accepts writes, and ErrReadOnly if it does not accept them.
-func (db *DB) Ping(ctx context.Context) error {
-	return db.View(ctx, "store: ping", func(ctx context.Context, c Conn) error {
-		if !c.Dialect().postgres {
-			_, err := c.Exec(ctx, "SELECT 1")
-			return err
-		}
-		var readOnly string
-		if err := Get(ctx, c, []any{&readOnly}, selectReadOnly); err != nil {
-			return err
-		}
-		if readOnly == "on" {
-			return ErrReadOnly
-		}
-		return nil
-	})
+func (db *DB) Ping(ctx context.Context) error { return db.View(ctx, "store: ping", ping) }
+
+// ping runs a statement, because a connection pooler accepts connections without a database behind it.
+func ping(ctx context.Context, c Conn) error {
+	if !c.Dialect().postgres {
+		_, err := c.Exec(ctx, "SELECT 1")
+		return err
+	}
+	var readOnly string // "on" at a standby too
+	if err := Get(ctx, c, []any{&readOnly}, "SELECT current_setting('transaction_read_only')"); err != nil {
+		return err
+	}
+	if readOnly == "on" {
+		return ErrReadOnly
+	}
+	return nil
 }
 
 // Close closes the connections. It waits for running operations, at most for the timeout.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice/backend/sale"
@@ -85,6 +86,21 @@ func TestOpenErrorIsOneLineWithoutThePassword(t *testing.T) {
 			t.Errorf("%q: URLError: want %v, got %v", c.url, c.bad, err)
 		}
 	}
+}
+
+// A process that waits for its database opens it again and again.
+func TestFailedOpenLeavesNoGoroutine(t *testing.T) {
+	url := fmt.Sprintf("postgres://sluice@127.0.0.1:%d/orders", testenv.FreePort(t))
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine remains
+		for _, cfg := range []store.Config{{}, {Existing: true}} {
+			if _, err := store.Open(t.Context(), url, cfg); !errors.Is(err, sale.ErrUnavailable) {
+				t.Error(err)
+			}
+		}
+		if err := store.Probe(t.Context(), url); !errors.Is(err, sale.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
 }
 
 // Two processes that each have a Redis of their own cannot sell from one SQLite file.

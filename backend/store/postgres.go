@@ -27,42 +27,43 @@ type postgres struct {
 
 func openPostgres(
 	ctx context.Context, databaseURL string, timeout time.Duration, cfg Config,
-) (engine, error) {
-	config, err := postgresConfig(databaseURL, timeout)
+) (_ engine, err error) {
+	p, err := connectPostgres(ctx, databaseURL, timeout, cfg.Queries)
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.Tracer = cfg.Queries
-	p, err := connectPostgres(ctx, config)
-	if err != nil {
-		return nil, err
-	}
+	defer func() {
+		if err != nil {
+			_ = p.close()
+		}
+	}()
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.Existing {
-		if err := checkTables(first, p.readers, "postgres", classifyConnect); err != nil {
-			p.pool.Close()
-			return nil, err
-		}
-		return p, nil
+		return p, checkTables(first, p.readers, "postgres", classifyConnect)
 	}
 	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
-		p.pool.Close()
 		return nil, classifyConnect(err)
 	}
-	slow := config.ConnConfig.Copy()
+	slow := p.pool.Config().ConnConfig
 	delete(slow.RuntimeParams, "statement_timeout")
 	db := stdlib.OpenDB(*slow)
 	defer db.Close()
 	if err := migratePostgres(ctx, db); err != nil {
-		p.pool.Close()
 		return nil, migrationError(err)
 	}
 	return p, nil
 }
 
-// connectPostgres returns an engine. The tables of the database must exist. It does not connect yet.
-func connectPostgres(ctx context.Context, config *pgxpool.Config) (*postgres, error) {
+// connectPostgres returns an engine, which the caller closes. It does not connect yet.
+func connectPostgres(
+	ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer,
+) (*postgres, error) {
+	config, err := postgresConfig(databaseURL, timeout)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.Tracer = queries
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, unavailable(err)

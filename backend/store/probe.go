@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file exists.
@@ -37,22 +35,10 @@ func Probe(ctx context.Context, databaseURL string) error {
 }
 
 func probePostgres(ctx context.Context, databaseURL string) error {
-	config, err := postgresConfig(databaseURL, defaultTimeout)
+	p, err := connectPostgres(ctx, databaseURL, defaultTimeout, nil)
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return classifyPostgres(err)
-	}
-	defer conn.Close(ctx)
-	// A statement, because a connection pooler accepts connections without a database behind it.
-	var readOnly string
-	if err := conn.QueryRow(ctx, selectReadOnly).Scan(&readOnly); err != nil {
-		return unavailable(err)
-	}
-	if readOnly == "on" {
-		return ErrReadOnly
-	}
-	return nil
+	defer func() { _ = p.close() }()
+	return ping(ctx, p.conn())
 }

@@ -41,11 +41,7 @@ func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, er
 	if scheme, _, _ := strings.Cut(databaseURL, ":"); scheme != "postgres" && scheme != "postgresql" {
 		return nil, &URLError{"must begin with postgres://"}
 	}
-	config, err := postgresConfig(databaseURL, replicaTimeout)
-	if err != nil {
-		return nil, err
-	}
-	engine, err := connectPostgres(context.Background(), config)
+	engine, err := connectPostgres(context.Background(), databaseURL, replicaTimeout, nil)
 	if err != nil {
 		return nil, err
 	}
