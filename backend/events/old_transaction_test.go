@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sluice/backend/events"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
@@ -20,17 +18,6 @@ func onPostgres(t *testing.T) *env {
 	url := storetest.Postgres(t)
 	db := storetest.Open(t, url)
 	return &env{db, events.NewStore(db.DB), url, t.Context()}
-}
-
-// connect returns a connection to the database of e, which is PostgreSQL.
-func (e *env) connect(t *testing.T) *pgx.Conn {
-	t.Helper()
-	sql, err := pgx.Connect(e.ctx, e.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sql.Close(t.Context()) })
-	return sql
 }
 
 // While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows
@@ -46,7 +33,7 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	}
 	e := &env{store.New(db), events.NewStore(db), url, ctx}
 	e.create(t, "s", batches*perBatch)
-	old, sql := e.connect(t), e.connect(t)
+	old, sql := storetest.Connect(t, e.url), storetest.Connect(t, e.url)
 	for _, table := range []string{"orders", "outbox"} {
 		if _, err := sql.Exec(ctx, "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
 			t.Fatal(err)
@@ -91,7 +78,7 @@ func TestLateCommitGetsAPosition(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 100)
-	sql := e.connect(t)
+	sql := storetest.Connect(t, e.url)
 	e.write(t, storetest.Orders("s", 1)...)
 	if n := len(e.allChanges(t, 0, 100)); n != 1 {
 		t.Fatalf("%d changes", n)
@@ -125,10 +112,10 @@ func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 1000)
-	sql := e.connect(t)
+	sql := storetest.Connect(t, e.url)
 	e.write(t, storetest.Orders("s", 1)...)
 	last := int64(len(e.allChanges(t, 0, 100)))
-	other := e.connect(t)
+	other := storetest.Connect(t, e.url)
 	const insert = "INSERT INTO outbox (kind, orders) VALUES ($1, ARRAY[$2::bigint])"
 	const newer = "INSERT INTO outbox (kind, orders) SELECT $1, ARRAY[$2 + n] FROM generate_series(1::bigint, 10) AS n"
 	for round := range 3 { // a scan from the beginning would find the change of one
@@ -168,7 +155,7 @@ func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
 	e.create(t, "s", 100)
-	sql := e.connect(t)
+	sql := storetest.Connect(t, e.url)
 	tx, err := sql.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -202,16 +189,13 @@ func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 		for _, o := range storetest.Orders("s", 3) {
 			e.write(t, o)
 		}
-		sql := e.connect(t)
+		sql := storetest.Connect(t, e.url)
 		added, early := make(chan error, 1), false
-		check := func(ctx context.Context) (bool, error) {
+		check := func(context.Context) (bool, error) {
 			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
 			testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
-				const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-				var n int
-				err := sql.QueryRow(ctx, waits).Scan(&n)
 				early = len(added) > 0
-				return err == nil && (n > 0 || early)
+				return early || storetest.Waiting(t, sql) > 0
 			})
 			return false, nil
 		}

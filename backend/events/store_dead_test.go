@@ -9,13 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
-	"sluice/test/testenv"
 )
 
 func TestGroupsAreRegisteredOnceAndRemoved(t *testing.T) {
@@ -341,12 +338,7 @@ func TestGivenUpDeadLetterIsNotStoredConcurrently(t *testing.T) {
 			if err := e.AddDeadLetter(ctx, l); err != nil {
 				t.Fatal(err)
 			}
-			sql, err := pgx.Connect(ctx, url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = sql.Close(context.Background()) }()
-			tx, err := sql.Begin(ctx)
+			tx, err := storetest.Connect(t, url).Begin(ctx)
 			if err == nil {
 				_, err = tx.Exec(ctx, "SELECT FROM event_groups FOR UPDATE")
 			}
@@ -355,9 +347,9 @@ func TestGivenUpDeadLetterIsNotStoredConcurrently(t *testing.T) {
 			}
 			givenUp, added := make(chan error, 1), make(chan error, 1)
 			go func() { givenUp <- giveUp(e) }()
-			awaitLocks(t, url, 1)
+			storetest.AwaitLocks(t, url, 1)
 			go func() { added <- e.AddDeadLetter(ctx, l) }()
-			awaitLocks(t, url, 2)
+			storetest.AwaitLocks(t, url, 2)
 			if err := tx.Commit(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -372,20 +364,4 @@ func TestGivenUpDeadLetterIsNotStoredConcurrently(t *testing.T) {
 			}
 		})
 	}
-}
-
-// awaitLocks returns when n statements wait for a lock.
-func awaitLocks(t *testing.T, url string, n int) {
-	t.Helper()
-	sql, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = sql.Close(context.Background()) }()
-	testenv.Eventually(t, time.Minute, fmt.Sprint(n, " statements wait for a lock"), func() bool {
-		const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-		var waiting int
-		err := sql.QueryRow(t.Context(), waits).Scan(&waiting)
-		return err == nil && waiting == n
-	})
 }

@@ -57,11 +57,7 @@ func writeSingles(b *testing.B, s *store.Store) {
 func copyBatches(b *testing.B, databaseURL string) {
 	id := newSale(b, storetest.Open(b, databaseURL))
 	ctx := context.Background()
-	db, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close(ctx)
+	db := storetest.Connect(b, databaseURL)
 	written := 0
 	for b.Loop() {
 		b.StopTimer()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,12 +24,7 @@ type rival struct {
 
 func newRival(t *testing.T, url string) rival {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	r := rival{t, conn}
+	r := rival{t, storetest.Connect(t, url)}
 	r.exec("BEGIN")
 	return r
 }
@@ -40,24 +34,6 @@ func (r rival) exec(sql string) {
 	if _, err := r.conn.Exec(r.t.Context(), sql); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// awaitWaiting returns when n statements wait for a lock.
-func awaitWaiting(t *testing.T, url string, n int) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	testenv.Eventually(t, time.Minute, fmt.Sprint(n, " statements wait for a lock"), func() bool {
-		var waiting int
-		err := conn.QueryRow(t.Context(),
-			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(
-			&waiting,
-		)
-		return err == nil && waiting == n
-	})
 }
 
 // A write that PostgreSQL aborts because of a deadlock is rolled back, returns ErrUnavailable, and succeeds when it is
@@ -74,12 +50,12 @@ func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	batch := append(storetest.Orders("a", 2), storetest.Orders("b", 2)...)
 	written, done := make(chan error, 1), make(chan error, 1)
 	go func() { written <- s.Write(context.Background(), batch) }()
-	awaitWaiting(t, url, 1) // the write, for a
+	storetest.AwaitLocks(t, url, 1) // the write, for a
 	go func() {
 		_, err := second.conn.Exec(t.Context(), "SELECT FROM sales WHERE id = 'a' FOR UPDATE")
 		done <- err
 	}()
-	awaitWaiting(t, url, 2)
+	storetest.AwaitLocks(t, url, 2)
 	first.exec("COMMIT") // the write holds a and waits for b, so its deadlock check runs first
 	if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) ||
 		!strings.Contains(fmt.Sprint(err), "40P01") {
@@ -110,7 +86,7 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 		batch := storetest.Orders("s", 3)
 		written := make(chan error, 1)
 		go func() { written <- s.Write(context.Background(), batch) }()
-		awaitWaiting(t, url, 1)
+		storetest.AwaitLocks(t, url, 1)
 		other.exec("COMMIT")
 		if err := <-written; !errors.Is(err, sale.ErrUnavailable) || errors.Is(err, store.ErrRejected) ||
 			!strings.Contains(fmt.Sprint(err), "40001") {
@@ -126,51 +102,43 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 	}
 }
 
-// A cancellation that begins while an archiving begins is rejected: Redis drops the sale and could not take the unit
-// back.
-func TestPostgresCancelOrderAgainstBeginPart(t *testing.T) {
-	url := testenv.SharedPostgres(t).URL
-	s := open(t, url, store.Config{Timeout: storetest.Timeout})
-	s.create(t, "s", 10)
-	o := storetest.Order("s", "bob")
-	s.write(t, o)
-	archiving := newRival(t, url)
-	archiving.exec("SELECT FROM sales WHERE id = 's' FOR UPDATE")
-	cancelled := make(chan error, 1)
-	go func() {
-		_, _, err := s.CancelOrder(context.Background(), o.ID, "eve", "")
-		cancelled <- err
-	}()
-	awaitWaiting(t, url, 1)
-	archiving.exec("UPDATE sales SET archived = 1 WHERE id = 's'")
-	archiving.exec("COMMIT")
-	if err := <-cancelled; !errors.Is(err, sale.ErrConflict) {
-		t.Fatalf("cancelled an order of an archived sale: %v", err)
-	}
-	s.wantRows(t, "s", 1)
-}
-
-// A dead order is not cancelled while the archiving of its sale begins.
-func TestPostgresCancelDeadAgainstBeginPart(t *testing.T) {
-	url := testenv.SharedPostgres(t).URL
-	s := open(t, url, store.Config{Timeout: storetest.Timeout})
-	s.create(t, "s", 10)
-	o := storetest.Order("s", "bob")
-	archiving := newRival(t, url)
-	archiving.exec("SELECT FROM sales WHERE id = 's' FOR UPDATE")
-	cancelled := make(chan error, 1)
-	go func() {
-		_, err := s.CancelDead(context.Background(), store.DeadOrder{Order: o}, "eve", "")
-		cancelled <- err
-	}()
-	awaitWaiting(t, url, 1)
-	archiving.exec("UPDATE sales SET archived = 1 WHERE id = 's'")
-	archiving.exec("COMMIT")
-	if err := <-cancelled; !errors.Is(err, store.ErrRejected) {
-		t.Errorf("cancelled a dead order of an archived sale: %v", err)
-	}
-	if rows, err := s.Statuses(t.Context(), []sale.OrderID{o.ID}); err != nil || len(rows) != 0 {
-		t.Errorf("rows %v, %v", rows, err)
+// A cancellation that begins while the archiving of its sale begins is rejected: Redis drops the sale and could not take
+// the unit back, and the row of a dead order may be in a file.
+func TestPostgresCancelAgainstBeginPart(t *testing.T) {
+	row, dead := storetest.Order("s", "bob"), storetest.Order("s", "dan")
+	for name, c := range map[string]struct {
+		cancel func(s *env) error
+		want   error
+	}{
+		"order": {func(s *env) error {
+			_, _, err := s.CancelOrder(context.Background(), row.ID, "eve", "")
+			return err
+		}, sale.ErrConflict},
+		"dead order": {func(s *env) error {
+			_, err := s.CancelDead(context.Background(), store.DeadOrder{Order: dead}, "eve", "")
+			return err
+		}, store.ErrRejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := testenv.SharedPostgres(t).URL
+			s := open(t, url, store.Config{Timeout: storetest.Timeout})
+			s.create(t, "s", 10)
+			s.write(t, row)
+			archiving := newRival(t, url)
+			archiving.exec("SELECT FROM sales WHERE id = 's' FOR UPDATE")
+			cancelled := make(chan error, 1)
+			go func() { cancelled <- c.cancel(s) }()
+			storetest.AwaitLocks(t, url, 1)
+			archiving.exec("UPDATE sales SET archived = 1 WHERE id = 's'")
+			archiving.exec("COMMIT")
+			if err := <-cancelled; !errors.Is(err, c.want) {
+				t.Errorf("cancelled: %v, want %v", err, c.want)
+			}
+			rows, err := s.Statuses(t.Context(), []sale.OrderID{row.ID, dead.ID})
+			if err != nil || len(rows) != 1 || rows[row.ID] != sale.StatusCreated {
+				t.Errorf("rows %v, %v", rows, err)
+			}
+		})
 	}
 }
 
@@ -191,7 +159,7 @@ func TestPostgresWriteThatBeganBeforeBeginPart(t *testing.T) {
 	other.exec("SELECT FROM counters WHERE name = 'generation' FOR UPDATE") // the statement waits for it
 	written := make(chan error, 1)
 	go func() { written <- s.Write(store.WithGeneration(context.Background(), 0, 1), []sale.Order{o}) }()
-	awaitWaiting(t, url, 1)
+	storetest.AwaitLocks(t, url, 1)
 	rows, err := s.OrdersToArchive(ctx, "s", 0, 10)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%+v, %v", rows, err)

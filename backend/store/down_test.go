@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -160,47 +158,23 @@ func TestPostgresLockedSaleIsUnavailableAndCancelsTheStatement(t *testing.T) {
 	wire := newWire(t, server.URL)
 	s := open(t, wire.url, store.Config{Timeout: slack}) // within it, the write must be seen to wait
 	ctx := context.Background()
-	other, err := pgx.Connect(ctx, server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close(ctx)
-	// a connection of its own: within a transaction pg_stat_activity does not change
-	observer, err := pgx.Connect(ctx, server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer observer.Close(ctx)
-	tx, err := other.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(ctx, "UPDATE sales SET sold = sold"); err != nil {
-		t.Fatal(err)
-	}
-	active := func(n int, condition string) func() bool {
-		return func() bool {
-			var found int
-			err := observer.QueryRow(
-				ctx,
-				"SELECT count(*) FROM pg_stat_activity "+
-					"WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database() AND "+condition,
-			).Scan(&found)
-			return err == nil && found == n
-		}
-	}
+	other, observer := newRival(t, server.URL), storetest.Connect(t, server.URL)
+	other.exec("UPDATE sales SET sold = sold")
 	written := make(chan error, 1)
 	go func() { written <- s.Write(ctx, storetest.Orders("s", 3)) }()
-	testenv.Eventually(t, time.Minute, "the write waits for the lock", active(1, "wait_event_type = 'Lock'"))
+	storetest.AwaitLocks(t, server.URL, 1)
 	wire.cut() // so that the server does not detect that the client has disconnected
 	if err := <-written; !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatalf("while the sale is locked: %v", err)
 	}
-	testenv.Eventually(t, time.Minute, "the server cancels the statement", active(0, "true"))
+	testenv.Eventually(t, time.Minute, "the server cancels the statement", func() bool {
+		var active int
+		err := observer.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE application_name = 'sluice' AND state = 'active' AND datname = current_database()`).Scan(&active)
+		return err == nil && active == 0
+	})
 	wire.restore()
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	other.exec("ROLLBACK")
 	patient.wantRows(t, "s", 0)
 	wantAllWork(t, s)
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -20,11 +18,7 @@ func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := store.New(db)
-	sql, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sql.Close(ctx) })
+	sql := storetest.Connect(t, url)
 	for _, id := range []string{"a", "b"} {
 		if _, err := s.CreateSale(ctx, storetest.Sale(id, 10_000)); err != nil {
 			t.Fatal(err)

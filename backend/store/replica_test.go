@@ -32,11 +32,8 @@ func newReplicaWorld(t *testing.T) *replicaWorld {
 		t.Fatal(err)
 	}
 	w.replica = primary.Replica()
+	w.sql = storetest.Connect(t, w.replica.URL)
 	var err error
-	if w.sql, err = pgx.Connect(t.Context(), w.replica.URL); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.sql.Close(context.Background()) })
 	if w.orders, err = store.NewReplica(w.db.DB, w.replica.URL, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
-	"sluice/test/testenv"
 )
 
 // stepClock moves on by step whenever it is read.
@@ -41,68 +37,21 @@ func TestLeasesBesideAnOldTransactionReadLinearly(t *testing.T) {
 				limit, read = 1, 100
 			}
 			url := storetest.Postgres(t)
-			conns := make([]*pgx.Conn, 2)
-			for i := range conns {
-				var err error
-				if conns[i], err = pgx.Connect(t.Context(), url); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = conns[i].Close(t.Context()) })
-			}
-			old, sql := conns[0], conns[1]
-			tables, err := store.Open(t.Context(), url, store.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			db := NewStore(tables)
+			w := newBurst(t, url, strict)
 			clock := &stepClock{at: time.Now(), step: time.Hour}
-			db.now = clock.now
-			for _, table := range []string{"webhook_deliveries", "webhook_attempts"} {
-				if _, err := sql.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = false)"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			e, err := db.AddEndpoint(t.Context(),
-				Endpoint{ID: "ep_1", URL: "https://shop.example", Secret: "whsec_", Strict: strict})
-			if err != nil {
+			w.now = clock.now
+			const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM admin_log"
+			if _, err := storetest.Connect(t, url).Exec(t.Context(), begin); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := old.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM admin_log"); err != nil {
-				t.Fatal(err)
-			}
-			all := make([]Delivery, n)
-			for i := range all {
-				all[i] = Delivery{
-					ID: fmt.Sprint("d", i), EndpointID: e.ID, Position: int64(i + 1), Sequence: int64(1000 + i),
-					Type: "order.created", Body: "{}",
-				}
-				if strict {
-					all[i].Sequence = SequenceStrict
-				}
-			}
-			for batch := range slices.Chunk(all, 48) { // each has its due_at
-				if _, err := db.AddDeliveries(t.Context(), batch); err != nil {
-					t.Fatal(err)
-				}
-			}
+			w.add(n, 48) // each batch has its due_at
 			for i := range leases {
-				sendSome(t, db, e.ID, limit)
+				w.send(limit)
 				if i == 3 { // there is a bound, and scans from the beginning take an hour: no other one is due
 					clock.step = lateDelivery
 				}
 			}
-			if err := tables.Close(); err != nil { // the statistics of a session are reported when it ends
-				t.Fatal(err)
-			}
-			var written, fetched int
-			testenv.Eventually(t, time.Minute, "the statistics are updated", func() bool {
-				err := sql.QueryRow(t.Context(), `SELECT n_tup_ins, coalesce(seq_tup_read, 0) +
-						(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relid = t.relid)
-					FROM pg_stat_user_tables AS t WHERE relname = 'webhook_deliveries'`).Scan(&written, &fetched)
-				return err == nil && written == n
-			})
-			t.Logf("%d rows and index entries read by %d leases of %d deliveries", fetched, leases, limit)
-			if fetched > leases*read {
+			if fetched := w.fetched(n); fetched > leases*read {
 				t.Errorf("%d leases read %d rows and index entries: more than %d per lease", leases, fetched, read)
 			}
 		})

@@ -3,12 +3,14 @@ package storetest
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -128,30 +130,16 @@ func Elapse(t testing.TB, databaseURL string, orders ...sale.Order) {
 func Exec(t testing.TB, databaseURL, statement string) {
 	t.Helper()
 	ctx := context.Background()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if u.Scheme != "sqlite" {
-		query := u.Query()
-		query.Del("pool_mode") // the store's, not PostgreSQL's
-		u.RawQuery = query.Encode()
-		config, err := pgx.ParseConfig(u.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-		db, err := pgx.ConnectConfig(ctx, config)
-		if err != nil {
-			t.Fatal(err)
-		}
+	path, isFile := strings.CutPrefix(databaseURL, "sqlite:")
+	if !isFile {
+		db := Connect(t, databaseURL)
 		defer db.Close(ctx)
 		if _, err := db.Exec(ctx, statement); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	db, err := sql.Open("sqlite", "file:"+u.Path+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,4 +147,42 @@ func Exec(t testing.TB, databaseURL, statement string) {
 	if _, err := db.ExecContext(ctx, statement); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Connect returns a connection to a PostgreSQL database. It is closed when the test ends.
+func Connect(t testing.TB, databaseURL string) *pgx.Conn {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Del("pool_mode") // the store's, not PostgreSQL's
+	u.RawQuery = query.Encode()
+	conn, err := pgx.Connect(context.Background(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// AwaitLocks returns when n statements in a PostgreSQL database wait for a lock.
+func AwaitLocks(t testing.TB, databaseURL string, n int) {
+	t.Helper()
+	observer := Connect(t, databaseURL)
+	testenv.Eventually(t, time.Minute, fmt.Sprint(n, " statements wait for a lock"), func() bool {
+		return Waiting(t, observer) == n
+	})
+}
+
+// Waiting returns the number of statements that wait for a lock. The connection must not be in a transaction, within
+// which pg_stat_activity does not change.
+func Waiting(t testing.TB, observer *pgx.Conn) (n int) {
+	t.Helper()
+	const waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	if err := observer.QueryRow(context.Background(), waits).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
