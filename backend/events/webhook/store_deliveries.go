@@ -204,35 +204,32 @@ func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bo
 func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
 	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		ids, err := store.Select(ctx, c, store.Column[string],
-			"SELECT id FROM webhook_deliveries WHERE state = 2 AND ended_at < "+
-				d.Ago("$1")+" ORDER BY ended_at LIMIT $2", keep.Milliseconds(), limit)
-		if err != nil {
+		var ids []string
+		find := func(query string, args ...any) error {
+			more, err := store.Select(ctx, c, store.Column[string], query, append([]any{limit - len(ids)}, args...)...)
+			ids = append(ids, more...)
 			return err
 		}
-		if left := limit - len(ids); left > 0 {
-			// The index of the ids holds the pings together: ` follows the underscore.
-			pings, err := store.Select(ctx, c, store.Column[string], "SELECT id FROM webhook_deliveries "+
-				"WHERE id >= '"+pingPrefix+"' AND id < 'ping`' AND state = 3 AND sequence < 0 AND ended_at < "+
-				d.Ago("$1")+" LIMIT $2", keep.Milliseconds(), left)
-			if err != nil {
-				return err
-			}
-			ids = append(ids, pings...)
+		// A delivery that an admin redelivers at the same time is locked and stays.
+		ended := " AND ended_at < " + d.Ago("$2")
+		err := find("SELECT id FROM webhook_deliveries WHERE state = 2"+ended+" ORDER BY ended_at LIMIT $1"+d.SkipLocked,
+			keep.Milliseconds())
+		if err == nil { // the index of the ids holds the pings together: ` follows the underscore
+			err = find("SELECT id FROM webhook_deliveries WHERE id >= '"+pingPrefix+"' AND id < 'ping`' AND state = 3"+
+				" AND sequence < 0"+ended+" LIMIT $1"+d.SkipLocked, keep.Milliseconds())
 		}
-		if left := limit - len(ids); left > 0 {
+		if err == nil {
 			// The recursion finds each endpoint that has deliveries with one index lookup, however many deliveries there are.
-			orphans, err := store.Select(ctx, c, store.Column[string], `WITH RECURSIVE owner (id) AS (
+			err = find(`WITH RECURSIVE owner (id) AS (
 					SELECT (SELECT min(endpoint_id) FROM webhook_deliveries)
 					UNION ALL SELECT (SELECT min(endpoint_id) FROM webhook_deliveries WHERE endpoint_id > owner.id)
 					FROM owner WHERE owner.id IS NOT NULL
 				) SELECT d.id FROM owner JOIN webhook_deliveries AS d ON d.endpoint_id = owner.id
 				WHERE owner.id IS NOT NULL
-					AND NOT EXISTS (SELECT 1 FROM webhook_endpoints WHERE webhook_endpoints.id = owner.id) LIMIT $1`, left)
-			if err != nil {
-				return err
-			}
-			ids = append(ids, orphans...)
+					AND NOT EXISTS (SELECT 1 FROM webhook_endpoints WHERE webhook_endpoints.id = owner.id) LIMIT $1`)
+		}
+		if err != nil {
+			return err
 		}
 		if deleted = len(ids); deleted == 0 {
 			return nil

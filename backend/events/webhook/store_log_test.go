@@ -1,11 +1,13 @@
 package webhook
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
 
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -156,5 +158,48 @@ func webhookPrune(t *testing.T, e *env) {
 	}
 	if _, log, err := e.Delivery(e.ctx, "2:2_a"); err != nil || len(log) != 1 {
 		t.Errorf("attempts of a remaining delivery: %v, %v", log, err)
+	}
+}
+
+// An admin redelivers an old delivery while old deliveries are pruned.
+func TestPruneKeepsADeliveryThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		id  string
+		end func(Delivery) Result
+	}{"delivered": {"1:1", delivered}, "failed ping": {"-1:0", givenUp}} {
+		t.Run(name, func(t *testing.T) {
+			url := storetest.Postgres(t)
+			e := &env{Store: NewStore(storetest.Open(t, url).DB), url: url, ctx: t.Context()}
+			e.endpoint(t, "a", false)
+			e.add(t, "a", c.id)
+			d := e.wantLeased(t, "a", c.id)[0]
+			if name == "failed ping" {
+				storetest.Exec(t, url, "UPDATE webhook_deliveries SET id = '"+pingPrefix+"a'")
+			}
+			e.results(t, c.end(d))
+			storetest.Exec(t, url, "UPDATE webhook_deliveries SET ended_at = now() - interval '8 days'")
+			tx, err := storetest.Connect(t, url).Begin(e.ctx)
+			if err == nil {
+				_, err = tx.Exec(e.ctx, "UPDATE webhook_deliveries SET state = 1, due_at = now(), ended_at = NULL")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			observer, pruned := storetest.Connect(t, url), make(chan error, 1)
+			go func() {
+				_, err := e.PruneDeliveries(e.ctx, time.Hour, 100)
+				pruned <- err
+			}()
+			testenv.Eventually(t, time.Minute, "the deliveries are pruned, or the statement waits", func() bool {
+				return len(pruned) == 1 || storetest.Waiting(t, observer) == 1
+			})
+			if err := errors.Join(tx.Commit(e.ctx), <-pruned); err != nil {
+				t.Fatal(err)
+			}
+			if got := e.lease(t, "a", math.MaxInt64, time.Minute, 100); len(got) != 1 {
+				t.Errorf("leased %v after the redelivery", got)
+			}
+		})
 	}
 }
