@@ -207,3 +207,25 @@ func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 		}
 	}
 }
+
+// After the removal of a group that was far behind, millions of changes may be deleted. A transaction that deletes too
+// many exceeds the timeout each time, and the relay waits for it.
+func TestTransactionsOfDeleteChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx, e := t.Context(), onPostgres(t)
+	for _, statement := range []string{
+		`CREATE FUNCTION check_deleted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF (SELECT count(*) FROM deleted) > 20000 THEN RAISE 'too many rows'; END IF; RETURN NULL; END $$`,
+		`CREATE TRIGGER bounded AFTER DELETE ON outbox REFERENCING OLD TABLE AS deleted
+			FOR EACH STATEMENT EXECUTE FUNCTION check_deleted()`,
+		"INSERT INTO outbox (kind, orders, position) SELECT 1, ARRAY[n], n FROM generate_series(1, 45000) AS n",
+	} {
+		storetest.Exec(t, e.url, statement)
+	}
+	if err := e.DeleteChanges(ctx, 44_999); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := e.Changes(ctx, 0, 100); err != nil || len(left) != 1 || left[0].Position != 45_000 {
+		t.Errorf("changes %+v, %v; want the last one", left, err)
+	}
+}

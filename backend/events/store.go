@@ -278,7 +278,7 @@ func lockPosition(ctx context.Context, c store.Conn, last *int64) error {
 	return store.Get(ctx, c, []any{last}, "SELECT n FROM counters WHERE name = 'event_position'"+c.Dialect().ForUpdate)
 }
 
-// dropAtOnce bounds the rows of the outbox that one DropChanges deletes.
+// dropAtOnce bounds the rows of the outbox that one transaction deletes.
 const dropAtOnce = 20_000
 
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
@@ -327,15 +327,26 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 }
 
 // DeleteChanges deletes the changes up to a position, which every group has handled. Changes that were made in one
-// transaction are deleted together, with the last of them.
+// transaction are deleted together, with the last of them. After an error, a part may be deleted.
 func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
-	const outbox = " FROM outbox WHERE position > $1 AND position <= $2"
-	_, err := store.UpdateRowsIf(ctx, s.db, "events: delete changes", "SELECT seq"+outbox+" LIMIT 1", "DELETE"+outbox,
-		s.next(&s.deleted), upTo)
-	if err == nil {
-		s.advance(&s.deleted, upTo)
+	const op = "events: delete changes"
+	for from := s.next(&s.deleted); ; {
+		last, err := store.ViewRow(ctx, s.db, op, store.Column[int64], `SELECT coalesce(max(position), 0) FROM (
+			SELECT position FROM outbox WHERE position > $1 AND position <= $2 ORDER BY position LIMIT $3
+		) AS next`, from, upTo, dropAtOnce)
+		if err != nil {
+			return err
+		}
+		if last == 0 {
+			s.advance(&s.deleted, upTo)
+			return nil
+		}
+		const remove = "DELETE FROM outbox WHERE position > $1 AND position <= $2"
+		if _, err := store.UpdateRows(ctx, s.db, op, remove, from, last); err != nil {
+			return err
+		}
+		from = last
 	}
-	return err
 }
 
 // Unrelayed returns the age of the oldest change that has no position or one above after, which is the lag of the
