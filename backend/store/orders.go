@@ -127,33 +127,30 @@ const orderPage = 5000
 func (s *Store) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
 	op := "store: orders of sale " + of.SaleID
 	first, end := of.Serials()
-	read := func(condition string, args ...any) ([]sale.Order, error) {
-		page, err := ViewRows(ctx, s.DB, op, scanOrder, "SELECT "+orderColumns+
-			" FROM orders WHERE sale_id = $1 AND serial <= $2 AND "+condition, append([]any{of.SaleID, end}, args...)...)
-		for _, o := range page {
-			if err == nil {
-				err = yield(o)
+	// The cancelled orders are read last, so that an order which is cancelled during the iteration is not missed.
+	for _, returning := range []bool{false, true} {
+		rest := "status <> 'cancelled' AND serial >= $3 AND (serial, id) > ($3, $4) ORDER BY serial, id LIMIT $5"
+		if returning { // by id, which has an index of these orders
+			rest = isReturning + " AND serial >= $3 AND id > $4 ORDER BY id LIMIT $5"
+		}
+		for last, more := (sale.Order{Serial: first}), true; more; {
+			page, err := ViewRows(ctx, s.DB, op, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE sale_id = $1"+
+				" AND serial <= $2 AND "+rest, of.SaleID, end, last.Serial, int64(last.ID), orderPage)
+			if err != nil {
+				return err
 			}
+			for _, o := range page {
+				if err := yield(o); err != nil {
+					return err
+				}
+				if last.ID = o.ID; !returning {
+					last.Serial = o.Serial
+				}
+			}
+			more = len(page) == orderPage
 		}
-		return page, err
 	}
-	last := sale.Order{Serial: first}
-	for {
-		page, err := read("status <> 'cancelled' AND serial >= $3 AND (serial, id) > ($3, $4) ORDER BY serial, id LIMIT $5",
-			last.Serial, int64(last.ID), orderPage)
-		if err != nil {
-			return err
-		}
-		if len(page) < orderPage {
-			break
-		}
-		last = page[len(page)-1]
-	}
-	_, err := read(
-		"serial >= $3 AND "+isReturning,
-		first,
-	) // last, so that an order cancelled during the iteration is not missed
-	return err
+	return nil
 }
 
 // recentSales is the number of sales in which OrdersOfBuyer looks for orders that are not cancelled. Each costs one
