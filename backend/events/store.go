@@ -79,24 +79,23 @@ func scanGroup(row store.Scanner) (g Group, err error) {
 // AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
 // events that get a position from now on. A registered group is left unchanged. No change that is stored when AddGroup
 // returns, or made later, is dropped.
-func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (g Group, err error) {
-	err = s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
+func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (Group, error) {
+	op := "events: add group " + name
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Group, error) {
 		// The lock excludes DropChanges, which checks that there is no group.
-		var last, start int64
-		if err := lockPosition(ctx, c, &last); err != nil {
-			return err
+		start, err := lockPosition(ctx, c)
+		if !fromNow {
+			start = 0
 		}
-		if fromNow {
-			start = last
-		}
-		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
-			"ON CONFLICT (name) DO NOTHING", name, start)
 		if err == nil {
-			g, err = store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
+			_, err = c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
+				"ON CONFLICT (name) DO NOTHING", name, start)
 		}
-		return err
+		if err != nil {
+			return Group{}, err
+		}
+		return store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
 	})
-	return g, err
 }
 
 // Group returns a group, or sale.ErrNotFound.
@@ -233,8 +232,8 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		return store.Exists(ctx, c, "SELECT seq"+unassigned, from, 1)
 	}, func(ctx context.Context, c store.Conn) error {
 		// The lock excludes other transactions that assign positions.
-		var last int64
-		if err := lockPosition(ctx, c, &last); err != nil {
+		last, err := lockPosition(ctx, c)
+		if err != nil {
 			return err
 		}
 		last = max(last, after) // Redis may hold higher positions than a database that was restored from a backup
@@ -273,9 +272,10 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 	return assigned, err
 }
 
-// lockPosition reads the last position that was assigned, and locks it until the end of the transaction.
-func lockPosition(ctx context.Context, c store.Conn, last *int64) error {
-	return store.Get(ctx, c, []any{last}, "SELECT n FROM counters WHERE name = 'event_position'"+c.Dialect().ForUpdate)
+// lockPosition returns the last position that was assigned, and locks it until the end of the transaction.
+func lockPosition(ctx context.Context, c store.Conn) (last int64, err error) {
+	const position = "SELECT n FROM counters WHERE name = 'event_position'"
+	return store.GetRow(ctx, c, store.Column[int64], position+c.Dialect().ForUpdate)
 }
 
 // dropAtOnce bounds the rows of the outbox that one transaction deletes.
@@ -296,8 +296,8 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 		return upTo > 0, err
 	}
 	_, err := s.db.UpdateIf(ctx, "events: drop changes", older, func(ctx context.Context, c store.Conn) error {
-		var last int64
-		if err := lockPosition(ctx, c, &last); err != nil {
+		last, err := lockPosition(ctx, c)
+		if err != nil {
 			return err
 		}
 		const unassigned = " FROM outbox WHERE position IS NULL AND seq > $1 AND seq <= $2"

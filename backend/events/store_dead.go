@@ -106,12 +106,12 @@ func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 }
 
 // CountDeadLetters returns the number of dead letters by group, without groups that have none.
-func (s *Store) CountDeadLetters(ctx context.Context) (counts map[string]int64, err error) {
-	err = s.db.View(ctx, "events: count dead letters", func(ctx context.Context, c store.Conn) error {
-		counts, err = store.SelectCounts(ctx, c, "SELECT group_name, count(*) FROM event_dead_letters GROUP BY group_name")
-		return err
+func (s *Store) CountDeadLetters(ctx context.Context) (map[string]int64, error) {
+	const op = "events: count dead letters"
+	return store.Value(ctx, s.db.View, op, func(ctx context.Context, c store.Conn) (map[string]int64, error) {
+		const query = "SELECT group_name, count(*) FROM event_dead_letters GROUP BY group_name"
+		return store.SelectMap[string, int64](ctx, c, query)
 	})
-	return counts, err
 }
 
 // The actions of the action log about dead letters and groups.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/backend/sale"
@@ -93,22 +94,20 @@ func optional(t Timestamp) *time.Time {
 }
 
 // Archive returns an archived sale with its parts, or sale.ErrNotFound if it is not archived.
-func (s *Store) Archive(ctx context.Context, saleID string) (a Archive, err error) {
-	err = s.View(ctx, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) error {
+func (s *Store) Archive(ctx context.Context, saleID string) (Archive, error) {
+	return Value(ctx, s.View, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) (a Archive, err error) {
 		var begun, ended Timestamp
-		a = Archive{}
-		err := Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
+		err = Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
 			"SELECT orders, paid, cancelled, payments, begun_at, ended_at FROM archives WHERE sale_id = $1", saleID)
 		if err != nil {
-			return err
+			return a, err
 		}
 		a.BegunAt, a.EndedAt = begun.Time, ended.Time
 		a.Parts, err = Select(ctx, c, func(row Scanner) (p ArchivePart, err error) {
 			return p, row.Scan(&p.Number, &p.File, &p.SHA256, &p.Orders, &p.Payments)
 		}, "SELECT part, file, sha256, orders, payments FROM archive_parts WHERE sale_id = $1 ORDER BY part", saleID)
-		return err
+		return a, err
 	})
-	return a, err
 }
 
 // ArchivedSales returns the ids of the sales that are archived, or whose archiving is in progress.
@@ -118,39 +117,31 @@ func (s *Store) ArchivedSales(ctx context.Context) ([]string, error) {
 
 // EndedSales returns the ids of the sales that ended before an instant and have rows to archive, oldest first. A sale
 // ends when it is closed, or at its closing time. Rehearsals are left out.
-func (s *Store) EndedSales(ctx context.Context, before time.Time) (ids []string, err error) {
-	now := s.Dialect().Now
-	err = s.View(ctx, "store: ended sales", func(ctx context.Context, c Conn) error {
-		ids = nil
-		return c.Query(ctx, func(row Scanner) error {
-			var id string
-			var closed, closes Timestamp
-			if err := row.Scan(&id, &closed, &closes); err != nil {
-				return err
-			}
-			ended := closed.Time
-			if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
-				ended = closes.Time
-			}
-			if !ended.IsZero() && ended.Before(before) && !sale.IsRehearsal(id) {
-				ids = append(ids, id)
-			}
-			return nil
-		}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
-			WHERE (switch = 'closed' OR closes_at <= `+now+`)
-				AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
-			ORDER BY created_at, id`)
-	})
-	return ids, err
+func (s *Store) EndedSales(ctx context.Context, before time.Time) ([]string, error) {
+	ids, err := ViewRows(ctx, s.DB, "store: ended sales", func(row Scanner) (id string, err error) {
+		var closed, closes Timestamp
+		err = row.Scan(&id, &closed, &closes)
+		ended := closed.Time
+		if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
+			ended = closes.Time
+		}
+		if ended.IsZero() || !ended.Before(before) || sale.IsRehearsal(id) {
+			id = ""
+		}
+		return id, err
+	}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
+		WHERE (switch = 'closed' OR closes_at <= `+s.Dialect().Now+`)
+			AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
+		ORDER BY created_at, id`)
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
 }
 
 // Unsettled returns why the rows of a sale cannot be archived yet; empty: they can. Error: sale.ErrNotFound.
-func (s *Store) Unsettled(ctx context.Context, saleID string) (reasons []string, err error) {
-	err = s.View(ctx, "store: unsettled rows of sale "+saleID, func(ctx context.Context, c Conn) error {
-		reasons, err = unsettled(ctx, c, saleID)
-		return err
+func (s *Store) Unsettled(ctx context.Context, saleID string) ([]string, error) {
+	op := "store: unsettled rows of sale " + saleID
+	return Value(ctx, s.View, op, func(ctx context.Context, c Conn) ([]string, error) {
+		return unsettled(ctx, c, saleID)
 	})
-	return reasons, err
 }
 
 func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
@@ -254,8 +245,8 @@ type Archived struct {
 
 // RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other
 // rows stay for the next part.
-func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
-	err = s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
+func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (int64, error) {
+	return s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {
 			o, err := scanArchivedOrder(row)
 			count := map[string]int64{"orders": 1}
@@ -266,30 +257,29 @@ func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived
 				count["cancelled"] = 1
 			}
 			return int64(o.ID), o, count, err
-		}, "DELETE FROM orders WHERE id ", &removed)
-	return removed, err
+		}, "DELETE FROM orders WHERE id ")
 }
 
 // RemovePayments is RemoveOrders for payments.
-func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (removed int64, err error) {
-	err = s.remove(ctx, saleID, rows, "SELECT "+callbackColumns+" FROM payments WHERE sale_id = $1 AND id ",
+func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (int64, error) {
+	return s.remove(ctx, saleID, rows, "SELECT "+callbackColumns+" FROM payments WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {
 			p, err := scanArchivedPayment(row)
 			return p.Number, p, map[string]int64{"payments": 1}, err
-		}, "DELETE FROM payments WHERE id ", &removed)
-	return removed, err
+		}, "DELETE FROM payments WHERE id ")
 }
 
 func (s *Store) remove(
 	ctx context.Context, saleID string, rows []Archived, query string,
-	scan func(Scanner) (id int64, row any, count map[string]int64, err error), remove string, removed *int64,
-) error {
+	scan func(Scanner) (id int64, row any, count map[string]int64, err error), remove string,
+) (int64, error) {
 	want := make(map[int64]string, len(rows))
 	ids := make([]int64, len(rows))
 	for i, row := range rows {
 		ids[i], want[row.ID] = row.ID, row.JSON
 	}
-	return s.Update(ctx, "store: remove archived rows of sale "+saleID, func(ctx context.Context, c Conn) error {
+	op := "store: remove archived rows of sale " + saleID
+	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (int64, error) {
 		d := c.Dialect()
 		var equal []int64
 		sums := map[string]int64{}
@@ -306,26 +296,22 @@ func (s *Store) remove(
 				sums[name] += n
 			}
 			return nil
-		}, query+d.In("$2")+d.ForUpdate, saleID, ids); err != nil {
-			return err
+		}, query+d.In("$2")+d.ForUpdate, saleID, ids); err != nil || len(equal) == 0 {
+			return 0, err
 		}
-		*removed = int64(len(equal))
-		if len(equal) == 0 {
-			return nil
-		}
-		n, err := c.Exec(ctx, remove+d.In("$1"), equal)
-		if err == nil && n != int64(len(equal)) { // impossible, as the rows are locked
-			err = unavailable(fmt.Errorf("%d of %d rows could be removed", n, len(equal)))
+		removed, err := c.Exec(ctx, remove+d.In("$1"), equal)
+		if err == nil && removed != int64(len(equal)) { // impossible, as the rows are locked
+			err = unavailable(fmt.Errorf("%d of %d rows could be removed", removed, len(equal)))
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
-		n, err = c.Exec(ctx, `UPDATE archives SET orders = orders + $2, paid = paid + $3, cancelled = cancelled + $4,
+		n, err := c.Exec(ctx, `UPDATE archives SET orders = orders + $2, paid = paid + $3, cancelled = cancelled + $4,
 			payments = payments + $5 WHERE sale_id = $1`, saleID, sums["orders"], sums["paid"], sums["cancelled"], sums["payments"])
 		if err == nil && n == 0 {
 			err = fmt.Errorf("it is not archived: %w", sale.ErrConflict)
 		}
-		return err
+		return removed, err
 	})
 }
 
@@ -341,11 +327,8 @@ func (s *Store) EndArchive(ctx context.Context, saleID string) error {
 				return err
 			}
 		}
-		_, err := c.Exec(
-			ctx,
-			"UPDATE archives SET ended_at = "+c.Dialect().Now+" WHERE sale_id = $1 AND ended_at IS NULL",
-			saleID,
-		)
+		end := "UPDATE archives SET ended_at = " + c.Dialect().Now + " WHERE sale_id = $1 AND ended_at IS NULL"
+		_, err := c.Exec(ctx, end, saleID)
 		return err
 	})
 }

@@ -17,17 +17,11 @@ type Scanner interface{ Scan(into ...any) error }
 
 // Get runs a query for at most one row and scans its columns. It returns sale.ErrNotFound if there is no row.
 func Get(ctx context.Context, c Conn, into []any, sql string, args ...any) error {
-	err := sale.ErrNotFound
-	if queryErr := c.Query(ctx, func(row Scanner) error {
-		err = row.Scan(into...)
-		return err
-	}, sql, args...); queryErr != nil {
-		return queryErr
-	}
+	_, err := GetRow(ctx, c, func(row Scanner) (none struct{}, err error) { return none, row.Scan(into...) }, sql, args...)
 	return err
 }
 
-// GetRow runs a query for at most one row and returns what scan makes of it, or sale.ErrNotFound.
+// GetRow runs a query for at most one row and returns the result of scan, or sale.ErrNotFound.
 func GetRow[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), sql string, args ...any) (T, error) {
 	found, err := Select(ctx, c, scan, sql, args...)
 	if err == nil && len(found) == 0 {
@@ -46,7 +40,7 @@ func Exists(ctx context.Context, c Conn, sql string, args ...any) (found bool, e
 	return found, err
 }
 
-// Select runs a query and returns what scan makes of each row.
+// Select runs a query and returns the result of scan for each row.
 func Select[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), sql string, args ...any) ([]T, error) {
 	var all []T
 	err := c.Query(ctx, func(row Scanner) error {
@@ -57,36 +51,57 @@ func Select[T any](ctx context.Context, c Conn, scan func(Scanner) (T, error), s
 	return all, err
 }
 
+// SelectMap runs a query for rows of a key and a value, and returns the values by key.
+func SelectMap[K comparable, V any](ctx context.Context, c Conn, sql string, args ...any) (map[K]V, error) {
+	found := map[K]V{}
+	return found, c.Query(ctx, func(row Scanner) error {
+		var key K
+		var value V
+		err := row.Scan(&key, &value)
+		found[key] = value
+		return err
+	}, sql, args...)
+}
+
+// Value runs do with run, which is DB.View, DB.Snapshot or DB.Update, and returns its value, or the zero value with an
+// error.
+func Value[T any](
+	ctx context.Context, run func(context.Context, string, func(context.Context, Conn) error) error, op string,
+	do func(context.Context, Conn) (T, error),
+) (T, error) {
+	var value, none T
+	err := run(ctx, op, func(ctx context.Context, c Conn) (err error) {
+		value, err = do(ctx, c)
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return value, nil
+}
+
 // ViewRows is Select in a View of its own.
 func ViewRows[T any](
 	ctx context.Context, db *DB, op string, scan func(Scanner) (T, error), sql string, args ...any,
-) (all []T, err error) {
-	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
-		all, err = Select(ctx, c, scan, sql, args...)
-		return err
+) ([]T, error) {
+	return Value(ctx, db.View, op, func(ctx context.Context, c Conn) ([]T, error) {
+		return Select(ctx, c, scan, sql, args...)
 	})
-	return all, err
 }
 
 // ViewRow is GetRow in a View of its own.
 func ViewRow[T any](
 	ctx context.Context, db *DB, op string, scan func(Scanner) (T, error), sql string, args ...any,
-) (found T, err error) {
-	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
-		found, err = GetRow(ctx, c, scan, sql, args...)
-		return err
+) (T, error) {
+	return Value(ctx, db.View, op, func(ctx context.Context, c Conn) (T, error) {
+		return GetRow(ctx, c, scan, sql, args...)
 	})
-	return found, err
 }
 
 // UpdateRows runs one statement in an Update of its own. It returns the number of rows that the statement inserted,
 // updated or deleted.
-func UpdateRows(ctx context.Context, db *DB, op, sql string, args ...any) (rows int64, err error) {
-	err = db.Update(ctx, op, func(ctx context.Context, c Conn) error {
-		rows, err = c.Exec(ctx, sql, args...)
-		return err
-	})
-	return rows, err
+func UpdateRows(ctx context.Context, db *DB, op, sql string, args ...any) (int64, error) {
+	return Value(ctx, db.Update, op, func(ctx context.Context, c Conn) (int64, error) { return c.Exec(ctx, sql, args...) })
 }
 
 // UpdateRowsIf is UpdateRows if the query exists, which has the same arguments, returns a row; see UpdateIf.
@@ -104,18 +119,6 @@ func UpdateRowsIf(ctx context.Context, db *DB, op, exists, sql string, args ...a
 func Column[T any](row Scanner) (v T, err error) {
 	err = row.Scan(&v)
 	return v, err
-}
-
-// SelectCounts runs a query for rows of a name and a count, and returns the counts by name.
-func SelectCounts(ctx context.Context, c Conn, sql string, args ...any) (map[string]int64, error) {
-	counts := map[string]int64{}
-	return counts, c.Query(ctx, func(row Scanner) error {
-		var name string
-		var n int64
-		err := row.Scan(&name, &n)
-		counts[name] = n
-		return err
-	}, sql, args...)
 }
 
 // Timestamp scans a time of either engine: a timestamptz, or milliseconds since 1970. NULL becomes the zero time.

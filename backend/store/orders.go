@@ -25,6 +25,14 @@ func readOrder(ctx context.Context, c Conn, id sale.OrderID, lock string) (sale.
 	return GetRow(ctx, c, scanOrder, selectOrder+lock, int64(id))
 }
 
+func idsOf(orders []sale.Order) []sale.OrderID {
+	ids := make([]sale.OrderID, len(orders))
+	for i, o := range orders {
+		ids[i] = o.ID
+	}
+	return ids
+}
+
 func int64s(ids []sale.OrderID) []int64 {
 	out := make([]int64, len(ids))
 	for i, id := range ids {
@@ -51,15 +59,19 @@ func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) 
 
 // OrdersByID returns those orders that are rows.
 func (s *Store) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
-	orders := make(map[sale.OrderID]sale.Order, len(ids))
-	err := s.View(ctx, "store: orders by id", func(ctx context.Context, c Conn) error {
-		return c.Query(ctx, func(row Scanner) error {
-			o, err := scanBuyerOrder(row)
-			orders[o.ID] = o
-			return err
-		}, "SELECT "+buyerColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
+	const op = "store: orders by id"
+	return Value(ctx, s.View, op, func(ctx context.Context, c Conn) (map[sale.OrderID]sale.Order, error) {
+		return readOrders(ctx, c, ids)
 	})
-	return orders, err
+}
+
+func readOrders(ctx context.Context, c Conn, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
+	orders := make(map[sale.OrderID]sale.Order, len(ids))
+	return orders, c.Query(ctx, func(row Scanner) error {
+		o, err := scanBuyerOrder(row)
+		orders[o.ID] = o
+		return err
+	}, "SELECT "+buyerColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
 }
 
 // OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the
@@ -77,17 +89,10 @@ func (s *Store) OrdersInSale(ctx context.Context, buyer, saleID string, limit in
 
 // Statuses returns the statuses of those orders that are rows.
 func (s *Store) Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	statuses := make(map[sale.OrderID]sale.Status, len(ids))
-	err := s.View(ctx, "store: statuses", func(ctx context.Context, c Conn) error {
-		return c.Query(ctx, func(row Scanner) error {
-			var id sale.OrderID
-			var status sale.Status
-			err := row.Scan(&id, &status)
-			statuses[id] = status
-			return err
-		}, "SELECT id, status FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
+	return Value(ctx, s.View, "store: statuses", func(ctx context.Context, c Conn) (map[sale.OrderID]sale.Status, error) {
+		return SelectMap[sale.OrderID, sale.Status](ctx, c,
+			"SELECT id, status FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
 	})
-	return statuses, err
 }
 
 // Recorded returns the statuses of those orders that SQL has a record of: the rows, and as cancelled the orders that
@@ -160,14 +165,13 @@ const recentSales = 500
 // OrdersOfBuyer returns up to limit of a buyer's newest orders, oldest first. Orders that are not cancelled are found
 // in the 500 newest sales only, because no index lists all orders by buyer: it would slow down every Write.
 func (s *Store) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]sale.Order, error) {
-	const columns = "orders.id, orders.sale_id, orders.buyer, orders.slot, orders.serial, orders.status, orders.due_at"
 	return ViewRows(ctx, s.DB, "store: orders of a buyer", scanOrder, `SELECT * FROM (
 		SELECT * FROM (
-			SELECT `+columns+` FROM (SELECT id FROM sales ORDER BY created_at DESC LIMIT $3) AS recent
-				JOIN orders ON orders.sale_id = recent.id AND orders.buyer = $1 AND orders.status <> 'cancelled'
+			SELECT `+orderColumns+` FROM (SELECT id AS recent FROM sales ORDER BY created_at DESC LIMIT $3) AS sales
+				JOIN orders ON sale_id = recent AND buyer = $1 AND status <> 'cancelled'
 			UNION ALL
 			SELECT * FROM (
-				SELECT `+columns+` FROM orders WHERE buyer = $1 AND status = 'cancelled' ORDER BY id DESC LIMIT $2
+				SELECT `+orderColumns+` FROM orders WHERE buyer = $1 AND status = 'cancelled' ORDER BY id DESC LIMIT $2
 			) AS cancelled
 		) AS either ORDER BY id DESC LIMIT $2
 	) AS newest ORDER BY id`, buyer, limit, recentSales)
@@ -266,7 +270,6 @@ type Count struct {
 // unknown sale or segment.
 func (s *Store) Count(ctx context.Context, of spread.Part, at Instant, among []sale.OrderID) (n Count, err error) {
 	err = s.Snapshot(ctx, "store: count sale "+of.SaleID, func(ctx context.Context, c Conn) error {
-		n = Count{}
 		if err := n.readStock(ctx, c, of); err != nil {
 			return err
 		}

@@ -220,36 +220,24 @@ func (s *Store) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, err
 
 // SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.
 // Errors: sale.ErrNotFound; sale.ErrConflict if there is nothing to refund.
-func (s *Store) SettleRefund(ctx context.Context, number int64, actor, note string) (found Callback, err error) {
+func (s *Store) SettleRefund(ctx context.Context, number int64, actor, note string) (Callback, error) {
 	op := fmt.Sprintf("store: settle payment %d", number)
-	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
-		read := func(lock string) error {
-			found, err = GetRow(ctx, c, scanCallback, "SELECT "+callbackColumns+" FROM payments WHERE id = $1"+lock, number)
-			return err
+	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (found Callback, err error) {
+		d := c.Dialect()
+		const read = "SELECT " + callbackColumns + " FROM payments WHERE id = $1"
+		found, err = GetRow(ctx, c, scanCallback, read+d.ForUpdate, number)
+		if err == nil && !found.Refund {
+			err = fmt.Errorf("there is nothing to refund: %w", sale.ErrConflict)
 		}
-		if err := read(c.Dialect().ForUpdate); err != nil {
-			return err
+		if err != nil || !found.SettledAt.IsZero() {
+			return found, err
 		}
-		if !found.Refund {
-			return fmt.Errorf("there is nothing to refund: %w", sale.ErrConflict)
-		}
-		if !found.SettledAt.IsZero() {
-			return nil
-		}
-		_, err := c.Exec(ctx,
-			"UPDATE payments SET settled_at = "+c.Dialect().Now+", settled_by = $2, note = $3 WHERE id = $1",
-			number, Text(actor), Text(note))
+		found, err = GetRow(ctx, c, scanCallback, "UPDATE payments SET settled_at = "+d.Now+
+			", settled_by = $2, note = $3 WHERE id = $1 RETURNING "+callbackColumns, number, Text(actor), Text(note))
 		if err != nil {
-			return err
-		}
-		if err := read(""); err != nil {
-			return err
+			return found, err
 		}
 		detail := fmt.Sprintf("payment %d, reference %s: %s", number, found.Reference, note)
-		return AppendLog(WithActor(ctx, actor), c, "payment.settle", found.OrderID.String(), detail)
+		return found, AppendLog(WithActor(ctx, actor), c, "payment.settle", found.OrderID.String(), detail)
 	})
-	if err != nil {
-		return Callback{}, err
-	}
-	return found, nil
 }

@@ -31,16 +31,12 @@ func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 	}
 	for _, condition := range orderPartitions {
 		for {
-			var n int64
-			if err := s.Update(ctx, op, func(ctx context.Context, c Conn) (err error) {
-				n, err = c.Exec(ctx, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+
-					condition+" LIMIT $2)", id, deleteBatch)
-				return err
-			}); err != nil {
+			n, err := UpdateRows(ctx, s.DB, op, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+
+				condition+" LIMIT $2)", id, deleteBatch)
+			if err != nil {
 				return orders, err
 			}
-			orders += n
-			if n < deleteBatch {
+			if orders += n; n < deleteBatch {
 				break
 			}
 		}

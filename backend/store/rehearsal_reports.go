@@ -22,11 +22,9 @@ type RehearsalReport struct {
 // newest.
 func (s *Store) SaveReport(ctx context.Context, report RehearsalReport) error {
 	return s.Update(ctx, "store: save the report of "+report.ID, func(ctx context.Context, c Conn) error {
-		if _, err := c.Exec(ctx, "DELETE FROM rehearsal_reports WHERE id = $1", report.ID); err != nil {
-			return err
-		}
-		const insert = "INSERT INTO rehearsal_reports (id, sale_id, verdict, stored_by, report) VALUES ($1, $2, $3, $4, $5)"
-		if _, err := c.Exec(ctx, insert,
+		if _, err := c.Exec(ctx, "INSERT INTO rehearsal_reports ("+reportColumns+"report) VALUES ($1, $2, $3, "+
+			c.Dialect().Now+`, $4, $5) ON CONFLICT (id) DO UPDATE SET sale_id = excluded.sale_id, verdict = excluded.verdict,
+				stored_at = excluded.stored_at, stored_by = excluded.stored_by, report = excluded.report`,
 			report.ID, report.SaleID, report.Verdict, Text(Actor(ctx)), string(report.Report)); err != nil {
 			return err
 		}
@@ -38,25 +36,23 @@ func (s *Store) SaveReport(ctx context.Context, report RehearsalReport) error {
 	})
 }
 
-const reportColumns = "id, sale_id, verdict, stored_at, stored_by"
+const reportColumns = "id, sale_id, verdict, stored_at, stored_by, " // and the report
+
+func scanReport(row Scanner) (r RehearsalReport, err error) {
+	var at Timestamp
+	err = row.Scan(&r.ID, &r.SaleID, &r.Verdict, &at, &r.StoredBy, &r.Report)
+	r.StoredAt = at.Time
+	return r, err
+}
 
 // Reports returns the reports without their documents, the newest first.
 func (s *Store) Reports(ctx context.Context) ([]RehearsalReport, error) {
-	return ViewRows(ctx, s.DB, "store: reports", func(row Scanner) (found RehearsalReport, err error) {
-		var at Timestamp
-		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy)
-		found.StoredAt = at.Time
-		return found, err
-	}, "SELECT "+reportColumns+" FROM rehearsal_reports ORDER BY stored_at DESC, id")
+	return ViewRows(ctx, s.DB, "store: reports", scanReport,
+		"SELECT "+reportColumns+"'' FROM rehearsal_reports ORDER BY stored_at DESC, id")
 }
 
 // Report returns one report, or sale.ErrNotFound.
 func (s *Store) Report(ctx context.Context, id string) (RehearsalReport, error) {
-	return ViewRow(ctx, s.DB, "store: report "+id, func(row Scanner) (found RehearsalReport, err error) {
-		var at Timestamp
-		var text string
-		err = row.Scan(&found.ID, &found.SaleID, &found.Verdict, &at, &found.StoredBy, &text)
-		found.StoredAt, found.Report = at.Time, []byte(text)
-		return found, err
-	}, "SELECT "+reportColumns+", report FROM rehearsal_reports WHERE id = $1", id)
+	return ViewRow(ctx, s.DB, "store: report "+id, scanReport,
+		"SELECT "+reportColumns+"report FROM rehearsal_reports WHERE id = $1", id)
 }

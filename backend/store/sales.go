@@ -16,14 +16,15 @@ type SaleSummary struct {
 	Sold int64
 }
 
+// saleColumns are followed by the details of the sale, or by empty ones in lists.
 const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_at, closes_at, " +
-	"switch, version, hold_ms, spread, sold"
+	"switch, version, hold_ms, spread, sold, "
 
 func scanSale(row Scanner) (s SaleSummary, err error) {
 	var opens, closes Timestamp
 	var hold int64
 	err = row.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes,
-		&s.Switch, &s.Version, &hold, &s.Spread, &s.Sold)
+		&s.Switch, &s.Version, &hold, &s.Spread, &s.Sold, &s.Picture, &s.Description)
 	if s.Spread == 1 {
 		s.Spread = 0
 	}
@@ -32,7 +33,10 @@ func scanSale(row Scanner) (s SaleSummary, err error) {
 	return s, err
 }
 
-const selectSale = "SELECT " + saleColumns + " FROM sales WHERE id = $1"
+const (
+	selectSale  = "SELECT " + saleColumns + "picture, description FROM sales WHERE id = $1"
+	selectSales = "SELECT " + saleColumns + "'', '' FROM sales"
+)
 
 func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error) {
 	return GetRow(ctx, c, scanSale, selectSale+lock, id)
@@ -76,38 +80,21 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 
 // Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
 func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
-	err = s.View(ctx, "store: sale "+id, func(ctx context.Context, c Conn) error {
-		summary, err := readSale(ctx, c, id, "")
-		if err != nil {
-			return err
-		}
-		found, sold = summary.Sale, summary.Sold
-		found.Details, err = GetRow(ctx, c, scanDetails, selectDetails, id)
-		return err
-	})
-	return found, sold, err
+	summary, err := ViewRow(ctx, s.DB, "store: sale "+id, scanSale, selectSale, id)
+	return summary.Sale, summary.Sold, err
 }
 
 // OriginalStock returns the stock with which a sale was created, without later restocks, or sale.ErrNotFound.
 func (s *Store) OriginalStock(ctx context.Context, id string) (int64, error) {
 	const query = `SELECT CAST(stock - COALESCE((SELECT SUM(units) FROM restocks WHERE sale_id = sales.id), 0) AS bigint)
 		FROM sales WHERE id = $1`
-	return ViewRow(ctx, s.DB, "store: original stock of sale "+id, func(row Scanner) (stock int64, err error) {
-		err = row.Scan(&stock)
-		return stock, err
-	}, query, id)
-}
-
-const selectDetails = "SELECT picture, description FROM sales WHERE id = $1"
-
-func scanDetails(row Scanner) (d sale.Details, err error) {
-	err = row.Scan(&d.Picture, &d.Description)
-	return d, err
+	return ViewRow(ctx, s.DB, "store: original stock of sale "+id, Column[int64], query, id)
 }
 
 // Details returns the details of a sale, or sale.ErrNotFound.
 func (s *Store) Details(ctx context.Context, id string) (sale.Details, error) {
-	return ViewRow(ctx, s.DB, "store: details of sale "+id, scanDetails, selectDetails, id)
+	found, _, err := s.Sale(ctx, id)
+	return found.Details, err
 }
 
 // SetDetails replaces the details of a sale and returns the sale. The version grows by one if they change. Errors:
@@ -118,23 +105,18 @@ func (s *Store) SetDetails(ctx context.Context, id string, to sale.Details) (sal
 	}
 	op := "store: set details of sale " + id
 	return s.changeSale(ctx, op, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
-		var err error
-		if now.Details, err = GetRow(ctx, c, scanDetails, selectDetails, id); err != nil || now.Details == to {
-			return err
+		if now.Details == to {
+			return nil
 		}
 		now.Details = to
 		now.Version++
-		const update = "UPDATE sales SET picture = $2, description = $3 WHERE id = $1"
-		if _, err := c.Exec(ctx, update, id, to.Picture, to.Description); err != nil {
-			return err
-		}
 		return AppendLog(ctx, c, "sale.describe", id, fmt.Sprintf("version %d", now.Version))
 	})
 }
 
 // SaleSummaries returns every sale that is not archived, without its details, oldest first.
 func (s *Store) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
-	return ViewRows(ctx, s.DB, "store: sales", scanSale, "SELECT "+saleColumns+` FROM sales
+	return ViewRows(ctx, s.DB, "store: sales", scanSale, selectSales+`
 		WHERE NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id) ORDER BY created_at, id`)
 }
 
@@ -227,25 +209,23 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 	})
 }
 
-// changeSale locks a sale, lets change modify its switch, stock or opening, and stores it if its version grew.
+// changeSale locks a sale and calls change, which may modify its switch, stock, opening and details. It stores the sale
+// if its version grew.
 func (s *Store) changeSale(
 	ctx context.Context, op, id string, change func(context.Context, Conn, *sale.Sale) error,
-) (now sale.Sale, err error) {
-	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
+) (sale.Sale, error) {
+	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (now sale.Sale, err error) {
 		found, err := readSale(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
-			return err
+			return now, err
 		}
 		now = found.Sale
 		if err := change(ctx, c, &now); err != nil || now.Version == found.Version {
-			return err
+			return now, err
 		}
-		_, err = c.Exec(ctx, "UPDATE sales SET switch = $2, stock = $3, opens_at = $4, version = $5 WHERE id = $1",
-			id, string(now.Switch), now.Stock, now.OpensAt, now.Version)
-		return err
+		_, err = c.Exec(ctx, "UPDATE sales SET switch = $2, stock = $3, opens_at = $4, version = $5, picture = $6, "+
+			"description = $7 WHERE id = $1",
+			id, string(now.Switch), now.Stock, now.OpensAt, now.Version, now.Picture, now.Description)
+		return now, err
 	})
-	if err != nil {
-		return sale.Sale{}, err
-	}
-	return now, nil
 }

@@ -29,7 +29,7 @@ func (s *Store) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, err
 		f.AddConstant("(" + stateCondition(q.State, s.Dialect().Now) + ")")
 	}
 	page := f.Page("created_at DESC, id DESC", q.Limit)
-	return ViewRows(ctx, s.DB, "store: page of sales", scanSale, "SELECT "+saleColumns+" FROM sales"+page, f.Args...)
+	return ViewRows(ctx, s.DB, "store: page of sales", scanSale, selectSales+page, f.Args...)
 }
 
 // escapeLike escapes the wildcards of LIKE.

@@ -11,13 +11,13 @@ import (
 // Allocations returns the allocations of a sale by segment, as of one instant; none for a sale in one shard. They add
 // up to its stock. It returns sale.ErrNotFound for an unknown sale.
 func (s *Store) Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error) {
-	all, err := ViewRows(ctx, s.DB, "store: allocations of sale "+saleID, scanAllocation, allocations, saleID)
-	if err != nil || len(all) > 0 {
+	op := "store: allocations of sale " + saleID
+	return Value(ctx, s.View, op, func(ctx context.Context, c Conn) ([]spread.Allocation, error) {
+		all, err := Select(ctx, c, scanAllocation, allocations, saleID)
+		if err == nil && len(all) == 0 {
+			_, err = readSale(ctx, c, saleID, "")
+		}
 		return all, err
-	}
-	return nil, s.View(ctx, "store: allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
-		_, err := readSale(ctx, c, saleID, "")
-		return err
 	})
 }
 
@@ -30,40 +30,31 @@ func scanAllocation(row Scanner) (a spread.Allocation, err error) {
 
 // Commit moves the units of a transfer between two allocations if that of From still has the version of the transfer.
 // Otherwise it changes nothing. It returns the allocations after that: see spread.Ledger.
-func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) (all []spread.Allocation, err error) {
+func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) ([]spread.Allocation, error) {
 	op := fmt.Sprintf("store: move %d units of sale %s", t.Units, saleID)
 	if t.Units < 1 || t.From == t.To {
 		return nil, fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
 	}
-	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
+	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) ([]spread.Allocation, error) {
 		// Both rows are locked in the order of their segments, so that concurrent transfers cannot block each other forever.
 		const lock = "SELECT segment, version FROM segments WHERE sale_id = $1 AND segment IN ($2, $3) ORDER BY segment"
-		versions := map[int]int64{}
-		err := c.Query(ctx, func(row Scanner) error {
-			var segment int
-			var version int64
-			err := row.Scan(&segment, &version)
-			versions[segment] = version
-			return err
-		}, lock+c.Dialect().ForUpdate, saleID, t.From, t.To)
+		versions, err := SelectMap[int, int64](ctx, c, lock+c.Dialect().ForUpdate, saleID, t.From, t.To)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(versions) != 2 {
-			return fmt.Errorf("segment %d or %d: %w", t.From, t.To, sale.ErrNotFound)
+			return nil, fmt.Errorf("segment %d or %d: %w", t.From, t.To, sale.ErrNotFound)
 		}
 		if versions[t.From] == t.Version {
 			if _, err := c.Exec(ctx, addUnits, saleID, t.From, -t.Units); err != nil {
-				return err
+				return nil, err
 			}
 			if _, err := c.Exec(ctx, addUnits, saleID, t.To, t.Units); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		all, err = Select(ctx, c, scanAllocation, allocations, saleID)
-		return err
+		return Select(ctx, c, scanAllocation, allocations, saleID)
 	})
-	return all, err
 }
 
 const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 WHERE sale_id = $1 AND segment = $2"
@@ -71,17 +62,11 @@ const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 
 // Claim raises the version of an allocation and returns it. A segment is loaded into Redis with the allocation that
 // Claim returned: when Claim returns, every transfer that the segment began before has been committed or never will be.
 // It returns sale.ErrNotFound for an unknown segment.
-func (s *Store) Claim(ctx context.Context, saleID string, segment int) (a spread.Allocation, err error) {
+func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error) {
 	op := fmt.Sprintf("store: claim segment %d of sale %s", segment, saleID)
-	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
-		if _, err := c.Exec(ctx, addUnits, saleID, segment, 0); err != nil {
-			return err
-		}
-		const read = "SELECT units, version FROM segments WHERE sale_id = $1 AND segment = $2"
-		a, err = GetRow(ctx, c, scanAllocation, read, saleID, segment)
-		return err
+	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (spread.Allocation, error) {
+		return GetRow(ctx, c, scanAllocation, addUnits+" RETURNING units, version", saleID, segment, 0)
 	})
-	return a, err
 }
 
 // createSegments divides the stock of a new sale over its segments.

@@ -668,8 +668,8 @@ var mutants = []mutant{
 	{
 		"segments: a rebuild does not claim its allocation",
 		"backend/store/segments.go",
-		"\t\tif _, err := c.Exec(ctx, addUnits, saleID, segment, 0); err != nil {\n\t\t\treturn err\n\t\t}\n",
-		"",
+		`addUnits+" RETURNING units, version", saleID, segment, 0)`,
+		`"SELECT units, version FROM segments WHERE sale_id = $1 AND segment = $2", saleID, segment)`,
 		transfersOverStores,
 	},
 	{

@@ -32,17 +32,18 @@ func scanSubscription(row store.Scanner) (p Subscription, err error) {
 // Subscribe stores a subscription and returns it with its ID. It replaces a subscription with the same endpoint, also
 // of another buyer, because a browser belongs to its current user. If the buyer has more than limit subscriptions then,
 // the oldest are deleted.
-func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept Subscription, err error) {
-	err = s.db.Update(ctx, "notify: subscribe", func(ctx context.Context, c store.Conn) error {
+func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (Subscription, error) {
+	const op = "notify: subscribe"
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (kept Subscription, err error) {
 		// Overlapping transactions of one buyer would not see each other's subscriptions, and keep too many.
 		if _, err := c.Exec(ctx, c.Dialect().LockText, "push subscriptions of "+p.Buyer); err != nil {
-			return err
+			return kept, err
 		}
 		// A subscription that changes is deleted, not updated: queued notifications were meant for its previous user.
 		if _, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions
 			WHERE endpoint = $1 AND (buyer <> $2 OR p256dh <> $3 OR auth <> $4)`,
 			p.Endpoint, p.Buyer, p.P256dh, p.Auth); err != nil {
-			return err
+			return kept, err
 		}
 		kept, err = store.GetRow(ctx, c, scanSubscription, `INSERT INTO web_push_subscriptions
 				(buyer, endpoint, p256dh, auth, lang)
@@ -50,14 +51,13 @@ func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (kept 
 				auth = excluded.auth, lang = excluded.lang, failures = 0
 			RETURNING `+subscriptionColumns, p.Buyer, p.Endpoint, p.P256dh, p.Auth, p.Lang)
 		if err != nil {
-			return err
+			return kept, err
 		}
-		_, err := c.Exec(ctx, `DELETE FROM web_push_subscriptions WHERE buyer = $1 AND id <> $3 AND id NOT IN
+		_, err = c.Exec(ctx, `DELETE FROM web_push_subscriptions WHERE buyer = $1 AND id <> $3 AND id NOT IN
 			(SELECT id FROM web_push_subscriptions WHERE buyer = $1 AND id <> $3 ORDER BY id DESC LIMIT $2)`,
 			p.Buyer, limit-1, kept.ID)
-		return err
+		return kept, err
 	})
-	return kept, err
 }
 
 // Subscriptions returns a buyer's subscriptions, oldest first.

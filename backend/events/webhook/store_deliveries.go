@@ -88,23 +88,19 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 }
 
 // DueEndpoints returns the ids of the endpoints that may have a due delivery, except those in served.
-func (s *Store) DueEndpoints(ctx context.Context, served []string) (ids []string, err error) {
+func (s *Store) DueEndpoints(ctx context.Context, served []string) ([]string, error) {
 	bounds, ended := s.dueFrom()
 	defer ended()
 	d := s.db.Dialect()
 	const due = "SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND "
-	err = s.db.View(ctx, "webhook: due endpoints", func(ctx context.Context, c store.Conn) error {
-		ids, err = store.Select(ctx, c, store.Column[string], `SELECT id FROM webhook_endpoints AS e
-			WHERE state <> 'disabled' AND NOT id `+d.In("$1")+` AND (
-				(`+due+`d.sequence < 0 LIMIT 1) IS NOT NULL
-				OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+d.Now+`)
-					AND (`+due+`d.due_at <= `+d.Now+` AND d.due_at >= `+d.Millis(`coalesce((SELECT bound.due_ms
-						FROM (`+d.Records("$2", "endpoint text, due_ms bigint")+`) AS bound WHERE bound.endpoint = e.id), 0)`)+`
-						ORDER BY d.due_at LIMIT 1) IS NOT NULL)
-			ORDER BY id`, append([]string{}, served...), store.JSON(bounds))
-		return err
-	})
-	return ids, err
+	return store.ViewRows(ctx, s.db, "webhook: due endpoints", store.Column[string], `SELECT id FROM webhook_endpoints AS e
+		WHERE state <> 'disabled' AND NOT id `+d.In("$1")+` AND (
+			(`+due+`d.sequence < 0 LIMIT 1) IS NOT NULL
+			OR state = 'active' AND (hold_until IS NULL OR hold_until <= `+d.Now+`)
+				AND (`+due+`d.due_at <= `+d.Now+` AND d.due_at >= `+d.Millis(`coalesce((SELECT bound.due_ms
+					FROM (`+d.Records("$2", "endpoint text, due_ms bigint")+`) AS bound WHERE bound.endpoint = e.id), 0)`)+`
+					ORDER BY d.due_at LIMIT 1) IS NOT NULL)
+		ORDER BY id`, append([]string{}, served...), store.JSON(bounds))
 }
 
 // LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting
@@ -129,7 +125,6 @@ func (s *Store) leaseAbove(
 ) (e Endpoint, leased []Delivery, err error) {
 	op := "webhook: lease deliveries of endpoint " + endpointID
 	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
-		leased = nil
 		d := c.Dialect()
 		if e, err = readEndpoint(ctx, c, endpointID, d.ForUpdate); err != nil || e.State == EndpointDisabled {
 			return err
@@ -201,8 +196,9 @@ func sendableNow(ctx context.Context, c store.Conn, endpointID string, strict bo
 // PruneDeliveries deletes, with their attempts, up to limit deliveries that were delivered longer ago than keep, pings
 // that failed longer ago, and deliveries of a removed endpoint. Other deliveries stay, regardless of their age. It
 // returns how many it deleted.
-func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (deleted int, err error) {
-	err = s.db.Update(ctx, "webhook: prune deliveries", func(ctx context.Context, c store.Conn) error {
+func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (int, error) {
+	const op = "webhook: prune deliveries"
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
 		d := c.Dialect()
 		var ids []string
 		find := func(query string, args ...any) error {
@@ -228,19 +224,15 @@ func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit i
 				WHERE owner.id IS NOT NULL
 					AND NOT EXISTS (SELECT 1 FROM webhook_endpoints WHERE webhook_endpoints.id = owner.id) LIMIT $1`)
 		}
-		if err != nil {
-			return err
-		}
-		if deleted = len(ids); deleted == 0 {
-			return nil
+		if err != nil || len(ids) == 0 {
+			return 0, err
 		}
 		if _, err := c.Exec(ctx, "DELETE FROM webhook_attempts WHERE delivery_id "+d.In("$1"), ids); err != nil {
-			return err
+			return 0, err
 		}
 		_, err = c.Exec(ctx, "DELETE FROM webhook_deliveries WHERE id "+d.In("$1"), ids)
-		return err
+		return len(ids), err
 	})
-	return deleted, err
 }
 
 // HasWaiting reports whether deliveries of a sale's events wait.

@@ -108,38 +108,37 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 // AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
 // context. Errors: sale.ErrExists, ErrManyEndpoints.
 func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
-	err := s.db.Update(ctx, "webhook: add endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
+	op := "webhook: add endpoint " + e.ID
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
 		// The row is a lock, until the end of the transaction: PostgreSQL would run several counts before the inserts.
 		const lock = `INSERT INTO counters (name, n) VALUES ('webhook_endpoints', 0)
 			ON CONFLICT (name) DO UPDATE SET n = counters.n`
 		if _, err := c.Exec(ctx, lock); err != nil {
-			return err
+			return Endpoint{}, err
 		}
-		var n int64
-		if err := store.Get(ctx, c, []any{&n}, "SELECT count(*) FROM webhook_endpoints"); err != nil {
-			return err
+		n, err := store.GetRow(ctx, c, store.Column[int64], "SELECT count(*) FROM webhook_endpoints")
+		if err == nil && n >= MaxEndpoints {
+			err = ErrManyEndpoints
 		}
-		if n >= MaxEndpoints {
-			return ErrManyEndpoints
+		if err != nil {
+			return Endpoint{}, err
 		}
-		n, err := c.Exec(ctx, `INSERT INTO webhook_endpoints
+		n, err = c.Exec(ctx, `INSERT INTO webhook_endpoints
 			(id, url, title, secret, types, sales, strict, created_at, created_by)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, `+c.Dialect().Now+`, $8) ON CONFLICT (id) DO NOTHING`,
 			e.ID, store.Text(e.URL), store.Text(e.Title), e.Secret, strings.Join(e.Types, " "), strings.Join(e.Sales, " "),
 			asInt(e.Strict), store.Text(store.Actor(ctx)))
+		if err == nil && n == 0 {
+			err = sale.ErrExists
+		}
+		if err == nil {
+			err = store.AppendLog(ctx, c, "webhook.add", e.ID, "")
+		}
 		if err != nil {
-			return err
+			return Endpoint{}, err
 		}
-		if n == 0 {
-			return sale.ErrExists
-		}
-		if err := store.AppendLog(ctx, c, "webhook.add", e.ID, ""); err != nil {
-			return err
-		}
-		e, err = readEndpoint(ctx, c, e.ID, "")
-		return err
+		return readEndpoint(ctx, c, e.ID, "")
 	})
-	return e, err
 }
 
 func asInt(b bool) int {
@@ -150,14 +149,14 @@ func asInt(b bool) int {
 }
 
 // Endpoint returns an endpoint with the counts of its deliveries, or sale.ErrNotFound.
-func (s *Store) Endpoint(ctx context.Context, id string) (e Endpoint, err error) {
-	err = s.db.View(ctx, "webhook: endpoint "+id, func(ctx context.Context, c store.Conn) error {
-		if e, err = readEndpoint(ctx, c, id, ""); err != nil {
-			return err
+func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
+	return store.Value(ctx, s.db.View, "webhook: endpoint "+id, func(ctx context.Context, c store.Conn) (Endpoint, error) {
+		e, err := readEndpoint(ctx, c, id, "")
+		if err == nil {
+			err = countDeliveries(ctx, c, &e)
 		}
-		return countDeliveries(ctx, c, &e)
+		return e, err
 	})
-	return e, err
 }
 
 // countDeliveries sets the counts of e's deliveries.
@@ -176,17 +175,16 @@ func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
 }
 
 // Endpoints returns all endpoints, oldest first; with counts, including the counts of their deliveries.
-func (s *Store) Endpoints(ctx context.Context, counts bool) (all []Endpoint, err error) {
-	err = s.db.View(ctx, "webhook: endpoints", func(ctx context.Context, c store.Conn) error {
-		all, err = store.Select(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" ORDER BY created_at, id")
+func (s *Store) Endpoints(ctx context.Context, counts bool) ([]Endpoint, error) {
+	return store.Value(ctx, s.db.View, "webhook: endpoints", func(ctx context.Context, c store.Conn) ([]Endpoint, error) {
+		all, err := store.Select(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" ORDER BY created_at, id")
 		for i := range all {
 			if err == nil && counts {
 				err = countDeliveries(ctx, c, &all[i])
 			}
 		}
-		return err
+		return all, err
 	})
-	return all, err
 }
 
 // ChangeEndpoint lets change modify the URL, Title, Types, Sales, State, Reason and Revision of an endpoint, stores the

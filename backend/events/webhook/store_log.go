@@ -122,20 +122,19 @@ func lockEnabled(ctx context.Context, c store.Conn, endpointID string) error {
 // logs it, and returns how many. It skips pings. Errors are those of Redeliver.
 func (s *Store) RedeliverFailed(
 	ctx context.Context, endpointID string, since time.Time, limit int,
-) (n int64, err error) {
+) (int64, error) {
 	op := "webhook: redeliver failed deliveries of endpoint " + endpointID
-	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int64, error) {
 		if err := lockEnabled(ctx, c, endpointID); err != nil {
-			return err
+			return 0, err
 		}
-		n, err = c.Exec(ctx, `UPDATE webhook_deliveries
+		n, err := c.Exec(ctx, `UPDATE webhook_deliveries
 			SET state = 1, attempts = 0, due_at = `+c.Dialect().Now+`, ended_at = NULL
 			WHERE number IN (SELECT number FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND ended_at >= $2
 				AND sequence >= 0 ORDER BY number LIMIT $3)`, endpointID, since, limit)
 		if err != nil || n == 0 {
-			return err
+			return n, err
 		}
-		return store.AppendLog(ctx, c, "webhook.redeliver", endpointID, fmt.Sprintf("%d failed deliveries", n))
+		return n, store.AppendLog(ctx, c, "webhook.redeliver", endpointID, fmt.Sprintf("%d failed deliveries", n))
 	})
-	return n, err
 }

@@ -61,7 +61,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		}
 	}
 	op := "webhook: record results of endpoint " + endpointID
-	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
 		d, list := c.Dialect(), store.JSON(records)
 		result := "(" + d.Records("$1", resultRecord) + ") AS result"
 		// The numbers are passed a second time, as an array: PostgreSQL does not know the length of the JSON list and would
@@ -70,7 +70,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		// The endpoint is locked first, as by a lease, so that the transactions cannot deadlock.
 		e, err := readEndpoint(ctx, c, endpointID, d.ForUpdate)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		recorded, err := store.Select(ctx, c, store.Column[int64], `UPDATE webhook_deliveries
 			SET state = outcome, attempts = attempts + counted, leased_until = NULL,
@@ -79,14 +79,14 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			FROM `+result+` WHERE number = delivery AND fence = lease AND leased_until IS NOT NULL AND state + 0 = 1 AND `+inList+`
 			RETURNING number`, list, leased)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if _, err := c.Exec(ctx, `INSERT INTO webhook_attempts
 			(delivery_id, number, at, duration_ms, status, error, response)
 			SELECT d.id, lease, `+d.Now+`, took_ms, http_status, failure, response_body
 			FROM `+result+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE counted = 1 AND d.`+inList+`
 			ON CONFLICT (delivery_id, number) DO NOTHING`, list, leased); err != nil {
-			return err
+			return 0, err
 		}
 		// The deliveries behind them in their sequences become due when these are, so that no lease looks at them before; or
 		// now, which is above the keys that were leased (see leaseBound).
@@ -97,16 +97,14 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			WHERE `+inOrderSequence("webhook_deliveries", "head.sequence", "$3")+`
 				AND webhook_deliveries.position > head.position
 				AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, list, leased, endpointID); err != nil {
-			return err
+			return 0, err
 		}
-		lost = len(results) - len(recorded)
 		own := map[int64]bool{}
 		for _, number := range recorded {
 			own[number] = true
 		}
-		return updateEndpoint(ctx, c, e, results, own)
+		return len(results) - len(recorded), updateEndpoint(ctx, c, e, results, own)
 	})
-	return lost, err
 }
 
 // updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased

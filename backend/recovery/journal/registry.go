@@ -26,12 +26,11 @@ type Status struct {
 // Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders
 // have been restored; or the negative of the generation in which they are being restored.
 func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
-	return r.db.Update(ctx, "journal: heartbeat", func(ctx context.Context, c store.Conn) error {
-		now := c.Dialect().Now
-		_, err := c.Exec(ctx, "INSERT INTO journals (id, shard, generation, seen_at) VALUES ($1, $2, $3, "+now+
-			") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", shard = $2, generation = $3", id, shard, generation)
-		return err
-	})
+	now := r.db.Dialect().Now
+	_, err := store.UpdateRows(ctx, r.db, "journal: heartbeat", "INSERT INTO journals (id, shard, generation, seen_at)"+
+		" VALUES ($1, $2, $3, "+now+") ON CONFLICT (id) DO UPDATE SET seen_at = "+now+", shard = $2, generation = $3",
+		id, shard, generation)
+	return err
 }
 
 // RemovedSales returns the sales among these that have no rows any more: archived sales, and rehearsals that SQL does
@@ -62,18 +61,14 @@ func (r *Registry) RemovedSales(ctx context.Context, ids []string) (removed []st
 }
 
 // Journals returns every journal of a shard that has ever sent a heartbeat, by id.
-func (r *Registry) Journals(ctx context.Context, shard int) (all []Status, err error) {
-	err = r.db.View(ctx, "journal: journals", func(ctx context.Context, c store.Conn) error {
-		all, err = store.Select(ctx, c, func(row store.Scanner) (s Status, err error) {
-			var seen, now store.Timestamp
-			err = row.Scan(&s.ID, &s.Generation, &seen, &now)
-			s.Silent = now.Sub(seen.Time)
-			if s.Generation < 0 {
-				s.Generation, s.Restoring = 0, -s.Generation
-			}
-			return s, err
-		}, "SELECT id, generation, seen_at, "+c.Dialect().Now+" FROM journals WHERE shard = $1 ORDER BY id", shard)
-		return err
-	})
-	return all, err
+func (r *Registry) Journals(ctx context.Context, shard int) ([]Status, error) {
+	return store.ViewRows(ctx, r.db, "journal: journals", func(row store.Scanner) (s Status, err error) {
+		var seen, now store.Timestamp
+		err = row.Scan(&s.ID, &s.Generation, &seen, &now)
+		s.Silent = now.Sub(seen.Time)
+		if s.Generation < 0 {
+			s.Generation, s.Restoring = 0, -s.Generation
+		}
+		return s, err
+	}, "SELECT id, generation, seen_at, "+r.db.Dialect().Now+" FROM journals WHERE shard = $1 ORDER BY id", shard)
 }
