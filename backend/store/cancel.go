@@ -43,10 +43,9 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 // cancelCreated cancels orders with the status created that this transaction has locked. The sales are locked last and
 // in the order of their ids, as in insert, so that transactions cannot deadlock.
 func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason string) error {
-	ids := make([]sale.OrderID, len(orders))
+	ids := idsOf(orders)
 	units := map[string]int{}
 	for i := range orders {
-		ids[i] = orders[i].ID
 		units[orders[i].SaleID]++
 		orders[i].Status = sale.StatusCancelled
 	}

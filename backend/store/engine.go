@@ -12,8 +12,8 @@ import (
 // sale.ErrUnavailable.
 type engine interface {
 	// insert inserts those orders (valid, distinct, sorted by id) that are not rows yet and adds them to the sold units of
-	// their sales, in one transaction. It returns ErrStale if the generation is not current.
-	insert(ctx context.Context, from generation, orders []sale.Order) (inserted int, err error)
+	// their sales, in one transaction. It returns ErrStale if the generation of the context is not current.
+	insert(ctx context.Context, orders []sale.Order) (inserted int, err error)
 	// transact runs do in a transaction. An error of do rolls it back and is returned unchanged.
 	transact(ctx context.Context, mode mode, do func(Conn) error) error
 	// conn runs single statements that only read.
@@ -28,7 +28,7 @@ const (
 	writing
 )
 
-// driver is what both engines do in the same way, through database/sql.
+// driver has the operations that are the same for both engines. They use database/sql.
 type driver struct {
 	readers, writer *sql.DB
 	options         [2]sql.TxOptions       // by mode

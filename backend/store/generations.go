@@ -44,9 +44,6 @@ func generationName(shard int) string {
 // selectGeneration returns no row before the first rebuild of the shard.
 const selectGeneration = "SELECT n FROM counters WHERE name = $1"
 
-// currentGeneration returns 0 before the first rebuild of the shard.
-const currentGeneration = "SELECT coalesce((" + selectGeneration + "), 0)"
-
 // checkGeneration returns ErrStale unless the context's generation is current, and keeps it current until the
 // transaction ends.
 func checkGeneration(ctx context.Context, c Conn) error {
@@ -70,7 +67,7 @@ func checkGeneration(ctx context.Context, c Conn) error {
 func (s *Store) Generation(ctx context.Context, shard int) (deployment, generation int64, err error) {
 	err = s.View(ctx, "store: generation", func(ctx context.Context, c Conn) error {
 		return Get(ctx, c, []any{&deployment, &generation},
-			"SELECT coalesce((SELECT n FROM counters WHERE name = 'deployment'), 0), ("+currentGeneration+")",
+			"SELECT coalesce((SELECT n FROM counters WHERE name = 'deployment'), 0), coalesce(("+selectGeneration+"), 0)",
 			generationName(shard))
 	})
 	return deployment, generation, err
@@ -79,15 +76,11 @@ func (s *Store) Generation(ctx context.Context, shard int) (deployment, generati
 // NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
 // caller passes the highest number it has found elsewhere, because a database restored from a backup has lost the
 // latest ones.
-func (s *Store) NextFence(ctx context.Context, above int64) (n int64, err error) {
-	err = s.Update(ctx, "store: next fence", func(ctx context.Context, c Conn) error {
-		const next = "UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence'"
-		if _, err := c.Exec(ctx, next, above); err != nil {
-			return err
-		}
-		return Get(ctx, c, []any{&n}, "SELECT n FROM counters WHERE name = 'fence'")
+func (s *Store) NextFence(ctx context.Context, above int64) (int64, error) {
+	return Value(ctx, s.Update, "store: next fence", func(ctx context.Context, c Conn) (int64, error) {
+		return GetRow(ctx, c, Column[int64],
+			"UPDATE counters SET n = CASE WHEN n < $1 THEN $1 ELSE n END + 1 WHERE name = 'fence' RETURNING n", above)
 	})
-	return n, err
 }
 
 // BeginGeneration makes a fence the current generation of a shard. When it returns, every Write of an older generation

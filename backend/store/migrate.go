@@ -71,7 +71,7 @@ func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(erro
 	err = db.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM goose_db_version),
 		(SELECT n FROM counters WHERE name = 'shards')`).Scan(&version, &shards)
 	switch {
-	case missingDatabase(err):
+	case sqlState(err) == "3D000": // invalid_catalog_name
 		return notDeployed("it does not exist")
 	case foreignTables(err), err == nil && !shards.Valid:
 		return notDeployed("it has no tables of a running deployment")
@@ -84,23 +84,13 @@ func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(erro
 	return nil
 }
 
-// missingDatabase reports whether PostgreSQL has no database of this name.
-func missingDatabase(err error) bool {
-	pg, _ := errors.AsType[*pgconn.PgError](err)
-	return pg != nil && pg.Code == "3D000" // invalid_catalog_name
-}
-
 // foreignTables reports whether a query failed because a table or column of this package is missing or of another type,
 // or because a file is not a database.
 func foreignTables(err error) bool {
 	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		return lite.Code() == sqlite3.SQLITE_ERROR || lite.Code() == sqlite3.SQLITE_NOTADB
 	}
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return false
-	}
-	switch pg.Code {
+	switch sqlState(err) {
 	case "42P01", "42703", "22P02": // undefined_table, undefined_column, invalid_text_representation
 		return true
 	}

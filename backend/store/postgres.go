@@ -182,13 +182,13 @@ var insertMissing = strings.Replace(insertNew, "RETURNING id", "ON CONFLICT (id)
 // transactions may require several tries. An order whose slot another order occupies fails every time.
 const insertRetries = 5
 
-func (p *postgres) insert(ctx context.Context, from generation, orders []sale.Order) (inserted int, err error) {
+func (p *postgres) insert(ctx context.Context, orders []sale.Order) (inserted int, err error) {
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
 	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then
 	// logs a duplicate key.
-	inserted, err = p.insertBy(ctx, insertNew, from, orders)
-	for try := 0; try < insertRetries && violatesUnique(err); try++ {
-		inserted, err = p.insertBy(ctx, insertMissing, from, orders)
+	inserted, err = p.insertBy(ctx, insertNew, orders)
+	for try := 0; try < insertRetries && sqlState(err) == "23505"; try++ { // unique_violation
+		inserted, err = p.insertBy(ctx, insertMissing, orders)
 	}
 	if err != nil {
 		return 0, classifyPostgres(err)
@@ -202,8 +202,9 @@ func (p *postgres) insert(ctx context.Context, from generation, orders []sale.Or
 // insertBy runs a statement for each sale, in one transaction. It returns a number below 0 if the generation is not
 // current.
 func (p *postgres) insertBy(
-	ctx context.Context, statement string, from generation, orders []sale.Order,
+	ctx context.Context, statement string, orders []sale.Order,
 ) (inserted int, err error) {
+	from := generationOf(ctx)
 	bySale := map[string][]sale.Order{}
 	for _, o := range orders {
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
@@ -227,9 +228,12 @@ func (p *postgres) insertBy(
 	return inserted, p.pool.SendBatch(ctx, &batch).Close()
 }
 
-func violatesUnique(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "23505" // SQLSTATE unique_violation
+// sqlState returns the code of an error of PostgreSQL; "" for another error.
+func sqlState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
 }
 
 func (p *postgres) close() error {

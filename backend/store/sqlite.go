@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -148,16 +149,13 @@ func sqliteNow() int64 { return time.Now().UnixMilli() }
 // are percent-encoded.
 func sqlitePath(databaseURL string) (string, error) {
 	u, err := url.Parse(databaseURL)
-	if err != nil {
-		return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
-	}
-	path := u.Path
-	if u.Opaque != "" {
-		if path, err = url.PathUnescape(u.Opaque); err != nil {
-			return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
-		}
+	path := ""
+	if err == nil {
+		path, err = url.PathUnescape(cmp.Or(u.Opaque, u.EscapedPath()))
 	}
 	switch {
+	case err != nil:
+		return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
 	case u.Host != "" || u.User != nil:
 		return "", &URLError{"an absolute SQLite path needs three slashes (sqlite:///var/lib/orders.db), " +
 			"a relative one none (sqlite:orders.db)"}
@@ -197,62 +195,46 @@ func openSQLiteFile(path string, timeout time.Duration, query url.Values) *sql.D
 	return sql.OpenDB(connector)
 }
 
-func (e *sqliteEngine) insert(ctx context.Context, from generation, orders []sale.Order) (int, error) {
-	tx, err := e.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, classifySQLite(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-
-	// The driver starts a goroutine for each statement whose context can end. The transaction watches ctx already.
-	steady := context.WithoutCancel(ctx)
-	fail := func(err error) (int, error) {
-		if ctx.Err() != nil { // the cause; err is only that the transaction has ended
-			err = ctx.Err()
-		}
-		return 0, classifySQLite(err)
-	}
-	if from.number != 0 {
-		var current int64
-		if err := tx.QueryRowContext(steady, currentGeneration, from.name).Scan(&current); err != nil {
-			return fail(err)
-		}
-		if current != from.number {
-			return 0, ErrStale
-		}
-	}
-	order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
-	defer order.Close()
-	defer sold.Close()
-	units, now := map[string]int{}, sqliteNow()
+func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, error) {
 	var inserted []sale.Order
-	for _, o := range orders {
-		result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, now)
-		if err != nil {
-			return fail(err)
+	err := e.transact(ctx, writing, func(c Conn) error {
+		// The driver starts a goroutine for each statement with a context that can end. The transaction watches ctx
+		// already.
+		steady := context.WithoutCancel(ctx)
+		if err := checkGeneration(steady, c); err != nil {
+			return err
 		}
-		if n, _ := result.RowsAffected(); n == 1 {
-			inserted = append(inserted, o)
-			units[o.SaleID]++
+		tx := c.db.(*sql.Tx)
+		order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
+		defer order.Close()
+		defer sold.Close()
+		units, now := map[string]int{}, sqliteNow()
+		for _, o := range orders {
+			result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, now)
+			if err != nil {
+				return classifySQLite(err)
+			}
+			if n, _ := result.RowsAffected(); n == 1 {
+				inserted = append(inserted, o)
+				units[o.SaleID]++
+			}
 		}
-	}
-	for id, n := range units {
-		result, err := sold.ExecContext(steady, id, n)
-		if err != nil {
-			return fail(err)
+		for id, n := range units {
+			result, err := sold.ExecContext(steady, id, n)
+			if err != nil {
+				return classifySQLite(err)
+			}
+			if n, _ := result.RowsAffected(); n == 0 {
+				return rejected("", unknownSale)
+			}
 		}
-		if n, _ := result.RowsAffected(); n == 0 {
-			return 0, rejected("", unknownSale)
-		}
+		return appendOutbox(steady, c, OutboxCreated, inserted...)
+	})
+	if err != nil && ctx.Err() != nil { // the cause; err is only that the transaction has ended
+		err = classifySQLite(ctx.Err())
 	}
-	if len(inserted) == 0 {
-		return 0, nil
-	}
-	if err := appendOutbox(steady, Conn{tx, &e.driver}, OutboxCreated, inserted...); err != nil {
-		return fail(err)
-	}
-	if err := tx.Commit(); err != nil {
-		return fail(err)
+	if err != nil {
+		return 0, err
 	}
 	return len(inserted), nil
 }

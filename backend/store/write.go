@@ -26,7 +26,7 @@ func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 		return nil
 	}
 	return s.run(ctx, "store: write", func(ctx context.Context) error {
-		inserted, err := s.engine.insert(ctx, generationOf(ctx), batch)
+		inserted, err := s.engine.insert(ctx, batch)
 		if inserted > 0 {
 			s.onChange()
 		}
@@ -80,18 +80,9 @@ func same(a, b sale.Order) bool {
 // compare verifies that the row of each order is that order. Order ids are unique by construction; if Redis loses its
 // sequence nevertheless, an accepted order must not be taken for the row of another one.
 func (s *Store) compare(ctx context.Context, batch []sale.Order) error {
-	ids := make([]int64, len(batch))
-	for i, o := range batch {
-		ids[i] = int64(o.ID)
-	}
-	c := s.engine.conn()
-	found, err := Select(ctx, c, scanOrder, "SELECT "+orderColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), ids)
+	rows, err := readOrders(ctx, s.engine.conn(), idsOf(batch))
 	if err != nil {
 		return err
-	}
-	rows := make(map[sale.OrderID]sale.Order, len(found))
-	for _, row := range found {
-		rows[row.ID] = row
 	}
 	for _, o := range batch {
 		row, ok := rows[o.ID]

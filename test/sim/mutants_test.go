@@ -345,9 +345,9 @@ var mutants = []mutant{
 	},
 	{
 		"SQL: no fence between generations",
-		"backend/store/sqlite.go",
-		"if current != from.number {",
-		"if current != from.number && false {",
+		"backend/store/generations.go",
+		"if current != wanted.number {",
+		"if current != wanted.number && false {",
 		storeTest("WriteRejectsOlderGeneration"),
 	},
 	{
