@@ -266,11 +266,8 @@ func TestReturningUntilMarked(t *testing.T) {
 
 		// OrdersOf includes the cancelled orders whose return is not recorded.
 		statuses := map[sale.Status][]sale.Order{}
-		if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(o sale.Order) error {
+		for _, o := range e.ordersOf(t, spread.Part{SaleID: "s"}) {
 			statuses[o.Status] = append(statuses[o.Status], o)
-			return nil
-		}); err != nil {
-			t.Fatal(err)
 		}
 		if got, want := idsOf(statuses[sale.StatusCancelled]), read(0, 100); len(statuses[sale.StatusCreated]) != 2 ||
 			!slices.Equal(got, want) {

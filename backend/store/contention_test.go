@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -149,9 +148,6 @@ func TestPostgresWriteThatBeganBeforeBeginPart(t *testing.T) {
 	s.create(t, "s", 10)
 	o := storetest.Order("s", "bob")
 	s.write(t, o)
-	if _, err := s.SetSwitch(ctx, "s", sale.Closed); err != nil {
-		t.Fatal(err)
-	}
 	if err := s.BeginGeneration(ctx, 0, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -160,21 +156,8 @@ func TestPostgresWriteThatBeganBeforeBeginPart(t *testing.T) {
 	written := make(chan error, 1)
 	go func() { written <- s.Write(store.WithGeneration(context.Background(), 0, 1), []sale.Order{o}) }()
 	storetest.AwaitLocks(t, url, 1)
-	rows, err := s.OrdersToArchive(ctx, "s", 0, 10)
-	if err != nil || len(rows) != 1 {
-		t.Fatalf("%+v, %v", rows, err)
-	}
-	line, err := json.Marshal(rows[0])
-	if err == nil {
-		err = s.BeginPart(ctx, "s", store.ArchivePart{Number: 1, File: "s-1", SHA256: "x", Orders: 1})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed, err := s.RemoveOrders(ctx, "s", []store.Archived{{ID: int64(o.ID), JSON: string(line)}})
-	if err != nil || removed != 1 {
-		t.Fatalf("removed %d, %v", removed, err)
-	}
+	s.beginArchive(t, "s")
+	s.removeArchived(t, "s")
 	other.exec("COMMIT")
 	if err := <-written; !errors.Is(err, store.ErrRejected) {
 		t.Errorf("an order of an archived sale was written: %v", err)

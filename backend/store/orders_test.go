@@ -72,12 +72,7 @@ func TestCancelDeadRejectsOrdersOfAnArchivedSale(t *testing.T) {
 		e.create(t, "old", 5)
 		row, dead := storetest.Order("old", "ann"), storetest.Order("old", "ben")
 		e.write(t, row)
-		if _, err := e.SetSwitch(e.ctx, "old", sale.Closed); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.BeginPart(e.ctx, "old", store.ArchivePart{Number: 1, File: "old-1", SHA256: "x"}); err != nil {
-			t.Fatal(err)
-		}
+		e.beginArchive(t, "old")
 		e.cancelDead(t, row, true)
 		_, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", "test")
 		if !errors.Is(err, store.ErrRejected) {
@@ -229,17 +224,10 @@ func TestOrdersOfReadsEveryPage(t *testing.T) {
 		for _, status := range []sale.Status{sale.StatusCancelled, sale.StatusCreated} {
 			storetest.Exec(t, e.url, "UPDATE orders SET return_number = NULL, status = '"+string(status)+
 				"' WHERE sale_id = 's' AND id <> "+dead.ID.String())
-			var got []sale.Order
-			if err := e.OrdersOf(e.ctx, spread.Part{SaleID: "s"}, func(o sale.Order) error {
-				got = append(got, o)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
 			for i := range batch {
 				batch[i].Status = status
 			}
-			if !slices.Equal(got, batch) {
+			if got := e.ordersOf(t, spread.Part{SaleID: "s"}); !slices.Equal(got, batch) {
 				t.Fatalf("read %d orders, want the %d that are %s", len(got), n, status)
 			}
 		}

@@ -164,21 +164,10 @@ func TestRowsOfOneSegment(t *testing.T) {
 		parts := spread.PartsOf(sale.Sale{ID: "s", Spread: 2})
 		orders := storetest.Orders("s", 3)
 		orders[1].Serial, orders[2].Serial = parts[1].Base()+1, parts[1].Base()+2
-		if err := e.Write(e.ctx, orders); err != nil {
-			t.Fatal(err)
-		}
+		e.write(t, orders...)
 		for i, part := range append(parts, spread.Part{SaleID: "s"}) {
-			var found []sale.OrderID
-			if err := e.OrdersOf(e.ctx, part, func(o sale.Order) error {
-				found = append(found, o.ID)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			want := [][]sale.OrderID{
-				{orders[0].ID}, {orders[1].ID, orders[2].ID}, {orders[0].ID, orders[1].ID, orders[2].ID},
-			}[i]
-			if !slices.Equal(found, want) {
+			want := [][]sale.Order{orders[:1], orders[1:], orders}[i]
+			if found := e.ordersOf(t, part); !slices.Equal(idsOf(found), idsOf(want)) {
 				t.Errorf("%+v: %v, want %v", part, found, want)
 			}
 			n, err := e.Count(e.ctx, part, store.Always, []sale.OrderID{orders[0].ID})

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"testing"
@@ -89,5 +90,43 @@ func (e *env) wantRows(t *testing.T, saleID string, n int64) {
 	}
 	if c.Rows != n || c.Sold != n {
 		t.Fatalf("sale %s has %d rows and %d sold units, want %d of both", saleID, c.Rows, c.Sold, n)
+	}
+}
+
+// ordersOf returns the orders that OrdersOf reads.
+func (e *env) ordersOf(t *testing.T, of spread.Part) (all []sale.Order) {
+	t.Helper()
+	if err := e.OrdersOf(e.ctx, of, func(o sale.Order) error { all = append(all, o); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// beginArchive closes a sale and begins to archive it.
+func (e *env) beginArchive(t *testing.T, id string) {
+	t.Helper()
+	_, err := e.SetSwitch(e.ctx, id, sale.Closed)
+	if err == nil {
+		err = e.BeginPart(e.ctx, id, store.ArchivePart{Number: 1, File: id + "-1", SHA256: "x"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeArchived removes the only row of a sale, as after its file was verified.
+func (e *env) removeArchived(t *testing.T, id string) {
+	t.Helper()
+	rows, err := e.OrdersToArchive(e.ctx, id, 0, 10)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	line, err := json.Marshal(rows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := e.RemoveOrders(e.ctx, id, []store.Archived{{ID: int64(rows[0].ID), JSON: string(line)}})
+	if err != nil || removed != 1 {
+		t.Fatalf("%d rows removed, %v", removed, err)
 	}
 }

@@ -1,13 +1,11 @@
 package store_test
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
 
@@ -130,25 +128,9 @@ func TestWriteRejectsOrdersOfAnArchivedSale(t *testing.T) {
 		e.create(t, "s", 5)
 		late := storetest.Order("old", "ann")
 		e.write(t, late)
-		if _, err := e.SetSwitch(e.ctx, "old", sale.Closed); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.BeginPart(e.ctx, "old", store.ArchivePart{Number: 1, File: "old-1", SHA256: "x", Orders: 1}); err != nil {
-			t.Fatal(err)
-		}
+		e.beginArchive(t, "old")
 		e.write(t, late) // it is a row still
-		rows, err := e.OrdersToArchive(e.ctx, "old", 0, 10)
-		if err != nil || len(rows) != 1 {
-			t.Fatalf("%+v, %v", rows, err)
-		}
-		line, err := json.Marshal(rows[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		removed, err := e.RemoveOrders(e.ctx, "old", []store.Archived{{ID: int64(late.ID), JSON: string(line)}})
-		if err != nil || removed != 1 {
-			t.Fatalf("%d rows removed, %v", removed, err)
-		}
+		e.removeArchived(t, "old")
 		for range 2 { // until and after the end of the archive
 			e.wantRejected(t, "a removed row", late)
 			e.wantRejected(t, "a removed row, in a batch", late, storetest.Order("s", "ann"))
