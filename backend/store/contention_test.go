@@ -166,3 +166,21 @@ func TestPostgresWriteThatBeganBeforeBeginPart(t *testing.T) {
 		t.Errorf("rows %v, %v", found, err)
 	}
 }
+
+// A client repeats the request to store a report while the first one is in progress.
+func TestPostgresReportIsStoredTwiceConcurrently(t *testing.T) {
+	url := storetest.Postgres(t)
+	s := open(t, url, store.Config{})
+	first := newRival(t, url)
+	first.exec("INSERT INTO rehearsal_reports (id, sale_id, verdict, stored_by, report) VALUES ('r', 's', 'go', '', '')")
+	saved := make(chan error, 1)
+	go func() { saved <- s.SaveReport(s.ctx, store.RehearsalReport{ID: "r", SaleID: "s", Verdict: "no-go"}) }()
+	storetest.AwaitLocks(t, url, 1)
+	first.exec("COMMIT")
+	if err := <-saved; err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.Report(s.ctx, "r"); err != nil || found.Verdict != "no-go" {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
