@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/redis/redisconn"
+	"sluice/test/testenv"
 )
 
 // commandCounts counts the commands of a client by name.
@@ -118,9 +119,7 @@ func TestIdleRelayRunsFewScripts(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client, counts *commandCounts) {
 		db := &noEvents{}
 		relay := events.NewRelay(client, space, db, events.RelayConfig{Poll: time.Second, Turn: time.Hour, Log: quiet})
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- relay.Run(ctx) }()
+		ctx, stop := t.Context(), testenv.Run(t, relay.Run)
 		time.Sleep(10 * time.Second) // it settles
 		synctest.Wait()
 		counts.read()
@@ -138,9 +137,6 @@ func TestIdleRelayRunsFewScripts(t *testing.T) {
 			t.Errorf("%d groups after Redis was emptied", n)
 		}
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -152,9 +148,7 @@ func TestIdleConsumerWaitsInOneCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- consumer.Run(ctx) }()
+		stop := testenv.Run(t, consumer.Run)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		counts.read()
@@ -164,8 +158,5 @@ func TestIdleConsumerWaitsInOneCall(t *testing.T) {
 			t.Errorf("in 10 minutes: commands %v", idle)
 		}
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -161,17 +161,7 @@ func (w *world) drain(r *events.Relay) {
 
 // start runs something until the test ends or stop is called.
 func (w *world) start(run func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := run(ctx); err != nil {
-			w.Errorf("run: %v", err)
-		}
-	}()
-	stop = func() { cancel(); <-done }
-	w.Cleanup(stop)
-	return stop
+	return testenv.Run(w, run)
 }
 
 // sink is a handler that records its events.

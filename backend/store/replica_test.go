@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -38,13 +37,7 @@ func newReplicaWorld(t *testing.T) *replicaWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.orders.Close() })
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = w.orders.Run(ctx)
-	}()
-	t.Cleanup(func() { stop(); <-done })
+	testenv.Run(t, w.orders.Run)
 	return w
 }
 

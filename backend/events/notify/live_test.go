@@ -51,15 +51,7 @@ func (s *stage) client() *redis.Client {
 func (s *stage) process(cfg notify.LiveConfig) *notify.Live {
 	cfg.Log = quiet
 	l := notify.NewLive(s.client(), space, cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
-	s.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.Error(err)
-		}
-	})
+	testenv.Run(s, l.Run)
 	return l
 }
 

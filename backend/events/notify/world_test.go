@@ -1,12 +1,10 @@
 package notify_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,17 +49,7 @@ func service(t *testing.T, db testStore, cfg notify.Config) (s *notify.Service, 
 	}
 	cfg.Log = quiet
 	s = notify.New(db.Store, cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return s, stop
+	return s, testenv.Run(t, s.Run)
 }
 
 // testStore is a Store in an empty SQLite database.

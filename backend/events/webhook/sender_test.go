@@ -121,22 +121,6 @@ func quick() SenderConfig {
 	}
 }
 
-// run runs a sender until the test ends, or stop is called.
-func run(t *testing.T, s *Sender) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
 type bench struct {
 	*Store
 	admin *Admin
@@ -205,7 +189,7 @@ func TestReceiverThatFailsAndHangs(t *testing.T) {
 	cfg := quick()
 	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	for range 2 {
-		run(t, NewSender(b.Store, c, everything, cfg))
+		testenv.Run(t, NewSender(b.Store, c, everything, cfg).Run)
 	}
 	testenv.Eventually(t, 90*time.Second, "all events are delivered",
 		func() bool { return b.show(t, e.ID).Waiting == 0 && b.show(t, other.ID).Waiting == 0 })
@@ -236,7 +220,7 @@ func TestHangingEndpointDelaysNoOther(t *testing.T) {
 	b.publish(t, 40)
 	cfg := quick()
 	cfg.Drain = 10 * time.Millisecond
-	stop := run(t, NewSender(b.Store, c, everything, cfg))
+	stop := testenv.Run(t, NewSender(b.Store, c, everything, cfg).Run)
 	testenv.Eventually(t, 60*time.Second, "the other endpoint has all events",
 		func() bool { return len(good.ids()) == 80 && b.show(t, fine.ID).Waiting == 0 })
 	if got := b.show(t, stuck.ID); got.Waiting != 80 {
@@ -269,7 +253,7 @@ func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
 	e := b.endpoint(t, s, true)
 	b.publish(t, 20)
 	for range 2 {
-		run(t, NewSender(b.Store, c, everything, quick()))
+		testenv.Run(t, NewSender(b.Store, c, everything, quick()).Run)
 	}
 	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	for i, id := range s.order {
@@ -294,7 +278,7 @@ func TestGivenUpDeliveriesAreRedelivered(t *testing.T) {
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
 	b.publish(t, 1)
-	run(t, NewSender(b.Store, c, everything, quick()))
+	testenv.Run(t, NewSender(b.Store, c, everything, quick()).Run)
 	testenv.Eventually(t, time.Minute, "both are given up", func() bool { return b.show(t, e.ID).Failed == 2 })
 	if got := b.show(t, e.ID); got.FailingSince.IsZero() || got.State != EndpointActive {
 		t.Errorf("%+v", got)
@@ -336,7 +320,7 @@ func TestGoneDisablesAndPingReachesAPausedEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.publish(t, 1)
-	run(t, NewSender(b.Store, c, everything, quick()))
+	testenv.Run(t, NewSender(b.Store, c, everything, quick()).Run)
 	id, err := b.admin.Ping(t.Context(), e.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +350,7 @@ func TestNoDeliveryIsSentBeforeEarlierOnesAreWritten(t *testing.T) {
 	b.publish(t, 2)
 	var upTo atomic.Int64
 	upTo.Store(2)
-	run(t, NewSender(b.Store, c, func(context.Context) int64 { return upTo.Load() }, quick()))
+	testenv.Run(t, NewSender(b.Store, c, func(context.Context) int64 { return upTo.Load() }, quick()).Run)
 	testenv.Eventually(t, time.Minute, "only two deliveries wait", func() bool { return b.show(t, e.ID).Waiting == 2 })
 	if got := s.ids(); len(got) != 2 || got["1_created_"+e.ID] != 1 || got["1_paid_"+e.ID] != 1 {
 		t.Errorf("%v", got)
@@ -388,7 +372,7 @@ func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 	if err != nil || fresh == e.Secret {
 		t.Fatal(err)
 	}
-	run(t, NewSender(b.Store, c, everything, quick()))
+	testenv.Run(t, NewSender(b.Store, c, everything, quick()).Run)
 	for i, secret := range []string{e.Secret, fresh} { // the shop knows the old one, then the new one
 		s.mu.Lock()
 		s.secret = secret
@@ -430,7 +414,7 @@ func TestEndpointsWithInvalidResponses(t *testing.T) {
 			}
 			cfg, lines := quick(), &testenv.Buffer{}
 			cfg.Log = slog.New(slog.NewTextHandler(lines, nil))
-			stop := run(t, NewSender(b.Store, c, everything, cfg))
+			stop := testenv.Run(t, NewSender(b.Store, c, everything, cfg).Run)
 			testenv.Eventually(t, time.Minute, "it is given up", func() bool {
 				d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 				return err == nil && d.State == DeliveryFailed && len(log) == 1 && log[0].Error != ""
@@ -452,7 +436,7 @@ func TestEndpointsWithInvalidResponses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything, quick()))
+		testenv.Run(t, NewSender(b.Store, outbound.New(outbound.Config{}), everything, quick()).Run)
 		testenv.Eventually(t, time.Minute, "it is given up", func() bool {
 			d, log, err := b.admin.Delivery(t.Context(), e.ID, id)
 			return err == nil && d.State == DeliveryFailed && strings.Contains(log[0].Error, "not allowed")
@@ -501,7 +485,7 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	b.publish(t, 20)
 	cfg := quick()
 	cfg.Lease = 300 * time.Millisecond
-	run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg))
+	testenv.Run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg).Run)
 	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	if n := len(s.ids()); n != 40 {
 		t.Errorf("%d ids, want 40", n)

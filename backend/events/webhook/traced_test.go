@@ -60,7 +60,7 @@ func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	}
 	cfg := quick()
 	cfg.Tracer, cfg.Parents, cfg.Log = tracer, telemetry.NewParents(notes, keyspace.Space{}), slog.New(slog.DiscardHandler)
-	stop := run(t, NewSender(b.Store, c, everything, cfg))
+	stop := testenv.Run(t, NewSender(b.Store, c, everything, cfg).Run)
 	testenv.Eventually(t, time.Minute, "three deliveries", func() bool { return len(shop.ids()) == 3 })
 	stop()
 	close(got)

@@ -22,12 +22,10 @@ func newAdmin(t *testing.T, db *Store) *Admin {
 	return NewAdmin(db, outbound.New(outbound.Config{}))
 }
 
-func pointer[T any](v T) *T { return &v }
-
 func (d *Admin) add(t *testing.T, s Settings, strict bool) Endpoint {
 	t.Helper()
 	if s.URL == nil {
-		s.URL = pointer("https://shop.example/hook")
+		s.URL = new("https://shop.example/hook")
 	}
 	e, err := d.Add(t.Context(), "eve", s, strict, "")
 	if err != nil {
@@ -226,13 +224,13 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
 		admin := newAdmin(t, NewStore(db.DB))
 		for field, s := range map[string]Settings{
-			"url":   {URL: pointer("https://169.254.169.254/latest/meta-data")},
-			"title": {Title: pointer("a\nb")},
+			"url":   {URL: new("https://169.254.169.254/latest/meta-data")},
+			"title": {Title: new("a\nb")},
 			"types": {Types: &[]string{"order.lost"}},
 			"sales": {Sales: &[]string{"a b"}},
 		} {
 			if s.URL == nil {
-				s.URL = pointer("https://shop.example")
+				s.URL = new("https://shop.example")
 			}
 			_, err := admin.Add(t.Context(), "eve", s, false, "")
 			var invalid *sale.InvalidError
@@ -248,7 +246,7 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			strings.Contains(e.ID, ".") {
 			t.Errorf("%+v", e)
 		}
-		if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: pointer("http://x")}, ""); err == nil {
+		if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: new("http://x")}, ""); err == nil {
 			t.Error("Change accepts a URL that Add rejects")
 		}
 		if _, err := admin.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
@@ -262,7 +260,7 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			"", "nobody", "a\x00b", e.ID + "\x00", ping + "\x00", e.ID + "\xff", strings.Repeat("x", 300), "é",
 		} {
 			_, err1 := admin.Show(t.Context(), id)
-			_, err2 := admin.Change(t.Context(), "eve", id, Settings{Title: pointer("x")}, "")
+			_, err2 := admin.Change(t.Context(), "eve", id, Settings{Title: new("x")}, "")
 			_, err3 := admin.Pause(t.Context(), "eve", id, "")
 			_, err4 := admin.Rotate(t.Context(), "eve", id, 0, "")
 			_, err5 := admin.Ping(t.Context(), id)
