@@ -2,16 +2,17 @@
 // numbers of its orders.
 //
 // An archive consists of parts. Each run writes the rows that are still in SQL to a new file, reads the file again to
-// verify it, records it in SQL, and removes the rows that are as in the file, in batches. Only the first part is needed
-// unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on
+// verify it, records it in SQL, and removes the rows that are equal to the file's, in batches. Only the first part is
+// needed unless a run ends early or a row changes meanwhile; then a later part has the rest, and the next run can be on
 // another machine. The rows of a part that is not recorded are in SQL.
 //
-// Before the audit, the sale is closed in SQL and in every shard of Redis, whatever their clocks: Redis accepts no
-// order of it after the audit. A closed sale cannot be opened again, and a load from SQL stores it as closed.
+// Before the audit, the sale is closed in SQL and in every shard of Redis, so that Redis accepts no order of it after
+// the audit, also if a clock is set back. A closed sale cannot be opened again, and a load from SQL stores it as
+// closed.
 //
 // The first recorded part marks the sale as archived. From then on nothing loads it into Redis, and no row is removed
-// before Redis has dropped it, because a rebuild of Redis would take a buyer with an order that is not a row for an
-// order that SQL has lost.
+// before Redis has dropped it: a rebuild of Redis would treat an order that is in Redis and not a row as one that SQL
+// has lost.
 package archive
 
 import (

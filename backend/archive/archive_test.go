@@ -76,7 +76,7 @@ func (w *world) buy(from spread.Part) sale.Outcome {
 	return d.Outcome
 }
 
-// sale makes a closed sale with n orders, of which one is paid, one cancelled, and the others are created.
+// sale makes a closed sale with n orders: one is paid, one cancelled, and the others are created.
 func (w *world) sale(id string, n int) []sale.Order {
 	w.Helper()
 	return w.sell(storetest.Sale(id, int64(n)+10), n)

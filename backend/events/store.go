@@ -173,9 +173,11 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 
 func changesAfter(ctx context.Context, c store.Conn, after int64, limit int) ([]Event, error) {
 	d := c.Dialect()
-	// A row of the outbox holds all orders that one transaction changed alike; its position is that of its last order.
-	// next: the first rows above after; part: those of them that begin within the limit; change: a line for each order.
-	// The join is LEFT so that an order which was deleted by hand does not stop the relay.
+	// A row of the outbox holds all orders to which one transaction made the same change; its position is that of its
+	// last order. The join is LEFT so that an order which was deleted by hand does not stop the relay. Subqueries:
+	//   - next: the first rows above after
+	//   - part: the rows of next that begin within the limit
+	//   - change: a line for each order
 	changes, err := store.Select(ctx, c, scanEvent, `SELECT change_position, kind, at, order_id, coalesce(sale_id, ''),
 			coalesce(buyer, ''), coalesce(slot, 0), coalesce(return_number, 0) = -1
 		FROM (SELECT part.position - `+d.Length("part.orders")+` + item.key + 1 AS change_position, part.kind, part.at,
@@ -366,8 +368,8 @@ func (s *Store) Unrelayed(ctx context.Context, after int64) (time.Duration, erro
 	return age, err
 }
 
-// RelayedThrough returns the position up to which every group has handled all changes, as far as the database knows:
-// that of the last deleted change.
+// RelayedThrough returns a position up to which every group has handled all changes: that of the last deleted change.
+// The groups may have handled more.
 func (s *Store) RelayedThrough(ctx context.Context) (int64, error) {
 	return store.ViewRow(ctx, s.db, "events: relayed position", store.Column[int64], `SELECT coalesce((
 			SELECT position - `+s.db.Dialect().Length("orders")+` FROM outbox WHERE position IS NOT NULL

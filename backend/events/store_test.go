@@ -207,7 +207,7 @@ func changesAreKept(t *testing.T, e *env) {
 	}
 }
 
-// Positions also reflect the order of two changes of one order, whatever commits meanwhile.
+// Positions also reflect the order of two changes of one order, while other transactions commit.
 func TestConcurrentReadersAssignOnePositionPerChange(t *testing.T) {
 	onEngines(t, changesRace)
 }

@@ -21,7 +21,7 @@ type Archive struct {
 	Parts     []ArchivePart
 }
 
-// ArchivePart is a file of an archived sale. A row that is in several parts is as in the last one.
+// ArchivePart is a file of an archived sale. If a row is in several parts, the last one is current.
 type ArchivePart struct {
 	Number   int // from 1
 	File     string
@@ -136,7 +136,8 @@ func (s *Store) EndedSales(ctx context.Context, before time.Time) ([]string, err
 	return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
 }
 
-// Unsettled returns why the rows of a sale cannot be archived yet; empty: they can. Error: sale.ErrNotFound.
+// Unsettled returns the reasons why the rows of a sale cannot be archived yet; none if they can. Error:
+// sale.ErrNotFound.
 func (s *Store) Unsettled(ctx context.Context, saleID string) ([]string, error) {
 	op := "store: unsettled rows of sale " + saleID
 	return Value(ctx, s.View, op, func(ctx context.Context, c Conn) ([]string, error) {
@@ -237,14 +238,14 @@ func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) err
 	})
 }
 
-// Archived is a row as it is in a file.
+// Archived is a row of a file.
 type Archived struct {
 	ID   int64 // of the order, or the number of the payment
 	JSON string
 }
 
-// RemoveOrders deletes those rows of an archived sale that are as in the file, and counts them in its Archive. Other
-// rows stay for the next part.
+// RemoveOrders deletes those rows of an archived sale that are equal to the file's, and counts them in its Archive.
+// Other rows stay for the next part.
 func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (int64, error) {
 	return s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
 		func(row Scanner) (int64, any, map[string]int64, error) {

@@ -144,16 +144,15 @@ func (o DeadOrder) logDetail() string {
 	return "sale " + o.SaleID
 }
 
-// CancelDead settles that an order which died in the queue will not be sold. It inserts a row with the status
-// cancelled, which counts no unit, so that a late Write of the order has no effect, and logs the actor and the reason.
-// The call is idempotent.
+// CancelDead cancels an order that died in the queue. It inserts a row with the status cancelled, which counts no unit,
+// so that a late Write of the order has no effect, and logs the actor and the reason. The call is idempotent.
 //
 // wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
 // returned: the row holds it or, if it was cancelled since, returns it itself.
 //
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order, a value does not fit, or
 // the sale is archived; see DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a
-// rebuild of Redis the order may become a row again, and nothing would return its unit.
+// rebuild of Redis the order may become a row again, and its unit would never be returned.
 func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {

@@ -106,7 +106,7 @@ func TestCancelOverdueCancelsUnpaidOrders(t *testing.T) {
 		e.wantStatus(t, sale.StatusCreated, orders[3], orders[4], others[1], free[0])
 		for i, o := range due {
 			if row, err := e.Order(e.ctx, o.ID); err != nil || row.Expired != (i > 0) {
-				t.Errorf("order %d, of which an admin cancelled the first: %+v, %v", i, row, err)
+				t.Errorf("order %d (an admin cancelled order 0): %+v, %v", i, row, err)
 			}
 		}
 		e.wantRows(t, "h", 2)

@@ -147,7 +147,7 @@ func nullTime(t time.Time) any {
 	return t.Truncate(time.Millisecond)
 }
 
-// Text removes from s what PostgreSQL's type text cannot hold: NUL bytes and invalid UTF-8.
+// Text removes NUL bytes, which PostgreSQL's type text cannot hold, and replaces invalid UTF-8.
 func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
@@ -189,9 +189,9 @@ func (f *Filter) Equal(column string, arg any) {
 }
 
 // ofSale adds the condition that a row belongs to a sale and is behind the row with an id, 0 for all rows, in the order
-// of ids or, with newest, in descending order. It returns what to order by. The condition is a range of (sale_id, id):
-// in a table of few and large sales, PostgreSQL would otherwise read the primary key and skip the rows of all other
-// sales.
+// of ids or, with newest, in descending order. It returns the columns to order by. The condition is a range of
+// (sale_id, id): in a table of few and large sales, PostgreSQL would otherwise read the primary key and skip the rows
+// of all other sales.
 func (f *Filter) ofSale(saleID string, after int64, newest bool) (orderBy string) {
 	id := f.Arg(saleID)
 	if newest {

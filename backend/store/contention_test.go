@@ -101,8 +101,8 @@ func TestPostgresSerializationFailureIsUnavailableAndLeavesNothing(t *testing.T)
 	}
 }
 
-// A cancellation that begins while the archiving of its sale begins is rejected: Redis drops the sale and could not take
-// the unit back, and the row of a dead order may be in a file.
+// A cancellation that begins while the archiving of its sale begins is rejected: Redis drops the sale and could not
+// take the unit back, and the row of a dead order may be in a file.
 func TestPostgresCancelAgainstBeginPart(t *testing.T) {
 	row, dead := storetest.Order("s", "bob"), storetest.Order("s", "dan")
 	for name, c := range map[string]struct {

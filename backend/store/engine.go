@@ -11,8 +11,8 @@ import (
 // engine is the part of a DB that differs between PostgreSQL and SQLite. Its errors wrap ErrRejected or
 // sale.ErrUnavailable.
 type engine interface {
-	// insert inserts those orders (valid, distinct, sorted by id) that are not rows yet and adds them to the sold units of
-	// their sales, in one transaction. It returns ErrStale if the generation of the context is not current.
+	// insert inserts those orders (valid, distinct, sorted by id) that are not rows yet and adds them to the sold units
+	// of their sales, in one transaction. It returns ErrStale if the generation of the context is not current.
 	insert(ctx context.Context, orders []sale.Order) (inserted int, err error)
 	// transact runs do in a transaction. An error of do rolls it back and is returned unchanged.
 	transact(ctx context.Context, mode mode, do func(Conn) error) error

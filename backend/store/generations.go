@@ -10,8 +10,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in it, so they
-// must not become rows before they have been restored there. Nothing was written.
+// ErrStale reports that orders were read from a Redis that has been rebuilt since. They may be missing in Redis, so
+// they must be restored there before they become rows. Nothing was written.
 var ErrStale = errors.New("read from a Redis that has been rebuilt since")
 
 type generationKey struct{}
@@ -98,8 +98,8 @@ func (s *Store) BeginGeneration(ctx context.Context, shard int, fence int64) err
 }
 
 // ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of
-// shards. The first call sets the id at random and the number to want. In a database that was in use before the number
-// was recorded, it is 1.
+// shards. The first call sets a random id, and want as the number of shards. In a database that was in use before the
+// number was recorded, it is 1.
 func (s *Store) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
 	err = s.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)

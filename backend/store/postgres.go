@@ -138,8 +138,8 @@ const unknownSale = "an order names an unknown or an archived sale"
 //
 // Every batch takes its locks in the same order, so batches cannot deadlock: the sales ascending, and of each sale
 // first the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows
-// of inserted. (A cancellation of orders of several sales, one of which is written again at that instant, can deadlock
-// with the batch. PostgreSQL ends one of them, which is tried again.) A sale without enough units violates
+// of inserted. (A cancellation of orders of several sales can deadlock with a batch that has one of these orders again.
+// PostgreSQL aborts one of the two transactions, which is retried.) A sale without enough units violates
 // sales_not_oversold. A sale that does not exist or is archived is missing in updated: after its lease has expired, a
 // suspended worker can write orders again that were rows and were removed since. PostgreSQL reads the row of the sale
 // when it has locked it, so an archiving that began after the statement is noticed.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxReplicaAge bounds how old an answer of a replica may be.
+	// maxReplicaAge bounds the age of an order that is read from the replica.
 	maxReplicaAge = time.Second
 	// replicaCheck is the interval between comparisons of a replica with the primary.
 	replicaCheck = maxReplicaAge / 4
@@ -23,13 +23,13 @@ const (
 	replicaTimeout = maxReplicaAge / 2
 )
 
-// Replica reads orders from a streaming replica of the database, and from the database itself whenever the replica may
-// not know the answer. Run must run. Replica is safe for concurrent use.
+// Replica reads orders from a streaming replica of the database while the replica is current, and otherwise from the
+// database itself. It requires Run. It is safe for concurrent use.
 type Replica struct {
 	primary *DB
 	replica *DB
 	log     *slog.Logger
-	asOf    atomic.Pointer[time.Time] // the replica has all that was committed before; nil: not known
+	asOf    atomic.Pointer[time.Time] // the replica has all transactions that committed before; nil: unknown
 }
 
 // NewReplica returns the Replica at a PostgreSQL URL. It does not connect yet. The primary must be PostgreSQL. The
@@ -97,7 +97,7 @@ func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.
 	return found, nil
 }
 
-// Current reports whether the replica answers: whether it had all orders within the last second.
+// Current reports whether orders are read from the replica: it had all orders at an instant of the last second.
 func (r *Replica) Current() bool { return current(r.asOf.Load()) }
 
 func current(asOf *time.Time) bool { return asOf != nil && time.Since(*asOf) <= maxReplicaAge }
@@ -114,7 +114,7 @@ func (r *Replica) Run(ctx context.Context) error {
 var errReplicaLags = errors.New("it lags behind the primary")
 
 // Check reads the position of the primary's log and then whether the replica has replayed the log up to there. If so,
-// later queries of the replica return what was committed before the first of the two. Only this process's clock is
+// later queries of the replica see all transactions that committed before Check began. Only this process's clock is
 // used.
 func (r *Replica) Check(ctx context.Context) error {
 	began := time.Now()

@@ -122,7 +122,7 @@ func TestReplicaAnswersWhileItIsCurrent(t *testing.T) {
 	})
 }
 
-// An order that is a row is found at every instant, whatever the replica has.
+// An order that is a row is found at every instant, also if the replica lags.
 func TestReplicaNeverMissesAnOrder(t *testing.T) {
 	t.Parallel()
 	w := newReplicaWorld(t)
@@ -144,8 +144,8 @@ func TestReplicaNeverMissesAnOrder(t *testing.T) {
 	}
 }
 
-// Without the replica, the primary answers. After its return the replica answers again.
-func TestDeadReplica(t *testing.T) {
+// While the replica is down, the primary answers. After its restart, the replica answers again.
+func TestReplicaIsDown(t *testing.T) {
 	t.Parallel()
 	w := newReplicaWorld(t)
 	o := w.write()

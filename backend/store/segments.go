@@ -28,15 +28,15 @@ func scanAllocation(row Scanner) (a spread.Allocation, err error) {
 	return a, err
 }
 
-// Commit moves the units of a transfer between two allocations if that of From still has the version of the transfer.
-// Otherwise it changes nothing. It returns the allocations after that: see spread.Ledger.
+// Commit moves the units of a transfer between two allocations if the version of From is still that of the transfer.
+// Otherwise it changes nothing. It returns the allocations after the call: see spread.Ledger.
 func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) ([]spread.Allocation, error) {
 	op := fmt.Sprintf("store: move %d units of sale %s", t.Units, saleID)
 	if t.Units < 1 || t.From == t.To {
 		return nil, fmt.Errorf("%s from segment %d to %d: not a transfer", op, t.From, t.To)
 	}
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) ([]spread.Allocation, error) {
-		// Both rows are locked in the order of their segments, so that concurrent transfers cannot block each other forever.
+		// Both rows are locked in the order of their segments, so that concurrent transfers cannot deadlock.
 		const lock = "SELECT segment, version FROM segments WHERE sale_id = $1 AND segment IN ($2, $3) ORDER BY segment"
 		versions, err := SelectMap[int, int64](ctx, c, lock+c.Dialect().ForUpdate, saleID, t.From, t.To)
 		if err != nil {
@@ -60,8 +60,8 @@ func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) ([
 const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 WHERE sale_id = $1 AND segment = $2"
 
 // Claim raises the version of an allocation and returns it. A segment is loaded into Redis with the allocation that
-// Claim returned: when Claim returns, every transfer that the segment began before has been committed or never will be.
-// It returns sale.ErrNotFound for an unknown segment.
+// Claim returned: after Claim, no transfer that the segment began before can be committed. It returns sale.ErrNotFound
+// for an unknown segment.
 func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error) {
 	op := fmt.Sprintf("store: claim segment %d of sale %s", segment, saleID)
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (spread.Allocation, error) {

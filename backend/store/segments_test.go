@@ -114,7 +114,7 @@ func TestClaimEndsTransfers(t *testing.T) {
 	})
 }
 
-// Transfers in a circle, restocks and claims at once end, and lose no unit.
+// Concurrent transfers in a circle, restocks and claims do not deadlock and lose no unit.
 func TestConcurrentTransfersKeepTheStock(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const segments, rounds = 4, 25

@@ -37,8 +37,8 @@ func at(t *testing.T, databaseURL string, version int64) {
 	}
 }
 
-// A database of version 2 with data becomes current. Secrets that were promised to sign still do, and only these.
-func TestUpgradeKeepsPromisedSecrets(t *testing.T) {
+// A database of version 2 with data is upgraded. Old secrets sign until their time, also after the upgrade.
+func TestUpgradeKeepsOldSecretsThatSign(t *testing.T) {
 	for engine, c := range map[string]struct{ url, future, past string }{
 		"sqlite":   {storetest.BareSQLite(t), "4102444800000", "1000"},
 		"postgres": {storetest.BarePostgres(t), "'2100-01-01'", "'2001-01-01'"},
@@ -49,7 +49,7 @@ func TestUpgradeKeepsPromisedSecrets(t *testing.T) {
 				" created_at, created_by) VALUES "
 			created := map[string]string{"sqlite": "1000", "postgres": "now()"}[engine]
 			for id, old := range map[string]string{
-				"promised": "'whsec_old', " + c.future, "ended": "'whsec_old', " + c.past, "never": "NULL, NULL",
+				"signs": "'whsec_old', " + c.future, "ended": "'whsec_old', " + c.past, "never": "NULL, NULL",
 			} {
 				storetest.Exec(t, c.url, insert+"('"+id+"', 'https://shop.example', '', 'whsec_new', "+old+
 					", '', '', 0, "+created+", 'eve')")
@@ -65,7 +65,7 @@ func TestUpgradeKeepsPromisedSecrets(t *testing.T) {
 			}
 			for _, e := range endpoints {
 				var want []string
-				if e.ID == "promised" {
+				if e.ID == "signs" {
 					want = []string{"whsec_old"}
 				}
 				if e.Secret != "whsec_new" || !slices.Equal(e.OldSecrets, want) || e.OldUntil.IsZero() != (want == nil) {

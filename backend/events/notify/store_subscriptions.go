@@ -76,7 +76,7 @@ func (s *Store) Unsubscribe(ctx context.Context, buyer string, id int64) error {
 	return err
 }
 
-// DeleteSubscription deletes a subscription that its push service no longer knows. It is idempotent.
+// DeleteSubscription deletes a subscription that its push service reports as unknown. It is idempotent.
 func (s *Store) DeleteSubscription(ctx context.Context, id int64) error {
 	const remove = "DELETE FROM web_push_subscriptions WHERE id = $1"
 	_, err := store.UpdateRows(ctx, s.db, "notify: delete subscription", remove, id)

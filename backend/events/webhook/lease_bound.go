@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// leaseKey is the place of a waiting delivery among those of its endpoint, which are leased by due_at and position. The
-// zero value is before all of them.
+// leaseKey is the sort key by which the waiting deliveries of an endpoint are leased: due_at, then position. The zero
+// value is before all of them.
 type leaseKey struct {
 	due      time.Time // by the database's clock
 	position int64
@@ -34,11 +34,12 @@ func finished(began, ended time.Time) rescan { return rescan{ended, ended.Sub(be
 
 func (r rescan) allowed(now time.Time) bool { return now.Sub(r.ended) >= rescanShare*r.took }
 
-// A leaseBound is where the next lease of an endpoint begins: behind what this process leased a while ago. PostgreSQL
-// keeps the versions of deliveries that were leased or delivered for as long as any transaction in the database is
-// older, and a lease from the beginning reads all of them. Only a twentieth of the time is spent on such leases. They
-// find deliveries whose lease expired, and those that became visible late. The bound is a hint: if it is wrong, or
-// other processes have others, no delivery is lost or sent out of order. It is safe for concurrent use.
+// A leaseBound is the key above which the next lease of an endpoint begins: that of a delivery that this process leased
+// lateDelivery ago or earlier. PostgreSQL keeps the versions of deliveries that were leased or delivered for as long as
+// any transaction in the database is older, and a lease from the beginning reads all of them. Only a twentieth of the
+// time is spent on such leases. They find deliveries with an expired lease, and those that became visible late. The
+// bound is a hint: if it is wrong, or other processes have others, no delivery is lost or sent out of order. It is safe
+// for concurrent use.
 type leaseBound struct {
 	mu                   sync.Mutex
 	from, later, highest leaseKey  // later: highest at the time turned
@@ -96,7 +97,8 @@ type dueBound struct {
 	DueMS    int64  `json:"due_ms"`
 }
 
-// dueFrom returns where DueEndpoints begins at each endpoint that has a bound, and what it calls at its end.
+// dueFrom returns the due_at at which DueEndpoints begins for each endpoint that has a bound, and a function that
+// DueEndpoints calls at its end.
 func (s *Store) dueFrom() (bounds []dueBound, ended func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// stepClock moves on by step whenever it is read.
+// stepClock advances by step at each reading.
 type stepClock struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -81,7 +81,7 @@ func TestDeliveryBelowTheBoundIsLeasedLater(t *testing.T) {
 	})
 }
 
-// Deliveries behind a delivered one of their order are above the bound, however long it took.
+// Deliveries behind a delivered one of their order are above the bound, also after a slow delivery.
 func TestDeliveryBehindALateOneIsAboveTheBound(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		clock := &stepClock{at: time.Now(), step: time.Second}

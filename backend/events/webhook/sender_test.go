@@ -289,7 +289,7 @@ func TestGivenUpDeliveriesAreRedelivered(t *testing.T) {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
-	if n, err := b.admin.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "mended"); err != nil ||
+	if n, err := b.admin.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "fixed"); err != nil ||
 		n != 2 {
 		t.Fatal(n, err)
 	}

@@ -217,7 +217,7 @@ func webhookFailing(t *testing.T, e *env) {
 	e.wantLeased(t, "a")
 }
 
-func TestPromisedSecretsSignAfterAnotherRotation(t *testing.T) {
+func TestOldSecretsSignUntilTheirTimeAfterAnotherRotation(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", true)
 		rotate := func(secret string, keep time.Duration) error { return e.RotateSecret(e.ctx, "a", secret, keep) }

@@ -83,9 +83,9 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 	return d, attempts, err
 }
 
-// Redeliver makes a delivery due now, in whatever state it is, and logs it with the actor and the reason of the
-// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound;
-// sale.ErrConflict if its endpoint is disabled.
+// Redeliver makes a delivery due now, in any state, and logs it with the actor and the reason of the context. A
+// delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound; sale.ErrConflict if
+// its endpoint is disabled.
 func (s *Store) Redeliver(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
 		now := c.Dialect().Now

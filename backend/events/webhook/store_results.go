@@ -64,8 +64,8 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
 		d, list := c.Dialect(), store.JSON(records)
 		result := "(" + d.Records("$1", resultRecord) + ") AS result"
-		// The numbers are passed a second time, as an array: PostgreSQL does not know the length of the JSON list and would
-		// read the whole table.
+		// The numbers are passed a second time, as an array: PostgreSQL cannot estimate the length of the JSON list and
+		// would read the whole table.
 		inList := "number " + d.In("$2")
 		// The endpoint is locked first, as by a lease, so that the transactions cannot deadlock.
 		e, err := readEndpoint(ctx, c, endpointID, d.ForUpdate)
@@ -88,8 +88,8 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 			ON CONFLICT (delivery_id, number) DO NOTHING`, list, leased); err != nil {
 			return 0, err
 		}
-		// The deliveries behind them in their sequences become due when these are, so that no lease looks at them before; or
-		// now, which is above the keys that were leased (see leaseBound).
+		// A delivery behind a waiting one in its sequence becomes due with it, so that no lease reads it earlier. One
+		// behind an ended delivery becomes due now, which is above the keys that were leased (see leaseBound).
 		if _, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
 				SELECT d.sequence AS sequence, d.position AS position, d.state AS state,
 					CASE WHEN d.state = 1 THEN d.due_at ELSE `+d.Now+` END AS due

@@ -17,7 +17,7 @@ CREATE TABLE sales (
     hold_ms      bigint NOT NULL DEFAULT 0 CHECK (hold_ms >= 0), -- how long an order may stay unpaid; 0: no limit
     version      bigint NOT NULL CHECK (version >= 1),
     created_at   timestamptz NOT NULL DEFAULT now(),
-    -- Prevents overselling, whatever Redis reports: the statement that counts the orders of a batch fails.
+    -- Prevents overselling independently of Redis: the statement that counts the orders of a batch fails.
     CONSTRAINT sales_not_oversold CHECK (0 <= sold AND sold <= stock)
 ) WITH (fillfactor = 50);
 CREATE INDEX sales_newest ON sales (created_at, id);
@@ -124,11 +124,11 @@ CREATE TABLE journals (
     generation bigint NOT NULL
 );
 
--- Changes of orders that other services receive, appended by the transactions that make them: one row for all orders that
--- a transaction changed alike, because a row per order would slow down a batch of orders by a third. seq orders only rows
--- whose transactions were not concurrent. The relay assigns position later: it is the position of the row's last order in
--- the stream of events, so the row has the positions from position - cardinality(orders) + 1. A row is deleted when every
--- group has handled it.
+-- Changes of orders that other services receive, appended by the transactions that make them: one row for all orders
+-- that a transaction changed in the same way, because a row per order would slow down a batch of orders by a third. seq
+-- orders only rows whose transactions were not concurrent. The relay assigns position later: it is the position of the
+-- row's last order in the stream of events, so the row has the positions from position - cardinality(orders) + 1. A row
+-- is deleted when every group has handled it.
 CREATE TABLE outbox (
     seq      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind     smallint NOT NULL CHECK (kind IN (1, 2, 3)), -- created, paid, cancelled
@@ -160,8 +160,8 @@ CREATE TABLE event_dead_letters (
 );
 CREATE INDEX event_dead_letters_retry ON event_dead_letters (group_name, position) WHERE retry = 1;
 
--- The points of an order (kind 1) and their revocation (kind 3), once each, in whichever order the events arrive. An order
--- that has both counts nothing.
+-- The points of an order (kind 1) and their revocation (kind 3), once each, in any order of the events. An order that
+-- has both counts nothing.
 CREATE TABLE points (
     order_id bigint NOT NULL,
     kind     smallint NOT NULL CHECK (kind IN (1, 3)), -- as in outbox
