@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 
 	"sluice/backend/admission"
@@ -190,8 +191,8 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 		if err := a.cfg.Store.BeginPart(ctx, saleID, part.ArchivePart); err != nil {
 			return false, err
 		}
-	} else if err := removeFile(part.path); err != nil { // an earlier run has removed all rows
-		return false, err
+	} else if err := os.Remove(part.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err // of an empty part: an earlier run has removed all rows
 	}
 	if err := a.cfg.Step("redis"); err != nil {
 		return false, err
@@ -221,51 +222,43 @@ const (
 	logEvery    = 100 * removeBatch // rows between two lines of the log about the progress
 )
 
-// remove removes the rows of a file from SQL: orders first, because a repeated callback of a payment finds its outcome
-// as long as either row exists.
+// remove removes the rows of a file from SQL: first the orders, as in the file, because a repeated callback of a
+// payment finds its outcome as long as either row exists.
 func (a *Archiver) remove(ctx context.Context, saleID, path string) (removed int64, err error) {
-	for _, kind := range []struct {
-		is     func(row) bool
-		remove func(context.Context, string, []store.Archived) (int64, error)
-	}{
-		{func(r row) bool { return r.Order != nil }, a.cfg.Store.RemoveOrders},
-		{func(r row) bool { return r.Payment != nil }, a.cfg.Store.RemovePayments},
-	} {
-		var batch []store.Archived
-		flush := func() error {
-			if len(batch) == 0 {
-				return nil
-			}
-			if err := a.cfg.Step("remove"); err != nil {
-				return err
-			}
-			n, err := kind.remove(ctx, saleID, batch)
-			removed += n
-			if removed/logEvery > (removed-n)/logEvery {
-				a.cfg.Log.Info("removing rows", "sale", saleID, "removed", removed)
-			}
-			batch = batch[:0]
+	var batch []store.Archived
+	payments := false // in the batch
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := a.cfg.Step("remove"); err != nil {
 			return err
 		}
-		_, _, err := read(path, func(r row) error {
-			if !kind.is(r) {
-				return nil
-			}
-			one, err := r.archived()
-			if err != nil {
+		remove := a.cfg.Store.RemoveOrders
+		if payments {
+			remove = a.cfg.Store.RemovePayments
+		}
+		n, err := remove(ctx, saleID, batch)
+		removed += n
+		if removed/logEvery > (removed-n)/logEvery {
+			a.cfg.Log.Info("removing rows", "sale", saleID, "removed", removed)
+		}
+		batch = batch[:0]
+		return err
+	}
+	_, _, err = read(path, func(r row) error {
+		if isPayment := r.Payment != nil; isPayment != payments || len(batch) == removeBatch {
+			if err := flush(); err != nil {
 				return err
 			}
-			if batch = append(batch, one); len(batch) < removeBatch {
-				return nil
-			}
-			return flush()
-		})
-		if err == nil {
-			err = flush()
+			payments = isPayment
 		}
-		if err != nil {
-			return removed, err
-		}
+		one, err := r.archived()
+		batch = append(batch, one)
+		return err
+	})
+	if err == nil {
+		err = flush()
 	}
-	return removed, nil
+	return removed, err
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -42,18 +43,13 @@ type footer struct {
 
 // archived returns the row with its key.
 func (r row) archived() (store.Archived, error) {
-	if r.Order != nil {
-		var key struct {
-			ID sale.OrderID `json:"order_id,string"`
-		}
-		err := json.Unmarshal(r.Order, &key)
-		return store.Archived{ID: int64(key.ID), JSON: string(r.Order)}, err
-	}
 	var key struct {
-		Number int64 `json:"number"`
+		OrderID sale.OrderID `json:"order_id,string"`
+		Number  int64        `json:"number"` // of a payment, which has both
 	}
-	err := json.Unmarshal(r.Payment, &key)
-	return store.Archived{ID: key.Number, JSON: string(r.Payment)}, err
+	line := append(r.Order, r.Payment...)
+	err := json.Unmarshal(line, &key)
+	return store.Archived{ID: cmp.Or(key.Number, int64(key.OrderID)), JSON: string(line)}, err
 }
 
 // written is a part whose file is on disk.
@@ -147,13 +143,6 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // read calls each for every row of a file and returns how many orders and payments it has. The error is not nil if the
