@@ -57,16 +57,15 @@ func (r *Replica) Close() error { return r.replica.Close() }
 // Order is Store.Order. A row of the replica may be up to maxReplicaAge old: a created order may have been paid or
 // cancelled since. An order that the replica does not have is read from the primary.
 func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	if asOf := r.asOf.Load(); current(asOf) {
-		o, err := New(r.replica).Order(ctx, id)
-		if err == nil {
-			return o, nil
-		}
-		if !errors.Is(err, sale.ErrNotFound) {
-			r.asOf.CompareAndSwap(asOf, nil) // until the next check succeeds
-		}
+	found, err := r.OrdersByID(ctx, []sale.OrderID{id})
+	if err != nil {
+		return sale.Order{}, err
 	}
-	return New(r.primary).Order(ctx, id)
+	o, isRow := found[id]
+	if !isRow {
+		err = fmt.Errorf("store: order %s: %w", id, sale.ErrNotFound)
+	}
+	return o, err
 }
 
 // OrdersByID is Store.OrdersByID, as Order is Store.Order.
