@@ -70,9 +70,7 @@ type Group struct {
 const selectGroups = "SELECT name, start_position, created_at FROM event_groups"
 
 func scanGroup(row store.Scanner) (g Group, err error) {
-	var at store.Timestamp
-	err = row.Scan(&g.Name, &g.Start, &at)
-	g.Created = at.Time
+	err = row.Scan(&g.Name, &g.Start, store.Time(&g.Created))
 	return g, err
 }
 
@@ -140,9 +138,8 @@ var typeOfKind = map[int]Type{
 func scanEvent(row store.Scanner) (e Event, err error) {
 	var kind int
 	var diedInQueue bool
-	var at store.Timestamp
-	err = row.Scan(&e.Position, &kind, &at, &e.OrderID, &e.SaleID, &e.Buyer, &e.Slot, &diedInQueue)
-	e.Type, e.Was, e.At = typeOfKind[kind], sale.StatusCreated, at.Truncate(time.Millisecond)
+	err = row.Scan(&e.Position, &kind, store.Time(&e.At), &e.OrderID, &e.SaleID, &e.Buyer, &e.Slot, &diedInQueue)
+	e.Type, e.Was, e.At = typeOfKind[kind], sale.StatusCreated, e.At.Truncate(time.Millisecond)
 	e.ID = ID(e.OrderID, e.Status())
 	if kind == store.OutboxCreated || kind == store.OutboxCancelled && diedInQueue {
 		e.Was = sale.StatusQueued
@@ -355,9 +352,9 @@ func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 // relay; 0 if there is none.
 func (s *Store) Unrelayed(ctx context.Context, after int64) (time.Duration, error) {
 	age, err := store.ViewRow(ctx, s.db, "events: unrelayed changes", func(row store.Scanner) (time.Duration, error) {
-		var at, now store.Timestamp
-		err := row.Scan(&at, &now)
-		return max(now.Sub(at.Time), 0), err
+		var at, now time.Time
+		err := row.Scan(store.Time(&at), store.Time(&now))
+		return max(now.Sub(at), 0), err
 	}, "SELECT at, "+s.db.Dialect().Now+` FROM (
 			SELECT * FROM (SELECT at FROM outbox WHERE position IS NULL ORDER BY seq LIMIT 1) AS unassigned
 			UNION ALL SELECT * FROM (SELECT at FROM outbox WHERE position > $1 ORDER BY position LIMIT 1) AS unrelayed

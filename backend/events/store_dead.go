@@ -87,10 +87,8 @@ type DeadLetterQuery struct {
 const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry, leased_until"
 
 func scanDeadLetter(row store.Scanner) (l DeadLetter, err error) {
-	var at, until store.Timestamp
-	var retry int64
-	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, &at, &retry, &until)
-	l.DiedAt, l.Retrying, l.leasedUntil = at.Time, retry == 1, until.Time
+	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, store.Time(&l.DiedAt),
+		&l.Retrying, store.Time(&l.leasedUntil))
 	return l, err
 }
 

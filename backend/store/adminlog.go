@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,11 +28,7 @@ const ReservedActors = ActorAudit + ", " + ActorHold + ", " + ActorRebuild + ", 
 
 // ReservedActor reports whether a name is one of ReservedActors.
 func ReservedActor(name string) bool {
-	switch name {
-	case ActorAudit, ActorHold, ActorRebuild, ActorSluice, actorUnknown:
-		return true
-	}
-	return false
+	return slices.Contains([]string{ActorAudit, ActorHold, ActorRebuild, ActorSluice, actorUnknown}, name)
 }
 
 // WithActor returns a context whose changes are logged with the name of the admin or component that makes them.
@@ -90,9 +87,7 @@ func (s *Store) Record(ctx context.Context, action, target, detail string) error
 const logColumns = "id, at, actor, action, target, detail"
 
 func scanLogEntry(row Scanner) (e LogEntry, err error) {
-	var at Timestamp
-	err = row.Scan(&e.Number, &at, &e.Actor, &e.Action, &e.Target, &e.Detail)
-	e.At = at.Time
+	err = row.Scan(&e.Number, Time(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail)
 	return e, err
 }
 

@@ -70,39 +70,36 @@ const archivedOrderColumns = orderColumns + ", created_at, updated_at, coalesce(
 	" coalesce(cancel_reason, ''), return_number"
 
 func scanArchivedOrder(row Scanner) (o ArchivedOrder, err error) {
-	var due, created, updated Timestamp
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due, &created, &updated, &o.Reference,
-		&o.CancelledBy, &o.CancelReason, &o.ReturnNumber)
-	o.DueAt, o.CreatedAt, o.UpdatedAt = optional(due), created.Time, updated.Time
+	var due time.Time
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&due), Time(&o.CreatedAt),
+		Time(&o.UpdatedAt), &o.Reference, &o.CancelledBy, &o.CancelReason, &o.ReturnNumber)
+	o.DueAt = optional(due)
 	return o, err
 }
 
 func scanArchivedPayment(row Scanner) (p ArchivedPayment, err error) {
-	var at, settled Timestamp
-	var refund int64
+	var settled time.Time
 	err = row.Scan(&p.Number, &p.CallbackID, &p.Digest, &p.OrderID, &p.SaleID, &p.Event, &p.Amount, &p.Currency,
-		&p.Reference, &at, &p.Outcome, &refund, &settled, &p.SettledBy, &p.Note)
-	p.At, p.SettledAt, p.Refund = at.Time, optional(settled), refund == 1
+		&p.Reference, Time(&p.At), &p.Outcome, &p.Refund, Time(&settled), &p.SettledBy, &p.Note)
+	p.SettledAt = optional(settled)
 	return p, err
 }
 
-func optional(t Timestamp) *time.Time {
+func optional(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return &t.Time
+	return &t
 }
 
 // Archive returns an archived sale with its parts, or sale.ErrNotFound if it is not archived.
 func (s *Store) Archive(ctx context.Context, saleID string) (Archive, error) {
 	return Value(ctx, s.View, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) (a Archive, err error) {
-		var begun, ended Timestamp
-		err = Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, &begun, &ended},
+		err = Get(ctx, c, []any{&a.Orders, &a.Paid, &a.Cancelled, &a.Payments, Time(&a.BegunAt), Time(&a.EndedAt)},
 			"SELECT orders, paid, cancelled, payments, begun_at, ended_at FROM archives WHERE sale_id = $1", saleID)
 		if err != nil {
 			return a, err
 		}
-		a.BegunAt, a.EndedAt = begun.Time, ended.Time
 		a.Parts, err = Select(ctx, c, func(row Scanner) (p ArchivePart, err error) {
 			return p, row.Scan(&p.Number, &p.File, &p.SHA256, &p.Orders, &p.Payments)
 		}, "SELECT part, file, sha256, orders, payments FROM archive_parts WHERE sale_id = $1 ORDER BY part", saleID)
@@ -119,11 +116,10 @@ func (s *Store) ArchivedSales(ctx context.Context) ([]string, error) {
 // ends when it is closed, or at its closing time. Rehearsals are left out.
 func (s *Store) EndedSales(ctx context.Context, before time.Time) ([]string, error) {
 	ids, err := ViewRows(ctx, s.DB, "store: ended sales", func(row Scanner) (id string, err error) {
-		var closed, closes Timestamp
-		err = row.Scan(&id, &closed, &closes)
-		ended := closed.Time
+		var ended, closes time.Time
+		err = row.Scan(&id, Time(&ended), Time(&closes))
 		if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
-			ended = closes.Time
+			ended = closes
 		}
 		if ended.IsZero() || !ended.Before(before) || sale.IsRehearsal(id) {
 			id = ""

@@ -96,7 +96,6 @@ func (s *Store) CancelOrder(
 	ctx context.Context, id sale.OrderID, actor, reason string,
 ) (o sale.Order, changed bool, err error) {
 	err = s.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
-		changed = false
 		if o, err = readOrder(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
 		}
@@ -159,7 +158,6 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 		return false, fmt.Errorf("%s: %w", op, err)
 	}
 	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
-		wasRow = false
 		if err := checkGeneration(ctx, c); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -121,18 +122,20 @@ func Column[T any](row Scanner) (v T, err error) {
 	return v, err
 }
 
-// Timestamp scans a time of either engine: a timestamptz, or milliseconds since 1970. NULL becomes the zero time.
-type Timestamp struct{ time.Time }
+// Time returns the argument of Scan for a time of either engine: a timestamptz, or milliseconds since 1970. NULL
+// becomes the zero time.
+func Time(into *time.Time) sql.Scanner { return (*timestamp)(into) }
 
-// Scan implements sql.Scanner.
-func (t *Timestamp) Scan(src any) error {
+type timestamp time.Time
+
+func (t *timestamp) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
-		t.Time = time.Time{}
+		*t = timestamp{}
 	case time.Time:
-		t.Time = v.UTC()
+		*t = timestamp(v.UTC())
 	case int64:
-		t.Time = time.UnixMilli(v).UTC()
+		*t = timestamp(time.UnixMilli(v).UTC())
 	default:
 		return fmt.Errorf("store: a time cannot be read from %T", src)
 	}

@@ -13,9 +13,7 @@ import (
 const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
 
 func scanOrder(row Scanner) (o sale.Order, err error) {
-	var due Timestamp
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due)
-	o.DueAt = due.Time
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&o.DueAt))
 	return o, err
 }
 
@@ -45,9 +43,7 @@ func int64s(ids []sale.OrderID) []int64 {
 const buyerColumns = orderColumns + ", coalesce(cancelled_by = '" + ActorHold + "', false)"
 
 func scanBuyerOrder(row Scanner) (o sale.Order, err error) {
-	var due Timestamp
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, &due, &o.Expired)
-	o.DueAt = due.Time
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&o.DueAt), &o.Expired)
 	return o, err
 }
 
@@ -221,10 +217,8 @@ func (s *Store) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error)
 	}
 	page := f.Page(orderBy, q.Limit)
 	return ViewRows(ctx, s.DB, "store: rows", func(row Scanner) (r OrderRow, err error) {
-		var due, updated Timestamp
-		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, &due, &updated,
+		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.UpdatedAt),
 			&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
-		r.DueAt, r.UpdatedAt = due.Time, updated.Time
 		return r, err
 	}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
 		coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+

@@ -191,11 +191,8 @@ const callbackColumns = `id, callback_id, digest, order_id, sale_id, event, amou
 	refund, settled_at, coalesce(settled_by, ''), coalesce(note, '')`
 
 func scanCallback(row Scanner) (c Callback, err error) {
-	var at, settled Timestamp
-	var refund int64
 	err = row.Scan(&c.Number, &c.CallbackID, &c.Digest, &c.OrderID, &c.SaleID, &c.Event, &c.Price.Amount,
-		&c.Price.Currency, &c.Reference, &at, &c.Settlement, &refund, &settled, &c.SettledBy, &c.Note)
-	c.At, c.SettledAt, c.Refund = at.Time, settled.Time, refund == 1
+		&c.Price.Currency, &c.Reference, Time(&c.At), &c.Settlement, &c.Refund, Time(&c.SettledAt), &c.SettledBy, &c.Note)
 	return c, err
 }
 

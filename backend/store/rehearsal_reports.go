@@ -39,9 +39,7 @@ func (s *Store) SaveReport(ctx context.Context, report RehearsalReport) error {
 const reportColumns = "id, sale_id, verdict, stored_at, stored_by, " // and the report
 
 func scanReport(row Scanner) (r RehearsalReport, err error) {
-	var at Timestamp
-	err = row.Scan(&r.ID, &r.SaleID, &r.Verdict, &at, &r.StoredBy, &r.Report)
-	r.StoredAt = at.Time
+	err = row.Scan(&r.ID, &r.SaleID, &r.Verdict, Time(&r.StoredAt), &r.StoredBy, &r.Report)
 	return r, err
 }
 

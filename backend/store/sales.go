@@ -21,14 +21,12 @@ const saleColumns = "id, title, price_amount, currency, stock, per_buyer, opens_
 	"switch, version, hold_ms, spread, sold, "
 
 func scanSale(row Scanner) (s SaleSummary, err error) {
-	var opens, closes Timestamp
 	var hold int64
-	err = row.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, &opens, &closes,
-		&s.Switch, &s.Version, &hold, &s.Spread, &s.Sold, &s.Picture, &s.Description)
+	err = row.Scan(&s.ID, &s.Title, &s.Price.Amount, &s.Price.Currency, &s.Stock, &s.PerBuyer, Time(&s.OpensAt),
+		Time(&s.ClosesAt), &s.Switch, &s.Version, &hold, &s.Spread, &s.Sold, &s.Picture, &s.Description)
 	if s.Spread == 1 {
 		s.Spread = 0
 	}
-	s.OpensAt, s.ClosesAt = opens.Time, closes.Time
 	s.Hold = time.Duration(hold) * time.Millisecond
 	return s, err
 }

@@ -23,9 +23,7 @@ type Subscription struct {
 const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, created_at"
 
 func scanSubscription(row store.Scanner) (p Subscription, err error) {
-	var at store.Timestamp
-	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, &at)
-	p.CreatedAt = at.Time
+	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, store.Time(&p.CreatedAt))
 	return p, err
 }
 

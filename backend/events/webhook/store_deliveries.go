@@ -151,9 +151,8 @@ func (s *Store) leaseAbove(
 		}
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, Revision: e.Revision}
-			var due store.Timestamp
-			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence, &due)
-			v.DueAt = due.Time
+			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence,
+				store.Time(&v.DueAt))
 			return v, err
 		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.Ago("$2")+` WHERE number IN (
 				SELECT number FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $3

@@ -79,14 +79,11 @@ func selectEndpoints(d store.Dialect) string {
 }
 
 func scanEndpoint(row store.Scanner) (e Endpoint, err error) {
-	var strict int64
 	var oldSecrets, types, sales string
-	var oldUntil, failing, hold, created store.Timestamp
-	err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, &oldUntil, &types, &sales, &strict, &e.State,
-		&e.Reason, &e.CreatedBy, &e.Revision, &e.Failures, &failing, &hold, &created)
-	e.OldSecrets = strings.Fields(oldSecrets)
-	e.Types, e.Sales, e.Strict = strings.Fields(types), strings.Fields(sales), strict == 1
-	e.OldUntil, e.FailingSince, e.HoldUntil, e.CreatedAt = oldUntil.Time, failing.Time, hold.Time, created.Time
+	err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, store.Time(&e.OldUntil), &types, &sales, &e.Strict,
+		&e.State, &e.Reason, &e.CreatedBy, &e.Revision, &e.Failures, store.Time(&e.FailingSince), store.Time(&e.HoldUntil),
+		store.Time(&e.CreatedAt))
+	e.OldSecrets, e.Types, e.Sales = strings.Fields(oldSecrets), strings.Fields(types), strings.Fields(sales)
 	return e, err
 }
 
@@ -161,14 +158,14 @@ func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 
 // countDeliveries sets the counts of e's deliveries.
 func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
-	var oldest, now store.Timestamp
+	var oldest, now time.Time
 	waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
 		" FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1"
-	if err := store.Get(ctx, c, []any{&e.Waiting, &oldest, &now}, waiting, e.ID); err != nil {
+	if err := store.Get(ctx, c, []any{&e.Waiting, store.Time(&oldest), store.Time(&now)}, waiting, e.ID); err != nil {
 		return err
 	}
 	if e.Waiting > 0 {
-		e.Oldest = max(now.Sub(oldest.Time), 0)
+		e.Oldest = max(now.Sub(oldest), 0)
 	}
 	const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND sequence >= 0"
 	return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)

@@ -26,11 +26,8 @@ func selectDeliveries(d store.Dialect) string {
 }
 
 func scanDelivery(row store.Scanner) (v Delivery, err error) {
-	var due, created, ended store.Timestamp
-	var leased int64
-	err = row.Scan(&v.Number, &v.ID, &v.EndpointID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.State,
-		&v.Attempts, &v.Fence, &due, &created, &ended, &leased)
-	v.DueAt, v.CreatedAt, v.EndedAt, v.Leased = due.Time, created.Time, ended.Time, leased == 1
+	err = row.Scan(&v.Number, &v.ID, &v.EndpointID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.State, &v.Attempts,
+		&v.Fence, store.Time(&v.DueAt), store.Time(&v.CreatedAt), store.Time(&v.EndedAt), &v.Leased)
 	return v, err
 }
 
@@ -70,10 +67,9 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 			return err
 		}
 		attempts, err = store.Select(ctx, c, func(row store.Scanner) (a DeliveryAttempt, err error) {
-			var at store.Timestamp
 			var ms int64
-			err = row.Scan(&a.Number, &at, &ms, &a.Status, &a.Error, &a.Answer)
-			a.At, a.Seconds = at.Time, float64(ms)/1000
+			err = row.Scan(&a.Number, store.Time(&a.At), &ms, &a.Status, &a.Error, &a.Answer)
+			a.Seconds = float64(ms) / 1000
 			return a, err
 		}, `SELECT number, at, duration_ms, status, error, response
 			FROM (SELECT * FROM webhook_attempts WHERE delivery_id = $1 ORDER BY number DESC LIMIT 100) AS last

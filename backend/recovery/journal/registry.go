@@ -63,9 +63,9 @@ func (r *Registry) RemovedSales(ctx context.Context, ids []string) (removed []st
 // Journals returns every journal of a shard that has ever sent a heartbeat, by id.
 func (r *Registry) Journals(ctx context.Context, shard int) ([]Status, error) {
 	return store.ViewRows(ctx, r.db, "journal: journals", func(row store.Scanner) (s Status, err error) {
-		var seen, now store.Timestamp
-		err = row.Scan(&s.ID, &s.Generation, &seen, &now)
-		s.Silent = now.Sub(seen.Time)
+		var seen, now time.Time
+		err = row.Scan(&s.ID, &s.Generation, store.Time(&seen), store.Time(&now))
+		s.Silent = now.Sub(seen)
 		if s.Generation < 0 {
 			s.Generation, s.Restoring = 0, -s.Generation
 		}
