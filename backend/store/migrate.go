@@ -13,6 +13,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"sluice/internal/loop"
 )
 
 //go:embed migrations
@@ -108,8 +110,8 @@ const (
 	migrationTries = 60
 )
 
-// migratePostgres holds the lock of the migrations in a transaction of its own, because a lock of a session does not
-// exist behind a connection pooler. It needs two connections.
+// migratePostgres holds the lock of the migrations in a transaction of its own, because a connection pooler supports no
+// locks of a session. It needs two connections.
 func migratePostgres(ctx context.Context, db *sql.DB) error {
 	lock, err := lockMigrations(ctx, db)
 	if err != nil {
@@ -142,11 +144,7 @@ func lockMigrations(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 		if try == migrationTries {
 			return nil, errors.New("another process has been migrating the tables for a minute")
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(time.Second):
-		}
+		loop.Sleep(ctx, time.Second)
 	}
 }
 

@@ -2,6 +2,8 @@ package notify
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"sluice/backend/store"
@@ -40,7 +42,7 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	}
 	var records []record
 	for _, e := range batch {
-		for _, id := range subscriptions[e.Buyer] {
+		for _, id := range subscriptions[store.Text(e.Buyer)] {
 			records = append(records, record{e.EventID, id, store.Text(e.Body)})
 		}
 	}
@@ -58,15 +60,11 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 
 // subscriptionsOf returns the ids of the subscriptions of the events' buyers.
 func (s *Store) subscriptionsOf(ctx context.Context, op string, batch []QueuedEvent) (map[string][]int64, error) {
-	seen := map[string]bool{}
-	var buyers []string
-	for _, e := range batch {
-		if !seen[e.Buyer] {
-			seen[e.Buyer] = true
-			buyers = append(buyers, store.Text(e.Buyer))
-		}
-	}
 	found := map[string][]int64{}
+	for _, e := range batch {
+		found[store.Text(e.Buyer)] = nil
+	}
+	buyers := slices.Collect(maps.Keys(found))
 	return found, s.db.View(ctx, op, func(ctx context.Context, c store.Conn) error {
 		return c.Query(ctx, func(row store.Scanner) error {
 			var buyer string
