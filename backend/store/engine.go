@@ -32,7 +32,7 @@ const (
 type driver struct {
 	readers, writer *sql.DB
 	options         [2]sql.TxOptions       // by mode
-	dialect         func() Dialect         // as of now
+	dialect         func() Dialect         // for SQLite with the current time
 	encode          func(args []any) []any // converts the arguments that the driver does not accept
 	classify        func(err error) error  // see classifyPostgres
 }
@@ -68,7 +68,7 @@ type Conn struct {
 	driver *driver
 }
 
-// Dialect returns the SQL of the engine. In SQLite the clock in it stands still, so it must not be kept.
+// Dialect returns the SQL of the engine. For SQLite it contains the current time, so it must not be kept.
 func (c Conn) Dialect() Dialect { return c.driver.dialect() }
 
 // Exec returns the number of rows that the statement inserted, updated or deleted.

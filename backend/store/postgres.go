@@ -91,8 +91,8 @@ func atInHost(c *pgx.ConnConfig) bool {
 }
 
 // postgresConfig parses a database URL. With pool_mode=transaction, each transaction may run on another connection of
-// the server. The process then sets nothing for the time of a connection: statements are not prepared by name, and the
-// timeouts of the server are those of the pooler or of the role.
+// the server. The process then changes no state of a connection: it prepares no statement by name, and the timeouts of
+// the server are those of the pooler or of the role.
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil || atInHost(config.ConnConfig) { // not repeated, because it may quote a part of the password

@@ -24,8 +24,8 @@ import (
 const sqliteReaders = 4
 
 // sqliteEngine has one connection that writes, because SQLite permits one writer at a time and database/sql queues
-// callers fairly, and several that read concurrently (WAL). Other processes may use the same file; they wait for each
-// other's locks, at most for the timeout.
+// callers fairly, and several that read concurrently (WAL). Other processes may use the same file; all wait for locks,
+// at most for the timeout.
 type sqliteEngine struct {
 	driver
 	order, sold *sql.Stmt // of the writer
@@ -87,7 +87,7 @@ func openSQLite(
 }
 
 // createFile creates a file that does not exist. It holds the names of buyers, so only its owner may read it. An error
-// that lasts is a *URLError.
+// that an admin has to remove is a *URLError.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	switch {
@@ -141,8 +141,8 @@ const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_a
 
 const addSold = "UPDATE sales SET sold = sold + $2 WHERE id = $1 AND archived = 0"
 
-// sqliteNow returns milliseconds since 1970 by Go's clock, not by SQLite's, so that a test with a fake clock controls
-// both.
+// sqliteNow returns milliseconds since 1970. It reads the clock of Go instead of that of SQLite, which a test with a
+// fake clock cannot control.
 func sqliteNow() int64 { return time.Now().UnixMilli() }
 
 // sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters
@@ -230,7 +230,7 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 		}
 		return appendOutbox(steady, c, OutboxCreated, inserted...)
 	})
-	if err != nil && ctx.Err() != nil { // the cause; err is only that the transaction has ended
+	if err != nil && ctx.Err() != nil { // the cause; err only reports that the transaction has ended
 		err = classifySQLite(ctx.Err())
 	}
 	if err != nil {

@@ -78,7 +78,7 @@ func same(a, b sale.Order) bool {
 }
 
 // compare verifies that the row of each order is that order. Order ids are unique by construction; if Redis loses its
-// sequence nevertheless, an accepted order must not be taken for the row of another one.
+// sequence nevertheless, an accepted order must not be confused with the row of another one.
 func (s *Store) compare(ctx context.Context, batch []sale.Order) error {
 	rows, err := readOrders(ctx, s.engine.conn(), idsOf(batch))
 	if err != nil {
