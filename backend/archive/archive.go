@@ -10,9 +10,9 @@
 // the audit, also if a clock is set back. A closed sale cannot be opened again, and a load from SQL stores it as
 // closed.
 //
-// The first recorded part marks the sale as archived. From then on nothing loads it into Redis, and no row is removed
-// before Redis has dropped it: a rebuild of Redis would treat an order that is in Redis and not a row as one that SQL
-// has lost.
+// The first recorded part marks the sale as archived. From then on no process loads it into Redis, and no row is
+// removed before Redis has dropped it: a rebuild of Redis would treat an order that is in Redis and not a row as one
+// that SQL has lost.
 package archive
 
 import (

@@ -107,7 +107,7 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if
-// only Redis knows the group. It is idempotent: a group that an earlier call removed is a success. Error:
+// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. Error:
 // sale.ErrNotFound.
 func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
 	return s.db.Update(ctx, "events: remove group "+name, func(ctx context.Context, c store.Conn) error {
@@ -277,8 +277,8 @@ func lockPosition(ctx context.Context, c store.Conn) (last int64, err error) {
 	return store.GetRow(ctx, c, store.Column[int64], position+c.Dialect().ForUpdate)
 }
 
-// dropAtOnce bounds the rows of the outbox that one transaction deletes.
-const dropAtOnce = 20_000
+// deleteBatch bounds the rows of the outbox that one transaction deletes.
+const deleteBatch = 20_000
 
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
 // no group. inUse reports whether the stream is read by others: a group that only Redis has, or open pages. The changes
@@ -301,7 +301,7 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 		}
 		const unassigned = " FROM outbox WHERE position IS NULL AND seq > $1 AND seq <= $2"
 		chosen, err := store.Select(ctx, c, store.Column[int64], "SELECT seq"+unassigned+" ORDER BY seq LIMIT $3",
-			from, upTo, dropAtOnce)
+			from, upTo, deleteBatch)
 		if err != nil || len(chosen) == 0 {
 			return err
 		}
@@ -332,7 +332,7 @@ func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 	for from := s.next(&s.deleted); ; {
 		last, err := store.ViewRow(ctx, s.db, op, store.Column[int64], `SELECT coalesce(max(position), 0) FROM (
 			SELECT position FROM outbox WHERE position > $1 AND position <= $2 ORDER BY position LIMIT $3
-		) AS next`, from, upTo, dropAtOnce)
+		) AS next`, from, upTo, deleteBatch)
 		if err != nil {
 			return err
 		}

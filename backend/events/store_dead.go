@@ -53,7 +53,7 @@ func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 }
 
 // FailRetry ends a retry that failed: it stores the reason and the deliveries of a dead letter that LeaseRetry has
-// returned. If the lease has expired, and the letter was leased again or is gone, nothing changes.
+// returned. If the lease has expired, and the letter was leased again or no longer exists, nothing changes.
 func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: fail retry of dead letter %s of group %s", l.EventID, l.Group)
 	_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET reason = $3, deliveries = $4, retry = 0,
@@ -120,7 +120,8 @@ const (
 )
 
 // RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of
-// the context. It is idempotent: a dead letter that is gone after its retry is a success. Error: sale.ErrNotFound.
+// the context. It is idempotent: a dead letter that no longer exists after its retry is a success. Error:
+// sale.ErrNotFound.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
 	return s.changeDeadLetter(ctx, retriedDead, group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
 		return c.Exec(ctx, "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0",

@@ -184,9 +184,9 @@ func (s *Store) Endpoints(ctx context.Context, counts bool) ([]Endpoint, error) 
 	})
 }
 
-// ChangeEndpoint lets change modify the URL, Title, Types, Sales, State, Reason and Revision of an endpoint, stores the
-// result, and logs the action. An endpoint with a new Revision is no longer failing. Errors: sale.ErrNotFound; those of
-// change.
+// ChangeEndpoint calls change, which may modify the URL, Title, Types, Sales, State, Reason and Revision of an
+// endpoint, stores the result, and logs the action. An endpoint with a new Revision is no longer failing. Errors:
+// sale.ErrNotFound; those of change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
 	err := s.db.Update(ctx, fmt.Sprintf("webhook: %s %s", action, id), func(ctx context.Context, c store.Conn) error {
 		before, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
