@@ -1,13 +1,17 @@
 package httpserver_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
@@ -79,5 +83,54 @@ func TestServeReportsAPermanentAcceptError(t *testing.T) {
 	broken.left.Store(1)
 	if err := server.Serve(context.Background(), broken); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("Serve: %v", err)
+	}
+}
+
+// accepting reports each connection that it accepts.
+type accepting struct {
+	net.Listener
+	accepted chan net.Conn
+}
+
+func (l accepting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- c
+	}
+	return c, err
+}
+
+// A connection may send its first request after the drain, for example one that a browser has opened ahead. If the
+// connection stayed open, its client would never reach the next server.
+func TestResponseAfterTheDrainClosesItsConnection(t *testing.T) {
+	server := newServer(httpserver.Config{Drain: time.Millisecond})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := accepting{ln, make(chan net.Conn, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, l) }()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	<-l.accepted
+	cancel()
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Serve: %v", err)
+	}
+	if _, err := io.WriteString(client, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
+		t.Errorf("%s with the headers %v", resp.Status, resp.Header)
 	}
 }

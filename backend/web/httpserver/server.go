@@ -153,6 +153,11 @@ func (s *Server) Finish() {
 	s.addReference()
 	server, routed := s.fiber.Server(), s.fiber.Handler()
 	server.Handler = func(ctx *fasthttp.RequestCtx) {
+		defer func() {
+			if s.Draining() { // also after the drain: a connection may send its first request then
+				ctx.SetConnectionClose()
+			}
+		}()
 		defer s.recovered(ctx, s.unmatched)
 		if ambiguousFraming(&ctx.Request.Header) {
 			ctx.SetConnectionClose()
@@ -170,7 +175,6 @@ func (s *Server) Finish() {
 		s.refuse(ctx, s.malformed, unreadable(err))
 	}
 	server.HeaderReceived = s.received
-	server.CloseOnShutdown = true
 }
 
 // received returns the limits of a request whose head was read.
