@@ -74,7 +74,7 @@ func (g *Gateway) identify(x *exchange, byIP, fleetByIP int) (denied int, err er
 		}
 	}
 	if err == nil {
-		x.identify(byIP, fleetByIP, buyer, g.buyers.Text(buyer))
+		x.setBuyer(byIP, fleetByIP, buyer, g.buyers.Text(buyer))
 		return -1, nil
 	}
 	required := slices.ContainsFunc(x.rules[byIP:], (*rule).isEnforced) ||
@@ -119,12 +119,12 @@ func (x *exchange) match(rules []*rule, method []byte, key limit.Key) {
 
 var errNoToken = errors.New("no token")
 
-// identify sets the buyer, and the key of the rules from index n, and of those of the fleet from index fleet.
-func (x *exchange) identify(n, fleet int, buyer string, key limit.Key) {
-	for i := n; i < len(x.checks); i++ {
+// setBuyer sets the buyer, and the keys of the rules by buyer, which begin at byIP and fleetByIP.
+func (x *exchange) setBuyer(byIP, fleetByIP int, buyer string, key limit.Key) {
+	for i := byIP; i < len(x.checks); i++ {
 		x.checks[i].Key = key
 	}
-	for i := fleet; i < len(x.fleet); i++ {
+	for i := fleetByIP; i < len(x.fleet); i++ {
 		x.fleet[i].key = buyer
 	}
 	x.buyer = buyer

@@ -85,7 +85,7 @@ func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchan
 	byIP := len(x.rules)
 	x.match(s.token, method, limit.Key{})
 	if buyer, ok := g.keys.Cached(ascii.String(x.Headers.Token())); ok && len(x.rules) > byIP {
-		x.identify(byIP, 0, buyer, g.buyers.Text(buyer))
+		x.setBuyer(byIP, 0, buyer, g.buyers.Text(buyer))
 	} else {
 		x.truncate(byIP, 0)
 	}
