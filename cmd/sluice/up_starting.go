@@ -15,8 +15,8 @@ import (
 
 var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is starting. Please try again.")
 
-// answerStarting answers requests at both addresses with 503, except /healthz and the API reference, until stop is
-// called. Then the listeners can serve. Without it, clients would wait as long as the stores are not available.
+// answerStarting answers requests at both addresses with 503, except /healthz, until stop is called. Then the listeners
+// can serve. Without it, clients would wait as long as the stores are not available.
 func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup

@@ -43,6 +43,8 @@ var (
 	ready       = []byte(`{"status":"ready"}`)
 )
 
+const healthRoutes = 2
+
 // addHealth registers /healthz, which reports that the process answers, and /readyz, which reports that it can serve.
 func (s *Server) addHealth() {
 	r := &readiness{checks: s.cfg.Checks}

@@ -26,8 +26,12 @@ type reference struct {
 	page page.Page
 }
 
-// addReference registers the API reference. It is rendered on the first request, because most processes receive none.
+// addReference registers the API reference, unless the server has health checks only. It is rendered on the first
+// request, because most processes receive none.
 func (s *Server) addReference() {
+	if len(s.routes) == healthRoutes {
+		return
+	}
 	render := sync.OnceValues(s.reference)
 	s.Handle(fiber.MethodGet, openAPIPath, func(c *fiber.Ctx) error {
 		r, err := render()
