@@ -10,13 +10,18 @@ import (
 	"time"
 
 	"sluice/backend/web/httpserver"
+	"sluice/internal/loop"
 	"sluice/internal/problem"
 )
 
 var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is starting. Please try again.")
 
-// answerStarting answers requests at both addresses with 503, except /healthz, until stop is called. Then the listeners
-// can serve. Without it, clients would wait as long as the stores are not available.
+// startGrace is how long requests wait for the start before they get 503. A usual start is shorter, and is not delayed
+// by the end of another server.
+const startGrace = 300 * time.Millisecond
+
+// answerStarting answers requests at both addresses with 503, except /healthz, from startGrace on until stop is called.
+// Then the listeners can serve. Without it, clients would wait as long as the stores are not available.
 func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
@@ -28,7 +33,11 @@ func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (sto
 			Log:     log,
 		})
 		s.Finish()
-		serving.Go(func() { _ = s.Serve(ctx, lentListener{ln.(*net.TCPListener)}) })
+		serving.Go(func() {
+			if loop.Sleep(ctx, startGrace); ctx.Err() == nil {
+				_ = s.Serve(ctx, lentListener{ln.(*net.TCPListener)})
+			}
+		})
 	}
 	return func() {
 		cancel()
