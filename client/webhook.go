@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,13 +36,20 @@ type WebhookOrder struct {
 	Was     Status `json:"was"` // previous status
 }
 
+// minSecret is the minimum length of a secret in bytes, as in Standard Webhooks.
+const minSecret = 24
+
 // VerifyWebhook verifies the signature of a webhook with the secret of the endpoint (whsec_...) and decodes it. The
 // body must be the unmodified bytes of the request. The error wraps ErrInvalidSignature unless the secret is malformed
 // or the body cannot be decoded.
 func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, error) {
-	hook, err := standardwebhooks.NewWebhook(secret)
-	if err != nil || strings.TrimPrefix(secret, "whsec_") == "" {
-		return Webhook{}, errors.New("client: the webhook secret must be whsec_ followed by base64")
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil || len(key) < minSecret {
+		return Webhook{}, fmt.Errorf("client: the webhook secret must be whsec_ and base64 of at least %d bytes", minSecret)
+	}
+	hook, err := standardwebhooks.NewWebhookRaw(key)
+	if err != nil {
+		return Webhook{}, fmt.Errorf("client: %w", err)
 	}
 	if err := hook.Verify(body, header); err != nil {
 		return Webhook{}, fmt.Errorf("client: %w: %w", ErrInvalidSignature, err)

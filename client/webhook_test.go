@@ -56,7 +56,7 @@ func TestVerifyWebhookRejectsInvalidSignatures(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, ErrInvalidSignature)
 		}
 	}
-	for _, secret := range []string{"", "whsec_%", "whsec_"} {
+	for _, secret := range []string{"", "\n", "whsec_%", "whsec_", "whsec_\r\n", "whsec_c2hvcnQ="} {
 		_, err := VerifyWebhook(secret, signed(t, time.Now()), []byte(hookBody))
 		if err == nil || errors.Is(err, ErrInvalidSignature) {
 			t.Errorf("secret %q: got %v, want an error about the secret", secret, err)
