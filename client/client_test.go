@@ -171,6 +171,22 @@ func TestClientSendsNoTokenToRedirectTarget(t *testing.T) {
 	}
 }
 
+func TestInvalidHeaderValuesAreNotSentOrRetried(t *testing.T) {
+	s := newServer(t, respond(200, "{}"))
+	for name, option := range map[string]Option{
+		"token": WithToken("secret\n"), "User-Agent": WithUserAgent("shop\x7f"),
+		"actor": WithActor("eve\r\nX-Other: 1"),
+	} {
+		_, err := s.client(t, option).Sale(t.Context(), "drop")
+		if err == nil || errors.Is(err, ErrNoResponse) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v, want an error about the header that does not quote its value", name, err)
+		}
+	}
+	if len(s.requests()) != 0 || len(s.waits) != 0 {
+		t.Errorf("got %d requests and delays %v, want none", len(s.requests()), s.waits)
+	}
+}
+
 func TestWaitOrderPollsUntilCreated(t *testing.T) {
 	order := func(status string) http.HandlerFunc {
 		return respond(200, `{"order_id":"1","sale_id":"drop","status":"`+status+`","created_at":"2026-11-27T10:00:07Z"}`)

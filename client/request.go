@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -153,6 +154,11 @@ func (c *conn) open(ctx context.Context, r Request, body []byte) (*http.Response
 			return nil, fmt.Errorf("client: token: %w", err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for name, values := range req.Header {
+		if strings.ContainsFunc(values[0], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return nil, fmt.Errorf("client: the value of the header %s has a control character", name)
+		}
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
