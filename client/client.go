@@ -94,7 +94,7 @@ func newConn(base string, options []Option) (conn, error) {
 		jitter: rand.Float64, sleep: sleep,
 	}
 	u, err := url.Parse(base)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(base, "?#") {
 		return c, fmt.Errorf("client: address %q: use the form http://host:port or https://host", base)
 	}
 	c.base = strings.TrimRight(base, "/")

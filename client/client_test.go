@@ -242,7 +242,9 @@ func TestNewSaleMarshalsHoldAsText(t *testing.T) {
 }
 
 func TestNewRejectsInvalidAddresses(t *testing.T) {
-	for _, base := range []string{"", "shop.example", "ftp://shop.example", "http://", "http://a b", "http://a?x=1"} {
+	for _, base := range []string{
+		"", "shop.example", "ftp://shop.example", "http://", "http://a b", "http://a?x=1", "http://a?", "http://a#",
+	} {
 		if _, err := New(base); err == nil {
 			t.Errorf("New(%q) returned no error", base)
 		}
