@@ -94,6 +94,9 @@ func (c *conn) stream(ctx context.Context, path string, take func(sseEvent) (mor
 	}
 }
 
+// maxEvent is the maximum size of the data of an event in bytes.
+const maxEvent = bufio.MaxScanTokenSize
+
 // streamOnce reads one connection to its end and stores the id of the last event in last. It returns the delay that the
 // server requested before a reconnect, and whether any data was received.
 func (c *conn) streamOnce(
@@ -118,6 +121,7 @@ func (c *conn) streamOnce(
 		return 0, false, problemOf(resp, body)
 	}
 	lines := bufio.NewScanner(resp.Body)
+	tooLarge := fmt.Errorf("client: GET %s: an event is larger than %d bytes", path, maxEvent)
 	var e sseEvent
 	for lines.Scan() {
 		silence.Reset(c.silent)
@@ -141,6 +145,8 @@ func (c *conn) streamOnce(
 			e = sseEvent{}
 		case name == "event":
 			e.name = value
+		case name == "data" && len(e.data)+len(value) >= maxEvent:
+			return pause, received, tooLarge
 		case name == "data" && e.data != "":
 			e.data += "\n" + value
 		case name == "data":
@@ -152,6 +158,9 @@ func (c *conn) streamOnce(
 				pause = time.Duration(ms) * time.Millisecond
 			}
 		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return pause, received, tooLarge
 	}
 	return pause, received, fmt.Errorf("client: GET %s: %w: the stream has ended", path, ErrNoResponse)
 }

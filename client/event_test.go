@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -102,5 +103,20 @@ func TestSaleEventsEndsWithErrors(t *testing.T) {
 	}
 	if last == nil || errors.Is(last, ErrNoResponse) {
 		t.Errorf("got error %v for invalid data, want a decoding error", last)
+	}
+}
+
+func TestSaleEventsRejectsHugeEvents(t *testing.T) {
+	for name, event := range map[string]string{
+		"line": "data: " + strings.Repeat("x", maxEvent), "lines": strings.Repeat("data: x\n", maxEvent),
+	} {
+		s := newServer(t, events(event+"\n\n"), problem(404, NotFound, ""))
+		var last error
+		for _, err := range s.client(t).SaleEvents(t.Context(), "drop") {
+			last = err
+		}
+		if last == nil || errors.Is(last, ErrNoResponse) || len(s.requests()) != 1 {
+			t.Errorf("%s: got error %v after %d requests, want one about the size after 1", name, last, len(s.requests()))
+		}
 	}
 }
