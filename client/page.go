@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -36,8 +37,8 @@ const pageSize = 500
 // pages returns the items of all pages of a list.
 func pages[T any](ctx context.Context, a *Admin, path, list string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		query := maps.Clone(query) // a sequence can be used several times, also concurrently
 		query.Set("limit", strconv.Itoa(pageSize))
-		query.Del("after")
 		for {
 			var page page[T]
 			page.list = list
