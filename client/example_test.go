@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync"
 	"time"
 
 	"sluice/client"
@@ -92,13 +93,11 @@ func ExampleAdmin_Restock() {
 }
 
 func ExampleWebhookHandler() {
-	processed := map[string]bool{} // use a database, and the transaction that processes the webhook
+	var processed sync.Map // use a database, and the transaction that processes the webhook
 	handle := func(_ *http.Request, w client.Webhook) error {
-		if processed[w.ID] {
-			return nil
+		if _, known := processed.LoadOrStore(w.ID, true); !known {
+			fmt.Println(w.Type, w.Data.OrderID)
 		}
-		processed[w.ID] = true
-		fmt.Println(w.Type, w.Data.OrderID)
 		return nil
 	}
 	http.Handle("/hooks/sluice", client.WebhookHandler(os.Getenv("WEBHOOK_SECRET"), handle))
