@@ -66,7 +66,7 @@ func (c *conn) send(ctx context.Context, r Request, out any) (http.Header, error
 		case err == nil:
 			return header, nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("client: %s %s: %w", r.Method, r.Path, errors.Join(ctx.Err(), err))
+			return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ctx.Err(), err)
 		case !retry || r.NoRetry || attempt >= c.retry.Attempts:
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (c *conn) send(ctx context.Context, r Request, out any) (http.Header, error
 			return nil, err // more specific than a timeout
 		}
 		if stopped := c.sleep(ctx, wait); stopped != nil {
-			return nil, fmt.Errorf("client: %s %s: %w", r.Method, r.Path, errors.Join(stopped, err))
+			return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, stopped, err)
 		}
 	}
 }
