@@ -182,8 +182,8 @@ func (a *Admin) change(ctx context.Context, id, verb string) (AdminSale, error) 
 	return post[AdminSale](ctx, &a.conn, salePath(id)+"/"+verb, struct{}{})
 }
 
-// Restock adds units to a sale. The key identifies the restock: repeated calls with the same key add the units once. If
-// key is empty, Restock generates one for this call.
+// Restock adds units, at least one, to a sale. The key identifies the restock: repeated calls with the same key add the
+// units once. If key is empty, Restock generates one for this call.
 func (a *Admin) Restock(ctx context.Context, id string, add int64, key string) (s AdminSale, err error) {
 	if key == "" {
 		key = rand.Text()

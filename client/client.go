@@ -4,6 +4,8 @@
 // Requests are retried after 429, 502, 503 and 504 and after lost responses, until their context ends. Retries wait at
 // least for Retry-After. A retried purchase returns the order of the first attempt, because every purchase has an
 // Idempotency-Key.
+//
+// A sequence of events holds a connection until the loop over it ends. Each loop over a sequence starts again.
 package client
 
 import (
@@ -68,7 +70,8 @@ func WithTokenSource(token func(context.Context) (string, error)) Option {
 // end. Redirects are never followed; h.CheckRedirect is ignored.
 func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
 
-// WithTimeout bounds one attempt; the default is 10 s. WaitOrder adds the duration of its wait.
+// WithTimeout bounds one attempt; d must be positive, and the default is 10 s. WaitOrder adds the duration of its wait,
+// and event streams have no such bound.
 func WithTimeout(d time.Duration) Option { return func(c *conn) { c.timeout = d } }
 
 // WithUserAgent sets the User-Agent header; the default is "sluice-client".

@@ -44,9 +44,10 @@ type Order struct {
 // process, return the same order, even if it was cancelled, and buy no second unit. Store the key before the call if
 // your process may crash. If the key is empty, Buy generates one for this call.
 //
-// The error matches AlreadyBought, SoldOut, SaleNotOpen, SaleClosed or SalePaused if the purchase was rejected.
-// After an error that wraps ErrNoResponse or the error of the context, the unit may have been bought: repeat the
-// call with the same key.
+// The error matches AlreadyBought, SoldOut, SaleNotOpen, SaleClosed or SalePaused if the purchase was rejected, and
+// NotFound if the sale does not exist. After an error that wraps ErrNoResponse or the error of the context, that is a
+// Problem with a status of 500 or more, or that reports a response that cannot be decoded, the unit may have been
+// bought: repeat the call with the same key. Accepted.Key has the key also after an error.
 func (c *Client) Buy(ctx context.Context, saleID, key string) (Accepted, error) {
 	if key == "" {
 		key = rand.Text()
@@ -75,8 +76,8 @@ func (c *Client) Orders(ctx context.Context, saleID string) ([]Order, error) {
 // hold is the duration for which the server delays its response to WaitOrder. Its limit is 30 s.
 const hold = 25 * time.Second
 
-// WaitOrder polls an order until its status is not Queued. If the context ends first, it returns the latest known order
-// and the error of the context.
+// WaitOrder polls an order until its status is not Queued. After an error, such as that of the context, it also returns
+// the latest known order, which is zero before the first response.
 func (c *Client) WaitOrder(ctx context.Context, id string) (o Order, err error) {
 	for {
 		var now Order

@@ -31,8 +31,9 @@ type Request struct {
 const maxResponse = 64 << 20
 
 // Do sends a request and decodes the body of a successful response into out, which may be nil. It retries after
-// 429, 502, 503, 504 and after a lost response, unless r.NoRetry is set. The error is a *Problem for an error
-// response, wraps ErrNoResponse if no response arrived, and wraps the error of the context if it ended first.
+// 429, 502, 503, 504 and after a lost response, unless r.NoRetry is set. The error is a *Problem for an error response
+// or a redirect, wraps ErrNoResponse if no response arrived, and wraps the error of the context if it ended first. A
+// body of more than 64 MiB is an error.
 func (c *conn) Do(ctx context.Context, r Request, out any) error {
 	_, err := c.send(ctx, r, out)
 	return err

@@ -13,8 +13,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// ErrInvalidSignature reports that a webhook is not signed with the secret, or that its timestamp is more than five
-// minutes off.
+// ErrInvalidSignature reports that a webhook is not signed with the secret, or that its timestamp differs from the
+// clock by more than five minutes.
 var ErrInvalidSignature = errors.New("invalid signature")
 
 // Webhook is a delivery to an endpoint. A delivery may arrive more than once: process it and store its ID in one
@@ -64,9 +64,10 @@ func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, err
 // maxWebhook is the maximum size of a webhook in bytes.
 const maxWebhook = 1 << 20
 
-// WebhookHandler returns a handler that verifies webhooks and passes them to handle. It responds with 401 to an invalid
-// signature, with 500 if handle returns an error or the secret is not valid, so that the delivery is retried, and with
-// 204 otherwise.
+// WebhookHandler returns a handler that verifies webhooks and passes them to handle, concurrently. It responds with 400
+// to a body that is incomplete or larger than 1 MiB, with 401 to an invalid signature, with 500 if handle returns an
+// error, which is not logged, or if the secret is malformed or the body cannot be decoded, and with 204 otherwise. Each
+// status except 204 causes another attempt.
 func WebhookHandler(secret string, handle func(*http.Request, Webhook) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWebhook))
