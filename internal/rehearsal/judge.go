@@ -9,7 +9,7 @@ import (
 type Limits struct {
 	Latency time.Duration // p99 of the response times of purchases
 	Drain   time.Duration // from the last order to the last row
-	Lost    float64       // share of shoppers without a response after all retries
+	Lost    float64       // share of shoppers without a response, or with an error, after all retries
 	Limited float64       // share of shoppers refused by a limit after all retries
 }
 
@@ -89,24 +89,29 @@ func (r *Report) evaluate(l Limits) {
 		few(r.OverLimit, "no buyer has more"), m, why)
 
 	proven = false
-	switch single := r.Addresses == Single; {
-	case r.Shoppers < r.Copy.Stock: // bots may all be refused, as intended
-		add("Sold out", "no: fewer shoppers than units", fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), Passed, "")
-	case single && r.Sold+r.Cancelled < r.Copy.Stock:
-		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold), Unknown, oneAddress)
-	default:
-		add("Sold out", fmt.Sprintf("%d units", r.Copy.Stock), fmt.Sprint(r.Sold),
-			mark(r.Sold+r.Cancelled >= r.Copy.Stock), "")
+	sold := r.Sold + r.Cancelled
+	enough, want := sold >= r.Copy.Stock, fmt.Sprintf("%d units", r.Copy.Stock)
+	if r.Shoppers < r.Copy.Stock { // bots may all be refused, as intended
+		served := r.Shoppers - r.GaveUp.NoAnswer - r.GaveUp.Limited // the others have checks of their own
+		enough, want = enough || sold-r.ToBots >= served, fmt.Sprintf("a unit for each of %d shoppers", served)
 	}
+	if m, why = recorded(enough); m == Missed && r.Addresses == Single {
+		m, why = Unknown, oneAddress
+	}
+	add("Sold out", want, fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), m, why)
 	switch {
 	case r.Drain == nil:
-		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), Missed, "")
+		m, why = recorded(false)
+		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), m, why)
+	case r.Dead > 0:
+		add("Orders are stored", "within "+l.Drain.String(), fmt.Sprintf("%d dead letters", r.Dead), Missed, "")
 	default:
 		add("Orders are stored", "within "+l.Drain.String(), span(*r.Drain)+" after the last one",
 			mark(*r.Drain <= l.Drain.Seconds()), "")
 	}
 	switch late := r.SendDelay.P99 > maxSendDelay.Seconds(); {
 	case r.Shoppers == 0:
+		add("Response time", "p99 within "+l.Latency.String(), "no shoppers", Unknown, "all buyers were bots")
 	case r.All.Count == 0:
 		add("Response time", "p99 within "+l.Latency.String(), "no response", Missed, "")
 	case late && r.All.P99 > l.Latency.Seconds():
@@ -116,7 +121,8 @@ func (r *Report) evaluate(l Limits) {
 		add("Response time", "p99 within "+l.Latency.String(), span(r.All.P99), mark(r.All.P99 <= l.Latency.Seconds()), "")
 	}
 	lost, limited := share(r.GaveUp.NoAnswer, r.Shoppers), share(r.GaveUp.Limited, r.Shoppers)
-	add("Shoppers get a response", "all but "+percent(l.Lost), percent(lost)+" got none", mark(lost <= l.Lost), "")
+	add("Shoppers get a response", "all but "+percent(l.Lost), percent(lost)+" got none, or an error",
+		mark(lost <= l.Lost), "")
 	if m, why = mark(limited <= l.Limited), ""; m == Missed && r.Addresses == Single {
 		m, why = Unknown, oneAddress
 	}

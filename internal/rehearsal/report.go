@@ -77,7 +77,7 @@ type WorkloadSummary struct {
 
 // GaveUp counts the shoppers without success after all retries, by their last response.
 type GaveUp struct {
-	NoAnswer int64 `json:"without_response"`
+	NoAnswer int64 `json:"without_response"` // or with an error of the deployment
 	Limited  int64 `json:"limited"`
 	NotOpen  int64 `json:"refused"` // refused for a reason that may change, such as a sale that is not open
 }
@@ -234,7 +234,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		soldOut = "sold out after " + span(*r.SellOut)
 	}
 	line("sold", "%d of %d, %s; %d to bots", r.Sold, r.Copy.Stock, soldOut, r.ToBots)
-	if r.Drain != nil {
+	if r.Drain != nil && r.Dead == 0 {
 		line("stored", "all orders, %s after the last one", span(*r.Drain))
 	}
 	line("purchase requests", "%d, %d in the busiest second", r.Requests, r.Busiest)
