@@ -209,7 +209,7 @@ func (r *run) play(ctx context.Context) error {
 	defer cancel()
 	var crowd sync.WaitGroup
 	for i, a := range actors {
-		if !p.until(playing, a.At) {
+		if !p.until(playing, a.At) && ctx.Err() != nil {
 			break
 		}
 		if !a.Kind.Bot() {

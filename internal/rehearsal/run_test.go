@@ -35,6 +35,7 @@ type fixture struct {
 	over     int64             // units oversold
 	busy     int               // requests of each buyer that are refused by a limit
 	hang     bool              // no request gets a response
+	broken   http.HandlerFunc  // responds to purchases of odd buyers; nil: they succeed
 	stay     int               // number of failed removals
 	gone     bool
 }
@@ -73,6 +74,9 @@ func (s *fixture) buy(w http.ResponseWriter, r *http.Request) {
 	s.seen[host]++
 	s.requests[buyer]++
 	switch {
+	case s.broken != nil && strings.ContainsAny(buyer[len(buyer)-1:], "13579"):
+		s.broken(w, r)
+		return
 	case !good:
 		refuse(401, "unauthorized")
 		return
@@ -230,6 +234,42 @@ func TestRehearsalDetectsErrors(t *testing.T) {
 	cfg.Workload.Bots = 1
 	if r := rehearse(t, cfg); r.Verdict != NoGo || !strings.Contains(r.missed(), "Limit per buyer") {
 		t.Errorf("%s, missed %q", r.Verdict, r.missed())
+	}
+}
+
+func TestShoppersWithServerErrorsHaveNoResponse(t *testing.T) {
+	t.Parallel()
+	respond := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); fmt.Fprint(w, body) }
+	}
+	for name, broken := range map[string]http.HandlerFunc{
+		"page of a proxy": respond(502, "<html>"), "internal error": respond(500, `{"code":"internal-error"}`),
+		"unknown code": respond(500, `{"code":"other"}`), "accepted without an order": respond(202, "{}"),
+		"no copy": respond(404, `{"code":"not-found"}`), "other keys": respond(401, `{"code":"unauthorized"}`),
+	} {
+		s := newFixture(t)
+		s.broken = broken
+		cfg := s.config(t)
+		cfg.Workload.Retries = 0
+		r := rehearse(t, cfg)
+		if want := "Shoppers get a response"; r.missed() != want || r.GaveUp.NoAnswer != 30 {
+			t.Errorf("%s: %s, missed %q, want %q; %d gave up, want 30", name, r.Verdict, r.missed(), want, r.GaveUp.NoAnswer)
+		}
+	}
+}
+
+// A machine that signs too slowly starts some buyers after the end, or none of them.
+func TestShoppersThatStartTooLateHaveNoResponse(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	cfg := s.config(t)
+	cfg.Workload.Bots = 0.5
+	r := &run{
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), watched: &watched{},
+		opening: time.Now().Add(-2 * tail),
+	}
+	if err := r.play(t.Context()); err != nil || r.unanswered != 30 {
+		t.Errorf("%d shoppers have no response, want 30; %v", r.unanswered, err)
 	}
 }
 

@@ -49,6 +49,7 @@ func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, 
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
 	if !p.until(ctx, a.At) {
+		p.unanswered.Add(1)
 		return
 	}
 	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
@@ -77,6 +78,9 @@ func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, 
 				p.await(ctx, l, token, w.order, resp)
 			}
 			return
+		}
+		if w.outcome == Forged { // the token of a shopper is valid
+			p.tally.giveUp(NoAnswer)
 		}
 		if w.retryAfter == 0 {
 			return
@@ -140,10 +144,10 @@ func (p *simulator) buy(
 	var w result
 	got.outcome, got.rule = classify(resp)
 	w.outcome = got.outcome
-	switch got.outcome {
-	case Accepted, Replayed:
+	switch group := got.outcome.Of(); {
+	case group == Won:
 		w.order = field(resp.Body(), "order_id")
-	case Limited, Unavailable, NotOpen:
+	case group == Throttled, group == Failed, got.outcome == NotOpen:
 		w.retryAfter = retryAfter(resp)
 	}
 	p.tally.add(got)
@@ -152,7 +156,7 @@ func (p *simulator) buy(
 
 // classify returns the outcome of a purchase, and the rule of a refusal by a limit.
 func classify(resp *fasthttp.Response) (o Outcome, rule string) {
-	if resp.StatusCode() == fasthttp.StatusAccepted {
+	if resp.StatusCode() == fasthttp.StatusAccepted && field(resp.Body(), "order_id") != "" {
 		if len(resp.Header.Peek("Idempotency-Replayed")) > 0 {
 			return Replayed, ""
 		}

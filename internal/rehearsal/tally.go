@@ -35,7 +35,7 @@ const (
 	Won       Group = iota // accepted
 	Refused                // refused for a valid reason: sold out, not open, bought before, invalid token
 	Throttled              // a limit
-	Failed                 // no response, or a server error
+	Failed                 // no response, or an error of the deployment
 	groups
 )
 
@@ -48,10 +48,10 @@ func (o Outcome) Of() Group {
 		return Won
 	case Limited:
 		return Throttled
-	case NoAnswer, Unavailable, Unexpected, "internal-error", "request-timeout":
-		return Failed
+	case SoldOut, NotOpen, Forged, "already-bought", "sale-closed", "sale-paused":
+		return Refused
 	}
-	return Refused
+	return Failed
 }
 
 // longest is the longest duration that a histogram counts.
