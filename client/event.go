@@ -82,7 +82,7 @@ func (c *conn) stream(ctx context.Context, path string, take func(sseEvent) (mor
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !retry || failures > c.retry.Attempts:
+		case !retry || failures >= c.retry.Attempts:
 			return err
 		}
 		if pause > 0 { // the server sent a delay

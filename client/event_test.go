@@ -94,7 +94,7 @@ func TestSaleEventsEndsWithErrors(t *testing.T) {
 	for _, err := range s.client(t).SaleEvents(t.Context(), "drop") {
 		last = err
 	}
-	if !errors.Is(last, ErrNoResponse) || len(s.requests()) < 8 {
+	if !errors.Is(last, ErrNoResponse) || len(s.requests()) != 8 {
 		t.Errorf("got error %v after %d requests, want %v after all attempts", last, len(s.requests()), ErrNoResponse)
 	}
 	s = newServer(t, events("event: left\ndata: {\n\n"))
