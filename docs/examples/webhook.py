@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +51,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    if not os.environ.get("WEBHOOK_SECRET", "").startswith("whsec_"):
+    if not re.match("whsec_.{32}", os.environ.get("WEBHOOK_SECRET", "")):  # with an empty secret, any sender can sign
         sys.exit("usage: WEBHOOK_SECRET=whsec_... PORT=9000 python3 webhook.py")
     ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "9000"))), Handler).serve_forever()

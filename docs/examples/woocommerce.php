@@ -56,7 +56,9 @@ function sluice_pay(): void
     }
     $id = wp_unslash($_GET['order'] ?? '');
     $token = sluice_token((string) get_current_user_id(), SLUICE_TOKEN_SECRET, time());
-    $answer = wp_remote_get(SLUICE_URL . '/v1/orders/' . rawurlencode($id), ['headers' => ['Authorization' => "Bearer $token"]]);
+    $answer = wp_remote_get(SLUICE_URL . '/v1/orders/' . rawurlencode($id), [
+        'redirection' => 0, 'headers' => ['Authorization' => "Bearer $token"], // no other host receives the token
+    ]);
     $sold = json_decode(wp_remote_retrieve_body($answer), true);
     if (wp_remote_retrieve_response_code($answer) !== 200 || $sold['status'] !== 'created') {
         wp_die('This order does not await payment.', '', ['response' => 409]);
@@ -102,7 +104,7 @@ function sluice_report(int $order_id): void
         'reference' => "wc-$order_id", // the id of the transaction may be set later, and repetitions must be equal
     ]]);
     $now = time();
-    $answer = wp_remote_post(SLUICE_URL . '/v1/payments', ['body' => $body, 'headers' => [
+    $answer = wp_remote_post(SLUICE_URL . '/v1/payments', ['redirection' => 0, 'body' => $body, 'headers' => [
         'Content-Type' => 'application/json',
         'webhook-id' => "wc-$order_id",
         'webhook-timestamp' => (string) $now,

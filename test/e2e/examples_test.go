@@ -225,6 +225,25 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	}
 }
 
+// With an empty secret, any sender can sign a webhook. PHP has no start at which it could fail.
+func TestExampleReceiversRejectAnEmptySecret(t *testing.T) {
+	t.Parallel()
+	for _, e := range examplesOf(t) {
+		if _, err := exec.LookPath(e.interpreter); err != nil || e.webhook == nil || e.language == "php" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, e.webhook[0], e.webhook[1:]...)
+		_, port, _ := strings.Cut(addr(t), ":")
+		cmd.Env = append(os.Environ(), "WEBHOOK_SECRET=whsec_", "PORT="+port)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if err == nil || !strings.Contains(string(out), "usage") {
+			t.Errorf("%s: %v, want an exit with the usage\n%s", e.language, err, out)
+		}
+	}
+}
+
 // postSigned sends a signed webhook and returns the status.
 func postSigned(t *testing.T, url, secret, id, body string) int {
 	t.Helper()
