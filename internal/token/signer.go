@@ -32,7 +32,8 @@ func (s *Signer) With(claims Expect) *Signer {
 	return &with
 }
 
-// Sign returns a token for the buyer sub that is valid for ttl from now.
+// Sign returns a token for the buyer sub that is valid for ttl from now. Verify rejects it unless sub has 1 to
+// MaxSubject bytes of UTF-8 without control characters.
 func (s *Signer) Sign(sub string, ttl time.Duration) (string, error) {
 	now := s.now()
 	var audience jwt.ClaimStrings

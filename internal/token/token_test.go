@@ -3,7 +3,6 @@ package token
 import (
 	"encoding/base64"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -44,20 +43,4 @@ func TestSignedTokenIsValidUntilItExpires(t *testing.T) {
 	if _, err := key(t, noon.Add(time.Minute)).Verify(signed); !errors.Is(err, ErrInvalid) {
 		t.Fatalf("expired: %v", err)
 	}
-}
-
-func TestShortSecretIsRejected(t *testing.T) {
-	if _, err := NewKey(strings.Repeat("x", MinSecret-1)); err == nil {
-		t.Fatal("31 bytes are accepted")
-	}
-}
-
-func FuzzVerify(f *testing.F) {
-	f.Add("a.b.c")
-	f.Add(segments(`{"alg":"HS256"}`, `{"sub":"ann","exp":1798761600}`))
-	f.Fuzz(func(t *testing.T, raw string) {
-		if sub, err := key(t, noon).Verify(raw); err == nil && sub == "" {
-			t.Fatal("verified without a subject")
-		}
-	})
 }
