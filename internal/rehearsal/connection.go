@@ -34,8 +34,7 @@ func (a Addresses) Description() string {
 		return "Each buyer had its own address in X-Forwarded-For, which the edge trusts from this machine."
 	}
 	return "All buyers shared one address, because the edge does not trust this machine's X-Forwarded-For " +
-		"(trusted_proxies in its " +
-		"policy). Limits by address therefore refused more buyers than in a real sale."
+		"(trusted_proxies in its policy). Limits by address therefore refused more buyers than in a real sale."
 }
 
 // benchmarkNetwork (RFC 2544) contains the addresses for X-Forwarded-For. It is not used on the Internet.
@@ -221,10 +220,8 @@ func (l *connection) once(ctx context.Context, c call, resp *fasthttp.Response) 
 		return err
 	}
 	conn := l.conn
-	defer context.AfterFunc(
-		ctx,
-		func() { _ = conn.SetDeadline(time.Unix(1, 0)) },
-	)() // do not wait for the response after ctx has ended
+	// Do not wait for the response after ctx has ended.
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	w := bufio.NewWriterSize(l.conn, 1024)
 	if err := req.Write(w); err != nil {
 		return err

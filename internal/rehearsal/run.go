@@ -44,11 +44,10 @@ func queued(a client.Audit) int64 { return a.Ready + a.Delayed + a.Leased }
 
 // Stage creates and removes the copy of the sale. Implementations call the admin API.
 type Stage interface {
+	// Make creates a copy of a sale. stock 0 is that of the sale.
 	Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error)
-	Remove(
-		ctx context.Context,
-		id string,
-	) (orders int64, gone bool, err error) // gone is false, without an error, while orders are queued
+	// Remove closes the copy and deletes it with its orders. gone is false, without an error, while orders are queued.
+	Remove(ctx context.Context, id string) (orders int64, gone bool, err error)
 }
 
 // Records reads the orders of a sale (client.Admin).
@@ -121,11 +120,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r.setStep("removing the copy")
 	report.Removed, err = r.remove(clean)
 	if err != nil {
-		err = fmt.Errorf(
-			"remove the copy %s: %w; it closes automatically, and \"sluice rehearse clean\" removes it",
-			made.ID,
-			err,
-		)
+		err = fmt.Errorf("remove the copy %s: %w; it closes automatically, and \"sluice rehearse clean\" removes it",
+			made.ID, err)
 		report.NotRemoved = err.Error()
 	}
 	return report, err

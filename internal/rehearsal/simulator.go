@@ -127,11 +127,8 @@ func (p *simulator) buy(
 ) result {
 	sent := p.now()
 	l.slotWait = 0
-	err := l.send(
-		ctx,
-		call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name},
-		resp,
-	)
+	purchase := call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name}
+	err := l.send(ctx, purchase, resp)
 	if err != nil && ctx.Err() != nil {
 		return result{} // the rehearsal was stopped
 	}
@@ -206,13 +203,10 @@ func retryAfter(resp *fasthttp.Response) time.Duration {
 // await polls an order until it is a row, as the buyer page does.
 func (p *simulator) await(ctx context.Context, l *connection, token, order string, resp *fasthttp.Response) {
 	const wait, most = 10 * time.Second, 6
+	status := call{method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: token, extraTimeout: wait}
 	begun := p.now()
 	for range most {
-		err := l.send(
-			ctx,
-			call{method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: token, extraTimeout: wait},
-			resp,
-		)
+		err := l.send(ctx, status, resp)
 		if errors.Is(err, context.Canceled) || ctx.Err() != nil {
 			return
 		}
