@@ -132,6 +132,58 @@ func TestRebuildScriptsCheckTheFence(t *testing.T) {
 	}
 }
 
+// A stopped Redis, or a proxy, can execute a call of a rebuild late, after its repetition. Then it changes nothing: the
+// next steps have been executed, or the rebuild has ended and orders have been sold since.
+func TestLateRepetitionChangesNothing(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	shop := []any{"s", 0, 0, 1, 9, "", 0, "EUR", 9, 0, "", ""}
+	for name, run := range map[string]struct {
+		keys []string
+		args []any
+	}{
+		"begin":         {[]string{"unfinished", "consumers", "sales"}, []any{"server", ""}},
+		"suspend_sales": {[]string{"sale"}, nil},
+		"slots":         {[]string{"buyers"}, []any{"ann", "5"}},
+		"dead_letters":  {[]string{"dead", "letters", "index"}, []any{"5", "5 s 1 1 ann", "its unit was sold again"}},
+		"sale":          {[]string{"sale", "stock", "sales", "returns"}, shop},
+		"enqueue":       {[]string{"unfinished"}, []any{0, "5 s 1 1 ann"}},
+		"swap_queue":    {[]string{"new", "ready", "delayed", "leases", "wake", "attempts", "crashes", "orders"}, nil},
+		"resume_sale":   {[]string{"sale"}, []any{1, "on"}},
+		"finish":        {nil, []any{"server", 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.FlushAll()
+			server.HSet("guard", "fence", "2", "deployment", "7", "swapped", "2", "generation", "2", "run_id", "server",
+				"shards", "1")
+			server.HSet("sale", "version", "5", "switch", "paused", "stock", "9", "accepted", "4", "returned", "8")
+			_ = server.Set("stock", "5")
+			_, _ = server.Lpush("ready", "7 s 1 2 bob")
+			wantSame(t, server, client, "rebuild_"+name, run.keys, run.args)
+		})
+	}
+	t.Run("begin, while the queue is assembled", func(t *testing.T) {
+		server.FlushAll()
+		server.HSet("guard", "fence", "2", "deployment", "7", "rebuilding", "2")
+		_, _ = server.Lpush("unfinished", "5 s 1 1 ann")
+		wantSame(t, server, client, "rebuild_begin", []string{"unfinished", "consumers", "sales"}, []any{"server", ""})
+	})
+}
+
+// wantSame fails unless the script of rebuild 2 returns "ok" and changes nothing.
+func wantSame(t *testing.T, server *miniredis.Miniredis, client *redis.Client, name string, keys []string, args []any) {
+	t.Helper()
+	before := server.Dump()
+	keys, args = append([]string{"guard"}, keys...), append([]any{"2 7"}, args...)
+	if got, err := Run(t.Context(), client, name, keys, args...).Text(); got != "ok" {
+		t.Errorf("%s returned %q, %v", name, got, err)
+	}
+	if after := server.Dump(); after != before {
+		t.Errorf("%s left\n%s, want\n%s", name, after, before)
+	}
+}
+
 // A sale that a rebuild has suspended, and not rebuilt, is resumed as it was, also if replies are lost and the scripts
 // are repeated. A later rebuild does not resume sales that an interrupted one has suspended.
 func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {

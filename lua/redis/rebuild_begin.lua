@@ -1,5 +1,6 @@
 -- rebuild_begin: holds a shard for the rebuild with this fence. Its queue stops, and new connections are not trusted.
--- The data belongs to the deployment of the rebuild from then on.
+-- The data belongs to the deployment of the rebuild from then on. A repetition changes nothing: each rebuild has its
+-- own fence.
 --
 -- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment; former_owner: id of the deployment from which the
 --                          data was taken over, 0 if it is not known, until a rebuild ends
@@ -28,6 +29,8 @@ if redis.call('EXISTS', guard) == 1 then
     end
     former, drop_consumers = owner, true
     newest = newest + 1 -- the fences of two deployments can be equal
+  elseif newest == tonumber(fence) then
+    return redis.call('HEXISTS', guard, 'former_owner') == 1 and 'taken_over' or 'ok'
   end
 else
   drop_consumers = true -- the former owner is not known

@@ -15,6 +15,7 @@
 local guard, dead, letters, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 -- include check_fence
+-- include check_swapped
 check_letter_types(dead, letters, index)
 local now = now_ms()
 

@@ -10,6 +10,7 @@
 local guard, ready = KEYS[1], KEYS[2]
 
 -- include check_fence
+-- include check_swapped
 local length, before = redis.call('LLEN', ready), tonumber(ARGV[2])
 if length < before then
   return redis.error_reply('ERR messages are missing')

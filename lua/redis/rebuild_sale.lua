@@ -14,5 +14,6 @@
 local guard, sale, stock, sales, returns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 -- include check_fence
+-- include check_swapped
 write_sale(sale, stock, sales, returns, 2)
 return 'ok'

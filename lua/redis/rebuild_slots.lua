@@ -9,6 +9,7 @@
 local guard, buyers = KEYS[1], KEYS[2]
 
 -- include check_fence
+-- include check_swapped
 for i = 2, #ARGV, 2 do
   redis.call('HSET', buyers, ARGV[i], ARGV[i + 1])
 end

@@ -10,6 +10,7 @@
 local guard, fence = KEYS[1], string.match(ARGV[1], '^%d+')
 
 -- include check_fence
+-- include check_swapped
 local defs = {}
 for i = 2, #KEYS do
   defs[i] = redis.call('HMGET', KEYS[i], 'version', 'switch')

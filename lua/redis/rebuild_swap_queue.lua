@@ -1,6 +1,7 @@
 -- rebuild_swap_queue: replaces the queue of a shard by the one that the rebuild assembled, in one step.
 --
--- The field swapped makes the script replay-safe: a repetition would find no new queue and delete the current one.
+-- The field swapped makes the script replay-safe: a repetition would find no new queue and delete the current one. It
+-- also ends late repetitions of the scripts before this one (include/check_swapped).
 --
 -- KEYS 1 guard     hash    fence, deployment, swapped
 --      2 new       list    queue of the rebuild
@@ -21,9 +22,7 @@ local wake, attempts, crashes, orders = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local fence = string.match(ARGV[1], '^%d+')
 
 -- include check_fence
-if redis.call('HGET', guard, 'swapped') == fence then
-  return 'ok'
-end
+-- include check_swapped
 local assembled, token = redis.call('EXISTS', new) == 1, redis.call('LLEN', wake)
 
 redis.call('HSET', guard, 'swapped', fence)

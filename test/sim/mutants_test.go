@@ -358,6 +358,20 @@ var mutants = []mutant{
 		rebuildTest("TestSuspendedRebuildIsFenced"),
 	},
 	{
+		"rebuild: a late repetition stores the count again",
+		"lua/redis/rebuild_sale.lua",
+		"-- include check_swapped\n",
+		"",
+		proof{"./lua/redis", "TestLateRepetitionChangesNothing", nil},
+	},
+	{
+		"rebuild: a repetition begins again",
+		"lua/redis/rebuild_begin.lua",
+		"elseif newest == tonumber(fence) then",
+		"elseif false then",
+		proof{"./lua/redis", "TestLateRepetitionChangesNothing", nil},
+	},
+	{
 		"rebuild: begins with the data of another deployment",
 		"lua/redis/rebuild_begin.lua",
 		"if owner ~= ARGV[3] then",
