@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"strconv"
 	"sync"
@@ -55,7 +54,7 @@ func (s Sequencer) Next(ctx context.Context, shard keyspace.Shard) (sale.OrderID
 func (s Sequencer) StartGeneration(ctx context.Context, shard keyspace.Shard, generation int64) error {
 	one := s[shard]
 	first := uint64(generation%generations) * (one.numbers / generations)
-	return one.reach(ctx, uint64(generation)<<32|first, true)
+	return one.reach(ctx, uint64(generation)<<32|first, 0)
 }
 
 // generations is the number of generations with different numbers.
@@ -155,22 +154,13 @@ func (s *shardSequencer) anywhere() uint32 {
 // counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
 func (s *shardSequencer) skipPast(ctx context.Context, after uint32) error {
 	const margin = 1024 * blockSize // blocks of other processes are within
-	return s.reach(ctx, uint64(after)/s.shards+margin, false)
+	target := uint64(after)/s.shards + margin
+	return s.reach(ctx, target, target)
 }
 
-// reach advances the counter to target if it is lower. If create is false, a missing counter stays missing.
-func (s *shardSequencer) reach(ctx context.Context, target uint64, create bool) error {
-	have, err := s.client.Get(ctx, s.key).Uint64()
-	if errors.Is(err, redis.Nil) && !create {
-		return nil
-	}
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return unavailable("advance order numbers", err)
-	}
-	if have >= target {
-		return nil
-	}
-	if err := s.client.IncrBy(ctx, s.key, int64(target-have)).Err(); err != nil {
+// reach advances the counter to target if it is lower. missing stands for a counter that does not exist.
+func (s *shardSequencer) reach(ctx context.Context, target, missing uint64) error {
+	if err := redisscript.Run(ctx, s.client, "advance_order_ids", []string{s.key}, target, missing).Err(); err != nil {
 		return unavailable("advance order numbers", err)
 	}
 	return nil

@@ -254,6 +254,39 @@ func TestOldBlocksAreDiscarded(t *testing.T) {
 	})
 }
 
+// The client repeats a call after a lost reply. If a repetition advanced the counter further, later generations would
+// find it ahead of their numbers, and Redis could allocate again what it lost.
+func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+		c.AddHook(repeatsEach{})
+		for generation := int64(1); generation <= 2; generation++ {
+			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(t.Context(), shard, generation); err != nil {
+				t.Fatal(err)
+			}
+			want := uint64(generation)<<32 | uint64(generation)*(1<<32/generations)
+			if have, err := c.Get(t.Context(), shard.OrderNumbers()).Uint64(); err != nil || have != want {
+				t.Fatalf("generation %d: the counter is %d, %v; want %d", generation, have, err, want)
+			}
+		}
+	})
+}
+
+// repeatsEach executes every command twice.
+type repeatsEach struct{}
+
+func (repeatsEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (repeatsEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = next(ctx, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (repeatsEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 func TestSequencerIgnoresAClockSetBack(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
