@@ -1,4 +1,5 @@
--- enqueue: adds messages to the end of the queue and wakes a worker.
+-- enqueue: adds messages to the end of the queue and wakes a worker. A repetition adds them again; the store writes an
+-- order once.
 --
 -- KEYS 1 ready   list    newest left
 --      2 wake    list    at most one token
