@@ -275,11 +275,8 @@ func TestWholeSaleHasNoSegment(t *testing.T) {
 		if err := redisscript.Run(context.Background(), c, "rebuild_sale", keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if fields := c.HMGet(context.Background(), shard.Sale("s"), "segment", "allocation", "out").
-			Val(); slices.ContainsFunc(
-			fields,
-			func(f any) bool { return f != nil },
-		) {
+		fields := c.HMGet(context.Background(), shard.Sale("s"), "segment", "allocation", "out").Val()
+		if slices.ContainsFunc(fields, func(f any) bool { return f != nil }) {
 			t.Fatalf("fields %v", fields)
 		}
 	})
