@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,12 +110,7 @@ func (r *Refiller) Await(ctx context.Context, home int) error {
 func (r *Refiller) leave(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, other := range r.waiting {
-		if other == w {
-			r.waiting = append(r.waiting[:i:i], r.waiting[i+1:]...)
-			return
-		}
-	}
+	r.waiting = slices.DeleteFunc(r.waiting, func(other *waiter) bool { return other == w })
 }
 
 // serve runs rounds until no purchase waits.
@@ -146,7 +142,7 @@ func (r *Refiller) RunOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	r.mu.Lock()
-	waiting := append([]*waiter(nil), r.waiting...)
+	waiting := slices.Clone(r.waiting)
 	r.mu.Unlock()
 
 	states, err := r.settle(ctx)

@@ -19,15 +19,8 @@ const leaseTime = 9 * time.Second
 
 func order(n int) sale.Order {
 	return sale.Order{
-		ID: sale.NewOrderID(
-			sale.Epoch,
-			uint32(n),
-		),
-		SaleID: "drop",
-		Buyer:  fmt.Sprintf("buyer %d", n),
-		Slot:   1,
-		Serial: int64(n),
-		Status: sale.StatusQueued,
+		ID: sale.NewOrderID(sale.Epoch, uint32(n)), SaleID: "drop", Buyer: fmt.Sprintf("buyer %d", n), Slot: 1,
+		Serial: int64(n), Status: sale.StatusQueued,
 	}
 }
 

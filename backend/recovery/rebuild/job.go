@@ -34,7 +34,6 @@ type job struct {
 	client   *redis.Client // pinned to one server
 	runID    string
 	fence    int64
-	stock    *admission.Stock
 	status   *status
 	sales    []*saleCount
 	byID     map[string]*saleCount
@@ -298,7 +297,8 @@ func (j *job) awaitJournals(ctx context.Context) error {
 
 // auditSales audits every sale before purchases resume. It pauses a sale that does not balance.
 func (j *job) auditSales(ctx context.Context) error {
-	checker := audit.New(j.stock, j.cfg.Store)
+	stock := admission.NewStock(admission.StockConfig{Client: j.client, Space: j.cfg.Space})
+	checker := audit.New(stock, j.cfg.Store)
 	j.status.total(len(j.sales))
 	parts := make([]spread.Part, len(j.sales))
 	for i, c := range j.sales {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
-
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"

@@ -26,7 +26,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
@@ -204,18 +203,13 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	r.show(now, fence)
-	stock := admission.NewStock(admission.StockConfig{Client: client, Space: r.cfg.Space})
 	j := &job{
-		Rebuilder: r, shard: shard, owner: owner, from: from, client: client, runID: runID, fence: fence, stock: stock,
-		status: now,
+		Rebuilder: r, shard: shard, owner: owner, from: from, client: client, runID: runID, fence: fence, status: now,
 	}
-	err = j.run(ctx, q.sales)
-	if err == nil {
-		r.cfg.Changed(ctx, shard)
-	}
-	if err != nil {
+	if err := j.run(ctx, q.sales); err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
 	}
+	r.cfg.Changed(ctx, shard)
 	return nil
 }
 
