@@ -49,6 +49,8 @@ const (
 	maxStragglers = 1000
 	// maxKept is the number of segments with more such orders after which a Trim ends. The next one continues there.
 	maxKept = 3
+	// maxTrim is the time after which a Trim begins no further segment.
+	maxTrim = time.Second
 	// maxSegmentAge is the age from which a segment is closed although it is not full; most of its orders are rows then.
 	maxSegmentAge = 30 * time.Second
 )
@@ -88,8 +90,9 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 
 // Trim deletes segments without queued orders, oldest first, so the size of the journal follows the length of the
 // queue. It copies a few stragglers, such as dead letters, to the current segment. A segment that cannot be read stays,
-// and so does one with many stragglers. After three of those Trim ends, so that a long queue costs few queries, and the
-// next call continues. It returns file errors, or an error that wraps sale.ErrUnavailable.
+// and so does one with many stragglers. Trim ends after three of those, so that a long queue costs few queries,
+// or after a second, so that its caller notices a rebuild. The next call continues. It returns file errors, or an error
+// that wraps sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	j.mu.Lock()
 	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
@@ -105,7 +108,7 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 		return fmt.Errorf("journal: trim: %w", err)
 	}
 	var unreadable []error
-	kept, next := 0, int64(0)
+	began, kept, next := time.Now(), 0, int64(0)
 	for _, n := range numbers {
 		if n < first {
 			continue
@@ -125,7 +128,7 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 		if !gone {
 			kept++
 		}
-		if kept == maxKept {
+		if kept == maxKept || time.Since(began) > maxTrim {
 			next = n + 1
 			break
 		}

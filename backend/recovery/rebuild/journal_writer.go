@@ -193,7 +193,9 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	if w.warned != 0 && now.Sub(w.trimmed) >= trimInterval {
 		w.trimmed = now
+		stopHeartbeats := w.sendHeartbeats(ctx, w.cfg.Journal.Restored())
 		err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
+		stopHeartbeats()
 		if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
 			w.cfg.Log.Error("journal: trim failed", "err", err)
 		}
@@ -209,8 +211,8 @@ func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
 	}
 }
 
-// sendHeartbeats sends heartbeats with this generation until stop is called: a long journal or a slow store must not
-// make the journal silent. stop waits for one in progress.
+// sendHeartbeats sends heartbeats with this generation until stop is called: a rebuild does not wait for a silent
+// journal, and a long journal or a slow store takes time. stop waits for one in progress.
 func (w *JournalWriter) sendHeartbeats(ctx context.Context, generation int64) (stop func()) {
 	sending, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -151,14 +152,21 @@ func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
 	})
 }
 
-// stuckRedis is a Redis without sales that answers after ten seconds.
-type stuckRedis struct{ redisconn.Client }
+// noSales is a Redis without sales.
+type noSales struct{ redisconn.Client }
 
-func (stuckRedis) HGet(ctx context.Context, _, _ string) *redis.StringCmd {
-	time.Sleep(10 * time.Second)
+func (noSales) HGet(ctx context.Context, _, _ string) *redis.StringCmd {
 	answer := redis.NewStringCmd(ctx)
 	answer.SetErr(redis.Nil)
 	return answer
+}
+
+// stuckRedis is a Redis without sales that answers after ten seconds.
+type stuckRedis struct{ noSales }
+
+func (s stuckRedis) HGet(ctx context.Context, key, field string) *redis.StringCmd {
+	time.Sleep(10 * time.Second)
+	return s.noSales.HGet(ctx, key, field)
 }
 
 // allRows is a database in which every order is a row.
@@ -194,6 +202,52 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 		}
 		if db.longest > 2100*time.Millisecond || db.restoring < 5 {
 			t.Errorf("%v between two of %d heartbeats, want two seconds", db.longest, db.restoring)
+		}
+	})
+}
+
+// slowRows is a database that answers after three seconds. Every order is a row.
+type slowRows struct {
+	*beats
+	guard  *rebuiltAt
+	checks []int64 // of the guard, until each query
+}
+
+func (s *slowRows) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	s.checks = append(s.checks, s.guard.calls.Load())
+	time.Sleep(3 * time.Second)
+	return allRows{}.Recorded(ctx, ids)
+}
+
+// A journal that is trimmed slowly is not silent, and notices a rebuild before all its segments are trimmed.
+func TestJournalIsNotSilentWhileItIsTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{Segment: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const segments = 5
+		for id := range sale.OrderID(segments) {
+			if err := j.Append(sale.Order{ID: id + 1, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g := &rebuiltAt{}
+		g.fence.Store(1)
+		db := &slowRows{beats: &beats{}, guard: g}
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := errors.Join(w.Run(ctx), j.Close()); err != nil {
+			t.Error(err)
+		}
+		if len(db.checks) != segments || len(slices.Compact(slices.Clone(db.checks))) != segments {
+			t.Errorf("%d segments were trimmed after %v checks for a rebuild, want each after another one", segments, db.checks)
+		}
+		if db.longest > 2100*time.Millisecond {
+			t.Errorf("%v between two heartbeats, want two seconds", db.longest)
 		}
 	})
 }
