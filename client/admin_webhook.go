@@ -61,7 +61,7 @@ func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err
 }
 
 // DeleteEndpoint deletes an endpoint with all its deliveries. The error matches NotFound if it does not exist,
-// also because an earlier attempt of the call, whose response was lost, has deleted it.
+// also if an earlier attempt of the call has deleted it and its response was lost.
 func (a *Admin) DeleteEndpoint(ctx context.Context, endpoint, reason string) error {
 	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/remove"
 	return a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, nil)

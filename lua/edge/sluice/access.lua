@@ -1,8 +1,8 @@
 -- The access phase. A request is judged in this order:
 --
 --   1. plan.lua finds the rules that cover its method and path
---   2. the limits by address: a flood of made-up tokens is refused before a signature is verified; not for a token in
---      the verified cache, whose request step 5 judges
+--   2. the limits by address: a flood of made-up tokens is refused before a signature is verified. A request with a
+--      token in the verified cache skips this step; step 5 applies the same limits
 --   3. the token is verified, if a rule counts by buyer
 --   4. the rules of the fleet decide, if there are any: fleet.lua
 --   5. the buckets of all rules take the request together, or none does: limit/rules.lua
