@@ -33,13 +33,18 @@ var noRewrites = []string{"--auto-aof-rewrite-percentage", "0"}
 // newCostDeployment starts the parts as in production: Redis with its log, a backend with its journal, an edge.
 // redisArgs are further arguments of Redis.
 func newCostDeployment(s *stage, cfg settings, c costCase, bin string, redisArgs ...string) *costDeployment {
-	shop := newShopOf(s, bin, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)...)
+	redisArgs = append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, redisArgs...)
+	listen, sockets := testenv.FreeAddress(s), s.TempDir()
+	if cfg.sockets {
+		listen = "unix:" + filepath.Join(sockets, "backend.sock")
+		redisArgs = append(redisArgs, "--unixsocket", filepath.Join(sockets, "redis.sock"))
+	}
+	shop := newShopOf(s, bin, redisArgs...)
+	if cfg.sockets {
+		shop.env = sluiceEnv(testenv.SocketURL(filepath.Join(sockets, "redis.sock")), shop.sql.SocketURL())
+	}
 	h := &deployment{shop: shop, cfg: cfg, wrk: s.wrk(), client: shop.redis.Client()}
 	h.wrk.connections = c.connections
-	listen := testenv.FreeAddress(s)
-	if cfg.sockets {
-		listen = "unix:" + filepath.Join(s.TempDir(), "backend.sock")
-	}
 	h.at = h.backendAt(listen, "--journal", s.TempDir())
 	metrics := testenv.FreeAddress(s)
 	worker := s.start(h.env, bin, "worker", "--metrics", metrics)

@@ -78,7 +78,7 @@ type settings struct {
 	profile string         // directory for CPU profiles; empty: none
 	match   *regexp.Regexp // of the ratios' names; nil: all
 	batch   int            // orders in a batch of orders; 0: perBatch
-	sockets bool           // the edge reaches the backend through a Unix socket
+	sockets bool           // Unix sockets connect the edge, the backend and the stores
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
