@@ -52,7 +52,7 @@ func percent(part, of int64) float64 { return 100 * float64(part) / float64(of) 
 // No unit is stranded in any crowd, and docs/scale.md has the figures of this policy.
 func TestRefillTable(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| crowd | segments | stock | stranded without refill | moves | units moved | purchases that waited " +
+	b.WriteString("| requests | segments | stock | stranded without refill | moves | units moved | purchases that waited " +
 		"| longest wait | 503 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, s := range scenarios() {
 		b.WriteString(s.row(t))
