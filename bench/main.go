@@ -23,7 +23,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
                     [--rounds n] [--seconds s]
        bench events [--batch n] [--rounds n] [--seconds s]
        bench webhooks [--deliveries n] [--rounds n]
-       bench held   [--orders n] [--rounds n]
+       bench held   [--only regexp] [--orders n] [--rounds n]
        bench cost   [--of order,status,page,refusal] [--edge nginx,gateway] [--connections 1,64,1000] [--fsync everysec]
                     [--tokens new,repeated] [--sockets] [--floor] [--against directory] [--rounds n] [--seconds s]
                     [--profile file]
@@ -33,7 +33,7 @@ const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,or
        bench open   [--buyers n] [--rounds n]
        bench memory [--buyers n] [--idempotency-keys]
        bench replay [--lines n] [--rounds n]
-       bench year   [--rows n] [--sales n] [--steps n] [--times n] [--database URL]
+       bench year   [--rows n] [--sales n] [--sizes n] [--times n]
        bench scale  [--masters 1,2,4,8] [--share percent] [--rounds n] [--seconds s] [--buyers n]
        bench up     [--against directory] [--rounds n] [--seconds s]
        bench pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
