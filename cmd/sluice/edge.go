@@ -36,7 +36,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 		Example: `  sluice edge --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080
   sluice edge --upstream unix:/run/sluice/backend.sock    # a backend on this machine
   sluice edge -t --upstream http://10.0.0.1:8080          # check the configuration and the policy
-  sluice edge reload                                      # take a changed policy`,
+  sluice edge reload                                      # load a changed policy`,
 		Annotations: map[string]string{handlesHangup: "reloads"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {
@@ -47,7 +47,8 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 	}
 	f := p.flags(c)
 	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
-	f.str(&cfg.Policy, "policy", envPolicy, "", "policy file (default: lua/policy.lua of --root or here, else built in)")
+	f.str(&cfg.Policy, "policy", envPolicy, "",
+		"policy file (default: lua/policy.lua of --root or of the working directory, else the built-in one)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
 	f.StringVar(&cfg.Root, "root", "",
 		"directory with nginx/ and lua/; empty: the built-in files (default: the working directory, if it has them)")

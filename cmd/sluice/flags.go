@@ -129,7 +129,7 @@ const maxShards = 64
 
 func (f *flagSet) shards(to *int) {
 	f.number(to, "shards", envShards, 1, 1, maxShards,
-		"number of queues; each sale uses one of them; equal in every process and permanent")
+		"number of queues over which sales are distributed; equal in every process, and a change stops every sale")
 }
 
 // stores declares the flags of a process that uses Redis and the database.
@@ -181,7 +181,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
 		"every connection begins with a PROXY header (v1 or v2), used if it comes from the policy's trusted_proxies")
 	f.StringVar(&to.tlsCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
-	f.StringVar(&to.tlsKey, "tls-key", "", "its key, PEM")
+	f.StringVar(&to.tlsKey, "tls-key", "", "private key of --tls-cert, PEM")
 	f.check(func(bad *problems) {
 		if len(to.upstreams) == 0 {
 			bad.add("--upstream is missing: want http://host:port or unix:/path, once for each backend")

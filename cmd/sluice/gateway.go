@@ -19,8 +19,8 @@ func (p *program) gatewayCommand() *cobra.Command {
 	var metrics, access string
 	c := &cobra.Command{
 		Use:   "gateway",
-		Short: "Run the Go edge alone: the same policy as the nginx edge, nothing to install",
-		Long: `Run the Go edge, with the same policy as the nginx edge and nothing to install. It verifies tokens with
+		Short: "Run the Go edge, with the same policy as the nginx edge",
+		Long: `Run the Go edge, which has the same policy as the nginx edge and needs no nginx. It verifies tokens with
 ` + envSecret + ` of the backends, --token-keys or both. Started by a systemd socket unit, it uses
 the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua
@@ -87,7 +87,8 @@ the unit's listener instead of --listen.`,
 	f := p.flags(c)
 	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
 	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
-		"policy file, read again when it changes (default: lua/policy.lua here, else the built-in one)")
+		"policy file, read again when it changes (default: lua/policy.lua of the working directory, "+
+			"else the built-in one)")
 	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
 		`"-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
 	f.metrics(&metrics)

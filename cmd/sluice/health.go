@@ -24,8 +24,9 @@ func (p *program) healthCommand() *cobra.Command {
 		Use:        "health",
 		SuggestFor: []string{"status", "ping", "check"},
 		Short:      "Report readiness by the exit code, for container health checks",
-		Long: `Query /readyz of the server of --server or of the data directory. Without either, as beside a
-worker, check that Redis and the database accept writes, or the one of them that the environment names.`,
+		Long: `Query /readyz of the server that --server or the data directory names. Without a server, for example
+beside a worker, check that Redis and the database accept writes. A store that the environment does
+not name is not checked.`,
 		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -122,7 +122,7 @@ once, enforces a limit per buyer, and guarantees that every accepted order ends 
 a dead letter.`,
 		Example: `  sluice up                                  # everything in one process, no installation
   sluice sale create --id shoe --title Shoe --stock 100 --price 99.90EUR
-  sluice sale audit shoe                     # prove that nothing is lost`,
+  sluice sale audit shoe                     # count every unit`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

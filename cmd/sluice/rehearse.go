@@ -38,15 +38,15 @@ func (p *program) rehearseCommand() *cobra.Command {
 	o := &adminClient{p: p}
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
-		Short: "Simulate a crowd on a copy of a sale and report whether this deployment is ready for it",
-		Long: `Copy a sale with units of its own, send a crowd of buyers and bots to it through the edge, wait
-until every order is a row, check that nothing was sold twice or lost, remove the copy, and write a
-report. The copy is on no public list, only the crowd can see and buy it, and no webhook, push or
-other group receives its orders. Without SALE the command uses the only sale besides the demo sale of
+		Short: "Simulate buyers of a copy of a sale and report whether this deployment is ready for the sale",
+		Long: `Copy a sale with units of its own, send simulated buyers and bots to it through the edge, wait until
+every order is a row, check that nothing was sold twice or lost, remove the copy, and write a report.
+Only the simulated buyers can see the copy and buy from it. Its orders produce no events, so no group
+and no webhook receives them. Without SALE the command uses the only sale besides the demo sale of
 "sluice up", or the demo sale if there is no other.
 
-A rehearsal is rejected while a real sale is open, or opens before the rehearsal would end. Exit 0
-is go; 1 is no-go, unclear, or a failure.`,
+A rehearsal is rejected while a real sale is open, or if one opens before the rehearsal ends. The
+exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 		Example: `  sluice rehearse demo                                   # the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
@@ -58,15 +58,15 @@ is go; 1 is no-go, unclear, or a failure.`,
 	}
 	fl := p.flags(c)
 	fl.StringVar(&f.target, "target", "", "URL of the edge (default: from the data directory)")
-	fl.str(&f.keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign the crowd's tokens with")
+	fl.str(&f.keys, "token-keys", envKeys, "", "JWK Set file with the private key that signs the tokens of the simulated buyers")
 	fl.expect(&f.claims)
 	fl.StringVar(&f.kid, "kid", "", "key of --token-keys that signs")
 	fl.IntVar(&f.Workload.Buyers, "buyers", 2000, "buyers in total")
 	fl.Float64Var(&f.Workload.Bots, "bots", 0.1,
-		"share of bots: many at one address, one at many addresses, forged tokens; all retry immediately")
+		"share of bots: a third at one address, a third with a new address for each request, a third with forged tokens")
 	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "distribution of arrivals: spike, uniform or ramp")
 	fl.DurationVar(&f.Workload.Span, "span", 10*time.Second, "time within which buyers arrive")
-	fl.DurationVar(&f.Workload.Think, "think", 2*time.Second, "mean time between seeing the sale and buying")
+	fl.DurationVar(&f.Workload.Think, "think", 2*time.Second, "mean time between viewing the sale and buying")
 	fl.IntVar(&f.Workload.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
 	fl.Uint64Var(&f.Workload.Seed, "seed", 0, "seed of the simulated buyers, for repeating a run (default: random)")
 	fl.Int64Var(&f.Stock, "stock", 0, "units of the copy (default: as many as the sale has)")

@@ -23,9 +23,9 @@ func (p *program) saleCommand() *cobra.Command {
 	return o.adminCommand(
 		&cobra.Command{Use: "sale", Short: "Create, show and change sales"},
 		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(), o.saleDescribe(),
-		o.saleSwitch("pause", "Stop accepting orders until resume"),
-		o.saleSwitch("resume", "Accept orders again"),
-		o.saleSwitch("open", "Open a sale now that was to open later"),
+		o.saleSwitch("pause", "Pause a sale: purchases are rejected until it is resumed"),
+		o.saleSwitch("resume", "Resume a paused sale"),
+		o.saleSwitch("open", "Open a scheduled sale now"),
 		o.saleClose(), o.saleArchive())
 }
 

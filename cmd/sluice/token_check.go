@@ -33,9 +33,10 @@ func (p *program) tokenCheckCommand() *cobra.Command {
 		Use:   "check TOKEN",
 		Short: "Explain why a token is rejected",
 		Long: `Verify a token as edges and backends with the same settings do, and explain the result. Clients get
-401 without a reason. The token may follow "Bearer"; - reads it from standard input, where other
-users of the machine cannot see it. The secret is ` + envSecret + `, else that of the data directory of
-"sluice up". Exit 1 if the token is rejected.`,
+401 without a reason. The argument may begin with "Bearer". The argument - reads the token from
+standard input, where other users of the machine cannot see it. The secret is
+` + envSecret + `, else that of the data directory of "sluice up". The exit code is 1 if the token
+is rejected.`,
 		Example: `  sluice token check "$(sluice token --user ann)"
   sluice token check --token-keys https://login.shop.example/jwks.json - < token.txt
   sluice token check --token-keys keys.json --token-issuer https://login.shop.example --token-audience sluice - < token.txt`,

@@ -42,7 +42,7 @@ func (p *program) upCommand() *cobra.Command {
 		Short:      "Run everything in one process with a demo sale, without other servers",
 		Long: `Run the Go gateway, the API, a worker, a watcher, an embedded Redis and SQLite in one process, and
 create a demo sale. The data directory keeps secrets, the database and a journal of accepted orders:
-kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
+SIGKILL loses none of them. Admin commands and "sluice token" read the addresses and secrets there.`,
 		Example: `  sluice up
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
@@ -59,7 +59,8 @@ kill -9 loses none. "sluice token", "sale" and "dead" read it.`,
 	f.str(&cfg.stores.Database, "database", envDatabase, "",
 		"a database instead of SQLite in the data directory: sqlite:..., or with --redis postgres://...")
 	f.str(&cfg.policy, "policy", envPolicy, "",
-		"edge policy, read again when it changes (default: lua/policy.lua here, else the built-in one)")
+		"edge policy, read again when it changes (default: lua/policy.lua of the working directory, "+
+			"else the built-in one)")
 	f.check(func(bad *problems) {
 		if cfg.stores.Redis != "" {
 			bad.checkRedis(f.source("redis", envRedis), cfg.stores.Redis)

@@ -28,8 +28,8 @@ Standard Webhooks specifies, and retries for about a day until the endpoint answ
 docs/webhooks.md.`,
 	},
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
-		o.webhookPost("pause", "Keep deliveries until they are resumed", "the shop moves tonight"),
-		o.webhookPost("resume", "Send again, also to one that is disabled or held", "the shop has moved"),
+		o.webhookPost("pause", "Pause endpoints; their deliveries wait until they are resumed", "the shop moves tonight"),
+		o.webhookPost("resume", "Resume endpoints that are paused or disabled, or that wait after failures", "the shop has moved"),
 		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
 		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
@@ -176,7 +176,7 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 	var keep time.Duration
 	c := &cobra.Command{
 		Use:   "rotate ENDPOINT",
-		Short: "Rotate the secret of an endpoint; the new one is shown only once. The old one signs too for a while",
+		Short: "Create a new secret for an endpoint, and show it once; the old one also signs until --keep has passed",
 		Example: `  sluice webhook rotate ep_k3jx5
   sluice webhook rotate ep_k3jx5 --keep 0s --reason "it was in a log"`,
 		Args: cobra.ExactArgs(1),
@@ -203,7 +203,7 @@ const pingWait = 30 * time.Second
 func (o *adminClient) webhookPing() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ping ENDPOINT",
-		Short:   "Send one test delivery to an endpoint and show its answer; exit 1 if it is not 2xx",
+		Short:   "Send one test delivery to an endpoint and show the response; exit 1 if it is not 2xx",
 		Example: `  sluice webhook ping ep_k3jx5`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
