@@ -151,7 +151,7 @@ func (g *Gateway) refuseBy(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v lim
 		if r.fleet != nil {
 			x.reason = "no lease of the fleet's limit"
 		}
-		respondUnavailable(ctx)
+		respondUnavailable(ctx, x)
 		return
 	}
 	r.denied.Inc()

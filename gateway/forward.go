@@ -34,7 +34,7 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	default:
 		x.reason = err.Error()
-		respondUnavailable(ctx)
+		respondUnavailable(ctx, x)
 	}
 	if len(x.sale) > 0 {
 		g.updateCache(ctx, x, err)

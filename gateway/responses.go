@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -26,6 +27,24 @@ var (
 	bodyUnavailable  = problem.New(problem.Unavailable, "The service is busy. Please try again in a moment.").Body()
 	bodyHealthy      = []byte(`{"status":"ok"}`)
 )
+
+//go:embed busy.html
+var busyPage string
+
+// The pages of refusals that end soon. They reload themselves with a script, because a browser does not obey Refresh at
+// an address with a fragment.
+var (
+	tooManyPage = fillBusyPage("Too many requests came from your connection.", "您的网络请求过于频繁。")
+
+	unavailablePage = fillBusyPage("The shop is restarting or very busy. Accepted orders are safe.",
+		"商店正在重启或访问量很大，已受理的订单不会丢失。")
+)
+
+// fillBusyPage returns busy.html with the reason in English and Chinese.
+func fillBusyPage(english, chinese string) []byte {
+	reasons := strings.NewReplacer("$sluice_busy_en", english, "$sluice_busy_zh", chinese)
+	return []byte(reasons.Replace(busyPage))
+}
 
 // respond writes a problem document. The status messages are those of nginx.
 func respond(ctx *fasthttp.RequestCtx, status int, body []byte) {
@@ -58,9 +77,9 @@ func respondUnauthorized(ctx *fasthttp.RequestCtx) {
 }
 
 // respondUnavailable reports a lack of resources or backends. A client that exceeds a limit receives a 429 instead.
-func respondUnavailable(ctx *fasthttp.RequestCtx) {
+func respondUnavailable(ctx *fasthttp.RequestCtx, x *exchange) {
 	ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
-	respond(ctx, fasthttp.StatusServiceUnavailable, bodyUnavailable)
+	respondOrPage(ctx, x, fasthttp.StatusServiceUnavailable, bodyUnavailable, unavailablePage)
 }
 
 func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
@@ -71,21 +90,11 @@ func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *r
 	g.respondTooMany(ctx, x, v.Wait, r.refusal)
 }
 
-//go:embed busy.html
-var busyPage []byte
-
-// respondTooMany answers a client that must wait: a problem document, or a page that reloads itself for a browser that
-// opens an address. The page has a script, because a browser does not obey Refresh at an address with a fragment.
-// Refusals are not stored, so that none needs Vary.
+// respondTooMany answers a client that must wait.
 func (g *Gateway) respondTooMany(ctx *fasthttp.RequestCtx, x *exchange, wait time.Duration, refusal []byte) {
-	h := &ctx.Response.Header
 	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(wait, g.config.Random), 10)
-	h.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
-	respond(ctx, fasthttp.StatusTooManyRequests, refusal)
-	if ctx.IsGet() && prefersHTML(x.Headers.Accept) {
-		h.SetContentType("text/html; charset=utf-8")
-		ctx.Response.SetBodyRaw(busyPage)
-	}
+	ctx.Response.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
+	respondOrPage(ctx, x, fasthttp.StatusTooManyRequests, refusal, tooManyPage)
 	x.quota = x.quota[:0]
 }
 
@@ -93,6 +102,16 @@ func (g *Gateway) respondTooMany(ctx *fasthttp.RequestCtx, x *exchange, wait tim
 func prefersHTML(accept []byte) bool {
 	rest, found := bytes.CutPrefix(accept, []byte("text/html"))
 	return found && (len(rest) == 0 || rest[0] == ',' || rest[0] == ';')
+}
+
+// respondOrPage writes a problem document, or a page for a browser that opens an address. Neither is stored, so that
+// they need no Vary.
+func respondOrPage(ctx *fasthttp.RequestCtx, x *exchange, status int, body, page []byte) {
+	respond(ctx, status, body)
+	if ctx.IsGet() && prefersHTML(x.Headers.Accept) {
+		ctx.Response.Header.SetContentType("text/html; charset=utf-8")
+		ctx.Response.SetBodyRaw(page)
+	}
 }
 
 // respondUnreadable answers a request that fasthttp could not parse. The connection is closed afterwards.
@@ -135,7 +154,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 // overloadResponse returns the complete HTTP response to a connection beyond Config.MaxConns.
 func overloadResponse() []byte {
 	ctx := &fasthttp.RequestCtx{}
-	respondUnavailable(ctx)
+	respondUnavailable(ctx, &exchange{})
 	ctx.Response.SetConnectionClose()
 	var b bytes.Buffer
 	_, _ = ctx.Response.WriteTo(&b)

@@ -1,6 +1,7 @@
 package edges
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -56,13 +57,15 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 			got = counted(e, want)
 			return slices.Equal(got, want) || t.Failed()
 		})
-		// A backend that has exited is counted as a failure to connect.
+		// A backend that has exited is counted as a failure to connect, also if a browser gets the page.
 		e.backend.Close()
-		e.send(t, request("GET", "/", last))
-		testenv.Eventually(t, time.Minute, e.name+" has counted a failure", func() bool {
-			return strings.Contains(e.metrics(),
-				`sluice_edge_upstream_failures_total{failure="dial",upstream="`+e.backend.address+`"} `)
-		})
+		for n, accept := range []string{"*/*", "text/html"} {
+			e.send(t, request("GET", "/", "Accept: "+accept, last))
+			testenv.Eventually(t, time.Minute, e.name+" has counted a failure", func() bool {
+				return strings.Contains(e.metrics(), fmt.Sprintf(
+					`sluice_edge_upstream_failures_total{failure="dial",upstream=%q} %d`, e.backend.address, n+1))
+			})
+		}
 	}
 }
 

@@ -73,12 +73,27 @@ func TestLimitRejectsOnlyMatchingRequests(t *testing.T) {
 	}
 }
 
-// A browser that opens a page over a limit gets a page that reloads itself. All other clients get the
-// problem document. Neither is stored, because the two have the same address.
-func TestBrowsersOverALimitGetAPage(t *testing.T) {
-	both := startBoth(t, options{policy: strict}, play)
-	const client, last, browser = "X-Forwarded-For: 192.0.2.1", "Connection: close", "text/html,application/xhtml+xml,*/*;q=0.8"
-	compare(t, both, exchange{name: "the first", raw: request("GET", "/", client, last), codes: "200"})
+// A browser that opens an address over a limit, or while no backend answers, gets a page that reloads itself. All other
+// clients get the problem document. Neither is stored, because the two have the same address.
+func TestBrowsersThatMustRetryGetAPage(t *testing.T) {
+	t.Run("429", func(t *testing.T) {
+		t.Parallel()
+		both := startBoth(t, options{policy: strict}, play)
+		compare(t, both, exchange{name: "the first", raw: request("GET", "/", oneClient, "Connection: close"), codes: "200"})
+		onlyBrowsersGetThePage(t, both, "429", "from your connection", "您的网络请求过于频繁")
+	})
+	t.Run("503", func(t *testing.T) {
+		t.Parallel()
+		both := startBoth(t, options{policy: `return { rules = {} }`, upstream: testenv.FreeAddress(t)}, nil)
+		onlyBrowsersGetThePage(t, both, "503", "Accepted orders are safe", "已受理的订单不会丢失")
+	})
+}
+
+const oneClient = "X-Forwarded-For: 192.0.2.1"
+
+// onlyBrowsersGetThePage sends requests that both edges answer with codes, and expects the texts on the page.
+func onlyBrowsersGetThePage(t *testing.T, both []*edge, codes string, texts ...string) {
+	const browser = "text/html,application/xhtml+xml,*/*;q=0.8"
 	for _, c := range []struct {
 		name, method, accept string
 		page                 bool
@@ -94,15 +109,21 @@ func TestBrowsersOverALimitGetAPage(t *testing.T) {
 		{"HEAD", "HEAD", browser, false},
 	} {
 		for _, target := range []string{"/s/shoe", "/"} {
-			x := exchange{name: c.name, raw: request(c.method, target, client, "Accept: "+c.accept, last),
-				methods: []string{c.method}, codes: "429"}
+			x := exchange{name: c.name, raw: request(c.method, target, oneClient, "Accept: "+c.accept, "Connection: close"),
+				methods: []string{c.method}, codes: codes}
 			compare(t, both, x)
 			for _, e := range both {
 				got := e.send(t, x.raw, x.methods...)
 				h := got.headers[0]
-				isPage := h.Get("Content-Type") == "text/html; charset=utf-8" && strings.Contains(got.answers[0], `lang="zh"`)
+				isPage := h.Get("Content-Type") == "text/html; charset=utf-8"
+				for _, text := range texts {
+					isPage = isPage && strings.Contains(got.answers[0], text)
+				}
 				if isPage != c.page || h.Get("Cache-Control") != "no-store" || h.Get("Retry-After") == "" {
 					t.Errorf("%s: %s answers with %v", c.name, e.name, got.answers)
+				}
+				if unset := strings.Contains(got.answers[0], "$sluice"); unset {
+					t.Errorf("%s: %s answers with an unset variable: %v", c.name, e.name, got.answers)
 				}
 			}
 		}
