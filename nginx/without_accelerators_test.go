@@ -98,6 +98,7 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 		},
 		{"store", "zone.lua", `"ngx_slab_alloc"`, `"ngx_slab_allocate"`, "undefined symbol: ngx_slab_allocate"},
 		{"variables", "variables.lua", `"ngx_http_get_indexed_variable"`, `"ngx_http_get_indexed"`, "undefined symbol: ngx_http_get_indexed"},
+		{"subject", "subject.lua", `"ngx_http_lua_ffi_crc32_long"`, `"ngx_http_lua_ffi_crc32"`, "undefined symbol: ngx_http_lua_ffi_crc32"},
 		{"head", "head.lua", `require "resty.core.request"`, `error("no such function", 0)`, "no such function"},
 	} {
 		t.Run(c.name+" "+c.reason, func(t *testing.T) {

@@ -21,6 +21,8 @@ const unsigned char *sluice_text(const unsigned char *text, const char *part) __
 unsigned int sluice_crc32(const unsigned char *text, size_t n) __asm__("ngx_http_lua_ffi_crc32_long");
 ]]
 
+local _ = C.sluice_crc32 -- raises an error when the symbol is missing
+
 local DOT, QUOTE, BACKSLASH, ZERO = 46, 34, 92, 0
 local FIRST, FIRST_LENGTH = '{"sub":"', 8
 local SCHEME, SCHEME_LENGTH = "bearer ", 7
