@@ -69,8 +69,12 @@ local function short_string(source, at)
   return #source
 end
 
+local function newlines(text)
+  return select(2, text:gsub("\n", ""))
+end
+
 local function line_of(source, at)
-  return select(2, sub(source, 1, at - 1):gsub("\n", "")) + 1
+  return newlines(sub(source, 1, at - 1)) + 1
 end
 
 -- start(source) -> the position of the first token: LuaJIT skips a byte order mark and a line for the shell
@@ -125,8 +129,8 @@ local function field_names()
   end
 end
 
--- token(source, at) -> its last byte, and whether it is more than white space or a comment; or its last byte, false,
--- err
+-- token(source, at, previous) -> its last byte, and whether it is more than white space or a comment; or its last byte,
+-- false, err. previous: the token before it, "" if there is none
 local function token(source, at, previous)
   local c = byte(source, at)
   if c <= 32 then
@@ -159,20 +163,37 @@ local function token(source, at, previous)
   return find(source, "^[=~<>]=", at) and at + 1 or at, true
 end
 
--- foreign(source) -> nil; or err, line: Lua that edges read differently. The parser reports unfinished source.
-function _M.foreign(source)
-  local at, previous, fault = start(source), "", field_names()
+-- each_token(source, f) calls f(token, position) for each token until f returns err -> nil; or err, position
+local function each_token(source, f)
+  local at, previous = start(source), ""
   while at <= #source do
-    local stop, says, wrong = token(source, at, previous)
-    if says then
+    local stop, is_token, err = token(source, at, previous)
+    if is_token then
       previous = sub(source, at, stop)
-      wrong = fault(previous)
+      err = f(previous, at)
     end
-    if wrong then
-      return wrong, line_of(source, at)
+    if err then
+      return err, at
     end
     at = stop + 1
   end
+end
+
+-- foreign(source) -> nil; or err, line: Lua that edges read differently. The parser reports unfinished source.
+function _M.foreign(source)
+  local err, at = each_token(source, field_names())
+  return err, err and line_of(source, at)
+end
+
+-- tokens(source) -> a list of { text, line }, for source without Lua that edges read differently. A string is one
+-- token, which begins with a quote.
+function _M.tokens(source)
+  local list, line, before = {}, 1, 1
+  each_token(source, function(text, at)
+    line, before = line + newlines(sub(source, before, at - 1)), at
+    list[#list + 1] = { text, line }
+  end)
+  return list
 end
 
 -- too_deep(source, most) -> the line where brackets are nested deeper, or nil. Brackets in strings and comments count.
