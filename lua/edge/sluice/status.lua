@@ -51,24 +51,19 @@ function _M.init(policy, version, socket)
   in_force = table.concat(out)
 end
 
-local STATES = { "sold_out", "scheduled", "paused", "closed" }
+-- family(out, counters, name, label, values, prefix, help): a counter with one label. prefix: of the names of its
+-- counters, which end in the value of the label
+local function family(out, counters, name, label, values, prefix, help)
+  head(out, name, "counter", help)
+  for _, value in ipairs(values) do
+    line(out, name, ('{%s="%s"}'):format(label, value), counters:get(prefix .. value) or 0)
+  end
+end
 
-local function repeated(out, counters)
-  head(out, "cached_refusals_total", "counter", "Purchases refused from the cache, by state of the sale.")
-  for _, state in ipairs(STATES) do
-    line(out, "cached_refusals_total", ('{state="%s"}'):format(state), counters:get("repeated/" .. state) or 0)
-  end
-  head(out, "bypass_list_fetches_total", "counter", "Bypass lists fetched from a backend.")
-  for _, result in ipairs { "ok", "error" } do
-    line(out, "bypass_list_fetches_total", ('{result="%s"}'):format(result), counters:get("list/" .. result) or 0)
-  end
-  head(out, "fleet_leases_total", "counter",
-    'Leases of rules with scope = "fleet", each a round trip to Redis, by result.')
-  for _, result in ipairs { "granted", "refused", "late", "error" } do
-    line(out, "fleet_leases_total", ('{result="%s"}'):format(result), counters:get("fleet/" .. result) or 0)
-  end
-  head(out, "bypass_list_entries", "gauge", "Bypass list entries in memory, 4 bytes each.")
-  line(out, "bypass_list_entries", "", bypass_list.total())
+-- single(out, name, kind, value, help): a metric without labels
+local function single(out, name, kind, value, help)
+  head(out, name, kind, help)
+  line(out, name, "", value)
 end
 
 -- times(out, names, counters): the response times of each backend, and the failures of requests to them
@@ -97,11 +92,8 @@ local function times(out, names, counters)
   end
 end
 
--- text(counters, connections) -> the metrics. counters: the shared dict; connections: a number, or nil where nginx
--- does not count them.
-function _M.text(counters, connections)
-  local out, names = { in_force }, counters:get_keys(0)
-  table.sort(names)
+-- verdicts(out, names, counters): the requests of each rule
+local function verdicts(out, names, counters)
   head(out, "requests_total", "counter", "Requests by rule and verdict.")
   for _, name in ipairs(names) do
     local verdict, rule = name:match("^(%a+) (.+)$")
@@ -109,20 +101,31 @@ function _M.text(counters, connections)
       line(out, "requests_total", ('{rule="%s",verdict="%s"}'):format(rule, verdict), counters:get(name) or 0)
     end
   end
-  head(out, "unauthorized_total", "counter", "Requests refused because of a missing or invalid token.")
-  line(out, "unauthorized_total", "", counters:get("unauthorized") or 0)
-  head(out, "malformed_total", "counter", "Requests refused because they were malformed or ambiguous.")
-  line(out, "malformed_total", "", counters:get("malformed") or 0)
-  repeated(out, counters)
+end
+
+-- text(counters, connections) -> the metrics. counters: the shared dict; connections: a number, or nil where nginx
+-- does not count them.
+function _M.text(counters, connections)
+  local out, names = { in_force }, counters:get_keys(0)
+  table.sort(names)
+  verdicts(out, names, counters)
+  single(out, "unauthorized_total", "counter", counters:get("unauthorized") or 0,
+    "Requests refused because of a missing or invalid token.")
+  single(out, "malformed_total", "counter", counters:get("malformed") or 0,
+    "Requests refused because they were malformed or ambiguous.")
+  family(out, counters, "cached_refusals_total", "state", { "sold_out", "scheduled", "paused", "closed" }, "repeated/",
+    "Purchases refused from the cache, by state of the sale.")
+  family(out, counters, "bypass_list_fetches_total", "result", { "ok", "error" }, "list/",
+    "Bypass lists fetched from a backend.")
+  single(out, "bypass_list_entries", "gauge", bypass_list.total(), "Bypass list entries in memory, 4 bytes each.")
+  family(out, counters, "fleet_leases_total", "result", { "granted", "refused", "late", "error" }, "fleet/",
+    'Leases of rules with scope = "fleet", each a round trip to Redis, by result.')
   times(out, names, counters)
   local live, capacity = rules.live()
-  head(out, "buckets", "gauge", "Buckets in use, of all rules. An estimate for a large zone.")
-  line(out, "buckets", "", live)
-  head(out, "bucket_capacity", "gauge", "Available buckets. If all are in use, new clients are refused.")
-  line(out, "bucket_capacity", "", capacity)
+  single(out, "buckets", "gauge", live, "Buckets in use, of all rules. An estimate for a large zone.")
+  single(out, "bucket_capacity", "gauge", capacity, "Available buckets. If all are in use, new clients are refused.")
   if connections then
-    head(out, "connections", "gauge", "Open client connections.")
-    line(out, "connections", "", connections)
+    single(out, "connections", "gauge", connections, "Open client connections.")
   end
   return table.concat(out)
 end
