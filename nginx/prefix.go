@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -185,56 +186,78 @@ func (p *prefix) source(text string) string {
 	return text
 }
 
-// These lines of runtime/main.conf name the policy, the LeaseSocket and the key file.
-const (
-	policyLine = "env \"SLUICE_POLICY=%s\";\n"
-	leaseLine  = "env \"SLUICE_LEASE_SOCKET=%s\";\n"
-	keysLine   = "env \"SLUICE_TOKEN_KEYS=%s\";\n"
-)
-
 // hasKeys reports whether the edge in this prefix was started with a key file.
 func (p *prefix) hasKeys() bool {
 	main, err := os.ReadFile(filepath.Join(p.dir, "nginx/runtime/main.conf"))
-	_, found := valueOf(string(main), keysLine)
+	_, found := variableOf(string(main), keysVariable)
 	return err == nil && found
+}
+
+// runtimeFiles returns the files of nginx/runtime by name, made from c. Relative paths are relative to the prefix.
+// pages is that of the prefix.
+func runtimeFiles(c Config, bin binary, pages string) map[string]string {
+	texts := map[string]string{"main.conf": mainConf(c), "http.conf": httpConf(c, pages), "listen.conf": listener(c, bin)}
+	if len(c.CORSOrigins) > 0 {
+		var cors strings.Builder
+		for _, o := range c.CORSOrigins {
+			fmt.Fprintf(&cors, "\"%s\" $sluice_cors_echo;\n", o)
+		}
+		texts["cors.map"] = cors.String()
+	}
+	if c.Spans != nil {
+		texts["traceparent.map"], texts[spansConf] = traceParent, c.Spans.conf()
+	}
+	if c.Status != "" {
+		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
+	}
+	return texts
+}
+
+// Environment variables of workers. RunningPolicy and hasKeys read their values from runtime/main.conf. No name may
+// begin with another: os.getenv of ngx_lua confuses them.
+const (
+	policyVariable = "SLUICE_POLICY"
+	leaseVariable  = "SLUICE_LEASE_SOCKET"
+	keysVariable   = "SLUICE_TOKEN_KEYS"
+)
+
+// mainConf returns runtime/main.conf.
+func mainConf(c Config) string {
+	workers := "auto"
+	if c.Workers > 0 {
+		workers = strconv.Itoa(c.Workers)
+	}
+	var main strings.Builder
+	fmt.Fprintf(&main, "worker_processes %s;\npid %s;\nerror_log stderr notice;\n", workers, pidFile)
+	fmt.Fprintf(&main, "env SLUICE_TOKEN_SECRET;\nenv %s;\n", plainVariable)
+	spans := ""
+	if c.Spans != nil {
+		spans = c.Spans.Metrics
+	}
+	for _, v := range []struct{ name, value string }{
+		{policyVariable, c.Policy}, {keysVariable, c.TokenKeys}, {"SLUICE_TOKEN_ISSUER", c.Issuer},
+		{"SLUICE_TOKEN_AUDIENCE", c.Audience}, {"SLUICE_KEYS_SOCKET", c.KeysSocket}, {leaseVariable, c.LeaseSocket},
+		{"SLUICE_VERSION", c.Version}, {"SLUICE_SPANS_METRICS", spans},
+	} {
+		if v.value != "" {
+			fmt.Fprintf(&main, "env \"%s=%s\";\n", v.name, v.value)
+		}
+	}
+	return main.String()
+}
+
+// variableOf returns the value of a variable of a main.conf.
+func variableOf(main, name string) (value string, found bool) {
+	_, rest, found := strings.Cut(main, `env "`+name+"=")
+	value, _, _ = strings.Cut(rest, `";`)
+	return value, found
 }
 
 // pagesCache keeps pages and their scripts: 8,000 names, 64 MB.
 const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=64m inactive=10m use_temp_path=off;\n"
 
-// runtimeFiles returns the files of nginx/runtime by name, made from c. Relative paths are relative to the prefix.
-// pages is that of the prefix.
-func runtimeFiles(c Config, bin binary, pages string) map[string]string {
-	workers := "auto"
-	if c.Workers > 0 {
-		workers = fmt.Sprint(c.Workers)
-	}
-	main := "worker_processes " + workers + ";\npid " + pidFile + ";\nerror_log stderr notice;\n" +
-		"env SLUICE_TOKEN_SECRET;\nenv " + plainVariable + ";\n"
-	if c.Policy != "" {
-		main += fmt.Sprintf(policyLine, c.Policy)
-	}
-	if c.TokenKeys != "" {
-		main += fmt.Sprintf(keysLine, c.TokenKeys)
-	}
-	if c.Issuer != "" {
-		main += fmt.Sprintf("env \"SLUICE_TOKEN_ISSUER=%s\";\n", c.Issuer)
-	}
-	if c.Audience != "" {
-		main += fmt.Sprintf("env \"SLUICE_TOKEN_AUDIENCE=%s\";\n", c.Audience)
-	}
-	if c.KeysSocket != "" { // no name may begin with another: os.getenv of ngx_lua confuses them
-		main += fmt.Sprintf("env \"SLUICE_KEYS_SOCKET=%s\";\n", c.KeysSocket)
-	}
-	if c.LeaseSocket != "" {
-		main += fmt.Sprintf(leaseLine, c.LeaseSocket)
-	}
-	if c.Version != "" {
-		main += fmt.Sprintf("env \"SLUICE_VERSION=%s\";\n", c.Version)
-	}
-	if c.Spans != nil {
-		main += fmt.Sprintf("env \"SLUICE_SPANS_METRICS=%s\";\n", c.Spans.Metrics)
-	}
+// httpConf returns runtime/http.conf.
+func httpConf(c Config, pages string) string {
 	var http strings.Builder
 	http.WriteString("upstream sluice_backend {\n")
 	for _, upstream := range c.Upstreams {
@@ -256,21 +279,7 @@ func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 		fmt.Fprintf(&http, "%s_temp_path \"%s/%s\";\n", name, pages, name)
 	}
 	fmt.Fprintf(&http, pagesCache, pages+"/pages")
-	texts := map[string]string{"main.conf": main, "http.conf": http.String(), "listen.conf": listener(c, bin)}
-	if len(c.CORSOrigins) > 0 {
-		var cors strings.Builder
-		for _, o := range c.CORSOrigins {
-			fmt.Fprintf(&cors, "\"%s\" $sluice_cors_echo;\n", o)
-		}
-		texts["cors.map"] = cors.String()
-	}
-	if c.Spans != nil {
-		texts["traceparent.map"], texts[spansConf] = traceParent, c.Spans.conf()
-	}
-	if c.Status != "" {
-		texts["status.conf"] = "server {\n    listen " + c.Status + ";\n    include snippets/status.conf;\n}\n"
-	}
-	return texts
+	return http.String()
 }
 
 // listener returns runtime/listen.conf.

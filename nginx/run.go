@@ -180,19 +180,11 @@ func (c Config) RunningPolicy() (file string, leases bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %v", ErrConfig, err)
 	}
-	_, leases = valueOf(string(main), leaseLine)
-	if path, found := valueOf(string(main), policyLine); found {
+	_, leases = variableOf(string(main), leaseVariable)
+	if path, found := variableOf(string(main), policyVariable); found {
 		return path, leases, nil
 	}
 	return filepath.Join(cmp.Or(p.root, dir), "lua/policy.lua"), leases, nil
-}
-
-// valueOf returns the value of a line of a configuration, which was made with the format.
-func valueOf(config, format string) (value string, found bool) {
-	start, end, _ := strings.Cut(format, "%s")
-	_, rest, found := strings.Cut(config, start)
-	value, _, _ = strings.Cut(rest, end)
-	return value, found
 }
 
 // openedPrefix returns the prefix of a running edge.
