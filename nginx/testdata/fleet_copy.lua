@@ -6,7 +6,7 @@ local ffi = require "ffi"
 local file = assert(io.open(assert(package.searchpath("sluice.fleet", package.path))))
 local source = file:read("*a")
 file:close()
-require "sluice.fleet" -- declares its types
+require "sluice.fleet.bucket" -- declares its types
 
 local _M = {}
 
@@ -17,7 +17,6 @@ function _M.new(hooks)
   local world = { now = 0, values = {}, log = {}, polls = {} }
   local function none() end
   local loaded = {
-    ffi = setmetatable({ cdef = none }, { __index = ffi }),
     ["sluice.count"] = { add = none },
     ["sluice.limit.zone"] = { new = function()
       return {
