@@ -24,7 +24,7 @@ local MAX_LINES = 100
 
 local MAX_LENGTH = 18 -- digits of a Content-Length; nginx reads any number of zeroes
 
-local BRACKET = byte("[")
+local ONE, BRACKET = byte("1"), byte("[") -- ONE: in HTTP/1.x
 
 -- A head that needs no further checks: each line ends in CRLF and is "name: value"; a name consists of the letters of
 -- RFC 9110, section 5.6.2, without the underscore; a value has no control character but a tab.
@@ -158,6 +158,40 @@ local function unpacked(headers, request)
   return length, longest
 end
 
+-- is_too_large(headers, request, text) -> whether the head exceeds a bound. text: nil in HTTP/2
+local function is_too_large(headers, request, text)
+  if text then
+    return #text > MAX_HEAD
+  end
+  local length, longest = unpacked(headers, request)
+  return length > MAX_HEAD or longest > MAX_LINE
+end
+
+-- merge_lines(headers) -> false: a header that may come once came twice; or true: each header is one text
+local function merge_lines(headers)
+  for name, value in pairs(headers) do
+    if type(value) == "table" then
+      if ONCE[name] then
+        return false
+      elseif PASSED[name] then
+        keep_first(headers, name, value[1])
+      else
+        headers[name] = concat(value, ", ")
+      end
+    end
+  end
+  return true
+end
+
+-- is_host(host) -> whether a host in brackets is an IPv6 address. $sluice_odd_line judges the others.
+local function is_host(host)
+  if byte(host) ~= BRACKET then
+    return true
+  end
+  local inside = match(host, "^%[([^%]]*:[^%]]*)%]")
+  return inside ~= nil and address(inside) ~= nil
+end
+
 -- read(request) -> headers, a table of texts by name in small letters; or nil and what is wrong: "malformed" or
 -- "too_large". request: the request line. Call it before the body is read.
 function _M.read(request)
@@ -166,14 +200,8 @@ function _M.read(request)
     return nil, "too_large"
   end
   setmetatable(headers, nil) -- a name that is not there would be looked up once more, with hyphens
-  local text, length, longest
-  if byte(request, -3) == 49 then -- HTTP/1.x
-    text = ngx_req.raw_header()
-    length, longest = #text, 0
-  else
-    length, longest = unpacked(headers, request)
-  end
-  if length > MAX_HEAD or longest > MAX_LINE then
+  local text = byte(request, -3) == ONE and ngx_req.raw_header() or nil
+  if is_too_large(headers, request, text) then
     return nil, "too_large"
   end
   if not text or not re_find(text, WELL_FORMED, "jo") or has_empty(headers) then
@@ -183,27 +211,12 @@ function _M.read(request)
     end
     drop_aliases(headers)
   end
-  for name, value in pairs(headers) do
-    if type(value) == "table" then
-      if ONCE[name] then
-        return nil, "malformed"
-      elseif PASSED[name] then
-        keep_first(headers, name, value[1])
-      else
-        headers[name] = concat(value, ", ")
-      end
-    end
-  end
-  local content_length = headers["content-length"]
-  if content_length and #content_length > MAX_LENGTH then
+  if not merge_lines(headers) then
     return nil, "malformed"
   end
-  local host = headers.host
-  if host and byte(host) == BRACKET then
-    local inside = match(host, "^%[([^%]]*:[^%]]*)%]")
-    if not inside or not address(inside) then
-      return nil, "malformed"
-    end
+  local length, host = headers["content-length"], headers.host
+  if length and #length > MAX_LENGTH or host and not is_host(host) then
+    return nil, "malformed"
   end
   if headers["idempotency-key"] == "" then
     ngx_var.sluice_idempotency_key = '""'
