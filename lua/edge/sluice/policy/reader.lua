@@ -272,22 +272,9 @@ local function complete(rule)
     .. (rule.network and rule.network .. ":" or "")
 end
 
--- read(t, report) -> policy; or nil after errors: report(path, format, ...) is called for each. A policy has
---   networks   the trusted ones
---   rules      in the order of the file
---   repeats    whether refusals of whole sales are answered from memory
-function _M.read(t, report)
-  local policy = { networks = {}, rules = {} }
-  local good = true
-  local function wrong(...)
-    good = false
-    report(...)
-  end
-  check_fields(t, "a policy", { "trusted_proxies", "rules", "repeat_refusals" }, "", wrong)
-  if t.repeat_refusals ~= nil and type(t.repeat_refusals) ~= "boolean" then
-    wrong("repeat_refusals", "repeat_refusals must be true or false, and is %s", describe(t.repeat_refusals))
-  end
-  policy.repeats = t.repeat_refusals ~= false
+-- read_networks(t, wrong) -> the trusted networks
+local function read_networks(t, wrong)
+  local networks = {}
   for i, value in ipairs(list(t.trusted_proxies, "trusted_proxies", MAX_PROXIES, wrong)) do
     local at = "trusted_proxies." .. i
     local network = type(value) == "string" and address.network(value)
@@ -296,12 +283,17 @@ function _M.read(t, report)
     elseif not network then
       wrong(at, 'trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"', quote(value))
     end
-    policy.networks[i] = network
+    networks[i] = network
   end
+  return networks
+end
+
+-- read_rules(t, wrong) -> the rules in the order of the file
+local function read_rules(t, wrong)
   if t.rules == nil then
     wrong("", "rules is missing: write rules = {} to limit nothing")
   end
-  local seen = {}
+  local rules, seen = {}, {}
   for i, value in ipairs(list(t.rules, "rules", MAX_RULES, wrong)) do
     local at = "rules." .. i
     local rule = read_rule(value, at, wrong)
@@ -313,8 +305,28 @@ function _M.read(t, report)
         seen[rule.name] = i
       end
     end
-    policy.rules[i] = rule
+    rules[i] = rule
   end
+  return rules
+end
+
+-- read(t, report) -> policy; or nil after errors: report(path, format, ...) is called for each. A policy has
+--   networks   the trusted ones
+--   rules      in the order of the file
+--   repeats    whether refusals of whole sales are answered from memory
+function _M.read(t, report)
+  local good = true
+  local function wrong(...)
+    good = false
+    report(...)
+  end
+  check_fields(t, "a policy", { "trusted_proxies", "rules", "repeat_refusals" }, "", wrong)
+  if t.repeat_refusals ~= nil and type(t.repeat_refusals) ~= "boolean" then
+    wrong("repeat_refusals", "repeat_refusals must be true or false, and is %s", describe(t.repeat_refusals))
+  end
+  local policy = {
+    networks = read_networks(t, wrong), rules = read_rules(t, wrong), repeats = t.repeat_refusals ~= false,
+  }
   if not good then
     return nil
   end
