@@ -69,6 +69,32 @@ func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	}
 }
 
+// Lua has comments and long brackets, in which braces and quotes have no meaning.
+func TestImportReadsTheDirectivesAfterLua(t *testing.T) {
+	for _, block := range []string{
+		"content_by_lua_block {\n}",
+		"content_by_lua_block { -- don't\n}",
+		"content_by_lua_block { --[==[ }\n']]]==] }",
+		"content_by_lua_block {f([[ } \n' ]]) if t[1]-t[2]==0 then t = {} end }",
+		`content_by_lua_block { f("\"}", '\'}', '"') -- }` + "\n}",
+		"content_by_lua_block # '\n{ }",
+		"set_by_lua_block $x { --'\n}",
+		"content_by_lua_block {" + strings.Repeat(" f() ", 2000) + "\n}",
+		"server_name\ncontent_by_lua_block;",
+		"log_format x '\n content_by_lua_block {';",
+	} {
+		file := filepath.Join(t.TempDir(), "nginx.conf")
+		text := "http { limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n" + block + " limit_req zone=a;}"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		result, err := Import(file)
+		if err != nil || len(result.Rules) != 1 || result.Rules[0].Source != file+":3: limit_req zone=a" {
+			t.Errorf("%.60q: %+v, %v", block, result, err)
+		}
+	}
+}
+
 func TestImportReportsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	var bomb strings.Builder // a billion items
@@ -90,6 +116,11 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"deep.conf":  {strings.Repeat("a { # }\n", 101) + strings.Repeat("}", 101), "deep.conf: more than 100 nested blocks"},
 		"long.conf":  {"a b;\nc " + strings.Repeat("d", 4097) + ";", "long.conf:2: a word of more than 4096 bytes"},
 		"word.conf":  {"a b;\nc " + strings.Repeat("d", 4095) + ";", "no rate limit found"},
+		"open.conf":  {"a b;\nc 'd\n" + strings.Repeat("e f ", 1<<17), "open.conf:2: a word of more than 4096 bytes"},
+		"text.conf":  {"a b;\nc '" + strings.Repeat("d ", 2048) + "';", "text.conf:2: a word of more than 4096 bytes"},
+		"full.conf":  {"a b;\nc '" + strings.Repeat("d ", 2047) + "';", "no rate limit found"},
+		"lua.conf":   {"init_by_lua_block {\n}", "no rate limit found"},
+		"half.conf":  {"init_by_lua_block {\n'}", `unexpected end of file, expecting "}"`},
 		"flat.conf":  {strings.Repeat("a {}\n", 200) + strings.Repeat("a '{';", 200), "no rate limit found"},
 	} {
 		file := filepath.Join(dir, name)

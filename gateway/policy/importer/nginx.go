@@ -1,11 +1,8 @@
 package importer
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,27 +41,7 @@ type level struct {
 }
 
 func (c *converter) nginx(path string) error {
-	lexing := crossplane.LexOptions{Lexers: []crossplane.RegisterLexer{(&crossplane.Lua{}).RegisterLexer()}}
-	payload, err := crossplane.Parse(path, &crossplane.ParseOptions{
-		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
-		Open: func(path string) (io.ReadCloser, error) {
-			if err := checkFile(path); err != nil {
-				return nil, err
-			}
-			text, err := os.ReadFile(path)
-			switch {
-			case err != nil:
-				return nil, err
-			case longWord(text) > 0:
-				return nil, fmt.Errorf("%s:%d: a word of more than %d bytes, which nginx does not accept", path,
-					longWord(text), maxWord)
-			case deepest(text, lexing) > maxDepth: // a block takes time in proportion to its depth
-				return nil, fmt.Errorf("%s: more than %d nested blocks", path, maxDepth)
-			}
-			return io.NopCloser(bytes.NewReader(text)), nil
-		},
-		LexOptions: lexing,
-	})
+	payload, err := parseNginx(path)
 	if err != nil {
 		return fmt.Errorf(
 			"%s: not a configuration of nginx: %w (files of an Ingress or of APISIX end in .yaml, .yml or .json)", path, err)
@@ -77,39 +54,6 @@ func (c *converter) nginx(path string) error {
 		n.walk(config.Parsed, config.File, level{})
 	}
 	return nil
-}
-
-// maxWord bounds the bytes of a word: the lexer takes time in proportion to their square. nginx has the same bound.
-const maxWord = 4096
-
-// longWord returns the line, from 1, of the first word of more than maxWord bytes, or 0 if there is none.
-func longWord(text []byte) int {
-	line := 0
-	for l := range bytes.Lines(text) {
-		line++
-		for word := range bytes.FieldsSeq(l) {
-			if len(word) > maxWord {
-				return line
-			}
-		}
-	}
-	return 0
-}
-
-// deepest returns the maximum depth of the blocks of a file.
-func deepest(text []byte, lexing crossplane.LexOptions) (deepest int) {
-	depth := 0
-	for token := range crossplane.LexWithOptions(bytes.NewReader(text), lexing) {
-		switch {
-		case token.IsQuoted:
-		case token.Value == "{":
-			depth++
-			deepest = max(deepest, depth)
-		case token.Value == "}":
-			depth--
-		}
-	}
-	return deepest
 }
 
 // fileOf returns the file of a directive.
