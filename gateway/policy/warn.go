@@ -74,8 +74,8 @@ const tick = 0.001
 func (r Rule) suspicious() string {
 	if least := math.Ceil(r.Rate.PerSecond()*tick) - 1; float64(r.Burst) < least {
 		return fmt.Sprintf("has burst %d and admits %.0f requests a millisecond on average: requests arrive in bunches "+
-			"of that duration, and "+
-			"even those within the rate are refused; use a burst of %.0f or more", r.Burst, r.Rate.PerSecond()*tick, least)
+			"of that duration, and even those within the rate are refused; use a burst of %.0f or more",
+			r.Burst, r.Rate.PerSecond()*tick, least)
 	}
 	if r.Delay && r.Burst == 0 {
 		return "has delay = true without a burst, which has no effect: add a burst or remove delay"
@@ -110,13 +110,12 @@ func (p *Policy) unreachable(i int) string {
 		if j == i || other.Key != r.Key || other.Mode != Enforce || !other.Match.includes(r.Match) {
 			continue
 		}
-		if other.IPv6Prefix > r.IPv6Prefix { // it has fewer clients in each of its networks
+		// Rules of different scope count different requests, and a longer prefix has fewer clients in each network.
+		if other.Fleet != r.Fleet || other.IPv6Prefix > r.IPv6Prefix {
 			continue
 		}
-		same := other.IPv6Prefix == r.IPv6Prefix && other.Rate.PerSecond() == r.Rate.PerSecond() && other.Burst == r.Burst &&
-			other.Match == r.Match &&
-			other.Delay == r.Delay &&
-			r.Mode == Enforce
+		same := other.IPv6Prefix == r.IPv6Prefix && other.Rate.PerSecond() == r.Rate.PerSecond() &&
+			other.Burst == r.Burst && other.Match == r.Match && other.Delay == r.Delay && r.Mode == Enforce
 		switch {
 		case same && j < i:
 			return fmt.Sprintf("is the same as rule %s: remove one of them", quote(other.Name))
@@ -129,10 +128,11 @@ func (p *Policy) unreachable(i int) string {
 	return ""
 }
 
-// hasAddressRule reports whether an enforced rule by address covers all requests of r.
+// hasAddressRule reports whether an enforced rule by address covers all requests of r. Rules of the fleet decide after
+// the token is verified.
 func (p *Policy) hasAddressRule(r Rule) bool {
 	return slices.ContainsFunc(p.Rules,
-		func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && o.Match.includes(r.Match) })
+		func(o Rule) bool { return o.Key == ByIP && o.Mode == Enforce && !o.Fleet && o.Match.includes(r.Match) })
 }
 
 // includes reports whether m matches every request that other matches.
@@ -153,14 +153,20 @@ func (p *Policy) shortage(e Sizing) string {
 	if e.Keys <= 0 {
 		return ""
 	}
+	rules := 0 // with buckets; those of the fleet have leases instead
+	for _, r := range p.Rules {
+		if !r.Fleet {
+			rules++
+		}
+	}
 	var what []string
-	need := float64(e.Keys)*float64(len(p.Rules))*zoneBucket + zoneFixed
+	need := float64(e.Keys)*float64(rules)*zoneBucket + zoneFixed
 	if zone := float64(e.Zone); need > zone {
 		what = append(what, fmt.Sprintf("the zone of the nginx edge has %.0f MB and needs %.0f: set lua_shared_dict "+
 			"sluice_buckets %.0fm in nginx/conf.d/20-lua.conf",
 			math.Floor(zone/(1<<20)), math.Ceil(need/(1<<20)), math.Ceil(need/(1<<20))))
 	}
-	if n := e.Keys * len(p.Rules); n > e.Buckets {
+	if n := e.Keys * rules; n > e.Buckets {
 		what = append(what, fmt.Sprintf("the Go gateway has %d buckets and needs %d: run several gateways, or use fewer "+
 			"rules", e.Buckets, n))
 	}
@@ -169,7 +175,7 @@ func (p *Policy) shortage(e Sizing) string {
 	}
 	return fmt.Sprintf(
 		"with %d concurrent keys and %d rules, there is no bucket for new clients and on_error applies: %s", e.Keys,
-		len(p.Rules), strings.Join(what, "; "))
+		rules, strings.Join(what, "; "))
 }
 
 // Memory of a zone of the nginx edge (lua/edge/sluice/accel/buckets.lua). A test counts the buckets of a zone.
