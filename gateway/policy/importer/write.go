@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	"sluice/gateway/policy"
 )
@@ -42,9 +40,8 @@ func (r *Result) Policy(path string) []byte {
 
 // writeRule writes a rule as a Lua table, without the fields that have their defaults.
 func writeRule(b *bytes.Buffer, r policy.Rule) {
-	unit := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}[r.Rate.Per]
-	fmt.Fprintf(b, "{ name = %s, key = %s, rate = \"%sr/%s\", burst = %d",
-		quote(r.Name), quote(string(r.Key)), strconv.FormatFloat(r.Rate.Requests, 'f', -1, 64), unit, r.Burst)
+	fmt.Fprintf(b, "{ name = %s, key = %s, rate = %s, burst = %d", quote(r.Name), quote(string(r.Key)),
+		quote(r.Rate.String()), r.Burst)
 	if r.Delay {
 		b.WriteString(", delay = true")
 	}
@@ -63,9 +60,6 @@ func writeRule(b *bytes.Buffer, r policy.Rule) {
 	}
 	if r.OnError == policy.Allow {
 		b.WriteString(`, on_error = "allow"`)
-	}
-	if r.Fleet {
-		b.WriteString(`, scope = "fleet"`)
 	}
 	b.WriteString(" }")
 }
