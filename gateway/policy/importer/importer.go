@@ -122,7 +122,7 @@ func (c *converter) uniqueName(like string) string {
 		}
 		return '-'
 	}, like)
-	if name == "" || name == "concurrency" {
+	if name = strings.TrimLeft(name, "-_"); name == "" || name == policy.ConcurrencyRule {
 		name = "limit"
 	}
 	base := name[:min(len(name), maxName)]

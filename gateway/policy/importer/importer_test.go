@@ -49,6 +49,66 @@ func TestImportWritesAPolicyThatIsValid(t *testing.T) {
 	}
 }
 
+// importText imports a file with this name and text. It returns the policy with the name as the path of the file.
+func importText(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, err := Import(file)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return strings.ReplaceAll(string(result.Policy(file)), file, name)
+}
+
+// A difference between a limit and its rule is noted where there is one, and not elsewhere.
+func TestImportNotesDifferences(t *testing.T) {
+	nginx := func(text string) string {
+		return "http { limit_req_zone $binary_remote_addr zone=_a:1m rate=1r/s;\n" + text + "}"
+	}
+	ingress := func(rps int, path string) string {
+		return fmt.Sprintf("kind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/limit-rps: '%d'}}\n"+
+			"spec: {rules: [{host: b, http: {paths: [%s]}}]}", rps, path)
+	}
+	limit := "plugins: {limit-req: {rate: 1, burst: 1, key: remote_addr, rejected_code: 429}}"
+	const (
+		hosts = "a rule applies to every host"
+		below = "the rule also counts requests of other locations that it matches"
+		scope = "applies to some routes only; the rule applies to every request"
+	)
+	for _, row := range []struct{ name, text, has, hasNot string }{
+		{"a.conf", nginx("upstream u { server b; server c; } server { limit_req zone=_a; }"), `name = "a"`, hosts},
+		{"a.conf", nginx("server { limit_req zone=_a; }\nserver {}"), "a.conf:2: limit_req zone=_a: " + hosts, "\x00"},
+		{"a.conf", nginx("server { location / { limit_req zone=_a; } }"), "burst = 0 }", below},
+		{"a.conf", nginx("server { location / { limit_req zone=_a; } location /b {} }"), "a.conf:2: location /: " + below,
+			"\x00"},
+		{"a.conf", nginx("server { location /b { limit_req zone=_a; } location / {} }"), `path = "/b"`, below},
+		{"a.conf", nginx("server { location /b { limit_req zone=_a; } location ~ c {} }"), "location /b: " + below, "\x00"},
+		{"a.conf", nginx("server { location = /b { limit_req zone=_a; } location ~ c {} }"), `path = "/b"`, below},
+		{"a.conf", nginx("server { location = /b/* { limit_req zone=_a; } }"),
+			"not converted: limit_req zone=_a in location = /b/*", "{ name"},
+		{"a.yaml", ingress(1, "{path: /b(/|$)(.*)}"),
+			"not converted: Ingress a, limit of a-rps: /b(/|$)(.*) is a regular expression", "{ name"},
+		{"a.yaml", ingress(1, "{path: /v1.0/b, pathType: Exact}"), `match = { path = "/v1.0/b" }`, "not converted"},
+		{"a.yaml", ingress(1, "{path: /b}, {}"), `name = "a-rps", key = "ip", rate = "1r/s", burst = 5 }`, "a-rps-2"},
+		{"a.yaml", ingress(300_000, "{path: /}"), "not converted: Ingress a, limit of a-rps: burst must be",
+			"{ name"},
+		{"a.yaml", "routes:\n- {name: 登录, uri: /a, " + limit + "}", `name = "limit", key = "ip"`, "not converted"},
+		{"a.yaml", "p: &p {limit-req: {}}\nroutes:\n- {uri: /a, " + limit + "}\n- {uri: /b,\n plugins: *p}",
+			"a.yaml:5: not converted: the alias *p", "\x00"},
+		{"a.json", `{"key": "/apisix/services/1", "value": {` + limit + "}}", scope, "\x00"},
+		{"a.json", `{"key": "/apisix/global_rules/1", "value": {` + limit + "}}", `key = "ip"`, scope},
+		{"a.yaml", "global_rules:\n- {id: 1, " + limit + "}", `key = "ip"`, scope},
+	} {
+		got := importText(t, row.name, row.text)
+		if !strings.Contains(got, row.has) || strings.Contains(got, row.hasNot) {
+			t.Errorf("%s\nbecame\n%s\nwant %q and not %q", row.text, got, row.has, row.hasNot)
+		}
+	}
+}
+
 // nginx reads X-Real-IP from its proxies unless real_ip_header names another header, which the edge does not read.
 func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	const note = "no real_ip_header: nginx reads X-Real-IP"

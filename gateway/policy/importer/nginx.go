@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,9 +24,11 @@ type zone struct {
 // nginxConfig is the state of a conversion from nginx.
 type nginxConfig struct {
 	*converter
-	zones   map[string]*zone
-	byMap   map[string]*crossplane.Directive // map and geo blocks, by the variable that they set
-	servers int
+	zones     map[string]*zone
+	byMap     map[string]*crossplane.Directive // map and geo blocks, by the variable that they set
+	servers   int
+	locations []string // paths, sorted; without those of regular expressions
+	hasRegexp bool     // there are locations with a regular expression
 
 	hasRealIPHeader bool // a real_ip_header is set somewhere, or its absence is noted
 }
@@ -76,7 +79,15 @@ func (n *nginxConfig) collect(all crossplane.Directives, file string) {
 					n.byMap[d.Args[len(d.Args)-1]] = d
 				}
 			case "server":
-				n.servers++
+				if d.IsBlock() { // not that of an upstream
+					n.servers++
+				}
+			case "location":
+				if kind, path := location(d); strings.HasPrefix(kind, "~") {
+					n.hasRegexp = true
+				} else {
+					n.locations = append(n.locations, path)
+				}
 			case "real_ip_header":
 				n.hasRealIPHeader = true
 			case "limit_req_zone":
@@ -86,6 +97,7 @@ func (n *nginxConfig) collect(all crossplane.Directives, file string) {
 		}
 	}
 	visit(all)
+	slices.Sort(n.locations)
 	for _, d := range zones {
 		n.zone(d, fileOf(d, file))
 	}
@@ -210,18 +222,32 @@ func (n *nginxConfig) enter(d *crossplane.Directive, file string, around level) 
 	switch d.Directive {
 	case "location":
 		inner.where = sourceOf(d)
-		kind, path := "", lastOf(d.Args)
-		if len(d.Args) == 2 {
-			kind = d.Args[0]
-		}
-		inner.skip = strings.HasPrefix(kind, "~") || strings.HasPrefix(path, "@") || strings.HasPrefix(path, "~")
+		kind, path := location(d)
+		inner.skip = strings.HasPrefix(kind, "~") || strings.HasPrefix(path, "@") || strings.Contains(path, "*")
 		if !inner.skip && limits(d.Block) {
-			inner.path = n.pattern(file, d.Line, strings.TrimPrefix(path, "="), kind == "=" || strings.HasPrefix(path, "="))
+			inner.path = n.pattern(file, d.Line, path, kind == "=")
+			if kind != "=" && (n.hasRegexp && kind != "^~" || n.below(path)) {
+				n.note(file, d.Line, "%s: the rule also counts requests of other locations that it matches", inner.where)
+			}
 		}
 	case "if", "limit_except":
 		inner.where, inner.skip = sourceOf(d), true
 	}
 	return inner
+}
+
+var locationForm = regexp.MustCompile(`(?s)^(=|\^~|~\*|~)? ?(.*)$`)
+
+// location returns the modifier of a location, or "", and its path or regular expression.
+func location(d *crossplane.Directive) (kind, path string) {
+	m := locationForm.FindStringSubmatch(strings.Join(d.Args, " "))
+	return m[1], m[2]
+}
+
+// below reports whether there is a location for a part of the requests with a prefix.
+func (n *nginxConfig) below(prefix string) bool {
+	i, _ := slices.BinarySearch(n.locations, prefix+"\x00") // the first one behind those with this path
+	return i < len(n.locations) && strings.HasPrefix(n.locations[i], prefix)
 }
 
 // limits reports whether a block has a limit of its own.

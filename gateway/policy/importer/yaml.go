@@ -33,6 +33,7 @@ func (c *converter) yaml(path string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		for _, root := range document.Content {
+			c.noteAliases(path, root)
 			c.visit(path, root, "", 0)
 		}
 	}
@@ -41,7 +42,18 @@ func (c *converter) yaml(path string) error {
 // maxDepth bounds the nesting of a document, and of the blocks of a file of nginx.
 const maxDepth = 100
 
-// visit converts the objects in a node. kind is the key of the list that holds them, such as "routes".
+// noteAliases notes the aliases below a node. They are not followed: a short document can stand for endless text.
+func (c *converter) noteAliases(file string, node *yaml.Node) {
+	if node.Kind == yaml.AliasNode {
+		c.note(file, node.Line, "not converted: the alias *%s: write its content in its place", node.Value)
+	}
+	for _, child := range node.Content {
+		c.noteAliases(file, child)
+	}
+}
+
+// visit converts the objects in a node. kind is the key of the list that holds them, such as "routes", or that of the
+// Admin API, such as "/apisix/routes/1".
 func (c *converter) visit(file string, node *yaml.Node, kind string, depth int) {
 	if depth > maxDepth {
 		return
@@ -58,7 +70,11 @@ func (c *converter) visit(file string, node *yaml.Node, kind string, depth int) 
 		c.apisix(file, node, kind)
 	default:
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			c.visit(file, node.Content[i+1], node.Content[i].Value, depth+1)
+			kind := node.Content[i].Value
+			if kind == "value" {
+				kind = scalar(node, "key")
+			}
+			c.visit(file, node.Content[i+1], kind, depth+1)
 		}
 	}
 }
@@ -136,7 +152,7 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 			}
 			found = append(found, policy.Rule{
 				Name: name + strings.TrimPrefix(key, "limit"), Key: policy.ByIP, Mode: policy.Enforce, OnError: policy.Deny,
-				Rate: policy.Rate{Requests: float64(n), Per: per}, Burst: min(n*multiplier, policy.MaxBurst),
+				Rate: policy.Rate{Requests: float64(n), Per: per}, Burst: n * multiplier,
 			})
 		case key == "limit-whitelist":
 			c.note(file, line, "limit-whitelist %s: a policy has no exceptions, so these clients are limited too", value)
@@ -152,7 +168,7 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 // addToPaths adds the rules of an Ingress for each of its paths.
 func (c *converter) addToPaths(file string, node *yaml.Node, rules []policy.Rule) {
 	name := scalar(node, "metadata", "name")
-	paths, hosts := c.ingressPaths(file, node)
+	paths, hosts := ingressPaths(node)
 	if hosts {
 		c.note(file, node.Line, "Ingress %s is limited to hosts; a rule applies to every host", name)
 	}
@@ -160,36 +176,38 @@ func (c *converter) addToPaths(file string, node *yaml.Node, rules []policy.Rule
 		c.note(file, node.Line, "Ingress %s counts all of its paths together; a policy counts each rule separately", name)
 	}
 	for _, r := range rules {
+		source := fmt.Sprintf("Ingress %s, limit of %s", name, r.Name)
 		for _, p := range paths {
+			if strings.ContainsAny(p.path, `*()[]{}+?|^$\`) {
+				c.note(file, node.Line, "not converted: %s: %s is a regular expression", source, p.path)
+				continue
+			}
 			r.Match.Path = c.pattern(file, node.Line, p.path, p.exact)
-			c.add(file, node.Line, fmt.Sprintf("Ingress %s, limit of %s", name, r.Name), r)
+			c.add(file, node.Line, source, r)
 		}
 	}
 }
 
 // ingressPaths returns the distinct paths of an Ingress, or "/" if it has none, and whether it names hosts.
-func (c *converter) ingressPaths(file string, node *yaml.Node) (paths []ingressPath, hosts bool) {
-	if scalar(node, "metadata", "annotations", annotation+"use-regex") == "true" {
-		c.note(file, node.Line, "use-regex: the rules match every path, because a rule's path is no regular expression")
-		return []ingressPath{{path: "/"}}, false
-	}
+func ingressPaths(node *yaml.Node) (paths []ingressPath, hosts bool) {
+	every := ingressPath{path: "/"}
 	for _, rule := range items(node, "spec", "rules") {
 		hosts = hosts || scalar(rule, "host") != ""
 		for _, p := range items(rule, "http", "paths") {
-			one := ingressPath{scalar(p, "path"), scalar(p, "pathType") == "Exact"}
+			one := ingressPath{cmp.Or(scalar(p, "path"), "/"), scalar(p, "pathType") == "Exact"}
 			if !slices.Contains(paths, one) {
 				paths = append(paths, one)
 			}
 		}
 	}
-	if len(paths) == 0 || slices.Contains(paths, ingressPath{path: "/"}) {
-		return []ingressPath{{path: "/"}}, hosts
+	if len(paths) == 0 || slices.Contains(paths, every) {
+		paths = []ingressPath{every}
 	}
 	return paths, hosts
 }
 
-// apisix converts the plugin limit-req of an object: a route, a service, a consumer or a global rule. kind is the key
-// of its list.
+// apisix converts the plugin limit-req of an object: a route, a service, a consumer or a global rule. For kind see
+// visit.
 func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	plugins := child(node, "plugins")
 	for _, other := range []string{"limit-count", "limit-conn"} {
@@ -214,14 +232,14 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 		return
 	}
 	r.Name = name
-	if kind == "services" || kind == "consumers" || kind == "plugin_configs" || kind == "consumer_groups" {
+	uris, methods := texts(node, "uri", "uris"), texts(node, "", "methods")
+	if len(uris) == 0 && !strings.Contains(kind, "global_rules") { // a service, a consumer or a group of them
 		c.note(file, line, "%s applies to some routes only; the rule applies to every request", source)
 	}
 	if child(node, "host") != nil || child(node, "hosts") != nil || child(node, "vars") != nil ||
 		child(node, "remote_addrs") != nil || child(node, "filter_func") != nil {
 		c.note(file, line, "%s: the route has further conditions; a rule matches a method and a path only", source)
 	}
-	uris, methods := texts(node, "uri", "uris"), texts(node, "", "methods")
 	if len(uris) > 1 || len(methods) > 1 {
 		c.note(file, line, "%s counts all URIs and methods together; a policy counts each rule separately", source)
 	}

@@ -13,11 +13,13 @@
 --   testdata/nginx.conf:18: not converted: limit_conn addresses 10
 --   testdata/nginx.conf:21: limit_req zone=login in location = /login replaces the limit of line 17 in nginx; every rule that matches applies here
 --   testdata/nginx.conf:23: /api/ is a prefix; a rule's path has a fixed number of segments: the rule covers /api/* and needs a copy for each further depth
+--   testdata/nginx.conf:23: location /api/: the rule also counts requests of other locations that it matches
 --   testdata/nginx.conf:24: limit_req zone=all burst=5 delay=3 in location /api/: the rule delays every request above the rate, not only those after the first 3
 --   testdata/nginx.conf:24: limit_req zone=all burst=5 delay=3 in location /api/: nginx counts all places of a zone together, a policy counts each rule separately
 --   testdata/nginx.conf:24: limit_req zone=all burst=5 delay=3 in location /api/ replaces the limit of line 17 in nginx; every rule that matches applies here
 --   testdata/nginx.conf:28: not converted: limit_req zone=login burst=2 in location ~ \.php$: a rule matches a method and a path
 --   testdata/nginx.conf:30: /search is a prefix; a rule's path has a fixed number of segments: the rule covers /search and needs a copy for each further depth
+--   testdata/nginx.conf:30: location /search: the rule also counts requests of other locations that it matches
 --   testdata/nginx.conf:34: limit_req zone=guests burst=2 in location /search replaces the limit of line 17 in nginx; every rule that matches applies here
 --   testdata/nginx.conf:35: not converted: limit_req zone=hosts burst=2 in location /search: its zone was not converted or is missing
 --   testdata/nginx.conf:36: not converted: limit_req zone=missing burst=2 in location /search: its zone was not converted or is missing
