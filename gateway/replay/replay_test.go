@@ -274,23 +274,18 @@ func TestReplayOfACombinedLog(t *testing.T) {
 func TestReplaySkipsInvalidLines(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {} }`)
 	good := request{at: t0, client: "::1", path: "/"}.line()
-	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + strings.Repeat("x", 3*maxLine) + "\n" + good + strings.Repeat(
-		"bad\n",
-		10,
-	) + strings.TrimSuffix(
-		good,
-		"\n",
-	)
+	long := strings.Repeat("x", 2*maxLine) + strings.Repeat("y", maxLine)
+	log := "\n" + good + "nonsense\n\x1b[31m{\n" + good + long + "\n" + good + strings.Repeat("bad\n", 10) +
+		strings.TrimSuffix(good, "\n")
 	got := run(t, Config{New: p}, log)
 	if got.Lines != 17 || got.BadLines != 13 || got.Requests != 4 || len(got.Bad) != maxBadShown {
 		t.Fatalf("%d lines, %d bad, %d requests, %d shown", got.Lines, got.BadLines, got.Requests, len(got.Bad))
 	}
 	for i, want := range []Bad{
 		{"log0", 3, errFormat.Error(), "nonsense"}, {"log0", 4, errFormat.Error(), "?[31m{"},
-		{"log0", 6, errLong.Error(), ""},
+		{"log0", 6, errLong.Error(), strings.Repeat("x", shownText) + "..."},
 	} {
-		if b := got.Bad[i]; b.File != want.File || b.Line != want.Line || b.Why != want.Why ||
-			want.Text != "" && b.Text != want.Text {
+		if b := got.Bad[i]; b.File != want.File || b.Line != want.Line || b.Why != want.Why || b.Text != want.Text {
 			t.Errorf("bad line %d is %+v, want %+v", i, b, want)
 		}
 	}

@@ -89,15 +89,16 @@ func unzipped(r io.Reader) (*bufio.Reader, error) {
 var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 
 // readLine returns the next line without surrounding white space. It is valid until the next call. Of a line that is
-// too long it returns the last part.
+// too long it returns the beginning.
 func readLine(in *bufio.Reader) (line []byte, long bool, err error) {
-	for {
-		line, err = in.ReadSlice('\n')
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return bytes.TrimSpace(line), long, err
-		}
-		long = true
+	line, err = in.ReadSlice('\n')
+	if long = errors.Is(err, bufio.ErrBufferFull); long {
+		line = bytes.Clone(line[:shownText+1])
 	}
+	for errors.Is(err, bufio.ErrBufferFull) {
+		_, err = in.ReadSlice('\n')
+	}
+	return bytes.TrimSpace(line), long, err
 }
 
 func (s *stream) line(p *parser, number int64, text []byte, emit func(entry)) {
