@@ -60,16 +60,17 @@ func (t *keyTable) sampled(k limit.Key) bool {
 	return t.bits == 0 || maphash.Comparable(t.seed, k)>>(64-t.bits) == 0
 }
 
-// get returns the counts of a key, or nil. They are valid until the next call of add.
-func (t *keyTable) get(k limit.Key) *keyCounts { return t.keys[k] }
-
-// add creates the counts of a key.
-func (t *keyTable) add(k limit.Key, name keyName) *keyCounts {
-	if len(t.keys) >= t.capacity {
-		t.shrink()
+// count counts a request of a key. It returns the counts of the key, which are valid until the next call.
+func (t *keyTable) count(k limit.Key, name keyName) *keyCounts {
+	c := t.keys[k]
+	if c == nil {
+		if len(t.keys) >= t.capacity {
+			t.shrink()
+		}
+		c = &keyCounts{name: name}
+		t.keys[k] = c
 	}
-	c := &keyCounts{name: name}
-	t.keys[k] = c
+	c.requests++
 	return c
 }
 
@@ -134,14 +135,14 @@ func (t *keyTable) shares(side int) KeyShares {
 		shares = append(shares, share)
 	}
 	slices.Sort(shares)
-	at := func(p float64) float64 {
+	at := func(percent int64) float64 {
 		if len(shares) == 0 {
 			return 0
 		}
-		return shares[min(int(p*float64(len(shares))), len(shares)-1)]
+		return shares[nearestRank(int64(len(shares)), percent)]
 	}
 	return KeyShares{
-		Keys: len(shares) << t.bits, Refused: hit << t.bits, Sampled: t.bits > 0, P50: at(0.5), P90: at(0.9),
-		P99: at(0.99), Max: at(1),
+		Keys: len(shares) << t.bits, Refused: hit << t.bits, Sampled: t.bits > 0, P50: at(50), P90: at(90),
+		P99: at(99), Max: at(100),
 	}
 }

@@ -1,10 +1,7 @@
 package replay
 
 import (
-	"cmp"
-	"maps"
 	"math/bits"
-	"slices"
 
 	"sluice/gateway"
 	"sluice/gateway/limit"
@@ -144,48 +141,4 @@ func (r *rule) count(v limit.Verdict) {
 			r.counts.LongestDelay = max(r.counts.LongestDelay, v.Wait.Seconds())
 		}
 	}
-}
-
-// perSecond counts events per second, and stores how many seconds had each count, which needs little memory. Seconds
-// without events are not included. Times must not decrease by more than one second.
-type perSecond struct {
-	second, count int64
-	seconds       map[int64]int64 // count -> number of seconds
-}
-
-func (p *perSecond) add(ms, n int64) {
-	if second := ms / 1000; second != p.second {
-		p.end()
-		p.second = second
-	}
-	p.count += n
-}
-
-func (p *perSecond) end() {
-	if p.second != 0 {
-		if p.seconds == nil {
-			p.seconds = map[int64]int64{}
-		}
-		p.seconds[p.count]++
-	}
-	p.count = 0
-}
-
-// percentiles returns the percentiles over the seconds. Call it after end.
-func (p *perSecond) percentiles() Percentiles {
-	total := int64(0)
-	for _, n := range p.seconds {
-		total += n
-	}
-	counts := slices.SortedFunc(maps.Keys(p.seconds), cmp.Compare[int64])
-	at := func(share float64) int64 {
-		rank := min(int64(share*float64(total)), total-1)
-		for _, c := range counts {
-			if rank -= p.seconds[c]; rank < 0 {
-				return c
-			}
-		}
-		return 0
-	}
-	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
 }

@@ -140,19 +140,12 @@ func (t *replayer) process(e *entry) {
 	}
 	t.perSecond.add(t.to, 1)
 	ip := limit.Address(e.client)
-	address := t.addresses.get(ip)
-	if address == nil {
-		address = t.addresses.add(ip, addressName(e.client))
-	}
-	address.requests++
+	address := t.addresses.count(ip, addressName(e.client))
 	var buyerKey limit.Key
 	var buyer *keyCounts
 	if e.buyer != "" {
 		buyerKey = t.names.Text(e.buyer)
-		if buyer = t.buyers.get(buyerKey); buyer == nil {
-			buyer = t.buyers.add(buyerKey, keyName{buyer: e.buyer})
-		}
-		buyer.requests++
+		buyer = t.buyers.count(buyerKey, keyName{buyer: e.buyer})
 	}
 	var outcomes [2]outcome
 	for i, s := range t.runs {

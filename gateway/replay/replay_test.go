@@ -203,6 +203,17 @@ func TestNotesOfOneLine(t *testing.T) {
 	}
 }
 
+func TestPercentilesAreNearestRanks(t *testing.T) {
+	var s perSecond
+	for second := range int64(10) {
+		s.add((second+1)*1000, second)
+	}
+	s.end()
+	if got, want := s.percentiles(), (Percentiles{P50: 4, P90: 8, P99: 9, Max: 9}); got != want {
+		t.Errorf("the percentiles of 0 to 9 are %+v, want %+v", got, want)
+	}
+}
+
 func TestReplayOfIncompleteInformation(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {
 		{ name = "ip", key = "ip", rate = "1r/h", burst = 100 },
