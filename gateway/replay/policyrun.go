@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 
 	"sluice/gateway"
 	"sluice/gateway/limit"
@@ -10,8 +12,7 @@ import (
 
 // policyRun evaluates one policy with the limiter of the gateway and the time of the log.
 type policyRun struct {
-	rules []*rule // rules with the key "ip" first, in the order of the gateway
-	ips   int
+	rules []*rule // in the order of checkOrder
 	table *limit.Table
 
 	checks   []limit.Check
@@ -43,18 +44,26 @@ const (
 	unauthorized
 )
 
+// checkOrder compares rules by the order in which the gateway checks them: those of an edge before those of the fleet,
+// and of each those with the key "ip" first.
+func checkOrder(a, b policy.Rule) int {
+	order := func(r policy.Rule) (n int) {
+		if r.Fleet {
+			n += 2
+		}
+		if r.Key == policy.ByToken {
+			n++
+		}
+		return n
+	}
+	return cmp.Compare(order(a), order(b))
+}
+
 func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
 	s := &policyRun{table: limit.NewTable(capacity)}
-	for _, key := range []policy.Key{policy.ByIP, policy.ByToken} {
-		for _, r := range p.Rules {
-			if r.Key == key {
-				counts := RuleCounts{Name: r.Name, Key: string(r.Key), Mode: string(r.Mode)}
-				s.rules = append(s.rules, &rule{Rule: r, limit: limit.NewRule(gateway.LimitOf(r)), counts: counts})
-			}
-		}
-		if key == policy.ByIP {
-			s.ips = len(s.rules)
-		}
+	for _, r := range slices.SortedStableFunc(slices.Values(p.Rules), checkOrder) {
+		counts := RuleCounts{Name: r.Name, Key: string(r.Key), Mode: string(r.Mode)}
+		s.rules = append(s.rules, &rule{Rule: r, limit: limit.NewRule(gateway.LimitOf(r)), counts: counts})
 	}
 	n := len(s.rules)
 	s.checks, s.verdicts, s.checked = make([]limit.Check, n), make([]limit.Verdict, n), make([]*rule, n)
@@ -89,11 +98,10 @@ func (s *policyRun) covers(method, path []byte) (set uint64) {
 func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 	n, needsToken := 0, false
 	for rest := set; rest != 0; rest &= rest - 1 {
-		i := bits.TrailingZeros64(rest)
-		r := s.rules[i]
+		r := s.rules[bits.TrailingZeros64(rest)]
 		r.counts.Covered++
 		key := ip.Network(r.IPv6Prefix)
-		if i >= s.ips {
+		if r.Key == policy.ByToken {
 			if e.buyer == "" {
 				if !e.unauthorized {
 					r.counts.NoBuyer++

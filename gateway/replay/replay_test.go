@@ -203,6 +203,25 @@ func TestNotesOfOneLine(t *testing.T) {
 	}
 }
 
+// The gateway checks the rules of the fleet after those of the edge.
+func TestReplayChecksTheFleetLast(t *testing.T) {
+	p := parsePolicy(t, `return { rules = {
+		{ name = "fleet", key = "ip", rate = "1r/h", burst = 1, scope = "fleet" },
+		{ name = "token", key = "token", rate = "1r/h" },
+	} }`)
+	var requests []request
+	for i, buyer := range []string{"ann", "bob", "ann", "eve"} {
+		requests = append(requests, request{at: t0 + int64(i), client: "::1", buyer: buyer, path: "/", verdict: "allow"})
+	}
+	refused := map[string]int64{}
+	for _, r := range run(t, Config{New: p}, logOf(requests)).Policy.Rules {
+		refused[r.Name] = r.Refused
+	}
+	if refused["fleet"] != 1 || refused["token"] != 1 {
+		t.Errorf("refused by %v, want one by each rule", refused)
+	}
+}
+
 func TestPercentilesAreNearestRanks(t *testing.T) {
 	var s perSecond
 	for second := range int64(10) {
