@@ -40,7 +40,7 @@ type level struct {
 	skip    bool   // requests of this block cannot be described by a pattern
 	shadow  bool   // limit_req_dry_run
 	limited int    // line of a limit_req in this block or in one around it; 0 for none
-	depth   string // name of the innermost block
+	server  bool   // in a server block
 }
 
 func (c *converter) nginx(path string) error {
@@ -50,25 +50,19 @@ func (c *converter) nginx(path string) error {
 			"%s: not a configuration of nginx: %w (files of an Ingress or of APISIX end in .yaml, .yml or .json)", path, err)
 	}
 	n := &nginxConfig{converter: c, zones: map[string]*zone{}, byMap: map[string]*crossplane.Directive{}}
-	for _, config := range payload.Config {
-		n.collect(config.Parsed, config.File)
-	}
-	for _, config := range payload.Config {
-		n.walk(config.Parsed, config.File, level{})
+	for _, config := range payload.Config { // one, with its includes
+		n.collect(config.Parsed)
+		n.walk(config.Parsed, level{})
 	}
 	return nil
 }
 
-// fileOf returns the file of a directive.
-func fileOf(d *crossplane.Directive, file string) string {
-	if d.File != "" {
-		return d.File
-	}
-	return file
+func (n *nginxConfig) noteAt(d *crossplane.Directive, format string, args ...any) {
+	n.note(d.File, d.Line, format, args...)
 }
 
 // collect reads what may be defined after its use: maps first, then zones.
-func (n *nginxConfig) collect(all crossplane.Directives, file string) {
+func (n *nginxConfig) collect(all crossplane.Directives) {
 	var zones crossplane.Directives
 	var visit func(crossplane.Directives)
 	visit = func(all crossplane.Directives) {
@@ -99,16 +93,16 @@ func (n *nginxConfig) collect(all crossplane.Directives, file string) {
 	visit(all)
 	slices.Sort(n.locations)
 	for _, d := range zones {
-		n.zone(d, fileOf(d, file))
+		n.zone(d)
 	}
 }
 
 // zone reads limit_req_zone KEY zone=NAME:SIZE rate=RATE.
-func (n *nginxConfig) zone(d *crossplane.Directive, file string) {
+func (n *nginxConfig) zone(d *crossplane.Directive) {
 	n.found = true
 	text := sourceOf(d)
 	if len(d.Args) < 3 {
-		n.note(file, d.Line, "not converted: %s: want a key, zone= and rate=", text)
+		n.noteAt(d, "not converted: %s: want a key, zone= and rate=", text)
 		return
 	}
 	var z zone
@@ -122,10 +116,10 @@ func (n *nginxConfig) zone(d *crossplane.Directive, file string) {
 	}
 	var ok bool
 	if z.rate, ok = nginxRate(rate); !ok || name == "" {
-		n.note(file, d.Line, "not converted: %s: want zone=NAME:SIZE and a rate such as 10r/s or 90r/m", text)
+		n.noteAt(d, "not converted: %s: want zone=NAME:SIZE and a rate such as 10r/s or 90r/m", text)
 		return
 	}
-	if z.key, ok = n.key(d.Args[0], file, d.Line); ok {
+	if z.key, ok = n.key(d); ok {
 		n.zones[name] = &z
 	}
 }
@@ -138,33 +132,34 @@ func nginxRate(text string) (policy.Rate, bool) {
 }
 
 // key returns the key of a policy for the key of a zone, and notes what differs.
-func (n *nginxConfig) key(expression, file string, line int) (policy.Key, bool) {
+func (n *nginxConfig) key(d *crossplane.Directive) (policy.Key, bool) {
+	expression := d.Args[0]
 	switch expression {
 	case "$binary_remote_addr", "$remote_addr", "${binary_remote_addr}", "${remote_addr}":
 		return policy.ByIP, true
 	case "$http_x_forwarded_for", "$http_x_real_ip", "$proxy_add_x_forwarded_for", "$http_cf_connecting_ip":
-		n.note(file, line, "%s is a header that a client can set; the rule counts by the address: add your proxies to "+
+		n.noteAt(d, "%s is a header that a client can set; the rule counts by the address: add your proxies to "+
 			"trusted_proxies", expression)
 		return policy.ByIP, true
 	case "$http_authorization", "$jwt_claim_sub":
-		n.note(file, line, "%s: the rule counts by the verified subject of the token, and requests without a valid token "+
+		n.noteAt(d, "%s: the rule counts by the verified subject of the token, and requests without a valid token "+
 			"get 401", expression)
 		return policy.ByToken, true
 	}
-	if d := n.byMap[expression]; d != nil {
-		for _, entry := range d.Block {
+	if source := n.byMap[expression]; source != nil {
+		for _, entry := range source.Block {
 			if value := lastOf(entry.Args); value == "$binary_remote_addr" || value == "$remote_addr" {
-				n.note(file, line, "%s is set by the %s on line %d: a policy has no exceptions, so clients that it exempts "+
-					"are limited too", expression, d.Directive, d.Line)
+				n.noteAt(d, "%s is set by the %s on line %d: a policy has no exceptions, so clients that it exempts "+
+					"are limited too", expression, source.Directive, source.Line)
 				return policy.ByIP, true
 			}
 		}
 	}
 	if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
-		n.note(file, line, "not converted: the key %s is one bucket for all clients; a rule counts by client address or by "+
+		n.noteAt(d, "not converted: the key %s is one bucket for all clients; a rule counts by client address or by "+
 			"token", expression)
 	} else {
-		n.note(file, line, "not converted: the key %s; a rule counts by client address or by token", expression)
+		n.noteAt(d, "not converted: the key %s; a rule counts by client address or by token", expression)
 	}
 	return "", false
 }
@@ -177,7 +172,7 @@ func lastOf(args []string) string {
 }
 
 // walk converts the limits of a block.
-func (n *nginxConfig) walk(all crossplane.Directives, file string, around level) {
+func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 	here := around
 	for _, d := range all {
 		if d.Directive == "limit_req_dry_run" {
@@ -185,49 +180,49 @@ func (n *nginxConfig) walk(all crossplane.Directives, file string, around level)
 		}
 	}
 	for _, d := range all {
-		file := fileOf(d, file)
 		switch d.Directive {
 		case "limit_req":
-			n.limit(d, file, here, around.limited)
+			n.limit(d, here, around.limited)
 			here.limited = d.Line
 		case "limit_req_status":
 			if status := lastOf(d.Args); status != "429" {
-				n.note(file, d.Line, "limit_req_status %s: the edge answers 429", status)
+				n.noteAt(d, "limit_req_status %s: the edge answers 429", status)
 			}
 		case "limit_conn", "limit_rate", "limit_rate_after":
-			n.note(file, d.Line, "not converted: %s", sourceOf(d))
+			n.noteAt(d, "not converted: %s", sourceOf(d))
 		case "set_real_ip_from":
-			n.trust(lastOf(d.Args), file, d.Line)
+			n.trust(d)
 			if !n.hasRealIPHeader {
-				n.note(file, d.Line, "no real_ip_header: nginx reads X-Real-IP, the edge X-Forwarded-For, or the PROXY protocol")
+				n.noteAt(d, "no real_ip_header: nginx reads X-Real-IP, the edge X-Forwarded-For, or the PROXY protocol")
 				n.hasRealIPHeader = true
 			}
 		case "real_ip_header":
 			if header := lastOf(d.Args); !strings.EqualFold(header, "X-Forwarded-For") {
-				n.note(file, d.Line, "real_ip_header %s: the edge reads X-Forwarded-For, or the PROXY protocol", header)
+				n.noteAt(d, "real_ip_header %s: the edge reads X-Forwarded-For, or the PROXY protocol", header)
 			}
 		}
 	}
 	for _, d := range all {
 		if len(d.Block) > 0 && d.Directive != "map" && d.Directive != "geo" {
-			n.walk(d.Block, fileOf(d, file), n.enter(d, fileOf(d, file), here))
+			n.walk(d.Block, n.enter(d, here))
 		}
 	}
 }
 
 // enter returns the level of a block.
-func (n *nginxConfig) enter(d *crossplane.Directive, file string, around level) level {
+func (n *nginxConfig) enter(d *crossplane.Directive, around level) level {
 	inner := around
-	inner.depth = d.Directive
 	switch d.Directive {
+	case "server":
+		inner.server = true
 	case "location":
 		inner.where = sourceOf(d)
 		kind, path := location(d)
 		inner.skip = strings.HasPrefix(kind, "~") || strings.HasPrefix(path, "@") || strings.Contains(path, "*")
 		if !inner.skip && limits(d.Block) {
-			inner.path = n.pattern(file, d.Line, path, kind == "=")
+			inner.path = n.pattern(d.File, d.Line, path, kind == "=")
 			if kind != "=" && (n.hasRegexp && kind != "^~" || n.below(path)) {
-				n.note(file, d.Line, "%s: the rule also counts requests of other locations that it matches", inner.where)
+				n.noteAt(d, "%s: the rule also counts requests of other locations that it matches", inner.where)
 			}
 		}
 	case "if", "limit_except":
@@ -257,14 +252,14 @@ func limits(block crossplane.Directives) bool {
 
 // limit converts limit_req zone=NAME [burst=N] [nodelay|delay=N]. replaced is the line of the limit around the block
 // that it replaces, or 0.
-func (n *nginxConfig) limit(d *crossplane.Directive, file string, at level, replaced int) {
+func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 	n.found = true
 	source := sourceOf(d)
 	if at.where != "" {
 		source += " in " + at.where
 	}
 	if at.skip {
-		n.note(file, d.Line, "not converted: %s: a rule matches a method and a path", source)
+		n.noteAt(d, "not converted: %s: a rule matches a method and a path", source)
 		return
 	}
 	r := policy.Rule{Key: policy.ByIP, Mode: policy.Enforce, OnError: policy.Deny, Match: policy.Match{Path: at.path}}
@@ -286,35 +281,34 @@ func (n *nginxConfig) limit(d *crossplane.Directive, file string, at level, repl
 		case name == "delay" && err == nil:
 			delay = int(number)
 		default:
-			n.note(file, d.Line, "not converted: %s: %q is not a parameter of limit_req", source, arg)
+			n.noteAt(d, "not converted: %s: %q is not a parameter of limit_req", source, arg)
 			return
 		}
 	}
 	z := n.zones[r.Name]
 	if z == nil {
-		n.note(file, d.Line, "not converted: %s: its zone was not converted or is missing", source)
+		n.noteAt(d, "not converted: %s: its zone was not converted or is missing", source)
 		return
 	}
 	r.Key, r.Rate, r.Delay = z.key, z.rate, r.Burst > 0 && !nodelay && delay < r.Burst
 	if r.Delay && delay > 0 {
-		n.note(file, d.Line, "%s: the rule delays every request above the rate, not only those after the first %d",
-			source, delay)
+		n.noteAt(d, "%s: the rule delays every request above the rate, not only those after the first %d", source, delay)
 	}
 	if z.used++; z.used > 1 {
-		n.note(file, d.Line, "%s: nginx counts all places of a zone together, a policy counts each rule separately", source)
+		n.noteAt(d, "%s: nginx counts all places of a zone together, a policy counts each rule separately", source)
 	}
 	if replaced > 0 {
-		n.note(file, d.Line, "%s replaces the limit of line %d in nginx; every rule that matches applies here", source,
-			replaced)
+		n.noteAt(d, "%s replaces the limit of line %d in nginx; every rule that matches applies here", source, replaced)
 	}
-	if n.servers > 1 && at.depth != "http" && at.depth != "" {
-		n.note(file, d.Line, "%s: a rule applies to every host", source)
+	if n.servers > 1 && at.server {
+		n.noteAt(d, "%s: a rule applies to every host", source)
 	}
-	n.add(file, d.Line, source, r)
+	n.add(d.File, d.Line, source, r)
 }
 
 // trust adds a trusted proxy.
-func (n *nginxConfig) trust(network, file string, line int) {
+func (n *nginxConfig) trust(d *crossplane.Directive) {
+	network := lastOf(d.Args)
 	p, err := netip.ParsePrefix(network)
 	if err != nil {
 		var addr netip.Addr
@@ -323,7 +317,7 @@ func (n *nginxConfig) trust(network, file string, line int) {
 		}
 	}
 	if err != nil {
-		n.note(file, line, "not converted: set_real_ip_from %s: want an address or a network", network)
+		n.noteAt(d, "not converted: set_real_ip_from %s: want an address or a network", network)
 		return
 	}
 	if p = p.Masked(); !slices.Contains(n.TrustedProxies, p) {
