@@ -62,23 +62,30 @@ func (r *reader) proxy(v lua.LValue, where position) (netip.Prefix, bool) {
 		r.report(where, `trusted_proxies holds strings such as "10.0.0.0/8", and not %s`, describe(v))
 		return netip.Prefix{}, false
 	}
-	prefix, err := netip.ParsePrefix(string(s))
+	prefix, ok := ParseNetwork(string(s))
+	if !ok {
+		r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
+	}
+	return prefix, ok
+}
+
+// ParseNetwork parses a network, or an address as a network of its own. It converts IPv4-mapped networks to IPv4.
+func ParseNetwork(text string) (network netip.Prefix, ok bool) {
+	network, err := netip.ParsePrefix(text)
 	if err != nil {
-		addr, err := netip.ParseAddr(string(s))
+		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {
-			r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
 			return netip.Prefix{}, false
 		}
-		prefix = netip.PrefixFrom(addr, addr.BitLen())
+		network = netip.PrefixFrom(addr, addr.BitLen())
 	}
-	if addr := prefix.Addr(); addr.Is4In6() {
-		if prefix.Bits() < 96 {
-			r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
+	if addr := network.Addr(); addr.Is4In6() {
+		if network.Bits() < 96 {
 			return netip.Prefix{}, false
 		}
-		prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
+		network = netip.PrefixFrom(addr.Unmap(), network.Bits()-96)
 	}
-	return prefix.Masked(), true
+	return network.Masked(), true
 }
 
 var (

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -308,20 +307,13 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 
 // trust adds a trusted proxy.
 func (n *nginxConfig) trust(d *crossplane.Directive) {
-	network := lastOf(d.Args)
-	p, err := netip.ParsePrefix(network)
-	if err != nil {
-		var addr netip.Addr
-		if addr, err = netip.ParseAddr(network); err == nil {
-			p = netip.PrefixFrom(addr, addr.BitLen())
-		}
-	}
-	if err != nil {
-		n.noteAt(d, "not converted: set_real_ip_from %s: want an address or a network", network)
+	network, ok := policy.ParseNetwork(lastOf(d.Args))
+	if !ok {
+		n.noteAt(d, "not converted: %s: want an address or a network", sourceOf(d))
 		return
 	}
-	if p = p.Masked(); !slices.Contains(n.TrustedProxies, p) {
-		n.TrustedProxies = append(n.TrustedProxies, p)
+	if !slices.Contains(n.TrustedProxies, network) {
+		n.TrustedProxies = append(n.TrustedProxies, network)
 	}
 }
 
