@@ -5,14 +5,9 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
-	"syscall"
 )
 
 // Limits of a policy. They are far above what an edge needs, and far below what would overload it.
@@ -78,20 +73,6 @@ type Rule struct {
 	IPv6Prefix int // of a rule ByIP: bits of an IPv6 address that are one client, 64, 56 or 48; otherwise 0
 }
 
-// Finding is an error or a warning about a policy.
-type Finding struct {
-	File    string
-	Line    int // from 1; 0 if it concerns the whole file
-	Message string
-}
-
-func (m Finding) Error() string {
-	if m.Line == 0 {
-		return m.File + ": " + m.Message
-	}
-	return fmt.Sprintf("%s:%d: %s", m.File, m.Line, m.Message)
-}
-
 // The values of the field scope.
 const (
 	scopeEdge  = "edge"
@@ -116,17 +97,6 @@ func (p *Policy) CheckFleet(name string) error {
 		}
 	}
 	return nil
-}
-
-// Findings lists all errors, or all warnings, about a policy in the order of the file.
-type Findings []Finding
-
-func (ms Findings) Error() string {
-	lines := make([]string, len(ms))
-	for i, m := range ms {
-		lines[i] = m.Error()
-	}
-	return strings.Join(lines, "\n")
 }
 
 // Read reads and validates the policy file at path. Its error is Findings.
@@ -163,50 +133,4 @@ func parseSource(name string, source []byte) (*Policy, sourceLines, error) {
 		return nil, sourceLines{}, r.findings
 	}
 	return p, r.lines, nil
-}
-
-// Source returns the text of the policy file at path, for Parse. Its error is Findings. The file must be a regular
-// file: opening a pipe may block forever.
-func Source(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, readError(path, reason(err))
-	case info.IsDir():
-		return nil, readError(path, isDirectory)
-	case !info.Mode().IsRegular():
-		return nil, readError(path, "it is not a regular file")
-	}
-	return load(path)
-}
-
-// load reads at most one byte more than MaxSize, so that Parse detects a policy that is too large.
-func load(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, readError(path, reason(err))
-	}
-	defer f.Close()
-	source, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err != nil {
-		return nil, readError(path, reason(err))
-	}
-	return source, nil
-}
-
-func readError(path, why string) error {
-	return Findings{{File: path, Message: "cannot be read: " + why}}
-}
-
-const isDirectory = "it is a directory"
-
-// reason returns the text of an error without the path, which the finding contains already.
-func reason(err error) string {
-	if errors.Is(err, syscall.EISDIR) {
-		return isDirectory
-	}
-	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
-		return pathErr.Err.Error()
-	}
-	return err.Error()
 }
