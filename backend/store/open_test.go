@@ -261,11 +261,34 @@ func TestServerWithoutTLSIsNotWaitedFor(t *testing.T) {
 		}
 	}
 	open(t, withTLS(t, plain, "prefer"), store.Config{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // refuses TLS, and closes the connection without it
+	_, err := store.Open(t.Context(), "postgres://sluice@"+refuseTLS(t)+"/x?sslmode=prefer", store.Config{})
+	if !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("without TLS the connection failed: %v", err)
+	}
+}
+
+// One of several hosts without TLS does not end a process that waits for another one.
+func TestHostWithoutTLSIsFatalOnlyIfAllRefuse(t *testing.T) {
+	plain, down := refuseTLS(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	for hosts, fatal := range map[string]bool{
+		plain + "," + down: false, down + "," + plain: false, plain + "," + plain: true,
+	} {
+		_, err := store.Open(t.Context(), "postgres://sluice@"+hosts+"/x?sslmode=require", store.Config{})
+		var bad *store.URLError
+		if errors.As(err, &bad) != fatal || errors.Is(err, sale.ErrUnavailable) == fatal {
+			t.Errorf("%s: %v, want a URLError: %v", hosts, err, fatal)
+		}
+	}
+}
+
+// refuseTLS returns the address of a server that refuses TLS, and closes the connection without it.
+func refuseTLS(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -277,10 +300,7 @@ func TestServerWithoutTLSIsNotWaitedFor(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = store.Open(t.Context(), "postgres://sluice@"+ln.Addr().String()+"/x?sslmode=prefer", store.Config{})
-	if !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("without TLS the connection failed: %v", err)
-	}
+	return ln.Addr().String()
 }
 
 // withTLS returns a URL with another sslmode.

@@ -271,12 +271,17 @@ func classifyConnect(err error) error {
 	return classifyPostgres(err)
 }
 
-// refusesTLS reports whether a server has no TLS and the URL permits no connection without it.
+// refusesTLS reports whether every attempt of a connection failed because the server has no TLS. While another host of
+// the URL is down, or if the URL permits a connection without TLS, an attempt fails for another reason.
 func refusesTLS(err error) bool {
 	failed, ok := errors.AsType[*pgconn.ConnectError](err)
-	return ok && failed.Config.TLSConfig != nil &&
-		!slices.ContainsFunc(failed.Config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil }) &&
-		strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
+	if !ok {
+		return false
+	}
+	attempts, ok := failed.Unwrap().(interface{ Unwrap() []error })
+	return ok && !slices.ContainsFunc(attempts.Unwrap(), func(err error) bool {
+		return !strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
+	})
 }
 
 const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
