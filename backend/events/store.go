@@ -122,12 +122,7 @@ func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) erro
 		if groups+letters > 0 || inRedis {
 			return store.AppendLog(ctx, c, removedGroup, name, fmt.Sprintf("with %d dead letters", letters))
 		}
-		const query = "SELECT 1 FROM admin_log WHERE target = $1 AND action = $2 LIMIT 1"
-		removed, err := store.Exists(ctx, c, query, name, removedGroup)
-		if err == nil && !removed {
-			err = sale.ErrNotFound
-		}
-		return err
+		return store.RequireLogged(ctx, c, removedGroup, name)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/backend/sale"
 )
 
 type (
@@ -73,6 +75,16 @@ func AppendLog(ctx context.Context, c Conn, action, target, detail string) error
 	}
 	_, err := c.Exec(ctx, "INSERT INTO admin_log (actor, action, target, detail) VALUES ($1, $2, $3, $4)",
 		Text(Actor(ctx)), Text(action), Text(target), Text(detail))
+	return err
+}
+
+// RequireLogged returns sale.ErrNotFound if the action log has no entry of an action on a target. A removal that is
+// repeated after a lost response finds its own entry.
+func RequireLogged(ctx context.Context, c Conn, action, target string) error {
+	found, err := Exists(ctx, c, "SELECT 1 FROM admin_log WHERE target = $1 AND action = $2 LIMIT 1", target, action)
+	if err == nil && !found {
+		err = sale.ErrNotFound
+	}
 	return err
 }
 

@@ -151,7 +151,7 @@ func (d *Admin) Rotate(
 	return secret, d.store.RotateSecret(as(ctx, actor, reason), id, secret, keep)
 }
 
-// Remove deletes an endpoint with all its deliveries. Errors: sale.ErrNotFound.
+// Remove deletes an endpoint with all its deliveries. It is idempotent. Error: sale.ErrNotFound.
 func (d *Admin) Remove(ctx context.Context, actor, id, reason string) error {
 	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
 }

@@ -253,8 +253,10 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 	})
 }
 
-// RemoveEndpoint deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. Error:
-// sale.ErrNotFound.
+const removedEndpoint = "webhook.remove" // in the action log
+
+// RemoveEndpoint deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. It is
+// idempotent: an endpoint that an earlier call removed is a success. Error: sale.ErrNotFound.
 func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: remove endpoint "+id, func(ctx context.Context, c store.Conn) error {
 		if err := checkID(id); err != nil {
@@ -265,8 +267,8 @@ func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
 			return err
 		}
 		if n == 0 {
-			return sale.ErrNotFound
+			return store.RequireLogged(ctx, c, removedEndpoint, id)
 		}
-		return store.AppendLog(ctx, c, "webhook.remove", id, "")
+		return store.AppendLog(ctx, c, removedEndpoint, id, "")
 	})
 }
