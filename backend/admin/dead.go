@@ -118,8 +118,8 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
-// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its sale is archived;
-// or one that wraps sale.ErrUnavailable.
+// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its sale is archived,
+// also if that happened after an earlier call; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.find(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -139,8 +139,8 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
-	detail := "sale " + letter.Message.SaleID + ": " + letter.Reason
-	if err := s.store.Record(store.WithActor(ctx, actor), store.RetriedDead, id.String(), detail); err != nil {
+	err = s.store.Record(store.WithActor(ctx, actor), store.RetriedDead, id.String(), retryDetail(letter))
+	if err != nil {
 		return "", err
 	}
 	err = s.shards[number].RetryDead(ctx, id)
@@ -160,7 +160,7 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 	case !errors.Is(err, sale.ErrNotFound):
 		return "", err
 	}
-	_, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
+	retry, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
 	if errors.Is(err, sale.ErrNotFound) {
 		return "", notFound
 	}
@@ -168,10 +168,29 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 		return "", err
 	}
 	row, err := s.store.Order(ctx, id)
-	if errors.Is(err, sale.ErrNotFound) {
-		return sale.StatusQueued, nil
+	if !errors.Is(err, sale.ErrNotFound) {
+		return row.Status, err
 	}
-	return row.Status, err
+	saleID := retriedSale(retry)
+	switch archived, err := isArchived(ctx, s.store, saleID); {
+	case err != nil:
+		return "", err
+	case archived: // after the order became a row, as a sale with queued orders is not archived
+		return "", refused("order %s was requeued before, and its sale %s is archived: the files of the archive have the "+
+			"order (sluice sale show %s lists them)", id, saleID, saleID)
+	}
+	return sale.StatusQueued, nil
+}
+
+// retryDetail is the detail of the log entry of a retry.
+func retryDetail(letter queue.DeadLetter) string {
+	return "sale " + letter.Message.SaleID + ": " + letter.Reason
+}
+
+// retriedSale returns the sale in retryDetail.
+func retriedSale(retry store.LogEntry) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(retry.Detail, "sale "), ":")
+	return id
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id,

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -356,6 +357,35 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	}
 	if _, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("Redis has the sale: %v", err)
+	}
+}
+
+// An order was retried, became a row, and its sale is archived: a repeated retry names the files and requeues nothing.
+func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
+	w := newWorld(t)
+	w.create("old", 5)
+	dead := w.makeDead("old", "bob")
+	if status, err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil || status != sale.StatusQueued {
+		t.Fatalf("%s, %v", status, err)
+	}
+	w.drain()
+	w.archive("old")
+	rows, err := w.store.OrdersToArchive(w.ctx, "old", 0, 10)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	line, err := json.Marshal(rows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := store.Archived{ID: int64(dead.ID), JSON: string(line)}
+	if n, err := w.store.RemoveOrders(w.ctx, "old", []store.Archived{row}); n != 1 || err != nil {
+		t.Fatalf("removed %d, %v", n, err)
+	}
+	status, err := w.dead.Retry(w.ctx, "ann", dead.ID)
+	if rejected, ok := errors.AsType[*RefusedError](err); !ok ||
+		!strings.Contains(rejected.Detail, "sluice sale show old") {
+		t.Errorf("%s, %v; want the command that lists the files", status, err)
 	}
 }
 
