@@ -76,7 +76,8 @@ type Backend struct {
 	log     *slog.Logger
 	stores  *Stores
 	closers []func()
-	loops   []func(context.Context) error
+	first   []func(context.Context) error // loops that run from the start
+	loops   []func(context.Context) error // loops that use verified data; see awaitVerified
 
 	meters    queue.Meters // by shard
 	mover     *spread.Mover
@@ -114,7 +115,8 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 			return nil, err
 		}
 	}
-	b.loops = append(b.loops, b.followKeys, b.runGuard, b.measure)
+	b.loops = append(b.loops, b.measure)
+	b.first = append(b.first, b.followKeys, b.runGuard)
 	return b, nil
 }
 
@@ -239,7 +241,7 @@ func (b *Backend) buildRecovery() (err error) {
 	writers, closeJournals, err := b.stores.openJournals(b.cfg.Journal)
 	b.closers = append(b.closers, closeJournals)
 	if writers != nil {
-		b.journals, b.loops = writers, append(b.loops, writers.Run)
+		b.journals, b.first = writers, append(b.first, writers.Run)
 	}
 	return err
 }
@@ -323,6 +325,10 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.public.Serve(ctx, public) })
 	g.Go(func() error { return b.admin.Serve(ctx, admin) })
+	for _, run := range b.first {
+		g.Go(func() error { return run(ctx) })
+	}
+	b.awaitVerified(ctx)
 	for _, run := range b.loops {
 		g.Go(func() error { return run(ctx) })
 	}

@@ -70,12 +70,17 @@ func newBackend(t *testing.T, redis, database string) *Backend {
 
 func newShardedBackend(t *testing.T, redis, database string, shards int) *Backend {
 	t.Helper()
+	return newLoggingBackend(t, redis, database, shards, slog.New(slog.DiscardHandler))
+}
+
+func newLoggingBackend(t *testing.T, redis, database string, shards int, log *slog.Logger) *Backend {
+	t.Helper()
 	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes", token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stores, err := OpenStores(t.Context(), StoresConfig{
-		Redis: redis, Database: database, Shards: shards, Driver: DriverList, Log: slog.New(slog.DiscardHandler),
+		Redis: redis, Database: database, Shards: shards, Driver: DriverList, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +93,24 @@ func newShardedBackend(t *testing.T, redis, database string, shards int) *Backen
 		t.Fatal(err)
 	}
 	return b
+}
+
+// The first start on a new Redis is no failure: the loops begin when it is verified.
+func TestFirstStartLogsNoWarning(t *testing.T) {
+	var log testenv.Buffer
+	b := newLoggingBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), 2,
+		slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx, listener(t), listener(t)) }()
+	testenv.Eventually(t, time.Minute, "Redis is verified and the relay runs", func() bool {
+		_, ok := b.stores.guards.Verified()
+		return ok && b.stores.guards.Raw().Exists(t.Context(), keyspace.Space{Shards: 2}.EventRelay()).Val() > 0
+	})
+	stop()
+	if err := <-done; err != nil || log.String() != "" {
+		t.Errorf("%v, and logged %s", err, &log)
+	}
 }
 
 // A start rebuilds a Redis server that is new or was emptied. It does not take over the data of another deployment;

@@ -157,6 +157,22 @@ func (b *Backend) Verify(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// verifyWait bounds awaitVerified. A new Redis is verified in milliseconds, an emptied one after a rebuild.
+const verifyWait = 2 * time.Second
+
+// awaitVerified returns when runGuard has verified the data in Redis, or after verifyWait. It avoids failures of the
+// loops, and their warnings, at the first start.
+func (b *Backend) awaitVerified(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, ok := b.stores.guards.Verified(); ok {
+			return
+		}
+		loop.Sleep(ctx, 10*time.Millisecond)
+	}
+}
+
 // registerVerified exports whether each shard is verified.
 func (s *Stores) registerVerified(registry prometheus.Registerer) {
 	for _, shard := range s.space.All() {
