@@ -22,7 +22,7 @@ func NewCollector(shards Shards, meters Meters, maxReady int64) prometheus.Colle
 				err = sale.ErrUnavailable
 				continue
 			}
-			setShard(set, strconv.Itoa(i), *s, meters.Shard(i))
+			setShard(set, strconv.Itoa(i), *s, meters.Shard(i, s))
 		}
 		return err
 	}

@@ -13,7 +13,7 @@ type Meter struct {
 	at       time.Time
 	accepted int64
 	waiting  int64
-	rate     float64 // orders that leave the queue per second, exponentially weighted
+	rate     float64 // orders that leave the queue per second, exponentially weighted; 0 if not known
 	known    bool
 	left     time.Time // of the last sample at which orders had left the queue or it was empty
 }
@@ -26,7 +26,7 @@ const meterMemory = 10 * time.Second
 func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	waiting := s.Ready + s.Delayed + s.Leased
+	waiting := s.waiting()
 	span := now.Sub(m.at).Seconds()
 	left := float64((accepted - m.accepted) - (waiting - m.waiting))
 	first := m.at.IsZero()
@@ -38,7 +38,7 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	case first || span <= 0:
 		return
 	case left < 0: // a rebuild has changed the counter, or orders were pushed again
-		m.known = false
+		m.rate, m.known = 0, false
 		return
 	case !m.known:
 		m.rate, m.known = left/span, true
@@ -62,16 +62,17 @@ type Pace struct {
 	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace returns the current estimate.
+// Pace returns the estimate of the last sample. It is not known if orders wait that nothing had time to write yet.
 func (m *Meter) Pace() Pace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := Pace{Known: m.known, Drains: !m.at.IsZero() && m.waiting == 0}
-	if m.known {
-		p.PerSecond = max(m.rate, 0)
-	}
-	if m.waiting > 0 && p.PerSecond >= stalled {
+	p := Pace{Known: m.known, PerSecond: m.rate, Drains: !m.at.IsZero() && m.waiting == 0}
+	switch {
+	case m.waiting == 0:
+	case m.rate >= stalled:
 		p.Drains, p.Within = true, time.Duration(float64(m.waiting)/m.rate*float64(time.Second))
+	case m.at.Sub(m.left) < meterMemory:
+		return Pace{}
 	}
 	return p
 }
@@ -79,18 +80,26 @@ func (m *Meter) Pace() Pace {
 // Meters holds a Meter for each shard.
 type Meters []Meter
 
-// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard.
-func (m Meters) Within() (d time.Duration, ok bool) {
+// Shard returns the Pace of shard i with its counts now; nil: they are unknown. It is not known if the shard was empty
+// at the last sample and is not empty now.
+func (m Meters) Shard(i int, now *Stats) Pace {
+	p := m[i].Pace()
+	if now != nil && now.waiting() > 0 && p.Drains && p.Within == 0 {
+		return Pace{}
+	}
+	return p
+}
+
+// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard. now are the counts of
+// the shards, as in Shard.
+func (m Meters) Within(now []*Stats) (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {
-		p := m[i].Pace()
+		p := m.Shard(i, now[i])
 		d, ok = max(d, p.Within), ok && p.Drains
 	}
 	return d, ok
 }
-
-// Shard returns the Pace of shard i.
-func (m Meters) Shard(i int) Pace { return m[i].Pace() }
 
 // RetryAfter returns the delay for buyers when shard i is full: the time to drain a tenth of it, between two seconds
 // and a minute.

@@ -67,39 +67,67 @@ func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
 	}
 }
 
+// Orders that came since the last sample, or that nothing had time to write yet, give no estimate: the queue neither
+// drains in no time nor stands still.
+func TestMeterHasNoEstimateForTheFirstOrders(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m := make(queue.Meters, 1)
+	sample := func(second, accepted, ready int64) {
+		m[0].Sample(at.Add(time.Duration(second)*time.Second), accepted, queue.Stats{Ready: ready})
+	}
+	want := func(when string, now queue.Stats, known, drains bool) {
+		t.Helper()
+		_, within := m.Within([]*queue.Stats{&now})
+		if p := m.Shard(0, &now); p.Known != known || p.Drains != drains || within != drains {
+			t.Errorf("%s: %+v, within %t; want known %t, drains %t", when, p, within, known, drains)
+		}
+	}
+	sample(0, 0, 0)
+	sample(2, 0, 0)
+	want("an empty queue", queue.Stats{}, true, true)
+	want("orders since the last sample", queue.Stats{Leased: 3}, false, false)
+	sample(4, 3, 3)
+	want("orders that nothing has left yet", queue.Stats{Leased: 3}, false, false)
+	sample(12, 3, 3)
+	want("orders that nothing leaves", queue.Stats{Ready: 3}, true, false)
+	sample(14, 3, 1)
+	want("orders that leave", queue.Stats{Ready: 1}, true, true)
+}
+
 func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := make(queue.Meters, 2)
+	m, unknown := make(queue.Meters, 2), make([]*queue.Stats, 2)
 	sample := func(shard int, second, accepted, ready int64) {
 		m[shard].Sample(at.Add(time.Duration(second)*time.Second), accepted, queue.Stats{Ready: ready})
 	}
 	sample(0, 0, 1000, 500)
 	sample(0, 1, 1000, 400) // 100 a second
-	if _, ok := m.Within(); ok {
+	if _, ok := m.Within(unknown); ok {
 		t.Error("the time to drain is known although one shard has no samples")
 	}
 	if d := m.RetryAfter(1); d != 5*time.Second {
 		t.Errorf("Retry-After of a shard without samples: %v", d)
 	}
 	sample(1, 0, 0, 0)
-	if p := m.Shard(1); p.Known || !p.Drains || p.Within != 0 {
+	if p := m.Shard(1, nil); p.Known || !p.Drains || p.Within != 0 {
 		t.Errorf("an empty shard: %+v", p)
 	}
 	sample(1, 1, 9000, 9000)
-	if p := m.Shard(1); p.Drains || m.RetryAfter(1) != time.Minute {
+	sample(1, 11, 9000, 9000)
+	if p := m.Shard(1, nil); p.Drains || m.RetryAfter(1) != time.Minute {
 		t.Errorf("a stalled shard: %+v, Retry-After %v", p, m.RetryAfter(1))
 	}
-	if _, ok := m.Within(); ok {
+	if _, ok := m.Within(unknown); ok {
 		t.Error("the time to drain is known although a shard is stalled")
 	}
-	for s := int64(2); s < 200; s++ {
-		sample(1, s, 9000+10*s, 9000)
+	for s := int64(12); s < 210; s++ {
+		sample(1, s, 9000+10*(s-10), 9000)
 	}
-	if p := m.Shard(0); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.RetryAfter(0) != 2*time.Second {
+	if p := m.Shard(0, nil); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.RetryAfter(0) != 2*time.Second {
 		t.Errorf("shard 0: %+v, Retry-After %v", p, m.RetryAfter(0))
 	}
-	d, ok := m.Within()
-	if want := m.Shard(1).Within; !ok || d != want || d < 890*time.Second || m.RetryAfter(1) != time.Minute {
+	d, ok := m.Within(unknown)
+	if want := m.Shard(1, nil).Within; !ok || d != want || d < 890*time.Second || m.RetryAfter(1) != time.Minute {
 		t.Errorf("all shards drain within %v, %v; the slower one within %v, Retry-After %v", d, ok, want, m.RetryAfter(1))
 	}
 }

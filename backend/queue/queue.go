@@ -68,6 +68,9 @@ type Stats struct {
 	OldestAge time.Duration
 }
 
+// waiting returns the number of orders that are neither rows nor dead.
+func (s Stats) waiting() int64 { return s.Ready + s.Delayed + s.Leased }
+
 // Attempt is one failure in the history of a message.
 type Attempt struct {
 	At     time.Time // millisecond precision, UTC

@@ -54,7 +54,7 @@ func TestRequestsReachTheService(t *testing.T) {
 	s.exact(d, []exchange{
 		{"GET", "/admin/v1/sales", "", 200, "list", `{"sales":[` + saleJSONWanted + `]}`},
 		{
-			"GET", "/admin/v1/sales/drop", "", 200, "show drop",
+			"GET", "/admin/v1/sales/drop", "", 200, "show drop, stats",
 			strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`,
 		},
 		{"POST", "/admin/v1/sales/drop/pause", "", 200, "admin pauses drop", saleJSONWanted},

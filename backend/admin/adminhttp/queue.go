@@ -19,7 +19,7 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 		if s == nil { // unavailable
 			continue
 		}
-		pace := h.cfg.Pace.Shard(i)
+		pace := h.cfg.Pace.Shard(i, s)
 		shard := client.QueueShard{Shard: i, QueueCounts: livestats.Counts(*s)}
 		shard.DrainSeconds = drainSeconds(pace.Within, pace.Drains)
 		if pace.Known {
@@ -28,7 +28,7 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 		shards = append(shards, shard)
 	}
 	sum := livestats.Counts(queue.Sum(stats))
-	sum.DrainSeconds = drainSeconds(h.cfg.Pace.Within())
+	sum.DrainSeconds = drainSeconds(h.cfg.Pace.Within(stats))
 	return client.Queue{QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards}, nil
 }
 

@@ -49,9 +49,9 @@ func (f *fakeRebuild) Status() rebuild.Status {
 // fakePace reports that the first shard drains in three seconds. The pace of the others is unknown.
 type fakePace struct{}
 
-func (fakePace) Within() (time.Duration, bool) { return 3 * time.Second, true }
+func (fakePace) Within([]*queue.Stats) (time.Duration, bool) { return 3 * time.Second, true }
 
-func (fakePace) Shard(i int) queue.Pace {
+func (fakePace) Shard(i int, _ *queue.Stats) queue.Pace {
 	if i > 0 {
 		return queue.Pace{}
 	}

@@ -189,7 +189,9 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any, error) {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
 	body := saleJSON(v)
-	body.DrainSeconds = drainSeconds(h.cfg.Pace.Within())
+	if queued, err := h.cfg.Queue.ByShard(ctx); err == nil {
+		body.DrainSeconds = drainSeconds(h.cfg.Pace.Within(queued))
+	}
 	return body, saleProblem(err, httpserver.ErrConflict)
 }
 

@@ -35,8 +35,8 @@ type Queue interface {
 
 // Pace reports how fast the queue drains (queue.Meters).
 type Pace interface {
-	Within() (d time.Duration, ok bool)
-	Shard(shard int) queue.Pace
+	Within(now []*queue.Stats) (d time.Duration, ok bool)
+	Shard(shard int, now *queue.Stats) queue.Pace
 }
 
 // Store reads the totals of all sales and the action log (package store).
@@ -152,12 +152,10 @@ func (s *Stats) queue(ctx context.Context) *QueueCounts {
 		return nil
 	}
 	q := &QueueCounts{QueueCounts: Counts(queue.Sum(shards))}
-	for i := range shards {
-		if p := s.cfg.Pace.Shard(i); p.Known {
-			q.PerSecond += p.PerSecond
-		}
+	for i, now := range shards {
+		q.PerSecond += s.cfg.Pace.Shard(i, now).PerSecond
 	}
-	if d, ok := s.cfg.Pace.Within(); ok {
+	if d, ok := s.cfg.Pace.Within(shards); ok {
 		seconds := d.Seconds()
 		q.DrainSeconds = &seconds
 	}

@@ -30,8 +30,8 @@ type world struct {
 }
 
 func (w *world) ByShard(context.Context) ([]*queue.Stats, error) { return w.shards, w.broken }
-func (w *world) Within() (time.Duration, bool)                   { return 3 * time.Second, true }
-func (w *world) Shard(int) queue.Pace                            { return queue.Pace{Known: true, PerSecond: 10} }
+func (w *world) Within([]*queue.Stats) (time.Duration, bool)     { return 3 * time.Second, true }
+func (w *world) Shard(int, *queue.Stats) queue.Pace              { return queue.Pace{Known: true, PerSecond: 10} }
 func (w *world) Totals(context.Context) (store.Totals, error)    { return w.total, w.broken }
 func (w *world) Log(context.Context, store.LogQuery) ([]store.LogEntry, error) {
 	return []store.LogEntry{{Number: w.log}}, w.broken
