@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 )
 
 // accessFile is a log file that can be reopened after a rotation. It is safe for concurrent use.
@@ -15,14 +17,17 @@ type accessFile struct {
 	file *os.File
 }
 
-func openAccessFile(path string) (*accessFile, error) {
+func openAccessFile(ctx context.Context, path string) (*accessFile, error) {
 	l := &accessFile{path: path}
-	return l, l.reopen()
+	return l, l.reopen(ctx)
 }
 
-// reopen switches to the file that now has the name. On an error it keeps the file before.
-func (l *accessFile) reopen() error {
-	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+// reopen switches to the file that now has the name. On an error it keeps the file before. It waits for the reader of a
+// pipe until ctx ends.
+func (l *accessFile) reopen(ctx context.Context) error {
+	file, err := interruptible(ctx, func() (*os.File, error) {
+		return os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	})
 	if err != nil {
 		return err
 	}
@@ -35,9 +40,13 @@ func (l *accessFile) reopen() error {
 	return nil
 }
 
+// accessTimeout bounds a write to a pipe that nothing reads. The requests that are logged wait for it.
+const accessTimeout = time.Second
+
 func (l *accessFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	_ = l.file.SetWriteDeadline(time.Now().Add(accessTimeout)) // a regular file has no deadline
 	return l.file.Write(p)
 }
 
@@ -48,27 +57,29 @@ func (l *accessFile) close() {
 }
 
 // reopenAccessLog handles SIGUSR1 and SIGHUP, the signals by which nginx reopens its logs.
-func reopenAccessLog(file *accessFile, log *slog.Logger, s os.Signal) {
+func reopenAccessLog(ctx context.Context, file *accessFile, log *slog.Logger, s os.Signal) {
 	if file == nil {
 		log.Info("signal ignored: there is no access log file; changed policies, keys and certificates are read without a "+
 			"signal", "signal", s.String())
 		return
 	}
-	if err := file.reopen(); err != nil {
+	if err := file.reopen(ctx); err != nil && ctx.Err() == nil {
 		log.Error("reopening the access log failed, the previous file stays in use", "err", err)
 	}
 }
 
 // openAccessLog opens what --access-log names: "" for no log, "-" for standard output, or a file, which it also
 // returns.
-func (p *program) openAccessLog(path string) (to io.Writer, file *accessFile, done func(), err error) {
+func (p *program) openAccessLog(
+	ctx context.Context, path string,
+) (to io.Writer, file *accessFile, done func(), err error) {
 	switch path {
 	case "":
 		return nil, nil, func() {}, nil
 	case "-":
 		return &visibleWriter{w: p.stdout}, nil, func() {}, nil // the gateway reports its errors
 	}
-	if file, err = openAccessFile(path); err != nil {
+	if file, err = openAccessFile(ctx, path); err != nil {
 		return nil, nil, nil, usage("--access-log: %w", err)
 	}
 	return file, file, file.close, nil

@@ -48,9 +48,9 @@ the unit's listener instead of --listen.`,
 			}
 			defer spans.Close()
 			cfg.Spans = edgetrace.New(spans)
-			to, file, done, err := p.openAccessLog(access)
+			to, file, done, err := p.openAccessLog(cmd.Context(), access)
 			if err != nil {
-				return err
+				return unlessStopped(cmd.Context(), err)
 			}
 			defer done()
 			cfg.AccessLog = to
@@ -79,7 +79,7 @@ the unit's listener instead of --listen.`,
 				log.Info("gateway is up", "listen", ln.Addr().String(), "policy", policyName(cfg.PolicyPath), "keys", g.KeyNames())
 				return g.Serve(ctx, ln)
 			}, func(ctx context.Context) error {
-				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(file, log, s) })
+				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(ctx, file, log, s) })
 				return nil
 			})
 		},

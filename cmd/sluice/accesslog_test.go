@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The access log may be a pipe that nothing reads. A signal ends the gateway that waits for its reader.
+func TestAccessLogOfAPipeIsInterruptible(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	args := []string{"gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--access-log", pipe(t)}
+	getenv := func(name string) string { return map[string]string{envSecret: testSecret}[name] }
+	ended := make(chan int, 1)
+	var errOut strings.Builder
+	go func() { ended <- run(ctx, args, getenv, io.Discard, &errOut) }()
+	select {
+	case code := <-ended:
+		if code != exitOK || errOut.String() != "" {
+			t.Errorf("exit %d, %s", code, &errOut)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the gateway waits for a reader")
+	}
+}
+
+// A full pipe delays a write for a bounded time, so that the gateway can answer and end.
+func TestWriteToAFullPipeEnds(t *testing.T) {
+	path := pipe(t)
+	reader, err := os.OpenFile(path, os.O_RDWR, 0) // never reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	log, err := openAccessFile(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.close()
+	if n, err := log.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wrote %d bytes, %v", n, err)
+	}
+}
+
+// pipe returns the path of a named pipe.
+func pipe(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
