@@ -51,6 +51,12 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	)
 	say("GET /admin/v1/sales/old", 200, `{"id":"old","title":"Old","state":"closed","left":null,"drain_seconds":0,`+
 		`"archive":{"orders":2,"paid":2,"revenue":{"amount":2,"currency":"EUR"},"files":["old-1.ndjson.gz"]}}`)
+	for id, pausedBy := range map[string]string{"lost": "audit: units are lost", "fixed": "rebuild", "lent": "ann: stocktaking"} {
+		say("GET /admin/v1/sales/"+id, 200, `{"id":"`+id+`","state":"paused","paused_by":"`+pausedBy+`"}`)
+		say("POST /admin/v1/sales/"+id+"/resume", 200, `{"id":"`+id+`","state":"open"}`)
+	}
+	say("GET /admin/v1/sales/lost/audit", 200, `{"balanced":false}`)
+	say("GET /admin/v1/sales/fixed/audit", 200, `{"balanced":true}`)
 	say("GET /admin/v1/sales/old/audit", 200, `{"stock":2,"ordered":2,"archived":true,"balanced":true}`)
 	say("GET /admin/v1/sales/nosuch", 404,
 		`{"title":"Not found","status":404,"detail":"There is no such sale.","code":"not-found"}`)
@@ -115,6 +121,10 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe", 0, "in SQL within  ? (see sluice queue)\n", ""},
 		{"sale show old", 0, "state      closed, archived\nstock      0\nsold       0\n", ""},
 		{"sale audit old", 0, "\narchived: the ordered are in the files that sluice sale show lists\nbalanced\n", ""},
+		{"sale resume lost", 0, "state      open\n", "warning: sale lost does not balance, and the next audit pauses it again: " +
+			"run sluice sale rebuild lost\n"},
+		{"sale resume fixed", 0, "state      open\n", ""},
+		{"sale resume lent", 0, "state      open\n", ""}, // not by an audit: nothing is counted while buyers wait
 		{"order show 4", 0, "cancelled  root\n", ""},
 		{
 			"webhook change ep_1 --sale shoe --sale nosuch", 0, "ep_1 is changed\n", `warning: there is no sale "nosuch" ` +

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/client"
 )
 
@@ -132,12 +133,42 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			warn := func() {}
+			if verb == "resume" {
+				warn = o.unbalancedWarning(cmd.Context(), args[0])
+			}
 			err := o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
 			if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusConflict {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
+			if err == nil {
+				warn()
+			}
 			return err
 		},
+	}
+}
+
+// unbalancedWarning returns what to call after a resume. It audits the sale if it was paused automatically, and prints
+// the remedy if the sale does not balance. Errors are ignored: the sale is resumed.
+func (o *adminClient) unbalancedWarning(ctx context.Context, id string) (warn func()) {
+	var s client.AdminSale
+	actor := ""
+	if o.do(ctx, get(adminPath("sales", id)), &s) == nil {
+		actor, _, _ = strings.Cut(s.PausedBy, ": ")
+	}
+	if actor != store.ActorAudit && actor != store.ActorRebuild {
+		return func() {}
+	}
+	return func() {
+		var r client.Audit
+		done := o.p.waiting(func() string { return "counting every unit of " + id })
+		err := o.do(ctx, get(adminPath("sales", id, "audit")), &r)
+		done()
+		if err == nil && !r.Balanced {
+			fmt.Fprintf(o.p.errOut, "warning: sale %s does not balance, and the next audit pauses it again: "+
+				"run sluice sale rebuild %s\n", id, id)
+		}
 	}
 }
 
