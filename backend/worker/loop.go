@@ -168,13 +168,14 @@ func (l *loop) process(b queue.Batch) {
 	release()
 	span.End(err, reasons(failures))
 	switch {
-	case errors.Is(err, store.ErrStale), (err != nil || len(failures) > 0) && l.rebuilt():
+	case errors.Is(err, store.ErrStale):
 		l.restore(b, err)
 		if !l.rebuilt() { // the next batch would be stale too
 			l.pause(&l.outdated, KindQueue)
 		}
 	case errors.Is(err, errLost):
 		l.leaseLost(b.ID)
+		l.restore(b, err)
 	case err != nil:
 		l.cfg.Log.Info("worker: released an unwritten batch", "batch", b.ID, "orders", len(b.Messages), "err", err)
 		l.releaseBatch(b, err)
@@ -210,19 +211,18 @@ func reasons(failures []queue.Failure) map[sale.OrderID]string {
 	return all
 }
 
-// fail acknowledges a batch with failed orders. If a rebuild of Redis has ended its lease, only this worker may hold
-// them, and fail restores the batch. While the worker shuts down, it releases the batch after three failed
-// attempts, and another worker writes it again.
+// fail acknowledges a batch with failed orders. If the batch is not leased, fail restores it. While the worker shuts
+// down, it releases the batch after three failed attempts, and another worker writes it again.
 func (l *loop) fail(b queue.Batch, failures []queue.Failure) {
 	var pause backoff
 	for {
 		lost, err := l.queue.Ack(l.calls, b.ID, failures...)
 		if err == nil {
-			switch {
-			case lost && l.rebuilt():
-				l.restore(b, nil)
-			case lost && pause.n == 0: // otherwise an earlier call acknowledged it
+			if lost && pause.n == 0 { // otherwise an earlier call may have acknowledged it
 				l.leaseLost(b.ID)
+			}
+			if lost {
+				l.restore(b, nil)
 			}
 			return
 		}
@@ -240,11 +240,15 @@ func (l *loop) rebuilt() bool {
 	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
 }
 
-// restore queues a batch again that was taken before a rebuild of Redis. Redis may have lost these orders, so that
-// only this worker holds them. restore retries until it succeeds. Orders that are rows or queued are left unchanged. It
-// logs the orders that cannot be restored.
+// restore queues the orders of a batch again that are neither rows nor known to Redis. It follows a rebuild of Redis, or
+// the loss of a lease: another worker has the batch then, or Redis has lost its data and only this worker holds the
+// orders, which it cannot know until its guard has checked Redis. restore retries until it succeeds. It logs the orders
+// that cannot be restored.
 func (l *loop) restore(b queue.Batch, cause error) {
-	l.cfg.Log.Warn("worker: Redis was rebuilt, restoring its batch",
+	if l.cfg.Source == nil {
+		return
+	}
+	l.cfg.Log.Warn("worker: a lease expired or Redis was rebuilt; restoring orders that Redis may have lost",
 		"batch", b.ID, "orders", len(b.Messages), "err", cause)
 	var pause backoff
 	for {
@@ -289,16 +293,16 @@ func (l *loop) release(id string) (lost bool) {
 	return lost
 }
 
-// releaseBatch releases a batch that is not written. If a rebuild of Redis has ended its lease, it restores the batch.
+// releaseBatch releases a batch that is not written. If the batch is not leased, releaseBatch restores it.
 func (l *loop) releaseBatch(b queue.Batch, cause error) {
-	if l.release(b.ID) && l.rebuilt() {
+	if l.release(b.ID) {
 		l.restore(b, cause)
 	}
 }
 
 func (l *loop) leaseLost(id string) {
 	l.cfg.Metrics.LeaseLost()
-	l.cfg.Log.Warn("worker: lease expired, another worker has the batch", "batch", id)
+	l.cfg.Log.Warn("worker: the lease of a batch was lost", "batch", id)
 }
 
 func (l *loop) queueFailed(call string, err error) {

@@ -123,26 +123,35 @@ func TestOrderThatCannotBeRestoredIsLogged(t *testing.T) {
 	})
 }
 
-// After a rebuild of Redis a lost lease belongs to no other worker: the worker may hold the last copy of the orders.
-func TestLeaseLostToARebuildIsRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
-		q.extend = func(int) (bool, error) { source.rebuild(); return true, nil }
-		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
-			worker.Config{Source: source})
-		<-q.emptied
-		stop()
-		source.wantRestored(t, 3)
-	})
+// The lease of a batch is lost. Its worker may hold the last copy of the orders: Redis may have lost its data, and the
+// worker may not have noticed yet.
+func TestBatchWithALostLeaseIsRestored(t *testing.T) {
+	for name, rebuilt := range map[string]bool{"after a rebuild": true, "before a rebuild": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, source := newQueue(orders(3)), &fakeSource{generation: 1}
+				q.extend = func(int) (bool, error) {
+					if rebuilt {
+						source.rebuild()
+					}
+					return true, nil
+				}
+				stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
+					worker.Config{Source: source})
+				<-q.emptied
+				stop()
+				source.wantRestored(t, 3)
+			})
+		})
+	}
 }
 
-// Redis is rebuilt while the failures of a batch are reported. The failed orders are not rows, and Redis may have lost
-// them.
-func TestFailuresAreRestoredAfterARebuild(t *testing.T) {
+// Redis loses its data while the failures of a batch are reported. The failed orders are not rows.
+func TestFailuresOfALostBatchAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
 		q.ackErrs = []error{errDown, errDown}
-		q.ended = func() bool { source.rebuild(); return true }
+		q.ended = func() bool { return true }
 		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return orders_.ErrRejected }},
 			worker.Config{Source: source})
 		<-q.emptied
@@ -152,30 +161,17 @@ func TestFailuresAreRestoredAfterARebuild(t *testing.T) {
 	})
 }
 
-// Redis is rebuilt while a worker without a database stops.
-func TestBatchThatIsReleasedAfterARebuildIsRestored(t *testing.T) {
+// Redis loses its data while a worker without a database stops.
+func TestLostBatchThatIsReleasedIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, source, down := newQueue(orders(3)), &fakeSource{generation: 1}, make(chan struct{}, 1000)
-		q.ended = func() bool { source.rebuild(); return true }
+		q.ended = func() bool { return true }
 		stop := start(t, q, &ledger{refuse: func([]sale.Order) error { down <- struct{}{}; return errDown }},
 			worker.Config{Source: source})
 		<-down
 		stop()
 		source.wantRestored(t, 3)
 		q.wantCalls(t, "take 3", "release", "release")
-	})
-}
-
-// Without a rebuild a lost lease means that another worker has the batch.
-func TestLeaseLostWithoutARebuildIsNotRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, source := newQueue(orders(3)), &fakeSource{generation: 1}
-		q.extend = func(int) (bool, error) { return true, nil }
-		stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
-			worker.Config{Source: source})
-		<-q.emptied
-		stop()
-		source.wantRestored(t, 0)
 	})
 }
 

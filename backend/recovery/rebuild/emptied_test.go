@@ -3,16 +3,19 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/queue"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/worker"
 )
 
 // Redis is emptied again before any step of a rebuild: the rebuild fails and pauses no sale, and the next one succeeds.
@@ -77,6 +80,69 @@ func TestRedisIsEmptiedDuringTheWaitForJournals(t *testing.T) {
 	defer cancel()
 	if err := again.Run(ctx); !errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Redis is emptied behind the open connections of a worker, which then notices the loss of its lease before its guard
+// checks Redis. Without a journal, the worker holds the only copy of the orders.
+func TestBatchOfAWorkerSurvivesThatRedisIsEmptied(t *testing.T) {
+	for name, settle := range map[string]func(ctx context.Context) error{
+		"during the write":                 func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"before the failures are reported": func(context.Context) error { return errors.New("a trigger fails") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create("s", 9, 1)
+			order := w.buy("s", "ann")
+			writes := 0
+			lost := lostLeases{make(chan struct{}, 1)}
+			ctx, stop := context.WithCancel(w.ctx)
+			defer stop()
+			work := worker.New(queue.NewList(w.guard.Client(), 0, queue.Config{Lease: 30 * time.Millisecond}),
+				storeFunc(func(ctx context.Context, orders []sale.Order) error {
+					if writes++; writes > 1 {
+						return w.store.Write(ctx, orders)
+					}
+					w.raw().FlushAll(ctx)
+					return settle(ctx)
+				}), worker.Config{
+					Concurrency: 1, Source: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), Metrics: lost,
+					Log: slog.New(slog.DiscardHandler),
+				})
+			done := make(chan error)
+			go func() { done <- work.Run(ctx) }()
+			<-lost.lost
+			if err := w.rebuild.Run(w.ctx); err != nil { // the journal is not restored
+				t.Fatal(err)
+			}
+			w.check()
+			stop()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			w.drain()
+			if _, err := w.store.Order(w.ctx, order); err != nil {
+				t.Errorf("the accepted order: %v", err)
+			}
+			w.want("s", 8, 0, 1, 0, 0)
+		})
+	}
+}
+
+type storeFunc func(context.Context, []sale.Order) error
+
+func (f storeFunc) Write(ctx context.Context, orders []sale.Order) error { return f(ctx, orders) }
+
+// lostLeases are the metrics of a worker. lost receives when a lease was lost.
+type lostLeases struct{ lost chan struct{} }
+
+func (lostLeases) BatchWritten(int, time.Duration) {}
+func (lostLeases) Paused(string, int)              {}
+func (lostLeases) Failed(string)                   {}
+func (m lostLeases) LeaseLost() {
+	select {
+	case m.lost <- struct{}{}:
+	default:
 	}
 }
 
