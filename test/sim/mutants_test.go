@@ -939,6 +939,13 @@ var mutants = []mutant{
 		proof{"./backend/redis/redisconn", "TestLockExpiresAfterTheClockWasSetBack", nil},
 	},
 	{
+		"guard: a check hides what a new connection has noticed since",
+		"backend/recovery/guard/guard.go",
+		"return g.blocks.Load() == blocks && g.blocked.Swap(false)",
+		"return g.blocked.Swap(false)",
+		proof{"./backend/recovery/guard", "TestCheckDoesNotHideALaterObservation", nil},
+	},
+	{
 		"worker: an unwritten batch with a lost lease is dropped",
 		"backend/worker/loop.go",
 		"l.leaseLost(b.ID)\n\t\tl.restore(b, err)",

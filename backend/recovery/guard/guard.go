@@ -84,7 +84,8 @@ type Guard struct {
 	options  []redisconn.Option
 	interval time.Duration // Config.Heartbeat
 
-	blocked       atomic.Bool
+	blocked       atomic.Bool  // changed while mu is held
+	blocks        atomic.Int64 // calls of block; changed while mu is held
 	generation    atomic.Int64 // of the last verified observation; 0 if none
 	minGeneration atomic.Int64 // highest generation seen in SQL
 	deployment    atomic.Int64 // id in SQL; 0 if not known
@@ -199,8 +200,10 @@ func raise(n *atomic.Int64, to int64) {
 func (g *Guard) block(reason string) {
 	g.mu.Lock()
 	g.reason = reason
+	g.blocks.Add(1)
+	wasBlocked := g.blocked.Swap(true)
 	g.mu.Unlock()
-	if !g.blocked.Swap(true) {
+	if !wasBlocked {
 		level := slog.LevelWarn
 		if g.generation.Load() == 0 { // the usual start of a process
 			level = slog.LevelInfo
@@ -210,6 +213,14 @@ func (g *Guard) block(reason string) {
 	g.changed.Up()
 }
 
+// unblock unblocks guarded commands after an observation of verified data, unless block was called since then: blocks is
+// its number of calls before the observation. unblock reports whether commands were blocked.
+func (g *Guard) unblock(blocks int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.blocks.Load() == blocks && g.blocked.Swap(false)
+}
+
 // Check observes Redis, and reads the generation from SQL if SQL is available. It blocks or unblocks the guarded
 // client. If it returns an error, Redis was not available and nothing changed.
 func (g *Guard) Check(ctx context.Context, sql Generations) error {
@@ -217,6 +228,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	inSQL, known := g.readSQL(ctx, sql)
 	timed, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	blocks := g.blocks.Load()
 	o, err := g.observe(timed, g.raw)
 	if err != nil {
 		return unavailable(err)
@@ -235,7 +247,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 		return nil
 	}
 	raise(&g.generation, generation)
-	if g.blocked.Swap(false) {
+	if g.unblock(blocks) {
 		g.log.Info("Redis is verified; purchases continue", "generation", generation)
 	}
 	return nil
@@ -320,7 +332,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 			unverified(ctx)
 			_ = g.Check(ctx, sql)
 		}
-		select { // drop a signal from before this check
+		select { // a signal until now is not needed: commands are blocked then, and the next check is soon
 		case <-g.changed:
 		default:
 		}

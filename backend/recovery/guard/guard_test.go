@@ -251,6 +251,25 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	<-done
 }
 
+// Redis is emptied after a check has observed it, and a new connection notices that before the check ends.
+func TestCheckDoesNotHideALaterObservation(t *testing.T) {
+	g := open(t, testenv.StartRedis(t).URL, nil)
+	verify(t, g, 2)
+	database := &sql{generation: 1} // the check reads SQL again after its observation
+	database.after = func() {
+		if database.generation++; database.calls == 2 {
+			g.Raw().FlushAll(t.Context())
+			wantBlocked(t, g, "emptied")
+		}
+	}
+	if err := g.Check(t.Context(), database); err != nil || database.calls != 2 {
+		t.Fatalf("%v after %d readings of SQL", err, database.calls)
+	}
+	if _, ok := g.Verified(); ok {
+		t.Error("an emptied Redis is verified")
+	}
+}
+
 // A database that was restored from an older backup has an older generation than Redis. Workers could not write.
 func TestDatabaseOlderThanRedisIsDetected(t *testing.T) {
 	g := open(t, testenv.StartRedis(t).URL, nil)
