@@ -103,7 +103,8 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 			w.written.Put(o.ID, struct{}{})
 		}
 	}
-	if max(w.restoring.Load(), w.cfg.Journal.Restored()) > generation {
+	// It is also lower than generation if both stores were restored from backups.
+	if restoring := w.restoring.Load(); restoring != 0 && restoring != generation {
 		w.late.Store(true)
 		w.woken.Up()
 	}

@@ -98,6 +98,36 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 	})
 }
 
+// Both stores return with older data, and the fence of the next rebuild is lower. An order that was accepted before is
+// recorded after the journal was restored.
+func TestOrderOfALaterGenerationIsRestored(t *testing.T) {
+	j, err := journal.Open(t.TempDir(), journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &rebuiltAt{}
+	w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: noRows{}, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
+	})
+	restores := func(want bool, when string) {
+		t.Helper()
+		if restored, err := w.Restore(t.Context()); err != nil || restored != want {
+			t.Errorf("%s: restored %v, %v; want %v", when, restored, err, want)
+		}
+	}
+	g.fence.Store(9)
+	restores(true, "a new process")
+	g.fence.Store(6)
+	restores(true, "older data")
+	w.Record(6, []sale.Order{{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}})
+	restores(false, "an order that was accepted since")
+	w.Record(9, []sale.Order{{ID: 8, SaleID: "s", Buyer: "bob", Slot: 1}})
+	restores(true, "an order that was accepted before")
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // slowRedis is a guard of a Redis whose calls take one and two milliseconds in turn.
 type slowRedis struct {
 	*rebuiltAt
