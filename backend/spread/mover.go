@@ -52,20 +52,21 @@ func NewMover(segments Segments, ledger Ledger) *Mover {
 	return &Mover{segments: segments, ledger: ledger}
 }
 
-// Move sets units apart in one segment, commits the transfer in SQL, and applies it to both segments. If From has an
-// outgoing transfer, Move completes that one instead. After an error the move may be complete, or the next Settle
-// completes or reverts it.
-func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) error {
+// Move sets units apart in one segment, commits the transfer in SQL, and applies it to both segments. It returns the
+// move that it made: of fewer units if From had fewer left, and the zero Move if it had none. If From has an outgoing
+// transfer, Move completes that one instead. After an error the move may be complete, or the next Settle completes or
+// reverts it.
+func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) (made Move, err error) {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	t, err := m.segments.SetApart(bounded, of, wanted)
 	cancel()
 	if err != nil {
-		return fmt.Errorf("spread: set apart: %w", err)
+		return Move{}, fmt.Errorf("spread: set apart: %w", err)
 	}
 	if t == nil {
-		return nil
+		return Move{}, nil
 	}
-	return m.complete(ctx, of, *t, true)
+	return Move{t.From, t.To, t.Units}, m.complete(ctx, of, *t, true)
 }
 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.

@@ -214,15 +214,16 @@ func (r *Refiller) levels(states []State, waiting []*waiter) []Level {
 	return levels
 }
 
-// move makes the moves of a plan concurrently. It returns the units that arrived by segment.
+// move makes the moves of a plan concurrently. It returns the units that were moved to each segment.
 func (r *Refiller) move(ctx context.Context, moves []Move) (gained []int64, err error) {
-	gained, failures := make([]int64, r.of.Spread), make([]error, len(moves))
+	gained = make([]int64, r.of.Spread)
+	made, failures := make([]Move, len(moves)), make([]error, len(moves))
 	var running sync.WaitGroup
 	for i, m := range moves {
-		running.Go(func() { failures[i] = r.mover.Move(ctx, r.of, m) })
+		running.Go(func() { made[i], failures[i] = r.mover.Move(ctx, r.of, m) })
 	}
 	running.Wait()
-	for i, m := range moves {
+	for i, m := range made {
 		if failures[i] == nil {
 			gained[m.To] += m.Units
 		}

@@ -939,6 +939,13 @@ var mutants = []mutant{
 		proof{"./backend/redis/redisconn", "TestLockExpiresAfterTheClockWasSetBack", nil},
 	},
 	{
+		"spread: units of a move that found fewer arrive",
+		"backend/spread/refiller.go",
+		"for i, m := range made {",
+		"for i, m := range moves {",
+		proof{"./test/spread", "TestUnitThatIsSoldMeanwhileDoesNotArrive", nil},
+	},
+	{
 		"guard: a check hides what a new connection has noticed since",
 		"backend/recovery/guard/guard.go",
 		"return g.blocks.Load() == blocks && g.blocked.Swap(false)",

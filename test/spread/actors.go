@@ -81,7 +81,7 @@ func (p *process) refill(mover *spread.Mover, waiting int) {
 		levels[waiting].Waiting++
 	}
 	for _, m := range spread.Plan(levels, time.Second) {
-		if err := mover.Move(ctx, p.w.sale(), m); err != nil {
+		if _, err := mover.Move(ctx, p.w.sale(), m); err != nil {
 			p.w.note("%s: %+v: %v", p.name, m, err)
 		}
 		if p.dead {

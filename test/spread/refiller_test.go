@@ -109,6 +109,30 @@ func (s *slow) purchase(ctx context.Context, r *spread.Refiller, k int, buyer st
 	}
 }
 
+// soldMeanwhile is the model in which the units of a segment are sold before a move takes them.
+type soldMeanwhile struct{ *slow }
+
+func (s soldMeanwhile) SetApart(ctx context.Context, of spread.Sale, m spread.Move) (*spread.Transfer, error) {
+	for i := 0; s.buy(m.From, fmt.Sprint("buyer", i)) != empty; i++ {
+	}
+	return s.slow.SetApart(ctx, of, m)
+}
+
+// A move that finds no unit brings none to the purchases that wait.
+func TestUnitThatIsSoldMeanwhileDoesNotArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, of := newSlow(t, 2, 1)
+		home := 0
+		if s.model.Truth().States[0].Left == 1 {
+			home = 1
+		}
+		refiller := spread.NewRefiller(of, spread.NewMover(soldMeanwhile{s}, s))
+		if err := refiller.Await(t.Context(), home); !errors.Is(err, spread.ErrSoldOut) {
+			t.Errorf("%v, want %v", err, spread.ErrSoldOut)
+		}
+	})
+}
+
 // All buyers have the same home. Each gets an answer: the stock is sold to the last unit, and the others get sold out.
 // Two processes refill the sale.
 func TestRefillersSellTheWholeStock(t *testing.T) {
@@ -295,7 +319,7 @@ func TestSettledSparesSQLWhileASegmentHangs(t *testing.T) {
 		}
 		passes(10, 1)
 		other := spread.NewMover(s, s)
-		if err := other.Move(t.Context(), of, spread.Move{From: 0, To: 2, Units: 1}); err == nil {
+		if _, err := other.Move(t.Context(), of, spread.Move{From: 0, To: 2, Units: 1}); err == nil {
 			t.Fatal("the transfer to a segment that hangs is complete")
 		}
 		passes(10, 1)

@@ -182,7 +182,8 @@ func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 	if letter, err := list.DeadLetter(h.ctx, orders[1].ID); err != nil || !letter.Unbacked {
 		t.Fatalf("%+v, %v", letter, err)
 	}
-	h.check(h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 1}))
+	_, err = h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 1})
+	h.check(err)
 	h.check(list.RetryDead(h.ctx, orders[1].ID))
 	h.want(0, 0)
 	batch, _, err := queuetest.Take(h.ctx, list, 10, "")
