@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -90,7 +89,7 @@ type world struct {
 
 func newWorlds(t *testing.T) func() world {
 	client := testenv.StartRedis(t).Client()
-	store := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	store := storetest.Open(t, storetest.SQLite(t))
 	n := 0
 	return func() world {
 		n++

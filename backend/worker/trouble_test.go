@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -219,7 +218,7 @@ func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 // letter with the reason, and the other orders of the batch become rows.
 func TestForeignOrderIDIsReportedAndNeverOverwrites(t *testing.T) {
 	for name, databaseURL := range map[string]string{
-		"sqlite": "sqlite://" + filepath.Join(t.TempDir(), "orders.db"), "postgres": testenv.SharedPostgres(t).URL,
+		"sqlite": storetest.SQLite(t), "postgres": storetest.Postgres(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorlds(t)()

@@ -21,6 +21,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
@@ -116,13 +117,13 @@ func TestFirstStartLogsNoWarning(t *testing.T) {
 // A start rebuilds a Redis server that is new or was emptied. It does not take over the data of another deployment;
 // only an admin may do that.
 func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
-	redis, dir := testenv.StartRedis(t).URL, t.TempDir()
-	owner := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "owner.db"))
+	redis := testenv.StartRedis(t).URL
+	owner := newBackend(t, redis, storetest.SQLite(t))
 	if err := owner.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := dump(t, owner)
-	other := newBackend(t, redis, "sqlite:"+filepath.Join(dir, "other.db"))
+	other := newBackend(t, redis, storetest.SQLite(t))
 	if _, err := other.stores.tables.CreateSale(t.Context(), newSale()); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func dump(t *testing.T, b *Backend) map[string]string {
 // Another backend has created a sale since this one read SQL. Its shard was held while a purchase was decided, and is
 // released: the sale is known.
 func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
-	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
+	redis, database := testenv.StartRedis(t).URL, storetest.SQLite(t)
 	start := func() *Backend {
 		b := newBackend(t, redis, database)
 		if err := errors.Join(b.Verify(t.Context()), b.Admin.RunOnce(t.Context())); err != nil {
@@ -235,7 +236,7 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 
 // A Redis that rejects every order answers PING. /readyz and the list of shards name its reason.
 func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
-	b := newBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
+	b := newBackend(t, testenv.StartRedis(t).URL, storetest.SQLite(t))
 	if err := b.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -17,7 +17,7 @@ import (
 func newSpreadSale(t *testing.T) (*Backend, sale.Sale) {
 	t.Helper()
 	ctx := t.Context()
-	redis, database := testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db")
+	redis, database := testenv.StartRedis(t).URL, storetest.SQLite(t)
 	b := newShardedBackend(t, redis, database, 2)
 	if err := errors.Join(b.Verify(ctx), b.Admin.RunOnce(ctx)); err != nil {
 		t.Fatal(err)

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -22,7 +22,7 @@ func TestRedisThatRejectsTheClientEndsTheStart(t *testing.T) {
 	if err := r.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
 		t.Fatal(err)
 	}
-	database := "sqlite:" + filepath.Join(t.TempDir(), "orders.db")
+	database := storetest.SQLite(t)
 	for url, want := range map[string]string{ // of the error; empty: none
 		"redis://" + r.Addr:                                      "NOAUTH",
 		"redis://:wrong@" + r.Addr:                               "WRONGPASS",
@@ -64,7 +64,7 @@ func TestWarningAboutEviction(t *testing.T) {
 		}
 		var log bytes.Buffer
 		s, err := OpenStores(t.Context(), StoresConfig{
-			Redis: r.URL, Database: "sqlite:" + filepath.Join(t.TempDir(), "orders.db"), Shards: 3, Driver: DriverList,
+			Redis: r.URL, Database: storetest.SQLite(t), Shards: 3, Driver: DriverList,
 			Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		if err != nil {

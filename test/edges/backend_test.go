@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http/httputil"
 	"net/url"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func startRealBackend(t *testing.T, m *market) *admission.Stock {
 		Admitter: admissiontest.NewAdmitter(t, client, space),
 		Stock:    stock,
 		Finder:   admission.NewFinder(stock),
-		Orders:   storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db")),
+		Orders:   storetest.Open(t, storetest.SQLite(t)),
 		Dead:     queue.Shards{queue.NewList(client, 0, queue.Config{})},
 		Tokens:   tokentest.Key(t, secret),
 		Server:   httpserver.Config{Log: slog.New(slog.DiscardHandler)},

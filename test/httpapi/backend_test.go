@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -67,7 +66,7 @@ func startBackend(t *testing.T, rate string) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := storetest.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "orders.db"))
+	db := storetest.Open(t, storetest.SQLite(t))
 	space := keyspace.Space{}
 	stock, list := admission.NewStock(admission.StockConfig{Client: client, Space: space}), queue.NewList(client, 0,
 		queue.Config{})

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"flag"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sluice/test/testenv"
 )
 
 var (
@@ -25,13 +26,7 @@ var (
 
 func newBench(t *testing.T, queue string) *Bench {
 	t.Helper()
-	dir := t.TempDir()
-	// a commit waits for the disk, which proves nothing here
-	if shm, err := os.MkdirTemp("/dev/shm", "sluice-sim"); err == nil {
-		dir = shm
-		t.Cleanup(func() { os.RemoveAll(shm) })
-	}
-	b, err := NewBench(dir)
+	b, err := NewBench(testenv.MemoryDir(t))
 	if err != nil {
 		t.Fatal(err)
 	}

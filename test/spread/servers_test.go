@@ -3,9 +3,6 @@ package spread
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -19,6 +16,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 	redisscript "sluice/lua/redis"
 )
 
@@ -38,19 +36,11 @@ type servers struct {
 
 func openServers(t *testing.T) *servers {
 	t.Helper()
-	dir := t.TempDir()
-	if memory, err := os.MkdirTemp("/dev/shm", "sluice-spread"); err == nil { // waiting for the disk proves nothing here
-		dir = memory
-		t.Cleanup(func() { _ = os.RemoveAll(memory) })
-	}
-	path := filepath.Join(dir, "orders.db")
-	db, err := store.Open(t.Context(), (&url.URL{Scheme: "sqlite", Path: path}).String(), store.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	mini := miniredis.RunT(t)
-	s := &servers{mini: mini, client: redis.NewClient(&redis.Options{Addr: mini.Addr()}), db: store.New(db)}
-	t.Cleanup(func() { s.client.Close(); db.Close() })
+	s := &servers{
+		mini: mini, client: redis.NewClient(&redis.Options{Addr: mini.Addr()}), db: storetest.Open(t, storetest.SQLite(t)),
+	}
+	t.Cleanup(func() { s.client.Close() })
 	return s
 }
 

@@ -90,6 +90,18 @@ func Eventually(t TB, timeout time.Duration, what string, is func() bool) {
 	}
 }
 
+// MemoryDir returns a temporary directory, in memory if possible, so that commits do not wait for the disk. It is
+// removed when the test ends.
+func MemoryDir(t TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "sluice-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // Find returns the path of a server binary, looking in PATH, in the places where Debian keeps daemons, and in the
 // given patterns.
 func Find(t TB, name, debianPackage string, patterns ...string) string {

@@ -24,7 +24,7 @@ func SQLite(t testing.TB) string {
 	t.Helper()
 	emptySQLite.Lock()
 	defer emptySQLite.Unlock()
-	dir := newDir(t)
+	dir := testenv.MemoryDir(t)
 	path := filepath.Join(dir, "orders.db")
 	if emptySQLite.file == nil {
 		makeTables(t, sqliteURL(dir))
@@ -42,7 +42,7 @@ func SQLite(t testing.TB) string {
 // BareSQLite returns the URL of a new SQLite database without tables.
 func BareSQLite(t testing.TB) string {
 	t.Helper()
-	return sqliteURL(newDir(t))
+	return sqliteURL(testenv.MemoryDir(t))
 }
 
 // emptySQLite is a database file with empty tables, which is copied for each test: creating the tables takes about a
@@ -90,17 +90,6 @@ var emptyPostgres struct {
 
 func sqliteURL(dir string) string {
 	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(dir, "orders.db")}).String()
-}
-
-// newDir returns a temporary directory, in memory if possible, so that commits do not wait for the disk.
-func newDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "sluice-orders-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func makeTables(t testing.TB, databaseURL string) {
