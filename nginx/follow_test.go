@@ -35,14 +35,8 @@ func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), ba
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); m.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		<-done
-		m.Close()
-	})
+	t.Cleanup(func() { m.Close() })
+	testenv.Run(t, func(ctx context.Context) error { m.Run(ctx); return nil })
 	return startEdge(t, byToken, func(c *Config) {
 		c.Secret, c.TokenKeys, c.KeysSocket = "", m.File(), m.Socket()
 		if change != nil {

@@ -432,9 +432,7 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.redis.Kill()
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx, time.Millisecond) }()
+	stop := testenv.Run(t, func(ctx context.Context) error { return d.Run(ctx, time.Millisecond) })
 	testenv.Eventually(t, time.Minute, "the failure is logged",
 		func() bool { return strings.Contains(out.String(), "level=WARN") })
 	w.redis.Start()
@@ -442,10 +440,7 @@ func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
 		func() bool { _, err := w.stock.View(w.ctx, "s"); return err == nil })
 	testenv.Eventually(t, time.Minute, "the recovery is logged",
 		func() bool { return strings.Contains(out.String(), "level=INFO") })
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatalf("ended with %v", err)
-	}
+	stop()
 	if lines := slices.Collect(strings.Lines(out.String())); len(lines) != 2 {
 		t.Fatalf("logged\n%s", out.String())
 	}

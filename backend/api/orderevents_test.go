@@ -58,14 +58,11 @@ func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	t.Cleanup(func() { _ = client.Close() })
 	limits.Log = servertest.Quiet()
 	live := notify.NewLive(client, keyspace.Space{}, limits)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- live.Run(ctx) }()
 	w := newWorld()
 	cfg := w.config(t)
 	cfg.Live, cfg.ReadTimeout = live, 10*time.Second
 	s := serve(t, cfg)
-	t.Cleanup(func() { cancel(); <-done })
+	testenv.Run(t, live.Run)
 	return &livePages{s, w, client, 0}
 }
 

@@ -47,18 +47,11 @@ func TestWatcherRoundStopsAtAnError(t *testing.T) {
 
 func TestWatcherContinuesAfterAnOutageAndEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		q := &leases{err: errors.New("down")}
-		done := make(chan error)
 		var log testenv.Buffer
-		go func() {
-			done <- (&queue.Watcher{Queue: q, Log: slog.New(slog.NewTextHandler(&log, nil))}).Run(ctx)
-		}()
+		stop := testenv.Run(t, (&queue.Watcher{Queue: q, Log: slog.New(slog.NewTextHandler(&log, nil))}).Run)
 		time.Sleep(100 * time.Second) // by the fake clock
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
+		stop()
 		if q.calls < 45 || q.calls > 110 {
 			t.Errorf("%d rounds in 100 seconds", q.calls)
 		}

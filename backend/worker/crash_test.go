@@ -201,18 +201,11 @@ func crashOnce(t *testing.T, w world, nth int, before bool, crashedAt map[string
 	crashedAt[first.crashedAt]++
 
 	w.expireLeases()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	second := &crashing{List: w.list, store: w.store}
-	ran = make(chan struct{})
-	go func() {
-		defer close(ran)
-		_ = worker.New(second, second, config(nil)).Run(ctx)
-	}()
+	stop := testenv.Run(t, worker.New(second, second, config(nil)).Run)
 	story := fmt.Sprintf("worker crashed at call %d (%s, executed: %v)", nth, first.crashedAt, !before)
 	testenv.Eventually(t, time.Minute, story+", and another one finished its work", done)
 	stop()
-	<-ran
 
 	if sold := w.sold(); sold != n-1 {
 		t.Errorf("%s: %d orders are sold, want %d", story, sold, n-1)

@@ -13,6 +13,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
+	"sluice/test/testenv"
 )
 
 const leaseTime = 9 * time.Second
@@ -227,19 +228,12 @@ var errDown = fmt.Errorf("connection refused: %w", sale.ErrUnavailable)
 
 // start runs a worker with one loop; stop ends it and waits.
 func start(t *testing.T, q worker.Queue, s worker.Store, cfg worker.Config) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	t.Helper()
 	cfg.Concurrency = 1
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	done := make(chan error, 1)
-	go func() { done <- worker.New(q, s, cfg).Run(ctx) }()
-	return sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
-	})
+	return testenv.Run(t, worker.New(q, s, cfg).Run)
 }
 
 func (q *fakeQueue) wantCalls(t *testing.T, want ...string) {

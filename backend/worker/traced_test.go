@@ -20,6 +20,7 @@ import (
 	orderstore "sluice/backend/store"
 	"sluice/backend/telemetry"
 	"sluice/backend/worker"
+	"sluice/test/testenv"
 )
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -69,20 +70,15 @@ func TestPausesAreCounted(t *testing.T) {
 		q := newQueue(orders(2))
 		q.takeErrs = []error{errDown}
 		tries := 0
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
 		w := worker.New(q, storeFunc(func(context.Context, []sale.Order) error {
 			if tries++; tries <= 3 {
 				return errDown
 			}
 			return nil
 		}), worker.Config{Concurrency: 1, Metrics: m, Log: slog.New(slog.DiscardHandler)})
-		go func() { done <- w.Run(ctx) }()
+		stop := testenv.Run(t, w.Run)
 		<-q.emptied
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 		if m.paused[worker.KindQueue] != 1 || m.paused[worker.KindUnavailable] != 3 || m.waiting != 0 {
 			t.Errorf("pauses %v, and %d loops wait at the end", m.paused, m.waiting)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,12 +26,7 @@ func (w world) run(store worker.Store) (m *trouble, stop func()) {
 	m = &trouble{}
 	cfg := config(m)
 	cfg.Concurrency = 2
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = worker.New(w.list, store, cfg).Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
-	w.Cleanup(stop)
-	return m, stop
+	return m, testenv.Run(w, worker.New(w.list, store, cfg).Run)
 }
 
 // trouble counts failed calls to the queue and lost leases.
@@ -189,26 +183,20 @@ func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 		}
 	}}
 	counts := &trouble{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = worker.New(q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
-			writes.Add(1)
-			select {
-			case <-renewals:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}), config(counts)).Run(ctx)
-	}()
+	stop := testenv.Run(t, worker.New(q, storeFunc(func(ctx context.Context, _ []sale.Order) error {
+		writes.Add(1)
+		select {
+		case <-renewals:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}), config(counts)).Run)
 	testenv.Eventually(t, time.Minute, "the batch is written and acknowledged", func() bool {
 		s, err := list.Stats(t.Context())
 		return err == nil && writes.Load() > 0 && s == queue.Stats{}
 	})
-	cancel()
-	<-done
+	stop()
 	if writes.Load() != 1 || counts.lost.Load() != 0 || count.Load() < times {
 		t.Errorf("%d writes, %d lost leases, %d renewals", writes.Load(), counts.lost.Load(), count.Load())
 	}

@@ -47,9 +47,7 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(ctx, ln) }()
+	stop := testenv.Run(t, func(ctx context.Context) error { return g.Serve(ctx, ln) })
 	did := map[int]int64{}
 	for i := range 60 {
 		method, path := "GET", "/v1/sales?x=%31"
@@ -68,10 +66,7 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 		response.Body.Close()
 		did[response.StatusCode]++
 	}
-	cancel() // writes the rest of the log
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	stop() // writes the rest of the log
 	if did[200] == 0 || did[401] == 0 || did[429] == 0 {
 		t.Fatalf("the traffic does not cover every verdict: %v", did)
 	}

@@ -39,11 +39,9 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	var log bytes.Buffer
 	b := &Backend{cfg: BackendConfig{Tokens: keys}, log: slog.New(slog.NewTextHandler(&log, nil))}
-	go func() { done <- b.followKeys(ctx) }()
+	stop := testenv.Run(t, b.followKeys)
 	if err := errors.Join(os.WriteFile(path+".new", second, 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +53,6 @@ func TestBackendReloadsChangedKeys(t *testing.T) {
 		t.Error("the old key is still accepted")
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 	if !strings.Contains(log.String(), "HS256 second") {
 		t.Errorf("the log is %s", log.String())
 	}

@@ -196,10 +196,8 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			t.Fatal(err)
 		}
 		cfg.LeaseSocket = leases.Socket()
-		serving, stop := context.WithCancel(context.Background())
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); leases.Run(serving) }()
-		t.Cleanup(func() { stop(); <-stopped; leases.Close() })
+		t.Cleanup(func() { leases.Close() })
+		testenv.Run(t, func(ctx context.Context) error { leases.Run(ctx); return nil })
 	}
 	if o.spans != nil {
 		r, err := edgetrace.Listen(edgetrace.New(o.spans), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
@@ -213,10 +211,8 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 			FollowParent: o.sampling.FollowParent,
 			Ratio:        o.sampling.Ratio,
 		}
-		serving, stop := context.WithCancel(context.Background())
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); r.Run(serving) }()
-		t.Cleanup(func() { stop(); <-stopped; r.Close() })
+		t.Cleanup(func() { r.Close() })
+		testenv.Run(t, func(ctx context.Context) error { r.Run(ctx); return nil })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -178,17 +178,8 @@ func (b *backend) operate(method, path, body string, headers ...string) serverte
 
 // work runs a worker until the test ends.
 func (b *backend) work(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- worker.New(b.list, b.store, worker.Config{Idle: 50 * time.Millisecond, Log: servertest.Quiet()}).Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Helper()
+	testenv.Run(t, worker.New(b.list, b.store, worker.Config{Idle: 50 * time.Millisecond, Log: servertest.Quiet()}).Run)
 }
 
 func (b *backend) create(t *testing.T, id string, stock int) {

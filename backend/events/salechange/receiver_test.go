@@ -49,16 +49,8 @@ func newHouse(t *testing.T, sells, receives *redis.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
 	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
 	h.admit = admissiontest.NewAdmitter(t, sells, h.space)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := salechange.NewReceiver(func(keyspace.Shard) *redis.Client { return receives }, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).
-			Run(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	source := func(keyspace.Shard) *redis.Client { return receives }
+	testenv.Run(t, salechange.NewReceiver(source, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).Run)
 	return h
 }
 

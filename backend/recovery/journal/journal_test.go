@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/test/testenv"
 )
 
 func open(t testing.TB, dir string, cfg Config) *Journal {
@@ -551,16 +552,11 @@ func TestAlwaysSharesFsyncs(t *testing.T) {
 
 func TestRunSyncsAtTheEnd(t *testing.T) {
 	j := open(t, t.TempDir(), Config{})
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- j.Run(ctx) }()
+	stop := testenv.Run(t, j.Run)
 	if err := j.Append(entry(1, "ann")); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
 	if j.synced != j.written {
 		t.Errorf("ended with %d of %d writes synced", j.synced, j.written)
 	}
