@@ -216,12 +216,13 @@ func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 	w.admit = func(admission.Request) (admission.Decision, error) {
 		return admission.Decision{}, servertest.ErrRedisDown
 	}
-	w.redisErr = servertest.ErrRedisDown
 	s := w.serve(t)
-	for _, a := range []servertest.Answer{
+	answers := []servertest.Answer{s.buy(t, "ann")} // the segments of the sale are known
+	w.do(func() { w.redisErr = servertest.ErrRedisDown })
+	for _, a := range append(answers,
 		s.buy(t, "ann"), s.Do("GET", "/v1/sales", ""), s.Do("GET", "/v1/sales/drop", ""),
 		s.Do("GET", "/v1/sales/drop/events", ""),
-	} {
+	) {
 		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
 		if a.Header.Get("Retry-After") == "" {
 			t.Error("no Retry-After")
