@@ -99,6 +99,12 @@ func TestRequestsReachTheService(t *testing.T) {
 			`{"dead":[]}`,
 		},
 		{
+			"GET", "/admin/v1/dead/" + id, "", 200, "dead letter " + id,
+			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","message":"` + id + ` drop 1 5 ann",` +
+				`"reason":"no such table","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:07Z",` +
+				`"cancelling":false,"units":1,"unbacked":false}`,
+		},
+		{
 			"POST", "/admin/v1/dead/" + id + "/retry", "", 200, "admin retries " + id,
 			`{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`,
 		},
