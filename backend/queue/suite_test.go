@@ -227,7 +227,7 @@ func locate(
 	add("delayed", client.ZRange(ctx, shard.Delayed(), 0, -1).Val()...)
 	// All batches, leased or not: one without a lease is lost.
 	prefix := shard.Batch("")
-	for _, key := range client.Keys(ctx, escapeGlob(prefix)+"*").Val() {
+	for _, key := range client.Keys(ctx, prefix+"*").Val() {
 		add(key[len(prefix):], list(key)...)
 	}
 	leases := client.ZRange(ctx, shard.Leases(), 0, -1).Val()
@@ -271,15 +271,4 @@ func lineOf(t testing.TB, key, text string) string {
 		return " 0 " + key
 	}
 	return keyspace.EncodeDeadLine(key, m, dead.Unit != "none")
-}
-
-func escapeGlob(s string) string {
-	out := ""
-	for _, r := range s {
-		if r == '*' || r == '?' || r == '[' || r == ']' || r == '\\' {
-			out += `\`
-		}
-		out += string(r)
-	}
-	return out
 }
