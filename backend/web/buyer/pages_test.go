@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -39,7 +40,7 @@ func TestChinesePunctuation(t *testing.T) {
 	}
 }
 
-// All languages have the same keys and placeholders, and the script uses existing keys.
+// All languages have the same keys and placeholders, and the scripts use existing keys.
 func TestLanguagesHaveTheSameTexts(t *testing.T) {
 	p := newPages(t, Config{})
 	en, zh := p.texts[English], p.texts[Chinese]
@@ -58,15 +59,13 @@ func TestLanguagesHaveTheSameTexts(t *testing.T) {
 			t.Errorf("%s: %q has %v, %q has %v", key, en[key], a, zh[key], b)
 		}
 	}
-	var script string
-	for name, a := range p.assets.All() {
-		if strings.HasSuffix(name, ".js") {
-			script = string(a.Body)
-		}
+	used := usedTexts(t)
+	if len(used) < 20 {
+		t.Errorf("the scripts use the keys %q, want at least 20", used)
 	}
-	for _, m := range regexp.MustCompile(`\btr\('([a-z.]+)'`).FindAllStringSubmatch(script, -1) {
-		if _, ok := en[m[1]]; !ok && !strings.HasSuffix(m[1], ".") {
-			t.Errorf("the script uses the missing key %q", m[1])
+	for _, key := range used {
+		if _, ok := en[key]; !ok && !strings.HasSuffix(key, ".") { // a prefix
+			t.Errorf("the scripts use the missing key %q", key)
 		}
 	}
 	for _, prefix := range []string{"state.", "buy.", "message."} {
@@ -83,6 +82,30 @@ func TestLanguagesHaveTheSameTexts(t *testing.T) {
 			t.Errorf("no text for an order that is %s", s)
 		}
 	}
+}
+
+// usedTexts returns the keys in the calls tr('key') and tr(condition ? 'key' : 'other') of the scripts. A key that a
+// script completes ends with ".".
+func usedTexts(t *testing.T) (keys []string) {
+	t.Helper()
+	call := regexp.MustCompile(`\btr\([^',{]*'([a-z._]+)'(?: : '([a-z._]+)')?`)
+	names, err := fs.Glob(files, "page/*.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		script, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range call.FindAllStringSubmatch(string(script), -1) {
+			keys = append(keys, m[1])
+			if m[2] != "" {
+				keys = append(keys, m[2])
+			}
+		}
+	}
+	return keys
 }
 
 func TestTitlesAreEscaped(t *testing.T) {
