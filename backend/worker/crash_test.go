@@ -219,11 +219,6 @@ func crashOnce(t *testing.T, w world, nth int, before bool, crashedAt map[string
 	return survived
 }
 
-// deaf is a queue with extensions that fail.
-type deaf struct{ *queue.List }
-
-func (deaf) Extend(context.Context, string) (bool, error) { return false, errDown }
-
 // A worker is suspended in the middle of its write until another one has written the batch (window W6).
 func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	w := newWorlds(t)()
@@ -235,14 +230,13 @@ func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	m := &counts{}
 	var all sync.WaitGroup
 	once := sync.OnceFunc(func() { close(asleep); <-wake })
-	run := func(q worker.Queue, s worker.Store, cfg worker.Config) {
-		all.Go(func() { _ = worker.New(q, s, cfg).Run(ctx) })
+	run := func(s worker.Store, cfg worker.Config) {
+		all.Go(func() { _ = worker.New(w.list, s, cfg).Run(ctx) })
 	}
-	run(deaf{w.list}, storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }),
-		config(m))
+	run(storeFunc(func(ctx context.Context, o []sale.Order) error { once(); return w.store.Write(ctx, o) }), config(m))
 	<-asleep
 	w.expireLeases()
-	run(w.list, w.store, config(nil))
+	run(w.store, config(nil))
 	testenv.Eventually(t, time.Minute, "the second worker wrote the batch",
 		func() bool { return w.stats() == queue.Stats{Dead: 1} })
 	close(wake)
