@@ -42,6 +42,9 @@ func findBinary(ctx context.Context, given string) (binary, error) {
 		}
 	}
 	out, err := exec.CommandContext(ctx, path, "-V").CombinedOutput()
+	if ctx.Err() != nil {
+		return binary{}, ctx.Err()
+	}
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return binary{}, fmt.Errorf("%w: --nginx %s: %w", ErrConfig, path, at.Err)
 	}

@@ -44,6 +44,7 @@ func (p *program) backendCommand() *cobra.Command {
 it, each backend has its own.`,
 		Example: `  sluice backend --listen :8080 --admin 127.0.0.1:8081 --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
   sluice backend --listen unix:/run/sluice/backend.sock --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice    # for edges on this machine`,
+		Annotations: map[string]string{runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b.cfg.Registry = newRegistry()
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores, b.cfg.Registry)

@@ -37,7 +37,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
   sluice edge --upstream unix:/run/sluice/backend.sock    # a backend on this machine
   sluice edge -t --upstream http://10.0.0.1:8080          # check the configuration and the policy
   sluice edge reload                                      # load a changed policy`,
-		Annotations: map[string]string{handlesHangup: "reloads"},
+		Annotations: map[string]string{handlesHangup: "reloads", runsUntilSignal: "test"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("root") {
 				cfg.Root, cfg.Policy = workingRoot(), policyFile(cfg.Policy)
@@ -325,8 +325,8 @@ func isFile(path string) bool {
 
 func edgeError(err error) error {
 	switch {
-	case err == nil || errors.Is(err, context.Canceled):
-		return nil
+	case errors.Is(err, context.Canceled):
+		return errInterrupted
 	case errors.Is(err, nginx.ErrConfig):
 		return usageError{Err: err}
 	}

@@ -25,7 +25,7 @@ func (p *program) gatewayCommand() *cobra.Command {
 the unit's listener instead of --listen.`,
 		Example: `  sluice gateway --listen :80 --upstream http://10.0.0.1:8080 --upstream http://10.0.0.2:8080 --policy lua/policy.lua
   sluice gateway --upstream unix:/run/sluice/backend.sock        # a backend on this machine`,
-		Annotations: map[string]string{handlesHangup: "reopens the access log"},
+		Annotations: map[string]string{handlesHangup: "reopens the access log", runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.PolicyPath = policyFile(cfg.PolicyPath); cfg.PolicyPath == "" {
 				cfg.PolicySource = lua.Policy

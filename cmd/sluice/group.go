@@ -110,7 +110,8 @@ webhooks (notifies other systems, see sluice webhook).`,
 			}
 			return cobra.ExactArgs(1)(nil, args)
 		},
-		ValidArgs: assemble.Groups,
+		ValidArgs:   assemble.Groups,
+		Annotations: map[string]string{runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			registry := newRegistry()
 			group.cfg.Registry, group.cfg.Counters = registry, events.NewCounters(registry)

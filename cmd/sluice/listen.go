@@ -56,7 +56,7 @@ func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error)
 		ln, err = new(net.ListenConfig).Listen(ctx, network, to)
 	}
 	if err != nil {
-		return nil, listenError(flag, err)
+		return nil, orInterrupted(ctx, listenError(flag, err))
 	}
 	return ln, nil
 }

@@ -56,7 +56,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	root.SetErr(stderr)
 	ctx, stop := untilHangup(ctx, root, args)
 	defer stop()
-	err = root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	if isStopped(cmd, err) {
+		err = nil
+	}
 	if failed := out.failed.Load(); failed != nil && (err == nil || errors.Is(err, *failed)) {
 		err = fmt.Errorf("the output is incomplete (changes that the command made are kept): %w", *failed)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,6 +12,16 @@ import (
 
 // handlesHangup annotates commands that use SIGHUP for something else than their end.
 const handlesHangup = "sighup"
+
+// runsUntilSignal annotates commands that run until a signal ends them, so that a signal during their start is no error.
+// Its value is the flag with which the command does something else.
+const runsUntilSignal = "service"
+
+// isStopped reports whether err is that of a start that a signal has ended.
+func isStopped(c *cobra.Command, err error) bool {
+	unless, is := c.Annotations[runsUntilSignal]
+	return is && !c.Flags().Changed(unless) && errors.Is(err, errInterrupted)
+}
 
 // untilHangup returns a context that SIGHUP ends too, as SIGTERM does: when its terminal is closed, a process finishes
 // its work. It leaves the signal to commands that handle it, and ignored if the process was started so, as nohup does.

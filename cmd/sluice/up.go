@@ -46,7 +46,8 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 		Example: `  sluice up
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
+		Annotations: map[string]string{runsUntilSignal: ""},
+		RunE:        func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
 	}
 	f := p.flags(c)
 	f.listen(&cfg.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")

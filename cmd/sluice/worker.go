@@ -80,7 +80,8 @@ func (p *program) workerCommand() *cobra.Command {
 		Short: "Write queued orders to the database and requeue expired leases",
 		Long: `Lease batches from the queue, write each in one transaction, and acknowledge it. Run any number of
 workers; killing one loses nothing. After SIGTERM a worker finishes its batch and exits 0.`,
-		Example: `  sluice worker --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
+		Example:     `  sluice worker --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice`,
+		Annotations: map[string]string{runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			registry := newRegistry()
 			cfg.Counters = worker.NewCounters(registry)
@@ -124,7 +125,8 @@ func (p *program) watcherCommand() *cobra.Command {
 		Short: "Requeue expired leases",
 		Long: `Watch the leases of workers and requeue expired ones. Every worker does this too; any number of
 watchers may run.`,
-		Example: `  sluice watcher --redis redis://10.0.0.3:6379/0`,
+		Example:     `  sluice watcher --redis redis://10.0.0.3:6379/0`,
+		Annotations: map[string]string{runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			registry := newRegistry()
 			cfg.Log, cfg.Queue.OnReclaim = p.logger(), worker.NewCounters(registry).Reclaimed
