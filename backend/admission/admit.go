@@ -51,11 +51,12 @@ type Decision struct {
 // Recorder stores accepted orders before the buyers get their answers, in case Redis loses them
 // (rebuild.JournalWriters).
 type Recorder interface {
-	// Generation returns the generation of the data of a shard. The Admitter calls it before the script.
-	Generation(shard keyspace.Shard) int64
+	// Generation returns the generation of the data of a shard. The Admitter calls it before the script. After an error
+	// the purchases get it and take no unit.
+	Generation(shard keyspace.Shard) (int64, error)
 	// Record stores orders that the script accepted or found, with the generation from before the script. An order can
-	// occur again. A failure does not affect the answers.
-	Record(shard keyspace.Shard, generation int64, orders []sale.Order)
+	// occur again. After an error the purchases get it; their orders remain valid.
+	Record(shard keyspace.Shard, generation int64, orders []sale.Order) error
 }
 
 // DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.

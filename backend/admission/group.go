@@ -154,7 +154,13 @@ func (a *Admitter) runGroup(ctx context.Context, target string, group []*waiter)
 	k := a.keys.get(a.cfg.Space, target)
 	var generation int64
 	if a.cfg.Recorder != nil {
-		generation = a.cfg.Recorder.Generation(k.shard)
+		var err error
+		if generation, err = a.cfg.Recorder.Generation(k.shard); err != nil {
+			for _, w := range group {
+				w.err = err
+			}
+			return
+		}
 	}
 	if a.cfg.Replicas > 0 {
 		a.runAndWait(ctx, k, group)
@@ -226,7 +232,9 @@ func (a *Admitter) recordAccepted(k *saleKeys, generation int64, group []*waiter
 		}
 	}
 	if len(accepted) > 0 {
-		a.cfg.Recorder.Record(k.shard, generation, accepted)
+		if err := a.cfg.Recorder.Record(k.shard, generation, accepted); err != nil {
+			failOrders(group, err)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		open = append(open, j)
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
-			Store: s.recovery,
+			Store: s.recovery, OnlyCopy: s.alone,
 		}))
 	}
 	return writers, closeJournals, nil

@@ -44,12 +44,15 @@ type JournalStore interface {
 	Heartbeat(ctx context.Context, id string, shard int, generation int64) error
 }
 
-// JournalWriterConfig configures a JournalWriter. All fields except Rebuilds and Log are required.
+// JournalWriterConfig configures a JournalWriter. All fields except Rebuilds, OnlyCopy and Log are required.
 type JournalWriterConfig struct {
 	Journal  *journal.Journal
 	Restorer *Restorer
 	Store    JournalStore
-	Rebuilds loop.Wake    // wakes Run when a rebuild was noticed (guard.Guard.Rebuilds); nil: Run checks every two seconds
+	Rebuilds loop.Wake // wakes Run when a rebuild was noticed (guard.Guard.Rebuilds); nil: Run checks every two seconds
+	// OnlyCopy states that Redis does not outlive the process, so that only the journal keeps orders that are not rows.
+	// Then a purchase fails if the journal cannot be written.
+	OnlyCopy bool
 	Log      *slog.Logger // slog.Default() if nil
 }
 
@@ -88,17 +91,35 @@ func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 // Generation returns the generation of the data in Redis.
 func (w *JournalWriter) Generation() int64 { return w.cfg.Restorer.Generation() }
 
+// errUnwritten is the error of purchases while a journal that is the only copy lacks an order.
+var errUnwritten = errors.New("the journal cannot be written")
+
+// writable returns errUnwritten while the journal is the only copy and lacks an order.
+func (w *JournalWriter) writable() error {
+	if !w.cfg.OnlyCopy {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.unwritten) > 0 {
+		return errUnwritten
+	}
+	return nil
+}
+
 // Record appends accepted orders to the journal. If Redis was rebuilt since the orders were accepted, the next Restore
-// restores the journal again. Orders that cannot be appended are appended by a later RunOnce, or when Run ends.
-func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
+// restores the journal again. Orders that cannot be appended are appended by a later RunOnce, or when Run ends. Record
+// returns an error for them if the journal is the only copy.
+func (w *JournalWriter) Record(generation int64, orders []sale.Order) error {
 	known := func(o sale.Order) bool { _, known := w.written.Get(o.ID); return known }
 	if slices.ContainsFunc(orders, known) {
 		orders = slices.DeleteFunc(slices.Clone(orders), known)
 	}
 	if len(orders) == 0 {
-		return
+		return nil
 	}
-	if w.append(orders) {
+	ok := w.append(orders)
+	if ok {
 		for _, o := range orders {
 			w.written.Put(o.ID, struct{}{})
 		}
@@ -108,6 +129,10 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) {
 		w.late.Store(true)
 		w.woken.Up()
 	}
+	if !ok && w.cfg.OnlyCopy {
+		return errUnwritten
+	}
+	return nil
 }
 
 // append appends orders to the journal, which logs a failure, or keeps them for appendUnwritten.
@@ -136,12 +161,15 @@ func (w *JournalWriter) appendUnwritten() {
 // JournalWriters are the writers of all shards. They implement admission.Recorder.
 type JournalWriters []*JournalWriter
 
-// Generation returns the generation of the data of a shard.
-func (w JournalWriters) Generation(shard keyspace.Shard) int64 { return w[shard].Generation() }
+// Generation returns the generation of the data of a shard, and an error while its journal is the only copy and lacks
+// an order.
+func (w JournalWriters) Generation(shard keyspace.Shard) (int64, error) {
+	return w[shard].Generation(), w[shard].writable()
+}
 
 // Record appends accepted orders to the journal of their shard; see JournalWriter.Record.
-func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []sale.Order) {
-	w[shard].Record(generation, orders)
+func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []sale.Order) error {
+	return w[shard].Record(generation, orders)
 }
 
 // Run maintains all journals until ctx ends. It returns nil.

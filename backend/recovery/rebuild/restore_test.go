@@ -520,30 +520,75 @@ func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
+// writeToFullDisk replaces the writer of w by one whose disk is full during calls of fullDisk, except for the first
+// order.
+func (w *world) writeToFullDisk(onlyCopy bool) (j *journal.Journal, fullDisk func(do func())) {
+	w.t.Helper()
+	dir := w.redis.Dir + "/full"
+	j, err := journal.Open(dir, journal.Config{Segment: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: w.store, Log: slog.New(slog.DiscardHandler), OnlyCopy: onlyCopy,
+		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
+	})
+	w.admit = w.admitter()
+	return j, func(do func()) { // a new segment cannot be created
+		w.t.Helper()
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			w.t.Fatal(err)
+		}
+		do()
+		if err := os.Rename(dir+".away", dir); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// If the journal has the only copy that outlives the process, a purchase that it cannot record gets an error, and
+// further purchases take no unit until it has the order.
+func TestPurchasesWaitForTheOnlyCopy(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	j, fullDisk := w.writeToFullDisk(true)
+	w.buy("s", "ann") // begins a segment
+	fullDisk(func() {
+		for _, buyer := range []string{"bob", "eve"} {
+			if d, err := w.try("s", buyer); !errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("%s on a full disk: %v, %v", buyer, d, err)
+			}
+		}
+		w.writer.RunOnce(w.ctx)
+		if d, err := w.try("s", "bob"); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("bob on a disk that is still full: %v, %v", d, err)
+		}
+	})
+	w.want("s", 3, 2, 0, 0, 0)
+	w.writer.RunOnce(w.ctx)
+	bob, err := w.try("s", "bob")
+	if err != nil || bob.OrderID == 0 {
+		t.Errorf("bob with free space: %v, %v", bob, err)
+	}
+	w.buy("s", "eve")
+	found := false
+	if _, err := j.Orders(func(o sale.Order) { found = found || o.ID == bob.OrderID }); err != nil || !found {
+		t.Errorf("the journal has the order of bob: %t, %v", found, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A full disk keeps orders out of the journal. The journal gets them when there is space again, or at the end of the
 // process, and Redis gets them if it was rebuilt meanwhile.
 func TestOrdersOfAFullDiskAreRecordedLater(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
-	dir := w.redis.Dir + "/full"
-	j, err := journal.Open(dir, journal.Config{Segment: 1, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Store: w.store, Log: slog.New(slog.DiscardHandler),
-		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
-	})
-	w.admit = w.admitter()
-	buyOnFullDisk := func(buyer string) sale.OrderID { // a new segment cannot be created
+	j, fullDisk := w.writeToFullDisk(false)
+	buyOnFullDisk := func(buyer string) (id sale.OrderID) {
 		t.Helper()
-		if err := os.Rename(dir, dir+".away"); err != nil {
-			t.Fatal(err)
-		}
-		id := w.buy("s", buyer)
-		if err := os.Rename(dir+".away", dir); err != nil {
-			t.Fatal(err)
-		}
+		fullDisk(func() { id = w.buy("s", buyer) })
 		return id
 	}
 	w.buy("s", "ann") // begins a segment
