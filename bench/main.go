@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -17,44 +18,36 @@ import (
 	"time"
 )
 
-const usage = `usage: bench speed  [--only purchase,edge,limits,gateway,pages,orders,queue] [--match regexp] [--rounds n] [--seconds s]
-                    [--batch n] [--profile directory]
-       bench queue  [--only drain,rows,depth,idle] [--fsync no,everysec,always] [--batch n]
-                    [--rounds n] [--seconds s]
-       bench events [--batch n] [--rounds n] [--seconds s]
-       bench webhooks [--deliveries n] [--rounds n]
-       bench held   [--only regexp] [--orders n] [--rounds n]
-       bench cost   [--of order,status,page,refusal] [--edge nginx,gateway] [--connections 1,64,1000] [--fsync everysec]
-                    [--tokens new,repeated] [--sockets] [--floor] [--against directory] [--rounds n] [--seconds s]
-                    [--profile file]
-       bench million [--units n] [--connections n] [--out FILE.svg]
-       bench machines [--machines 1,3,10,30,100] [--cores n] [--edge us] [--backend us] [--redis us] [--worker us]
-                    [--rows n] [--measured n] [--scaling ratio]
-       bench open   [--buyers n] [--rounds n]
-       bench memory [--buyers n] [--idempotency-keys]
-       bench replay [--lines n] [--rounds n]
-       bench year   [--rows n] [--sales n] [--sizes n] [--times n]
-       bench scale  [--masters 1,2,4,8] [--share percent] [--rounds n] [--seconds s] [--buyers n]
-       bench up     [--against directory] [--rounds n] [--seconds s]
-       bench pgo    -o FILE PROFILE ...    (one profile for the compiler out of those that speed --profile has written)
-`
+type command struct {
+	name, summary string
+	run           func(ctx context.Context, s *stage, args []string) error
+}
 
-var commands = map[string]func(ctx context.Context, s *stage, args []string) error{
-	"speed":    speed,
-	"queue":    queues,
-	"events":   measureEvents,
-	"webhooks": webhooks,
-	"held":     held,
-	"cost":     cost,
-	"million":  million,
-	"machines": machines,
-	"open":     openPages,
-	"memory":   memory,
-	"replay":   replays,
-	"year":     year,
-	"scale":    scale,
-	"up":       ups,
-	"pgo":      guide,
+// commands are the measurements, in the order of the usage.
+var commands = []command{
+	{"speed", "purchases, the edges, pages, orders and the queue beside named baselines", speed},
+	{"queue", "the queue alone beside other queues: full, idle, and from a push to a row", queues},
+	{"events", "order events from committed rows to three groups, beside Watermill", measureEvents},
+	{"webhooks", "webhooks from SQL, beside a plain http.Client", webhooks},
+	{"held", "orders, events and webhooks while another transaction is open in PostgreSQL", held},
+	{"cost", "processor time of each part per answer", cost},
+	{"million", "one sale of many units: cost per tenth, memory, SQL", million},
+	{"machines", "rates of several machines, computed from the results of other commands", machines},
+	{"open", "open pages: cost of each, and cleanup", openPages},
+	{"memory", "Redis memory per accepted buyer and per queued order", memory},
+	{"replay", "sluice policy replay: time and memory", replays},
+	{"year", "a year of sales in PostgreSQL", year},
+	{"scale", "one sale over several Redis masters", scale},
+	{"up", "an idle sluice up: start time, processor time, memory", ups},
+	{"pgo", "one profile for the compiler out of those that speed --profile has written", guide},
+}
+
+// usage prints the commands.
+func usage(w io.Writer) {
+	fmt.Fprint(w, "usage: bench COMMAND [flags]; bench COMMAND -h prints the flags\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+	}
 }
 
 // contests are the measurements of speed, in the order in which they run.
@@ -85,7 +78,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
 	if len(args) == 0 {
-		fmt.Fprint(os.Stderr, usage)
+		usage(os.Stderr)
 		return 2
 	}
 	switch args[0] {
@@ -94,9 +87,9 @@ func run(args []string) int {
 	case "opener":
 		return openMain(args[1:])
 	}
-	command, found := commands[args[0]]
-	if !found {
-		fmt.Fprint(os.Stderr, usage)
+	at := slices.IndexFunc(commands, func(c command) bool { return c.name == args[0] })
+	if at < 0 {
+		usage(os.Stderr)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -108,7 +101,7 @@ func run(args []string) int {
 		os.Exit(130)
 	})
 	defer ignore()
-	err := command(ctx, s, args[1:])
+	err := commands[at].run(ctx, s, args[1:])
 	var wrong usageError
 	switch {
 	case ctx.Err() != nil:
