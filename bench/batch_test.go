@@ -27,8 +27,7 @@ func TestBatchesOfOneAreDrained(t *testing.T) {
 func TestBatchesOfOneRun(t *testing.T) {
 	skipLong(t)
 	for name, run := range map[string]func(*stage) error{
-		"handler": func(s *stage) error { return acceptedToHandler(t.Context(), s, 1, 0.5, "everysec", 1) },
-		"row":     func(s *stage) error { return acceptedToRow(t.Context(), s, 1, 0.5, "everysec", 1) },
+		"row": func(s *stage) error { return acceptedToRow(t.Context(), s, 1, 0.5, "everysec", 1) },
 		"events": func(s *stage) error {
 			return measureEvents(t.Context(), s, strings.Fields("--batch 1 --rounds 1 --seconds 0.5"))
 		},

@@ -43,12 +43,7 @@ func queues(ctx context.Context, s *stage, args []string) error {
 				if *batch == perTake {
 					return drainPeers(ctx, s, *rounds, mode)
 				}
-				err := drainInBatches(ctx, s, *rounds, mode, *batch)
-				if err != nil {
-					return err
-				}
-				s.clear()
-				return acceptedToHandler(ctx, s, *rounds, *seconds, mode, *batch)
+				return drainInBatches(ctx, s, *rounds, mode, *batch)
 			})
 		case "rows":
 			err = each(s, modes, func(mode string) error {

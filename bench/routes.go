@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/adjust/rmq/v5"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -68,42 +67,6 @@ func write(ctx context.Context, store worker.Store, messages []redis.XMessage) e
 		orders = append(orders, o)
 	}
 	return store.Write(ctx, orders)
-}
-
-// throughRMQ is a queue of rmq with as many consumers as our worker has.
-func throughRMQ(client *redis.Client, batch int) starter {
-	const prefetch, consumers = 200, 2
-	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
-		conn, err := rmq.OpenConnectionWithRedisClient("bench", client, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		q, err := conn.OpenQueue("orders")
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := q.StartConsuming(prefetch, time.Millisecond); err != nil {
-			return nil, nil, err
-		}
-		ctx = context.WithoutCancel(ctx)
-		for range consumers {
-			if _, err := q.AddBatchConsumerFunc("bench", int64(batch), time.Millisecond, func(all rmq.Deliveries) {
-				orders := make([]sale.Order, 0, len(all))
-				for _, text := range all.Payloads() {
-					if o, err := keyspace.DecodeMessage(text); err == nil {
-						orders = append(orders, o)
-					}
-				}
-				if store.Write(ctx, orders) == nil {
-					_ = all.Ack() // a message that is not acknowledged stays with rmq; the handler has processed it
-				}
-			}); err != nil {
-				return nil, nil, err
-			}
-		}
-		push := func(_ context.Context, o sale.Order) error { return q.Publish(keyspace.EncodeMessage(o)) }
-		return push, func() { <-q.StopConsuming() }, nil
-	}
 }
 
 // throughAsynq polls for tasks at this interval; 0 is asynq's default, a second.

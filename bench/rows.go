@@ -44,12 +44,8 @@ const (
 // River write one by one. A batch other than perTake is the batch of our worker and of the streams.
 func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
 	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
-	w := newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil)
-	r := &rowsRun{
-		ids: &w.ids, redis: server.Client(), store: w.Store, reset: w.fresh,
-		check: func(ctx context.Context, n int) error { return w.count(ctx, "orders", n) },
-	}
-	jobs := newRiver(s, w.url)
+	r := &rowsRun{newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil), server.Client()}
+	jobs := newRiver(s, r.url)
 	title := fmt.Sprintf("accepted to row, %s, appendfsync %s", batches(batch), fsync)
 	return r.compare(ctx, title, rounds, seconds, []route{
 		{"list and worker", ours(openRedis(s, server.URL), batch)},
@@ -61,24 +57,6 @@ func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, f
 	})
 }
 
-// acceptedToHandler is acceptedToRow with a handler that does nothing, and with rmq: the queue alone.
-func acceptedToHandler(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
-	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
-	r := &rowsRun{
-		ids: &ids{}, redis: server.Client(),
-		store: writeFunc(func(context.Context, []sale.Order) error { return nil }),
-		reset: func(context.Context) error { return nil },
-		check: func(context.Context, int) error { return nil },
-	}
-	title := fmt.Sprintf("accepted to handler, %s, appendfsync %s", batches(batch), fsync)
-	return r.compare(ctx, title, rounds, seconds, []route{
-		{"list and worker", ours(openRedis(s, server.URL), batch)},
-		{"raw streams", streams(r.redis, streamBatch(batch))},
-		{"rmq", throughRMQ(r.redis, streamBatch(batch))},
-		{"asynq, looking every millisecond", throughAsynq(server.Addr, time.Millisecond)},
-	})
-}
-
 // batches describes the batch size of a run.
 func batches(n int) string {
 	if n == perTake {
@@ -87,7 +65,7 @@ func batches(n int) string {
 	return fmt.Sprintf("batches of %d", n)
 }
 
-// streamBatch returns the batch of streams and rmq in a run.
+// streamBatch returns the batch of streams in a run.
 func streamBatch(batch int) int {
 	if batch == perTake {
 		return perStream
@@ -136,11 +114,9 @@ func rowsVerdict(name string, share50, share99 []float64) string {
 
 // rowsRun sends orders through one Redis or PostgreSQL into a store.
 type rowsRun struct {
-	ids   *ids
+	*writers
+
 	redis *redis.Client
-	store worker.Store
-	reset func(context.Context) error      // empties the store
-	check func(context.Context, int) error // fails unless the store has this number of orders
 }
 
 // capacity returns the orders per second of the slowest route under full load. asynq and River with their defaults
@@ -165,11 +141,11 @@ func (r *rowsRun) capacity(ctx context.Context, routes []route) (float64, error)
 
 // run sends n orders and returns the waiting time of each, in milliseconds.
 func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]float64, error) {
-	if err := errors.Join(r.reset(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
+	if err := errors.Join(r.fresh(ctx), r.redis.FlushAll(ctx).Err()); err != nil {
 		return nil, err
 	}
 	orders := r.ids.orders(n)
-	watch := &watch{store: r.store, committed: make([]atomic.Int64, n), tally: newTally(n)}
+	watch := &watch{store: r.Store, committed: make([]atomic.Int64, n), tally: newTally(n)}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	push, done, err := way.start(serving, watch)
@@ -190,7 +166,7 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 	for i := range waits {
 		waits[i] = time.Unix(0, watch.committed[i].Load()).Sub(due(i)).Seconds() * 1e3
 	}
-	return waits, r.check(ctx, n)
+	return waits, r.count(ctx, "orders", n)
 }
 
 // arrive pushes each order when it is due, from enough goroutines that a slow push delays no other.
