@@ -65,11 +65,10 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 		contestants: []contestant{{ours.name, r.rate(ours, count)}, {theirs.name, r.rate(theirs, count/4)}},
 		ratios:      []ratio{{"row to three groups", ours.name, theirs.name, target, 0}},
 	}
-	speed, err := c.hold(ctx, *rounds)
+	speed, err := c.report(ctx, *rounds)
 	if err != nil {
 		return err
 	}
-	printTable(os.Stdout, speed)
 	own, other := median(speed[0].oursEach), median(speed[0].baselineEach)
 	half := math.Floor(min(own, other) / 2)
 	sides := []eventSide{ours, theirs, ours}

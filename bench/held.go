@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,12 +53,8 @@ func held(ctx context.Context, s *stage, args []string) error {
 			contestant{beside, metered(part.url, part.n, &spent, besideTransaction(part.url, part.run))})
 		c.ratios = append(c.ratios, ratio{part.name, beside, part.name, heldTarget, 0})
 	}
-	results, err := c.only(match).hold(ctx, *rounds)
-	if err != nil {
-		return err
-	}
-	printTable(os.Stdout, results)
-	return nil
+	_, err = c.only(match).report(ctx, *rounds)
+	return err
 }
 
 // metered sets spent to the processor time of the PostgreSQL server per item, in microseconds, including the

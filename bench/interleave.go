@@ -64,6 +64,15 @@ func (c contest) only(match *regexp.Regexp) contest {
 	return c
 }
 
+// untargeted returns the contest without targets: for orientation.
+func (c contest) untargeted() contest {
+	c.ratios = slices.Clone(c.ratios)
+	for i := range c.ratios {
+		c.ratios[i].target, c.ratios[i].goal = 0, 0
+	}
+	return c
+}
+
 // interleave calls measure for each of n sides in each round, in the reverse order of the round before. Round 0 warms
 // up and does not count.
 func interleave(ctx context.Context, rounds, n int, measure func(round, side int) error) error {
@@ -118,6 +127,15 @@ func (c contest) hold(ctx context.Context, rounds int) ([]result, error) {
 		})
 	}
 	return results, nil
+}
+
+// report holds the contest, and prints and returns its results.
+func (c contest) report(ctx context.Context, rounds int) ([]result, error) {
+	results, err := c.hold(ctx, rounds)
+	if err == nil {
+		printTable(os.Stdout, results)
+	}
+	return results, err
 }
 
 // divided returns the quotients of two sides' measurements, round by round.

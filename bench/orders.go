@@ -24,19 +24,14 @@ const (
 
 // orders compares how fast accepted orders become rows of a PostgreSQL that waits for the disk: the worker's batches,
 // one transaction per order that updates the sale's row, and COPY without checks into an equal table. Each has one
-// connection.
+// connection. Batches of another size than the worker's are for orientation, with the time of each transaction, and
+// River is another side: its workers write the order of one job at a time with the same function.
 func orders(s *stage, cfg settings) contest {
-	cfg.batch = cmp.Or(cfg.batch, perBatch)
 	w := newWriters(s, testenv.StartPostgres(s).URL, cfg, nil)
-	if cfg.batch != perBatch {
-		return w.smallOrders(newRiver(s, w.url))
-	}
-	const (
-		batches = "store.Store.Write, batches of 500"
-		singles = "one transaction per order"
-		copies  = "COPY, batches of 500"
-	)
-	return contest{
+	batches := fmt.Sprintf("store.Store.Write, batches of %d", w.cfg.batch)
+	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
+	const singles = "one transaction per order"
+	c := contest{
 		name: "orders", unit: "orders",
 		contestants: []contestant{{batches, w.batches}, {singles, w.singles}, {copies, w.copies}},
 		ratios: []ratio{
@@ -44,24 +39,13 @@ func orders(s *stage, cfg settings) contest {
 			{"orders, of COPY", batches, copies, 0.5, 0},
 		},
 	}
-}
-
-// smallOrders is orders with batches of another size, for orientation and as a comparison with River, whose workers
-// write the order of one job at a time with the same function.
-func (w *writers) smallOrders(r *riverQueue) contest {
-	batches := fmt.Sprintf("store.Store.Write, batches of %d", w.cfg.batch)
-	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
-	const singles = "one transaction per order"
-	return contest{
-		name: "orders", unit: "orders", waits: func() []float64 { return w.waits },
-		contestants: []contestant{
-			{batches, w.batches}, {singles, w.singles}, {copies, w.copies}, {riverBacklog, w.jobs(r)},
-		},
-		ratios: []ratio{
-			{"orders", batches, singles, 0, 0}, {"orders, of COPY", batches, copies, 0, 0},
-			{"orders, of River", batches, riverBacklog, 0, 0},
-		},
+	if w.cfg.batch == perBatch {
+		return c
 	}
+	c.waits = func() []float64 { return w.waits }
+	c.contestants = append(c.contestants, contestant{riverBacklog, w.jobs(newRiver(s, w.url))})
+	c.ratios = append(c.ratios, ratio{"orders, of River", batches, riverBacklog, 0, 0})
+	return c.untargeted()
 }
 
 // writers write orders into a database that has their sale.

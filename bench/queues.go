@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -40,10 +39,7 @@ func queues(ctx context.Context, s *stage, args []string) error {
 		switch part {
 		case "drain":
 			err = each(s, modes, func(mode string) error {
-				if *batch == perTake {
-					return drainPeers(ctx, s, *rounds, mode)
-				}
-				return drainInBatches(ctx, s, *rounds, mode, *batch)
+				return drainPeers(ctx, s, *rounds, mode, *batch)
 			})
 		case "rows":
 			err = each(s, modes, func(mode string) error {
@@ -81,95 +77,51 @@ func fsyncArgs(mode string) []string {
 }
 
 // drainPeers compares how fast workers that do nothing with the messages empty a full queue: our list, raw streams, and
-// two libraries, each in the setting that is fastest here.
-func drainPeers(ctx context.Context, s *stage, rounds int, fsync string) error {
-	d := newDrains(s, queued, fsyncArgs(fsync)...)
-	by, err := d.fastest(ctx, listSettings)
+// two libraries, each in the setting that is fastest here. A batch other than perTake is that of every side that has
+// batches; asynq has none. It is then for orientation.
+func drainPeers(ctx context.Context, s *stage, rounds int, fsync string, batch int) error {
+	n, lists := queued, []listSetting{{4, 500}, {4, 1000}, {16, 500}, {16, 1000}}
+	if batch != perTake {
+		n, lists = queued/10, []listSetting{{4, batch}, {16, batch}}
+	}
+	d := newDrains(s, n, fsyncArgs(fsync)...)
+	d.batch = streamBatch(batch)
+	list, err := fastest(ctx, lists, d.list)
 	if err != nil {
 		return err
 	}
-	hundreds := listSetting{int(by.stream), perStream}
-	ours, stream, small := by.list.String(), by.stream.String(), hundreds.String()
+	stream, err := fastest(ctx, []streamSetting{4, 16}, d.stream)
+	if err != nil {
+		return err
+	}
+	rmq, err := fastest(ctx, rmqSettings, func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) })
+	if err != nil {
+		return err
+	}
+	asynq, err := fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
+	if err != nil {
+		return err
+	}
+	ours, streams := list.String(), stream.String()
 	c := contest{
 		name: "drain", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
 		contestants: []contestant{
-			{ours, d.list(by.list)},
-			{stream, d.stream(by.stream)},
-			{small, d.list(hundreds)},
-			{by.rmq.String(), d.rmq(by.rmq, queuedRMQ)},
-			{by.asynq.String(), d.asynq(by.asynq, queuedAsynq)},
+			{ours, d.list(list)}, {streams, d.stream(stream)}, {rmq.String(), d.rmq(rmq, queuedRMQ)},
+			{asynq.String(), d.asynq(asynq, queuedAsynq)},
 		},
 		ratios: []ratio{
-			{"to streams", ours, stream, 2, 0},
-			{"to streams, 100 on both sides", small, stream, 0, 0},
-			{"to rmq", ours, by.rmq.String(), 20, 0},
-			{"to asynq", ours, by.asynq.String(), 60, 0},
+			{"to streams", ours, streams, 2, 0}, {"to rmq", ours, rmq.String(), 20, 0},
+			{"to asynq", ours, asynq.String(), 60, 0},
 		},
 	}
-	results, err := c.hold(ctx, rounds)
-	if err != nil {
-		return err
+	if batch == perTake {
+		small := listSetting{int(stream), perStream}
+		c.contestants = append(c.contestants, contestant{small.String(), d.list(small)})
+		c.ratios = append(c.ratios, ratio{"to streams, 100 on both sides", small.String(), streams, 0, 0})
+	} else {
+		c = c.untargeted()
 	}
-	fmt.Printf("\ndrained by a handler that does nothing, appendfsync %s\n", fsync)
-	printTable(os.Stdout, results)
-	return nil
+	fmt.Printf("\ndrained by a handler that does nothing, %s, appendfsync %s\n", batches(batch), fsync)
+	_, err = c.report(ctx, rounds)
+	return err
 }
-
-// drainSettings is a setting for each side of a comparison of drained queues.
-type drainSettings struct {
-	list   listSetting
-	stream streamSetting
-	rmq    rmqSetting
-	asynq  asynqSetting
-}
-
-// fastest returns the fastest setting of each side on this machine; of our list, one of the given settings.
-func (d *drains) fastest(ctx context.Context, lists []listSetting) (by drainSettings, err error) {
-	if by.list, err = fastest(ctx, lists, d.list); err != nil {
-		return by, err
-	}
-	if by.stream, err = fastest(ctx, streamSettings, d.stream); err != nil {
-		return by, err
-	}
-	rmq := func(c rmqSetting) measurement { return d.rmq(c, queuedRMQ/2) }
-	if by.rmq, err = fastest(ctx, rmqSettings, rmq); err != nil {
-		return by, err
-	}
-	by.asynq, err = fastest(ctx, asynqSettings, func(c asynqSetting) measurement { return d.asynq(c, queuedAsynq/2) })
-	return by, err
-}
-
-// drainInBatches is drainPeers with one batch size on all sides that have batches; asynq has none. It is for
-// orientation.
-func drainInBatches(ctx context.Context, s *stage, rounds int, fsync string, batch int) error {
-	d := newDrains(s, queued/10, fsyncArgs(fsync)...)
-	d.batch = batch
-	by, err := d.fastest(ctx, []listSetting{{4, batch}, {16, batch}})
-	if err != nil {
-		return err
-	}
-	list, stream, rmq, asynq := by.list.String(), by.stream.String(), by.rmq.String(), by.asynq.String()
-	c := contest{
-		name: "drain", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",
-		contestants: []contestant{
-			{list, d.list(by.list)}, {stream, d.stream(by.stream)}, {rmq, d.rmq(by.rmq, queuedRMQ)},
-			{asynq, d.asynq(by.asynq, queuedAsynq)},
-		},
-		ratios: []ratio{
-			{"to streams", list, stream, 0, 0}, {"to rmq", list, rmq, 0, 0}, {"to asynq", list, asynq, 0, 0},
-		},
-	}
-	results, err := c.hold(ctx, rounds)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\ndrained by a handler that does nothing, batches of %d, appendfsync %s\n", batch, fsync)
-	printTable(os.Stdout, results)
-	return nil
-}
-
-// The settings that are tried.
-var (
-	listSettings   = []listSetting{{4, 500}, {4, 1000}, {16, 500}, {16, 1000}}
-	streamSettings = []streamSetting{4, 16}
-)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,12 +64,8 @@ func webhooks(ctx context.Context, s *stage, args []string) error {
 			{"webhooks to ten endpoints", ten, plain, 0, 0},
 		},
 	}
-	results, err := c.hold(ctx, *rounds)
-	if err != nil {
-		return err
-	}
-	printTable(os.Stdout, results)
-	return nil
+	_, err := c.report(ctx, *rounds)
+	return err
 }
 
 type webhookRun struct {
