@@ -7,11 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/test/testenv"
 )
@@ -153,21 +151,16 @@ func (h *costDeployment) buy(ctx context.Context, n int) (costSample, error) {
 
 // runs returns how often the admission script has accepted orders, and how many transactions the worker has committed.
 func (h *costDeployment) runs(ctx context.Context) ([]float64, error) {
-	info, err := h.client.InfoMap(ctx, "commandstats").Result()
+	calls, _, err := commandStats(ctx, h.client)
 	if err != nil {
 		return nil, err
 	}
-	var scripts, batches float64
-	// Of the scripts that run here, only this one subtracts units.
-	if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_decrby"], "calls=%g", &scripts); err != nil {
-		scripts = 0 // none so far
-	}
-	err = metrics(ctx, h.metrics, func(name string, value float64) {
+	runs := []float64{calls["decrby"], 0} // of the scripts that run here, only this one subtracts units
+	return runs, metrics(ctx, h.metrics, func(name string, value float64) {
 		if name == "sluice_worker_batches_total" {
-			batches = value
+			runs[1] = value
 		}
 	})
-	return []float64{scripts, batches}, err
 }
 
 // purchases writes n purchases and creates their sales. A buyer with a repeated token buys in one sale after another.
@@ -228,17 +221,6 @@ func (h *costDeployment) sizes(ctx context.Context) ([]float64, error) {
 	err = h.sql.QueryRow(ctx, "SELECT (pg_current_wal_lsn() - '0/0')::bigint, pg_database_size(current_database())").
 		Scan(&wal, &database)
 	return []float64{logged, memory, float64(wal), float64(database)}, err
-}
-
-// redisNumber returns a number of INFO.
-func redisNumber(ctx context.Context, c *redis.Client, section, name string) (float64, error) {
-	info, err := c.Info(ctx, section).Result()
-	if err != nil {
-		return 0, err
-	}
-	_, text, _ := strings.Cut(info, "\n"+name+":")
-	text, _, _ = strings.Cut(text, "\r")
-	return strconv.ParseFloat(text, 64)
 }
 
 // answers measures requests that may be sent again. refused: each of them must be refused, otherwise none.

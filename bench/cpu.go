@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // meter reads the processor time of processes, which depends less on the load of the machine than wall-clock time.
@@ -80,15 +77,6 @@ func (m *meter) each(before []spent, n int64) string {
 // micros returns a time in microseconds for each of n answers.
 func micros(d time.Duration, n int64) float64 {
 	return float64(d.Nanoseconds()) / 1e3 / float64(max(n, 1))
-}
-
-// redisPID returns the process id of a Redis server.
-func redisPID(s *stage, client *redis.Client) int {
-	info, err := client.InfoMap(context.Background(), "server").Result()
-	s.check(err)
-	pid, err := strconv.Atoi(info["Server"]["process_id"])
-	s.check(err)
-	return pid
 }
 
 // tree is a process and all below it.

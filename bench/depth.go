@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -79,11 +77,11 @@ func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (tri
 				}
 				each[i] = append(each[i], took.Seconds()*1e6)
 			}
-			spent, err := evalTime(ctx, client)
+			_, micros, err := commandStats(ctx, client)
 			if err != nil {
 				return trips, inside, err
 			}
-			inside[i] += spent / pieces
+			inside[i] += micros["evalsha"] / pieces // messages are pushed without a script
 		}
 	}
 	for i := range each {
@@ -91,22 +89,6 @@ func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (tri
 		trips[i] = quantile(each[i], 0.5)
 	}
 	return trips, inside, nil
-}
-
-var evalStat = regexp.MustCompile(`(?m)^cmdstat_evalsha:.*usec_per_call=([0-9.]+)`)
-
-// evalTime is Redis's mean time in a script since its counts were reset, in microseconds. Messages are pushed without
-// a script.
-func evalTime(ctx context.Context, client *redis.Client) (float64, error) {
-	info, err := client.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return 0, err
-	}
-	m := evalStat.FindStringSubmatch(info)
-	if m == nil {
-		return 0, fmt.Errorf("no script was counted:\n%s", info)
-	}
-	return strconv.ParseFloat(m[1], 64)
 }
 
 type deepQueue struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,21 +98,4 @@ func (d *drains) empty(
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// redisCPU returns the processor time that a Redis has used so far, in seconds.
-func redisCPU(ctx context.Context, client *redis.Client) (float64, error) {
-	info, err := client.InfoMap(ctx, "cpu").Result()
-	if err != nil {
-		return 0, err
-	}
-	sum := 0.0
-	for _, field := range []string{"used_cpu_sys", "used_cpu_user"} {
-		v, err := strconv.ParseFloat(info["CPU"][field], 64)
-		if err != nil {
-			return 0, fmt.Errorf("INFO cpu: %s: %w", field, err)
-		}
-		sum += v
-	}
-	return sum, nil
 }

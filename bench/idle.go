@@ -6,9 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -119,47 +117,24 @@ func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	all, scripts, err := commandCounts(ctx, plain)
+	calls, _, err := commandStats(ctx, plain)
 	if err != nil {
 		return err
 	}
-	all -= 2 // this function's own
-	r.all, r.commands, r.cpu = all/idleFor.Seconds(), (all-scripts)/idleFor.Seconds(), 100*(after-cpu)/idleFor.Seconds()
+	all, sent := -2.0, -2.0 // without the two of this function
+	for command, n := range calls {
+		all += n
+		if slices.Contains(fromClients, command) {
+			sent += n
+		}
+	}
+	r.all, r.commands, r.cpu = all/idleFor.Seconds(), sent/idleFor.Seconds(), 100*(after-cpu)/idleFor.Seconds()
 	return nil
 }
 
-var callStat = regexp.MustCompile(`(?m)^cmdstat_([a-z|_-]+):calls=(\d+)`)
-
-// commandCounts reads the number of commands that Redis has executed since its counts were reset, and how many of them
-// were called by scripts.
-func commandCounts(ctx context.Context, plain *redis.Client) (all, scripts float64, err error) {
-	info, err := plain.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, m := range callStat.FindAllStringSubmatch(info, -1) {
-		n, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		all += n
-		if !fromClients[m[1]] {
-			scripts += n
-		}
-	}
-	return all, scripts, nil
-}
-
 // fromClients are the commands that the three queues' clients send while they are idle; all others come from scripts.
-var fromClients = map[string]bool{
-	"evalsha":          true,
-	"blpop":            true,
-	"xreadgroup":       true,
-	"info":             true,
-	"subscribe":        true,
-	"publish":          true,
-	"ping":             true,
-	"config|resetstat": true,
+var fromClients = []string{
+	"evalsha", "blpop", "xreadgroup", "info", "subscribe", "publish", "ping", "config|resetstat",
 }
 
 // takenAt is a store that reports the time of each write.

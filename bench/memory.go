@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
 	"text/tabwriter"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +17,7 @@ import (
 // footprint is the memory of accepted orders that are still queued, in bytes of Redis: per order, and in all.
 type footprint struct {
 	buyers, dedup, ready float64
-	used, rss            int64
+	used, rss            float64
 }
 
 // memory accepts n purchases with the real script and then removes one kind of key after the other: the memory that
@@ -44,7 +42,7 @@ func memory(ctx context.Context, s *stage, args []string) error {
 	line("ready list, per queued order", f.ready)
 	line("together", all)
 	fmt.Fprintf(t, "%s orders: used_memory %s MB, resident %s MB\n", number(float64(*n)),
-		number(float64(f.used)/1e6), number(float64(f.rss)/1e6))
+		number(f.used/1e6), number(f.rss/1e6))
 	return t.Flush()
 }
 
@@ -57,30 +55,32 @@ func weigh(ctx context.Context, s *stage, n int, keyed bool) (f footprint, err e
 	if err := script.Load(ctx, client).Err(); err != nil {
 		return f, err
 	}
-	before, _, err := used(ctx, client)
+	before, err := redisNumber(ctx, client, "memory", "used_memory")
 	if err != nil {
 		return f, err
 	}
 	if err := accept(ctx, client, script, n, keyed); err != nil {
 		return f, err
 	}
-	if f.used, f.rss, err = used(ctx, client); err != nil {
+	used, err := redisNumbers(ctx, client, "memory", "used_memory", "used_memory_rss")
+	if err != nil {
 		return f, err
 	}
+	f.used, f.rss = used[0], used[1]
 	shard := keyspace.Shard(0)
 	rest := f.used
 	for key, each := range map[string]*float64{shard.Buyers(saleID): &f.buyers, shard.Ready(): &f.ready} {
 		if err := client.Del(ctx, key).Err(); err != nil {
 			return f, err
 		}
-		now, _, err := used(ctx, client)
+		now, err := redisNumber(ctx, client, "memory", "used_memory")
 		if err != nil {
 			return f, err
 		}
-		*each = float64(rest-now) / float64(n)
+		*each = (rest - now) / float64(n)
 		rest = now
 	}
-	f.dedup = float64(rest-before) / float64(n) // with the tables that find the keys and their deadlines
+	f.dedup = (rest - before) / float64(n) // with the tables that find the keys and their deadlines
 	return f, nil
 }
 
@@ -121,14 +121,4 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 		err = fmt.Errorf("%d units left", left)
 	}
 	return err
-}
-
-func used(ctx context.Context, client *redis.Client) (memory, rss int64, err error) {
-	info, err := client.InfoMap(ctx, "memory").Result()
-	if err != nil {
-		return 0, 0, err
-	}
-	memory, err = strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
-	rss, rssErr := strconv.ParseInt(info["Memory"]["used_memory_rss"], 10, 64)
-	return memory, rss, errors.Join(err, rssErr)
 }

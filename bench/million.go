@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -88,7 +87,7 @@ type bigSale struct {
 	entry         float64 // bytes in Redis of an order in the queue
 	before, after map[string]tableSize
 	wal           float64 // bytes
-	rewrites      int64   // of the log of Redis
+	rewrites      float64 // of the log of Redis
 }
 
 // measure sells a small sale to warm up and to measure the size of queued orders, and then the main sale.
@@ -125,11 +124,7 @@ func (m *bigSale) measure(ctx context.Context) error {
 	if m.after, err = m.tables(ctx); err != nil {
 		return err
 	}
-	info, err := m.client.InfoMap(ctx, "persistence").Result()
-	if err != nil {
-		return err
-	}
-	m.rewrites, err = strconv.ParseInt(info["Persistence"]["aof_rewrites"], 10, 64)
+	m.rewrites, err = redisNumber(ctx, m.client, "persistence", "aof_rewrites")
 	return err
 }
 
@@ -240,12 +235,11 @@ func (m *bigSale) sample(ctx context.Context, id string, begin time.Time) (s sal
 	for _, part := range m.parts.read() {
 		s.cpu = append(s.cpu, micros(part.sum(), 1))
 	}
-	memory, _, err := used(ctx, m.client)
-	if err != nil {
+	if s.memory, err = redisNumber(ctx, m.client, "memory", "used_memory"); err != nil {
 		return s, err
 	}
 	ready, err := m.client.LLen(ctx, shard.Ready()).Result()
-	s.memory, s.waiting = float64(memory), float64(ready)
+	s.waiting = float64(ready)
 	return s, err
 }
 

@@ -144,7 +144,7 @@ func (m *bigSale) print(w io.Writer) {
 	row3("PostgreSQL, indexes of `orders`", grown("orders", indexes))
 	row3("PostgreSQL, `outbox` with indexes", grown("outbox", table)+grown("outbox", indexes))
 	row3("PostgreSQL, log (WAL)", m.wal/n)
-	fmt.Fprintf(w, "\nRedis rewrote its log %d times.\n\n", m.rewrites)
+	fmt.Fprintf(w, "\nRedis rewrote its log %.0f times.\n\n", m.rewrites)
 
 	fmt.Fprint(w, "| table | rows | dead rows | autovacuum runs | autoanalyze runs |\n| --- | --- | --- | --- | --- |\n")
 	for _, name := range saleTables {

@@ -231,7 +231,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 	r.rate, r.client = orders/elapsed, (after.client-before.client).Seconds()/elapsed
 	for i := range servers {
 		r.cpu += float64((after.cpu[i] - before.cpu[i]).Microseconds()) / orders
-		r.calls = max(r.calls, float64(after.calls[i]-before.calls[i])/orders)
+		r.calls = max(r.calls, (after.calls[i]-before.calls[i])/orders)
 		r.throttled += after.share(before, i) / float64(n)
 	}
 	return r, nil
@@ -240,7 +240,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 // scaleCounters are the counters of the masters and of this process at one instant.
 type scaleCounters struct {
 	cpu                []time.Duration
-	calls              []int64
+	calls              []float64
 	periods, throttled []int64
 	client             time.Duration
 }
@@ -251,11 +251,7 @@ func (c scaleCounters) share(before scaleCounters, i int) float64 {
 
 func (b *scaleBench) counters(ctx context.Context, n int) (c scaleCounters, err error) {
 	for i := range n {
-		info, err := b.servers[i].InfoMap(ctx, "stats").Result()
-		if err != nil {
-			return c, err
-		}
-		calls, err := strconv.ParseInt(info["Stats"]["total_commands_processed"], 10, 64)
+		calls, err := redisNumber(ctx, b.servers[i], "stats", "total_commands_processed")
 		if err != nil {
 			return c, err
 		}
