@@ -10,7 +10,7 @@ import (
 // Every side with batches handles each message once.
 func TestBatchesOfOneAreDrained(t *testing.T) {
 	const n = 2000
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	d := newDrains(s, n)
 	d.batch = 1
@@ -33,7 +33,7 @@ func TestBatchesOfOneRun(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage()
+			s := &stage{}
 			t.Cleanup(s.clear)
 			if err := run(s); err != nil {
 				t.Error(err)
@@ -44,7 +44,7 @@ func TestBatchesOfOneRun(t *testing.T) {
 
 func TestOrdersOneByOneHaveQuantiles(t *testing.T) {
 	skipLong(t)
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	results, err := orders(s, settings{seconds: time.Second, batch: 1}).hold(t.Context(), 1)
 	if err != nil {

@@ -61,8 +61,7 @@ func cost(ctx context.Context, s *stage, args []string) error {
 		}
 		bins["against"] = s.buildOf(root)
 	}
-	scene := newStage() // of one case; the built programs remain
-	s.Cleanup(scene.clear)
+	scene := s.scene() // of one case; the built programs remain
 	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
 	cfg.sockets = *sockets
 	for _, c := range cases {

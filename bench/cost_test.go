@@ -50,7 +50,7 @@ func TestCostRuns(t *testing.T) {
 	for _, args := range []string{
 		"--of order,status,page,refusal --tokens repeated --floor", "--edge gateway --fsync no --connections 1",
 	} {
-		s := newStage()
+		s := &stage{}
 		t.Cleanup(s.clear)
 		if err := cost(t.Context(), s, append(strings.Fields(args), "--rounds", "1", "--seconds", "1")); err != nil {
 			t.Errorf("%s: %v", args, err)

@@ -22,8 +22,6 @@ type stage struct {
 	cleanup []func()
 }
 
-func newStage() *stage { return &stage{} }
-
 // Helper is for tests; here it does nothing.
 func (*stage) Helper() {}
 
@@ -58,21 +56,11 @@ func (s *stage) TempDir() string {
 }
 
 // clear stops and removes everything. The stage can be used again.
-func (s *stage) clear() { s.clearTo(0) }
-
-// mark returns the number of things to stop and remove, for clearTo.
-func (s *stage) mark() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.cleanup)
-}
-
-// clearTo stops and removes everything that was added after mark.
-func (s *stage) clearTo(mark int) {
+func (s *stage) clear() {
 	for {
 		s.mu.Lock()
 		n := len(s.cleanup)
-		if n <= mark {
+		if n == 0 {
 			s.mu.Unlock()
 			return
 		}
@@ -81,6 +69,13 @@ func (s *stage) clearTo(mark int) {
 		s.mu.Unlock()
 		f()
 	}
+}
+
+// scene returns a stage that is cleared with s at the latest.
+func (s *stage) scene() *stage {
+	scene := &stage{}
+	s.Cleanup(scene.clear)
+	return scene
 }
 
 // start runs a program and stops it with SIGTERM at the end.
@@ -106,9 +101,17 @@ func (s *stage) serve(addr string, env []string, name string, args ...string) se
 // await waits until a program listens on addr, host:port or unix:/path. If it exits first, the error holds its output.
 func await(p *testenv.Program, addr string) error {
 	network, to := unixsocket.Network(addr)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if c, err := net.DialTimeout(network, to, time.Second); err == nil {
-			return c.Close()
+	return until(p, "listen on "+addr, func() bool {
+		c, err := net.DialTimeout(network, to, time.Second)
+		return err == nil && c.Close() == nil
+	})
+}
+
+// until waits for 20 seconds until a program is ready. what names that in the error, which holds the program's output.
+func until(p *testenv.Program, what string, ready func() bool) error {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if ready() {
+			return nil
 		}
 		select {
 		case <-p.Done():
@@ -116,7 +119,7 @@ func await(p *testenv.Program, addr string) error {
 		default:
 		}
 	}
-	return fmt.Errorf("a program does not listen on %s:\n%s", addr, p.Output())
+	return fmt.Errorf("a program does not %s:\n%s", what, p.Output())
 }
 
 // nginx starts nginx with a configuration file in dir, which listens on addr.

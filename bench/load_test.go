@@ -60,7 +60,7 @@ func TestParseOutcome(t *testing.T) {
 // TestLoadSendsEachRequestOnce runs wrk against a counting server: a repeated request would be a replay.
 func TestLoadSendsEachRequestOnce(t *testing.T) {
 	skipLong(t)
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	w := s.wrk()
 	var mu sync.Mutex
@@ -124,7 +124,7 @@ func TestRequestsAreWholeAndDistinct(t *testing.T) {
 }
 
 func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
-	s := newStage()
+	s := &stage{}
 	var order []int
 	for i := range 3 {
 		s.Cleanup(func() { order = append(order, i) })
@@ -141,7 +141,7 @@ func TestStageClearsLastFirstAndIsThenEmpty(t *testing.T) {
 }
 
 func TestStartReportsTheOutputOfAnExitedProgram(t *testing.T) {
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	p := s.start(nil, "sh", "-c", "echo no such flag; exit 2")
 	if err := await(p, "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no such flag") {
@@ -154,7 +154,7 @@ func TestEveryContestRuns(t *testing.T) {
 	skipLong(t)
 	for _, c := range contests {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStage()
+			s := &stage{}
 			t.Cleanup(s.clear)
 			results, err := c.of(s, settings{seconds: time.Second}).hold(t.Context(), 1)
 			if err != nil {
@@ -172,7 +172,7 @@ func TestEveryContestRuns(t *testing.T) {
 
 func TestMemoryIsMeasured(t *testing.T) {
 	skipLong(t)
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	f, err := weigh(context.WithoutCancel(t.Context()), s, 20_000, true)
 	if err != nil {

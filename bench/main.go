@@ -94,7 +94,7 @@ func run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := newStage()
+	s := &stage{}
 	defer s.clear()
 	ignore := context.AfterFunc(ctx, func() { // ends any wait
 		s.clear()

@@ -53,7 +53,7 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 // TestMillionRuns sells a small sale with all checks: each unit is sold once and the audit is balanced.
 func TestMillionRuns(t *testing.T) {
 	skipLong(t)
-	s := newStage()
+	s := &stage{}
 	t.Cleanup(s.clear)
 	of := costCase{of: "order", edge: "nginx", fsync: "everysec", tokens: "new", connections: 16}
 	m := &bigSale{costDeployment: newCostDeployment(s, settings{}, of, s.build()), units: 5000}

@@ -23,6 +23,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 	"sluice/test/testenv"
 )
 
@@ -198,26 +199,17 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 		buyers.Go(func() {
 			for ctx.Err() == nil {
 				_ = refillers.Of(spread.Sale{ID: id, Spread: n}).RunOnce(ctx)
-				select {
-				case <-ctx.Done():
-				case <-time.After(200 * time.Millisecond):
-				}
+				loop.Sleep(ctx, 200*time.Millisecond)
 			}
 		})
 	}
-	wait := func(d time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(d):
-		}
-	}
-	wait(time.Second) // opens connections and loads scripts
+	loop.Sleep(ctx, time.Second) // opens connections and loads scripts
 	before, err := b.counters(ctx, n)
 	if err != nil {
 		return r, err
 	}
 	sold, began := accepted.Load(), time.Now()
-	wait(b.seconds)
+	loop.Sleep(ctx, b.seconds)
 	elapsed, orders := time.Since(began).Seconds(), float64(accepted.Load()-sold)
 	after, err := b.counters(ctx, n)
 	stop()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"sluice/internal/loop"
 	"sluice/test/testenv"
 )
 
@@ -48,13 +47,15 @@ func ups(ctx context.Context, s *stage, args []string) error {
 		names, bins = append(names, "against"), append(bins, s.buildOf(root))
 	}
 	all := make([][]idleUp, len(bins))
+	scene := s.scene() // of one measurement
 	for round := range *rounds {
 		order := []int{0, 1}[:len(bins)]
 		if round%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, i := range order {
-			one, err := s.idleUp(ctx, bins[i], time.Duration(*seconds*float64(time.Second)))
+			one, err := scene.idleUp(ctx, bins[i], time.Duration(*seconds*float64(time.Second)))
+			scene.clear()
 			if err != nil {
 				return err
 			}
@@ -72,13 +73,15 @@ func ups(ctx context.Context, s *stage, args []string) error {
 	return t.Flush()
 }
 
-// idleUp starts a sluice up, measures it for d, and stops it.
+// idleUp starts a sluice up and measures it for d.
 func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idleUp, err error) {
-	defer s.clearTo(s.mark())
 	public, admin := testenv.FreeAddress(s), testenv.FreeAddress(s)
 	began := time.Now()
 	p := s.start(nil, bin, "up", "--listen", public, "--admin", admin, "--data", filepath.Join(s.TempDir(), "data"))
-	if err := answers(ctx, p, "http://"+public+"/v1/sales"); err != nil {
+	if err := until(p, "answer", func() bool {
+		_, err := fetch(ctx, "http://"+public+"/v1/sales", "")
+		return err == nil
+	}); err != nil {
 		return r, err
 	}
 	r.start = time.Since(began)
@@ -88,10 +91,9 @@ func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idle
 		return r, err
 	}
 	from := time.Now()
-	select {
-	case <-ctx.Done():
+	loop.Sleep(ctx, d)
+	if ctx.Err() != nil {
 		return r, ctx.Err()
-	case <-time.After(d):
 	}
 	after, err := readThreads(p.Pid())
 	if err != nil {
@@ -103,31 +105,6 @@ func (s *stage) idleUp(ctx context.Context, bin string, d time.Duration) (r idle
 	status, err := procFields(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	r.resident, r.file = float64(status["VmRSS"])/1024, float64(status["RssFile"])/1024
 	return r, err
-}
-
-// answers waits until a program answers a GET of a URL with 200.
-func answers(ctx context.Context, p *testenv.Program, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		select {
-		case <-p.Done():
-			return fmt.Errorf("a program exited at start:\n%s", p.Output())
-		default:
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			continue
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			return nil
-		}
-	}
-	return fmt.Errorf("a program does not answer %s:\n%s", url, p.Output())
 }
 
 // threads is the use of the processor by the threads of a process so far.
