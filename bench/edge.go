@@ -293,23 +293,32 @@ func fetch(ctx context.Context, url, token string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// plainProxy is nginx that only passes on: connections to the backend are kept, and nothing is limited, verified,
-// counted or logged.
-const plainProxy = `worker_processes %s;
+// plainConf is an nginx that only serves: nothing is limited, verified, counted or logged. Its values are the workers
+// and the content of the block http.
+const plainConf = `worker_processes %s;
 daemon off;
 pid nginx.pid;
 error_log stderr warn;
 events { worker_connections 8192; }
 http {
     access_log off;
-    keepalive_requests 10000;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+%s
+}
+`
+
+// plainNginx starts an nginx in dir with plainConf. http has %s in place of its address.
+func (s *stage) plainNginx(dir, http string) server {
+	addr := testenv.FreeAddress(s)
+	return s.nginx(addr, dir, fmt.Sprintf(plainConf, edgeWorkers, fmt.Sprintf(http, addr)))
+}
+
+// plainHello starts an nginx that only forwards, and its backend, to which connections are kept.
+func (s *stage) plainHello() (proxy, hello server) {
+	hello = s.child(childConfig{what: "hello"})
+	return s.plainNginx(s.TempDir(), `    keepalive_requests 10000;
     upstream hello {
-        server %s;
+        server `+hello.addr+`;
         keepalive 128;
         keepalive_requests 100000;
     }
@@ -320,15 +329,7 @@ http {
             proxy_set_header Connection "";
             proxy_pass http://hello;
         }
-    }
-}
-`
-
-// plainHello starts the plain proxy and its backend.
-func (s *stage) plainHello() (proxy, hello server) {
-	hello = s.child(childConfig{what: "hello"})
-	front := testenv.FreeAddress(s)
-	return s.nginx(front, s.TempDir(), fmt.Sprintf(plainProxy, edgeWorkers, hello.addr, front)), hello
+    }`), hello
 }
 
 // proxied returns the measurement of the plain proxy with the requests that sluice gets.

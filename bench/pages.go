@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"sluice/test/testenv"
 )
 
 // pages measures the sale page under load: through the nginx edge with every limit, beside the same bytes as a file
@@ -72,25 +69,12 @@ func (h *deployment) pagesMade(ctx context.Context) (int64, error) {
 
 // plainFile serves the body as a file of a plain nginx.
 func (s *stage) plainFile(body []byte) server {
-	addr, dir := testenv.FreeAddress(s), s.TempDir()
+	dir := s.TempDir()
 	s.check(os.Mkdir(filepath.Join(dir, "s"), 0o755))
 	s.check(os.WriteFile(filepath.Join(dir, "s", saleID), body, 0o644))
-	values := strings.NewReplacer("{{workers}}", edgeWorkers, "{{dir}}", dir, "{{addr}}", addr)
-	return s.nginx(addr, dir, values.Replace(plainFileConf))
-}
-
-const plainFileConf = `worker_processes {{workers}};
-daemon off;
-pid nginx.pid;
-error_log stderr warn;
-events { worker_connections 8192; }
-http {
-    access_log off;
-    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-    keepalive_requests 1000000;
+	return s.plainNginx(dir, `    keepalive_requests 1000000;
     sendfile on; tcp_nopush on;
     open_file_cache max=10;
     default_type text/html;
-    server { listen {{addr}} backlog=4096; root {{dir}}; }
+    server { listen %s backlog=4096; root `+dir+`; }`)
 }
-`
