@@ -96,17 +96,17 @@ func measureEvents(ctx context.Context, s *stage, args []string) error {
 type eventRun struct {
 	*writers
 
-	server *testenv.Redis
-	plain  *redis.Client
-	wake   chan struct{} // has a value when something was committed
-	batch  int           // orders in a transaction, events in a step
-	spent  float64       // microseconds of Redis's processor time for one event of the last run
+	redis *testenv.Redis
+	plain *redis.Client
+	wake  chan struct{} // has a value when something was committed
+	batch int           // orders in a transaction, events in a step
+	spent float64       // microseconds of Redis's processor time for one event of the last run
 }
 
 func newEventRun(s *stage) *eventRun {
-	r := &eventRun{server: testenv.StartRedis(s), wake: make(chan struct{}, 1), batch: perBatch}
-	r.plain = r.server.Client()
-	r.writers = newWriters(s, testenv.StartPostgres(s).URL, settings{}, func() {
+	r := &eventRun{redis: testenv.StartRedis(s), wake: make(chan struct{}, 1), batch: perBatch}
+	r.plain = r.redis.Client()
+	r.writers = newWriters(s, settings{}, func() {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -118,7 +118,7 @@ func newEventRun(s *stage) *eventRun {
 // ours is the relay and a consumer for each group, as the program runs them.
 func (r *eventRun) ours() eventSide {
 	return eventSide{"relay and groups", func(ctx context.Context, handled func(int, ...string)) error {
-		client, err := redisconn.Open(r.server.URL, redisconn.Blocking(4*len(eventGroups)))
+		client, err := redisconn.Open(r.redis.URL, redisconn.Blocking(4*len(eventGroups)))
 		if err != nil {
 			return err
 		}

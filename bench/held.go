@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sluice/test/testenv"
 )
 
 const (
@@ -39,18 +39,18 @@ func held(ctx context.Context, s *stage, args []string) error {
 	c := contest{name: "held", unit: "orders", cost: func() float64 { return spent }, costOf: "PostgreSQL"}
 	for _, part := range []struct {
 		name string
-		url  string
+		sql  *testenv.Postgres
 		n    int
 		run  measurement
 	}{
-		{"orders written", relay.url, *n, relay.smallBatches(*n)},
-		{"events to three groups", relay.url, eventCount, relay.rate(relay.ours(), eventCount)},
-		{"webhooks", hooks.url, webhookCount, hooks.instances(1, 1)},
+		{"orders written", relay.server, *n, relay.smallBatches(*n)},
+		{"events to three groups", relay.server, eventCount, relay.rate(relay.ours(), eventCount)},
+		{"webhooks", hooks.server, webhookCount, hooks.instances(1, 1)},
 	} {
 		beside := part.name + ", a transaction is open"
 		c.contestants = append(c.contestants,
-			contestant{part.name, metered(part.url, part.n, &spent, part.run)},
-			contestant{beside, metered(part.url, part.n, &spent, besideTransaction(part.url, part.run))})
+			contestant{part.name, metered(part.sql, part.n, &spent, part.run)},
+			contestant{beside, metered(part.sql, part.n, &spent, besideTransaction(part.sql.URL, part.run))})
 		c.ratios = append(c.ratios, ratio{part.name, beside, part.name, heldTarget, 0})
 	}
 	_, err = c.only(match).report(ctx, *rounds)
@@ -59,27 +59,12 @@ func held(ctx context.Context, s *stage, args []string) error {
 
 // metered sets spent to the processor time of the PostgreSQL server per item, in microseconds, including the
 // preparation of the run.
-func metered(url string, n int, spent *float64, run measurement) measurement {
-	return func(ctx context.Context) (perSecond float64, err error) {
-		sql, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, sql.Close(context.WithoutCancel(ctx))) }()
-		var file string
-		const pidFile = "SELECT pg_read_file('postmaster.pid')"
-		if err := sql.QueryRow(ctx, pidFile).Scan(&file); err != nil {
-			return 0, err
-		}
-		line, _, _ := strings.Cut(file, "\n")
-		pid, err := strconv.Atoi(line)
-		if err != nil {
-			return 0, err
-		}
-		server := newMeter("PostgreSQL", pid)
-		before := server.read()[0].sum()
-		perSecond, err = run(ctx)
-		*spent = micros(server.read()[0].sum()-before, int64(n))
+func metered(server *testenv.Postgres, n int, spent *float64, run measurement) measurement {
+	parts := newMeter("PostgreSQL", server.Pid())
+	return func(ctx context.Context) (float64, error) {
+		before := parts.read()[0].sum()
+		perSecond, err := run(ctx)
+		*spent = micros(parts.read()[0].sum()-before, int64(n))
 		return perSecond, err
 	}
 }

@@ -27,7 +27,7 @@ const (
 // connection. Batches of another size than the worker's are for orientation, with the time of each transaction, and
 // River is another side: its workers write the order of one job at a time with the same function.
 func orders(s *stage, cfg settings) contest {
-	w := newWriters(s, testenv.StartPostgres(s).URL, cfg, nil)
+	w := newWriters(s, cfg, nil)
 	batches := fmt.Sprintf("store.Store.Write, batches of %d", w.cfg.batch)
 	copies := fmt.Sprintf("COPY, batches of %d", w.cfg.batch)
 	const singles = "one transaction per order"
@@ -43,7 +43,7 @@ func orders(s *stage, cfg settings) contest {
 		return c
 	}
 	c.waits = func() []float64 { return w.waits }
-	c.contestants = append(c.contestants, contestant{riverBacklog, w.jobs(newRiver(s, w.url))})
+	c.contestants = append(c.contestants, contestant{riverBacklog, w.jobs(newRiver(s, w.server.URL))})
 	c.ratios = append(c.ratios, ratio{"orders, of River", batches, riverBacklog, 0, 0})
 	return c.untargeted()
 }
@@ -52,25 +52,25 @@ func orders(s *stage, cfg settings) contest {
 type writers struct {
 	*store.Store
 
-	url  string    // of the database
-	sql  *pgx.Conn // beside the store
-	ids  ids
-	cfg  settings
-	runs int // of batches; the first is the warm-up
+	server *testenv.Postgres
+	sql    *pgx.Conn // beside the store
+	ids    ids
+	cfg    settings
+	runs   int // of batches; the first is the warm-up
 
 	waits []float64 // ms that each transaction of the last run took
 }
 
-// newWriters opens a database. onChange is called after each commit.
-func newWriters(s *stage, url string, cfg settings, onChange func()) *writers {
-	ctx := context.Background()
-	db, sql := openDatabase(s, url, onChange)
+// newWriters starts a PostgreSQL with the sale. onChange is called after each commit.
+func newWriters(s *stage, cfg settings, onChange func()) *writers {
+	ctx, server := context.Background(), testenv.StartPostgres(s)
+	db, sql := openDatabase(s, server.URL, onChange)
 	_, err := store.New(db).CreateSale(ctx, benchSale(sale.MaxStock))
 	s.check(err)
 	_, err = sql.Exec(ctx, "CREATE TABLE copied (LIKE orders INCLUDING ALL)")
 	s.check(err)
 	cfg.batch = cmp.Or(cfg.batch, perBatch)
-	return &writers{Store: store.New(db), url: url, sql: sql, cfg: cfg}
+	return &writers{Store: store.New(db), server: server, sql: sql, cfg: cfg}
 }
 
 // openDatabase opens a store, and a connection beside it.

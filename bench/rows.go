@@ -44,8 +44,8 @@ const (
 // River write one by one. A batch other than perTake is the batch of our worker and of the streams.
 func acceptedToRow(ctx context.Context, s *stage, rounds int, seconds float64, fsync string, batch int) error {
 	server := testenv.StartRedis(s, fsyncArgs(fsync)...)
-	r := &rowsRun{newWriters(s, testenv.StartPostgres(s).URL, settings{}, nil), server.Client()}
-	jobs := newRiver(s, r.url)
+	r := &rowsRun{newWriters(s, settings{}, nil), server.Client()}
+	jobs := newRiver(s, r.server.URL)
 	title := fmt.Sprintf("accepted to row, %s, appendfsync %s", batches(batch), fsync)
 	return r.compare(ctx, title, rounds, seconds, []route{
 		{"list and worker", ours(openRedis(s, server.URL), batch)},

@@ -33,7 +33,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 	return eventSide{c.String(), func(ctx context.Context, handled func(int, ...string)) error {
 		const topic = "orders"
 		client := redis.NewClient(
-			&redis.Options{Addr: r.server.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8},
+			&redis.Options{Addr: r.redis.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8},
 		)
 		defer client.Close()
 		ctx, stop := context.WithCancel(ctx)

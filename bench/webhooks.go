@@ -69,18 +69,18 @@ func webhooks(ctx context.Context, s *stage, args []string) error {
 }
 
 type webhookRun struct {
-	n     int
-	url   string // of the database
-	hook  string // URL of the receiver
-	store *webhook.Store
-	db    *pgx.Conn
-	ids   ids
+	n      int
+	server *testenv.Postgres
+	hook   string // URL of the receiver
+	store  *webhook.Store
+	db     *pgx.Conn
+	ids    ids
 }
 
 func newWebhookRun(s *stage, n int) *webhookRun {
-	r := &webhookRun{n: n, url: testenv.StartPostgres(s).URL}
+	r := &webhookRun{n: n, server: testenv.StartPostgres(s)}
 	r.hook = "http://" + s.child(childConfig{what: "receiver"}).addr + "/hooks/sluice"
-	db, sql := openDatabase(s, r.url, nil)
+	db, sql := openDatabase(s, r.server.URL, nil)
 	r.store, r.db = webhook.NewStore(db), sql
 	return r
 }
@@ -183,7 +183,7 @@ func (r *webhookRun) instances(instances, endpoints int) measurement {
 		defer stop()
 		var senders []*webhook.Sender
 		for range instances {
-			db, err := store.Open(ctx, r.url, store.Config{})
+			db, err := store.Open(ctx, r.server.URL, store.Config{})
 			if err != nil {
 				return 0, err
 			}
