@@ -107,10 +107,21 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if
-// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. Error:
-// sale.ErrNotFound.
+// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. After an error, a part
+// of the dead letters may be deleted. Error: sale.ErrNotFound.
 func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
-	return s.db.Update(ctx, "events: remove group "+name, func(ctx context.Context, c store.Conn) error {
+	op, deleted := "events: remove group "+name, int64(0)
+	for {
+		n, err := store.UpdateRows(ctx, s.db, op, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id IN (
+			SELECT event_id FROM event_dead_letters WHERE group_name = $1 LIMIT $2)`, name, deleteBatch)
+		if err != nil {
+			return err
+		}
+		if deleted += n; n < deleteBatch {
+			break
+		}
+	}
+	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		groups, err := c.Exec(ctx, "DELETE FROM event_groups WHERE name = $1", name)
 		if err != nil {
 			return err
@@ -119,7 +130,7 @@ func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) erro
 		if err != nil {
 			return err
 		}
-		if groups+letters > 0 || inRedis {
+		if letters += deleted; groups+letters > 0 || inRedis {
 			return store.AppendLog(ctx, c, removedGroup, name, fmt.Sprintf("with %d dead letters", letters))
 		}
 		return store.RequireLogged(ctx, c, removedGroup, name)
@@ -272,7 +283,7 @@ func lockPosition(ctx context.Context, c store.Conn) (last int64, err error) {
 	return store.GetRow(ctx, c, store.Column[int64], position+c.Dialect().ForUpdate)
 }
 
-// deleteBatch bounds the rows of the outbox that one transaction deletes.
+// deleteBatch bounds the rows of the outbox, and the dead letters of a removed group, that one transaction deletes.
 const deleteBatch = 20_000
 
 // DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
