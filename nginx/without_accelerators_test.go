@@ -54,10 +54,14 @@ const twoRules = `return { rules = {
 func checkVerdicts(t *testing.T, e *edge) {
 	t.Helper()
 	ann := []string{"Authorization", signed(t, "ann")}
-	got := statuses(e.do("GET", "/paid"), e.do("GET", "/paid", ann...), e.do("GET", "/paid", ann...), e.do("GET", "/"),
-		e.do("GET", "/"))
-	if got != "401 200 429 200 429" {
+	answers := []answer{e.do("GET", "/paid"), e.do("GET", "/paid", ann...), e.do("GET", "/paid", ann...),
+		e.do("GET", "/"), e.do("GET", "/")}
+	if got := statuses(answers...); got != "401 200 429 200 429" {
 		t.Errorf("the verdicts are %s", got)
+	}
+	h := answers[4].header
+	if got, want := h.Get("RateLimit-Policy"), `"ip";q=3;w=10800`; got != want || h.Get("Retry-After") == "" {
+		t.Errorf("the policy of the last one is %s, want %s; its headers are %v", got, want, h)
 	}
 	if got := e.raw("GET / HTTP/1.1\r\nHost: x\nX: y\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 		t.Errorf("a bare line feed: %q", got)
@@ -74,6 +78,16 @@ func TestEdgeRunsWithoutAccelerators(t *testing.T) {
 	checkVerdicts(t, e)
 	if strings.Contains(e.log.String(), "accelerator") {
 		t.Errorf("the log has:\n%s", e.log)
+	}
+}
+
+// The edge works without any one of the accelerators, whatever builds on it.
+func TestEdgeRunsWithoutOneAccelerator(t *testing.T) {
+	for _, name := range []string{"each", "head", "jws", "rewrite", "split", "store", "subject", "variables"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(plainVariable, name)
+			checkVerdicts(t, startEdge(t, twoRules, nil))
+		})
 	}
 }
 
@@ -119,6 +133,18 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 				t.Errorf("the log has %d lines about accelerators:\n%s", len(lines), strings.Join(lines, ""))
 			}
 		})
+	}
+}
+
+// A variable that is not in nginx's memory as expected is set by name, and the log has its name.
+func TestVariableOfAnotherLayoutIsSetByName(t *testing.T) {
+	t.Parallel()
+	root := copied(t)
+	rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/variables.lua"), "0x0fffffff, 0x10000000", "0x0fffffff, 0x20000000")
+	e := startEdge(t, twoRules, func(c *Config) { c.Root = root })
+	checkVerdicts(t, e)
+	if want := "accelerator variables is off for $sluice_rule"; !strings.Contains(e.log.String(), want) {
+		t.Errorf("the log does not have %q:\n%s", want, e.log)
 	}
 }
 
