@@ -21,9 +21,6 @@ local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local find, match, sub = string.find, string.match, string.sub
 local tonumber = tonumber
 
--- What judge returns when this module is switched off.
-local NOTHING = ""
-
 local COUNTED = {
   sold_out = "repeated/sold_out", scheduled = "repeated/scheduled",
   paused = "repeated/paused", closed = "repeated/closed",
@@ -106,11 +103,11 @@ end
 
 -- judge(path, line, headers, sound) -> the state of the sale, if the request is refused for it. Otherwise the time of
 -- sent_at, because store must know when the request was sent, at the earliest; it has a minus sign for the request that
--- revalidates a refusal. path: decoded and without a query; line: the request line; headers: see head.lua; sound:
--- whether nginx will accept the request
+-- revalidates a refusal. Or "" when this module is off. path: decoded and without a query; line: the request line;
+-- headers: see head.lua; sound: whether nginx will accept the request
 function _M.judge(path, line, headers, sound)
   if not on then
-    return NOTHING
+    return ""
   end
   local record, now = records.find(path), now_us()
   local sent = _M.sent_at(now)
