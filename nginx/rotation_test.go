@@ -75,7 +75,7 @@ func TestCheckRefusesBadKeys(t *testing.T) {
 		{secret, "../internal/token/testdata/keys/bad/rsa-e-1.json", "rsa-e-1.json: key 1: e must be"},
 		{
 			secret, "../internal/token/testdata/keys/bad/x-of-zeros.json",
-			"x-of-zeros.json: key 1: x is a point for which anybody can sign",
+			"x-of-zeros.json: key 1: x is a point of small order: signatures can be forged",
 		},
 		{secret, "../internal/token/testdata/keys/bad/empty.json", "empty.json: not a JSON object"},
 	} {

@@ -227,7 +227,7 @@ func (k *jwk) ed25519() (any, error) {
 		return nil, fmt.Errorf("x must be base64url of %d bytes", ed25519.PublicKeySize)
 	}
 	if isSmallOrder(b) {
-		return nil, errors.New("x is a point for which anybody can sign")
+		return nil, errors.New("x is a point of small order: signatures can be forged")
 	}
 	return ed25519.PublicKey(b), nil
 }

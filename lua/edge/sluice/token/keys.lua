@@ -92,7 +92,7 @@ function READ.EdDSA(key)
     return nil, "x must be base64url of 32 bytes"
   end
   if SMALL_ORDER[sub(x, 1, 31) .. string.char(byte(x, 32) % 128)] then
-    return nil, "x is a point for which anybody can sign"
+    return nil, "x is a point of small order: signatures can be forged"
   end
   return public.ed25519(x) or error("libcrypto has no Ed25519", 0)
 end
