@@ -278,7 +278,7 @@ func environment(secret string) []string {
 // pidPoll is the interval at which the start of nginx is polled.
 const pidPoll = 20 * time.Millisecond
 
-// serve runs the master until it ends or ctx is done. The master has a process group of its own: an interrupt from the
+// serve runs the master until it ends or ctx is done, and then stops it. The master has a process group of its own: an interrupt from the
 // terminal would not stop it gracefully.
 func serve(ctx context.Context, bin binary, c Config) error {
 	cmd := exec.Command(bin.path, bin.args(c.Prefix, "nginx.conf", "daemon off")...)
@@ -307,15 +307,19 @@ func serve(ctx context.Context, bin binary, c Config) error {
 		case <-ctx.Done():
 		}
 	}
-	// QUIT lets requests finish; TERM does not; KILL is for a master that hangs.
+	return stop(cmd.Process, ended, c.Grace)
+}
+
+// stop ends the master and its workers. QUIT lets requests finish; TERM does not; KILL is for a master that hangs.
+func stop(master *os.Process, ended <-chan error, grace time.Duration) error {
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration
-	}{{syscall.SIGQUIT, c.Grace}, {syscall.SIGTERM, 2 * time.Second}, {syscall.SIGKILL, time.Minute}} {
+	}{{syscall.SIGQUIT, grace}, {syscall.SIGTERM, 2 * time.Second}, {syscall.SIGKILL, time.Minute}} {
 		if step.signal == syscall.SIGKILL {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the workers too
+			_ = syscall.Kill(-master.Pid, syscall.SIGKILL) // the workers too
 		} else {
-			_ = cmd.Process.Signal(step.signal)
+			_ = master.Signal(step.signal)
 		}
 		select {
 		case <-ended:
