@@ -49,11 +49,11 @@ func (s scenario) row(t *testing.T) string {
 
 func percent(part, of int64) float64 { return 100 * float64(part) / float64(of) }
 
-// No unit is stranded in any crowd, and docs/scale.md has the figures of this policy.
+// No unit is stranded in any crowd, and docs/scale.md has the results of this policy.
 func TestRefillTable(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| requests | segments | stock | stranded without refill | moves | units moved | purchases that waited " +
-		"| longest wait | 503 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| requests | segments | stock | stranded without refill | moves | units moved " +
+		"| purchases that waited | longest wait | 503 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, s := range scenarios() {
 		b.WriteString(s.row(t))
 	}
