@@ -58,7 +58,8 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 	}
 	fl := p.flags(c)
 	fl.StringVar(&f.target, "target", "", "URL of the edge (default: from the data directory)")
-	fl.str(&f.keys, "token-keys", envKeys, "", "JWK Set file with the private key that signs the tokens of the simulated buyers")
+	fl.str(&f.keys, "token-keys", envKeys, "",
+		"JWK Set file with the private key that signs the tokens of the simulated buyers")
 	fl.expect(&f.claims)
 	fl.StringVar(&f.kid, "kid", "", "key of --token-keys that signs")
 	fl.IntVar(&f.Workload.Buyers, "buyers", 2000, "buyers in total")

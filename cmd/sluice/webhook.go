@@ -28,8 +28,8 @@ Standard Webhooks specifies, and retries for about a day until the endpoint answ
 docs/webhooks.md.`,
 	},
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
-		o.webhookPost("pause", "Pause endpoints; their deliveries wait until they are resumed", "the shop moves tonight"),
-		o.webhookPost("resume", "Resume endpoints that are paused or disabled, or that wait after failures", "the shop has moved"),
+		o.webhookPost("pause", "Pause endpoints; deliveries wait until a resume", "the shop moves tonight"),
+		o.webhookPost("resume", "Resume endpoints, also disabled and waiting ones", "the shop has moved"),
 		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
 		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
