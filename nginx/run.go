@@ -278,8 +278,8 @@ func environment(secret string) []string {
 // pidPoll is the interval at which the start of nginx is polled.
 const pidPoll = 20 * time.Millisecond
 
-// serve runs the master until it ends or ctx is done, and then stops it. The master has a process group of its own: an interrupt from the
-// terminal would not stop it gracefully.
+// serve runs the master until it ends or ctx is done, and then stops it. The master has a process group of its own: an
+// interrupt from the terminal would not stop it gracefully.
 func serve(ctx context.Context, bin binary, c Config) error {
 	cmd := exec.Command(bin.path, bin.args(c.Prefix, "nginx.conf", "daemon off")...)
 	cmd.Env = environment(c.Secret)

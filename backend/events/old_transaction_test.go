@@ -224,8 +224,8 @@ func TestTransactionsOfDeleteChangesAreBounded(t *testing.T) {
 	}
 }
 
-// An endpoint that failed during a sale leaves a dead letter for each order. SQLite deletes a million in twelve seconds,
-// and other transactions wait for that.
+// An endpoint that failed during a sale leaves a dead letter for each order. SQLite deletes a million in twelve
+// seconds, and other transactions wait for that.
 func TestTransactionsOfRemoveGroupAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
