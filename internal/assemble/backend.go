@@ -79,6 +79,8 @@ type Backend struct {
 	first   []func(context.Context) error // loops that run from the start
 	loops   []func(context.Context) error // loops that use verified data; see awaitVerified
 
+	verifyWait time.Duration // the bound of awaitVerified
+
 	meters    queue.Meters // by shard
 	mover     *spread.Mover
 	refillers *spread.Refillers
@@ -100,7 +102,7 @@ type Backend struct {
 
 // NewBackend builds the parts of a backend, each from the previous ones. Run starts them.
 func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
-	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry()}
+	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry(), verifyWait: verifyWait}
 	b.server = httpserver.Config{
 		Metrics: httpserver.NewMetrics(b.Own), Log: b.log,
 		Checks: []httpserver.Check{

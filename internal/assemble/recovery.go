@@ -157,13 +157,14 @@ func (b *Backend) Verify(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// verifyWait bounds awaitVerified. A new Redis is verified in milliseconds, an emptied one after a rebuild.
+// verifyWait bounds awaitVerified, except in tests. A new Redis is verified in milliseconds, an emptied one after a
+// rebuild.
 const verifyWait = 2 * time.Second
 
-// awaitVerified returns when runGuard has verified the data in Redis, or after verifyWait. It avoids failures of the
+// awaitVerified returns when runGuard has verified the data in Redis, or after b.verifyWait. It avoids failures of the
 // loops, and their warnings, at the first start.
 func (b *Backend) awaitVerified(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	ctx, cancel := context.WithTimeout(ctx, b.verifyWait)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, ok := b.stores.guards.Verified(); ok {
