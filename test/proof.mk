@@ -6,7 +6,7 @@ RUSH_REQUESTS ?= 200000
 help-proof: # lists the long tests
 	@$(list) test/proof.mk
 
-sim: ## 10,000 simulated sales with faults at every call, with both queues (SEEDS=n FROM=n QUEUE=list|stream; SEED=n prints every step of one)
+sim: ## 10,000 simulated sales with each queue driver, with faults at every call (SEEDS=n FROM=n QUEUE=list|stream; SEED=n prints every step of one)
 	$(GO) test -count=1 -v -timeout 90m -run 'TestSimulation' ./test/sim $(if $(QUEUE),-queue $(QUEUE)) $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -from $(or $(FROM),1))
 
 spread: ## the refill policy of a sale over 2 to 1,000 segments: stranded units, moves and waits, as the table of docs/scale.md
