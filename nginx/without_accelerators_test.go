@@ -140,7 +140,8 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 func TestVariableOfAnotherLayoutIsSetByName(t *testing.T) {
 	t.Parallel()
 	root := copied(t)
-	rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/variables.lua"), "0x0fffffff, 0x10000000", "0x0fffffff, 0x20000000")
+	file := filepath.Join(root, "lua/edge/sluice/accel/variables.lua")
+	rewrite(t, file, "0x0fffffff, 0x10000000", "0x0fffffff, 0x20000000")
 	e := startEdge(t, twoRules, func(c *Config) { c.Root = root })
 	checkVerdicts(t, e)
 	if want := "accelerator variables is off for $sluice_rule"; !strings.Contains(e.log.String(), want) {
