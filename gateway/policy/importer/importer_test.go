@@ -101,6 +101,13 @@ func TestImportNotesDifferences(t *testing.T) {
 		{"a.json", `{"key": "/apisix/services/1", "value": {` + limit + "}}", scope, "\x00"},
 		{"a.json", `{"key": "/apisix/global_rules/1", "value": {` + limit + "}}", `key = "ip"`, scope},
 		{"a.yaml", "global_rules:\n- {id: 1, " + limit + "}", `key = "ip"`, scope},
+		{"a.json", `{"uri": "\/a", ` + limit + "}", `path = "/a"`, "\x00"},
+		{"a.json", `{"name": "\\/", "uri": "\/a", ` + limit + "}", `limit-req of \/` + "\n", "\x00"},
+		{"a.json", `{"uri": "/a", "plugins": {"limit-req": {"rate": 1, "disable": true}}}`,
+			"not converted: limit-req of limit-req is disabled", "{ name"},
+		{"a.yaml", "kind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/limit-rps: '1',\n" +
+			"nginx.ingress.kubernetes.io/limit-allowlist: 10.0.0.0/8}}",
+			"limit-allowlist 10.0.0.0/8: a policy has no exceptions", "not converted"},
 	} {
 		got := importText(t, row.name, row.text)
 		if !strings.Contains(got, row.has) || strings.Contains(got, row.hasNot) {
@@ -113,18 +120,10 @@ func TestImportNotesDifferences(t *testing.T) {
 func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	const note = "no real_ip_header: nginx reads X-Real-IP"
 	for header, want := range map[string]int{"": 1, "real_ip_header X-Forwarded-For;": 0} {
-		file := filepath.Join(t.TempDir(), "nginx.conf")
-		text := "http { limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req zone=a;\n" +
-			"set_real_ip_from 10.0.0.1;\nset_real_ip_from 10.0.0.2;\n" + header + "}"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		result, err := Import(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Count(string(result.Policy(file)), file+":2: "+note); got != want {
-			t.Errorf("with %q the policy has %d notes, want %d:\n%s", header, got, want, result.Policy(file))
+		got := importText(t, "a.conf", "http { limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req zone=a;\n"+
+			"set_real_ip_from 10.0.0.1;\nset_real_ip_from 10.0.0.2;\n"+header+"}")
+		if n := strings.Count(got, "a.conf:2: "+note); n != want {
+			t.Errorf("with %q the policy has %d notes, want %d:\n%s", header, n, want, got)
 		}
 	}
 }

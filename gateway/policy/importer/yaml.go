@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +26,9 @@ func (c *converter) yaml(path string) error {
 	if err != nil {
 		return err
 	}
+	if strings.EqualFold(filepath.Ext(path), ".json") {
+		text = jsonEscape.ReplaceAllFunc(text, plainSlash)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var document yaml.Node
@@ -37,6 +42,17 @@ func (c *converter) yaml(path string) error {
 			c.visit(path, root, "", 0)
 		}
 	}
+}
+
+// jsonEscape matches an escape of JSON.
+var jsonEscape = regexp.MustCompile(`(?s)\\.`)
+
+// plainSlash replaces the escape of a slash, which encoders of JSON write and the YAML parser rejects.
+func plainSlash(escape []byte) []byte {
+	if escape[1] == '/' {
+		return escape[1:]
+	}
+	return escape
 }
 
 // maxDepth bounds the nesting of a document, and of the blocks of a file of nginx.
@@ -154,8 +170,8 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 				Name: name + strings.TrimPrefix(key, "limit"), Key: policy.ByIP, Mode: policy.Enforce, OnError: policy.Deny,
 				Rate: policy.Rate{Requests: float64(n), Per: per}, Burst: n * multiplier,
 			})
-		case key == "limit-whitelist":
-			c.note(file, line, "limit-whitelist %s: a policy has no exceptions, so these clients are limited too", value)
+		case key == "limit-whitelist", key == "limit-allowlist":
+			c.note(file, line, "%s %s: a policy has no exceptions, so these clients are limited too", key, value)
 		case strings.HasPrefix(key, "limit-") && key != "limit-burst-multiplier", strings.HasPrefix(key, "global-rate-limit"):
 			c.note(file, line, "not converted: %s %s", key, value)
 		}
@@ -223,7 +239,7 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	line := limit.Line
 	name := cmp.Or(scalar(node, "name"), scalar(node, "id"), scalar(node, "username"), "limit-req")
 	source := "limit-req of " + name
-	if scalar(node, "status") == "0" || scalar(limit, "_meta", "disable") == "true" {
+	if scalar(node, "status") == "0" || scalar(limit, "_meta", "disable") == "true" || scalar(limit, "disable") == "true" {
 		c.note(file, line, "not converted: %s is disabled", source)
 		return
 	}
