@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fastjson"
 
 	"sluice/gateway"
+	"sluice/gateway/policy"
 )
 
 // logLine is a request of an access log. Its slices are valid until the next call of parse, or until the text is
@@ -96,8 +97,9 @@ func (p *parser) parseJSON(line []byte, l *logLine) error {
 		// No rule matched, or the edge answered before it evaluated the rules.
 		l.Evaluated = len(v.GetStringBytes("upstream")) > 0 || v.GetInt("status") >= 500
 	default:
-		l.Evaluated = true
-		l.Unauthorized, l.Refused = verdict == "unauthorized", verdict == "deny"
+		// A request above the limit of concurrent requests is counted by no rule.
+		l.Evaluated = string(v.GetStringBytes("rule")) != policy.ConcurrencyRule
+		l.Unauthorized, l.Refused = verdict == "unauthorized", l.Evaluated && verdict == "deny"
 	}
 	return nil
 }

@@ -21,6 +21,10 @@ func TestParse(t *testing.T) {
 			fmt.Sprintf("%d %d 192.0.2.7 evaluated refused GET /v1/sales ", started, ended),
 		},
 		{
+			"too many concurrent requests", edge(`"verdict":"deny","rule":"concurrency"`),
+			fmt.Sprintf("%d %d 192.0.2.7 GET /v1/sales ", started, ended),
+		},
+		{
 			"bad token", edge(`"verdict":"unauthorized"`),
 			fmt.Sprintf("%d %d 192.0.2.7 evaluated unauthorized GET /v1/sales ", started, ended),
 		},

@@ -15,7 +15,7 @@ type Report struct {
 	BadLines     int64 `json:"bad_lines"`
 	Bad          []Bad `json:"bad,omitempty"` // the first ones
 	Requests     int64 `json:"requests"`      // for which rules were evaluated, or would have been
-	NotEvaluated int64 `json:"not_evaluated"` // answered by the edge itself: malformed, reserved paths
+	NotEvaluated int64 `json:"not_evaluated"` // answered by the edge itself: malformed, reserved paths, concurrency
 	Cached       int64 `json:"cached"`        // answered from the refusal cache, before any rule
 	OutOfOrder   int64 `json:"out_of_order"`  // lines after one with a later arrival
 	Late         int64 `json:"late"`          // of these, lines outside the window: evaluated as if they had arrived later
