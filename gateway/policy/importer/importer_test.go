@@ -172,7 +172,7 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"zero.conf":  {"include /dev/zero;", "/dev/zero: not a regular file"},
 		"bomb.yaml":  {bomb.String(), "no rate limit found"},
 		"deep.yaml":  {strings.Repeat("[", 1<<20), "exceeded max depth"},
-		"deep.conf":  {strings.Repeat("a { # }\n", 101) + strings.Repeat("}", 101), "deep.conf: more than 100 nested blocks"},
+		"deep.conf":  {strings.Repeat("a { # }\n", 101) + strings.Repeat("}", 101), "deep.conf:101: more than 100 nested blocks"},
 		"long.conf":  {"a b;\nc " + strings.Repeat("d", 4097) + ";", "long.conf:2: a word of more than 4096 bytes"},
 		"word.conf":  {"a b;\nc " + strings.Repeat("d", 4095) + ";", "no rate limit found"},
 		"open.conf":  {"a b;\nc 'd\n" + strings.Repeat("e f ", 1<<17), "open.conf:2: a word of more than 4096 bytes"},

@@ -26,31 +26,10 @@ func openNginx(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, line := withoutLua(text)
-	switch {
-	case line > 0:
-		return nil, fmt.Errorf("%s:%d: a word of more than %d bytes, which nginx does not accept: is a quote not closed?",
-			path, line, maxWord)
-	case deepest(text) > maxDepth: // a block takes time in proportion to its depth
-		return nil, fmt.Errorf("%s: more than %d nested blocks", path, maxDepth)
+	if text, err = withoutLua(path, text); err != nil {
+		return nil, err
 	}
 	return io.NopCloser(bytes.NewReader(text)), nil
-}
-
-// deepest returns the maximum depth of the blocks of a file.
-func deepest(text []byte) (deepest int) {
-	depth := 0
-	for token := range crossplane.Lex(bytes.NewReader(text)) {
-		switch {
-		case token.IsQuoted:
-		case token.Value == "{":
-			depth++
-			deepest = max(deepest, depth)
-		case token.Value == "}":
-			depth--
-		}
-	}
-	return deepest
 }
 
 // maxWord bounds the bytes of a word, a text in quotes or a comment. nginx has the same bound.
@@ -65,34 +44,42 @@ var (
 		`(?s)^(?:(?:--)?\[(=*)\[|--[^\n]*|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^-\["'{}]+|.)`)
 )
 
-// withoutLua empties the Lua blocks of a configuration, and keeps the line breaks in them. The parser would read their
-// comments and long strings as code, so that an apostrophe could hide the directives after a block. It returns the line
-// of a word that is longer than maxWord, or 0.
-func withoutLua(text []byte) (kept []byte, longWord int) {
-	line, first, lua := 1, true, false // first: at the first word of a directive
+// withoutLua empties the Lua blocks of a file, and keeps the line breaks in them. The parser would read their comments
+// and long strings as code, so that an apostrophe could hide the directives after a block. It returns an error for a
+// word that is longer than maxWord, and for blocks deeper than maxDepth, which the parser reads slowly.
+func withoutLua(file string, text []byte) (kept []byte, err error) {
+	line, depth, first, lua := 1, 0, true, false // first: at the first word of a directive
 	for len(text) > 0 {
 		token := nginxToken.Find(text)
-		space := len(bytes.TrimSpace(token)) == 0
-		if len(token) > maxWord && !space {
-			return nil, line
-		}
 		kept, text = append(kept, token...), text[len(token):]
-		line += bytes.Count(token, []byte("\n"))
 		switch {
-		case space || token[0] == '#':
-		case lua && token[0] == '{':
-			code := luaCode(text)
-			breaks := bytes.Count(code, []byte("\n"))
-			kept, text = append(kept, bytes.Repeat([]byte("\n"), breaks)...), text[len(code):]
-			line += breaks
+		case len(bytes.TrimSpace(token)) == 0:
+		case len(token) > maxWord:
+			return nil, fmt.Errorf("%s:%d: a word of more than %d bytes, which nginx does not accept: is a quote not closed?",
+				file, line, maxWord)
+		case token[0] == '#':
+		case token[0] == '{':
+			if depth++; depth > maxDepth {
+				return nil, fmt.Errorf("%s:%d: more than %d nested blocks", file, line, maxDepth)
+			}
+			if lua {
+				code := luaCode(text)
+				breaks := bytes.Count(code, []byte("\n"))
+				kept, text = append(kept, bytes.Repeat([]byte("\n"), breaks)...), text[len(code):]
+				line += breaks
+			}
 			first, lua = true, false
-		case bytes.IndexByte([]byte(";{}"), token[0]) >= 0:
+		case token[0] == '}':
+			depth--
+			first = true
+		case token[0] == ';':
 			first, lua = true, false
 		case first:
 			first, lua = false, bytes.HasSuffix(token, []byte("_by_lua_block"))
 		}
+		line += bytes.Count(token, []byte("\n"))
 	}
-	return kept, 0
+	return kept, nil
 }
 
 // luaCode returns the beginning of text, up to the "}" that closes the block around it.
