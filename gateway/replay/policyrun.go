@@ -29,21 +29,6 @@ type rule struct {
 	counts RuleCounts
 }
 
-// outcome is the decision on one request.
-type outcome struct {
-	verdict
-	rule *rule // that refused it
-}
-
-type verdict uint8
-
-const (
-	passed   verdict = iota
-	refused          // 429
-	noBucket         // 503: no bucket is available
-	unauthorized
-)
-
 // checkOrder compares rules by the order in which the gateway checks them: those of an edge before those of the fleet,
 // and of each those with the key "ip" first.
 func checkOrder(a, b policy.Rule) int {
@@ -94,8 +79,8 @@ func (s *policyRun) covers(method, path []byte) (set uint64) {
 }
 
 // judge evaluates a request that the rules in set match. ip and buyer are the keys of the client and of the buyer, if
-// the log contains one.
-func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
+// the log contains one. It returns the rule that refuses the request with 429, or nil.
+func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) *rule {
 	n, needsToken := 0, false
 	for rest := set; rest != 0; rest &= rest - 1 {
 		r := s.rules[bits.TrailingZeros64(rest)]
@@ -119,21 +104,21 @@ func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) outcome {
 		if s.verdicts[i].Full {
 			s.noBucket++
 			r.counts.NoBucket++
-			return outcome{noBucket, r}
+			return nil
 		}
 		s.refused++
 		r.counts.Refused++
-		return outcome{refused, r}
+		return r
 	}
 	for i, r := range s.checked[:n] {
 		r.count(s.verdicts[i])
 	}
 	if e.unauthorized && needsToken {
 		s.unauthorized++
-		return outcome{verdict: unauthorized}
+	} else {
+		s.passed++
 	}
-	s.passed++
-	return outcome{}
+	return nil
 }
 
 func (r *rule) count(v limit.Verdict) {

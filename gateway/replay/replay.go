@@ -147,15 +147,14 @@ func (t *replayer) process(e *entry) {
 		buyerKey = t.names.Text(e.buyer)
 		buyer = t.buyers.count(buyerKey, keyName{buyer: e.buyer})
 	}
-	var outcomes [2]outcome
+	var refusedBy [2]*rule
 	for i, s := range t.runs {
 		if s == nil {
 			break
 		}
-		outcomes[i] = s.judge(e, e.covers[i], ip, buyerKey)
 		n := int64(0)
-		if r := outcomes[i].rule; outcomes[i].verdict == refused {
-			n = 1
+		if r := s.judge(e, e.covers[i], ip, buyerKey); r != nil {
+			n, refusedBy[i] = 1, r
 			c := address
 			if r.Key == policy.ByToken {
 				c = buyer
@@ -166,15 +165,15 @@ func (t *replayer) process(e *entry) {
 		s.perSecond.add(t.to, n)
 	}
 	if t.runs[1] != nil {
-		t.compare(outcomes, address, buyer)
+		t.compare(refusedBy, address, buyer)
 	}
 }
 
-func (t *replayer) compare(outcomes [2]outcome, address, buyer *keyCounts) {
+func (t *replayer) compare(refusedBy [2]*rule, address, buyer *keyCounts) {
 	d := &t.difference
 	only := func(side int, count *int64, byRule map[string]int64) {
 		*count++
-		r := outcomes[side].rule
+		r := refusedBy[side]
 		byRule[r.Name]++
 		if r.Key == policy.ByToken {
 			buyer.only[side]++
@@ -182,12 +181,12 @@ func (t *replayer) compare(outcomes [2]outcome, address, buyer *keyCounts) {
 			address.only[side]++
 		}
 	}
-	switch a, b := outcomes[0].verdict == refused, outcomes[1].verdict == refused; {
-	case a && b:
+	switch {
+	case refusedBy[0] != nil && refusedBy[1] != nil:
 		d.BothRefuse++
-	case a:
+	case refusedBy[0] != nil:
 		only(0, &d.OnlyNew, d.OnlyNewRule)
-	case b:
+	case refusedBy[1] != nil:
 		only(1, &d.OnlyOld, d.OnlyOldRule)
 	default:
 		d.BothPass++

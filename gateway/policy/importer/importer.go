@@ -48,7 +48,7 @@ func Import(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Rules) == 0 && !c.found {
+	if !c.found {
 		return nil, fmt.Errorf("%s: no rate limit found: want nginx with limit_req_zone, an Ingress with "+
 			"nginx.ingress.kubernetes.io/limit-rps or limit-rpm, or APISIX with the plugin limit-req", path)
 	}
