@@ -58,18 +58,8 @@ func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
 // instant converts a time of the log to that of the limiter.
 func instant(ms int64) limit.Instant { return limit.Instant(ms * 1000) }
 
-// evict removes empty buckets.
-func (s *policyRun) evict(ms int64) {
-	if s != nil {
-		s.table.Evict(instant(ms))
-	}
-}
-
 // covers returns the rules that match a request, as a bit set of their indices. Safe for concurrent use.
 func (s *policyRun) covers(method, path []byte) (set uint64) {
-	if s == nil {
-		return 0
-	}
 	for i, r := range s.rules {
 		if r.Match.Covers(method, path) {
 			set |= 1 << i

@@ -74,7 +74,7 @@ func (c *Config) defaults() {
 
 // replayer evaluates one or two policies and counts over both.
 type replayer struct {
-	runs       [2]*policyRun // the second may be nil
+	runs       []*policyRun // of the new policy, and of the old one if there is one
 	names      limit.Namer
 	addresses  *keyTable
 	buyers     *keyTable
@@ -89,9 +89,10 @@ type replayer struct {
 func newReplayer(c Config) *replayer {
 	t := &replayer{names: limit.NewNamer(), addresses: newKeyTable(c.Keys), buyers: newKeyTable(c.Keys),
 		difference: Difference{OnlyNewRule: map[string]int64{}, OnlyOldRule: map[string]int64{}}}
-	t.runs[0] = newPolicyRun(c.New, c.Buckets)
-	if c.Old != nil {
-		t.runs[1] = newPolicyRun(c.Old, c.Buckets)
+	for _, p := range []*policy.Policy{c.New, c.Old} {
+		if p != nil {
+			t.runs = append(t.runs, newPolicyRun(p, c.Buckets))
+		}
 	}
 	return t
 }
@@ -116,9 +117,7 @@ func (t *replayer) run(ctx context.Context, streams []*stream) error {
 	}
 	t.perSecond.end()
 	for _, s := range t.runs {
-		if s != nil {
-			s.perSecond.end()
-		}
+		s.perSecond.end()
 	}
 	return ctx.Err()
 }
@@ -135,7 +134,7 @@ func (t *replayer) process(e *entry) {
 	if t.to >= t.evictAt {
 		t.evictAt = t.to + evictEvery
 		for _, s := range t.runs {
-			s.evict(t.to)
+			s.table.Evict(instant(t.to)) // the empty buckets
 		}
 	}
 	t.perSecond.add(t.to, 1)
@@ -149,9 +148,6 @@ func (t *replayer) process(e *entry) {
 	}
 	var refusedBy [2]*rule
 	for i, s := range t.runs {
-		if s == nil {
-			break
-		}
 		n := int64(0)
 		if r := s.judge(e, e.covers[i], ip, buyerKey); r != nil {
 			n, refusedBy[i] = 1, r
@@ -164,7 +160,7 @@ func (t *replayer) process(e *entry) {
 		}
 		s.perSecond.add(t.to, n)
 	}
-	if t.runs[1] != nil {
+	if len(t.runs) > 1 {
 		t.compare(refusedBy, address, buyer)
 	}
 }

@@ -134,7 +134,7 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 		r.From, r.To = &from, &to
 	}
 	r.Policy = t.policyReport(c, 0, c.NewName)
-	if t.runs[1] != nil {
+	if len(t.runs) > 1 {
 		against := t.policyReport(c, 1, c.OldName)
 		r.Against, r.Difference = &against, &t.difference
 		r.Difference.OnlyNewTop = t.tops(c.Top, 0, func(k *keyCounts) uint32 { return k.only[0] })
@@ -190,9 +190,6 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	}
 	noBuyer := int64(0)
 	for _, s := range t.runs {
-		if s == nil {
-			continue
-		}
 		for _, rule := range s.rules {
 			noBuyer = max(noBuyer, rule.counts.NoBuyer)
 		}
