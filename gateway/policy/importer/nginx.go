@@ -30,6 +30,7 @@ type nginxConfig struct {
 	hasRegexp bool     // there are locations with a regular expression
 
 	hasRealIPHeader bool // a real_ip_header is set somewhere, or its absence is noted
+	hasStatus       bool // the same for limit_req_status
 }
 
 // level is a block and the settings that it inherits.
@@ -83,6 +84,8 @@ func (n *nginxConfig) collect(all crossplane.Directives) {
 				}
 			case "real_ip_header":
 				n.hasRealIPHeader = true
+			case "limit_req_status":
+				n.hasStatus = true
 			case "limit_req_zone":
 				zones = append(zones, d)
 			}
@@ -288,6 +291,10 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 	if z == nil {
 		n.noteAt(d, "not converted: %s: its zone was not converted or is missing", source)
 		return
+	}
+	if !n.hasStatus {
+		n.noteAt(d, "no limit_req_status: nginx answers 503, the edge 429")
+		n.hasStatus = true
 	}
 	r.Key, r.Rate, r.Delay = z.key, z.rate, r.Burst > 0 && !nodelay && delay < r.Burst
 	if r.Delay && delay > 0 {

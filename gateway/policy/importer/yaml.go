@@ -184,6 +184,7 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 // addToPaths adds the rules of an Ingress for each of its paths.
 func (c *converter) addToPaths(file string, node *yaml.Node, rules []policy.Rule) {
 	name := scalar(node, "metadata", "name")
+	c.note(file, 0, "limit-req-status-code of the ConfigMap is 503, by default; the edge answers 429")
 	paths, hosts := ingressPaths(node)
 	if hosts {
 		c.note(file, node.Line, "Ingress %s is limited to hosts; a rule applies to every host", name)
