@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -230,6 +231,24 @@ func FuzzImport(f *testing.F) {
 			if _, err := policy.Parse("x.lua", written); err != nil {
 				t.Fatalf("%v\n%s", err, written)
 			}
+		}
+	})
+}
+
+// Notes need the lines of the file, and a file without Lua code is not changed.
+func FuzzWithoutLua(f *testing.F) {
+	f.Add([]byte("http { content_by_lua_block { --[[ }\n]] f('}') }\n}"))
+	f.Add([]byte("a '\\'\n' ${b} \"c\n\" # '\n; set_by_lua_block $x { if t[1]-t[2] == 0 then t = {} end }"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		kept, err := withoutLua("x.conf", text)
+		if err != nil {
+			return
+		}
+		if bytes.Count(kept, []byte("\n")) != bytes.Count(text, []byte("\n")) {
+			t.Errorf("%q has another number of lines than %q", kept, text)
+		}
+		if again, err := withoutLua("x.conf", kept); err != nil || !bytes.Equal(again, kept) {
+			t.Errorf("%q became %q, and then %q, %v", text, kept, again, err)
 		}
 	})
 }
