@@ -4,6 +4,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,7 +23,7 @@ const maxSize = 16 << 20
 type Result struct {
 	Rules          []Rule
 	TrustedProxies []netip.Prefix
-	Notes          policy.Findings // what has no equivalent, or another meaning; in the order of the file
+	Notes          policy.Findings // what has no equivalent, or another meaning; by file and line
 }
 
 // Rule is a rule and its source.
@@ -55,6 +56,9 @@ func Import(path string) (*Result, error) {
 	if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Key == policy.ByIP }) {
 		c.note(path, 0, "IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address")
 	}
+	slices.SortStableFunc(c.Notes, func(a, b policy.Finding) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line)
+	})
 	return &c.Result, nil
 }
 

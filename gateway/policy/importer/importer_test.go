@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,6 +32,10 @@ func TestImportWritesAPolicyThatIsValid(t *testing.T) {
 				if err := os.WriteFile(golden, text, 0o600); err != nil {
 					t.Fatal(err)
 				}
+			}
+			byLine := func(a, b policy.Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line) }
+			if !slices.IsSortedFunc(result.Notes, byLine) {
+				t.Errorf("the notes are not sorted: %v", result.Notes)
 			}
 			if want, err := os.ReadFile(golden); err != nil || string(text) != string(want) {
 				t.Errorf("%v; the policy differs from %s (go test -update):\n%s", err, golden, text)

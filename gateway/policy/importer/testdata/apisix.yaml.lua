@@ -2,7 +2,7 @@
 --   sluice policy check FILE
 --   sluice policy replay LOG --policy FILE
 -- Without equivalent, or with another meaning:
---   testdata/apisix.yaml:12: not converted: the plugin limit-count
+--   testdata/apisix.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 --   testdata/apisix.yaml:11: limit-req of search: burst 2.5 is rounded down to 2
 --   testdata/apisix.yaml:11: limit-req of search: the rule counts by the verified subject of the token, and requests without a valid token get 401
 --   testdata/apisix.yaml:11: limit-req of search: rejected_code is 503, by default; the edge answers 429
@@ -10,11 +10,11 @@
 --   testdata/apisix.yaml:11: limit-req of search: the route has further conditions; a rule matches a method and a path only
 --   testdata/apisix.yaml:11: limit-req of search counts all URIs and methods together; a policy counts each rule separately
 --   testdata/apisix.yaml:11: /find/ is a prefix; a rule's path has a fixed number of segments: the rule covers /find/* and needs a copy for each further depth
+--   testdata/apisix.yaml:12: not converted: the plugin limit-count
 --   testdata/apisix.yaml:15: not converted: limit-req of off is disabled
 --   testdata/apisix.yaml:17: not converted: limit-req of by agent: the key http_user_agent; a rule counts by client address or by token
 --   testdata/apisix.yaml:19: not converted: limit-req of broken: want a rate above 0 and a burst of at least 0
 --   testdata/apisix.yaml:22: limit-req of 1: http_x_forwarded_for is a header that a client can set; the rule counts by the address: add your proxies to trusted_proxies
---   testdata/apisix.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {

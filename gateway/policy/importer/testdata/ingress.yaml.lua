@@ -2,14 +2,14 @@
 --   sluice policy check FILE
 --   sluice policy replay LOG --policy FILE
 -- Without equivalent, or with another meaning:
---   testdata/ingress.yaml:12: limit-whitelist 10.0.0.0/8: a policy has no exceptions, so these clients are limited too
---   testdata/ingress.yaml:13: not converted: limit-connections 20
 --   testdata/ingress.yaml: limit-req-status-code of the ConfigMap is 503, by default; the edge answers 429
+--   testdata/ingress.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 --   testdata/ingress.yaml:4: Ingress shop is limited to hosts; a rule applies to every host
 --   testdata/ingress.yaml:4: Ingress shop counts all of its paths together; a policy counts each rule separately
 --   testdata/ingress.yaml:4: /api/ is a prefix; a rule's path has a fixed number of segments: the rule covers /api/* and needs a copy for each further depth
+--   testdata/ingress.yaml:12: limit-whitelist 10.0.0.0/8: a policy has no exceptions, so these clients are limited too
+--   testdata/ingress.yaml:13: not converted: limit-connections 20
 --   testdata/ingress.yaml:27: not converted: limit-rpm "many": want a number of requests
---   testdata/ingress.yaml: IPv6 clients are counted by their /64 network (see ipv6_prefix), not by address
 
 return {
   rules = {
