@@ -111,6 +111,8 @@ func TestImportNotesDifferences(t *testing.T) {
 		{"a.json", `{"key": "/apisix/services/1", "value": {` + limit + "}}", scope, "\x00"},
 		{"a.json", `{"key": "/apisix/global_rules/1", "value": {` + limit + "}}", `key = "ip"`, scope},
 		{"a.yaml", "global_rules:\n- {id: 1, " + limit + "}", `key = "ip"`, scope},
+		{"a.yaml", "{uri: /a, remote_addr: 10.0.0.1, " + limit + "}", "the route has further conditions", "\x00"},
+		{"a.yaml", "{uri: /a, plugins: {limit-req: {rate: 1, burst: 2, nodelay: True}}}", "burst = 2", "delay"},
 		{"a.json", `{"uri": "\/a", ` + limit + "}", `path = "/a"`, "\x00"},
 		{"a.json", `{"name": "\\/", "uri": "\/a", ` + limit + "}", `limit-req of \/` + "\n", "\x00"},
 		{"a.json", `{"uri": "/a", "plugins": {"limit-req": {"rate": 1, "disable": true}}}`,

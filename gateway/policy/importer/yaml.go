@@ -119,6 +119,10 @@ func scalar(node *yaml.Node, keys ...string) string {
 	return ""
 }
 
+func isTrue(node *yaml.Node, keys ...string) bool {
+	return strings.EqualFold(scalar(node, keys...), "true")
+}
+
 // items returns the elements of a list.
 func items(node *yaml.Node, keys ...string) []*yaml.Node {
 	if list := child(node, keys...); list != nil && list.Kind == yaml.SequenceNode {
@@ -240,7 +244,7 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	line := limit.Line
 	name := cmp.Or(scalar(node, "name"), scalar(node, "id"), scalar(node, "username"), "limit-req")
 	source := "limit-req of " + name
-	if scalar(node, "status") == "0" || scalar(limit, "_meta", "disable") == "true" || scalar(limit, "disable") == "true" {
+	if scalar(node, "status") == "0" || isTrue(limit, "_meta", "disable") || isTrue(limit, "disable") {
 		c.note(file, line, "not converted: %s is disabled", source)
 		return
 	}
@@ -253,8 +257,8 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	if len(uris) == 0 && !strings.Contains(kind, "global_rules") { // a service, a consumer or a group of them
 		c.note(file, line, "%s applies to some routes only; the rule applies to every request", source)
 	}
-	if child(node, "host") != nil || child(node, "hosts") != nil || child(node, "vars") != nil ||
-		child(node, "remote_addrs") != nil || child(node, "filter_func") != nil {
+	conditions := []string{"host", "hosts", "vars", "remote_addr", "remote_addrs", "filter_func"}
+	if slices.ContainsFunc(conditions, func(key string) bool { return child(node, key) != nil }) {
 		c.note(file, line, "%s: the route has further conditions; a rule matches a method and a path only", source)
 	}
 	if len(uris) > 1 || len(methods) > 1 {
@@ -278,7 +282,7 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 
 // limitReq reads the settings of limit-req.
 func (c *converter) limitReq(file string, limit *yaml.Node, source string) (policy.Rule, bool) {
-	r := policy.Rule{Mode: policy.Enforce, OnError: policy.Deny, Delay: scalar(limit, "nodelay") != "true"}
+	r := policy.Rule{Mode: policy.Enforce, OnError: policy.Deny, Delay: !isTrue(limit, "nodelay")}
 	rate, err := strconv.ParseFloat(scalar(limit, "rate"), 64)
 	burst, burstErr := strconv.ParseFloat(cmp.Or(scalar(limit, "burst"), "0"), 64)
 	if err != nil || burstErr != nil || !(rate > 0) || !(burst >= 0) {
@@ -305,7 +309,7 @@ func (c *converter) limitReq(file string, limit *yaml.Node, source string) (poli
 		c.note(file, limit.Line, "not converted: %s: the key %s; a rule counts by client address or by token", source, key)
 		return r, false
 	}
-	if scalar(limit, "allow_degradation") == "true" {
+	if isTrue(limit, "allow_degradation") {
 		r.OnError = policy.Allow
 	}
 	if code := scalar(limit, "rejected_code"); code != "429" {
@@ -320,7 +324,7 @@ func (c *converter) limitReq(file string, limit *yaml.Node, source string) (poli
 
 // texts returns the text of the key one, and the texts of the list many.
 func texts(node *yaml.Node, one, many string) (all []string) {
-	if text := scalar(node, one); one != "" && text != "" {
+	if text := scalar(node, one); text != "" {
 		all = append(all, text)
 	}
 	for _, item := range items(node, many) {
