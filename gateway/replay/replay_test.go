@@ -301,6 +301,21 @@ func TestReplayOfACombinedLog(t *testing.T) {
 	}
 }
 
+// In a log of both formats, the distribution over a second does not displace the lines with an exact time.
+func TestReplayOfAMixedLog(t *testing.T) {
+	p := parsePolicy(t, `return { rules = { { name = "ip", key = "ip", rate = "20r/s", burst = 0 } } }`)
+	var log strings.Builder
+	for i := range int64(30) {
+		second := time.UnixMilli(t0 + i/10*1000).UTC().Format("02/Jan/2006:15:04:05 -0700")
+		fmt.Fprintf(&log, "::1 - - [%s] \"GET / HTTP/1.1\" 200 5\n", second)
+		log.WriteString(request{at: t0 + i*100 + 50, client: "::1", method: "GET", path: "/", verdict: "allow"}.line())
+	}
+	got := run(t, Config{New: p}, log.String())
+	if got.Policy.Passed != 60 || got.WholeSeconds != 30 {
+		t.Errorf("passed %d of 60, %d in whole seconds", got.Policy.Passed, got.WholeSeconds)
+	}
+}
+
 func TestReplaySkipsInvalidLines(t *testing.T) {
 	p := parsePolicy(t, `return { rules = {} }`)
 	good := request{at: t0, client: "::1", path: "/"}.line()
