@@ -191,6 +191,7 @@ func TestImportReportsWhatItCannotRead(t *testing.T) {
 		"text.conf":  {"a b;\nc '" + strings.Repeat("d ", 2048) + "';", "text.conf:2: a word of more than 4096 bytes"},
 		"full.conf":  {"a b;\nc '" + strings.Repeat("d ", 2047) + "';", "no rate limit found"},
 		"lua.conf":   {"init_by_lua_block {\n}", "no rate limit found"},
+		"if.conf":    {"if () {}", "if.conf: not a configuration of nginx: a directive"},
 		"half.conf":  {"init_by_lua_block {\n'}", `unexpected end of file, expecting "}"`},
 		"flat.conf":  {strings.Repeat("a {}\n", 200) + strings.Repeat("a '{';", 200), "no rate limit found"},
 	} {

@@ -11,7 +11,12 @@ import (
 )
 
 // parseNginx parses the file at path and the files that it includes. Lua blocks are empty in the result.
-func parseNginx(path string) (*crossplane.Payload, error) {
+func parseNginx(path string) (parsed *crossplane.Payload, err error) {
+	defer func() { // the parser panics at "if ()"
+		if r := recover(); r != nil {
+			err = fmt.Errorf("a directive without its arguments: %v", r)
+		}
+	}()
 	return crossplane.Parse(path, &crossplane.ParseOptions{
 		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
 		Open: openNginx,
