@@ -449,3 +449,27 @@ func TestReplayIsDeterministic(t *testing.T) {
 		}
 	}
 }
+
+// For every input, each line is counted once, and each request has one result.
+func FuzzRun(f *testing.F) {
+	good := request{at: t0, took: 9, client: "::1", buyer: "ann", path: "/", verdict: "allow"}.line()
+	f.Add([]byte(good + "::1 - - [21/Nov/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n" + good[:40]))
+	f.Add([]byte("\x1f\x8b\b\x00"))
+	p := parsePolicy(f, `return { rules = {
+		{ name = "ip", key = "ip", rate = "1r/s", burst = 1, delay = true },
+		{ name = "token", key = "token", rate = "1r/s", match = { method = "GET" } },
+		{ name = "fleet", key = "token", rate = "1r/s", burst = 1, scope = "fleet", mode = "shadow" },
+	} }`)
+	f.Fuzz(func(t *testing.T, log []byte) {
+		r, err := Run(t.Context(), Config{New: p, Old: p, Buckets: 2, Keys: 2, Inputs: []Input{{"x", bytes.NewReader(log)}}})
+		if err != nil {
+			return
+		}
+		s := r.Policy
+		if r.Lines != r.BadLines+r.NotEvaluated+r.Cached+r.Requests ||
+			r.Requests != s.Passed+s.Refused+s.NoBucket+s.Unauthorized ||
+			r.Requests != r.Difference.BothPass+r.Difference.BothRefuse {
+			t.Errorf("%q: %+v", log, r)
+		}
+	})
+}
