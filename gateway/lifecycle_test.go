@@ -119,7 +119,7 @@ func TestDrainClosesConnectionsAfterTheTimeout(t *testing.T) {
 	cancel()
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "1 connections were cut off after 200ms") {
+		if err == nil || !strings.Contains(err.Error(), "cut off after 200ms: 1 connection") {
 			t.Errorf("Serve returned %v", err)
 		}
 	case <-time.After(time.Minute):

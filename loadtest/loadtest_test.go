@@ -149,7 +149,7 @@ func TestFaultyServerFails(t *testing.T) {
 		{fake.HidesLosses, "accepted-becomes-a-row"},
 		{fake.AddsRows, "unexplained_rows count<=0"},
 		{fake.Unbalanced, "the audit is not balanced"},
-		{fake.NeverEmpties, "1 orders are still queued"},
+		{fake.NeverEmpties, "orders still queued: 1"},
 		{fake.Crashes, "purchase_failed rate<=0"},
 		{fake.Stalls, "purchase_duration{outcome:accepted} p(95)<500"},
 		{fake.ServesHTML, "409 without problem+json"},

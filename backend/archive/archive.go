@@ -129,7 +129,7 @@ func (a *Archiver) check(ctx context.Context, saleID string) error {
 			reasons = append(reasons, "its audit does not balance: "+strings.Join(report.Differences, "; "))
 		}
 		if n := report.Ready + report.Delayed + report.Leased + report.Dead + report.Unbacked; n > 0 {
-			reasons = append(reasons, fmt.Sprintf("%d orders are in the queue or dead", n))
+			reasons = append(reasons, fmt.Sprintf("orders in the queue or dead: %d", n))
 		}
 	}
 	if len(reasons) > 0 {

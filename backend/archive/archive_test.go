@@ -340,7 +340,7 @@ func TestArchiveRejectsUnsettledSales(t *testing.T) {
 				w.cfg.Audit = func(context.Context, string) (audit.Report, error) {
 					return audit.Report{Balanced: true, Leased: 3}, nil
 				}
-			}, "3 orders are in the queue"},
+			}, "orders in the queue or dead: 3"},
 		} {
 			cfg := w.cfg
 			orders := w.sale(name, 3)

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/plural"
 )
 
 // Store keeps the consumer groups and their dead letters, and reads the outbox. The outbox is filled by package store,
@@ -131,7 +131,7 @@ func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) erro
 			return err
 		}
 		if letters += deleted; groups+letters > 0 || inRedis {
-			return store.AppendLog(ctx, c, removedGroup, name, fmt.Sprintf("with %d dead letters", letters))
+			return store.AppendLog(ctx, c, removedGroup, name, "with "+plural.Count(letters, "dead letter"))
 		}
 		return store.RequireLogged(ctx, c, removedGroup, name)
 	})

@@ -55,7 +55,7 @@ func eventGroups(t *testing.T, e *env) {
 		t.Errorf("dead letters of a removed group: %v, %v", n, err)
 	}
 	if log, err := e.Log(e.ctx, store.LogQuery{Action: "group"}); err != nil || len(log) != 1 || log[0].Actor != "eve" ||
-		log[0].Action != "group.remove" || log[0].Target != "new" || log[0].Detail != "with 1 dead letters" {
+		log[0].Action != "group.remove" || log[0].Target != "new" || log[0].Detail != "with 1 dead letter" {
 		t.Errorf("log %+v, %v", log, err)
 	}
 }

@@ -90,8 +90,8 @@ func (m Meters) Shard(i int, now *Stats) Pace {
 	return p
 }
 
-// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard. now are the counts
-// of the shards, as in Shard.
+// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard. now has the counts
+// of each shard; see Shard.
 func (m Meters) Within(now []*Stats) (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"sluice/backend/sale"
+	"sluice/internal/plural"
 )
 
 // deleteBatch is how many rows one transaction deletes, so that it stays far below the timeout and does not block other
@@ -58,7 +59,7 @@ func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 		if _, err := c.Exec(ctx, "DELETE FROM sales WHERE id = $1", id); err != nil {
 			return err
 		}
-		return AppendLog(ctx, c, "rehearsal.remove", id, fmt.Sprintf("%d orders", orders))
+		return AppendLog(ctx, c, "rehearsal.remove", id, plural.Count(orders, "order"))
 	})
 	return orders, err
 }

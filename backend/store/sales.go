@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/plural"
 )
 
 // SaleSummary is a sale and the number of its orders that are not cancelled.
@@ -182,7 +183,7 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 			case err == nil && before == add:
 				return nil
 			case err == nil:
-				return fmt.Errorf("this request key added %d units before: %w", before, sale.ErrConflict)
+				return fmt.Errorf("this request key added %s before: %w", plural.Count(before, "unit"), sale.ErrConflict)
 			case !errors.Is(err, sale.ErrNotFound):
 				return err
 			}

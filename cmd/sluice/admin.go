@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"os/user"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -178,114 +177,6 @@ func adminPath(parts ...string) string {
 	return path
 }
 
-// explain describes the error of a call to the user of a command.
-func explain(base string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if p, refused := errors.AsType[*client.Problem](err); refused {
-		if p.Status == http.StatusUnauthorized {
-			return fmt.Errorf("%s: wrong admin token: %s must have the value of the backend; for sluice up, it is in the file "+
-				"admin.token of its data directory (--data)", base, envAdminToken)
-		}
-		if p.Status == http.StatusBadRequest {
-			return usageError{Err: invalid(p, nil)}
-		}
-		if p.Status == http.StatusNotFound && p.Detail == "Not found." { // no such route
-			return fmt.Errorf("%w Is %s the admin listener (--admin of the backend)?", p, base)
-		}
-		return p
-	}
-	if errors.Is(err, context.Canceled) {
-		return errInterrupted
-	}
-	if lost, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("no response from %s: start sluice, or set --server to its admin address (%w)", base, lost.Err)
-	}
-	if errors.Is(err, client.ErrNoResponse) {
-		return fmt.Errorf("%s: %w", base, err)
-	}
-	return fmt.Errorf("%s is not a server of sluice: %w", base, err)
-}
-
-// clearer is a problem with another text for the user of a command.
-type clearer struct {
-	text string
-	*client.Problem
-}
-
-func (e clearer) Error() string { return e.text }
-func (e clearer) Unwrap() error { return e.Problem }
-
-// invalid describes the invalid fields of a request by the flags that set them.
-func invalid(p *client.Problem, flags *pflag.FlagSet) error {
-	if len(p.Errors) == 0 {
-		return p
-	}
-	var fields []string
-	for _, f := range p.Errors {
-		words := strings.Fields(f.Detail)
-		for i, word := range words {
-			if strings.Contains(word, "_") { // another field
-				words[i] = flagOf(word, flags)
-			}
-		}
-		fields = append(fields, flagOf(f.Field, flags)+" "+strings.Join(words, " "))
-	}
-	return clearer{strings.Join(fields, "; "), p}
-}
-
-// flagOf returns the flag that sets a field of a request, such as --opens for opens_at or --type for types, else the
-// field.
-func flagOf(field string, flags *pflag.FlagSet) string {
-	name, _, _ := strings.Cut(field, ".")
-	name = strings.ReplaceAll(strings.TrimSuffix(name, "_at"), "_", "-")
-	for _, name := range []string{name, strings.TrimSuffix(name, "s")} { // types is a list of --type
-		if flags != nil && flags.Lookup(name) != nil {
-			return "--" + name
-		}
-	}
-	return field
-}
-
-// resources describes the resources in paths of the admin API: their name, the command that lists them, and, in
-// besides, a remedy for a missing one that replaces that of the detail, which names paths.
-var resources = map[string]struct{ what, list, besides string }{
-	"sales": {what: "sale", list: "sluice sale list"},
-	"orders": {"order", "sluice order list",
-		"; a queued order is written soon, and a dead one is cancelled with sluice dead cancel"},
-	"payments":   {what: "payment", list: "sluice payment list"},
-	"dead":       {what: "dead letter", list: "sluice dead list"},
-	"groups":     {what: "consumer group", list: "sluice group list"},
-	"webhooks":   {what: "webhook endpoint", list: "sluice webhook list"},
-	"rehearsals": {what: "rehearsal", list: "the admin console"},
-	"deliveries": {what: "delivery", list: "sluice webhook deliveries ENDPOINT"},
-}
-
-// noSuch describes a resource that the server does not have. kind is a key of resources.
-func noSuch(kind, name string) string {
-	r := resources[kind]
-	return fmt.Sprintf("there is no %s %q (see %s)%s", r.what, name, r.list, r.besides)
-}
-
-// missing describes the missing resource of a path of the admin API: the one that the detail names, or else the last
-// one. A detail of more than one sentence has a remedy, which is kept unless resources has one.
-func missing(path string, p *client.Problem) error {
-	text := error(p)
-	remedy := strings.Count(p.Detail, ".") > 1
-	parts := strings.Split(path, "/")
-	for i := range len(parts) - 1 {
-		r, known := resources[parts[i]]
-		if name, err := url.PathUnescape(parts[i+1]); known && err == nil && (!remedy || r.besides != "") {
-			text = clearer{noSuch(parts[i], name), p}
-			if strings.Contains(p.Detail, r.what) {
-				return text
-			}
-		}
-	}
-	return text
-}
-
 // each calls do for several names in turn and prints the results. It ends with the first error.
 func (o *adminClient) each(names []string, do func(name string) (became string, err error)) error {
 	type result struct {
@@ -311,14 +202,6 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 	return failed
 }
 
-// named prefixes an error with the name that it concerns, unless the text quotes it.
-func named(name string, err error) error {
-	if strings.Contains(err.Error(), strconv.Quote(name)) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", name, err)
-}
-
 // postEach posts body to the path of each name.
 func (o *adminClient) postEach(
 	ctx context.Context, names []string, became string, body any, path func(name string) string,
@@ -335,40 +218,6 @@ func (o *adminClient) postCommand(c *cobra.Command, became string, path func(nam
 	}
 	reasonFlag(c, &why)
 	return c
-}
-
-// completed are the arguments that the server completes, by their name in a usage line.
-var completed = []struct{ arg, list, name, title string }{
-	{"SALE", "sales", "id", "title"},
-	{"ENDPOINT", "webhooks", "id", "url"},
-	{"GROUP", "groups", "name", "dead"},
-}
-
-// completionTimeout bounds the request for a completion, while the shell waits.
-const completionTimeout = 2 * time.Second
-
-// completeArgs completes the first argument of a command, or all if its usage repeats it, with names from the server.
-func (o *adminClient) completeArgs(c *cobra.Command) {
-	for _, a := range completed {
-		if !strings.Contains(c.Use, a.arg) {
-			continue
-		}
-		several := strings.Contains(c.Use, a.arg+"...")
-		c.ValidArgsFunction = func(
-			cmd *cobra.Command, args []string, _ string,
-		) (found []cobra.Completion, _ cobra.ShellCompDirective) {
-			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-			defer cancel()
-			answer := listing[map[string]any]{name: a.list}
-			if several || len(args) == 0 {
-				_ = o.do(ctx, get(adminPath(a.list)), &answer) // a shell does not show errors
-			}
-			for _, item := range answer.items {
-				found = append(found, cobra.CompletionWithDesc(fmt.Sprint(item[a.name]), fmt.Sprint(item[a.title])))
-			}
-			return found, cobra.ShellCompDirectiveNoFileComp
-		}
-	}
 }
 
 // listing is one page of a list: its items are in the member name.

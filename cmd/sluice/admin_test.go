@@ -137,6 +137,7 @@ func TestAdminCommands(t *testing.T) {
 		{"dead --group points cancel --all --json", 0, "[]\n", ""},
 		{"dead cancel --all --dry-run", 0, "7      shoe  ann    dead    1           deadlock", ""},
 		{"dead retry --all", 0, "7      shoe  ann    queued  0           deadlock", ""},
+		{"dead cancel --all --dry-run", 0, "\n1 order; without --dry-run: cancel\n", ""},
 		{"dead retry --all", 0, "\n1 requeued, 0 not\n", ""},
 		{
 			"sale rebuild --all", 0, "late: the database does not have this sale, and it sells nothing: create it again with its " +

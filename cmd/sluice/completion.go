@@ -1,6 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
 
 // addCompletion adds the command that prints the shells' scripts, with an example of each.
 func addCompletion(root *cobra.Command) {
@@ -20,6 +27,40 @@ func addCompletion(root *cobra.Command) {
 			if sub, _, err := c.Find([]string{shell}); err == nil {
 				sub.Long, sub.Example = "", example
 			}
+		}
+	}
+}
+
+// completed are the arguments that the server completes, by their name in a usage line.
+var completed = []struct{ arg, list, name, title string }{
+	{"SALE", "sales", "id", "title"},
+	{"ENDPOINT", "webhooks", "id", "url"},
+	{"GROUP", "groups", "name", "dead"},
+}
+
+// completionTimeout bounds the request for a completion, while the shell waits.
+const completionTimeout = 2 * time.Second
+
+// completeArgs completes the first argument of a command, or all if its usage repeats it, with names from the server.
+func (o *adminClient) completeArgs(c *cobra.Command) {
+	for _, a := range completed {
+		if !strings.Contains(c.Use, a.arg) {
+			continue
+		}
+		several := strings.Contains(c.Use, a.arg+"...")
+		c.ValidArgsFunction = func(
+			cmd *cobra.Command, args []string, _ string,
+		) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+			defer cancel()
+			answer := listing[map[string]any]{name: a.list}
+			if several || len(args) == 0 {
+				_ = o.do(ctx, get(adminPath(a.list)), &answer) // a shell does not show errors
+			}
+			for _, item := range answer.items {
+				found = append(found, cobra.CompletionWithDesc(fmt.Sprint(item[a.name]), fmt.Sprint(item[a.title])))
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 }

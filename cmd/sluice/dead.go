@@ -15,6 +15,7 @@ import (
 	"sluice/backend/admin/adminhttp"
 	"sluice/backend/events"
 	"sluice/client"
+	"sluice/internal/plural"
 )
 
 // deadClient is an adminClient for the dead orders, or for the dead events of a group.
@@ -258,7 +259,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders,
 			func(d adminhttp.SettledOrder) []any { return settledCells(d, f.DryRun && verb == "cancel") })
 		if f.DryRun {
-			fmt.Fprintf(w, "%d orders; without --dry-run: %s\n", all.Done, verb)
+			fmt.Fprintf(w, "%s; without --dry-run: %s\n", plural.Count(all.Done, "order"), verb)
 		} else {
 			fmt.Fprintf(w, "%d %s, %d not\n", all.Done, settledAs[verb], all.Failed)
 		}
@@ -269,7 +270,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	case stopped != nil:
 		return fmt.Errorf("stopped: repeat the command to continue: %w", stopped)
 	case all.Failed > 0:
-		return fmt.Errorf("%d orders could not be %s", all.Failed, settledAs[verb])
+		return fmt.Errorf("%s could not be %s", plural.Count(all.Failed, "order"), settledAs[verb])
 	}
 	return nil
 }
@@ -293,7 +294,7 @@ func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []s
 		return adminPath("groups", o.group, "dead", id, verb)
 	})
 	if all && err == nil && !o.json {
-		fmt.Fprintf(o.p.out, "%s %s\n", counted(len(ids), "event"), became)
+		fmt.Fprintf(o.p.out, "%s %s\n", plural.Count(len(ids), "event"), became)
 	}
 	return err
 }

@@ -13,10 +13,15 @@ import (
 	"sluice/lua"
 )
 
+// gatewayFlags configure `gateway`.
+type gatewayFlags struct {
+	edgeFlags
+	cfg             gateway.Config
+	metrics, access string
+}
+
 func (p *program) gatewayCommand() *cobra.Command {
-	var cfg gateway.Config
-	var edge edgeFlags
-	var metrics, access string
+	var g gatewayFlags
 	c := &cobra.Command{
 		Use:   "gateway",
 		Short: "Run the Go edge, with the same policy as the nginx edge",
@@ -27,70 +32,71 @@ the unit's listener instead of --listen.`,
   sluice gateway --upstream unix:/run/sluice/backend.sock        # a backend on this machine`,
 		Annotations: map[string]string{handlesHangup: "reopens the access log", runsUntilSignal: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.PolicyPath = policyFile(cfg.PolicyPath); cfg.PolicyPath == "" {
-				cfg.PolicySource = lua.Policy
-			} else if _, err := policy.Read(cfg.PolicyPath); err != nil {
+			g.cfg.PolicyPath = policyFile(g.cfg.PolicyPath)
+			if g.cfg.PolicyPath == "" {
+				g.cfg.PolicySource = lua.Policy
+			} else if _, err := policy.Read(g.cfg.PolicyPath); err != nil {
 				return usageError{Err: err}
 			}
-			log := p.logger()
-			signals, stop := received(syscall.SIGHUP, syscall.SIGUSR1)
-			defer stop()
-			registry := newRegistry()
-			cfg.Upstreams, cfg.Secret, cfg.TokenKeys = edge.upstreams, edge.secret, edge.tokenKeys
-			cfg.Expect = edge.expect
-			cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
-			cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
-			cfg.CORSOrigins = edge.corsOrigins
-			cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
-			spans, err := p.openTracing(cmd.Context(), "sluice-gateway", registry)
-			if err != nil {
-				return err
-			}
-			defer spans.Close()
-			cfg.Spans = edgetrace.New(spans)
-			to, file, done, err := p.openAccessLog(cmd.Context(), access)
-			if err != nil {
-				return unlessStopped(cmd.Context(), err)
-			}
-			defer done()
-			cfg.AccessLog = to
-			fleet, closeFleet, err := openFleet(edge.limitRedis, log)
-			if err != nil {
-				return err
-			}
-			defer closeFleet()
-			cfg.Fleet = fleet
-			g, err := gateway.New(cfg)
-			if err != nil {
-				return usageError{Err: err}
-			}
-			if err := g.AwaitKeys(cmd.Context()); err != nil {
-				return unlessStopped(cmd.Context(), err)
-			}
-			ln, err := inheritedListener(p.getenv)
-			if ln == nil && err == nil {
-				ln, err = listen(cmd.Context(), "listen", edge.listen)
-			}
-			if err != nil {
-				return err
-			}
-			defer ln.Close()
-			return p.runParts(cmd.Context(), metrics, registry, func(ctx context.Context) error {
-				log.Info("gateway is up", "listen", ln.Addr().String(), "policy", policyName(cfg.PolicyPath), "keys", g.KeyNames())
-				return g.Serve(ctx, ln)
-			}, func(ctx context.Context) error {
-				onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(ctx, file, log, s) })
-				return nil
-			})
+			return p.gateway(cmd.Context(), g)
 		},
 	}
 	f := p.flags(c)
-	f.edge(&edge, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
-	f.str(&cfg.PolicyPath, "policy", envPolicy, "",
+	f.edge(&g.edgeFlags, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.str(&g.cfg.PolicyPath, "policy", envPolicy, "",
 		"policy file, read again when it changes (default: lua/policy.lua of the working directory, "+
 			"else the built-in one)")
-	f.StringVar(&access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
+	f.StringVar(&g.access, "access-log", "", "file for a JSON object per request, in the format of the nginx edge; "+
 		`"-" is standard output (default: no log); SIGUSR1 and SIGHUP reopen the file`)
-	f.metrics(&metrics)
+	f.metrics(&g.metrics)
 	return c
+}
+
+// gateway runs the Go edge until ctx ends.
+func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
+	cfg, log, registry := flags.cfg, p.logger(), newRegistry()
+	signals, stop := received(syscall.SIGHUP, syscall.SIGUSR1)
+	defer stop()
+	spans, err := p.openTracing(ctx, "sluice-gateway", registry)
+	if err != nil {
+		return err
+	}
+	defer spans.Close()
+	access, file, closeAccess, err := p.openAccessLog(ctx, flags.access)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	defer closeAccess()
+	fleet, closeFleet, err := openFleet(flags.limitRedis, log)
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+	cfg.Upstreams, cfg.Secret, cfg.TokenKeys, cfg.Expect = flags.upstreams, flags.secret, flags.tokenKeys, flags.expect
+	cfg.PerClient, cfg.ProxyProtocol = flags.perClient, flags.proxyProtocol
+	cfg.TLSCert, cfg.TLSKey, cfg.CORSOrigins = flags.tlsCert, flags.tlsKey, flags.corsOrigins
+	cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
+	cfg.Spans, cfg.AccessLog, cfg.Fleet = edgetrace.New(spans), access, fleet
+	g, err := gateway.New(cfg)
+	if err != nil {
+		return usageError{Err: err}
+	}
+	if err := g.AwaitKeys(ctx); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	ln, err := inheritedListener(p.getenv)
+	if ln == nil && err == nil {
+		ln, err = listen(ctx, "listen", flags.listen)
+	}
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	return p.runParts(ctx, flags.metrics, registry, func(ctx context.Context) error {
+		log.Info("gateway is up", "listen", ln.Addr().String(), "policy", policyName(cfg.PolicyPath), "keys", g.KeyNames())
+		return g.Serve(ctx, ln)
+	}, func(ctx context.Context) error {
+		onSignal(ctx, signals, func(s os.Signal) { reopenAccessLog(ctx, file, log, s) })
+		return nil
+	})
 }

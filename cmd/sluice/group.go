@@ -18,6 +18,7 @@ import (
 	"sluice/backend/events/points"
 	"sluice/internal/assemble"
 	"sluice/internal/outbound"
+	"sluice/internal/plural"
 )
 
 // groupFlags configure the groups of this program.
@@ -185,7 +186,7 @@ func (o *adminClient) groupList() *cobra.Command {
 					waits = fmt.Sprintf("the oldest one in the database has waited %s for the stream",
 						seconds(answer.UnrelayedSeconds))
 				}
-				fmt.Fprintf(w, "%s in the stream; %s\n", counted(int(answer.Stream), "event"), waits)
+				fmt.Fprintf(w, "%s in the stream; %s\n", plural.Count(answer.Stream, "event"), waits)
 			})
 		},
 	}

@@ -39,9 +39,9 @@ not name is not checked.`,
 			}
 			switch {
 			case server != "":
-				err = p.askReady(ctx, server)
+				err = p.probeReady(ctx, server)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
-				err = errors.Join(p.askRedis(ctx), p.askDatabase(ctx))
+				err = errors.Join(p.probeRedis(ctx), p.probeDatabase(ctx))
 			case !errors.Is(err, os.ErrNotExist):
 				return usage("--data: %w", err)
 			default:
@@ -68,7 +68,7 @@ not name is not checked.`,
 	return c
 }
 
-func (p *program) askReady(ctx context.Context, server string) error {
+func (p *program) probeReady(ctx context.Context, server string) error {
 	server = withScheme(server)
 	c, err := client.New(server, once...)
 	if err != nil {
@@ -88,8 +88,8 @@ func (p *program) askReady(ctx context.Context, server string) error {
 	return nil
 }
 
-// askRedis checks the Redis of the environment, if it names one.
-func (p *program) askRedis(ctx context.Context) error {
+// probeRedis checks the Redis of the environment, if it names one.
+func (p *program) probeRedis(ctx context.Context) error {
 	url := p.getenv(envRedis)
 	if url == "" {
 		return nil
@@ -105,8 +105,8 @@ func (p *program) askRedis(ctx context.Context) error {
 	return nil
 }
 
-// askDatabase checks the database of the environment, if it names one. A watcher has none.
-func (p *program) askDatabase(ctx context.Context) error {
+// probeDatabase checks the database of the environment, if it names one. A watcher has none.
+func (p *program) probeDatabase(ctx context.Context) error {
 	url := p.getenv(envDatabase)
 	if url == "" {
 		return nil

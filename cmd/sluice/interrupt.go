@@ -47,9 +47,8 @@ func orInterrupted(ctx context.Context, err error) error {
 
 // unlessStopped returns nil for the error of a start that a signal has ended.
 func unlessStopped(ctx context.Context, err error) error {
-	stopped := ctx.Err() != nil || errors.Is(err, context.Canceled)
-	if !stopped {
-		return err
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -81,6 +83,44 @@ func TestInterruptedEdgeCommandsReportIt(t *testing.T) {
 		}
 	}
 }
+
+// A ping that a signal ends has not waited until its timeout.
+func TestInterruptedPingReportsIt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	before := http.DefaultClient.Transport
+	defer func() { http.DefaultClient.Transport = before }()
+	http.DefaultClient.Transport = pinged(interrupt)
+	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir()}
+	var errOut bytes.Buffer
+	code := run(ctx, []string{"webhook", "ping", "ep_1"}, func(name string) string { return env[name] }, io.Discard, &errOut)
+	if code != exitFail || errOut.String() != "sluice: interrupted\n" {
+		t.Errorf("exit %d, %q", code, errOut.String())
+	}
+}
+
+// pinged answers a ping and the state of its delivery. It calls a function when the state has been read.
+type pinged func()
+
+func (read pinged) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	answer.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodPost {
+		fmt.Fprint(answer, `{"delivery":"d"}`)
+		return answer.Result(), nil
+	}
+	fmt.Fprint(answer, `{"state":"waiting"}`)
+	response := answer.Result()
+	response.Body = closing{response.Body, read}
+	return response, nil
+}
+
+// closing calls a function when it is closed.
+type closing struct {
+	io.Reader
+	closed func()
+}
+
+func (c closing) Close() error { c.closed(); return nil }
 
 func TestCreateFileLeavesNoPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")

@@ -12,6 +12,7 @@ import (
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
 	"sluice/gateway/policy/importer"
+	"sluice/internal/plural"
 )
 
 const (
@@ -103,9 +104,9 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 			if strict && len(got.warnings) > 0 {
 				return errReported
 			}
-			fmt.Fprintf(p.out, "%s is valid: %s", file, counted(len(got.policy.Rules), "rule"))
+			fmt.Fprintf(p.out, "%s is valid: %s", file, plural.Count(len(got.policy.Rules), "rule"))
 			if len(got.warnings) > 0 {
-				fmt.Fprintf(p.out, ", %s", counted(len(got.warnings), "warning"))
+				fmt.Fprintf(p.out, ", %s", plural.Count(len(got.warnings), "warning"))
 			}
 			fmt.Fprintln(p.out)
 			return nil

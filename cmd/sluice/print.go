@@ -163,13 +163,5 @@ func known[T any](n *T) string {
 	return fmt.Sprint(*n)
 }
 
-// counted returns "1 rule" or "2 rules".
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
-}
-
 // listed joins names, or returns "all" without any.
 func listed(names []string) string { return cmp.Or(strings.Join(names, ", "), "all") }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/client"
+	"sluice/internal/plural"
 )
 
 func (p *program) queueCommand() *cobra.Command {
@@ -55,5 +56,5 @@ func printQueue(w io.Writer, q client.Queue) {
 				name, s.Ready, s.Delayed, s.Leased, s.Leases, s.Dead, seconds(s.OldestAgeSeconds), drained, within,
 			}
 		})
-	fmt.Fprintf(w, "a shard with %d ready orders rejects purchases\n", q.MaxReady)
+	fmt.Fprintf(w, "a shard with %s rejects purchases\n", plural.Count(q.MaxReady, "ready order"))
 }

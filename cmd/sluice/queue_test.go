@@ -7,6 +7,14 @@ import (
 	"sluice/client"
 )
 
+func TestQueueBoundOfOneOrder(t *testing.T) {
+	var b strings.Builder
+	printQueue(&b, client.Queue{MaxReady: 1})
+	if !strings.Contains(b.String(), "a shard with 1 ready order rejects purchases") {
+		t.Error(b.String())
+	}
+}
+
 // A shard that nothing leaves has words in place of a time, and so has the sum. Without a second sample both are
 // unknown.
 func TestQueueThatNothingLeaves(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/recovery/rebuild"
+	"sluice/internal/plural"
 )
 
 // progressEvery is the interval at which the progress of a rebuild is polled.
@@ -87,8 +88,8 @@ func (o *adminClient) rebuilt(s rebuild.Status) error {
 	var bad []string
 	err := o.show(s, func(w io.Writer) {
 		for _, sale := range s.Sales {
-			fmt.Fprintf(w, "%s: %d orders, %d left; %d queued again, %d without a unit, slots of %d buyers corrected\n",
-				sale.SaleID, sale.Orders, sale.Left, sale.Requeued, sale.Unbacked, sale.Corrected)
+			fmt.Fprintf(w, "%s: %s, %d left; %d queued again, %d without a unit, slots of %s corrected\n", sale.SaleID,
+				plural.Count(sale.Orders, "order"), sale.Left, sale.Requeued, sale.Unbacked, plural.Count(sale.Corrected, "buyer"))
 		}
 		for _, id := range s.NotInSQL {
 			fmt.Fprintf(w, "%s: the database does not have this sale, and it sells nothing: create it again with its "+

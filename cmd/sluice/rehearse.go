@@ -20,6 +20,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/client"
 	"sluice/internal/assemble"
+	"sluice/internal/plural"
 	"sluice/internal/rehearsal"
 	"sluice/internal/token"
 )
@@ -104,8 +105,8 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 		return err
 	}
 	view := p.rehearsalView(f.noTTY || o.json)
-	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %d buyers, up to %.0f a second, seed %d\n",
-		f.Sale, f.Target, f.Workload.Buyers, f.Workload.PeakRate(), f.Workload.Seed))
+	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %s, up to %.0f a second, seed %d\n",
+		f.Sale, f.Target, plural.Count(f.Workload.Buyers, "buyer"), f.Workload.PeakRate(), f.Workload.Seed))
 	f.Progress = view.show
 	report, err := rehearsal.Run(ctx, f.Config)
 	view.end()
@@ -192,7 +193,7 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 	const most = 10
 	more := ""
 	if n := len(all) - most; n > 0 {
-		all, more = all[:most], fmt.Sprintf(" or %d others, see sluice sale list", n)
+		all, more = all[:most], " or "+plural.Count(n, "other")+", see sluice sale list"
 	}
 	return "", usage("SALE is missing: want one of %s%s", strings.Join(all, ", "), more)
 }
@@ -273,7 +274,7 @@ be repeated.`,
 			removed, failed := o.removeRehearsals(cmd.Context(), args, all)
 			return errors.Join(failed, o.show(removed, func(w io.Writer) {
 				for _, r := range removed {
-					fmt.Fprintf(w, "%s and its %d orders are removed\n", r.ID, r.Orders)
+					fmt.Fprintf(w, "%s and its %s are removed\n", r.ID, plural.Count(r.Orders, "order"))
 				}
 				if len(removed) == 0 && failed == nil {
 					fmt.Fprintln(w, "there is no rehearsal")
@@ -300,11 +301,10 @@ func (o *adminClient) removeRehearsals(ctx context.Context, ids []string, listed
 	var failed error
 	for _, id := range ids {
 		r, err := o.removeRehearsal(ctx, id)
-		p, answered := errors.AsType[*client.Problem](err)
 		switch {
 		case err == nil:
 			removed = append(removed, r)
-		case listed && answered && p.Status == http.StatusNotFound:
+		case listed && problemStatus(err) == http.StatusNotFound:
 		default:
 			failed = errors.Join(failed, named(id, err))
 		}

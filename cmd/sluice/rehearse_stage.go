@@ -40,13 +40,11 @@ func (s *rehearsalStage) Make(
 		Closes time.Time `json:"closes_at"`
 		Beside bool      `json:"beside_real_sales"`
 	}{saleID, stock, opens.UTC(), closes.UTC(), s.beside}), &made)
-	if answered, ok := errors.AsType[*client.Problem](err); ok {
-		switch answered.Status {
-		case http.StatusNotFound:
-			err = errors.New(noSuch("sales", saleID))
-		case http.StatusConflict:
-			err = fmt.Errorf("%w Rehearse while no real sale is open, or add --beside-real-sales", err)
-		}
+	switch problemStatus(err) {
+	case http.StatusNotFound:
+		err = errors.New(noSuch("sales", saleID))
+	case http.StatusConflict:
+		err = fmt.Errorf("%w Rehearse while no real sale is open, or add --beside-real-sales", err)
 	}
 	if err == nil && (!sale.IsRehearsal(made.ID) || sale.ValidateID(made.ID) != nil) { // it names the files of the report
 		err = fmt.Errorf("the server returned %q as the id of the rehearsal", made.ID)
@@ -56,12 +54,11 @@ func (s *rehearsalStage) Make(
 
 func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {
 	r, err := s.o.removeRehearsal(ctx, id)
-	answered, _ := errors.AsType[*client.Problem](err)
-	switch {
-	case err == nil, answered != nil && answered.Status == http.StatusNotFound: // repeated after a lost response
-		return r.Orders, true, nil
-	case answered != nil && answered.Status == http.StatusConflict:
+	switch problemStatus(err) {
+	case http.StatusNotFound: // repeated after a lost response
+		return 0, true, nil
+	case http.StatusConflict:
 		return 0, false, nil
 	}
-	return 0, false, err
+	return r.Orders, err == nil, err
 }

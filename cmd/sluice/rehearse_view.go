@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/plural"
 	"sluice/internal/rehearsal"
 )
 
@@ -43,8 +44,8 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 			return
 		}
 		v.shown, v.last = time.Now(), p.Step
-		fmt.Fprintf(v.w, "%8s  %s: %d of %d arrived, %d requests, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
-			"%s left, %s queued\n", clock(p.At), p.Step, p.Actors, p.Of, p.Requests, p.Accepted,
+		fmt.Fprintf(v.w, "%8s  %s: %d of %d arrived, %s, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
+			"%s left, %s queued\n", clock(p.At), p.Step, p.Actors, p.Of, plural.Count(p.Requests, "request"), p.Accepted,
 			p.Groups[rehearsal.Refused], p.Groups[rehearsal.Throttled], p.Groups[rehearsal.Failed],
 			p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued))
 		return

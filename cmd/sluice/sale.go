@@ -9,13 +9,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/client"
 )
 
@@ -49,15 +47,14 @@ func (o *adminClient) saleCreate() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.ID = cmp.Or(s.ID, sale.NewID()) // not that of the server, so that a repetition creates no other sale
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
-			p, answered := errors.AsType[*client.Problem](err)
-			if answered && p.Status == http.StatusConflict {
+			if problemStatus(err) == http.StatusConflict {
 				return fmt.Errorf("sale %s exists already with other values, or was opened early or described since: "+
 					"see sluice sale show %s, or choose another --id", s.ID, s.ID)
 			}
-			if _, unsent := errors.AsType[usageError](err); err == nil || unsent || answered && p.Status < 500 {
+			if !mayBeDone(err) {
 				return err
 			}
-			same := "--id " + s.ID // it may have been created
+			same := "--id " + s.ID
 			if isDuration(opens) {
 				same += " --opens " + s.OpensAt.Format(time.RFC3339Nano)
 			}
@@ -138,7 +135,7 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 				warn = o.unbalancedWarning(cmd.Context(), args[0])
 			}
 			err := o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
-			if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusConflict {
+			if problemStatus(err) == http.StatusConflict {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			if err == nil {
@@ -146,29 +143,6 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 			}
 			return err
 		},
-	}
-}
-
-// unbalancedWarning returns what to call after a resume. It audits the sale if it was paused automatically, and prints
-// the remedy if the sale does not balance. Errors are ignored: the sale is resumed.
-func (o *adminClient) unbalancedWarning(ctx context.Context, id string) (warn func()) {
-	var s client.AdminSale
-	actor := ""
-	if o.do(ctx, get(adminPath("sales", id)), &s) == nil {
-		actor, _, _ = strings.Cut(s.PausedBy, ": ")
-	}
-	if actor != store.ActorAudit && actor != store.ActorRebuild {
-		return func() {}
-	}
-	return func() {
-		var r client.Audit
-		done := o.p.waiting(func() string { return "counting every unit of " + id })
-		err := o.do(ctx, get(adminPath("sales", id, "audit")), &r)
-		done()
-		if err == nil && !r.Balanced {
-			fmt.Fprintf(o.p.errOut, "warning: sale %s does not balance, and the next audit pauses it again: "+
-				"run sluice sale rebuild %s\n", id, id)
-		}
 	}
 }
 
@@ -210,12 +184,10 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
 			request.Key = cmp.Or(key, rand.Text())
 			err := o.sale(cmd.Context(), request)
-			p, answered := errors.AsType[*client.Problem](err)
-			_, unsent := errors.AsType[usageError](err)
-			if err != nil && !unsent && (!answered || p.Status >= http.StatusInternalServerError) { // it may have been done
+			if mayBeDone(err) {
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, request.Key)
 			}
-			if answered && p.Status == http.StatusConflict {
+			if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusConflict {
 				return clearer{strings.ReplaceAll(p.Error(), "Idempotency-Key", "--key"), p}
 			}
 			return err
@@ -270,65 +242,12 @@ func (f *flagSet) details(to *client.Details) {
 	})
 }
 
-func (o *adminClient) saleAudit() *cobra.Command {
-	return &cobra.Command{
-		Use:   "audit SALE",
-		Short: "Audit a sale: count every unit, exit 1 if it does not balance",
-		Example: `  sluice sale audit shoe
-  sluice sale audit shoe --json | jq .balanced`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var r client.Audit
-			done := o.p.waiting(func() string { return "counting every unit of " + args[0] })
-			raw, err := o.fetch(cmd.Context(), get(adminPath("sales", args[0], "audit")), &r)
-			done()
-			if err != nil {
-				return err
-			}
-			if err := o.show(raw, func(w io.Writer) { printAudit(w, r) }); err != nil || r.Balanced {
-				return err
-			}
-			return fmt.Errorf("sale %s does not balance", args[0])
-		},
-	}
-}
-
-func printAudit(w io.Writer, r client.Audit) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "left\t%d\t\n", r.Left)
-	if len(r.Segments) > 0 {
-		fmt.Fprintf(t, "in transfer\t%d\t\n", r.InTransfer)
-	}
-	fmt.Fprintf(t, "ready\t%d\t\ndelayed\t%d\t\nleased\t%d\t\n", r.Ready, r.Delayed, r.Leased)
-	fmt.Fprintf(t, "ordered\t%d\t\ndead\t%d\t\nstock\t%d\t\n", r.Ordered, r.Dead, r.Stock)
-	t.Flush()
-	if r.Returning > 0 {
-		fmt.Fprintf(w, "%d of the ordered are cancelled, and their units have not returned to the sale yet\n", r.Returning)
-	}
-	if r.Archived {
-		fmt.Fprintln(w, "archived: the ordered are in the files that sluice sale show lists")
-	}
-	if r.Balanced {
-		fmt.Fprintln(w, "balanced")
-	}
-	if r.Unbacked > 0 {
-		fmt.Fprintf(w, "%d more dead orders hold no unit: Redis had lost them, and their units were sold again\n",
-			r.Unbacked)
-	}
-	for _, d := range r.Differences {
-		fmt.Fprintln(w, d)
-	}
-	for _, d := range r.Orders {
-		fmt.Fprintf(w, "order %s of %q: %s, and %s\n", d.OrderID, d.Buyer, d.Found, d.Missing)
-	}
-}
-
 // requireSale returns an error if the server reports that a sale does not exist. If the sale is archived, it prints the
 // command that lists the files.
 func (o *adminClient) requireSale(ctx context.Context, id string) error {
 	var s client.AdminSale
 	err := o.do(ctx, get(adminPath("sales", id)), &s)
-	if p, answered := errors.AsType[*client.Problem](err); answered && p.Status == http.StatusNotFound {
+	if problemStatus(err) == http.StatusNotFound {
 		return err
 	}
 	if s.Archive != nil {
@@ -383,30 +302,4 @@ func firstLine(text string) string {
 		return first + " …"
 	}
 	return first
-}
-
-// isDuration reports whether parseWhen reads a text as a duration from now.
-func isDuration(s string) bool {
-	_, err := time.ParseDuration(s)
-	return err == nil
-}
-
-// parseWhen reads a time, or a duration from now.
-func parseWhen(s string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(s); err == nil {
-		return now.Add(d).UTC().Truncate(time.Millisecond), nil
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q: want a time such as 2026-12-01T10:00:00Z, or a duration such as 5m", s)
-	}
-	return t, nil
-}
-
-// parseSince reads a time, or a duration before now.
-func parseSince(s string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		s = (-d).String()
-	}
-	return parseWhen(s, now)
 }

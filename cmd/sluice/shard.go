@@ -14,6 +14,7 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/client"
 	"sluice/internal/assemble"
+	"sluice/internal/plural"
 )
 
 func (p *program) shardCommand() *cobra.Command {
@@ -106,8 +107,8 @@ does not create it, migrate it or wait for it.`,
 				case !moved.Verified:
 					fmt.Fprintf(w, "shard %d is on %s now, where a backend rebuilds it: sluice shard list\n", shard, to)
 				default:
-					fmt.Fprintf(w, "shard %d moved from %s to %s: %d keys; its sales were held for %v\n",
-						shard, moved.From, to, moved.Keys, moved.Held.Round(time.Millisecond))
+					fmt.Fprintf(w, "shard %d moved from %s to %s: %s; its sales were held for %v\n",
+						shard, moved.From, to, plural.Count(moved.Keys, "key"), moved.Held.Round(time.Millisecond))
 				}
 			})
 		},

@@ -232,6 +232,9 @@ func (o *adminClient) webhookPing() *cobra.Command {
 				}
 				select {
 				case <-ctx.Done():
+					if cmd.Context().Err() != nil {
+						return errInterrupted
+					}
 					return fmt.Errorf("%s is not sent after %s: start sluice group run webhooks, or see sluice webhook "+
 						"deliveries %s", d.ID, pingWait, args[0])
 				case <-time.After(200 * time.Millisecond):
@@ -320,7 +323,7 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 			}
 			var answer struct{ Redelivering int64 }
 			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "redeliver"), body), &answer,
-				func(w io.Writer) { fmt.Fprintf(w, "%d deliveries are sent again\n", answer.Redelivering) })
+				func(w io.Writer) { fmt.Fprintf(w, "deliveries sent again: %d\n", answer.Redelivering) })
 		},
 	}
 	reasonFlag(c, &why)

@@ -35,6 +35,7 @@ import (
 
 	"sluice/gateway/internal/ascii"
 	"sluice/internal/loop"
+	"sluice/internal/plural"
 	"sluice/internal/unixsocket"
 )
 
@@ -174,7 +175,7 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 	err := server.ShutdownWithContext(deadline)
 	l.awaitClosed(deadline)
 	if left := l.closeAll(); left > 0 {
-		return fmt.Errorf("drain: %d connections were cut off after %v", left, p.config.DrainTimeout)
+		return fmt.Errorf("drain: cut off after %v: %s", p.config.DrainTimeout, plural.Count(left, "connection"))
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("drain: %w", err)

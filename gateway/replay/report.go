@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/gateway/policy"
+	"sluice/internal/plural"
 )
 
 // Report is the result of a replay. Shares are between 0 and 1.
@@ -119,7 +120,7 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 	}
 	if r.Lines > 0 && r.Lines == r.BadLines {
 		b := r.Bad[0]
-		lines := counted(r.Lines, "line")
+		lines := plural.Count(r.Lines, "line")
 		return nil, fmt.Errorf("%w: none of %s is valid; %s:%d: %s", ErrNothing, lines, b.File, b.Line, b.Why)
 	}
 	if r.Lines == 0 {
@@ -186,7 +187,7 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	}
 	if r.WholeSeconds > 0 {
 		note("%s from a log with a resolution of seconds: distributed evenly over the second",
-			counted(r.WholeSeconds, "request"))
+			plural.Count(r.WholeSeconds, "request"))
 	}
 	noBuyer := int64(0)
 	for _, s := range t.runs {
@@ -197,11 +198,11 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 	if noBuyer > 0 {
 		note("%s with an unknown buyer: not evaluated by rules with key = \"token\". "+
 			"A log contains buyers only if a rule by token applied when it was written; the combined format never does",
-			counted(noBuyer, "request"))
+			plural.Count(noBuyer, "request"))
 	}
 	if r.Late > 0 {
 		note("%s more than %v out of order: evaluated as if the requests had arrived later, see --window",
-			counted(r.Late, "line"), c.Window)
+			plural.Count(r.Late, "line"), c.Window)
 	}
 	if r.Policy.NoBucket > 0 || r.Against != nil && r.Against.NoBucket > 0 {
 		note("more than %d buckets were needed: requests without a bucket are reported separately, see --buckets", c.Buckets)
@@ -211,7 +212,7 @@ func (t *replayer) notes(c Config, r *Report) (notes []string) {
 			"keys may be too low")
 	}
 	if r.Cached > 0 && (c.New.NoRefusalCache || c.Old != nil && c.Old.NoRefusalCache) {
-		note("%s from the cache: not evaluated, but would be with repeat_refusals = false", counted(r.Cached, "refusal"))
+		note("%s from the cache: not evaluated, but would be with repeat_refusals = false", plural.Count(r.Cached, "refusal"))
 	}
 	if c.Old != nil && !slices.Equal(c.New.TrustedProxies, c.Old.TrustedProxies) {
 		note("trusted_proxies differ: the result uses the client addresses of the log, and does not include this change")

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"sluice/internal/plural"
 )
 
 // WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s, %s", counted(r.Lines, "line"), counted(r.Requests, "request"))
+	fmt.Fprintf(w, "%s, %s", plural.Count(r.Lines, "line"), plural.Count(r.Requests, "request"))
 	if r.From != nil {
 		fmt.Fprintf(w, " from %s to %s (%v)", stamp(*r.From), stamp(*r.To), r.To.Sub(*r.From).Round(time.Second))
 	}
@@ -29,10 +31,10 @@ func (r *Report) writeResults(w io.Writer) {
 	if r.NotEvaluated+r.Cached > 0 {
 		fmt.Fprintf(w, "not evaluated: %d answered by the edge itself, %d refused from the cache\n", r.NotEvaluated, r.Cached)
 	}
-	fmt.Fprintf(w, "%s out of order, %d of them by more than the window\n", counted(r.OutOfOrder, "line"), r.Late)
+	fmt.Fprintf(w, "%s out of order, %d of them by more than the window\n", plural.Count(r.OutOfOrder, "line"), r.Late)
 	fmt.Fprintf(w, "in the log: %d refused, %d with an invalid token\n", r.RefusedBefore, r.Unauthorized)
 	if r.BadLines > 0 {
-		fmt.Fprintf(w, "%s:\n", counted(r.BadLines, "invalid line"))
+		fmt.Fprintf(w, "%s:\n", plural.Count(r.BadLines, "invalid line"))
 		for _, b := range r.Bad {
 			fmt.Fprintf(w, "  %s:%d: %s: %s\n", b.File, b.Line, b.Why, b.Text)
 		}
@@ -46,7 +48,7 @@ func (r *Report) writeResults(w io.Writer) {
 
 func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
 	fmt.Fprintf(w, "\n%s refuses %d of %s (%s)",
-		s.File, s.Refused, counted(r.Requests, "request"), percent(s.RefusedShare))
+		s.File, s.Refused, plural.Count(r.Requests, "request"), percent(s.RefusedShare))
 	if s.NoBucket > 0 {
 		fmt.Fprintf(w, ", and has no bucket for %d", s.NoBucket)
 	}
@@ -118,14 +120,6 @@ func byRule(counts map[string]int64) string {
 		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// counted returns "1 line" or "2 lines".
-func counted(n int64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprint(n, " ", what)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", share*100) }

@@ -1,15 +1,9 @@
 package assemble
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,10 +21,8 @@ import (
 	"sluice/backend/events/webhook"
 	"sluice/backend/payment"
 	"sluice/backend/queue"
-	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -122,101 +114,6 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 	return b, nil
 }
 
-// pingRedis returns nil if at least one shard is available, verified and writable: a backend that can sell from some
-// shards stays in use.
-func (s *Stores) pingRedis(ctx context.Context) error {
-	shards := s.space.All()
-	results := make(chan error, len(shards))
-	for _, shard := range shards {
-		go func() { results <- s.pingShard(ctx, shard) }()
-	}
-	var failed []error
-	for range shards {
-		err := <-results
-		if err == nil {
-			return nil
-		}
-		failed = append(failed, err)
-	}
-	return fmt.Errorf("redis: %w", errors.Join(failed...))
-}
-
-func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
-	client := s.guards.Of(shard).Client()
-	if s.alone { // the embedded Redis rejects no write, and SETRANGE would create the key
-		return client.Ping(ctx).Err()
-	}
-	return redisconn.Writable(ctx, client, shard.RebuildLock())
-}
-
-// shardStatus returns the state of each shard, by number. The Reason of a verified shard is why its Redis rejects
-// writes.
-func (s *Stores) shardStatus(ctx context.Context) []guard.Status {
-	all := s.guards.Status(ctx, s.tables)
-	var wg sync.WaitGroup
-	for i := range all {
-		if now := &all[i]; now.Verified {
-			wg.Go(func() {
-				if err := s.pingShard(ctx, now.Shard); err != nil {
-					now.Reason = cmp.Or(shardDetail(err), err.Error())
-				}
-			})
-		}
-	}
-	wg.Wait()
-	return all
-}
-
-// redisDetail describes an error of pingRedis, with the state of every shard; "" if all are down.
-func redisDetail(err error) string {
-	shards, failed := errors.AsType[joinedErrors](err)
-	if !failed {
-		return ""
-	}
-	var states []string
-	for _, err := range shards.Unwrap() {
-		states = append(states, cmp.Or(shardDetail(err), "down"))
-	}
-	slices.Sort(states)
-	states = slices.Compact(states)
-	if slices.Equal(states, []string{"down"}) {
-		return ""
-	}
-	return strings.Join(states, "; ")
-}
-
-// joinedErrors is an error of errors.Join.
-type joinedErrors interface {
-	error
-	Unwrap() []error
-}
-
-// shardDetail describes an error of pingShard; "" if it is not one of these.
-func shardDetail(err error) string {
-	switch {
-	case errors.Is(err, guard.ErrUnverified):
-		return "not verified (sluice shard list has the reason)"
-	case redis.IsReadOnlyError(err):
-		return "read-only (it is a replica; the URL must lead to the master)"
-	case redis.IsOOMError(err):
-		return "its memory is full (raise maxmemory)"
-	case redis.IsNoReplicasError(err):
-		return "too few replicas (min-replicas-to-write)"
-	case redis.HasErrorPrefix(err, "MISCONF"):
-		return "it cannot save (its log names the reason, such as a full disk)"
-	case redis.HasErrorPrefix(err, "NOPERM"):
-		return "its user lacks a permission (the log names the command)"
-	}
-	return ""
-}
-
-func databaseDetail(err error) string {
-	if errors.Is(err, store.ErrReadOnly) {
-		return "read-only (the URL must lead to the primary)"
-	}
-	return ""
-}
-
 // buildQueue builds the sales in Redis and the metrics of the queue.
 func (b *Backend) buildQueue() error {
 	s := b.stores
@@ -266,11 +163,6 @@ func (b *Backend) buildEvents() error {
 	receiver := salechange.NewReceiver(unguarded, s.space, b.changes, salechange.NewMetrics(registry), b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
 	return nil
-}
-
-// guardedClient returns the guarded client of a shard.
-func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {
-	return s.guards.Of(shard).Client()
 }
 
 // reconcileEvery is the interval at which each backend brings Redis up to date with SQL. It bounds how long a change
@@ -349,39 +241,4 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 		do()
 		loop.Tick(ctx, interval)
 	}
-}
-
-// meterEvery is how often the pace of the queue is measured.
-const meterEvery = 2 * time.Second
-
-// measure updates the meters of the queue until ctx ends. They keep their values while Redis does not respond.
-func (b *Backend) measure(ctx context.Context) error {
-	every(ctx, meterEvery, func() {
-		ctx, cancel := context.WithTimeout(ctx, meterEvery)
-		defer cancel()
-		views, err := b.Stock.List(ctx)
-		if err != nil {
-			return
-		}
-		b.sales.Set(views)
-		shards, err := b.stores.shards.ByShard(ctx)
-		if err != nil {
-			return
-		}
-		accepted := make([]int64, len(shards))
-		for _, v := range views {
-			if len(v.Segments) == 0 {
-				accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
-			}
-			for _, segment := range v.Segments {
-				accepted[segment.Shard] += segment.Accepted
-			}
-		}
-		for i, one := range shards {
-			if one != nil {
-				b.meters[i].Sample(time.Now(), accepted[i], *one)
-			}
-		}
-	})
-	return nil
 }

@@ -76,8 +76,13 @@ type Stores struct {
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
-		alone: cfg.Embedded != nil,
+		alone: cfg.Embedded != nil, stop: func() {},
 	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
 	var waker *events.Waker // set before the first event is appended
 	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing,
 		Exclusive: cfg.Embedded != nil}
@@ -86,30 +91,25 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	}
 	// Read the deployment before using Redis, which may hold the data of another one.
 	var deployment int64
-	err = awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may become unavailable again
+	if err := awaitDatabase(ctx, s.log, cfg.Existing, func() (err error) { // it may become unavailable again
 		deployment, err = s.claim(ctx)
 		return err
-	})
-	if err == nil {
-		s.guards, err = openGuards(ctx, cfg, deployment, redisconn.Blocking(cfg.Blocking))
-	}
-	if err != nil {
-		_ = s.db.Close()
+	}); err != nil {
 		return nil, err
 	}
-	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
-	s.stop = stop
+	if s.guards, err = openGuards(ctx, cfg, deployment, redisconn.Blocking(cfg.Blocking)); err != nil {
+		return nil, err
+	}
 	if err := s.openClients(); err != nil {
-		s.Close()
 		return nil, err
 	}
 	if cfg.Existing {
 		if err := s.checkDeployment(ctx, deployment); err != nil {
-			s.Close()
 			return nil, err
 		}
 	}
-	waker = events.NewWaker(s.redis, s.space)
+	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
+	s.stop, waker = stop, events.NewWaker(s.redis, s.space)
 	go func() { _ = waker.Run(waking) }()
 	s.queues = openQueues(s.guards, s.space, cfg.Driver, cfg.Queue)
 	for _, q := range s.queues {
@@ -143,6 +143,11 @@ func (s *Stores) openClients() error {
 		})
 	}
 	return nil
+}
+
+// guardedClient returns the guarded client of a shard.
+func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {
+	return s.guards.Of(shard).Client()
 }
 
 // openGuards opens the guards of all shards. deployment is 0 if it is not known.
@@ -208,11 +213,15 @@ func checkAccess(ctx context.Context, client *redis.Client) error {
 // fails only with the process, and each rebuild causes a check.
 const embeddedHeartbeat = 5 * time.Second
 
-// Close closes the connections.
+// Close closes the connections that are open.
 func (s *Stores) Close() {
 	s.stop()
-	_ = s.guards.Close()
-	_ = s.db.Close()
+	if s.guards != nil {
+		_ = s.guards.Close()
+	}
+	if s.db != nil {
+		_ = s.db.Close()
+	}
 }
 
 // openDatabase waits until the database is available, and opens the tables.

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/htmltemplate"
 	"sluice/internal/plot"
+	"sluice/internal/plural"
 )
 
 //go:embed report.html
@@ -27,6 +28,12 @@ var functions = htmltemplate.Funcs{
 			return "never"
 		}
 		return span(*v)
+	},
+	"count": func(n any, noun string) string {
+		if n, ok := n.(int); ok {
+			return plural.Count(n, noun)
+		}
+		return plural.Count(n.(int64), noun)
 	},
 	"width": func(n, of int64) string { return fmt.Sprintf("%.2f%%", 100*share(n, of)) },
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },

@@ -3,6 +3,8 @@ package rehearsal
 import (
 	"fmt"
 	"time"
+
+	"sluice/internal/plural"
 )
 
 // Limits are the requirements for the deployment.
@@ -78,10 +80,10 @@ func (r *Report) evaluate(l Limits) {
 		fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead),
 		m, why)
 	m, why = recorded(r.Rows <= r.Copy.Stock)
-	add("No oversell", fmt.Sprintf("at most %d orders", r.Copy.Stock), fmt.Sprint(r.Rows), m, why)
+	add("No oversell", "at most "+plural.Count(r.Copy.Stock, "order"), fmt.Sprint(r.Rows), m, why)
 	m, why = recorded(len(r.Lost) == 0)
 	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
-		m, why = Unknown, fmt.Sprintf("%d orders are still queued", queued(r.Audit))
+		m, why = Unknown, "still queued: "+plural.Count(queued(r.Audit), "order")
 	}
 	add("Every accepted order is a row or a dead letter", "none missing", few(r.Lost, "none missing"), m, why)
 	m, why = recorded(len(r.OverLimit) == 0)
@@ -90,10 +92,10 @@ func (r *Report) evaluate(l Limits) {
 
 	proven = false
 	sold := r.Sold + r.Cancelled
-	enough, want := sold >= r.Copy.Stock, fmt.Sprintf("%d units", r.Copy.Stock)
+	enough, want := sold >= r.Copy.Stock, plural.Count(r.Copy.Stock, "unit")
 	if r.Shoppers < r.Copy.Stock { // bots may all be refused, as intended
 		served := r.Shoppers - r.GaveUp.NoAnswer - r.GaveUp.Limited // the others have checks of their own
-		enough, want = enough || sold-r.ToBots >= served, fmt.Sprintf("a unit for each of %d shoppers", served)
+		enough, want = enough || sold-r.ToBots >= served, "a unit for each of "+plural.Count(served, "shopper")
 	}
 	if m, why = recorded(enough); m == Missed && r.Addresses == Single {
 		m, why = Unknown, oneAddress
@@ -104,7 +106,7 @@ func (r *Report) evaluate(l Limits) {
 		m, why = recorded(false)
 		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), m, why)
 	case r.Dead > 0:
-		add("Orders are stored", "within "+l.Drain.String(), fmt.Sprintf("%d dead letters", r.Dead), Missed, "")
+		add("Orders are stored", "within "+l.Drain.String(), plural.Count(r.Dead, "dead letter"), Missed, "")
 	default:
 		add("Orders are stored", "within "+l.Drain.String(), span(*r.Drain)+" after the last one",
 			mark(*r.Drain <= l.Drain.Seconds()), "")

@@ -2,8 +2,10 @@ package rehearsal
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +74,32 @@ func TestVerdict(t *testing.T) {
 		r.evaluate(usual)
 		if r.Verdict != c.want || (len(r.Why) == 0) != (c.want == Go) {
 			t.Errorf("%s: %s %q; want %s", name, r.Verdict, r.Why, c.want)
+		}
+	}
+}
+
+// A rehearsal may be of one of anything.
+func TestReportOfOneBuyer(t *testing.T) {
+	r := goodReport()
+	r.Copy.Stock, r.Sold, r.Rows, r.Shoppers, r.Audit.Ready, r.Dead, r.Removed = 1, 1, 1, 1, 1, 1, 1
+	r.Requests, r.Workload.Buyers, r.Workload.Retries, r.PageViews.Count, r.ToRow.Count = 1, 1, 1, 1, 1
+	r.GaveUp, r.Lost, r.Rules = GaveUp{Limited: 1}, []string{"7"}, []RuleCount{{"all", 1, 1}}
+	r.evaluate(usual)
+	few := *r
+	few.Copy.Stock, few.Lost, few.Checks = 2, nil, nil
+	few.GaveUp.Limited = 0
+	few.evaluate(usual)
+	for _, r := range []*Report{r, &few} {
+		var text bytes.Buffer
+		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&text)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.Checks {
+			text.WriteString(c.Want + "\n")
+		}
+		if wrong := regexp.MustCompile(`\b1 [a-z ]*(order|unit|buyer|shopper|request|retrie|letter|view)s\b`).FindAllString(
+			text.String(), -1); len(wrong) > 0 {
+			t.Errorf("%q", wrong)
 		}
 	}
 }

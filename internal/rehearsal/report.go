@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/client"
+	"sluice/internal/plural"
 )
 
 // Report is the result of a rehearsal. Times are in seconds; points in time are relative to the opening.
@@ -244,7 +245,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("  "+string(o.Outcome), "%d, p99 %s", o.Count, span(o.P99))
 	}
 	for _, rule := range r.Rules {
-		line("limit "+rule.Rule, "refused %d shopper requests, %d bot requests", rule.Shoppers, rule.Bots)
+		line("limit "+rule.Rule, "refused %s, %s", plural.Count(rule.Shoppers, "shopper request"),
+			plural.Count(rule.Bots, "bot request"))
 	}
 	line("addresses", "%s", r.Meaning)
 	b.WriteByte('\n')

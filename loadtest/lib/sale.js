@@ -61,7 +61,7 @@ export function breaches(count) {
   if (!count.balanced) found.push('the audit is not balanced');
   if (accounted(count) !== count.stock) found.push(`left + ready + delayed + leased + ordered + dead is ${accounted(count)}, the stock is ${count.stock}`);
   if (count.ordered > count.stock || count.left < 0) found.push(`oversold: ${count.ordered} rows and ${count.left} left of a stock of ${count.stock}`);
-  if (waiting(count) > 0) found.push(`${waiting(count)} orders are still queued; SETTLE may be too short`);
+  if (waiting(count) > 0) found.push(`orders still queued: ${waiting(count)}; SETTLE may be too short`);
   if (count.dead > 0) found.push(`${count.dead} orders are dead letters`);
   if (accepted !== count.ordered) found.push(`${accepted} units were sold and ${count.ordered} are rows`);
   return found;

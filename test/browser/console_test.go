@@ -251,9 +251,24 @@ func consoleRetriesOrdersOnly(t *testing.T, s *shop) {
 	s.settled(func() bool { return len(s.dead("mixed")) == 1 }, "the order to be dead again")
 	b.reload()
 	b.await("both", `document.querySelectorAll("tbody tr[data-key]").length === 2`)
+	const cancel = `[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`
+	unit := "The unit of the order goes back on sale, and its buyer may buy again."
+	for _, c := range []struct{ box, text string }{
+		{`document.querySelector('tbody input:not([aria-label^="Select raw:"])')`, unit},
+		{`document.querySelector('[aria-label^="Select raw:"]')`, "The entry is not an order. It is dropped."},
+		{`document.querySelector("thead input")`, unit + " Entries that are not orders are dropped."},
+	} {
+		b.click(c.box)
+		b.click(cancel)
+		b.await("the effect of a cancel", `[...document.querySelectorAll("dialog[open] p")].some((p) => p.textContent === `+
+			quote(c.text)+`)`)
+		b.text("Back")
+		b.await("the page", `!document.querySelector("dialog")`)
+		b.click(c.box)
+	}
 	b.click(`document.querySelector("thead input")`)
 	b.shows("2 selected")
-	b.click(`[...document.querySelectorAll("main > .acts button")].find((b) => b.textContent === "Cancel")`)
+	b.click(cancel)
 	b.text("Cancel orders")
 	b.shows("No dead letters.")
 	b.clean()

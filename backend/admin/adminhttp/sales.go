@@ -256,7 +256,7 @@ func auditArchive(v admin.View) audit.Report {
 			"the archiving is in progress; repeat sluice sale archive " + v.ID + " if it was interrupted",
 		}
 	} else if held := v.Archive.Orders - v.Archive.Cancelled; held != v.Sold {
-		r.Differences = []string{fmt.Sprintf("%d units are sold, and %d orders with a unit are archived", v.Sold, held)}
+		r.Differences = []string{fmt.Sprintf("units sold: %d; archived orders with a unit: %d", v.Sold, held)}
 	}
 	r.Balanced = len(r.Differences) == 0
 	return r

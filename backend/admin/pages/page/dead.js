@@ -6,6 +6,15 @@ function deadDetails(d, columns) {
   h('ol', { class: 'history' }, d.history.map((a) => h('li', null, stamp(a.at), ' ', userText(a.reason))))));
 }
 
+// effect describes a retry or a cancel of rows, of which some are orders.
+function effect(orders, rows, verb) {
+  const one = orders.length === 1;
+  if (verb === 'retry') return one ? 'The order is queued again, without its failures.' : 'The orders are queued again, without their failures.';
+  if (!orders.length) return rows.length === 1 ? 'The entry is not an order. It is dropped.' : 'The entries are not orders. They are dropped.';
+  const back = one ? 'The unit of the order goes back on sale, and its buyer may buy again.' : 'The units of the orders go back on sale, and their buyers may buy again.';
+  return orders.length === rows.length ? back : back + ' Entries that are not orders are dropped.';
+}
+
 function deadView() {
   const columns = 7, chosen = new Set(), opened = new Set();
   const all = h('input', { type: 'checkbox', 'aria-label': 'Select all on this page', onchange: () => {
@@ -61,15 +70,14 @@ function deadView() {
   const decide = (verb) => settle(letters.rows().filter((d) => chosen.has(d.key)), verb);
 
   async function settle(picked, verb) {
-    const rows = verb === 'retry' ? picked.filter((d) => d.order_id) : picked, n = rows.length;
-    if (!n) {
+    const orders = picked.filter((d) => d.order_id), rows = verb === 'retry' ? orders : picked;
+    if (!rows.length) {
       toast('Only orders can be retried.');
       return;
     }
-    const one = n === 1;
-    const text = verb === 'retry' ? (one ? 'The order is queued again, without its failures.' : 'The orders are queued again, without their failures.')
-      : (one ? 'Its unit goes back on sale, and its buyer may buy again.' : 'Their units go back on sale, and their buyers may buy again.') + ' Entries that are not orders are dropped.';
-    const got = await openDialog({ title: (verb === 'retry' ? 'Retry ' : 'Cancel ') + (one ? 'order ' + rows[0].key + '?' : count(n) + ' orders?'), text, verb: verb === 'retry' ? 'Retry' : one ? 'Cancel order' : 'Cancel orders', danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
+    const one = rows.length === 1, action = verb === 'retry' ? 'Retry' : orders.length ? 'Cancel' : 'Drop';
+    const noun = orders.length ? (one ? 'order' : 'orders') : one ? 'entry' : 'entries';
+    const got = await openDialog({ title: action + ' ' + (one ? noun + ' ' + rows[0].key : count(rows.length) + ' ' + noun) + '?', text: effect(orders, rows, verb), verb: verb === 'retry' ? action : action + ' ' + noun, danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
     if (!got) return;
     toast(got.message);
     letters.reload();
