@@ -31,6 +31,7 @@ func TestPoliciesInTheDocumentationAreValid(t *testing.T) {
 		case strings.HasPrefix(source, "trusted_proxies ="):
 			source = "return { rules = {}, " + source + "}"
 		default:
+			t.Errorf("neither a policy nor rules:\n%s", source)
 			continue
 		}
 		found++
