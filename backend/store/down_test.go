@@ -215,6 +215,7 @@ func TestPostgresKilledKeepsAcknowledgedOrders(t *testing.T) {
 						return
 					}
 					failed.Add(1)
+					time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the pause of a worker, not a wait for a result
 				}
 			}
 		})
