@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -35,6 +36,7 @@ type crowd struct {
 	mu     sync.Mutex
 	orders map[string]string // buyer -> the order of the last answer
 	wg     sync.WaitGroup
+	ended  chan struct{} // closed when no buyer is left, because the sale is sold out
 }
 
 func hammer(s *stack, saleID string, hands int) *crowd {
@@ -59,6 +61,8 @@ func (c *crowd) start(saleID string, hands int) {
 			}
 		})
 	}
+	c.ended = make(chan struct{})
+	go func() { c.wg.Wait(); close(c.ended) }()
 }
 
 // buy returns false when the sale is sold out.
@@ -92,11 +96,20 @@ func (c *crowd) buy(saleID, buyer string, at int) bool {
 	return false
 }
 
+// await waits for n accepted orders, or until the sale is sold out: buyers continue while a server starts slowly.
 func (c *crowd) await(n int64) {
 	c.s.t.Helper()
-	for have := c.accepted.Load(); have < n; have = c.accepted.Load() {
-		testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprintf("%d orders accepted, more than %d", n, have),
-			func() bool { return c.accepted.Load() > have })
+	soldOut := func() bool {
+		select {
+		case <-c.ended:
+			return true
+		default:
+			return false
+		}
+	}
+	for have := c.accepted.Load(); have < n && !soldOut(); have = c.accepted.Load() {
+		testenv.Eventually(c.s.t, 60*time.Second, fmt.Sprintf("sold out, or more than %d orders accepted", have),
+			func() bool { return soldOut() || c.accepted.Load() > have })
 	}
 }
 
@@ -106,20 +119,7 @@ func (c *crowd) check(saleID string, stock int64) {
 	t := c.s.t
 	t.Helper()
 	defer c.stop.Store(true)
-	done := make(chan struct{})
-	go func() { c.wg.Wait(); close(done) }()
-	soldOut := func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-			return false
-		}
-	}
-	for have := c.accepted.Load(); !soldOut(); have = c.accepted.Load() {
-		testenv.Eventually(t, 60*time.Second, fmt.Sprintf("sold out, or more than %d orders accepted", have),
-			func() bool { return soldOut() || c.accepted.Load() > have })
-	}
+	c.await(math.MaxInt64) // until it is sold out
 	r := c.s.settle(saleID, stock)
 	if !r.Balanced || r.Left != 0 || r.Dead != 0 {
 		t.Errorf("audit: %+v", r)
