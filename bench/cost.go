@@ -62,11 +62,11 @@ func cost(ctx context.Context, s *stage, args []string) error {
 		bins["against"] = s.buildOf(root)
 	}
 	scene := s.scene() // of one case; the built programs remain
-	cfg := settings{rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile}
-	cfg.sockets = *sockets
+	cfg := settings{
+		rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile, sockets: *sockets,
+	}
 	for _, c := range cases {
-		var sides []*costSide
-		sides = append(sides, newCostDeployment(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice"))
+		sides := []*costSide{newCostDeployment(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice")}
 		if bin := bins["against"]; bin != "" {
 			other := cfg
 			other.profile, other.sockets = "", false
@@ -74,19 +74,22 @@ func cost(ctx context.Context, s *stage, args []string) error {
 		}
 		sides = append(sides, helloSide(scene, cfg, c))
 		var bare *costFloor
+		var last costSample // of sluice, also of the round that warms up
 		n := len(sides)
 		if *floor && c.of == "order" {
 			bare, n = newCostFloor(scene, cfg, c), n+1
 		}
 		err := interleave(ctx, cfg.rounds, n, func(round, i int) error {
 			if i == len(sides) {
-				return bare.round(ctx, round, sides[0].last.shared)
+				return bare.round(ctx, round, last)
 			}
 			got, err := sides[i].run(ctx)
 			if err != nil {
 				return fmt.Errorf("%v: %s: %w", c, sides[i].name, err)
 			}
-			sides[i].last = got
+			if i == 0 {
+				last = got
+			}
 			if round > 0 {
 				sides[i].samples = append(sides[i].samples, got)
 			}
@@ -147,7 +150,6 @@ var costParts = []string{"edge", "backend", "Redis", "worker", "PostgreSQL"}
 type costSide struct {
 	name    string
 	run     func(context.Context) (costSample, error)
-	last    costSample // of the latest round, also of one that does not count
 	samples []costSample
 }
 
@@ -155,14 +157,14 @@ type costSide struct {
 type costSample struct {
 	perSecond    float64
 	user, kernel []float64 // by part; a constant answer has the first two
-	sizes        []float64 // bytes for each order, by costSizes; nil: not measured
-	shared       []float64 // orders, by costShared; nil: not measured
+	figures      []float64 // of orders, by costFigures; nil: not measured
 }
 
-var costSizes = []string{"AOF", "Redis memory", "WAL", "database"}
-
-// costShared are the pieces of work that several orders share.
-var costShared = []string{"run of the script", "batch of the worker"}
+// costFigures are the bytes that an order adds, and how many orders share a piece of work.
+var costFigures = []string{
+	"AOF, bytes", "Redis memory, bytes", "WAL, bytes", "database, bytes",
+	"orders in a run of the script", "orders in a batch of the worker",
+}
 
 func (c costSample) sum() float64 {
 	total := 0.0
@@ -196,11 +198,8 @@ func helloSide(s *stage, cfg settings, c costCase) *costSide {
 	}))
 	return &costSide{name: "hello", run: func(ctx context.Context) (costSample, error) {
 		before := parts.read()
-		got, err := w.load(ctx, proxy.addr, requests, cfg.seconds, parts)
-		if err != nil && !errors.Is(err, errTooFew) {
-			return costSample{}, err
-		}
-		return newCostSample(got.perSecond, before, parts.read(), got.answers), nil
+		got, err := w.repeat(ctx, proxy.addr, requests, cfg.seconds, parts)
+		return newCostSample(got.perSecond, before, parts.read(), got.answers), err
 	}}
 }
 
@@ -235,23 +234,13 @@ func printCost(w io.Writer, c costCase, sides []*costSide) {
 	row("per second", func(s *costSide) string { return number(median(s.each(rate))) })
 	hello := sides[len(sides)-1].each(rate)
 	row("per second, of hello", func(s *costSide) string { return middle(divided(s.each(rate), hello)) })
-	if len(sides[0].samples[0].sizes) > 0 {
-		for i, name := range costSizes {
-			row(name+", bytes", func(s *costSide) string {
-				if s.samples[0].sizes == nil {
+	for i, name := range costFigures {
+		if i < len(sides[0].samples[0].figures) {
+			row(name, func(s *costSide) string {
+				if s.samples[0].figures == nil {
 					return ""
 				}
-				return middle(s.each(func(x costSample) float64 { return x.sizes[i] }))
-			})
-		}
-	}
-	if len(sides[0].samples[0].shared) > 0 {
-		for i, name := range costShared {
-			row("orders in a "+name, func(s *costSide) string {
-				if s.samples[0].shared == nil {
-					return ""
-				}
-				return middle(s.each(func(x costSample) float64 { return x.shared[i] }))
+				return middle(s.each(func(x costSample) float64 { return x.figures[i] }))
 			})
 		}
 	}

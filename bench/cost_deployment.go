@@ -65,11 +65,11 @@ func (h *costDeployment) side(name string) *costSide {
 	case "order":
 		side.run = h.orders()
 	case "status":
-		side.run = h.statuses
+		side.run = h.answers(h.prepareStatuses, false)
 	case "page":
-		side.run = h.pages
+		side.run = h.answers(h.preparePages, false)
 	case "refusal":
-		side.run = h.refusals
+		side.run = h.answers(h.prepareRefusals, true)
 	}
 	return side
 }
@@ -82,25 +82,19 @@ const (
 
 // orders buys with accepted purchases only.
 func (h *costDeployment) orders() func(context.Context) (costSample, error) {
-	rate := 15_000.0
+	var got costSample
+	buy := h.wrk.fresh(15_000, h.cfg, h.purchases, func(ctx context.Context, requests string, _ int) (_ float64, err error) {
+		got, err = h.buy(ctx, requests)
+		return max(got.perSecond, 1000), err
+	})
 	return func(ctx context.Context) (costSample, error) {
-		for {
-			got, err := h.buy(ctx, int(rate*h.cfg.seconds.Seconds()*3/2)+10*h.wrk.connections)
-			if !errors.Is(err, errTooFew) {
-				rate = max(got.perSecond, 1000)
-				return got, err
-			}
-			rate *= 1.5
-		}
+		_, err := buy(ctx)
+		return got, err
 	}
 }
 
-// buy prepares n purchases, sends them, and measures those that are sent until their orders are rows.
-func (h *costDeployment) buy(ctx context.Context, n int) (costSample, error) {
-	requests, err := h.purchases(ctx, n)
-	if err != nil {
-		return costSample{}, err
-	}
+// buy sends purchases, and measures those that are sent until their orders are rows.
+func (h *costDeployment) buy(ctx context.Context, requests string) (costSample, error) {
 	defer os.Remove(requests)
 	sizes, err := h.sizes(ctx)
 	if err != nil {
@@ -140,11 +134,11 @@ func (h *costDeployment) buy(ctx context.Context, n int) (costSample, error) {
 	}
 	after, err := h.sizes(ctx)
 	for i := range after {
-		c.sizes = append(c.sizes, (after[i]-sizes[i])/float64(written-rows))
+		c.figures = append(c.figures, (after[i]-sizes[i])/float64(written-rows))
 	}
 	ended, runsErr := h.runs(ctx)
 	for i := range ended {
-		c.shared = append(c.shared, float64(written-rows)/(ended[i]-runs[i]))
+		c.figures = append(c.figures, float64(written-rows)/(ended[i]-runs[i]))
 	}
 	return c, errors.Join(err, runsErr)
 }
@@ -164,7 +158,7 @@ func (h *costDeployment) runs(ctx context.Context) ([]float64, error) {
 }
 
 // purchases writes n purchases and creates their sales. A buyer with a repeated token buys in one sale after another.
-func (h *costDeployment) purchases(ctx context.Context, n int) (path string, err error) {
+func (h *costDeployment) purchases(ctx context.Context, path string, n int) error {
 	each, first := n, h.buyers
 	if h.of.tokens == "repeated" {
 		each = repeatedBuyers
@@ -174,12 +168,11 @@ func (h *costDeployment) purchases(ctx context.Context, n int) (path string, err
 	sales := h.sales
 	for range (n + each - 1) / each {
 		if err := h.createSale(ctx, h.at, saleID+strconv.Itoa(h.sales), each, "-1s"); err != nil {
-			return "", err
+			return err
 		}
 		h.sales++
 	}
-	path = filepath.Join(h.wrk.dir, "requests")
-	return path, writeRequests(path, n, func(b []byte, i int) []byte {
+	return writeRequests(path, n, func(b []byte, i int) []byte {
 		return buyRequest(b, saleID+strconv.Itoa(sales+i/each), "", first+i%each)
 	})
 }
@@ -207,7 +200,7 @@ func (h *costDeployment) written(ctx context.Context) (int64, error) {
 	}
 }
 
-// sizes returns the values that costSizes names, in bytes.
+// sizes returns the first four of costFigures, of all orders.
 func (h *costDeployment) sizes(ctx context.Context) ([]float64, error) {
 	logged, err := redisNumber(ctx, h.client, "persistence", "aof_current_size")
 	if err != nil {
@@ -223,41 +216,40 @@ func (h *costDeployment) sizes(ctx context.Context) ([]float64, error) {
 	return []float64{logged, memory, float64(wal), float64(database)}, err
 }
 
-// answers measures requests that may be sent again. refused: each of them must be refused, otherwise none.
-func (h *costDeployment) answers(ctx context.Context, requests string, refused bool) (costSample, error) {
-	before := h.parts.read()
-	got, err := h.wrk.load(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
-	if err != nil && !errors.Is(err, errTooFew) {
-		return costSample{}, err
+// answers measures requests that may be sent again, which prepare writes the first time. refused: each of them must be
+// refused, otherwise none.
+func (h *costDeployment) answers(
+	prepare func(ctx context.Context, path string) error, refused bool,
+) func(context.Context) (costSample, error) {
+	requests, prepared := filepath.Join(h.wrk.dir, "repeated"), false
+	return func(ctx context.Context) (costSample, error) {
+		if !prepared {
+			if err := prepare(ctx, requests); err != nil {
+				return costSample{}, err
+			}
+			prepared = true
+		}
+		before := h.parts.read()
+		got, err := h.wrk.repeat(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
+		if want := map[bool]int64{true: got.answers}[refused]; err == nil && got.refused != want {
+			err = fmt.Errorf("%d of %d answers are refusals, want %d", got.refused, got.answers, want)
+		}
+		return newCostSample(got.perSecond, before, h.parts.read(), got.answers), err
 	}
-	if want := map[bool]int64{true: got.answers}[refused]; got.refused != want {
-		return costSample{}, fmt.Errorf("%d of %d answers are refusals, want %d", got.refused, got.answers, want)
-	}
-	return newCostSample(got.perSecond, before, h.parts.read(), got.answers), nil
 }
 
-// statuses queries orders that are rows, each by its buyer.
-func (h *costDeployment) statuses(ctx context.Context) (costSample, error) {
-	requests := filepath.Join(h.wrk.dir, "statuses")
-	if h.sales == 0 {
-		bought, err := h.purchases(ctx, statusOrders+10*h.wrk.connections)
-		if err != nil {
-			return costSample{}, err
-		}
-		if _, err := h.wrk.load(ctx, h.edge.addr, bought, h.cfg.seconds, h.parts); err != nil && !errors.Is(err, errTooFew) {
-			return costSample{}, err
-		}
-		if _, err := h.written(ctx); err != nil {
-			return costSample{}, err
-		}
-		if err := h.writeStatuses(ctx, requests); err != nil {
-			return costSample{}, err
-		}
+// prepareStatuses writes queries of orders that are rows, each by its buyer.
+func (h *costDeployment) prepareStatuses(ctx context.Context, path string) error {
+	bought := filepath.Join(h.wrk.dir, "requests")
+	if err := h.purchases(ctx, bought, statusOrders+10*h.wrk.connections); err != nil {
+		return err
 	}
-	return h.answers(ctx, requests, false)
-}
-
-func (h *costDeployment) writeStatuses(ctx context.Context, path string) error {
+	if _, err := h.wrk.repeat(ctx, h.edge.addr, bought, h.cfg.seconds, h.parts); err != nil {
+		return err
+	}
+	if _, err := h.written(ctx); err != nil {
+		return err
+	}
 	rows, err := h.sql.Query(ctx, "SELECT id, buyer FROM orders ORDER BY buyer LIMIT $1", statusOrders)
 	if err != nil {
 		return err
@@ -281,33 +273,17 @@ func (h *costDeployment) writeStatuses(ctx context.Context, path string) error {
 	})
 }
 
-// pages requests the page of a sale.
-func (h *costDeployment) pages(ctx context.Context) (costSample, error) {
-	requests := filepath.Join(h.wrk.dir, "pages")
-	if h.sales == 0 {
-		h.sales++
-		err := errors.Join(h.createSale(ctx, h.at, saleID, 1000, "1h"), writeRequests(requests, 100_000, opening))
-		if err != nil {
-			return costSample{}, err
-		}
-	}
-	return h.answers(ctx, requests, false)
+// preparePages writes requests of the page of a sale.
+func (h *costDeployment) preparePages(ctx context.Context, path string) error {
+	return errors.Join(h.createSale(ctx, h.at, saleID, 1000, "1h"), writeRequests(path, 100_000, opening))
 }
 
-// refusals buys in a sale that is sold out.
-func (h *costDeployment) refusals(ctx context.Context) (costSample, error) {
-	requests := filepath.Join(h.wrk.dir, "refusals")
-	if h.sales == 0 {
-		h.sales++
-		err := errors.Join(h.createSale(ctx, h.at, saleID, 1, "-1s"),
-			writeRequests(requests, 100_000, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", i) }))
-		if err != nil {
-			return costSample{}, err
-		}
-		// One of these purchases is accepted.
-		if _, err := h.wrk.load(ctx, h.edge.addr, requests, time.Second, h.parts); err != nil && !errors.Is(err, errTooFew) {
-			return costSample{}, err
-		}
+// prepareRefusals writes purchases in a sale that is sold out.
+func (h *costDeployment) prepareRefusals(ctx context.Context, path string) error {
+	if err := errors.Join(h.createSale(ctx, h.at, saleID, 1, "-1s"),
+		writeRequests(path, 100_000, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", i) })); err != nil {
+		return err
 	}
-	return h.answers(ctx, requests, true)
+	_, err := h.wrk.repeat(ctx, h.edge.addr, path, time.Second, h.parts) // one of these purchases is accepted
+	return err
 }

@@ -61,14 +61,9 @@ func newCostFloor(s *stage, cfg settings, c costCase) *costFloor {
 	return f
 }
 
-// round measures one round with groups and batches of the sizes that sluice had, see costShared. Round 0 does not
-// count.
-func (f *costFloor) round(ctx context.Context, round int, shared []float64) error {
-	got := floorSample{group: 1, batch: 1}
-	if len(shared) == len(costShared) {
-		got.group, got.batch = max(shared[0], 1), max(shared[1], 1)
-	}
-	var err error
+// round measures one round with groups and batches of the sizes that sluice had. Round 0 does not count.
+func (f *costFloor) round(ctx context.Context, round int, had costSample) (err error) {
+	got := floorSample{group: max(had.figures[4], 1), batch: max(had.figures[5], 1)}
 	if got.redis, got.aofBytes, err = f.queue(ctx, got.group, got.batch); err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func (s *stage) loadPolicy() string { return filepath.Join(s.root(), "loadtest",
 func (h *deployment) measure(oneIn int) measurement {
 	id := ""
 	return h.wrk.fresh(20_000, h.cfg,
-		func(path string, n int) error {
+		func(_ context.Context, path string, n int) error {
 			h.sales++
 			id = saleID + strconv.Itoa(h.sales)
 			return writeRequests(path, n, func(b []byte, i int) []byte { return buyRequest(b, id, "", i) })

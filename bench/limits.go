@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -142,8 +141,8 @@ func quoted(body []byte) string {
 // measure sends the requests of a file repeatedly, and checks the status of the responses.
 func (e *edges) measure(addr, requests string, status int) measurement {
 	return func(ctx context.Context) (float64, error) {
-		got, err := e.wrk.load(ctx, addr, requests, e.cfg.seconds, e.nginx)
-		if err != nil && !errors.Is(err, errTooFew) {
+		got, err := e.wrk.repeat(ctx, addr, requests, e.cfg.seconds, e.nginx)
+		if err != nil {
 			return 0, err
 		}
 		// The first answer does not count: a bucket admits one request, and a backend answers "sold out" once.
@@ -158,7 +157,7 @@ func (e *edges) measure(addr, requests string, status int) measurement {
 // newBuyers sends each request with a token that has not been seen.
 func (e *edges) newBuyers(addr string) measurement {
 	return e.wrk.fresh(40_000, e.cfg,
-		func(path string, n int) error {
+		func(_ context.Context, path string, n int) error {
 			first := e.next
 			e.next += n
 			return writeRequests(path, n, func(b []byte, i int) []byte { return buyRequest(b, saleID, "", first+i) })

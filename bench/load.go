@@ -65,17 +65,25 @@ func (w *wrk) load(
 	return o, err
 }
 
+// repeat is load with requests that may be sent again, from the first one on.
+func (w *wrk) repeat(
+	ctx context.Context, addr, requests string, length time.Duration, parts *meter,
+) (outcome, error) {
+	got, err := w.load(ctx, addr, requests, length, parts)
+	if errors.Is(err, errTooFew) {
+		err = nil
+	}
+	return got, err
+}
+
 // steady measures a server for which repeated requests are like new ones. Every response must be good.
 func (w *wrk) steady(addr, requests string, cfg settings, parts *meter) measurement {
 	return func(ctx context.Context) (float64, error) {
-		got, err := w.load(ctx, addr, requests, cfg.seconds, parts)
-		if err != nil && !errors.Is(err, errTooFew) {
-			return 0, err
+		got, err := w.repeat(ctx, addr, requests, cfg.seconds, parts)
+		if err == nil && got.refused > 0 {
+			err = fmt.Errorf("%d of %d answers are refusals", got.refused, got.answers)
 		}
-		if got.refused > 0 {
-			return 0, fmt.Errorf("%d of %d answers are refusals", got.refused, got.answers)
-		}
-		return got.perSecond, nil
+		return got.perSecond, err
 	}
 }
 
@@ -83,14 +91,14 @@ func (w *wrk) steady(addr, requests string, cfg settings, parts *meter) measurem
 // measure gets their file; if it returns errTooFew, fresh prepares more and repeats it. rate is the first estimate;
 // write writes n requests.
 func (w *wrk) fresh(
-	rate float64, cfg settings, write func(path string, n int) error,
+	rate float64, cfg settings, write func(ctx context.Context, path string, n int) error,
 	measure func(ctx context.Context, requests string, n int) (float64, error),
 ) measurement {
 	return func(ctx context.Context) (float64, error) {
 		for {
 			n := int(rate*cfg.seconds.Seconds()*3/2) + 10*w.connections
 			path := filepath.Join(w.dir, "requests")
-			if err := write(path, n); err != nil {
+			if err := write(ctx, path, n); err != nil {
 				return 0, err
 			}
 			perSecond, err := measure(ctx, path, n)

@@ -80,7 +80,7 @@ func (p *purchases) measure(at server, ours bool) measurement {
 		request = signedRequest
 	}
 	return p.wrk.fresh(20_000, p.cfg,
-		func(path string, n int) error {
+		func(_ context.Context, path string, n int) error {
 			first := p.buyers
 			p.buyers += n
 			return writeRequests(path, n, func(b []byte, i int) []byte { return request(b, first+i) })
