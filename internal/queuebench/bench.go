@@ -4,20 +4,19 @@
 package queuebench
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// Options selects the load. Zero fields take the defaults in their comments.
+// Options selects the load.
 type Options struct {
 	RedisURL string        // an empty Redis; "" starts one; only a started one is killed
-	Orders   int           // accepted and drained in each round, at least 1000; 50,000
-	Rounds   int           // interleaved rounds; results are medians; 3
-	Rate     int           // orders per second while latency is measured; 1000
-	Span     time.Duration // duration of the latency measurement; 3 s
+	Orders   int           // accepted and drained in each round, at least 1000
+	Rounds   int           // interleaved rounds, at least 1; results are medians
+	Rate     int           // orders per second while latency is measured, at least 1
+	Span     time.Duration // duration of the latency measurement
 }
 
 // The load of a run.
@@ -57,7 +56,6 @@ type Loss struct {
 // Run measures the list, the stream and the in-process queue, and calls progress with a line before each step. It
 // returns ErrNotEmpty when the Redis of o.RedisURL holds keys.
 func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
-	o = o.withDefaults()
 	if o.Orders < 1000 || o.Rounds < 1 || o.Rate < 1 || o.Span < 0 {
 		return nil, fmt.Errorf("queuebench: Orders must be at least 1000, Rounds and Rate at least 1")
 	}
@@ -92,14 +90,6 @@ func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
 		rows[i].sum(rounds[i])
 	}
 	return rows, nil
-}
-
-func (o Options) withDefaults() Options {
-	o.Orders = cmp.Or(o.Orders, 50_000)
-	o.Rounds = cmp.Or(o.Rounds, 3)
-	o.Rate = cmp.Or(o.Rate, 1000)
-	o.Span = cmp.Or(o.Span, 3*time.Second)
-	return o
 }
 
 func (r *Row) sum(rounds []round) {
