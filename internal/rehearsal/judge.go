@@ -101,27 +101,28 @@ func (r *Report) evaluate(l Limits) {
 		m, why = Unknown, oneAddress
 	}
 	add("Sold out", want, fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), m, why)
+	m, why = recorded(false)
+	stored := "not within " + (2 * l.Drain).String()
 	switch {
 	case r.Drain == nil:
-		m, why = recorded(false)
-		add("Orders are stored", "within "+l.Drain.String(), "not within "+(2*l.Drain).String(), m, why)
 	case r.Dead > 0:
-		add("Orders are stored", "within "+l.Drain.String(), plural.Count(r.Dead, "dead letter"), Missed, "")
+		m, why, stored = Missed, "", plural.Count(r.Dead, "dead letter")
 	default:
-		add("Orders are stored", "within "+l.Drain.String(), span(*r.Drain)+" after the last one",
-			mark(*r.Drain <= l.Drain.Seconds()), "")
+		m, why, stored = mark(*r.Drain <= l.Drain.Seconds()), "", span(*r.Drain)+" after the last one"
 	}
-	switch late := r.SendDelay.P99 > maxSendDelay.Seconds(); {
+	add("Orders are stored", "within "+l.Drain.String(), stored, m, why)
+	found := span(r.All.P99)
+	m, why = mark(r.All.P99 <= l.Latency.Seconds()), ""
+	switch {
 	case r.Shoppers == 0:
-		add("Response time", "p99 within "+l.Latency.String(), "no shoppers", Unknown, "all buyers were bots")
+		found, m, why = "no shoppers", Unknown, "all buyers were bots"
 	case r.All.Count == 0:
-		add("Response time", "p99 within "+l.Latency.String(), "no response", Missed, "")
-	case late && r.All.P99 > l.Latency.Seconds():
-		add("Response time", "p99 within "+l.Latency.String(), span(r.All.P99), Unknown,
-			"this machine sent its requests up to "+span(r.SendDelay.P99)+" late: use a faster machine, or fewer buyers")
-	default:
-		add("Response time", "p99 within "+l.Latency.String(), span(r.All.P99), mark(r.All.P99 <= l.Latency.Seconds()), "")
+		found, m = "no response", Missed
+	case m == Missed && r.SendDelay.P99 > maxSendDelay.Seconds():
+		m, why = Unknown, "this machine sent its requests up to "+span(r.SendDelay.P99)+
+			" late: use a faster machine, or fewer buyers"
 	}
+	add("Response time", "p99 within "+l.Latency.String(), found, m, why)
 	lost, limited := share(r.GaveUp.NoAnswer, r.Shoppers), share(r.GaveUp.Limited, r.Shoppers)
 	add("Shoppers get a response", "all but "+percent(l.Lost), percent(lost)+" got none, or an error",
 		mark(lost <= l.Lost), "")
