@@ -132,8 +132,8 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		rep.GaveUp.NoAnswer += r.unanswered
 	}
 	rep.OverLimit = append(rep.OverLimit, t.overLimit...)
-	rep.All, rep.PageViews = timesOf(t.all), timesOf(t.pageViews)
-	rep.ToRow, rep.SendDelay = timesOf(t.rows), timesOf(t.sendDelay)
+	rep.All, rep.PageViews = timesOf(&t.all), timesOf(&t.pageViews)
+	rep.ToRow, rep.SendDelay = timesOf(&t.rows), timesOf(&t.sendDelay)
 	rep.Outcomes, rep.Bots = byOutcome(t.shoppers), byOutcome(t.bots)
 	for _, rule := range slices.Sorted(maps.Keys(t.rules)) {
 		rep.Rules = append(rep.Rules, RuleCount{rule, t.rules[rule][0], t.rules[rule][1]})
@@ -147,9 +147,9 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		rep.Seconds = append(rep.Seconds, line)
 		rep.Busiest = max(rep.Busiest, line.Accepted+line.Refused+line.Limited+line.Failed)
 	}
-	r.watched.mu.Lock()
-	defer r.watched.mu.Unlock()
-	rep.Points = r.watched.points
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rep.Points = r.points
 	if rep.Sold+rep.Cancelled >= r.sale.Stock {
 		at := t.lastWon.Seconds()
 		if t.soldOut > 0 {

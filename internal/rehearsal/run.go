@@ -88,8 +88,7 @@ const (
 // error means that the copy was not removed; it is closed, and "sluice rehearse clean" removes it.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r := &run{
-		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
-		watched: &watched{left: -1, queued: -1},
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), left: -1, queued: -1,
 	}
 	defer r.edge.closeIdle()
 	r.step.Store("testing the edge")
@@ -136,15 +135,11 @@ type run struct {
 	opening    time.Time
 	started    atomic.Int64
 	step       atomic.Value // string
-	watched    *watched
-	unanswered int64 // shoppers without a response at the end
-}
+	unanswered int64        // shoppers without a response at the end
 
-// watched is the history of the audit.
-type watched struct {
 	mu           sync.Mutex
-	left, queued int64
-	points       []Point
+	left, queued int64   // of the last audit; -1 if unknown
+	points       []Point // of all audits
 }
 
 // Point is the state at one time.
@@ -179,9 +174,9 @@ func (r *run) progress() Progress {
 	p := r.tally.progress()
 	p.At, p.Actors, p.Of = r.now(), int(r.started.Load()), r.Workload.Buyers
 	p.Step, _ = r.step.Load().(string)
-	r.watched.mu.Lock()
-	p.Left, p.Queued = r.watched.left, r.watched.queued
-	r.watched.mu.Unlock()
+	r.mu.Lock()
+	p.Left, p.Queued = r.left, r.queued
+	r.mu.Unlock()
 	return p
 }
 
@@ -268,10 +263,10 @@ func (r *run) watch(ctx context.Context) {
 
 func (r *run) record(a client.Audit) {
 	at := r.now()
-	r.watched.mu.Lock()
-	defer r.watched.mu.Unlock()
-	r.watched.left, r.watched.queued = a.Left, queued(a)
-	r.watched.points = append(r.watched.points, Point{at.Seconds(), a.Left, queued(a)})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left, r.queued = a.Left, queued(a)
+	r.points = append(r.points, Point{at.Seconds(), a.Left, queued(a)})
 }
 
 // drained returns when the queue became empty after the last accepted order. It reports false if the queue was not

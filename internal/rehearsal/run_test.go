@@ -265,7 +265,7 @@ func TestShoppersThatStartTooLateHaveNoResponse(t *testing.T) {
 	cfg := s.config(t)
 	cfg.Workload.Bots = 0.5
 	r := &run{
-		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), watched: &watched{},
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
 		opening: time.Now().Add(-2 * tail),
 	}
 	if err := r.play(t.Context()); err != nil || r.unanswered != 30 {

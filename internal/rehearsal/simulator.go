@@ -38,65 +38,61 @@ func (p *simulator) now() time.Duration { return time.Since(p.opening) }
 func (p *simulator) play(ctx context.Context, a actor, token, buyer string) {
 	l := p.open(a.Address)
 	defer l.close()
-	if a.Kind.Bot() {
-		p.bot(ctx, l, a, token, buyer)
-		return
-	}
-	p.shopper(ctx, l, a, token, buyer)
-}
-
-func (p *simulator) shopper(ctx context.Context, l *connection, a actor, token, buyer string) {
 	resp := fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseResponse(resp)
-	if !p.until(ctx, a.At) {
+	if a.Kind.Bot() {
+		p.bot(ctx, l, a, token, buyer, resp)
+	} else if !p.shopper(ctx, l, a, token, buyer, resp) {
 		p.unanswered.Add(1)
-		return
+	}
+}
+
+// shopper returns false if ctx ended before the response to its purchase.
+func (p *simulator) shopper(
+	ctx context.Context, l *connection, a actor, token, buyer string, resp *fasthttp.Response,
+) (answered bool) {
+	if !p.until(ctx, a.At) {
+		return false
 	}
 	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
-	switch {
-	case ctx.Err() != nil:
-		p.unanswered.Add(1)
-		return
-	case err == nil && resp.StatusCode() == fasthttp.StatusOK:
-		p.tally.note(p.tally.pageViews, p.now()-a.At)
+	if err == nil && ctx.Err() == nil && resp.StatusCode() == fasthttp.StatusOK {
+		p.tally.note(&p.tally.pageViews, p.now()-a.At)
 	}
 	// Thinking begins when the page has arrived. A shopper without a page buys as well.
 	at := p.now() + a.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
-			p.unanswered.Add(1)
-			return
+			return false
 		}
 		w := p.buy(ctx, l, a, token, at, resp)
 		if ctx.Err() != nil && w.outcome == "" {
-			p.unanswered.Add(1)
-			return
+			return false
 		}
 		if w.order != "" {
 			p.tally.won(buyer, w.order)
 			if a.Patient {
 				p.await(ctx, l, token, w.order, resp)
 			}
-			return
+			return true
 		}
 		if w.outcome == Forged { // the token of a shopper is valid
 			p.tally.giveUp(NoAnswer)
 		}
 		if w.retryAfter == 0 {
-			return
+			return true
 		}
 		if try >= p.retries {
 			p.tally.giveUp(w.outcome)
-			return
+			return true
 		}
 		at = p.now() + w.retryAfter
 	}
 }
 
 // bot sends its requests at a fixed rate, independent of the responses.
-func (p *simulator) bot(ctx context.Context, l *connection, a actor, token, buyer string) {
-	resp := fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseResponse(resp)
+func (p *simulator) bot(
+	ctx context.Context, l *connection, a actor, token, buyer string, resp *fasthttp.Response,
+) {
 	for try := range botTries {
 		at := a.At + time.Duration(try)*botPause
 		if !p.until(ctx, at) {
@@ -211,7 +207,7 @@ func (p *simulator) await(ctx context.Context, l *connection, token, order strin
 			return
 		}
 		if err == nil && resp.StatusCode() == fasthttp.StatusOK && field(resp.Body(), "status") == "created" {
-			p.tally.note(p.tally.rows, p.now()-begun)
+			p.tally.note(&p.tally.rows, p.now()-begun)
 			return
 		}
 		if err != nil || resp.StatusCode() != fasthttp.StatusOK {

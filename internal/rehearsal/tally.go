@@ -70,7 +70,7 @@ type response struct {
 // second counts one second of the rehearsal.
 type second struct {
 	sent     [groups]int64
-	shoppers *histogram // of shoppers with a response
+	shoppers histogram // of shoppers with a response
 }
 
 // tally counts responses. Safe for concurrent use.
@@ -78,10 +78,10 @@ type tally struct {
 	mu        sync.Mutex
 	shoppers  map[Outcome]*histogram
 	bots      map[Outcome]*histogram
-	all       *histogram // of shoppers with a response
-	sendDelay *histogram
-	pageViews *histogram
-	rows      *histogram          // from the 202 until the order is a row
+	all       histogram // of shoppers with a response
+	sendDelay histogram
+	pageViews histogram
+	rows      histogram           // from the 202 until the order is a row
 	rules     map[string][2]int64 // shoppers, bots
 	seconds   map[int]*second
 	orders    map[string]string // order -> buyer
@@ -95,10 +95,8 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, all: &histogram{},
-		sendDelay: &histogram{}, pageViews: &histogram{},
-		rows: &histogram{}, rules: map[string][2]int64{}, seconds: map[int]*second{}, orders: map[string]string{},
-		held: map[string]string{},
+		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, rules: map[string][2]int64{},
+		seconds: map[int]*second{}, orders: map[string]string{}, held: map[string]string{},
 	}
 }
 
@@ -148,7 +146,7 @@ func (t *tally) second(at time.Duration) *second {
 	}
 	s := t.seconds[i]
 	if s == nil {
-		s = &second{shoppers: &histogram{}}
+		s = &second{}
 		t.seconds[i] = s
 	}
 	return s

@@ -69,8 +69,6 @@ const (
 	forger               // sends tokens with an invalid signature
 )
 
-func (k kind) String() string { return [...]string{"shopper", "farm", "repeater", "forger"}[k] }
-
 // Bot reports whether it is a bot.
 func (k kind) Bot() bool { return k != shopper }
 
