@@ -26,7 +26,7 @@ type Verdict struct {
 	Wait    float64 // Refused: us until a slot may be free
 	Poll    bool    // Refused: lease Demand without waiting for it
 	Demand  Demand  // NeedsLease and Poll
-	spent   segment // Admitted: the slot
+	spent   Segment // Admitted: the slot
 }
 
 // Segment holds leased slots of one lane. Times are us of the edge's monotonic clock. The next slot may be spent from
@@ -41,8 +41,6 @@ type Segment struct {
 	Stride int     // difference between the numbers of adjacent slots
 	ID     string  // id of the lease; "" for a slot that cannot be returned
 }
-
-type segment = Segment
 
 // spend removes the next slot.
 func (s *Segment) spend() {

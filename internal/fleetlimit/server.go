@@ -109,12 +109,12 @@ func (s *Server) answer(ctx context.Context, fields []string) (string, error) {
 		}
 		return l.line(), nil
 	case "return":
-		return "ok", s.giveBack(ctx, r, string(key), rest)
+		return "ok", s.returnSlots(ctx, r, string(key), rest)
 	}
 	return "", errLine
 }
 
-func (s *Server) giveBack(ctx context.Context, r *Rule, key string, fields []string) error {
+func (s *Server) returnSlots(ctx context.Context, r *Rule, key string, fields []string) error {
 	var segments []Segment
 	for ; len(fields) >= 4; fields = fields[4:] {
 		lane, err := strconv.Atoi(fields[0])
@@ -123,10 +123,9 @@ func (s *Server) giveBack(ctx context.Context, r *Rule, key string, fields []str
 		if errors.Join(err, err2, err3) != nil {
 			return errLine
 		}
-		segments = append(
-			segments,
-			Segment{Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3]},
-		)
+		segments = append(segments, Segment{
+			Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3],
+		})
 	}
 	return s.client.Return(ctx, r, key, segments)
 }
