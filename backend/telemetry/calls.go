@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -116,17 +115,11 @@ func (t *Tracer) Commands(address string) redis.Hook {
 	if t == nil {
 		return nil
 	}
-	return commands{t, redisServer(address)}
-}
-
-// redisServer returns the attributes of the server at host:port.
-func redisServer(address string) []attribute.KeyValue {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil // a client of Sentinels has no fixed address
+	c := commands{tracer: t}
+	if _, _, err := net.SplitHostPort(address); err == nil { // a client of Sentinels has no fixed address
+		c.server = tracing.Server(address)
 	}
-	number, _ := strconv.Atoi(port)
-	return []attribute.KeyValue{attribute.String("server.address", host), attribute.Int("server.port", number)}
+	return c
 }
 
 type commands struct {

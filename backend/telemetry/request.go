@@ -16,9 +16,6 @@ import (
 // maxRequestID bounds the recorded bytes of a request id. Edges send 32.
 const maxRequestID = 64
 
-// Header returns the value of a request header, or "". The value must be a copy if the request reuses its memory.
-type Header func(name string) string
-
 // Request is the span of an HTTP request. A nil Request is not traced.
 type Request struct {
 	tracer *Tracer
@@ -27,9 +24,10 @@ type Request struct {
 }
 
 // Request starts the span of a request. Its parent is the traceparent header from the edge or the client. route is the
-// route of the API with its parameters, such as {sale}; path is the path of the URL. Request returns nil if the request
-// is not sampled.
-func (t *Tracer) Request(method, route string, path []byte, header Header) *Request {
+// route of the API with its parameters, such as {sale}; path is the path of the URL. header returns a header of the
+// request, or ""; the value must be a copy if the request reuses its memory. Request returns nil if the request is not
+// sampled.
+func (t *Tracer) Request(method, route string, path []byte, header func(name string) string) *Request {
 	if t == nil {
 		return nil
 	}

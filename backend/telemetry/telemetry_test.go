@@ -35,7 +35,7 @@ func recorded(t *testing.T, sampling tracing.Sampling) (*Tracer, *tracetest.Span
 	return New(provider, "1"), spans
 }
 
-func headers(pairs ...string) Header {
+func headers(pairs ...string) func(string) string {
 	return func(name string) string {
 		for i := 0; i < len(pairs); i += 2 {
 			if pairs[i] == name {

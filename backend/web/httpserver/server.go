@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +40,18 @@ type Server struct {
 type Route struct{ Method, Path string }
 
 // Documented returns the path as OpenAPI writes it: /a/{b} for Fiber's /a/:b, without a trailing slash.
-func (r Route) Documented() string { return documentedPath(r.Path) }
+func (r Route) Documented() string {
+	if r.Path == "/" {
+		return r.Path
+	}
+	parts := strings.Split(strings.TrimSuffix(r.Path, "/"), "/")
+	for i, part := range parts {
+		if name, parameter := strings.CutPrefix(part, ":"); parameter {
+			parts[i] = "{" + name + "}"
+		}
+	}
+	return strings.Join(parts, "/")
+}
 
 // Config configures New. The zero value of each field is its default.
 type Config struct {

@@ -21,7 +21,7 @@ func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func
 	if s.cfg.Tracer == nil || !strings.HasPrefix(path, "/v1/") {
 		return func(*fasthttp.RequestCtx) func() { return untraced }
 	}
-	route := documentedPath(path)
+	route := Route{method, path}.Documented()
 	return func(ctx *fasthttp.RequestCtx) func() {
 		span := s.cfg.Tracer.Request(method, route, ctx.Path(),
 			func(name string) string { return string(ctx.Request.Header.Peek(name)) })
@@ -34,19 +34,6 @@ func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func
 }
 
 func untraced() {}
-
-func documentedPath(path string) string {
-	if path == "/" {
-		return path
-	}
-	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
-	for i, part := range parts {
-		if name, parameter := strings.CutPrefix(part, ":"); parameter {
-			parts[i] = "{" + name + "}"
-		}
-	}
-	return strings.Join(parts, "/")
-}
 
 // Span returns the span of a request, or nil.
 func Span(ctx *fasthttp.RequestCtx) *telemetry.Request {
