@@ -103,25 +103,29 @@ func AppendParent(dst []byte, id *[IDSize]byte, parent []byte, sampled bool) []b
 }
 
 // Request is a sampled request whose response is complete. Text from the client may have any length and need not be
-// UTF-8.
+// UTF-8. The JSON has the fields that nginx sends (nginx/snippets/spans.conf).
 type Request struct {
-	ID     string // 32 hexadecimal digits
-	Parent string // the client's valid traceparent, or ""
+	ID     string `json:"id"`     // 32 hexadecimal digits
+	Parent string `json:"parent"` // the client's valid traceparent, or ""
 
-	Begin, End time.Time
-	Sent       time.Time // when the first attempt to reach a backend began; zero: derived from Seconds
+	Begin time.Time `json:"-"`
+	End   time.Time `json:"-"`
+	Sent  time.Time `json:"-"` // when the first attempt to reach a backend began; zero: derived from Seconds
 
-	Method, Target string // of the request line; the query is not recorded
-	Scheme         string // http or https
-	Host           string // the header
-	Client         string // address that the limits count
-	Status         int
-	Verdict        string // as in the access log
-	Rule           string // the rule that decided, as in the access log
+	Method  string `json:"method"` // of the request line, with Target, whose query is not recorded
+	Target  string `json:"target"`
+	Scheme  string `json:"scheme"` // http or https
+	Host    string `json:"host"`   // the header
+	Client  string `json:"client"` // address that the limits count
+	Status  int    `json:"status"`
+	Verdict string `json:"verdict"` // as in the access log
+	Rule    string `json:"rule"`    // the rule that decided, as in the access log
 
 	// The attempts to reach backends, in the format of nginx's log variables: separated by commas, or by colons after
 	// an internal redirect. "" if there was none.
-	Upstreams, Statuses, Seconds string
+	Upstreams string `json:"upstream"`
+	Statuses  string `json:"upstream_status"`
+	Seconds   string `json:"upstream_seconds"`
 }
 
 // Record exports the spans of a request. It does not block. It ignores a request whose ids are not valid.

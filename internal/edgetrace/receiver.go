@@ -120,40 +120,26 @@ func (r *Receiver) Run(ctx context.Context) {
 
 // line is one line of nginx, without the header of syslog.
 type line struct {
-	Time            float64 `json:"time"`    // Unix time of the end, in seconds
-	Seconds         float64 `json:"seconds"` // duration
-	ID              string  `json:"id"`
-	Parent          string  `json:"parent"`
-	Method          string  `json:"method"`
-	Target          string  `json:"target"`
-	Scheme          string  `json:"scheme"`
-	Host            string  `json:"host"`
-	Client          string  `json:"client"`
-	Status          int     `json:"status"`
-	Verdict         string  `json:"verdict"`
-	Rule            string  `json:"rule"`
-	Upstream        string  `json:"upstream"`
-	UpstreamStatus  string  `json:"upstream_status"`
-	UpstreamSeconds string  `json:"upstream_seconds"`
+	Request
+
+	Time float64 `json:"time"`    // Unix time of the end, in seconds
+	Took float64 `json:"seconds"` // duration
 }
 
 // receive records the request of a line. A request that nginx could not parse has no method and gets no span.
 func (r *Receiver) receive(datagram []byte) {
 	var l line
 	_, text, tagged := bytes.Cut(datagram, []byte(" "+r.tag+": "))
-	if !tagged || json.Unmarshal(text, &l) != nil || !(l.Time > 0 && l.Seconds >= 0) {
+	if !tagged || json.Unmarshal(text, &l) != nil || !(l.Time > 0 && l.Took >= 0) {
 		r.invalid.Inc()
 		return
 	}
 	if l.Method == "" {
 		return
 	}
-	end := time.UnixMilli(int64(math.Round(l.Time * 1000)))
-	r.spans.Record(&Request{
-		ID: l.ID, Parent: l.Parent, Begin: end.Add(-time.Duration(l.Seconds * float64(time.Second))), End: end,
-		Method: l.Method, Target: l.Target, Scheme: l.Scheme, Host: l.Host, Client: l.Client, Status: l.Status,
-		Verdict: l.Verdict, Rule: l.Rule, Upstreams: l.Upstream, Statuses: l.UpstreamStatus, Seconds: l.UpstreamSeconds,
-	})
+	l.End = time.UnixMilli(int64(math.Round(l.Time * 1000)))
+	l.Begin = l.End.Add(-time.Duration(l.Took * float64(time.Second)))
+	r.spans.Record(&l.Request)
 }
 
 // writeMetrics writes the metrics to a connection.
