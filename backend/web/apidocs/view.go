@@ -19,33 +19,25 @@ type view struct {
 	Document *openapi.Document
 	Info     openapi.Value
 	Groups   []group
-	Schemas  []schema
+	Schemas  []named // by name
 	Schemes  []named
 	Source   string
 	Style    htmltemplate.CSS
 }
 
 func newView(doc *openapi.Document, source string, style htmltemplate.CSS) view {
-	v := view{Document: doc, Info: doc.At("info"), Groups: groups(doc), Source: source, Style: style}
-	all := each(doc.At("components", "schemas"))
-	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
-	for _, s := range all {
-		v.Schemas = append(v.Schemas, schema{s, "Fields of " + s.Name})
+	schemas := each(doc.At("components", "schemas"))
+	slices.SortFunc(schemas, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
+	return view{
+		Document: doc, Info: doc.At("info"), Groups: groups(doc), Schemas: schemas,
+		Schemes: each(doc.At("components", "securitySchemes")), Source: source, Style: style,
 	}
-	v.Schemes = each(doc.At("components", "securitySchemes"))
-	return v
 }
 
 // named is a field of a mapping.
 type named struct {
 	Name  string
 	Value openapi.Value
-}
-
-// schema is a named schema with the label of its table.
-type schema struct {
-	named
-	Label string
 }
 
 // each returns the fields of a mapping, in the order of the document.
@@ -91,7 +83,7 @@ var functions = htmltemplate.Funcs{
 	"kind":       kindOf,
 	"each":       each,
 	"exists":     openapi.Value.Exists,
-	"get":        get,
+	"get":        openapi.Value.Get,
 	"is":         openapi.Value.Is,
 	"parameters": parameters,
 	"prose":      prose,
@@ -99,9 +91,6 @@ var functions = htmltemplate.Funcs{
 	"schemes":    schemes,
 	"table":      newTable,
 }
-
-// get returns a field of a mapping.
-func get(v openapi.Value, name string) openapi.Value { return v.Get(name) }
 
 // table is the data of a table in the template.
 type table struct {
