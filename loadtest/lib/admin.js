@@ -1,6 +1,7 @@
 // Calls of the admin API: create the sale, audit, restock, close the sale.
 
 import http from 'k6/http';
+import { states } from './measure.js';
 
 function call(config, method, path, { body, key, expect }) {
   const headers = { Authorization: `Bearer ${config.adminToken}`, 'Content-Type': 'application/json' };
@@ -27,12 +28,10 @@ export function createSale(config, run) {
   return call(config, 'POST', '/admin/v1/sales', { body, expect: 201 }).id;
 }
 
-const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead', 'returning'];
-
 // audit returns the unit count of a sale.
 export function audit(config, saleId) {
   const found = call(config, 'GET', `/admin/v1/sales/${saleId}/audit`, { expect: 200 });
-  const missing = states.filter((name) => !Number.isInteger(found[name]));
+  const missing = [...states, 'returning'].filter((name) => !Number.isInteger(found[name]));
   if (missing.length > 0 || typeof found.balanced !== 'boolean') {
     throw new Error(`the audit lacks ${missing.join(', ') || 'balanced'}: ${JSON.stringify(found)}`);
   }

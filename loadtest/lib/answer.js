@@ -17,7 +17,8 @@ function header(res, name) {
   return undefined;
 }
 
-function body(res) {
+// body returns the JSON of a response, or an empty object.
+export function body(res) {
   try {
     return JSON.parse(res.body) ?? {};
   } catch (_) {
@@ -27,7 +28,8 @@ function body(res) {
 
 const failed = (why, retryAfter) => ({ outcome: 'failed', why, retryAfter });
 
-function wait(res) {
+// wait returns the seconds of Retry-After, or undefined.
+export function wait(res) {
   const raw = header(res, 'Retry-After');
   return raw !== undefined && /^[1-9]\d*$/.test(raw) ? Number(raw) : undefined;
 }

@@ -13,7 +13,11 @@ const unexplainedRows = new Counter('unexplained_rows');
 const undersold = new Counter('undersold');
 const balanced = new Rate('audit_balanced');
 const backlog = new Trend('backlog');
-const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'].map((name) => [name, new Gauge(`audit_${name}`)]);
+
+// states are the numbers of the unit count whose sum, without the stock, is the stock.
+export const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
+
+const gauges = states.map((name) => [name, new Gauge(`audit_${name}`)]);
 
 const shown = 3; // messages per kind of failure and virtual user; the counters include all of them
 const seen = {};
@@ -69,5 +73,5 @@ export function audited(audit) {
 // as sold out can be correct: the large number makes the counter of these refusals negative, because a teardown cannot read it.
 export function closed(audit, returned) {
   if (audit.left <= returned) undersold.add(-1e12);
-  for (const [name, gauge] of states) gauge.add(audit[name]);
+  for (const [name, gauge] of gauges) gauge.add(audit[name]);
 }

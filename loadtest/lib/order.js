@@ -2,16 +2,9 @@
 
 import http from 'k6/http';
 import { sleep } from 'k6';
+import { body, wait } from './answer.js';
 
 const name = 'GET /v1/orders/{order}';
-
-function parse(res) {
-  try {
-    return JSON.parse(res.body) ?? {};
-  } catch (_) {
-    return {};
-  }
-}
 
 // status sends one request, which the server holds for up to waitSeconds while the order is queued, and returns {http, status?, retryAfter}.
 export function status(config, buyer, orderId, waitSeconds = 0) {
@@ -21,7 +14,7 @@ export function status(config, buyer, orderId, waitSeconds = 0) {
     tags: { name },
     timeout: `${waitSeconds + 10}s`,
   });
-  return { http: res.status, status: parse(res).status, retryAfter: Number(res.headers['Retry-After']) || 1 };
+  return { http: res.status, status: body(res).status, retryAfter: wait(res) ?? 1 };
 }
 
 // follow polls until the order is no longer queued or config.settle has passed. It returns the last status, or 'lost' if the server does

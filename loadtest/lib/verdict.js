@@ -1,6 +1,7 @@
 // The verdict of a run, as text and as JSON.
 
 import { outcomes } from './answer.js';
+import { states } from './measure.js';
 
 // thirds are the parts of a long run that the verdict compares. A script tags its purchases with one of them.
 export const thirds = ['first', 'middle', 'last'];
@@ -25,16 +26,10 @@ function byOutcome(data) {
   });
 }
 
-function unitCount(data) {
-  const found = {};
-  for (const name of ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead']) found[name] = values(data, `audit_${name}`).value;
-  return found;
-}
-
 // report assembles the verdict. A run without a final audit has failed.
 export function report(script, data) {
   const failures = failedThresholds(data);
-  const units = unitCount(data);
+  const units = Object.fromEntries(states.map((name) => [name, values(data, `audit_${name}`).value]));
   const audited = units.stock !== undefined;
   if (!audited) failures.unshift('the final audit is missing; see the errors above');
   return {
