@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -26,10 +27,18 @@ const (
 // holds a million. Both queues are in one Redis and take turns, batch by batch.
 func depth(ctx context.Context, s *stage, rounds int) error {
 	d := newDrains(s, shallow)
-	q := [2]*deepQueue{newDeepQueue(d, 0), newDeepQueue(d, 1)}
-	if err := q[1].fill(ctx, deep); err != nil {
+	flat, err := newDeepQueue(ctx, d, 0)
+	if err != nil {
 		return err
 	}
+	full, err := newDeepQueue(ctx, d, 1)
+	if err == nil {
+		err = full.fill(ctx, deep)
+	}
+	if err != nil {
+		return err
+	}
+	q := [2]*deepQueue{flat, full}
 	var trips, inside [2][]float64 // by round, us: the median round trip, and the mean time in Redis by its own count
 	for round := range rounds + 1 {
 		trip, in, err := depthRound(ctx, d.client, q)
@@ -97,12 +106,18 @@ type deepQueue struct {
 	list  *queue.List
 	ack   string
 
-	consumer queue.Consumer // registered before the first turn
+	consumer queue.Consumer
 	batches  int
 }
 
-func newDeepQueue(d *drains, shard keyspace.Shard) *deepQueue {
-	return &deepQueue{drains: d, shard: shard, list: queue.NewList(d.client, shard, queue.Config{})}
+// newDeepQueue opens a queue without messages. It has its wake token: otherwise each push would wake one of two queues
+// and never the other.
+func newDeepQueue(ctx context.Context, d *drains, shard keyspace.Shard) (*deepQueue, error) {
+	q := &deepQueue{drains: d, shard: shard, list: queue.NewList(d.client, shard, queue.Config{})}
+	var err error
+	q.consumer, err = q.list.Register(ctx, queue.NewConsumerName())
+	return q, errors.Join(err, redisscript.Load("take").Load(ctx, d.client).Err(),
+		d.client.LPush(ctx, shard.Wake(), "1").Err())
 }
 
 func (q *deepQueue) fill(ctx context.Context, n int) error {
@@ -118,8 +133,7 @@ func (q *deepQueue) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// turn pushes a batch, so that the queue keeps its depth, and times a take of one. Both queues have their wake token:
-// otherwise each push would wake one of them and never the other.
+// turn pushes a batch, so that the queue keeps its depth, and times a take of one.
 func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 	args := make([]any, len(q.messages))
 	for i, m := range q.messages {
@@ -127,20 +141,6 @@ func (q *deepQueue) turn(ctx context.Context) (time.Duration, error) {
 	}
 	if err := q.client.LPush(ctx, q.shard.Ready(), args...).Err(); err != nil {
 		return 0, err
-	}
-	if q.ack == "" {
-		if err := q.client.LPush(ctx, q.shard.Wake(), "1").Err(); err != nil {
-			return 0, err
-		}
-		if err := redisscript.Load("take").Load(ctx, q.client).Err(); err != nil {
-			return 0, err
-		}
-	}
-	if q.consumer == "" {
-		var err error
-		if q.consumer, err = q.list.Register(ctx, queue.NewConsumerName()); err != nil {
-			return 0, err
-		}
 	}
 	q.batches++
 	begin := time.Now()
