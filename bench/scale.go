@@ -204,14 +204,14 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 		})
 	}
 	loop.Sleep(ctx, time.Second) // opens connections and loads scripts
-	before, err := b.counters(ctx, n)
+	before, idle, err := b.counters(ctx, n)
 	if err != nil {
 		return r, err
 	}
 	sold, began := accepted.Load(), time.Now()
 	loop.Sleep(ctx, b.seconds)
 	elapsed, orders := time.Since(began).Seconds(), float64(accepted.Load()-sold)
-	after, err := b.counters(ctx, n)
+	after, busy, err := b.counters(ctx, n)
 	stop()
 	buyers.Wait()
 	if f := failure.Load(); f != nil {
@@ -220,42 +220,36 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 	if err != nil {
 		return r, err
 	}
-	r.rate, r.client = orders/elapsed, (after.client-before.client).Seconds()/elapsed
-	for i := range servers {
-		r.cpu += float64((after.cpu[i] - before.cpu[i]).Microseconds()) / orders
-		r.calls = max(r.calls, (after.calls[i]-before.calls[i])/orders)
-		r.throttled += after.share(before, i) / float64(n)
+	r.rate, r.client = orders/elapsed, (busy-idle).Seconds()/elapsed
+	for i, then := range before {
+		now := after[i]
+		r.cpu += float64((now.cpu - then.cpu).Microseconds()) / orders
+		r.calls = max(r.calls, (now.calls-then.calls)/orders)
+		r.throttled += float64(now.throttled-then.throttled) / float64(max(now.periods-then.periods, 1)) / float64(n)
 	}
 	return r, nil
 }
 
-// scaleCounters are the counters of the masters and of this process at one instant.
+// scaleCounters are the counters of a master.
 type scaleCounters struct {
-	cpu                []time.Duration
-	calls              []float64
-	periods, throttled []int64
-	client             time.Duration
+	cpu                time.Duration
+	calls              float64
+	periods, throttled int64
 }
 
-func (c scaleCounters) share(before scaleCounters, i int) float64 {
-	return float64(c.throttled[i]-before.throttled[i]) / float64(max(c.periods[i]-before.periods[i], 1))
-}
-
-func (b *scaleBench) counters(ctx context.Context, n int) (c scaleCounters, err error) {
+// counters returns the counters of the first n masters, and the processor time of this process.
+func (b *scaleBench) counters(ctx context.Context, n int) (all []scaleCounters, client time.Duration, err error) {
 	for i := range n {
-		calls, err := redisNumber(ctx, b.servers[i], "stats", "total_commands_processed")
-		if err != nil {
-			return c, err
+		c := scaleCounters{cpu: cpuOf(b.pids[i]).sum()}
+		if c.calls, err = redisNumber(ctx, b.servers[i], "stats", "total_commands_processed"); err != nil {
+			return nil, 0, err
 		}
-		periods, throttled, err := b.groups[i].periods()
-		if err != nil {
-			return c, err
+		if c.periods, c.throttled, err = b.groups[i].periods(); err != nil {
+			return nil, 0, err
 		}
-		c.calls, c.cpu = append(c.calls, calls), append(c.cpu, cpuOf(b.pids[i]).sum())
-		c.periods, c.throttled = append(c.periods, periods), append(c.throttled, throttled)
+		all = append(all, c)
 	}
 	var own syscall.Rusage
 	err = syscall.Getrusage(syscall.RUSAGE_SELF, &own)
-	c.client = time.Duration(own.Utime.Nano() + own.Stime.Nano())
-	return c, err
+	return all, time.Duration(own.Utime.Nano() + own.Stime.Nano()), err
 }
