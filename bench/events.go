@@ -30,11 +30,11 @@ const eventCount = 60_000
 // eventTarget is the least ratio of our rate to Watermill's.
 const eventTarget = 3
 
-// eventSide is one way from committed rows to the groups. It calls handled for each event and group when the group's
-// handler is done, and runs until ctx ends.
+// eventSide is one way from committed rows to the groups. It calls handled with the id of each event when the handler
+// of a group is done, and runs until ctx ends.
 type eventSide struct {
 	name string
-	run  func(ctx context.Context, handled func(group int, batch ...string)) error
+	run  func(ctx context.Context, handled func(id string)) error
 }
 
 // measureEvents measures how fast order events are published, and then how long it takes from a commit until the last
@@ -117,7 +117,7 @@ func newEventRun(s *stage) *eventRun {
 
 // ours is the relay and a consumer for each group, as the program runs them.
 func (r *eventRun) ours() eventSide {
-	return eventSide{"relay and groups", func(ctx context.Context, handled func(int, ...string)) error {
+	return eventSide{"relay and groups", func(ctx context.Context, handled func(string)) error {
 		client, err := redisconn.Open(r.redis.URL, redisconn.Blocking(4*len(eventGroups)))
 		if err != nil {
 			return err
@@ -142,22 +142,14 @@ func (r *eventRun) ours() eventSide {
 		})
 		relay := events.NewRelay(client, space, events.NewStore(r.DB), events.RelayConfig{Batch: r.batch})
 		running.Go(func() { _ = relay.Run(ctx) })
-		for i, group := range eventGroups {
-			c, err := events.New(
-				client,
-				space,
-				events.NewStore(r.DB),
-				group,
-				func(_ context.Context, batch []events.Event) error {
-					ids := make([]string, len(batch))
-					for k, e := range batch {
-						ids[k] = e.ID
-					}
-					handled(i, ids...)
-					return nil
-				},
-				events.Config{Batch: r.batch},
-			)
+		for _, group := range eventGroups {
+			handler := func(_ context.Context, batch []events.Event) error {
+				for _, e := range batch {
+					handled(e.ID)
+				}
+				return nil
+			}
+			c, err := events.New(client, space, events.NewStore(r.DB), group, handler, events.Config{Batch: r.batch})
 			if err != nil {
 				return err
 			}
@@ -185,8 +177,7 @@ func (r *eventRun) rate(side eventSide, n int) measurement {
 		}
 		begin := time.Now()
 		tally := newTally(n * len(eventGroups))
-		err = r.while(ctx, side, func(_ int, batch ...string) { tally.add(len(batch)) },
-			func() error { return tally.wait(ctx) })
+		err = r.while(ctx, side, func(string) { tally.add(1) }, func() error { return tally.wait(ctx) })
 		took := time.Since(begin)
 		if err != nil {
 			return 0, err
@@ -203,7 +194,7 @@ func (r *eventRun) empty(ctx context.Context) error {
 }
 
 // while runs a side for as long as do takes.
-func (r *eventRun) while(ctx context.Context, side eventSide, handled func(int, ...string), do func() error) error {
+func (r *eventRun) while(ctx context.Context, side eventSide, handled func(string), do func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- side.run(ctx, handled) }()
@@ -228,14 +219,11 @@ func (r *eventRun) lag(ctx context.Context, side eventSide, rate, seconds float6
 	committed, report, groups := make([]time.Time, n), make([]atomic.Int64, n), make([]atomic.Int32, n)
 	tally := newTally(n * len(eventGroups))
 	start := time.Now()
-	handled := func(_ int, batch ...string) {
-		now := int64(time.Since(start))
-		for _, id := range batch {
-			if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
-				report[i].Store(now)
-			}
+	handled := func(id string) {
+		if i, ok := index[id]; ok && groups[i].Add(1) == int32(len(eventGroups)) {
+			report[i].Store(int64(time.Since(start)))
 		}
-		tally.add(len(batch))
+		tally.add(1)
 	}
 	err := r.while(ctx, side, handled, func() error {
 		for i, tick := 0, 0; i < n; tick++ {

@@ -30,17 +30,16 @@ var watermillSettings = []watermillSetting{{4, 4}, {8, 8}, {16, 16}, {32, 32}}
 // Redis streams. It does not keep the order of events, leaves published changes in SQL, and is woken immediately, so
 // that only the driver is measured.
 func (r *eventRun) watermill(c watermillSetting) eventSide {
-	return eventSide{c.String(), func(ctx context.Context, handled func(int, ...string)) error {
+	return eventSide{c.String(), func(ctx context.Context, handled func(string)) error {
 		const topic = "orders"
-		client := redis.NewClient(
-			&redis.Options{Addr: r.redis.Addr, PoolSize: 2*len(eventGroups)*c.subscribers + c.publishers + 8},
-		)
+		size := 2*len(eventGroups)*c.subscribers + c.publishers + 8
+		client := redis.NewClient(&redis.Options{Addr: r.redis.Addr, PoolSize: size})
 		defer client.Close()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		var running sync.WaitGroup
 		defer running.Wait()
-		for i, group := range eventGroups {
+		for _, group := range eventGroups {
 			for range c.subscribers {
 				sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 					Client: client, ConsumerGroup: group, DisableIndefiniteInitialBlock: true, BlockTime: 100 * time.Millisecond,
@@ -55,7 +54,7 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 				running.Go(func() {
 					for m := range messages {
 						if e, err := events.Decode(string(m.Payload)); err == nil {
-							handled(i, e.ID)
+							handled(e.ID)
 						}
 						m.Ack()
 					}
@@ -65,10 +64,8 @@ func (r *eventRun) watermill(c watermillSetting) eventSide {
 		publishers := make([]*redisstream.Publisher, c.publishers)
 		for i := range publishers {
 			var err error
-			if publishers[i], err = redisstream.NewPublisher(
-				redisstream.PublisherConfig{Client: client},
-				watermill.NopLogger{},
-			); err != nil {
+			config := redisstream.PublisherConfig{Client: client}
+			if publishers[i], err = redisstream.NewPublisher(config, watermill.NopLogger{}); err != nil {
 				return err
 			}
 		}
