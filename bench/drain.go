@@ -81,9 +81,7 @@ func (d *drains) measure(ctx context.Context, n int, work func() error) (perSeco
 
 // empty runs the takers until nothing is left, and checks that every message was handled once.
 func (d *drains) empty(
-	ctx context.Context,
-	takers int,
-	take func(context.Context, func(n int)) error,
+	ctx context.Context, takers int, take func(context.Context, func(n int)) error,
 ) (float64, error) {
 	var handled atomic.Int64
 	return d.measure(ctx, len(d.messages), func() error {

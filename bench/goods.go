@@ -59,11 +59,8 @@ func openSale(ctx context.Context, client *redis.Client, stock int64) error {
 		return err
 	}
 	loader := admission.NewStock(admission.StockConfig{Client: client})
-	return loader.Load(
-		ctx,
-		benchSale(stock),
-		func(context.Context, spread.Part, func(sale.Order) error) error { return nil },
-	)
+	none := func(context.Context, spread.Part, func(sale.Order) error) error { return nil }
+	return loader.Load(ctx, benchSale(stock), none)
 }
 
 // buyerName returns the name of buyer i: 24 characters in no order, like the account ids of a shop.

@@ -92,13 +92,7 @@ func accept(ctx context.Context, client *redis.Client, script *redis.Script, n i
 		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := begin; i < min(begin+1000, n); i++ {
 				buyer := buyerName(i)
-				keys := []string{
-					shard.Sale(saleID),
-					shard.Stock(saleID),
-					shard.Buyers(saleID),
-					shard.Ready(),
-					shard.Wake(),
-				}
+				keys := []string{shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID), shard.Ready(), shard.Wake()}
 				request := keyspace.Request("r:" + buyer)
 				if keyed {
 					keys, request = append(keys, shard.Dedup(buyer, "k:"+buyer)), "0123456789abcdef 86400000"

@@ -153,11 +153,7 @@ func enqueue(addr string, messages []string) error {
 }
 
 // fastest runs every setting once and names the one that drains most.
-func fastest[S fmt.Stringer](
-	ctx context.Context,
-	settings []S,
-	run func(S) measurement,
-) (best S, err error) {
+func fastest[S fmt.Stringer](ctx context.Context, settings []S, run func(S) measurement) (best S, err error) {
 	most := 0.0
 	for _, c := range settings {
 		perSecond, err := run(c)(ctx)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,14 +56,9 @@ func fast(ctx context.Context, ln net.Listener, upstream string) error {
 
 // edgeHere runs `sluice gateway` in this process, so that it can be profiled.
 func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
-	g, err := gateway.New(
-		gateway.Config{
-			Upstreams:  []string{c.upstream},
-			PolicyPath: c.policy,
-			Secret:     secret,
-			Logger:     slog.New(slog.NewTextHandler(io.Discard, nil)),
-		},
-	)
+	g, err := gateway.New(gateway.Config{
+		Upstreams: []string{c.upstream}, PolicyPath: c.policy, Secret: secret, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,8 @@ func streams(client *redis.Client, count int) starter {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					got, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{
-						Group:    group,
-						Consumer: fmt.Sprint("consumer", c),
-						Streams:  []string{key, ">"},
-						Count:    int64(count),
-						Block:    time.Second,
+						Group: group, Consumer: fmt.Sprint("consumer", c), Streams: []string{key, ">"}, Count: int64(count),
+						Block: time.Second,
 					}).Result()
 					if err != nil || write(ctx, store, got[0].Messages) != nil {
 						continue // no message, or ctx has ended

@@ -122,12 +122,7 @@ func (y *yearOfSales) fill(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
 	}
-	fmt.Fprintf(
-		os.Stderr,
-		"year: %s orders after %s\n",
-		number(float64(y.orders())),
-		time.Since(began).Round(time.Second),
-	)
+	fmt.Fprintf(os.Stderr, "year: %s orders after %s\n", number(float64(y.orders())), time.Since(began).Round(time.Second))
 	return nil
 }
 
@@ -230,11 +225,8 @@ func (y *yearOfSales) rebuild(ctx context.Context) (orders int, err error) {
 		return 0, err
 	}
 	for _, summary := range summaries {
-		if err := y.store.OrdersOf(
-			ctx,
-			spread.Part{SaleID: summary.ID},
-			func(sale.Order) error { orders++; return nil },
-		); err != nil {
+		count := func(sale.Order) error { orders++; return nil }
+		if err := y.store.OrdersOf(ctx, spread.Part{SaleID: summary.ID}, count); err != nil {
 			return 0, err
 		}
 	}
