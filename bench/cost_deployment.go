@@ -109,18 +109,11 @@ func (h *costDeployment) buy(ctx context.Context, requests string) (costSample, 
 		return costSample{}, err
 	}
 	before := h.parts.read()
-	profiled := make(chan error, 1)
-	go func() {
-		if h.cfg.profile == "" {
-			profiled <- nil
-			return
-		}
-		profiled <- addProfile(ctx, h.at.admin, h.cfg.profile, h.cfg.seconds)
-	}()
-	got, loadErr := h.wrk.load(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
-	if err := <-profiled; err != nil {
-		return costSample{}, err
-	}
+	var got outcome
+	loadErr := profiled(ctx, h.at.admin, h.cfg.profile, h.cfg.seconds, func() (err error) {
+		got, err = h.wrk.load(ctx, h.edge.addr, requests, h.cfg.seconds, h.parts)
+		return err
+	})
 	if loadErr != nil && !errors.Is(loadErr, errTooFew) {
 		return costSample{}, loadErr
 	}

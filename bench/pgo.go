@@ -38,6 +38,16 @@ func guide(_ context.Context, _ *stage, args []string) error {
 	return writeProfile(*to, merged)
 }
 
+// profiled runs run and adds the CPU profile of a backend meanwhile to a file; without a name there is none.
+func profiled(ctx context.Context, admin, name string, length time.Duration, run func() error) error {
+	if name == "" {
+		return run()
+	}
+	added := make(chan error, 1)
+	go func() { added <- addProfile(ctx, admin, name, length) }()
+	return errors.Join(run(), <-added)
+}
+
 // addProfile adds the CPU profile of a backend over a time to a file.
 func addProfile(ctx context.Context, admin, name string, length time.Duration) error {
 	text, err := fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", admin, length.Seconds()), secret)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -75,9 +74,12 @@ func bareRequest(b []byte, i int) []byte {
 // measure sells a fresh sale to one buyer after another. A run of this program repeats no buyer and no token, so that
 // no cache of a backend helps.
 func (p *purchases) measure(at server, ours bool) measurement {
-	request := bareRequest
+	request, profile := bareRequest, ""
 	if ours {
 		request = signedRequest
+		if p.cfg.profile != "" {
+			profile = filepath.Join(p.cfg.profile, "purchase.cpu.pprof")
+		}
 	}
 	return p.wrk.fresh(20_000, p.cfg,
 		func(_ context.Context, path string, n int) error {
@@ -85,16 +87,12 @@ func (p *purchases) measure(at server, ours bool) measurement {
 			p.buyers += n
 			return writeRequests(path, n, func(b []byte, i int) []byte { return request(b, first+i) })
 		},
-		func(ctx context.Context, requests string, _ int) (float64, error) {
-			if !ours || p.cfg.profile == "" {
-				return p.sell(ctx, at, requests)
-			}
-			profiled := make(chan error, 1)
-			go func() {
-				profiled <- addProfile(ctx, p.admin, filepath.Join(p.cfg.profile, "purchase.cpu.pprof"), p.cfg.seconds)
-			}()
-			perSecond, err := p.sell(ctx, at, requests)
-			return perSecond, errors.Join(err, <-profiled)
+		func(ctx context.Context, requests string, _ int) (perSecond float64, err error) {
+			err = profiled(ctx, p.admin, profile, p.cfg.seconds, func() (err error) {
+				perSecond, err = p.sell(ctx, at, requests)
+				return err
+			})
+			return perSecond, err
 		})
 }
 
