@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,8 +14,9 @@ import (
 )
 
 const (
-	heldBatch  = 100 // orders in a batch: what the worker writes at 12,000 a second
-	heldTarget = 0.8 // of the rate without the transaction
+	heldBatch  = 100       // orders in a batch: what the worker writes at 12,000 a second
+	heldUntil  = time.Hour // a run ends before, with its orders
+	heldTarget = 0.8       // of the rate without the transaction
 )
 
 // held measures how fast orders are written, relayed and posted to a webhook while another transaction is open in the
@@ -34,6 +34,7 @@ func held(ctx context.Context, s *stage, args []string) error {
 		return fmt.Errorf("--only: %w", err)
 	}
 	relay := newEventRun(s)
+	relay.cfg.seconds = heldUntil
 	hooks := newWebhookRun(s, webhookCount)
 	spent := 0.0
 	c := contest{name: "held", unit: "orders", cost: func() float64 { return spent }, costOf: "PostgreSQL"}
@@ -43,7 +44,9 @@ func held(ctx context.Context, s *stage, args []string) error {
 		n    int
 		run  measurement
 	}{
-		{"orders written", relay.server, *n, relay.smallBatches(*n)},
+		{"orders written", relay.server, *n, func(ctx context.Context) (float64, error) {
+			return relay.each(ctx, "orders", *n, heldBatch, relay.Write)
+		}},
 		{"events to three groups", relay.server, eventCount, relay.rate(relay.ours(), eventCount)},
 		{"webhooks", hooks.server, webhookCount, hooks.instances(1, 1)},
 	} {
@@ -81,23 +84,5 @@ func besideTransaction(url string, run measurement) measurement {
 			return 0, fmt.Errorf("open a transaction: %w", err)
 		}
 		return run(ctx)
-	}
-}
-
-// smallBatches writes n orders in batches of heldBatch.
-func (w *writers) smallBatches(n int) measurement {
-	return func(ctx context.Context) (float64, error) {
-		all := w.ids.orders(n)
-		if err := w.fresh(ctx); err != nil {
-			return 0, err
-		}
-		begin := time.Now()
-		for batch := range slices.Chunk(all, heldBatch) {
-			if err := w.Write(ctx, batch); err != nil {
-				return 0, err
-			}
-		}
-		took := time.Since(begin)
-		return float64(n) / took.Seconds(), w.count(ctx, "orders", n)
 	}
 }

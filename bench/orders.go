@@ -110,10 +110,6 @@ func (w *writers) count(ctx context.Context, table string, n int) error {
 }
 
 func (w *writers) batches(ctx context.Context) (float64, error) {
-	all := w.ids.orders(written)
-	if err := w.fresh(ctx); err != nil {
-		return 0, err
-	}
 	w.runs++
 	if w.cfg.profile != "" && w.runs == 2 {
 		stop, err := startProfile(filepath.Join(w.cfg.profile, "orders.cpu.pprof"))
@@ -122,14 +118,18 @@ func (w *writers) batches(ctx context.Context) (float64, error) {
 		}
 		defer stop()
 	}
-	return w.each(ctx, "orders", all, w.cfg.batch, w.Write)
+	return w.each(ctx, "orders", written, w.cfg.batch, w.Write)
 }
 
-// each writes orders into an empty table, some in a transaction, and returns the orders per second. Batches that are
-// smaller than the worker's stop when their time is over.
+// each writes at most the given number of orders into an empty table, size of them in a transaction, and returns the
+// orders per second. Batches that are smaller than the worker's stop when their time is over.
 func (w *writers) each(
-	ctx context.Context, table string, all []sale.Order, size int, write func(context.Context, []sale.Order) error,
+	ctx context.Context, table string, most, size int, write func(context.Context, []sale.Order) error,
 ) (float64, error) {
+	all := w.ids.orders(most)
+	if err := w.fresh(ctx); err != nil {
+		return 0, err
+	}
 	w.waits = w.waits[:0]
 	n, begin := 0, time.Now()
 	for batch := range slices.Chunk(all, size) {
@@ -148,11 +148,7 @@ func (w *writers) each(
 }
 
 func (w *writers) singles(ctx context.Context) (float64, error) {
-	all := w.ids.orders(singles)
-	if err := w.fresh(ctx); err != nil {
-		return 0, err
-	}
-	return w.each(ctx, "orders", all, 1, func(ctx context.Context, one []sale.Order) error {
+	return w.each(ctx, "orders", singles, 1, func(ctx context.Context, one []sale.Order) error {
 		return w.single(ctx, one[0])
 	})
 }
@@ -179,12 +175,8 @@ func (w *writers) single(ctx context.Context, o sale.Order) error {
 }
 
 func (w *writers) copies(ctx context.Context) (float64, error) {
-	all := w.ids.orders(written)
-	if err := w.fresh(ctx); err != nil {
-		return 0, err
-	}
 	columns := []string{"id", "sale_id", "buyer", "slot", "serial"}
-	return w.each(ctx, "copied", all, w.cfg.batch, func(ctx context.Context, batch []sale.Order) error {
+	return w.each(ctx, "copied", written, w.cfg.batch, func(ctx context.Context, batch []sale.Order) error {
 		rows := pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 			o := batch[i]
 			return []any{int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial}, nil
