@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -119,14 +117,8 @@ func costCases(of, edges, fsync, tokens, conns string) (cases []costCase, err er
 	fronts := choice("--edge", edges, "nginx", "gateway")
 	syncs := choice("--fsync", fsync, "no", "everysec", "always")
 	credentials := choice("--tokens", tokens, "new", "repeated")
-	var numbers []int
-	for text := range strings.SplitSeq(conns, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 4000 {
-			errs = append(errs, usageError(fmt.Sprintf("--connections %q: want numbers from 1 to 4000", conns)))
-		}
-		numbers = append(numbers, n)
-	}
+	numbers, err := numbersIn("--connections", conns, 1, 4000)
+	errs = append(errs, err)
 	for _, of := range things {
 		for _, edge := range fronts {
 			for _, sync := range syncs {

@@ -7,8 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
-	"strconv"
-	"strings"
+	"slices"
 )
 
 // The most shards, and so Redis masters, of a deployment (docs/scale.md).
@@ -49,13 +48,12 @@ func machines(_ context.Context, _ *stage, args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	var numbers []int
-	for text := range strings.SplitSeq(*list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n == 2 {
-			return usageError(fmt.Sprintf("--machines %q: want numbers such as 1,3,10", *list))
-		}
-		numbers = append(numbers, n)
+	numbers, err := numbersIn("--machines", *list, 1, 10_000)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(numbers, 2) {
+		return usageError("--machines 2: want 1, or 3 and more")
 	}
 	if f.scaling > 1 {
 		return usageError(fmt.Sprintf("--scaling %g: want at most 1", f.scaling))

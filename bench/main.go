@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -162,6 +163,18 @@ func among(name, given string, all []string) ([]string, error) {
 		}
 	}
 	return wanted, nil
+}
+
+// numbersIn parses a comma-separated list of numbers.
+func numbersIn(name, list string, least, most int) (all []int, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return nil, usageError(fmt.Sprintf("%s %q: want numbers from %d to %d", name, list, least, most))
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func speed(ctx context.Context, s *stage, args []string) error {

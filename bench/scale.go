@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -48,13 +46,9 @@ func scale(ctx context.Context, s *stage, args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	var numbers []int
-	for word := range strings.SplitSeq(*list, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 || n > sale.MaxSpread {
-			return fmt.Errorf("--masters %s: want numbers such as 1,2,4,8", *list)
-		}
-		numbers = append(numbers, n)
+	numbers, err := numbersIn("--masters", *list, 1, sale.MaxSpread)
+	if err != nil {
+		return err
 	}
 	if *share <= 0 || *share > 100 {
 		return fmt.Errorf("--share %g: want 0 to 100", *share)
