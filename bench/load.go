@@ -35,6 +35,14 @@ func (s *stage) wrk() *wrk {
 	return w
 }
 
+// arguments returns those of wrk. mode is an option of replay.lua.
+func (w *wrk) arguments(addr, length, requests string, mode ...string) []string {
+	return append([]string{
+		"-t1", fmt.Sprintf("-c%d", w.connections), length, "--timeout", "10s", "-s", w.script, "http://" + addr + "/",
+		"--", requests,
+	}, mode...)
+}
+
 // outcome is the result of a run of wrk.
 type outcome struct {
 	answers   int64 // complete answers within the time
@@ -51,9 +59,8 @@ func (w *wrk) load(
 ) (outcome, error) {
 	seconds := max(1, int(length.Round(time.Second)/time.Second)) // wrk knows whole seconds only
 	spent := parts.read()
-	cmd := exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", w.connections), fmt.Sprintf("-d%ds", seconds),
-		"--timeout", "10s", "-s", w.script, "http://"+addr+"/", "--", requests)
-	out, err := cmd.CombinedOutput()
+	args := w.arguments(addr, fmt.Sprintf("-d%ds", seconds), requests)
+	out, err := exec.CommandContext(ctx, w.bin, args...).CombinedOutput()
 	if err != nil {
 		return outcome{}, fmt.Errorf("wrk: %w\n%s", err, out)
 	}

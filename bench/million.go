@@ -6,13 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/test/testenv"
 )
 
 const (
@@ -176,18 +175,20 @@ func (m *bigSale) sellOut(ctx context.Context, id string, n int) ([]saleSample, 
 	if err != nil {
 		return nil, outcome{}, err
 	}
-	load, err := m.wrk.begin(ctx, m.edge.addr, requests)
-	if err != nil {
-		return nil, outcome{}, err
-	}
+	// The requests are sent from the file, each once and in their order, and then from the first one again.
+	load := m.stage.start(nil, m.wrk.bin, m.wrk.arguments(m.edge.addr, "-d24h", requests, "stream")...)
 	samples, err := m.follow(ctx, id, n, begin, start, load)
-	got, loadErr := load.end()
+	load.End(syscall.SIGINT) // wrk then prints its results
+	got, loadErr := parseOutcome(load.Output())
+	if errors.Is(loadErr, errTooFew) { // repeated requests of buyers with an order take no unit
+		loadErr = nil
+	}
 	return samples, got, errors.Join(err, loadErr)
 }
 
 // follow samples a sale until its last unit is accepted.
 func (m *bigSale) follow(
-	ctx context.Context, id string, n int, begin time.Time, first saleSample, load *openLoad,
+	ctx context.Context, id string, n int, begin time.Time, first saleSample, load *testenv.Program,
 ) ([]saleSample, error) {
 	samples := []saleSample{first}
 	printed, progress := first, begin
@@ -196,7 +197,7 @@ func (m *bigSale) follow(
 	for {
 		select {
 		case <-ticks.C:
-		case <-load.done:
+		case <-load.Done():
 			return nil, errors.New("the load generator ended before the sale")
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -257,40 +258,4 @@ func (m *bigSale) tables(ctx context.Context) (map[string]tableSize, error) {
 		sizes[name] = t
 	}
 	return sizes, nil
-}
-
-// openLoad is a running load generator.
-type openLoad struct {
-	cmd  *exec.Cmd
-	out  *strings.Builder
-	done chan struct{} // closed when the process has ended
-	err  error         // of the process; valid when done is closed
-}
-
-// begin sends the requests of a file until end, each once and in their order, and then from the first one again. The
-// file is read while it is sent.
-func (w *wrk) begin(ctx context.Context, addr, requests string) (*openLoad, error) {
-	l := &openLoad{out: &strings.Builder{}, done: make(chan struct{})}
-	l.cmd = exec.CommandContext(ctx, w.bin, "-t1", fmt.Sprintf("-c%d", w.connections), "-d24h", "--timeout", "10s",
-		"-s", w.script, "http://"+addr+"/", "--", requests, "stream")
-	l.cmd.Stdout, l.cmd.Stderr = l.out, l.out
-	if err := l.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("wrk: %w", err)
-	}
-	go func() { l.err = l.cmd.Wait(); close(l.done) }()
-	return l, nil
-}
-
-// end stops the load generator and returns its result.
-func (l *openLoad) end() (outcome, error) {
-	_ = l.cmd.Process.Signal(os.Interrupt) // wrk then prints its results
-	<-l.done
-	if l.err != nil {
-		return outcome{}, fmt.Errorf("wrk: %w\n%s", l.err, l.out)
-	}
-	o, err := parseOutcome(l.out.String())
-	if errors.Is(err, errTooFew) { // repeated requests of buyers with an order take no unit
-		err = nil
-	}
-	return o, err
 }
