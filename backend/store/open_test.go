@@ -103,6 +103,20 @@ func TestFailedOpenLeavesNoGoroutine(t *testing.T) {
 	})
 }
 
+// A lock file that can never be opened is an error, so that a start does not wait for it.
+func TestExclusiveFileNeedsItsLockFile(t *testing.T) {
+	url := storetest.SQLite(t)
+	lock := strings.TrimPrefix(url, "sqlite:") + ".lock"
+	if err := os.Mkdir(lock, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.Open(t.Context(), url, store.Config{Exclusive: true})
+	if _, bad := errors.AsType[*store.URLError](err); !bad || !strings.Contains(err.Error(), "is a directory") ||
+		!strings.Contains(err.Error(), filepath.Base(lock)) {
+		t.Errorf("%v, want a URLError that names the lock file", err)
+	}
+}
+
 // Two processes that each have a Redis of their own cannot sell from one SQLite file.
 func TestExclusiveFileIsOpenedOnce(t *testing.T) {
 	url := storetest.SQLite(t)

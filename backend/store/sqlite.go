@@ -86,29 +86,38 @@ func openSQLite(
 	return e, nil
 }
 
-// createFile creates a file that does not exist. It holds the names of buyers, so only its owner may read it. An error
-// that an admin has to remove is a *URLError.
+// createFile creates a file that does not exist.
 func createFile(path string) error {
+	f, err := openOrCreate(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// openOrCreate opens a file, and creates it if needed. It holds the names of buyers, so only its owner may read it. An
+// error that an admin has to remove is a *URLError.
+func openOrCreate(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	switch {
 	case err == nil:
-		return f.Close()
+		return f, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return &URLError{"the directory " + filepath.Dir(path) + " does not exist: create it, or name another file"}
+		return nil, &URLError{"the directory " + filepath.Dir(path) + " does not exist: create it, or name another file"}
 	case errors.Is(err, fs.ErrPermission):
-		return &URLError{"no permission to write to " + path + ": change its owner, or name another file"}
+		return nil, &URLError{"no permission to write to " + path + ": change its owner, or name another file"}
 	case errors.Is(err, syscall.EISDIR):
-		return &URLError{path + " is a directory: name a file"}
+		return nil, &URLError{path + " is a directory: name a file"}
 	}
-	return unavailable(err)
+	return nil, unavailable(err)
 }
 
 // lockFile locks the file beside a database for this process until the returned file is closed. The lock ends with the
 // process.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := openOrCreate(path + ".lock")
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()

@@ -30,6 +30,12 @@ func TestLargeFilesAreRejected(t *testing.T) {
 		"gateway", "--upstream", "127.0.0.1:1", "--tls-cert", large, "--tls-key", large)
 }
 
+// JSON would replace the letters of another encoding.
+func TestDescriptionMustBeUTF8(t *testing.T) {
+	file := write(t, "latin1.md", "Gr\xf6\xdfe 42")
+	wantUsage(t, "--description: "+file+" is not UTF-8 text: convert it", "sale", "describe", "shoe", "--description", file)
+}
+
 // A filter is empty if a variable of a script is not set. Without it, more dead orders would be settled.
 func TestEmptyFilterOfDeadOrdersIsRejected(t *testing.T) {
 	for _, flag := range []string{"sale", "error-contains", "died-after", "died-before"} {

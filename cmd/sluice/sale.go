@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -236,6 +237,9 @@ func (f *flagSet) details(to *client.Details) {
 	f.check(func(bad *problems) {
 		if file != "" {
 			text, err := readFile(file, sale.MaxDescriptionLen)
+			if err == nil && !utf8.Valid(text) {
+				err = fmt.Errorf("%s is not UTF-8 text: convert it", file)
+			}
 			bad.check("--description", err)
 			to.Description = string(text)
 		}

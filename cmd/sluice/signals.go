@@ -13,8 +13,8 @@ import (
 // handlesHangup annotates commands that use SIGHUP for something else than their end.
 const handlesHangup = "sighup"
 
-// runsUntilSignal annotates commands that run until a signal ends them, so that a signal during their start is no
-// error. Its value is the flag with which the command does something else.
+// runsUntilSignal annotates commands that run until a signal ends them: a signal during their start is no error. Its
+// value is the flag with which the command does something else.
 const runsUntilSignal = "service"
 
 // isStopped reports whether err is that of a start that a signal has ended.
