@@ -33,7 +33,8 @@ func TestLargeFilesAreRejected(t *testing.T) {
 // JSON would replace the letters of another encoding.
 func TestDescriptionMustBeUTF8(t *testing.T) {
 	file := write(t, "latin1.md", "Gr\xf6\xdfe 42")
-	wantUsage(t, "--description: "+file+" is not UTF-8 text: convert it", "sale", "describe", "shoe", "--description", file)
+	want := "--description: " + file + " is not UTF-8 text: convert it"
+	wantUsage(t, want, "sale", "describe", "shoe", "--description", file)
 }
 
 // A filter is empty if a variable of a script is not set. Without it, more dead orders would be settled.

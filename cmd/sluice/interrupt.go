@@ -47,8 +47,9 @@ func orInterrupted(ctx context.Context, err error) error {
 
 // unlessStopped returns nil for the error of a start that a signal has ended.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-		return nil
+	stopped := ctx.Err() != nil || errors.Is(err, context.Canceled)
+	if !stopped {
+		return err
 	}
-	return err
+	return nil
 }

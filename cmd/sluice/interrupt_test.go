@@ -91,8 +91,9 @@ func TestInterruptedPingReportsIt(t *testing.T) {
 	defer func() { http.DefaultClient.Transport = before }()
 	http.DefaultClient.Transport = pinged(interrupt)
 	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir()}
+	getenv := func(name string) string { return env[name] }
 	var errOut bytes.Buffer
-	code := run(ctx, []string{"webhook", "ping", "ep_1"}, func(name string) string { return env[name] }, io.Discard, &errOut)
+	code := run(ctx, []string{"webhook", "ping", "ep_1"}, getenv, io.Discard, &errOut)
 	if code != exitFail || errOut.String() != "sluice: interrupted\n" {
 		t.Errorf("exit %d, %q", code, errOut.String())
 	}

@@ -61,7 +61,8 @@ func TestRunMeasuresEveryDriver(t *testing.T) {
 func TestRunRejectsRedisThatHoldsKeys(t *testing.T) {
 	r := testenv.StartRedis(t)
 	r.Client().Set(t.Context(), "precious", "1", 0)
-	if _, err := Run(t.Context(), Options{RedisURL: r.URL, Orders: 1000, Rounds: 1, Rate: 1}, func(string) {}); !errors.Is(err, ErrNotEmpty) {
+	_, err := Run(t.Context(), Options{RedisURL: r.URL, Orders: 1000, Rounds: 1, Rate: 1}, func(string) {})
+	if !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("Run returned %v, want ErrNotEmpty", err)
 	}
 	if r.Client().Get(t.Context(), "precious").Val() != "1" {
