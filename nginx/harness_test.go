@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -158,15 +157,11 @@ func ending(pid int) bool {
 // workersOf returns the process ids of a master's workers that have started.
 func workersOf(t testing.TB, master int) (pids []int) {
 	t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master, master))
+	children, err := testenv.Children(master)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range strings.Fields(string(children)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, pid := range children {
 		if strings.HasPrefix(title(pid), workerTitle) {
 			pids = append(pids, pid)
 		}

@@ -242,16 +242,15 @@ func killNginx(t *testing.T, pidFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	master := strings.TrimSpace(string(text))
-	children, err := os.ReadFile("/proc/" + master + "/task/" + master + "/children")
+	master, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range append([]string{master}, strings.Fields(string(children))...) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
+	children, err := testenv.Children(master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range append([]int{master}, children...) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("kill %d: %v", pid, err)
 		}

@@ -162,11 +162,9 @@ func (p *Postgres) Kill() { p.proc.end(syscall.SIGQUIT) }
 func (p *Postgres) Crash() {
 	pid := p.proc.cmd.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP) // it starts no more processes
-	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for child := range strings.FieldsSeq(string(list)) {
-		if n, err := strconv.Atoi(child); err == nil {
-			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
+	children, _ := Children(pid)
+	for _, child := range children {
+		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	<-p.proc.done

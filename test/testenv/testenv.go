@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -168,6 +169,22 @@ func startServer(cmd *exec.Cmd, log string, ping func() error) (*process, error)
 			return p, fmt.Errorf("the server does not answer: %w", err)
 		}
 	}
+}
+
+// Children returns the process ids of the children of a single-threaded process. It needs Linux.
+func Children(pid int) (pids []int, err error) {
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil, err
+	}
+	for field := range strings.FieldsSeq(string(list)) {
+		child, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, child)
+	}
+	return pids, nil
 }
 
 func (p *process) ended() bool {
