@@ -76,9 +76,6 @@ func (s *saleBackend) answer(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "here")
 	case s.status != 0:
 		w.Header().Set("Content-Type", problem.ContentType)
-		for name, value := range s.header {
-			w.Header().Add(name, value)
-		}
 		w.WriteHeader(s.status)
 	case slices.Contains(s.holders, bearerName(r)):
 		d := problem.New(problem.AlreadyBought, "You have bought as much as one buyer may.")
