@@ -24,12 +24,7 @@ import (
 func newSpread(t *testing.T, c *redis.Client, stock int64) (*Admitter, *halves, *store.Store) {
 	t.Helper()
 	ctx := context.Background()
-	db, err := store.Open(ctx, storetest.SQLite(t), store.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	rows := store.New(db)
+	rows := storetest.Open(t, storetest.SQLite(t))
 	def := onSale("s", stock, 1)
 	def.Spread = 2
 	if _, err := rows.CreateSale(ctx, def); err != nil {

@@ -27,7 +27,7 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	t.Parallel()
 	const batches, perBatch, read = 2000, 2, 100 // read: maximum of rows and index entries per batch
 	ctx, url := t.Context(), storetest.Postgres(t)
-	db, err := store.Open(ctx, url, store.Config{})
+	db, err := store.Open(ctx, url, store.Config{Timeout: storetest.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), storetest.Postgres(t)
-	db, err := store.Open(ctx, url, store.Config{})
+	db, err := store.Open(ctx, url, store.Config{Timeout: storetest.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

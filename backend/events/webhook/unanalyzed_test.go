@@ -50,7 +50,7 @@ type burst struct {
 
 func newBurst(t *testing.T, url string, strict bool) *burst {
 	t.Helper()
-	tables, err := store.Open(t.Context(), url, store.Config{})
+	tables, err := store.Open(t.Context(), url, store.Config{Timeout: storetest.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
