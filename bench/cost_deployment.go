@@ -83,12 +83,13 @@ const (
 // orders buys with accepted purchases only.
 func (h *costDeployment) orders() func(context.Context) (costSample, error) {
 	var got costSample
-	buy := h.wrk.fresh(15_000, h.cfg, h.purchases, func(ctx context.Context, requests string, _ int) (_ float64, err error) {
+	sell := func(ctx context.Context, requests string, _ int) (perSecond float64, err error) {
 		got, err = h.buy(ctx, requests)
 		return max(got.perSecond, 1000), err
-	})
+	}
+	run := h.wrk.fresh(15_000, h.cfg, h.purchases, sell)
 	return func(ctx context.Context) (costSample, error) {
-		_, err := buy(ctx)
+		_, err := run(ctx)
 		return got, err
 	}
 }

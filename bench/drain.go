@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -85,15 +84,14 @@ func (d *drains) empty(
 ) (float64, error) {
 	var handled atomic.Int64
 	return d.measure(ctx, len(d.messages), func() error {
-		var all sync.WaitGroup
-		errs := make([]error, takers)
-		for i := range takers {
-			all.Go(func() { errs[i] = take(ctx, func(n int) { handled.Add(int64(n)) }) })
+		var all errgroup.Group
+		for range takers {
+			all.Go(func() error { return take(ctx, func(n int) { handled.Add(int64(n)) }) })
 		}
-		all.Wait()
-		if n := handled.Load(); errors.Join(errs...) == nil && n != int64(len(d.messages)) {
-			return fmt.Errorf("%d messages handled, of %d", n, len(d.messages))
+		err := all.Wait()
+		if n := handled.Load(); err == nil && n != int64(len(d.messages)) {
+			err = fmt.Errorf("%d messages handled, of %d", n, len(d.messages))
 		}
-		return errors.Join(errs...)
+		return err
 	})
 }

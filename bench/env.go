@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,19 +94,27 @@ type server struct {
 	pid  int
 }
 
-// serve starts a program and waits until it listens on addr.
+// serve starts a program and waits until it answers on addr.
 func (s *stage) serve(addr string, env []string, name string, args ...string) server {
 	p := s.start(env, name, args...)
 	s.check(await(p, addr))
 	return server{addr, p.Pid()}
 }
 
-// await waits until a program listens on addr, host:port or unix:/path. If it exits first, the error holds its output.
+// await waits until a program answers HTTP requests on addr, host:port or unix:/path. If it exits first, the error
+// holds its output.
 func await(p *testenv.Program, addr string) error {
 	network, to := unixsocket.Network(addr)
-	return until(p, "listen on "+addr, func() bool {
+	return until(p, "answer on "+addr, func() bool {
 		c, err := net.DialTimeout(network, to, time.Second)
-		return err == nil && c.Close() == nil
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+		_, err = http.ReadResponse(bufio.NewReader(c), nil) //nolint:bodyclose // closed with its connection
+		return err == nil
 	})
 }
 

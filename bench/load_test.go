@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -182,5 +183,28 @@ func TestMemoryIsMeasured(t *testing.T) {
 	// message of 60.
 	if f.buyers < 42 || f.dedup < 75 || f.ready < 50 || f.buyers+f.dedup+f.ready > 1000 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A program may check that its port is free with a listener that it closes again; only a response shows that it serves.
+func TestAwaitWaitsForAResponse(t *testing.T) {
+	s := &stage{}
+	t.Cleanup(s.clear)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answered atomic.Bool
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { answered.Store(true) })}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		if first, err := ln.Accept(); err == nil {
+			_ = first.Close()
+		}
+		_ = server.Serve(ln)
+	}()
+	if err := await(s.start(nil, "sleep", "60"), ln.Addr().String()); err != nil || !answered.Load() {
+		t.Errorf("error %v, answered %v", err, answered.Load())
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/adjust/rmq/v5"
 	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
 )
 
 // Messages in a full queue of a peer: enough for a second or more.
@@ -139,17 +139,16 @@ func enqueue(addr string, messages []string) error {
 	const hands = 8
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
 	defer client.Close()
-	var all sync.WaitGroup
-	errs := make([]error, hands)
+	var all errgroup.Group
 	for h := range hands {
-		all.Go(func() {
-			for i := h; i < len(messages) && errs[h] == nil; i += hands {
-				_, errs[h] = client.Enqueue(asynq.NewTask("order", []byte(messages[i])))
+		all.Go(func() (err error) {
+			for i := h; i < len(messages) && err == nil; i += hands {
+				_, err = client.Enqueue(asynq.NewTask("order", []byte(messages[i])))
 			}
+			return err
 		})
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 // fastest runs every setting once and names the one that drains most.

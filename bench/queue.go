@@ -19,15 +19,10 @@ const (
 	perStream = 100
 )
 
-const (
-	list500    = "list, batches of 500"
-	list100    = "list, batches of 100"
-	rawStreams = "raw streams, COUNT 100"
-)
-
 // drain compares how fast workers without a store drain a queue: the leased list, and raw Redis streams with a
 // consumer group that reads, acknowledges and deletes 100 messages at a time.
 func drain(s *stage, _ settings) contest {
+	const list500, list100, rawStreams = "list, batches of 500", "list, batches of 100", "raw streams, COUNT 100"
 	d := newDrains(s, queued)
 	return contest{
 		name: "queue", unit: "messages", cost: func() float64 { return d.spent }, costOf: "Redis",

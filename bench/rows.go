@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -172,18 +173,17 @@ func (r *rowsRun) run(ctx context.Context, way route, n int, rate float64) ([]fl
 // arrive pushes each order when it is due, from enough goroutines that a slow push delays no other.
 func arrive(ctx context.Context, orders []sale.Order, due func(int) time.Time, push pusher) error {
 	const pushers = 16
-	var all sync.WaitGroup
-	errs := make([]error, pushers)
+	var all errgroup.Group
 	for h := range pushers {
-		all.Go(func() {
-			for i := h; i < len(orders) && errs[h] == nil; i += pushers {
+		all.Go(func() (err error) {
+			for i := h; i < len(orders) && err == nil; i += pushers {
 				time.Sleep(time.Until(due(i)))
-				errs[h] = push(ctx, orders[i])
+				err = push(ctx, orders[i])
 			}
+			return err
 		})
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 // watch is a store that records when each order was first committed.

@@ -138,9 +138,6 @@ func (r *webhookRun) written(ctx context.Context, endpoints int) error {
 	return nil
 }
 
-// everything is written.
-func everything(context.Context) int64 { return math.MaxInt64 }
-
 // delivered counts the deliveries that are recorded, and signals when all are done.
 type delivered struct {
 	tally *tally
@@ -181,6 +178,7 @@ func (r *webhookRun) instances(instances, endpoints int) measurement {
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer stop()
+		everything := func(context.Context) int64 { return math.MaxInt64 } // is written
 		var senders []*webhook.Sender
 		for range instances {
 			db, err := store.Open(ctx, r.server.URL, store.Config{})
