@@ -162,8 +162,8 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 		return 0, err
 	}
 	if n > 0 {
-		return 0, refused("Orders of the rehearsal that are not in SQL yet: %d. It is closed; repeat the request "+
-			"when workers have written them.", n)
+		return 0, refused("Orders of the rehearsal that are not in SQL yet: %d. It is closed; repeat the request when "+
+			"workers have written them.", n)
 	}
 	orders, err = s.store.RemoveRehearsal(ctx, id)
 	if err != nil && !errors.Is(err, sale.ErrNotFound) {

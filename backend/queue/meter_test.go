@@ -123,8 +123,8 @@ func TestMetersReportEachShardAndTheSlowest(t *testing.T) {
 	for s := int64(12); s < 210; s++ {
 		sample(1, s, 9000+10*(s-10), 9000)
 	}
-	p := m.Shard(0, nil)
-	if !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second || m.RetryAfter(0) != 2*time.Second {
+	if p := m.Shard(0, nil); !p.Known || p.PerSecond != 100 || p.Within != 4*time.Second ||
+		m.RetryAfter(0) != 2*time.Second {
 		t.Errorf("shard 0: %+v, Retry-After %v", p, m.RetryAfter(0))
 	}
 	d, ok := m.Within(unknown)

@@ -56,7 +56,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		{"webhook rotate ID --keep 999h", 2, "keep"},
 		{"webhook redeliver ID " + delivery, 0, "is sent again"},
 		{"webhook redeliver ID", 2, "--failed"},
-		{"webhook redeliver ID --failed --since 2026-01-01T00:00:00Z", 0, "0 deliveries"},
+		{"webhook redeliver ID --failed --since 2026-01-01T00:00:00Z", 0, "deliveries sent again: 0"},
 		{"webhook redeliver ID nothing", 1, "there is no delivery"},
 		{"webhook remove ID", 0, "is removed"},
 		{"webhook ping ID", 1, "there is no webhook endpoint"},
