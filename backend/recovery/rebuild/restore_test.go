@@ -520,8 +520,8 @@ func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w.want("s", 4, 1, 0, 0, 0)
 }
 
-// writeToFullDisk replaces the writer of w by one whose disk is full during calls of fullDisk, except for the first
-// order.
+// writeToFullDisk replaces the writer of w by one with a disk that is full during calls of fullDisk, except for the
+// first order.
 func (w *world) writeToFullDisk(onlyCopy bool) (j *journal.Journal, fullDisk func(do func())) {
 	w.t.Helper()
 	dir := w.redis.Dir + "/full"
