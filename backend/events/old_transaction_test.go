@@ -224,7 +224,7 @@ func TestTransactionsOfDeleteChangesAreBounded(t *testing.T) {
 	}
 }
 
-// An endpoint that failed during a sale leaves a dead letter for each order. SQLite deletes a million in twelve
+// An endpoint that failed during a sale leaves a dead letter for each order. SQLite deletes a million of them in twelve
 // seconds, and other transactions wait for that.
 func TestTransactionsOfRemoveGroupAreBounded(t *testing.T) {
 	t.Parallel()

@@ -107,8 +107,8 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if
-// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. After an error, a
-// part of the dead letters may be deleted. Error: sale.ErrNotFound.
+// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. After an error, some
+// of the dead letters may be deleted. Error: sale.ErrNotFound.
 func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
 	op, deleted := "events: remove group "+name, int64(0)
 	for {

@@ -240,10 +240,9 @@ func (l *loop) rebuilt() bool {
 	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
 }
 
-// restore queues the orders of a batch again that are neither rows nor known to Redis. It follows a rebuild of Redis,
-// or the loss of a lease: another worker has the batch then, or Redis has lost its data and only this worker holds the
-// orders, which it cannot know until its guard has checked Redis. restore retries until it succeeds. It logs the orders
-// that cannot be restored.
+// restore queues the orders of a batch again that are neither rows nor known to Redis. It follows a rebuild or the loss
+// of a lease: either another worker has the batch, or Redis has lost its data and only this worker has the orders.
+// restore retries until it succeeds. It logs the orders that cannot be restored.
 func (l *loop) restore(b queue.Batch, cause error) {
 	if l.cfg.Source == nil {
 		return

@@ -11,18 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// calamity is the state in which Redis starts again. All connections are cut.
+// calamity is what happens to Redis. When it starts again, all connections are cut.
 type calamity int
 
 // The calamities. With all but the first, acknowledged data may be lost.
 const (
-	intact calamity = iota
-	older           // it has the data of an earlier step
-	emptied
+	intact  calamity = iota // it starts again with all data
+	older                   // it starts again with the data of an earlier step
+	emptied                 // it starts again without data
+	flushed                 // it is emptied, and connections and late calls stay
 	calamities
 )
 
-var calamityNames = [calamities]string{"with all data", "with older data", "empty"}
+var calamityNames = [calamities]string{
+	"starts again with all data", "starts again with older data", "starts again empty", "is emptied",
+}
 
 // disaster is a calamity at a step; Back is how many steps old the older data is.
 type disaster struct {
@@ -63,21 +66,25 @@ func (w *world) strike() {
 	switch d.Kind {
 	case older:
 		w.memory.restore(w.mini)
-	case emptied:
+	case emptied, flushed:
 		w.mini.FlushAll()
 	}
 	w.memory = nil
-	w.startRedis()
-	w.mu.Lock()
-	// late calls were sent to a server that no longer exists
-	w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool { return !strings.HasPrefix(c.what, "sql ") })
-	w.mu.Unlock()
+	if d.Kind == flushed {
+		_ = w.mini.Set(serverKey, w.server()) // it has no other type
+	} else {
+		w.startRedis()
+		w.mu.Lock()
+		// late calls were sent to a server that no longer exists
+		w.delayed = slices.DeleteFunc(w.delayed, func(c lateCall) bool { return !strings.HasPrefix(c.what, "sql ") })
+		w.mu.Unlock()
+	}
 	if d.Kind != intact {
 		clear(w.seen) // request keys are in Redis alone
 	}
 	w.result.Calamities[d.Kind]++
 	w.dirty.Store(true)
-	w.tell("REDIS STARTS AGAIN " + calamityNames[d.Kind])
+	w.tell("REDIS " + calamityNames[d.Kind])
 }
 
 // verified reports whether Redis is marked as verified since its start.

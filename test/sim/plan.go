@@ -80,7 +80,11 @@ func planOf(rnd *rand.Rand) plan {
 		p.Guarded = true
 		p.Steps += 200
 		for at := pick(60, 200); at < p.Steps; at += pick(80, 300) {
-			p.Disasters = append(p.Disasters, disaster{At: at, Kind: calamity(rnd.IntN(int(calamities))), Back: pick(5, 60)})
+			d := disaster{At: at, Kind: calamity(rnd.IntN(int(flushed))), Back: pick(5, 60)}
+			if d.Kind == emptied && d.Back%2 == 0 {
+				d.Kind = flushed
+			}
+			p.Disasters = append(p.Disasters, d)
 		}
 	}
 	if !p.Gentle && !p.Guarded && rnd.IntN(5) == 0 {

@@ -52,7 +52,7 @@ func (r *Result) Describe(to io.Writer) {
 		fmt.Fprintf(to, "%9d %s\n", r.Faults[f], fateNames[f])
 	}
 	for c := range calamities {
-		fmt.Fprintf(to, "%9d Redis starts again %s\n", r.Calamities[c], calamityNames[c])
+		fmt.Fprintf(to, "%9d Redis %s\n", r.Calamities[c], calamityNames[c])
 	}
 	fmt.Fprintf(to, "%9d sales over several shards sold out at the end\n", r.SoldOut)
 	fmt.Fprintf(to, "%9d process freezes\n%9d graceful shutdowns\n%9d processes started\n", r.Freezes, r.Stops, r.Starts)

@@ -213,8 +213,8 @@ func (g *Guard) block(reason string) {
 	g.changed.Up()
 }
 
-// unblock unblocks guarded commands after an observation of verified data, unless block was called since then: blocks
-// is its number of calls before the observation. unblock reports whether commands were blocked.
+// unblock unblocks guarded commands after an observation of verified data, unless block was called since: blocks is the
+// number of its calls before the observation. unblock returns whether commands were blocked until now.
 func (g *Guard) unblock(blocks int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

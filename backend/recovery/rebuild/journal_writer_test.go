@@ -107,9 +107,7 @@ func TestOrderOfALaterGenerationIsRestored(t *testing.T) {
 	}
 	g := &rebuiltAt{}
 	w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal:  j,
-		Store:    noRows{},
-		Log:      slog.New(slog.DiscardHandler),
+		Journal: j, Store: noRows{}, Log: slog.New(slog.DiscardHandler),
 		Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 	})
 	restores := func(want bool, when string) {
