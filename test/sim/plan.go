@@ -79,7 +79,7 @@ func planOf(rnd *rand.Rand) plan {
 	case 1:
 		p.Guarded = true
 		p.Steps += 200
-		for at := pick(60, 200); at < p.Steps; at += pick(80, 300) {
+		for at := pick(60, 200); at < p.Steps; at += pick(20, 80) {
 			d := disaster{At: at, Kind: calamity(rnd.IntN(int(flushed))), Back: pick(5, 60)}
 			if d.Kind == emptied && d.Back%2 == 0 {
 				d.Kind = flushed
