@@ -39,7 +39,7 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	fsync := flags.String("fsync", "everysec", "comma-separated appendfsync of Redis: no, everysec, always")
 	tokens := flags.String("tokens", "new", "comma-separated: new (each order with another token), repeated")
 	against := flags.String("against", "", "root of another working tree of sluice, measured in the same rounds")
-	sockets := flags.Bool("sockets", false, "the edge, the backend, the worker and the stores of this tree are connected by Unix sockets")
+	sockets := flags.Bool("sockets", false, "Unix sockets connect the edge, the processes and the stores of this tree")
 	floor := flags.Bool("floor", false, "also measure the stores alone, with groups and batches of the same size")
 	rounds := flags.Int("rounds", 3, "rounds that count; one more warms up")
 	seconds := flags.Float64("seconds", 3, "seconds of load for each side of a round")

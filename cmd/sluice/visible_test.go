@@ -124,7 +124,7 @@ func TestControlCharactersOfAnImportAreEscaped(t *testing.T) {
 			t.Errorf("%s: exit %d: %q", name, code, text)
 		}
 	}
-	if strings.Count(stderr, "\n") != 2 { // the other note is about IPv6
+	if strings.Count(stderr, "\n") != 3 { // the other notes are about IPv6 and the status
 		t.Errorf("a note has several lines: %q", stderr)
 	}
 }
