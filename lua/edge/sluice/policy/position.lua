@@ -1,5 +1,6 @@
 -- Maps the parts of a policy's table to lines of its source: "rules.2.rate" to a line. It reads the table constructor
--- after the last `return`. A part that is computed elsewhere has the line of the nearest part around it.
+-- after the last `return` outside functions and blocks. A part that is computed elsewhere has the line of the nearest
+-- part around it.
 
 local tokens = require("sluice.policy.dialect").tokens
 
@@ -47,9 +48,11 @@ end
 
 -- lines(source) -> function(path) -> line. source: without Lua that edges read differently
 function _M.lines(source)
-  local list, found = tokens(source), { [""] = 1 }
+  local list, found, depth = tokens(source), { [""] = 1 }, 0
   for i = #list, 1, -1 do
-    if list[i][1] == "return" then
+    local text = list[i][1]
+    depth = depth + (CLOSE[text] and 1 or OPEN[text] and -1 or 0)
+    if text == "return" and depth == 0 then
       found[""] = list[i][2]
       if list[i + 1] and list[i + 1][1] == "{" then
         constructor(list, i + 1, "", found)
