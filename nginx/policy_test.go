@@ -66,6 +66,24 @@ func TestBothEdgesRefuseTheSamePolicies(t *testing.T) {
 	}
 }
 
+// Of several errors on one line, both edges report the same first.
+func TestBothEdgesReportTheSameErrorOfALine(t *testing.T) {
+	server := requireLua(t)
+	for _, fields := range []string{
+		`name = "concurrency", key = "ip", rate = "1r/s", delay = 5`,
+		`name = "a", key = "Ip", rate = 5, burst = -1, match = 5, delay = 5, mode = 5`,
+		`name = "a", key = "ip", rate = "1r/s", match = { method = "get", path = 5 }`,
+		`name = "a", key = "ip", rate = "1r/s", ipv6_prefix = 5, on_error = 5, scope = 5`,
+	} {
+		source := "return { rules = { { " + fields + " } } }"
+		_, err := policy.Parse("p.lua", []byte(source))
+		theirs, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+		if ours := parse(t, server, source); ours != theirs {
+			t.Errorf("%s: %q, and the gateway reports %q", fields, ours, theirs)
+		}
+	}
+}
+
 func TestBothEdgesTakeTheSamePolicies(t *testing.T) {
 	server := requireLua(t)
 	files, err := filepath.Glob("../gateway/policy/testdata/good/*.lua")

@@ -102,7 +102,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	}
 	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix",
 		"scope")
-	rule := Rule{Name: r.text(t, where, "name"), Delay: r.flag(t, where, "delay", false)}
+	rule := Rule{Name: r.text(t, where, "name")}
 	if rule.Name == "" {
 		if t.RawGetString("name") == lua.LNil {
 			r.report(where, "a rule needs a name, which logs and refusals contain")
@@ -119,6 +119,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 	rule.Burst = r.burst(t, where)
 	r.checkCapacity(rule, where)
 	rule.Match = r.match(t, where)
+	rule.Delay = r.flag(t, where, "delay", false)
 	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
 	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
 	rule.IPv6Prefix = r.ipv6Prefix(t, where, rule.Key)
@@ -235,11 +236,11 @@ func (r *reader) match(t *lua.LTable, where position) Match {
 	}
 	at := where.field("match")
 	r.checkFields(m, at, "match", "method", "path")
-	match := Match{Method: r.text(m, at, "method"), Path: r.text(m, at, "path")}
+	match := Match{Method: r.text(m, at, "method")}
 	if match.Method != "" && !methodForm.MatchString(match.Method) {
 		r.report(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
 	}
-	if match.Path != "" {
+	if match.Path = r.text(m, at, "path"); match.Path != "" {
 		if what := badPattern(match.Path); what != "" {
 			r.report(at.field("path"), "path %s %s", quote(match.Path), what)
 		}

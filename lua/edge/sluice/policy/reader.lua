@@ -250,9 +250,9 @@ local function read_rule(t, at, wrong)
   end
   rule.delay = t.delay == true
   rule.shadow = choice(t, "mode", "enforce", "enforce", "shadow", at, wrong) == "shadow"
-  set_network(rule, t, at, wrong)
   -- A shadow rule does not refuse when its bucket cannot be used.
   rule.lenient = choice(t, "on_error", "deny", "deny", "allow", at, wrong) == "allow" or rule.shadow
+  set_network(rule, t, at, wrong)
   rule.fleet = choice(t, "scope", "edge", "edge", "fleet", at, wrong) == "fleet"
   if rule.fleet then
     check_fleet(rule, at, wrong)
