@@ -37,12 +37,16 @@ local function number(source, at)
   end
 end
 
+-- plain_number(text) -> whether it is a number without leading zeros, which the gateway's engine reads as octal, and one
+-- that it does not read as NaN
 local function plain_number(text)
-  if match(text, "^0[xX]%x+$") then
-    return true
+  local hex = match(text, "^0[xX](%x+)$")
+  if hex then
+    return #hex <= 15
   end
-  local mantissa = match(text, "^(.-)[eE][+-]?%d+$") or text
-  return match(mantissa, "^%d+%.?%d*$") or match(mantissa, "^%.%d+$")
+  local mantissa = match(text, "^(.-)[eE][+-]?%d%d?$") or text
+  local whole = match(mantissa, "^(%d+)%.?%d*$")
+  return whole and #whole <= 100 and not find(whole, "^0%d") or match(mantissa, "^%.%d+$")
 end
 
 -- short_string(source, at) -> its last byte, and the error of an escape in it, or nil
