@@ -10,7 +10,8 @@ import (
 // that they interpret differently. lua/edge/sluice/policy/dialect.lua does the same.
 
 var (
-	// plainNumber matches no leading zeros, which gopher-lua reads as octal, and no number that it reads as NaN.
+	// plainNumber matches no number with leading zeros, which gopher-lua reads as octal, and none beyond its range,
+	// which it reads as NaN.
 	plainNumber = regexp.MustCompile(
 		`^(0[xX][0-9a-fA-F]{1,15}|((0|[1-9][0-9]{0,99})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?)$`)
 	numberToken = regexp.MustCompile(`^\.?[0-9](?:[eE][+-][0-9]|[0-9A-Za-z_.])*`)

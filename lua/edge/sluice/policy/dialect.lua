@@ -37,8 +37,8 @@ local function number(source, at)
   end
 end
 
--- plain_number(text) -> whether it is a number without leading zeros, which the gateway's engine reads as octal, and one
--- that it does not read as NaN
+-- plain_number(text) -> whether all edges read the same number. The gateway's engine reads one with leading zeros as
+-- octal, and one beyond its range as NaN.
 local function plain_number(text)
   local hex = match(text, "^0[xX](%x+)$")
   if hex then
