@@ -181,8 +181,8 @@ func TestTLS(t *testing.T) {
 	if got := b.last(t).header.Get("X-Forwarded-Proto"); got != "https" {
 		t.Errorf("X-Forwarded-Proto is %q, want https", got)
 	}
-	// A client receives the response to a malformed request over TLS, too.
-	c, err := tls.Dial("tcp", e.address, &tls.Config{RootCAs: roots})
+	// A client receives the response to a malformed request over TLS, too. An old client offers HTTP/1.0 only.
+	c, err := tls.Dial("tcp", e.address, &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
