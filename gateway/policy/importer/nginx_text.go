@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,8 +14,8 @@ import (
 // parseNginx parses the file at path and the files that it includes. Lua blocks are empty in the result.
 func parseNginx(path string) (parsed *crossplane.Payload, err error) {
 	defer func() { // the parser panics at "if ()"
-		if r := recover(); r != nil {
-			err = fmt.Errorf("a directive without its arguments: %v", r)
+		if recover() != nil {
+			err = errors.New("a directive has no arguments, such as if ()")
 		}
 	}()
 	return crossplane.Parse(path, &crossplane.ParseOptions{
