@@ -147,13 +147,13 @@ func (w *JournalWriter) append(orders []sale.Order) (ok bool) {
 	return false
 }
 
-// appendUnwritten appends the orders that could not be appended before. They may be rows by now.
+// appendUnwritten appends the orders that could not be appended before. They may be rows by now. It holds mu, so that
+// writable waits for the result.
 func (w *JournalWriter) appendUnwritten() {
 	w.mu.Lock()
-	orders := w.unwritten
-	w.unwritten = nil
-	w.mu.Unlock()
-	if len(orders) > 0 && w.append(orders) {
+	defer w.mu.Unlock()
+	if len(w.unwritten) > 0 && w.cfg.Journal.Append(w.unwritten...) == nil {
+		w.unwritten = nil
 		w.late.Store(true) // Redis may have been rebuilt since they were accepted
 	}
 }

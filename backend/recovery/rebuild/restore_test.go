@@ -580,6 +580,41 @@ func TestPurchasesWaitForTheOnlyCopy(t *testing.T) {
 	}
 }
 
+// Purchases also take no unit during an attempt to append what the only copy lacks.
+func TestPurchasesWaitWhileTheOnlyCopyIsAppended(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	j, fullDisk := w.writeToFullDisk(true)
+	w.buy("s", "ann") // begins a segment
+	fullDisk(func() {
+		if _, err := w.try("s", "bob"); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("bob on a full disk: %v", err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for range 2000 {
+				w.writer.RunOnce(w.ctx)
+			}
+		}()
+		for running := true; running; {
+			select {
+			case <-ended:
+				running = false
+			default:
+			}
+			if _, err := (rebuild.JournalWriters{w.writer}).Generation(0); err == nil {
+				t.Error("a purchase may take a unit, although the journal lacks an order")
+				<-ended
+				running = false
+			}
+		}
+	})
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A full disk keeps orders out of the journal. The journal gets them when there is space again, or at the end of the
 // process, and Redis gets them if it was rebuilt meanwhile.
 func TestOrdersOfAFullDiskAreRecordedLater(t *testing.T) {
