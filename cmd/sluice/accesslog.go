@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -13,8 +14,9 @@ import (
 type accessFile struct {
 	path string
 
-	mu   sync.Mutex
-	file *os.File
+	mu      sync.Mutex
+	file    *os.File
+	stalled bool // the last write timed out
 }
 
 func openAccessFile(ctx context.Context, path string) (*accessFile, error) {
@@ -36,18 +38,32 @@ func (l *accessFile) reopen(ctx context.Context) error {
 	if l.file != nil {
 		_ = l.file.Close()
 	}
-	l.file = file
+	l.file, l.stalled = file, false
 	return nil
 }
 
-// accessTimeout bounds a write to a pipe that nothing reads. The requests that are logged wait for it.
-const accessTimeout = time.Second
+// accessTimeout bounds a write to a pipe that nothing reads, and stalledTimeout each one after that. The requests that
+// are logged wait for it.
+const (
+	accessTimeout  = time.Second
+	stalledTimeout = time.Millisecond
+)
 
 func (l *accessFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.file.SetWriteDeadline(time.Now().Add(accessTimeout)) // a regular file has no deadline
-	return l.file.Write(p)
+	_ = l.file.SetWriteDeadline(time.Now().Add(l.timeout())) // a regular file has no deadline
+	n, err := l.file.Write(p)
+	l.stalled = errors.Is(err, os.ErrDeadlineExceeded)
+	return n, err
+}
+
+// timeout returns the bound of the next write.
+func (l *accessFile) timeout() time.Duration {
+	if l.stalled {
+		return stalledTimeout
+	}
+	return accessTimeout
 }
 
 func (l *accessFile) close() {

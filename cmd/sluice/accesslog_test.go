@@ -31,10 +31,11 @@ func TestAccessLogOfAPipeIsInterruptible(t *testing.T) {
 	}
 }
 
-// A full pipe delays a write for a bounded time, so that the gateway can answer and end.
+// A full pipe delays a write for a bounded time, so that the gateway can answer and end. Until the pipe is read again,
+// it delays further writes hardly at all.
 func TestWriteToAFullPipeEnds(t *testing.T) {
 	path := pipe(t)
-	reader, err := os.OpenFile(path, os.O_RDWR, 0) // never reads
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +45,22 @@ func TestWriteToAFullPipeEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.close()
-	if n, err := log.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("wrote %d bytes, %v", n, err)
+	for _, want := range []time.Duration{accessTimeout, stalledTimeout} {
+		if got := log.timeout(); got != want {
+			t.Errorf("the timeout is %v, want %v", got, want)
+		}
+		if n, err := log.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("wrote %d bytes, %v", n, err)
+		}
+	}
+	if _, err := io.ReadFull(reader, make([]byte, 32<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Write([]byte("a line\n")); err != nil {
+		t.Error(err)
+	}
+	if got := log.timeout(); got != accessTimeout {
+		t.Errorf("after the pipe was read, the timeout is %v, want %v", got, accessTimeout)
 	}
 }
 
