@@ -54,86 +54,16 @@ const oneAddress = "all buyers shared one address"
 
 // evaluate sets the checks and the verdict.
 func (r *Report) evaluate(l Limits) {
-	mark := func(ok bool) Mark {
-		if ok {
-			return Passed
+	r.Checks = []Check{r.balance(), r.oversell(), r.acceptedOrders(), r.buyerLimit()} // hold at any time
+	for _, c := range []Check{r.soldOut(), r.drained(l), r.responseTime(l), r.responses(l), r.limited(l)} {
+		if c.Mark == Missed && r.Stopped != "" {
+			c.Mark, c.Why = Unknown, "the rehearsal was not completed"
 		}
-		return Missed
+		r.Checks = append(r.Checks, c)
 	}
-	proven := true // the next checks must hold at any time
-	add := func(name, want, found string, m Mark, why string) {
-		if m == Missed && !proven && r.Stopped != "" {
-			m, why = Unknown, "the rehearsal was not completed"
-		}
-		r.Checks = append(r.Checks, Check{name, want, found, m, why})
-	}
-	known := r.RecordsError == ""
-	recorded := func(ok bool) (Mark, string) {
-		if !known {
-			return Unknown, r.RecordsError
-		}
-		return mark(ok), ""
-	}
-
-	m, why := recorded(r.Audit.Balanced)
-	add("Units balance", "stock = left + queued + ordered + dead",
-		fmt.Sprintf("%d = %d + %d + %d + %d", r.Audit.Stock, r.Audit.Left, queued(r.Audit), r.Audit.Ordered, r.Audit.Dead),
-		m, why)
-	m, why = recorded(r.Rows <= r.Copy.Stock)
-	add("No oversell", "at most "+plural.Count(r.Copy.Stock, "order"), fmt.Sprint(r.Rows), m, why)
-	m, why = recorded(len(r.Lost) == 0)
-	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
-		m, why = Unknown, "still queued: "+plural.Count(queued(r.Audit), "order")
-	}
-	add("Every accepted order is a row or a dead letter", "none missing", few(r.Lost, "none missing"), m, why)
-	m, why = recorded(len(r.OverLimit) == 0)
-	add("Limit per buyer", fmt.Sprintf("at most %d per buyer", r.Copy.PerBuyer),
-		few(r.OverLimit, "no buyer has more"), m, why)
-
-	proven = false
-	sold := r.Sold + r.Cancelled
-	enough, want := sold >= r.Copy.Stock, plural.Count(r.Copy.Stock, "unit")
-	if r.Shoppers < r.Copy.Stock { // bots may all be refused, as intended
-		served := r.Shoppers - r.GaveUp.NoAnswer - r.GaveUp.Limited // the others have checks of their own
-		enough, want = enough || sold-r.ToBots >= served, "a unit for each of "+plural.Count(served, "shopper")
-	}
-	if m, why = recorded(enough); m == Missed && r.Addresses == Single {
-		m, why = Unknown, oneAddress
-	}
-	add("Sold out", want, fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), m, why)
-	m, why = recorded(false)
-	stored := "not within " + (2 * l.Drain).String()
-	switch {
-	case r.Drain == nil:
-	case r.Dead > 0:
-		m, why, stored = Missed, "", plural.Count(r.Dead, "dead letter")
-	default:
-		m, why, stored = mark(*r.Drain <= l.Drain.Seconds()), "", span(*r.Drain)+" after the last one"
-	}
-	add("Orders are stored", "within "+l.Drain.String(), stored, m, why)
-	found := span(r.All.P99)
-	m, why = mark(r.All.P99 <= l.Latency.Seconds()), ""
-	switch {
-	case r.Shoppers == 0:
-		found, m, why = "no shoppers", Unknown, "all buyers were bots"
-	case r.All.Count == 0:
-		found, m = "no response", Missed
-	case m == Missed && r.SendDelay.P99 > maxSendDelay.Seconds():
-		m, why = Unknown, "this machine sent its requests up to "+span(r.SendDelay.P99)+
-			" late: use a faster machine, or fewer buyers"
-	}
-	add("Response time", "p99 within "+l.Latency.String(), found, m, why)
-	lost, limited := share(r.GaveUp.NoAnswer, r.Shoppers), share(r.GaveUp.Limited, r.Shoppers)
-	add("Shoppers get a response", "all but "+percent(l.Lost), percent(lost)+" got none, or an error",
-		mark(lost <= l.Lost), "")
-	if m, why = mark(limited <= l.Limited), ""; m == Missed && r.Addresses == Single {
-		m, why = Unknown, oneAddress
-	}
-	add("Limits admit shoppers", "all but "+percent(l.Limited), percent(limited)+" were refused", m, why)
 	if r.Stopped != "" {
-		add("Completed", "yes", "no", Unknown, r.Stopped)
+		r.Checks = append(r.Checks, Check{"Completed", "yes", "no", Unknown, r.Stopped})
 	}
-
 	r.Verdict = Go
 	for _, c := range r.Checks {
 		switch {
@@ -146,6 +76,108 @@ func (r *Report) evaluate(l Limits) {
 			r.Why = append(r.Why, c.Name+": want "+c.Want+", found "+c.Found+parenthesize(c.Why))
 		}
 	}
+}
+
+func mark(ok bool) Mark {
+	if ok {
+		return Passed
+	}
+	return Missed
+}
+
+// recorded is mark for a check of the records, and Unknown if they could not be read.
+func (r *Report) recorded(ok bool) (m Mark, why string) {
+	if r.RecordsError != "" {
+		return Unknown, r.RecordsError
+	}
+	return mark(ok), ""
+}
+
+func (r *Report) balance() Check {
+	a := r.Audit
+	found := fmt.Sprintf("%d = %d + %d + %d + %d", a.Stock, a.Left, queued(a), a.Ordered, a.Dead)
+	m, why := r.recorded(a.Balanced)
+	return Check{"Units balance", "stock = left + queued + ordered + dead", found, m, why}
+}
+
+func (r *Report) oversell() Check {
+	m, why := r.recorded(r.Rows <= r.Copy.Stock)
+	return Check{"No oversell", "at most " + plural.Count(r.Copy.Stock, "order"), fmt.Sprint(r.Rows), m, why}
+}
+
+func (r *Report) acceptedOrders() Check {
+	m, why := r.recorded(len(r.Lost) == 0)
+	if m == Missed && int64(len(r.Lost)) <= queued(r.Audit) {
+		m, why = Unknown, "still queued: "+plural.Count(queued(r.Audit), "order")
+	}
+	const name, none = "Every accepted order is a row or a dead letter", "none missing"
+	return Check{name, none, few(r.Lost, none), m, why}
+}
+
+func (r *Report) buyerLimit() Check {
+	m, why := r.recorded(len(r.OverLimit) == 0)
+	want := fmt.Sprintf("at most %d per buyer", r.Copy.PerBuyer)
+	return Check{"Limit per buyer", want, few(r.OverLimit, "no buyer has more"), m, why}
+}
+
+func (r *Report) soldOut() Check {
+	sold := r.Sold + r.Cancelled
+	enough, want := sold >= r.Copy.Stock, plural.Count(r.Copy.Stock, "unit")
+	if r.Shoppers < r.Copy.Stock { // bots may all be refused, as intended
+		served := r.Shoppers - r.GaveUp.NoAnswer - r.GaveUp.Limited // the others have checks of their own
+		enough, want = enough || sold-r.ToBots >= served, "a unit for each of "+plural.Count(served, "shopper")
+	}
+	m, why := r.recorded(enough)
+	if m == Missed && r.Addresses == Single {
+		m, why = Unknown, oneAddress
+	}
+	return Check{"Sold out", want, fmt.Sprintf("%d of %d sold", r.Sold, r.Copy.Stock), m, why}
+}
+
+func (r *Report) drained(l Limits) Check {
+	c := Check{Name: "Orders are stored", Want: "within " + l.Drain.String()}
+	switch {
+	case r.Drain == nil:
+		c.Found = "not within " + (2 * l.Drain).String()
+		c.Mark, c.Why = r.recorded(false)
+	case r.Dead > 0:
+		c.Found, c.Mark = plural.Count(r.Dead, "dead letter"), Missed
+	default:
+		c.Found, c.Mark = span(*r.Drain)+" after the last one", mark(*r.Drain <= l.Drain.Seconds())
+	}
+	return c
+}
+
+func (r *Report) responseTime(l Limits) Check {
+	c := Check{
+		Name: "Response time", Want: "p99 within " + l.Latency.String(), Found: span(r.All.P99),
+		Mark: mark(r.All.P99 <= l.Latency.Seconds()),
+	}
+	switch {
+	case r.Shoppers == 0:
+		c.Found, c.Mark, c.Why = "no shoppers", Unknown, "all buyers were bots"
+	case r.All.Count == 0:
+		c.Found, c.Mark = "no response", Missed
+	case c.Mark == Missed && r.SendDelay.P99 > maxSendDelay.Seconds():
+		c.Mark, c.Why = Unknown, "this machine sent its requests up to "+span(r.SendDelay.P99)+
+			" late: use a faster machine, or fewer buyers"
+	}
+	return c
+}
+
+func (r *Report) responses(l Limits) Check {
+	lost := share(r.GaveUp.NoAnswer, r.Shoppers)
+	found := percent(lost) + " got none, or an error"
+	return Check{"Shoppers get a response", "all but " + percent(l.Lost), found, mark(lost <= l.Lost), ""}
+}
+
+func (r *Report) limited(l Limits) Check {
+	refused := share(r.GaveUp.Limited, r.Shoppers)
+	m, why := mark(refused <= l.Limited), ""
+	if m == Missed && r.Addresses == Single {
+		m, why = Unknown, oneAddress
+	}
+	return Check{"Limits admit shoppers", "all but " + percent(l.Limited), percent(refused) + " were refused", m, why}
 }
 
 func share(n, of int64) float64 {
