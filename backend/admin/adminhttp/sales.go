@@ -188,11 +188,14 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 
 func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any, error) {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
+	if err != nil {
+		return nil, saleProblem(err, httpserver.ErrConflict)
+	}
 	body := saleJSON(v)
 	if queued, err := h.cfg.Queue.ByShard(ctx); err == nil {
 		body.DrainSeconds = drainSeconds(h.cfg.Pace.Within(queued))
 	}
-	return body, saleProblem(err, httpserver.ErrConflict)
+	return body, nil
 }
 
 // changeSale answers pause, resume, open and close, which have no body.

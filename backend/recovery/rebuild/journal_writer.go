@@ -124,7 +124,8 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) error {
 			w.written.Put(o.ID, struct{}{})
 		}
 	}
-	// It is also lower than generation if both stores were restored from backups.
+	// Redis was rebuilt after the orders were accepted. If both stores were restored from backups, restoring is lower than
+	// generation.
 	if restoring := w.restoring.Load(); restoring != 0 && restoring != generation {
 		w.late.Store(true)
 		w.woken.Up()
