@@ -90,7 +90,7 @@ func prune(n *yaml.Node, keep func(name string, value *yaml.Node) bool) {
 
 // YAML encodes the document.
 func (d *Document) YAML() ([]byte, error) {
-	text, err := yaml.Dump(d.root, yaml.V4, yaml.WithLineWidth(-1))
+	text, err := yaml.Dump(d.root, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 	if err != nil {
 		return nil, fmt.Errorf("openapi: %w", err)
 	}
