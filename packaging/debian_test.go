@@ -163,6 +163,8 @@ COMP_WORDS=(sluice wor) COMP_CWORD=1 COMP_LINE="sluice wor" COMP_POINT=10; __sta
 	})
 	install(t)
 	sell(t)
+	verifyWithKeys(t)
+	purge(t)
 }
 
 // install configures the services as a new user does after dpkg.
@@ -183,15 +185,7 @@ printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:80\n' >/etc/systemd/syst
 systemctl disable --now --quiet nginx
 systemctl daemon-reload
 systemctl enable --now --quiet `+strings.Join(services, " ")+" sluice-gateway.socket")
-	wait(t, "the backend is ready", func() bool {
-		return exec.CommandContext(t.Context(), "sluice", "health", "--server", "http://127.0.0.1:8081").Run() == nil
-	})
-	for name, edge := range edges {
-		wait(t, name+" is ready", func() bool {
-			res, err := shopper.Get(edge + "/healthz")
-			return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
-		})
-	}
+	ready(t)
 	// One address buys everything: its rule must allow it. The gateway loads the file; the edge needs a reload.
 	sh(t, `sed -i 's/rate = "20r\/s", burst = 40/rate = "10000r\/s", burst = 10000/' /etc/sluice/policy.lua
 sed -i '/^  rules = {/a { name = "all-edges", key = "ip", rate = "10000r/s", burst = 10000, scope = "fleet", on_error = "allow" },' \
@@ -202,6 +196,20 @@ systemctl reload sluice-edge
 	for _, name := range services {
 		t.Log(name, strings.Join(strings.Fields(sh(t, "systemctl show -p User -p MainPID -p DynamicUser "+name+
 			"; ps -o user:40= -p $(systemctl show --value -p MainPID "+name+")")), " "))
+	}
+}
+
+// ready waits for the backend and both edges.
+func ready(t *testing.T) {
+	t.Helper()
+	wait(t, "the backend is ready", func() bool {
+		return exec.CommandContext(t.Context(), "sluice", "health", "--server", "http://127.0.0.1:8081").Run() == nil
+	})
+	for name, edge := range edges {
+		wait(t, name+" is ready", func() bool {
+			res, err := shopper.Get(edge + "/healthz")
+			return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		})
 	}
 }
 
@@ -330,6 +338,24 @@ func sell(t *testing.T) {
 		}
 	}
 	t.Log(sh(t, "journalctl --no-pager -o cat -p warning -u 'sluice-*' | head -n 20"))
+}
+
+// verifyWithKeys replaces the token secret by a key. An upgrade does not create the secret again.
+func verifyWithKeys(t *testing.T) {
+	t.Helper()
+	sh(t, `rm /etc/sluice/credentials/token-secret
+sluice keys new --kid shop >/root/private.json
+sluice keys public /root/private.json >/etc/sluice/keys.json
+for unit in backend edge gateway; do echo SLUICE_TOKEN_KEYS=/etc/sluice/keys.json >>/etc/sluice/$unit.env; done
+dpkg -i /proof/1.0.1/*.deb
+systemctl restart sluice-edge
+test ! -e /etc/sluice/credentials/token-secret`)
+	ready(t)
+}
+
+// purge removes the packages. The journal stays.
+func purge(t *testing.T) {
+	t.Helper()
 	sh(t, `dpkg -P sluice-edge sluice
 for gone in /usr/bin/sluice /etc/sluice/credentials /var/lib/sluice-edge /var/lib/private/sluice-edge; do
   test ! -e $gone && test ! -L $gone || { echo "$gone is left"; exit 1; }

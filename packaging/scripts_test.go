@@ -132,6 +132,26 @@ func TestSecretsAreCreatedOnce(t *testing.T) {
 	}
 }
 
+// A shop whose tokens have keys of its own removes the token secret, which would let every reader of it sign tokens.
+func TestUpgradeKeepsTokenSecretRemoved(t *testing.T) {
+	m := newMachine(t)
+	for _, version := range []string{"", "1.0.0"} {
+		if out, _, err := m.run("sluice.postinst", "configure", version); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if created := m.exists("etc/sluice/credentials/token-secret"); created != (version == "") {
+			t.Errorf("after the configuration over version %q, the token secret exists: %v", version, created)
+		}
+		_ = os.Remove(filepath.Join(m.root, "etc/sluice/credentials/token-secret"))
+	}
+	for _, unit := range []string{"backend", "edge", "gateway"} {
+		text, err := os.ReadFile("debian/units/sluice-" + unit + ".service")
+		if err != nil || !strings.Contains(string(text), "\nSetCredential=token-secret:\\n\n") {
+			t.Errorf("sluice-%s.service does not start without a token secret: %v", unit, err)
+		}
+	}
+}
+
 func TestRemovalStopsEveryUnitAndKeepsFiles(t *testing.T) {
 	for name, edge := range map[string]bool{"sluice": false, "sluice-edge": true} {
 		m := newMachine(t)
