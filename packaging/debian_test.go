@@ -112,8 +112,8 @@ var edges = map[string]string{"edge": "http://127.0.0.1:8080", "gateway": "http:
 
 // services are the units that run, in the order of their start.
 var services = []string{
-	"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-webhooks", "sluice-web-push", "sluice-gateway",
-	"sluice-edge",
+	"sluice-backend", "sluice-worker", "sluice-watcher", "sluice-points", "sluice-webhooks", "sluice-web-push",
+	"sluice-gateway", "sluice-edge",
 }
 
 // TestInside installs the packages, sells through both edges, upgrades and rolls back during the sale, and audits it.

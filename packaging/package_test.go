@@ -187,6 +187,33 @@ func TestBackendUnitLoadsEverySecret(t *testing.T) {
 	}
 }
 
+// Every group of order events that docs/events.md lists has a unit and a Deployment.
+func TestEveryGroupIsPackaged(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs/events.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := regexp.MustCompile("`sluice group run ([a-z-]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(groups) < 3 {
+		t.Fatalf("docs/events.md lists %v", groups)
+	}
+	for _, group := range groups {
+		for file, want := range map[string]string{
+			"debian/units/sluice-" + group[1] + ".service": "/usr/bin/sluice group run " + group[1] + " ",
+			"chart/sluice/templates/" + group[1] + ".yaml": `"sluice.group" (list $ "` + group[1] + `" `,
+		} {
+			text, err := os.ReadFile(filepath.Join(root, "packaging", file))
+			if err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("the group %s is not in packaging/%s: %v", group[1], file, err)
+			}
+		}
+	}
+}
+
 // exposure rates the units as systemd does: each is below 2.0.
 func exposure(t *testing.T, dir string) {
 	t.Helper()
@@ -195,9 +222,11 @@ func exposure(t *testing.T, dir string) {
 		output(t, "dpkg-deb", "--extract", filepath.Join(dir, name), root)
 	}
 	rated := regexp.MustCompile(`Overall exposure level for (\S+): ([0-9.]+) `)
-	for _, name := range []string{"edge", "gateway", "backend", "worker", "watcher", "webhooks", "web-push"} {
-		text := output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+root,
-			"sluice-"+name+".service")
+	for _, name := range append(units(t, true), units(t, false)...) {
+		if !strings.HasSuffix(name, ".service") {
+			continue
+		}
+		text := output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+root, name)
 		m := rated.FindStringSubmatch(text)
 		if m == nil {
 			t.Errorf("%s: %s", name, text)

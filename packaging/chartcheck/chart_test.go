@@ -24,7 +24,7 @@ import (
 
 const chartDir = "../chart/sluice"
 
-var components = []string{"edge", "backend", "worker", "webhooks", "web-push"}
+var components = []string{"edge", "backend", "worker", "points", "webhooks", "web-push"}
 
 // everything sets each value that adds something to the manifests.
 var everything = map[string]any{
@@ -50,6 +50,7 @@ var everything = map[string]any{
 		"journal":  map[string]any{"storageClassName": "fast"}, "extraArgs": []any{"--max-ready=5000"},
 	},
 	"worker":   map[string]any{"extraArgs": []any{"--batch=100"}},
+	"points":   map[string]any{"replicas": 2, "rate": "3/200", "extraArgs": []any{"--log=json"}},
 	"webhooks": map[string]any{"replicas": 2, "extraArgs": []any{"--allow-private=10.0.0.0/8"}},
 	"webPush": map[string]any{
 		"replicas": 2, "contact": "mailto:shop@example.com", "extraArgs": []any{"--web-push-hold=1m"},
@@ -86,6 +87,7 @@ var cases = map[string]map[string]any{
 		"env":      map[string]any{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "HTTPS_PROXY": "a: #b"},
 		"edge":     map[string]any{"fleet": true},
 		"envFrom":  []any{map[string]any{"secretRef": map[string]any{"name": "shop-otel"}}},
+		"points":   map[string]any{"replicas": 1},
 		"webhooks": map[string]any{"replicas": 1},
 		"webPush":  map[string]any{"replicas": 1, "contact": "https://shop.example"},
 		"networkPolicy": map[string]any{"httpsPorts": []any{443, 8443}, "storePorts": []any{6380}, "egress": []any{
@@ -199,7 +201,7 @@ func conform(t *testing.T, manifests map[string]string) (valid int, bad []string
 
 func TestManifestsAreValid(t *testing.T) {
 	for name, want := range map[string]int{
-		"least": 14, "everything": 30, "no network policy": 11, "no autoscaling": 12, "secrets of others": 20,
+		"least": 14, "everything": 35, "no network policy": 11, "no autoscaling": 12, "secrets of others": 23,
 	} {
 		manifests, err := render(t, cases[name])
 		if err != nil {
@@ -292,6 +294,7 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"replicas", section("edge", map[string]any{"replicas": "two"})},
 		{"fleet", section("edge", map[string]any{"fleet": "yes"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
+		{"rate", section("points", map[string]any{"rate": "1%"})},
 		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
 		{"webPush.contact is empty", section("webPush", map[string]any{"replicas": 1})},
 		{"contact", section("webPush", map[string]any{"contact": "shop@example.com"})},
@@ -355,6 +358,8 @@ func TestValuesReachContainers(t *testing.T) {
 			`name: "shop-payment", key: "payment-secret"`,
 			"name: SLUICE_ORDERS_REPLICA_URL\n              valueFrom: { secretKeyRef: { name: \"shop-db-replica\", key: \"uri\", optional",
 		}, nil},
+		{"everything", "points", []string{"- points", `"--points=3/200"`, "path: database-url"}, []string{"vapid"}},
+		{"least", "points", nil, []string{"kind"}},
 		{"everything", "webhooks", []string{"- webhooks", `"--allow-private=10.0.0.0/8"`, "path: redis-url"}, nil},
 		{"least", "webhooks", nil, []string{"kind"}},
 		{"everything", "web-push", []string{
@@ -362,7 +367,7 @@ func TestValuesReachContainers(t *testing.T) {
 			"SLUICE_VAPID_KEY_FILE, value: /run/secrets/sluice/vapid-key", `name: "sluice", items: [{ key: "vapid-key"`,
 		}, nil},
 		{"least", "web-push", nil, []string{"kind"}},
-		{"least", "common", nil, []string{"sluice-webhooks", "sluice-web-push"}},
+		{"least", "common", nil, []string{"sluice-points", "sluice-webhooks", "sluice-web-push"}},
 		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
 		{"least", "networkpolicy", []string{
 			"- ports: [{ port: admin, protocol: TCP }]\n      from:\n        - podSelector:\n            matchLabels:\n" +
@@ -460,7 +465,7 @@ func TestPodsStopInTimeOfUnits(t *testing.T) {
 // Every pod is hardened, has probes and a grace period, and reads secrets as files.
 func TestPodsAreHardened(t *testing.T) {
 	manifests, err := render(t, map[string]any{
-		"existingSecret": "sluice", "webhooks": map[string]any{"replicas": 1},
+		"existingSecret": "sluice", "points": map[string]any{"replicas": 1}, "webhooks": map[string]any{"replicas": 1},
 		"webPush": map[string]any{"replicas": 1, "contact": "https://shop.example"},
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ envFrom: {{- toYaml . | nindent 2 }}
 
 {{/* The groups of events that run, separated by spaces. */}}
 {{- define "sluice.groups" -}}
-{{- if .Values.webhooks.replicas }}webhooks {{ end }}{{ if .Values.webPush.replicas }}web-push{{ end }}
+{{- if .Values.points.replicas }}points {{ end }}{{ if .Values.webhooks.replicas }}webhooks {{ end }}{{ if .Values.webPush.replicas }}web-push{{ end }}
 {{- end }}
 
 {{/* Variables of all containers. SSL_CERT_DIR adds the CA of the secret volume; SSL_CERT_FILE would replace the public ones. */}}
