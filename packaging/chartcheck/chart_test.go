@@ -423,6 +423,29 @@ func TestEveryComponentHasADisruptionBudget(t *testing.T) {
 	}
 }
 
+// The alerts and the dashboard select series by the jobs of prometheus.yml, not by the names of Services.
+func TestServiceMonitorsSetTheJobsOfTheAlerts(t *testing.T) {
+	text := part(t, everything, "servicemonitor")
+	for _, name := range components {
+		if n := strings.Count(text, "relabelings: [{ targetLabel: job, replacement: sluice-"+name+" }]"); n != 1 {
+			t.Errorf("%d ServiceMonitors set the job of %s, want 1:\n%s", n, name, text)
+		}
+	}
+	alerts, err := os.ReadFile("../../observe/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := regexp.MustCompile(`job="([^"]*)"`).FindAllStringSubmatch(string(alerts), -1)
+	for _, job := range jobs {
+		if !strings.Contains(text, "replacement: "+job[1]+" }") {
+			t.Errorf("no ServiceMonitor sets the job %s of an alert", job[1])
+		}
+	}
+	if len(jobs) == 0 {
+		t.Error("no alert selects a job")
+	}
+}
+
 func TestEgressOfEveryComponent(t *testing.T) {
 	text := part(t, cases["secrets of others"], "networkpolicy")
 	if n := strings.Count(text, "- port: 4318"); n != len(components) {
