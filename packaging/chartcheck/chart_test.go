@@ -446,6 +446,32 @@ func TestServiceMonitorsSetTheJobsOfTheAlerts(t *testing.T) {
 	}
 }
 
+// A rate needs two samples in its range, also if a scrape fails: three intervals.
+func TestScrapeIntervalFitsTheDashboard(t *testing.T) {
+	dashboard, err := os.ReadFile("../../observe/grafana/dashboards/sluice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := func(text string) int {
+		n, err := strconv.Atoi(strings.TrimSuffix(text, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	shortest := 3600
+	for _, m := range regexp.MustCompile(`\[(\d+s)\]`).FindAllStringSubmatch(string(dashboard), -1) {
+		shortest = min(shortest, seconds(m[1]))
+	}
+	text := part(t, map[string]any{
+		"existingSecret": "sluice", "serviceMonitor": map[string]any{"enabled": true},
+	}, "servicemonitor")
+	interval := seconds(regexp.MustCompile(`interval: (\S+)`).FindStringSubmatch(text)[1])
+	if 3*interval > shortest {
+		t.Errorf("the default interval is %d s; the dashboard has rates over %d s", interval, shortest)
+	}
+}
+
 func TestEgressOfEveryComponent(t *testing.T) {
 	text := part(t, cases["secrets of others"], "networkpolicy")
 	if n := strings.Count(text, "- port: 4318"); n != len(components) {
