@@ -368,7 +368,6 @@ func TestValuesReachContainers(t *testing.T) {
 		}, nil},
 		{"least", "web-push", nil, []string{"kind"}},
 		{"least", "common", nil, []string{"sluice-points", "sluice-webhooks", "sluice-web-push"}},
-		{"secrets of others", "networkpolicy", []string{"port: 8443"}, nil},
 		{"least", "networkpolicy", []string{
 			"- ports: [{ port: admin, protocol: TCP }]\n      from:\n        - podSelector:\n            matchLabels:\n" +
 				"              app.kubernetes.io/component: backend\n",
@@ -476,6 +475,13 @@ func TestEgressOfEveryComponent(t *testing.T) {
 	text := part(t, cases["secrets of others"], "networkpolicy")
 	if n := strings.Count(text, "- port: 4318"); n != len(components) {
 		t.Errorf("%d components may connect to port 4318, want %d:\n%s", n, len(components), text)
+	}
+	for policy := range strings.SplitSeq(text, "\n---\n") {
+		name := regexp.MustCompile(`\n  name: shop-sluice-(\S+)`).FindStringSubmatch(policy)[1]
+		want := name != "worker" && name != "points" // they connect to the stores only
+		if got := strings.Contains(policy, "{ port: 8443, protocol: TCP }"); got != want {
+			t.Errorf("%s may connect to web servers: %v", name, got)
+		}
 	}
 }
 
