@@ -80,6 +80,7 @@ func TestInside(t *testing.T) {
 	install(t)
 	sell(t)
 	verifyWithKeys(t)
+	connectByUnixSocket(t)
 	purge(t)
 }
 
@@ -266,6 +267,22 @@ dpkg -i /proof/1.0.1/*.deb
 systemctl restart sluice-edge
 test ! -e /etc/sluice/credentials/token-secret`)
 	ready(t)
+}
+
+// connectByUnixSocket moves the backend to a Unix socket, which the users of both edges can open.
+func connectByUnixSocket(t *testing.T) {
+	t.Helper()
+	sh(t, `cd /etc/sluice
+sed -i 's|^SLUICE_LISTEN=.*|SLUICE_LISTEN=unix:/run/sluice/backend.sock|' backend.env
+sed -i 's|^SLUICE_UPSTREAM=.*|SLUICE_UPSTREAM=unix:/run/sluice/backend.sock|' edge.env gateway.env
+systemctl restart sluice-backend sluice-edge sluice-gateway`)
+	ready(t)
+	for name, edge := range edges {
+		wait(t, name+" reaches the backend", func() bool {
+			res, err := shopper.Get(edge + "/v1/sales/shoe")
+			return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		})
+	}
 }
 
 // purge removes the packages. The journal stays.
