@@ -1,0 +1,4 @@
+-- +goose Up
+
+-- No change: SQLite compares text by byte.
+SELECT 1;
