@@ -2,11 +2,14 @@ package events_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"sluice/backend/events"
+	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -241,9 +244,44 @@ func TestTransactionsOfRemoveGroupAreBounded(t *testing.T) {
 	if n, err := e.CountDeadLetters(ctx); err != nil || len(n) > 0 {
 		t.Errorf("dead letters %v, %v", n, err)
 	}
-	if log, err := e.Log(ctx, store.LogQuery{Action: "group"}); err != nil || len(log) != 1 ||
-		log[0].Detail != "with 45000 dead letters" {
-		t.Errorf("log %+v, %v", log, err)
+	e.expectLog(t, "with 45000 dead letters", "so far 40000 dead letters", "so far 20000 dead letters")
+}
+
+// The dead letters of a part are deleted in one transaction with an entry in the log. A repeated call deletes the rest.
+func TestRemovalOfAGroupThatEndsEarlyIsLogged(t *testing.T) {
+	t.Parallel()
+	ctx, e := t.Context(), onPostgres(t)
+	if _, err := e.AddGroup(ctx, "g", false); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Exec(t, e.url, "INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries) "+
+		"SELECT 'g', n || '.paid', n, '{}', 'r', 1 FROM generate_series(1, 20100) AS n")
+	storetest.Exec(t, e.url, "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'x'; END $$")
+	storetest.Exec(t, e.url, "CREATE TRIGGER fails BEFORE DELETE ON event_groups FOR EACH ROW EXECUTE FUNCTION fail()")
+	if err := e.RemoveGroup(ctx, "g", false); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	e.expectLog(t, "so far 20000 dead letters")
+	if n, err := e.CountDeadLetters(ctx); err != nil || n["g"] != 100 {
+		t.Errorf("dead letters %v, %v; want those of the second part", n, err)
+	}
+	storetest.Exec(t, e.url, "DROP TRIGGER fails ON event_groups")
+	if err := e.RemoveGroup(ctx, "g", false); err != nil {
+		t.Fatal(err)
+	}
+	e.expectLog(t, "with 100 dead letters", "so far 20000 dead letters")
+}
+
+// expectLog compares the details of the log entries about groups, newest first.
+func (e *env) expectLog(t *testing.T, want ...string) {
+	t.Helper()
+	log, err := e.Log(e.ctx, store.LogQuery{Action: "group"})
+	var got []string
+	for _, entry := range log {
+		got = append(got, entry.Detail)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("log %q, %v; want %q", got, err, want)
 	}
 }
 

@@ -107,33 +107,44 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if
-// the group is only in Redis. It is idempotent: a group that an earlier call removed is a success. After an error, some
-// of the dead letters may be deleted. Error: sale.ErrNotFound.
+// the group is only in Redis. More than deleteBatch dead letters are deleted in several transactions, each of which is
+// logged: after an error, some may be deleted, and a repeated call deletes the rest. A group that an earlier call
+// removed is a success. Error: sale.ErrNotFound.
 func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
-	op, deleted := "events: remove group "+name, int64(0)
-	for {
-		n, err := store.UpdateRows(ctx, s.db, op, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id IN (
+	for letters := int64(0); ; {
+		n, err := s.removePart(ctx, name, inRedis, letters)
+		if err != nil || n < deleteBatch {
+			return err
+		}
+		letters += n
+	}
+}
+
+// removePart deletes up to deleteBatch dead letters of a group and returns their number. If no more are left, it deletes
+// the group. letters is the number of dead letters that were deleted before.
+func (s *Store) removePart(ctx context.Context, name string, inRedis bool, letters int64) (int64, error) {
+	op := "events: remove group " + name
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int64, error) {
+		registered, err := lockGroup(ctx, c, name)
+		if err != nil {
+			return 0, err
+		}
+		n, err := c.Exec(ctx, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id IN (
 			SELECT event_id FROM event_dead_letters WHERE group_name = $1 LIMIT $2)`, name, deleteBatch)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if deleted += n; n < deleteBatch {
-			break
+		letters := letters + n
+		if n == deleteBatch {
+			return n, store.AppendLog(ctx, c, removedGroup, name, "so far "+plural.Count(letters, "dead letter"))
 		}
-	}
-	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
-		groups, err := c.Exec(ctx, "DELETE FROM event_groups WHERE name = $1", name)
-		if err != nil {
-			return err
+		if _, err := c.Exec(ctx, "DELETE FROM event_groups WHERE name = $1", name); err != nil {
+			return 0, err
 		}
-		letters, err := c.Exec(ctx, "DELETE FROM event_dead_letters WHERE group_name = $1", name)
-		if err != nil {
-			return err
+		if registered || letters > 0 || inRedis {
+			return n, store.AppendLog(ctx, c, removedGroup, name, "with "+plural.Count(letters, "dead letter"))
 		}
-		if letters += deleted; groups+letters > 0 || inRedis {
-			return store.AppendLog(ctx, c, removedGroup, name, "with "+plural.Count(letters, "dead letter"))
-		}
-		return store.RequireLogged(ctx, c, removedGroup, name)
+		return n, store.RequireLogged(ctx, c, removedGroup, name)
 	})
 }
 
