@@ -689,3 +689,29 @@ func TestEventIsEncodedAndDecoded(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, e)
 	}
 }
+
+// PostgreSQL cannot index a text of some thousand bytes, so a group could store neither the event nor its dead letter,
+// and would retry forever. Only another program can have added such an entry.
+func TestEventWithALongTextIsNotDecoded(t *testing.T) {
+	e := events.Event{ID: "9.paid", Type: events.Paid, OrderID: 9, SaleID: "s", Buyer: strings.Repeat("ä", 127)}
+	if got, err := events.Decode(e.Encode()); err != nil || got != e {
+		t.Fatalf("%+v, %v; want %+v", got, err, e)
+	}
+	for name, text := range map[string]*string{
+		"id": &e.ID, "type": (*string)(&e.Type), "sale": &e.SaleID, "buyer": &e.Buyer,
+	} {
+		before := *text
+		*text = strings.Repeat("x", 5000)
+		got, err := events.Decode(e.Encode())
+		if !errors.Is(err, events.ErrPermanent) || len(err.Error()) > 200 {
+			t.Errorf("%s: %v, want a permanent error", name, err)
+		}
+		if want := map[bool]string{true: "", false: "9.paid"}[name == "id"]; got != (events.Event{ID: want}) {
+			t.Errorf("%s: the event %+v, want the id %q only", name, got, want)
+		}
+		*text = before
+	}
+	if got, err := events.Decode(`{"v":2,"id":"` + strings.Repeat("x", 5000) + `"}`); err == nil || got.ID != "" {
+		t.Errorf("of a later version: %+v, %v", got, err)
+	}
+}

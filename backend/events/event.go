@@ -67,10 +67,16 @@ func (e Event) Encode() string {
 	return string(b)
 }
 
+// maxText is the maximum length of a text of an event in bytes: that of a buyer.
+const maxText = sale.MaxBuyerLen
+
 // Decode decodes a body. An error wraps ErrPermanent; the event then has its ID, if that can be read.
 func Decode(body string) (Event, error) {
 	var v versioned
 	err := json.Unmarshal([]byte(body), &v)
+	if len(v.ID) > maxText { // no database could index it
+		v.ID = ""
+	}
 	switch {
 	case err != nil && v.Version == 0:
 		err = fmt.Errorf("not an event: %w", err)
@@ -78,6 +84,8 @@ func Decode(body string) (Event, error) {
 		err = fmt.Errorf("unknown version %d", v.Version)
 	case v.OrderID <= 0 || v.ID == "":
 		err = errors.New("it has no order id")
+	case max(len(v.Type), len(v.SaleID), len(v.Buyer)) > maxText:
+		err = fmt.Errorf("a text in it is longer than %d bytes", maxText)
 	case err != nil:
 		err = fmt.Errorf("not an event: %w", err)
 	default:
