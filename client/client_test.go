@@ -103,6 +103,23 @@ func TestBuyRetriesWithSameKeyAfterRetryAfter(t *testing.T) {
 	}
 }
 
+// A proxy that stops can cut off its response. The header is complete.
+func TestRetryAfterOfAnIncompleteResponse(t *testing.T) {
+	cut := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			problem(status, SaleClosed, "2")(w, r)
+		}
+	}
+	s := newServer(t, cut(503), cut(409), respond(202, `{"order_id":"1","sale_id":"drop","status":"queued"}`))
+	if _, err := s.client(t).Buy(t.Context(), "drop", ""); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.waits) != 2 || s.waits[0] < 2*time.Second || s.waits[1] >= 2*time.Second {
+		t.Errorf("got delays %v, want that of Retry-After, and another one", s.waits)
+	}
+}
+
 func TestClientLimitsRetries(t *testing.T) {
 	buy := func(key string) func(*Client) error {
 		return func(c *Client) error { _, err := c.Buy(t.Context(), "drop", key); return err }

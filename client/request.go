@@ -88,17 +88,25 @@ func (c *conn) retryDelay(err error, attempt int) (wait time.Duration, retry boo
 		most = c.retry.MaxDelay
 	}
 	wait = most/2 + time.Duration(c.jitter()*float64(most/2))
-	if p, ok := errors.AsType[*Problem](err); ok {
-		switch p.Status {
-		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			if p.RetryAfter > 0 {
-				wait = p.RetryAfter + time.Duration(c.jitter()*float64(c.retry.InitialDelay))
-			}
-			return wait, true
-		}
+	p, ok := errors.AsType[*Problem](err)
+	switch {
+	case !ok:
+		return wait, errors.Is(err, ErrNoResponse)
+	case !isTemporary(p.Status):
 		return 0, false
+	case p.RetryAfter > 0:
+		wait = p.RetryAfter + time.Duration(c.jitter()*float64(c.retry.InitialDelay))
 	}
-	return wait, errors.Is(err, ErrNoResponse)
+	return wait, true
+}
+
+// isTemporary reports whether a request with this status of its response is retried.
+func isTemporary(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 func (c *conn) attempt(ctx context.Context, r Request, body []byte, out any) (http.Header, error) {
@@ -111,7 +119,7 @@ func (c *conn) attempt(ctx context.Context, r Request, body []byte, out any) (ht
 	defer resp.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	switch {
-	case err != nil:
+	case err != nil && !isTemporary(resp.StatusCode): // the body of a temporary error is not needed
 		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoResponse, err)
 	case resp.StatusCode >= 300:
 		return nil, problemOf(resp, content)
