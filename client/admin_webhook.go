@@ -60,8 +60,8 @@ func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err
 	return sent.Delivery, err
 }
 
-// DeleteEndpoint deletes an endpoint with all its deliveries. The error matches NotFound if it does not exist,
-// also if an earlier attempt of the call has deleted it and its response was lost.
+// DeleteEndpoint deletes an endpoint with all its deliveries. Repeated calls have no further effect. The error matches
+// NotFound if there was no such endpoint.
 func (a *Admin) DeleteEndpoint(ctx context.Context, endpoint, reason string) error {
 	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/remove"
 	return a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, nil)
