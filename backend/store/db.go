@@ -29,7 +29,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -38,17 +37,6 @@ import (
 
 	"sluice/backend/sale"
 )
-
-// ErrRejected reports orders that can never be stored: they would oversell the sale, use an occupied slot, name an
-// unknown or an archived sale, or contain values that do not fit the tables. Retrying cannot help. Temporary failures
-// wrap sale.ErrUnavailable instead.
-var ErrRejected = errors.New("rejected by the order store")
-
-// URLError describes, in one line, why no database can be opened with a URL until an admin changes something. It does
-// not contain the URL, which may hold a password.
-type URLError struct{ Detail string }
-
-func (e *URLError) Error() string { return "database URL: " + e.Detail }
 
 // defaultTimeout is the default of Config.Timeout.
 const defaultTimeout = 5 * time.Second

@@ -1,17 +1,13 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -86,47 +82,6 @@ func openSQLite(
 	return e, nil
 }
 
-// createFile creates a file that does not exist.
-func createFile(path string) error {
-	f, err := openOrCreate(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// openOrCreate opens a file, and creates it if needed. It holds the names of buyers, so only its owner may read it. An
-// error that an admin has to remove is a *URLError.
-func openOrCreate(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	switch {
-	case err == nil:
-		return f, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, &URLError{"the directory " + filepath.Dir(path) + " does not exist: create it, or name another file"}
-	case errors.Is(err, fs.ErrPermission):
-		return nil, &URLError{"no permission to write to " + path + ": change its owner, or name another file"}
-	case errors.Is(err, syscall.EISDIR):
-		return nil, &URLError{path + " is a directory: name a file"}
-	}
-	return nil, unavailable(err)
-}
-
-// lockFile locks the file beside a database for this process until the returned file is closed. The lock ends with the
-// process.
-func lockFile(path string) (*os.File, error) {
-	f, err := openOrCreate(path + ".lock")
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, &URLError{path + " is in use by another sluice with a Redis of its own: stop it, name another file, " +
-			"or use one Redis for both (--redis)"}
-	}
-	return f, nil
-}
-
 // checkSQLite is checkTables for a file, which it does not change.
 func checkSQLite(ctx context.Context, path string, timeout time.Duration) error {
 	switch info, err := os.Stat(path); {
@@ -153,30 +108,6 @@ const addSold = "UPDATE sales SET sold = sold + $2 WHERE id = $1 AND archived = 
 // sqliteNow returns milliseconds since 1970. It reads the clock of Go instead of that of SQLite, which a test with a
 // fake clock cannot control.
 func sqliteNow() int64 { return time.Now().UnixMilli() }
-
-// sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters
-// are percent-encoded.
-func sqlitePath(databaseURL string) (string, error) {
-	u, err := url.Parse(databaseURL)
-	path := ""
-	if err == nil {
-		path, err = url.PathUnescape(cmp.Or(u.Opaque, u.EscapedPath()))
-	}
-	switch {
-	case err != nil:
-		return "", &URLError{"is not a URL; percent-encode special characters (%XX)"}
-	case u.Host != "" || u.User != nil:
-		return "", &URLError{"an absolute SQLite path needs three slashes (sqlite:///var/lib/orders.db), " +
-			"a relative one none (sqlite:orders.db)"}
-	case u.RawQuery != "" || u.Fragment != "":
-		return "", &URLError{"a SQLite URL takes no parameters"}
-	case path == "" || strings.HasSuffix(path, "/"):
-		return "", &URLError{"a SQLite URL must name a file"}
-	case path == ":memory:":
-		return "", &URLError{"SQLite needs a file: a database in memory would lose accepted orders"}
-	}
-	return path, nil
-}
 
 func openFile(path string, timeout time.Duration, query url.Values) *sql.DB {
 	for _, pragma := range []string{

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sluice/backend/sale"
 )
@@ -94,15 +93,4 @@ func (s *Store) compare(ctx context.Context, batch []sale.Order) error {
 		}
 	}
 	return nil
-}
-
-// rejected wraps ErrRejected with the reason that an admin reads on a dead letter.
-func rejected(constraint, detail string) error {
-	switch {
-	case strings.Contains(constraint+detail, "sales_not_oversold"):
-		detail = "the sale has fewer units left than the batch has orders"
-	case constraint == "orders_slot", strings.Contains(detail, "orders.sale_id, orders.buyer, orders.slot"):
-		detail = "another order occupies this slot of the buyer"
-	}
-	return fmt.Errorf("%w: %s", ErrRejected, detail)
 }

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE class: 22
+// is a value that does not fit, 23 a violated constraint. A missing table or permission (42) is an error of the
+// deployment and must not turn orders into dead letters, so it wraps sale.ErrUnavailable like all others.
+func classifyPostgres(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23") {
+		return rejected(pg.ConstraintName, pg.Message)
+	}
+	if needsPoolMode(pg) {
+		err = fmt.Errorf("%w: %s", err, addPoolMode)
+	}
+	return unavailable(err)
+}
+
+// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user
+// or the password, has no such database, or refuses a required TLS: the same URL will not work later.
+func classifyConnect(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
+		return &URLError{pg.Message + ": correct the user, the password or the name of the database, or the pg_hba.conf of " +
+			"the server"}
+	}
+	if refusesTLS(err) {
+		return &URLError{"the server refused TLS, which sslmode of the URL requires: turn on ssl in its postgresql.conf, " +
+			"or use sslmode=disable on a trusted network"}
+	}
+	return classifyPostgres(err)
+}
+
+// refusesTLS reports whether every attempt of a connection failed because the server has no TLS. While another host of
+// the URL is down, or if the URL permits a connection without TLS, an attempt fails for another reason.
+func refusesTLS(err error) bool {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok {
+		return false
+	}
+	attempts, ok := failed.Unwrap().(interface{ Unwrap() []error })
+	return ok && !slices.ContainsFunc(attempts.Unwrap(), func(err error) bool {
+		return !strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
+	})
+}
+
+const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
+
+// needsPoolMode reports whether an error is that of a pooler without pool_mode=transaction in the URL: it rejects the
+// timeouts of the connection, or a prepared statement is on another connection of the server.
+func needsPoolMode(err *pgconn.PgError) bool {
+	if err == nil {
+		return false
+	}
+	return strings.Contains(err.Message, "unsupported startup parameter") || // of PgBouncer
+		err.Code == "26000" || err.Code == "42P05" // invalid_sql_statement_name, duplicate_prepared_statement
+}
+
+// sqlState returns the code of an error of PostgreSQL; "" for another error.
+func sqlState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
