@@ -80,11 +80,7 @@ func planOf(rnd *rand.Rand) plan {
 		p.Guarded = true
 		p.Steps += 200
 		for at := pick(60, 200); at < p.Steps; at += pick(20, 80) {
-			d := disaster{At: at, Kind: calamity(rnd.IntN(int(flushed))), Back: pick(5, 60)}
-			if d.Kind == emptied && d.Back%2 == 0 {
-				d.Kind = flushed
-			}
-			p.Disasters = append(p.Disasters, d)
+			p.Disasters = append(p.Disasters, disaster{At: at, Kind: calamity(rnd.IntN(int(calamities))), Back: pick(5, 60)})
 		}
 	}
 	if !p.Gentle && !p.Guarded && rnd.IntN(5) == 0 {
