@@ -102,6 +102,8 @@ type stack struct {
 	admins   []string
 	bases    []string // of the backends
 	env      []string // of its processes
+
+	edgeMetrics string // base URL of the metrics of the edge
 }
 
 type shape struct {
@@ -178,13 +180,13 @@ func startStack(t testing.TB, s shape) *stack {
 		if s.policy == "" {
 			s.policy = filepath.Join(root, "lua/policy.lua")
 		}
-		listen := addr(t)
-		args := append([]string{s.edge, "--listen", listen, "--policy", s.policy}, upstreams...)
+		listen, metrics := addr(t), addr(t)
+		args := append([]string{s.edge, "--listen", listen, "--metrics", metrics, "--policy", s.policy}, upstreams...)
 		if s.edge == "edge" {
 			args = append(args, "--workers", "2")
 		}
 		st.edge = launch(t, env, args...)
-		st.base = "http://" + listen
+		st.base, st.edgeMetrics = "http://"+listen, "http://"+metrics
 	}
 	testenv.AwaitOK(t, st.base+"/healthz")
 	for _, w := range st.workers {
