@@ -26,7 +26,7 @@ func (w *world) runAdmin(p *process) {
 	for _, s := range w.Shops {
 		until(func() error {
 			_, err := d.Create(p.ctx, "op", sale.Sale{
-				ID: s.ID, Title: "t", Price: price, Stock: int64(s.Stock), PerBuyer: s.PerBuyer, OpensAt: w.clocks, Hold: s.Hold,
+				ID: s.ID, Title: "t", Price: price, Stock: int64(s.Stock), PerBuyer: s.PerBuyer, OpensAt: w.began, Hold: s.Hold,
 				Spread: s.Spread,
 			})
 			return err

@@ -84,7 +84,7 @@ func (w *world) strike() {
 	}
 	w.result.Calamities[d.Kind]++
 	w.dirty.Store(true)
-	w.tell("REDIS " + calamityNames[d.Kind])
+	w.record("REDIS " + calamityNames[d.Kind])
 }
 
 // verified reports whether Redis is marked as verified since its start.

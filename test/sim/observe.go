@@ -43,7 +43,7 @@ func (w *world) hash(key string) map[string]string {
 	return all
 }
 
-// queued returns the position of each order of a shard's queue; an order in two positions is a violation.
+// queued adds the position of each order of a shard's queue to at. An order in two positions is a violation.
 func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	put := func(place, text string) {
 		m, err := keyspace.DecodeMessage(text)
@@ -62,6 +62,13 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	for text := range w.zset(shard.Delayed()) {
 		put("delayed", text)
 	}
+	w.leased(shard, put)
+	w.dead(shard, at)
+}
+
+// leased calls put with the position and the text of each message that is leased or in the stream. A lease without
+// messages and messages without a lease are violations.
+func (w *world) leased(shard keyspace.Shard, put func(place, text string)) {
 	leases := w.zset(shard.Leases())
 	taken := map[string]bool{}
 	for _, e := range w.entries(shard) {
@@ -95,6 +102,10 @@ func (w *world) queued(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	if batches != 0 {
 		w.violate("there are batches without a lease")
 	}
+}
+
+// dead adds the dead letters to at. A letter that its lists lack is a violation.
+func (w *world) dead(shard keyspace.Shard, at map[sale.OrderID]spot) {
 	letters, listed := w.hash(shard.Dead().Letters()), map[string]bool{}
 	for line := range w.zset(shard.Dead().Index()) {
 		listed[line] = true

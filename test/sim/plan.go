@@ -105,3 +105,13 @@ func (p *plan) delayCalls() {
 
 // parts returns the parts of the sale.
 func (s shop) parts() []spread.Part { return spread.PartsOf(sale.Sale{ID: s.ID, Spread: s.Spread}) }
+
+// shop returns the sale with this id.
+func (w *world) shop(id string) shop {
+	for _, s := range w.Shops {
+		if s.ID == id {
+			return s
+		}
+	}
+	return shop{}
+}

@@ -80,7 +80,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 		folder:   filepath.Join(b.folder, "journals"),
 		names:    b.names,
 		rnd:      rnd,
-		clocks:   time.Now(),
+		began:    time.Now(),
 		redis:    connect(b.mini),
 		log:      slog.New(slog.DiscardHandler),
 		troubles: map[string]*troublemaker{},
@@ -110,12 +110,12 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 	}
 	w.startRedis()
 	w.mini.SetTime(time.Now())
-	w.tell(fmt.Sprintf("seed %d: %+v", seed, w.plan))
+	w.record(fmt.Sprintf("seed %d: %+v", seed, w.plan))
 	w.cast()
 	w.play()
 	w.end()
 	w.result.Groups, w.result.Payments = int(w.groups.Load()), len(w.settled)
-	w.result.Violation, w.result.Trace, w.result.Took = w.first, w.trace, time.Since(w.clocks)
+	w.result.Violation, w.result.Trace, w.result.Took = w.first, w.trace, time.Since(w.began)
 	return w.result, nil
 }
 
@@ -128,7 +128,7 @@ func (w *world) play() {
 	if w.first != "" {
 		return
 	}
-	w.tell("no more faults; everything is started again")
+	w.record("no more faults; everything is started again")
 	w.mu.Lock()
 	w.calm = true
 	clear(w.troubles)
@@ -170,7 +170,7 @@ func (w *world) play() {
 // end stops everything, so that no goroutine outlives the run.
 func (w *world) end() {
 	if w.first != "" {
-		w.tell("VIOLATION: " + w.first)
+		w.record("VIOLATION: " + w.first)
 	}
 	for _, r := range w.roles {
 		if r.now != nil {
@@ -198,7 +198,7 @@ func (w *world) look() bool {
 	w.mu.Unlock()
 	slices.Sort(notes)
 	for _, n := range notes {
-		w.tell(n)
+		w.record(n)
 	}
 	w.check()
 	return w.first == ""
@@ -217,7 +217,7 @@ func (w *world) chores() {
 	})
 	w.mu.Unlock()
 	for _, c := range due {
-		w.tell("late: " + c.what)
+		w.record("late: " + c.what)
 		w.mini.SetTime(time.Now())
 		w.dirty.Store(true)
 		_ = c.do() // no caller waits for it
@@ -239,7 +239,7 @@ func (w *world) chores() {
 		w.launch(r)
 		r.start = time.Time{}
 		w.result.Starts++
-		w.tell(r.now.name + "  starts")
+		w.record(r.now.name + "  starts")
 	}
 }
 
@@ -262,7 +262,7 @@ func (w *world) step() {
 		d := lease/2 + time.Duration(w.rnd.Int64N(int64(2*lease)))
 		c.p.frozen = time.Now().Add(d)
 		w.result.Freezes++
-		w.tell(fmt.Sprintf("%s  freezes for %s before %s", c.p.name, d, c.what))
+		w.record(fmt.Sprintf("%s  freezes for %s before %s", c.p.name, d, c.what))
 		return
 	}
 	if !w.calm && w.rnd.Float64() < w.Stops && w.stop(c.p) {
@@ -270,7 +270,7 @@ func (w *world) step() {
 	}
 	f := w.choose(c.what)
 	w.result.Faults[f]++
-	w.tell(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
+	w.record(strings.TrimRight(fmt.Sprintf("%s  %s  %s", c.p.name, c.what, strings.ToUpper(fateNames[f])), " "))
 	w.letOn(c, f)
 }
 
@@ -283,7 +283,7 @@ func (w *world) stop(p *process) bool {
 		return false
 	}
 	w.result.Stops++
-	w.tell(p.name + "  is shut down")
+	w.record(p.name + "  is shut down")
 	stop()
 	return true
 }

@@ -109,20 +109,33 @@ func simulate(t *testing.T, queue string) {
 	var text strings.Builder
 	sum.Describe(&text)
 	t.Logf("%d seeds in %s: %s", seeds, time.Since(start).Truncate(time.Millisecond), text.String())
+	if seeds >= 100 && !*tardyFlag {
+		sum.checkCoverage(t)
+	}
+}
+
+// checkCoverage fails the test if the runs lack a fault or an event.
+func (r *Result) checkCoverage(t *testing.T) {
+	t.Helper()
 	for f := before; f < gone; f++ {
-		if seeds >= 20 && sum.Faults[f] == 0 {
+		if r.Faults[f] == 0 {
 			t.Errorf("no call had the fate %q", fateNames[f])
 		}
 	}
-	if seeds >= 20 && (sum.Rows == 0 || sum.Accepted == 0 || sum.Dead == 0 || sum.Freezes == 0) {
-		t.Errorf("too few events: %+v", sum)
+	for c := range calamities {
+		if r.Calamities[c] == 0 {
+			t.Errorf("in no run Redis %s", calamityNames[c])
+		}
+	}
+	if r.Rows == 0 || r.Accepted == 0 || r.Dead == 0 || r.Freezes == 0 || r.Stops == 0 || r.Payments == 0 || r.SoldOut == 0 {
+		t.Errorf("the runs lack events: %+v", r)
 	}
 }
 
 // playShard runs count seeds, every step-th from the first on.
 func playShard(t *testing.T, queue string, first uint64, count int, step uint64, failed *atomic.Bool) (sum Result) {
 	b := newBench(t, queue)
-	told, start := time.Now(), time.Now()
+	logged, start := time.Now(), time.Now()
 	for i := range count {
 		if failed.Load() { // one failure is enough
 			return sum
@@ -138,8 +151,8 @@ func playShard(t *testing.T, queue string, first uint64, count int, step uint64,
 			t.Fatalf("seed %d: %s\n%s\nagain: make sim SEED=%d QUEUE=%s", seed, r.Violation,
 				strings.Join(r.Trace, "\n"), seed, queue)
 		}
-		if testing.Verbose() && time.Since(told) > 15*time.Second {
-			told = time.Now()
+		if testing.Verbose() && time.Since(logged) > 15*time.Second {
+			logged = time.Now()
 			t.Logf("%d of %d seeds, %d steps, %s", i+1, count, sum.Steps, time.Since(start).Truncate(time.Second))
 		}
 	}

@@ -43,7 +43,7 @@ type world struct {
 	rnd    *rand.Rand        // the scheduler's; each process has its own
 	roles  []*role
 	log    *slog.Logger
-	clocks time.Time // when the run began
+	began  time.Time // when the run began
 
 	mu            sync.Mutex
 	pending       []*call
@@ -161,8 +161,9 @@ func (w *world) violate(format string, args ...any) {
 	}
 }
 
-func (w *world) tell(line string) {
-	at := time.Since(w.clocks).Truncate(time.Millisecond)
+// record adds a line to the trace, with its step and time. Goroutines of processes use note.
+func (w *world) record(line string) {
+	at := time.Since(w.began).Truncate(time.Millisecond)
 	w.trace = append(w.trace, fmt.Sprintf("%5d %9s  %s", w.result.Steps, at, line))
 }
 
