@@ -67,10 +67,7 @@ func openSQLite(
 	e.readers.SetMaxIdleConns(sqliteReaders)
 	if !cfg.Existing {
 		if err := migrateSQLite(ctx, e.writer); err != nil {
-			if lite, ok := errors.AsType[*sqlite.Error](err); ok && lite.Code() == sqlite3.SQLITE_NOTADB {
-				return nil, &URLError{path + " is not an SQLite database: name another file"}
-			}
-			return nil, migrationError(err)
+			return nil, migrationError(fileError(path, err))
 		}
 	}
 	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
@@ -80,6 +77,20 @@ func openSQLite(
 		return nil, unavailable(err)
 	}
 	return e, nil
+}
+
+// fileError returns an error of the first statements: a *URLError if an admin has to change the file or its directory.
+func fileError(path string, err error) error {
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch lite.Code() & 0xff { // the primary code
+		case sqlite3.SQLITE_NOTADB:
+			return &URLError{path + " is not an SQLite database: name another file"}
+		case sqlite3.SQLITE_READONLY: // the file itself is writable
+			return &URLError{"no permission to write beside " + path + ": change the owner of its directory and of the " +
+				"files there, or name another file"}
+		}
+	}
+	return err
 }
 
 // checkSQLite is checkTables for a file, which it does not change.

@@ -55,6 +55,8 @@ func openOrCreate(path string) (*os.File, error) {
 		return nil, &URLError{"the directory " + filepath.Dir(path) + " does not exist: create it, or name another file"}
 	case errors.Is(err, fs.ErrPermission):
 		return nil, &URLError{"no permission to write to " + path + ": change its owner, or name another file"}
+	case errors.Is(err, syscall.EROFS):
+		return nil, &URLError{path + " is in a read-only file system: name a file elsewhere"}
 	case errors.Is(err, syscall.EISDIR):
 		return nil, &URLError{path + " is a directory: name a file"}
 	}
