@@ -344,7 +344,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"webhook deliveries ep_1 --after x":           `--after "x": want the number that the previous page ended with`,
 		"policy import":                               "FILE is missing: want sluice policy import FILE [flags]",
 		"dead list --group points --sale x":           "--sale selects dead orders, and --group lists dead events: use one of them",
-		"policy import nosuch.conf":                   "stat nosuch.conf: no such file or directory",
+		"policy import nosuch.conf":                   "nosuch.conf does not exist: name an nginx configuration, or a YAML or JSON file",
 		"up --database postgres://10.0.0.4/x":         "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
 		"gateway --upstream 10.0.0.1:1 --metrics foo": `--metrics "foo": want host:port, such as 127.0.0.1:9102`,
 		"edge --upstream 10.0.0.1:1 --metrics foo":    `--metrics "foo": want host:port, such as 127.0.0.1:9102`,

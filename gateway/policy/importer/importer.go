@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,11 +36,14 @@ type Rule struct {
 // Import converts the file at path: YAML or JSON by its extension (.yaml, .yml, .json), else nginx, with the files that
 // it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules.
 func Import(path string) (*Result, error) {
-	if err := checkFile(path); err != nil {
+	err := checkFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s does not exist: name an nginx configuration, or a YAML or JSON file", path)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c := &converter{names: map[string]bool{}, next: map[string]int{}, noted: map[policy.Finding]bool{}}
-	var err error
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml", ".json":
 		err = c.yaml(path)
