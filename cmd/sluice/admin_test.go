@@ -358,6 +358,24 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
+// An empty argument is usually that of a variable that is not set. It is neither a name nor a default.
+func TestEmptyArgumentIsRejected(t *testing.T) {
+	for line, want := range map[string]string{
+		"policy check":        "sluice policy check [FILE] [flags]",
+		"policy import":       "sluice policy import FILE [flags]",
+		"policy replay a.log": "sluice policy replay ACCESS_LOG... [flags]",
+		"keys public":         "sluice keys public FILE... [flags]",
+		"sale":                "sluice sale [flags]",
+		"sale show":           "sluice sale show SALE [flags]",
+	} {
+		t.Chdir(t.TempDir())
+		_, stderr, code := sluice(t, nil, append(strings.Fields(line), "")...)
+		if want = "sluice: an argument is empty: want " + want + "\n"; stderr != want || code != exitUsage {
+			t.Errorf("sluice %s: exit %d, %q; want %q", line, code, stderr, want)
+		}
+	}
+}
+
 // A value of a variable is rejected by its name. A flag replaces it.
 func TestInvalidVariablesAreNamed(t *testing.T) {
 	for _, c := range []struct{ line, variable, want string }{

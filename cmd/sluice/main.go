@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -166,13 +167,16 @@ func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// wrapArgs makes a wrong number of arguments a usage error, in this command and those below it.
+// wrapArgs makes an empty argument and a wrong number of arguments a usage error, in this command and those below it.
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
 		check = cobra.NoArgs
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
+		if slices.Contains(args, "") { // of a variable of the shell that is not set
+			return usage("an argument is empty: want %s", cmd.UseLine())
+		}
 		if err := check(cmd, args); err != nil {
 			return argsError(cmd, args, err)
 		}
