@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -72,6 +73,37 @@ func (l *accessFile) close() {
 	_ = l.file.Close() // O_APPEND: what was written is written
 }
 
+// limitedWriter bounds the writes to w, such as standard output, which may block and has no deadline. A write that
+// takes longer than accessTimeout returns os.ErrDeadlineExceeded and continues in the background. Until it ends,
+// further ones return the error immediately and write nothing. It is not safe for concurrent use.
+type limitedWriter struct {
+	w       io.Writer
+	running chan error // receives the result of the write in the background; nil: none
+}
+
+func (l *limitedWriter) Write(p []byte) (int, error) {
+	select {
+	case <-l.running:
+		l.running = nil
+	default:
+	}
+	if l.running != nil {
+		return 0, os.ErrDeadlineExceeded
+	}
+	ended, lines := make(chan error, 1), bytes.Clone(p)
+	go func() {
+		_, err := l.w.Write(lines)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return len(p), err
+	case <-time.After(accessTimeout):
+		l.running = ended
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
 // reopenAccessLog handles SIGUSR1 and SIGHUP, the signals by which nginx reopens its logs.
 func reopenAccessLog(ctx context.Context, file *accessFile, log *slog.Logger, s os.Signal) {
 	if file == nil {
@@ -93,7 +125,7 @@ func (p *program) openAccessLog(
 	case "":
 		return nil, nil, func() {}, nil
 	case "-":
-		return &visibleWriter{w: p.stdout}, nil, func() {}, nil // the gateway reports its errors
+		return &visibleWriter{w: &limitedWriter{w: p.stdout}}, nil, func() {}, nil // the gateway reports its errors
 	}
 	if file, err = openAccessFile(ctx, path); err != nil {
 		return nil, nil, nil, usage("--access-log: %w", err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -62,6 +63,42 @@ func TestWriteToAFullPipeEnds(t *testing.T) {
 	if got := log.timeout(); got != accessTimeout {
 		t.Errorf("after the pipe was read, the timeout is %v, want %v", got, accessTimeout)
 	}
+}
+
+// Standard output may be a pipe that nothing reads, and has no deadline: the lines of the delayed write arrive when the
+// pipe is read.
+func TestWriteToAStalledStandardOutputEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader, stdout := io.Pipe()
+		log, _, done, err := (&program{stdout: stdout}).openAccessLog(t.Context(), "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer done()
+		start := time.Now()
+		for _, wait := range []time.Duration{accessTimeout, 0, 0} {
+			if _, err := log.Write([]byte("delayed\n")); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
+			if got := time.Since(start); got != wait {
+				t.Errorf("the write took %v, want %v", got, wait)
+			}
+			start = time.Now()
+		}
+		read := make(chan string, 1)
+		go func() {
+			text, _ := io.ReadAll(reader)
+			read <- string(text)
+		}()
+		synctest.Wait()
+		if _, err := log.Write([]byte("a line\n")); err != nil {
+			t.Error(err)
+		}
+		stdout.Close()
+		if got := <-read; got != "delayed\na line\n" {
+			t.Errorf("read %q", got)
+		}
+	})
 }
 
 // pipe returns the path of a named pipe.
