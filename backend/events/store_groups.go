@@ -68,8 +68,8 @@ func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) erro
 	}
 }
 
-// removePart deletes up to deleteBatch dead letters of a group and returns their number. If no more are left, it deletes
-// the group. letters is the number of dead letters that were deleted before.
+// removePart deletes up to deleteBatch dead letters of a group and returns their number. If no more are left, it
+// deletes the group. letters is the number of dead letters that were deleted before.
 func (s *Store) removePart(ctx context.Context, name string, inRedis bool, letters int64) (int64, error) {
 	op := "events: remove group " + name
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int64, error) {
