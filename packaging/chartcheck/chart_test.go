@@ -294,7 +294,7 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"replicas", section("edge", map[string]any{"replicas": "two"})},
 		{"fleet", section("edge", map[string]any{"fleet": "yes"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
-		{"rate", section("points", map[string]any{"rate": "1%"})},
+		{"rate", section("points", map[string]any{"rate": "1/0"})},
 		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
 		{"webPush.contact is empty", section("webPush", map[string]any{"replicas": 1})},
 		{"contact", section("webPush", map[string]any{"contact": "shop@example.com"})},
