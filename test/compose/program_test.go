@@ -77,13 +77,13 @@ func TestVariablesAreRead(t *testing.T) {
 		known["edge"] = append(known["edge"], m[1])
 	}
 	for name, s := range project(t).Services {
-		who := name
+		reader := name
 		if s.Image == "sluice" {
-			who = "sluice"
+			reader = "sluice"
 		}
 		for v := range s.Environment {
-			if (who == "sluice" || strings.HasPrefix(v, "SLUICE_")) && !slices.Contains(known[who], v) {
-				t.Errorf("%s sets %s, which %s does not read", name, v, who)
+			if (reader == "sluice" || strings.HasPrefix(v, "SLUICE_")) && !slices.Contains(known[reader], v) {
+				t.Errorf("%s sets %s, which %s does not read", name, v, reader)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func TestComposeSells(t *testing.T) {
 	t.Cleanup(s.down)
 
 	s.compose("up", "--build", "--wait")
-	s.hasWhatItIsAllowed()
+	s.checkPrivileges()
 
 	s.sluice("sale", "create", "--id", "shoe", "--title", "The shoe", "--stock", fmt.Sprint(stock), "--price", "99.90EUR")
 	buyers := s.buyers(stock)
@@ -38,23 +38,23 @@ func TestComposeSells(t *testing.T) {
 	s.buy(buyers[20:30], func() { s.crash("worker") })
 	s.buy(buyers[30:40], func() { s.crash("redis") })
 
-	s.followsItsPolicy()
+	s.reloadPolicy()
 
 	s.compose("up", "--wait", "--no-recreate", "--scale", "worker=3")
 	if n := len(s.containers(s.Context(), "worker")); n != 3 {
 		t.Errorf("%d workers, want 3", n)
 	}
 	s.compose("--profile", "observe", "up", "--wait", "--no-recreate", "prometheus")
-	s.isWatched(func() { s.buy(buyers[40:50], func() {}) })
+	s.checkMonitoring(func() { s.buy(buyers[40:50], func() {}) })
 
-	s.stopsInOrder()
+	s.stop()
 	s.compose("up", "--wait")
 	s.buy(buyers[50:], func() {})
 	if sale, err := buyers[0].Sale(t.Context(), "shoe"); err != nil || sale.State != client.Sold || sale.Left != 0 {
 		t.Errorf("the sale is %+v, %v; want it sold out", sale, err)
 	}
 	s.sluice("sale", "audit", "shoe")
-	s.leavesNothing()
+	s.remove()
 }
 
 // buyers returns n buyers with a token each, created as the shop's login would create it.
@@ -79,7 +79,7 @@ func (s *stack) buyers(n int) []*client.Client {
 	return all
 }
 
-// buy buys one unit for each buyer while something happens, and verifies that each order becomes a row.
+// buy buys one unit for each buyer while meanwhile runs, and verifies that each order becomes a row.
 func (s *stack) buy(buyers []*client.Client, meanwhile func()) {
 	s.Helper()
 	var wait sync.WaitGroup
@@ -101,16 +101,15 @@ func (s *stack) buy(buyers []*client.Client, meanwhile func()) {
 	s.sluice("sale", "audit", "shoe")
 }
 
-// hasWhatItIsAllowed checks from within the containers that docker-compose.yml grants and removes privileges and routes
-// as it states.
-func (s *stack) hasWhatItIsAllowed() {
+// checkPrivileges checks, inside the containers, the privileges, limits and routes that docker-compose.yml sets.
+func (s *stack) checkPrivileges() {
 	s.Helper()
 	const hardened = "! touch /here 2>/dev/null && grep -q '^CapBnd:.0*$' /proc/1/status && grep -q '^NoNewPrivs:.1$' " +
 		"/proc/1/status"
 	user := func(id int) string { return fmt.Sprintf("grep -q '^Uid:.%d' /proc/1/status", id) }
 	for _, c := range []struct{ service, what, test string }{
 		{"edge", "hardened", hardened},
-		{"edge", "nobody's", user(10001)},
+		{"edge", "unprivileged", user(10001)},
 		{"edge", "descriptors", fmt.Sprintf("test $(ulimit -n) = %d", s.descriptors)},
 		{"edge", "the backlog", "test $(cat /proc/sys/net/core/somaxconn) = 4096"},
 		{
@@ -122,7 +121,7 @@ func (s *stack) hasWhatItIsAllowed() {
 			"wget -qO /dev/null http://backend-1:8080/readyz && wget -qO /dev/null http://backend-2:8080/readyz",
 		},
 		{"backend-1", "hardened", hardened},
-		{"backend-1", "nobody's", user(10001)},
+		{"backend-1", "unprivileged", user(10001)},
 		{"backend-1", "writes its journal", "test -n \"$(ls /data/journal)\""},
 		{"backend-2", "writes its journal", "test -n \"$(ls /data/journal)\""},
 		{"worker", "hardened", hardened},
@@ -162,9 +161,9 @@ func (s *stack) hasWhatItIsAllowed() {
 	}
 }
 
-// followsItsPolicy changes the policy, reloads the edge as docker-compose.yml describes, and restores it. After that,
-// a crash of the edge still restarts it.
-func (s *stack) followsItsPolicy() {
+// reloadPolicy changes the policy, reloads the edge as docker-compose.yml describes, and restores it. After that, the
+// engine still restarts an edge that crashes.
+func (s *stack) reloadPolicy() {
 	s.Helper()
 	policy := filepath.Join(s.dir, "lua/policy.lua")
 	before := read(s.T, policy)
@@ -197,9 +196,9 @@ func (s *stack) followsItsPolicy() {
 	s.crash("edge")
 }
 
-// stopsInOrder stops all services. A graceful exit has status 0; the engine kills what exceeds its stop timeout,
+// stop stops all services. A graceful exit has status 0; the engine kills what exceeds its stop timeout,
 // status 137.
-func (s *stack) stopsInOrder() {
+func (s *stack) stop() {
 	s.Helper()
 	s.compose("--profile", "observe", "stop")
 	for _, c := range s.containers(s.Context(), "") {
@@ -209,7 +208,8 @@ func (s *stack) stopsInOrder() {
 	}
 }
 
-func (s *stack) leavesNothing() {
+// remove removes the stack, which leaves no container, volume or network.
+func (s *stack) remove() {
 	s.Helper()
 	s.compose("--profile", "observe", "down", "--volumes")
 	left := map[string][]string{}

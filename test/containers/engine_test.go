@@ -80,7 +80,7 @@ func startEngine(t *testing.T) engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	testenv.Eventually(t, time.Minute, "the engine answers", func() bool {
+	testenv.Eventually(t, time.Minute, "the engine responds", func() bool {
 		_, err := e.Ping(t.Context())
 		return err == nil
 	})

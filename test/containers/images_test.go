@@ -195,15 +195,15 @@ func archive(t *testing.T, fill func(*files)) io.Reader {
 	return file
 }
 
-// succeeded reads the engine's output while it builds an image.
-func succeeded(t *testing.T, name string, answer io.ReadCloser, err error) {
+// succeeded reads the engine's output while it builds an image. An error fails the test.
+func succeeded(t *testing.T, name string, body io.ReadCloser, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	said, err := io.ReadAll(answer)
-	answer.Close()
-	if err != nil || strings.Contains(string(said), `"error"`) {
-		t.Fatalf("%s: %v\n%s", name, err, said)
+	output, err := io.ReadAll(body)
+	body.Close()
+	if err != nil || strings.Contains(string(output), `"error"`) {
+		t.Fatalf("%s: %v\n%s", name, err, output)
 	}
 }

@@ -22,8 +22,7 @@ var keep = flag.String(
 	"directory for the engine's images and build cache, kept for the next run; default: nothing is kept",
 )
 
-// Environment variables that pass a test in its namespaces the files that were prepared outside, where there is a
-// network.
+// Variables with the paths of files that are prepared outside of the namespaces of the test, where there is a network.
 const (
 	insideVariable  = "SLUICE_CONTAINERS_DIR"
 	composeVariable = "SLUICE_CONTAINERS_COMPOSE"

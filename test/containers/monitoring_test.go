@@ -23,9 +23,9 @@ var silent = map[string]string{
 	"sum(max by (endpoint) (sluice_webhook_waiting))":                    "there is no endpoint",
 }
 
-// isWatched sends the dashboard's queries to Prometheus. Rates cover the last seconds, so happen must cause events in
-// them.
-func (s *stack) isWatched(happen func()) {
+// checkMonitoring checks the targets and alerts of Prometheus, and sends it the queries of the dashboard. Rates cover
+// the last seconds, in which buy causes events.
+func (s *stack) checkMonitoring(buy func()) {
 	s.Helper()
 	p := prometheus{s.T, "http://" + s.address("prometheus", "front") + ":9090/api/v1/"}
 
@@ -70,18 +70,18 @@ func (s *stack) isWatched(happen func()) {
 		}
 	}
 
-	happen()
-	gives := func(expr string) bool {
+	buy()
+	hasData := func(expr string) bool {
 		var answer struct{ Result []json.RawMessage }
 		p.query("query", url.Values{"query": {expr}}, &answer)
 		return len(answer.Result) > 0
 	}
 	for _, q := range s.dashboard() {
-		if why, quiet := silent[q.expr]; !quiet {
+		if reason, isSilent := silent[q.expr]; !isSilent {
 			// rates need two scrapes
-			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" gives something", func() bool { return gives(q.expr) })
-		} else if gives(q.expr) {
-			s.Errorf("%s: %s returns values, although %s", q.panel, q.expr, why)
+			testenv.Eventually(s, time.Minute, q.panel+": "+q.expr+" returns data", func() bool { return hasData(q.expr) })
+		} else if hasData(q.expr) {
+			s.Errorf("%s: %s returns data, although %s", q.panel, q.expr, reason)
 		}
 	}
 }
@@ -115,7 +115,7 @@ type prometheus struct {
 	api string
 }
 
-// query decodes the answer of Prometheus into data.
+// query decodes the response of Prometheus into data.
 func (p prometheus) query(path string, values url.Values, data any) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, p.api+path+"?"+values.Encode(), nil)
