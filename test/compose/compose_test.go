@@ -53,24 +53,35 @@ func details(t *testing.T, env map[string]string) types.ConfigDetails {
 	}
 }
 
+// project returns docker-compose.yml with all profiles.
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	p, err := loader.LoadWithContext(context.Background(), details(t, secrets), loader.WithProfiles([]string{"observe"}))
+	p, err := loader.LoadWithContext(context.Background(), details(t, secrets), loader.WithProfiles([]string{"*"}))
 	if err != nil {
 		t.Fatalf("docker-compose.yml: %v", err)
 	}
 	return p
 }
 
-// Prometheus and Grafana start only with their profile.
-func TestObserversAreAProfile(t *testing.T) {
-	p, err := loader.LoadWithContext(context.Background(), details(t, secrets))
-	if err != nil {
-		t.Fatal(err)
+// groups are the services that run a group of order events; each has a profile of its name.
+var groups = []string{"points", "web-push", "webhooks"}
+
+// Prometheus, Grafana and the groups of order events start only with their profiles.
+func TestProfilesAddServices(t *testing.T) {
+	always := []string{"backend-1", "backend-2", "edge", "limits", "postgres", "redis", "worker"}
+	added := map[string][]string{"": nil, "observe": {"grafana", "prometheus"}}
+	for _, group := range groups {
+		added[group] = []string{group}
 	}
-	want := []string{"backend-1", "backend-2", "edge", "limits", "postgres", "redis", "worker"}
-	if got := p.ServiceNames(); !slices.Equal(got, want) {
-		t.Errorf("services %v without a profile, want %v", got, want)
+	for profile, services := range added {
+		p, err := loader.LoadWithContext(context.Background(), details(t, secrets), loader.WithProfiles([]string{profile}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Sorted(slices.Values(slices.Concat(always, services)))
+		if got := p.ServiceNames(); !slices.Equal(got, want) {
+			t.Errorf("services %v with the profile %q, want %v", got, profile, want)
+		}
 	}
 }
 
@@ -95,15 +106,15 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 	for _, rules := range config.RuleFiles {
 		read(t, "observe/prometheus/"+rules)
 	}
-	var asked []string
-	ask := func(service, port string) {
-		asked = append(asked, service)
+	var scraped []string
+	scrape := func(service, port string) {
+		scraped = append(scraped, service)
 		s, there := p.Services[service]
-		answers := there && strings.Contains(strings.Join(s.Command, " ")+" ", " :"+port+" ")
+		listens := there && strings.Contains(strings.Join(s.Command, " ")+" ", " :"+port+" ")
 		if service == "edge" {
-			answers = strings.Contains(read(t, "nginx/runtime/status.conf"), "listen "+port+";")
+			listens = strings.Contains(read(t, "nginx/runtime/status.conf"), "listen "+port+";")
 		}
-		if !answers {
+		if !listens {
 			t.Errorf("no service listens at %s:%s", service, port)
 		}
 		shared := slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)),
@@ -119,18 +130,19 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 		for _, group := range job.Static {
 			for _, target := range group.Targets {
 				service, port, _ := strings.Cut(target, ":")
-				ask(service, port)
+				scrape(service, port)
 			}
 		}
 		for _, group := range job.Named {
 			for _, service := range group.Names {
-				ask(service, group.Port)
+				scrape(service, group.Port)
 			}
 		}
 	}
-	slices.Sort(asked)
-	if want := []string{"backend-1", "backend-2", "edge", "worker"}; !slices.Equal(asked, want) {
-		t.Errorf("prometheus scrapes %v, want %v", asked, want)
+	slices.Sort(scraped)
+	want := slices.Sorted(slices.Values(append([]string{"backend-1", "backend-2", "edge", "worker"}, groups...)))
+	if !slices.Equal(scraped, want) {
+		t.Errorf("prometheus scrapes %v, want %v", scraped, want)
 	}
 	if !strings.Contains(read(t, "observe/grafana/provisioning/datasources/prometheus.yml"),
 		"url: http://prometheus:9090\n") {
@@ -146,10 +158,6 @@ func TestPrometheusScrapesExistingServices(t *testing.T) {
 
 func TestServicesAreWatchedAndRestarted(t *testing.T) {
 	p := project(t)
-	want := []string{"backend-1", "backend-2", "edge", "grafana", "limits", "postgres", "prometheus", "redis", "worker"}
-	if got := p.ServiceNames(); !slices.Equal(got, want) {
-		t.Errorf("services %v, want %v", got, want)
-	}
 	for name, s := range p.Services {
 		if h := s.HealthCheck; h == nil || h.Disable || len(h.Test) < 2 || h.Interval == nil || h.Timeout == nil {
 			t.Errorf("%s has no usable health check", name)
@@ -171,6 +179,9 @@ func TestServicesAreWatchedAndRestarted(t *testing.T) {
 		"backend-1": {"limits", "postgres", "redis"},
 		"backend-2": {"limits", "postgres", "redis"},
 		"worker":    {"limits", "postgres", "redis"},
+		"points":    {"limits", "postgres", "redis"},
+		"web-push":  {"limits", "postgres", "redis"},
+		"webhooks":  {"limits", "postgres", "redis"},
 	} {
 		if got := p.Services[name].GetDependencies(); !slices.Equal(slices.Sorted(slices.Values(got)), needs) {
 			t.Errorf("%s waits for %v, want %v", name, got, needs)
@@ -323,11 +334,11 @@ func TestTokenKeysAreMountedWhereTokensAreVerified(t *testing.T) {
 func TestAllServicesHaveTheSameShards(t *testing.T) {
 	env := maps.Clone(secrets)
 	env["SLUICE_SHARDS"] = "3"
-	p, err := loader.LoadWithContext(context.Background(), details(t, env))
+	p, err := loader.LoadWithContext(context.Background(), details(t, env), loader.WithProfiles([]string{"*"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"backend-1", "backend-2", "worker"} {
+	for _, name := range append([]string{"backend-1", "backend-2", "worker"}, groups...) {
 		if got := p.Services[name].Environment["SLUICE_SHARDS"]; got == nil || *got != "3" {
 			t.Errorf("%s: %v shards", name, got)
 		}
@@ -347,7 +358,7 @@ func TestOnlyTheEdgeIsPublic(t *testing.T) {
 		if _, ok := s.Networks["stores"]; ok && (name == "edge" || name == "grafana") {
 			t.Errorf("%s can reach the stores", name)
 		}
-		if _, ok := s.Networks["front"]; ok && slices.Contains([]string{"redis", "limits", "postgres", "worker"}, name) {
+		if _, ok := s.Networks["front"]; ok && slices.Contains([]string{"redis", "limits", "postgres", "worker", "points"}, name) {
 			t.Errorf("%s is on the edge's network", name)
 		}
 	}

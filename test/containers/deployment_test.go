@@ -44,7 +44,7 @@ func TestComposeSells(t *testing.T) {
 	if n := len(s.containers(s.Context(), "worker")); n != 3 {
 		t.Errorf("%d workers, want 3", n)
 	}
-	s.compose("--profile", "observe", "up", "--wait", "--no-recreate", "prometheus")
+	s.compose("--profile", "observe", "--profile", "points", "up", "--wait", "--no-recreate", "prometheus", "points")
 	s.checkMonitoring(func() { s.buy(buyers[40:50], func() {}) })
 
 	s.stop()
@@ -200,7 +200,7 @@ func (s *stack) reloadPolicy() {
 // status 137.
 func (s *stack) stop() {
 	s.Helper()
-	s.compose("--profile", "observe", "stop")
+	s.compose("--profile", "*", "stop")
 	for _, c := range s.containers(s.Context(), "") {
 		if c.State.Running || c.State.ExitCode != 0 {
 			s.Errorf("%s ended with %d", c.Name, c.State.ExitCode)
@@ -211,7 +211,7 @@ func (s *stack) stop() {
 // remove removes the stack, which leaves no container, volume or network.
 func (s *stack) remove() {
 	s.Helper()
-	s.compose("--profile", "observe", "down", "--volumes")
+	s.compose("--profile", "*", "down", "--volumes")
 	left := map[string][]string{}
 	for _, c := range s.containers(s.Context(), "") {
 		left["containers"] = append(left["containers"], c.Name)
@@ -229,7 +229,7 @@ func (s *stack) remove() {
 func (s *stack) down() {
 	if s.Failed() {
 		for _, args := range [][]string{{"ps", "--all"}, {"logs", "--no-color", "--tail", "20"}} {
-			out, _ := s.try(append([]string{"--profile", "observe"}, args...)...)
+			out, _ := s.try(append([]string{"--profile", "*"}, args...)...)
 			s.Log(out)
 		}
 		for _, c := range s.containers(context.Background(), "") {
@@ -238,7 +238,7 @@ func (s *stack) down() {
 			}
 		}
 	}
-	if out, err := s.try("--profile", "observe", "down", "--volumes", "--timeout", "5"); err != nil {
+	if out, err := s.try("--profile", "*", "down", "--volumes", "--timeout", "5"); err != nil {
 		s.Errorf("down: %v\n%s", err, out)
 	}
 }

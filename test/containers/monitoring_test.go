@@ -16,11 +16,9 @@ import (
 
 // silent are expressions of the dashboard that return nothing in this stack, with the reason.
 var silent = map[string]string{
-	"sum(rate(sluice_edge_connections_refused_total[15s]))":              "nginx does not count them, the Go gateway does",
-	"max by (group) (sluice_event_oldest_seconds)":                       "there is no group",
-	"sum by (group, outcome) (rate(sluice_event_deliveries_total[30s]))": "no group runs",
-	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))":        "there is no endpoint",
-	"sum(max by (endpoint) (sluice_webhook_waiting))":                    "there is no endpoint",
+	"sum(rate(sluice_edge_connections_refused_total[15s]))":       "nginx does not count them, the Go gateway does",
+	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))": "there is no endpoint",
+	"sum(max by (endpoint) (sluice_webhook_waiting))":             "there is no endpoint",
 }
 
 // checkMonitoring checks the targets and alerts of Prometheus, and sends it the queries of the dashboard. Rates cover
@@ -29,7 +27,7 @@ func (s *stack) checkMonitoring(buy func()) {
 	s.Helper()
 	p := prometheus{s.T, "http://" + s.address("prometheus", "front") + ":9090/api/v1/"}
 
-	want := map[string]int{"sluice-backend": 2, "sluice-worker": 3, "sluice-edge": 1}
+	want := map[string]int{"sluice-backend": 2, "sluice-worker": 3, "sluice-group": 1, "sluice-edge": 1}
 	testenv.Eventually(s, time.Minute, "all targets are up", func() bool {
 		var found struct {
 			ActiveTargets []struct {
