@@ -48,23 +48,31 @@ func (c *Counters) attempted(endpoint string, counts map[string]int) {
 	}
 }
 
-// NewCollector returns the gauges of the endpoints. If they cannot be read in time, it exports only sluice_webhook_up,
-// which is 0.
+// NewCollector returns the gauges of the endpoints. If they cannot be read in time, sluice_webhook_up is 0 and others are
+// missing. The counts of deliveries come last, because those of a large backlog take long.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set gauges.Set) error {
-		all, err := admin.List(ctx)
+		all, err := admin.store.Endpoints(ctx, false)
+		if err != nil {
+			return err
+		}
 		for _, e := range all {
 			failing := 0.0
 			if !e.FailingSince.IsZero() || e.State == EndpointDisabled {
 				failing = 1
 			}
-			set("waiting", "Deliveries that are not delivered yet.", float64(e.Waiting), e.ID)
-			set("failed", "Deliveries that were given up.", float64(e.Failed), e.ID)
-			set("oldest_seconds", "Age of the oldest delivery that is not delivered yet.", e.Oldest.Seconds(), e.ID)
 			set("failing", "Whether the endpoint fails: 1 from when a delivery is given up, or many attempts in a row have "+
 				"failed, until one succeeds; or it is disabled.", failing, e.ID)
 		}
-		return err
+		for _, e := range all {
+			if err := admin.store.count(ctx, &e); err != nil {
+				return err
+			}
+			set("waiting", "Deliveries that are not delivered yet.", float64(e.Waiting), e.ID)
+			set("failed", "Deliveries that were given up.", float64(e.Failed), e.ID)
+			set("oldest_seconds", "Age of the oldest delivery that is not delivered yet.", e.Oldest.Seconds(), e.ID)
+		}
+		return nil
 	}
 	return gauges.Collector{Prefix: "sluice_webhook_", Labels: []string{"endpoint"}, Read: read}
 }

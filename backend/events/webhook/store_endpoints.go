@@ -156,7 +156,14 @@ func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	})
 }
 
-// countDeliveries sets the counts of e's deliveries.
+// count sets the counts of e's deliveries.
+func (s *Store) count(ctx context.Context, e *Endpoint) error {
+	return s.db.View(ctx, "webhook: count deliveries of endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
+		return countDeliveries(ctx, c, e)
+	})
+}
+
+// countDeliveries is count on a connection.
 func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
 	var oldest, now time.Time
 	waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
