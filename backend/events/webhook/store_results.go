@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"sluice/backend/store"
@@ -34,13 +35,43 @@ func holdFor(failures int64) time.Duration {
 	return min(5*time.Second<<min(failures-breakAfter, 10), 5*time.Minute)
 }
 
-const resultRecord = "delivery bigint, lease bigint, outcome smallint, counted integer, wait_ms bigint, " +
-	"took_ms bigint, http_status integer, failure text, response_body text"
-
 // RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender
 // has leased since, that was made due again, or that has its result, is left unchanged, but its attempt is recorded;
 // lost counts these deliveries. So a call may be repeated. Error: sale.ErrNotFound.
 func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error) {
+	list := newResultList(results)
+	op := "webhook: record results of endpoint " + endpointID
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
+		// The endpoint is locked first, as by a lease, so that the transactions cannot deadlock.
+		e, err := readEndpoint(ctx, c, endpointID, c.Dialect().ForUpdate)
+		if err != nil {
+			return 0, err
+		}
+		recorded, err := list.updateDeliveries(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		if err := list.insertAttempts(ctx, c); err != nil {
+			return 0, err
+		}
+		if err := list.moveNext(ctx, c, endpointID); err != nil {
+			return 0, err
+		}
+		return len(results) - len(recorded), updateEndpoint(ctx, c, e, results, recorded)
+	})
+}
+
+// resultList is a list of results as arguments of statements. The numbers of the deliveries are passed a second time,
+// as an array: PostgreSQL cannot estimate the length of the JSON list and would read the whole table.
+type resultList struct {
+	json    string // of records with the columns of resultColumns
+	numbers []int64
+}
+
+const resultColumns = "delivery bigint, lease bigint, outcome smallint, counted integer, wait_ms bigint, " +
+	"took_ms bigint, http_status integer, failure text, response_body text"
+
+func newResultList(results []Result) resultList {
 	type record struct {
 		Number   int64  `json:"delivery"`
 		Fence    int64  `json:"lease"`
@@ -52,69 +83,67 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		Error    string `json:"failure"`
 		Response string `json:"response_body"`
 	}
-	records, leased := make([]record, len(results)), make([]int64, len(results))
+	records, numbers := make([]record, len(results)), make([]int64, len(results))
 	for i, r := range results {
-		leased[i] = r.Delivery.Number
+		numbers[i] = r.Delivery.Number
 		records[i] = record{
 			r.Delivery.Number, r.Delivery.Fence, int(r.State), asInt(!r.Released), r.Wait.Milliseconds(),
 			r.Took.Milliseconds(), r.Status, store.Text(r.Error), store.Text(r.Answer),
 		}
 	}
-	op := "webhook: record results of endpoint " + endpointID
-	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
-		d, list := c.Dialect(), store.JSON(records)
-		result := "(" + d.Records("$1", resultRecord) + ") AS result"
-		// The numbers are passed a second time, as an array: PostgreSQL cannot estimate the length of the JSON list and
-		// would read the whole table.
-		inList := "number " + d.In("$2")
-		// The endpoint is locked first, as by a lease, so that the transactions cannot deadlock.
-		e, err := readEndpoint(ctx, c, endpointID, d.ForUpdate)
-		if err != nil {
-			return 0, err
-		}
-		recorded, err := store.Select(ctx, c, store.Column[int64], `UPDATE webhook_deliveries
-			SET state = outcome, attempts = attempts + counted, leased_until = NULL,
-				due_at = CASE WHEN outcome = 1 THEN `+d.Ago("(0 - wait_ms)")+` ELSE due_at END,
-				ended_at = CASE WHEN outcome = 1 THEN ended_at ELSE `+d.Now+` END
-			FROM `+result+` WHERE number = delivery AND fence = lease AND leased_until IS NOT NULL AND state + 0 = 1 AND `+inList+`
-			RETURNING number`, list, leased)
-		if err != nil {
-			return 0, err
-		}
-		if _, err := c.Exec(ctx, `INSERT INTO webhook_attempts
-			(delivery_id, number, at, duration_ms, status, error, response)
-			SELECT d.id, lease, `+d.Now+`, took_ms, http_status, failure, response_body
-			FROM `+result+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE counted = 1 AND d.`+inList+`
-			ON CONFLICT (delivery_id, number) DO NOTHING`, list, leased); err != nil {
-			return 0, err
-		}
-		// A delivery behind a waiting one in its sequence becomes due with it, so that no lease reads it earlier. One
-		// behind an ended delivery becomes due now, which is above the keys that were leased (see leaseBound).
-		if _, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
-				SELECT d.sequence AS sequence, d.position AS position, d.state AS state,
-					CASE WHEN d.state = 1 THEN d.due_at ELSE `+d.Now+` END AS due
-				FROM `+result+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE d.sequence > 0 AND d.`+inList+`) AS head
-			WHERE `+inOrderSequence("webhook_deliveries", "head.sequence", "$3")+`
-				AND webhook_deliveries.position > head.position
-				AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, list, leased, endpointID); err != nil {
-			return 0, err
-		}
-		own := map[int64]bool{}
-		for _, number := range recorded {
-			own[number] = true
-		}
-		return len(results) - len(recorded), updateEndpoint(ctx, c, e, results, own)
-	})
+	return resultList{store.JSON(records), numbers}
+}
+
+// table returns the table of the results, which are the argument $1.
+func (resultList) table(d store.Dialect) string {
+	return "(" + d.Records("$1", resultColumns) + ") AS result"
+}
+
+// updateDeliveries updates the deliveries that are still leased, and returns their numbers.
+func (l resultList) updateDeliveries(ctx context.Context, c store.Conn) ([]int64, error) {
+	d := c.Dialect()
+	return store.Select(ctx, c, store.Column[int64], `UPDATE webhook_deliveries
+		SET state = outcome, attempts = attempts + counted, leased_until = NULL,
+			due_at = CASE WHEN outcome = 1 THEN `+d.Ago("(0 - wait_ms)")+` ELSE due_at END,
+			ended_at = CASE WHEN outcome = 1 THEN ended_at ELSE `+d.Now+` END
+		FROM `+l.table(d)+` WHERE number = delivery AND fence = lease AND leased_until IS NOT NULL AND state + 0 = 1
+			AND number `+d.In("$2")+" RETURNING number", l.json, l.numbers)
+}
+
+// insertAttempts inserts the attempts of all results, also of deliveries that are no longer leased.
+func (l resultList) insertAttempts(ctx context.Context, c store.Conn) error {
+	d := c.Dialect()
+	_, err := c.Exec(ctx, `INSERT INTO webhook_attempts (delivery_id, number, at, duration_ms, status, error, response)
+		SELECT d.id, lease, `+d.Now+`, took_ms, http_status, failure, response_body
+		FROM `+l.table(d)+` JOIN webhook_deliveries AS d ON d.number = delivery WHERE counted = 1 AND d.number `+d.In("$2")+`
+		ON CONFLICT (delivery_id, number) DO NOTHING`, l.json, l.numbers)
+	return err
+}
+
+// moveNext sets when the next deliveries of the sequences of orders become due. One behind a waiting delivery becomes
+// due with it, so that no lease reads it earlier. One behind an ended delivery becomes due now, which is above the keys
+// that were leased (see leaseBound).
+func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID string) error {
+	d := c.Dialect()
+	_, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
+			SELECT d.sequence AS sequence, d.position AS position, d.state AS state,
+				CASE WHEN d.state = 1 THEN d.due_at ELSE `+d.Now+` END AS due
+			FROM `+l.table(d)+` JOIN webhook_deliveries AS d ON d.number = delivery
+			WHERE d.sequence > 0 AND d.number `+d.In("$2")+`) AS head
+		WHERE `+inOrderSequence("webhook_deliveries", "head.sequence", "$3")+`
+			AND webhook_deliveries.position > head.position
+			AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, l.json, l.numbers, endpointID)
+	return err
 }
 
 // updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased
-// (own) and were sent at its current revision.
-func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, own map[int64]bool) error {
+// (recorded) and were sent at its current revision.
+func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, recorded []int64) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration
 	gone, probe := false, false
 	for _, r := range results {
-		if r.Released || !own[r.Delivery.Number] || r.Delivery.Revision != e.Revision {
+		if r.Released || !slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != e.Revision {
 			continue
 		}
 		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
