@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -94,9 +92,6 @@ func (c *conn) stream(ctx context.Context, path string, take func(sseEvent) (mor
 	}
 }
 
-// maxEvent is the maximum size of the data of an event in bytes.
-const maxEvent = bufio.MaxScanTokenSize
-
 // streamOnce reads one connection to its end and stores the id of the last event in last. It returns the delay that the
 // server requested before a reconnect, and whether any data was received.
 func (c *conn) streamOnce(
@@ -120,49 +115,24 @@ func (c *conn) streamOnce(
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status suffices if the body is incomplete
 		return 0, false, problemOf(resp, body)
 	}
-	lines := bufio.NewScanner(resp.Body)
-	tooLarge := fmt.Errorf("client: GET %s: an event is larger than %d bytes", path, maxEvent)
-	var e sseEvent
-	for lines.Scan() {
-		silence.Reset(c.silent)
+	events := sseReader{lines: bufio.NewScanner(resp.Body), received: func() {
 		received = true
-		name, value, _ := strings.Cut(lines.Text(), ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case lines.Text() == "" && e.data != "":
-			more, err := take(e)
-			if err != nil {
-				return pause, received, err
-			}
-			if !more {
-				return pause, received, errStopped
-			}
-			if e.id != "" {
-				*last = e.id
-			}
-			e = sseEvent{}
-		case lines.Text() == "":
-			e = sseEvent{}
-		case name == "event":
-			e.name = value
-		case name == "data" && len(e.data)+len(value) >= maxEvent:
-			return pause, received, tooLarge
-		case name == "data" && e.data != "":
-			e.data += "\n" + value
-		case name == "data":
-			e.data = value
-		case name == "id":
-			e.id = value
-		case name == "retry":
-			if ms, err := strconv.ParseUint(value, 10, 20); err == nil {
-				pause = time.Duration(ms) * time.Millisecond
-			}
+		silence.Reset(c.silent)
+	}}
+	for {
+		e, err := events.next()
+		if err != nil {
+			return events.pause, received, fmt.Errorf("client: GET %s: %w", path, err)
+		}
+		more, err := take(e)
+		if err != nil {
+			return events.pause, received, err
+		}
+		if !more {
+			return events.pause, received, errStopped
+		}
+		if e.id != "" {
+			*last = e.id
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return pause, received, tooLarge
-	}
-	return pause, received, fmt.Errorf("client: GET %s: %w: the stream has ended", path, ErrNoResponse)
 }
-
-type sseEvent struct{ name, id, data string }
