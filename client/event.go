@@ -124,7 +124,9 @@ func (c *conn) streamOnce(
 		if err != nil {
 			return events.pause, received, fmt.Errorf("client: GET %s: %w", path, err)
 		}
+		silence.Stop() // take may need longer
 		more, err := take(e)
+		silence.Reset(c.silent)
 		if err != nil {
 			return events.pause, received, err
 		}

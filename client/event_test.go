@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -72,6 +74,45 @@ func TestSaleEventsReconnectsSilentStream(t *testing.T) {
 	if left != 5 || len(s.requests()) != 2 {
 		t.Errorf("got left %d after %d requests, want 5 after 2", left, len(s.requests()))
 	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The program handles an event for longer than a stream may be silent.
+func TestSaleEventsKeepsConnectionOfSlowLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connections := 0
+		connect := func(r *http.Request) (*http.Response, error) {
+			connections++
+			body, server := io.Pipe()
+			context.AfterFunc(r.Context(), func() { _ = server.CloseWithError(r.Context().Err()) })
+			go func() {
+				for left := 2; left >= 0; left-- {
+					fmt.Fprintf(server, "event: left\ndata: {\"left\":%d}\n\n", left)
+				}
+			}()
+			return &http.Response{StatusCode: 200, Body: body}, nil
+		}
+		c, err := New("http://shop.example", WithHTTPClient(&http.Client{Transport: transport(connect)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []int64
+		for e, err := range c.SaleEvents(t.Context(), "drop") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left = append(left, *e.Left); len(left) == 3 {
+				break
+			}
+			<-time.After(2 * c.silent)
+		}
+		if !slices.Equal(left, []int64{2, 1, 0}) || connections != 1 {
+			t.Errorf("got %v over %d connections, want 2, 1, 0 over one", left, connections)
+		}
+	})
 }
 
 func TestSaleEventsEndsWithErrors(t *testing.T) {
