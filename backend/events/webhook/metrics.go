@@ -48,8 +48,8 @@ func (c *Counters) attempted(endpoint string, counts map[string]int) {
 	}
 }
 
-// NewCollector returns the gauges of the endpoints. If they cannot be read in time, sluice_webhook_up is 0 and others are
-// missing. The counts of deliveries come last, because those of a large backlog take long.
+// NewCollector returns the gauges of the endpoints. If they cannot be read in time, sluice_webhook_up is 0 and others
+// are missing. The counts of deliveries come last, because those of a large backlog take long.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set gauges.Set) error {
 		all, err := admin.store.Endpoints(ctx, false)
