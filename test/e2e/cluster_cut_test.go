@@ -33,14 +33,14 @@ type cutShop struct {
 type answerTimes struct {
 	mu     sync.Mutex
 	took   []time.Duration
-	errors int
+	errors int // that did not take as long as a timeout
 }
 
 func (a *answerTimes) add(began time.Time, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.took = append(a.took, time.Since(began))
-	if !ok {
+	if !ok && !slow(began) {
 		a.errors++
 	}
 }
