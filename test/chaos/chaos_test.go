@@ -75,17 +75,17 @@ func TestChaos(t *testing.T) {
 // canFail damages the books of a real run and verifies that Check reports it.
 func canFail(t *testing.T, r *Result) {
 	t.Helper()
-	told := slices.IndexFunc(r.Books.Rows,
+	confirmed := slices.IndexFunc(r.Books.Rows,
 		func(row Row) bool { _, ok := r.History.Confirmed[row.ID]; return ok && !row.Cancelled })
-	if told < 0 {
+	if confirmed < 0 {
 		t.Fatal("no row of an order that was confirmed to a buyer")
 	}
 	rows := r.Books.Rows
-	r.Books.Rows = slices.Delete(slices.Clone(rows), told, told+1)
+	r.Books.Rows = slices.Delete(slices.Clone(rows), confirmed, confirmed+1)
 	if v := Check(r.History, r.Books); len(v.Lost) != len(r.Verdict.Lost)+1 {
 		t.Errorf("a row is removed, and %d orders are lost", len(v.Lost))
 	}
-	twin := rows[told]
+	twin := rows[confirmed]
 	twin.ID = "1"
 	r.Books.Rows = append(slices.Clone(rows), twin)
 	if v := Check(r.History, r.Books); len(v.Twice) < len(r.Verdict.Twice)+1 &&

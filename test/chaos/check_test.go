@@ -62,11 +62,11 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		}, func(v Verdict) []string { return v.Twice }},
 		"a row that nothing records": {func(_ *History, b *Books) {
 			b.Holders[b.Rows[1].Place] = nil
-		}, func(v Verdict) []string { return v.Uncalled }},
+		}, func(v Verdict) []string { return v.Unrecorded }},
 		"a row without a purchase": {func(_ *History, b *Books) {
 			p := Place{"s", "zoe"}
 			b.Rows, b.Holders[p] = append(b.Rows, Row{ID: "9", Place: p}), []string{"9"}
-		}, func(v Verdict) []string { return v.Uncalled }},
+		}, func(v Verdict) []string { return v.Unrecorded }},
 		"a unit too many in Redis": {func(_ *History, b *Books) {
 			b.Sales["s"] = Shelf{Stock: 10, Sold: 2, Left: 8}
 		}, func(v Verdict) []string { return v.Units }},

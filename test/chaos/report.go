@@ -59,7 +59,7 @@ func (r *Result) String() string {
 	fmt.Fprintf(&b, "accepted %d (confirmed to a buyer), rows %d (%d of them cancelled), dead letters %d\n",
 		len(h.Confirmed), len(r.Books.Rows), len(r.Books.Rows)-live, len(r.Books.Letters))
 	fmt.Fprintf(&b, "lost %d, twice %d, without an accept %d, units wrong in %d places, left over %d, contradictions %d\n",
-		len(v.Lost), len(v.Twice), len(v.Uncalled), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
+		len(v.Lost), len(v.Twice), len(v.Unrecorded), len(v.Units), len(v.Unfinished), len(v.Contrary)+len(r.Wrong))
 	if h.Losses != nil && h.Losses() > 0 {
 		fmt.Fprintf(&b, "Redis may have lost data %d times; %d request keys got a second order that per_buyer allowed\n",
 			h.Losses(), h.Forgotten)

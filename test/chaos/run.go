@@ -67,54 +67,20 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	r.History.Losses = s.redis.lost.Load
 	operator := newAdmin(s, r.History, p.Seed)
 	buyers := newCrowd(s, r.History, p.Seed, p.Rate)
-	var open struct {
-		sync.Mutex
-		sales []string
-	}
-	offer := func(n int) {
-		id := fmt.Sprint("sale-", n)
-		offer := Offer{Stock: p.Stock, PerBuyer: 1}
-		switch n % 4 {
-		case 1:
-			offer.Stock /= 4 // sells out
-		case 3:
-			offer.PerBuyer = 2
-		}
-		if n%2 == 0 || n%8 == 3 {
-			offer.Spread = p.Spread
-		}
-		operator.create(id, offer)
-		open.Lock()
-		defer open.Unlock()
-		open.sales = append(open.sales, id)
-		buyers.offers(open.sales[max(0, len(open.sales)-2):]...)
-	}
-	offer(0)
+	sales := &sales{plan: p, admin: operator, buyers: buyers}
+	sales.open()
 	w := newWatch(s)
 
 	selling, closeShop := context.WithCancel(ctx)
 	var crowd, rest sync.WaitGroup
 	crowd.Go(func() { buyers.run(selling) })
-	rest.Go(func() { // the admin
-		at := time.Now()
-		for n := 1; n < p.Sales && selling.Err() == nil; n++ {
-			part, done := context.WithDeadline(selling, at.Add(time.Duration(n)*p.Span/time.Duration(p.Sales)))
-			operator.work(part, 300*time.Millisecond)
-			done()
-			if selling.Err() == nil {
-				offer(n)
-			}
-		}
-		operator.work(selling, 300*time.Millisecond)
-	})
+	rest.Go(func() { sales.run(selling) })
 	sampling, stopSampling := context.WithCancel(ctx)
 	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		w.run(sampling, 250*time.Millisecond, func() []string { open.Lock(); defer open.Unlock(); return open.sales })
-	})
+	sampler.Go(func() { w.run(sampling, 250*time.Millisecond, sales.all) })
 
-	following, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	following, settled := context.WithCancel(ctx)
+	defer settled()
 	r.Struck, r.Wrong = play(ctx, s, w, schedule, func(pid int) { w.killed(following, pid) }, log)
 	ended := time.Now()
 	closeShop()
@@ -125,8 +91,8 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 	}
 	rest.Wait() // a command may still be in progress
 	w.idle(ctx, time.Now(), 4*p.Idle)
-	time.AfterFunc(5*time.Second, giveUp) // the stores are idle: an order that is not a row now never becomes one
-	w.open.Wait()
+	settled()
+	w.following.Wait()
 	r.Wrong = append(r.Wrong, w.neverWritten(r.History)...)
 	stopSampling()
 	sampler.Wait()

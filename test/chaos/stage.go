@@ -97,5 +97,5 @@ func ready(base string) bool {
 	return call(context.Background(), "GET", base+"/readyz", "", "", "").status == 200
 }
 
-// links returns the number of links of a cast.
+// linksOf returns the number of links of a cast.
 func linksOf(c Cast) int { return 2*c.Backends + 2*c.Workers + c.Watchers }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
@@ -32,11 +29,11 @@ type watch struct {
 	shards int    // how many queues the sales of the run are spread over
 	url    string // of PostgreSQL
 
-	mu       sync.Mutex
-	samples  []Sample
-	recovery []time.Duration // from the kill of a worker until all it held were rows or dead letters
-	stuck    []int64         // orders of killed workers that became neither
-	open     sync.WaitGroup
+	mu        sync.Mutex
+	samples   []Sample
+	recovery  []time.Duration // from the kill of a worker until all it held were rows or dead letters
+	stuck     []int64         // orders of killed workers that became neither
+	following sync.WaitGroup  // of killed
 }
 
 func newWatch(s *stage) *watch {
@@ -186,183 +183,4 @@ func (w *watch) moves(ctx context.Context, db *sqlConn) (n int64, err error) {
 		}
 	}
 	return n, nil
-}
-
-// killed tracks the orders that a worker held when it was killed, until all have become rows or dead letters.
-func (w *watch) killed(ctx context.Context, pid int) {
-	at := time.Now()
-	w.open.Go(func() {
-		ids, err := w.held(ctx, pid)
-		if err != nil || len(ids) == 0 {
-			return
-		}
-		db := &sqlConn{url: w.url}
-		defer db.close()
-		var missing []int64
-		defer func() {
-			if len(missing) > 0 {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.stuck = append(w.stuck, missing...)
-			}
-		}()
-		for first := true; ctx.Err() == nil; {
-			if err := db.one(ctx, "SELECT coalesce(array_agg(id), '{}') FROM unnest($1::bigint[]) AS held (id) "+
-				"WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = held.id)", &missing, ids); err != nil {
-				pause(ctx, 20*time.Millisecond)
-				continue
-			}
-			missing = slices.DeleteFunc(missing, func(id int64) bool {
-				return slices.ContainsFunc(w.inShards("dead:letters"), func(key string) bool {
-					return w.redis.HExists(ctx, key, strconv.FormatInt(id, 10)).Val()
-				})
-			})
-			if len(missing) == 0 {
-				if !first { // otherwise they were rows before the kill
-					w.mu.Lock()
-					w.recovery = append(w.recovery, time.Since(at))
-					w.mu.Unlock()
-				}
-				return
-			}
-			first, ids = false, missing
-			pause(ctx, 20*time.Millisecond)
-		}
-	})
-}
-
-// neverWritten lists the orders of killed workers that became neither rows nor dead letters. If Redis has lost data, it
-// omits orders that were never confirmed to a buyer.
-func (w *watch) neverWritten(h *History) (wrong []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, order := range w.stuck {
-		id := strconv.FormatInt(order, 10)
-		if _, confirmed := h.Confirmed[id]; confirmed || h.losses() == 0 {
-			wrong = append(wrong, "order "+id+" of a killed worker is neither a row nor dead")
-		}
-	}
-	return wrong
-}
-
-// holds reports whether a process holds a lease.
-func (w *watch) holds(ctx context.Context, pid int) bool {
-	batches, err := w.batchesOf(ctx, pid)
-	return err == nil && len(batches) > 0
-}
-
-// leased is one batch: the beginning of its shard's keys, and its name.
-type leased struct{ shard, batch string }
-
-// batchesOf lists the batches that a process has leased: their names begin with its host and process id.
-func (w *watch) batchesOf(ctx context.Context, pid int) (batches []leased, err error) {
-	leases := make([]*redis.StringSliceCmd, w.shards)
-	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range w.inShards("leases") {
-			leases[i] = p.ZRange(ctx, key, 0, -1)
-		}
-		return nil
-	})); err != nil {
-		return nil, err
-	}
-	for i, shard := range w.inShards("") {
-		for _, batch := range leases[i].Val() {
-			if strings.Contains(batch, "-"+strconv.Itoa(pid)+"-") {
-				batches = append(batches, leased{shard, batch})
-			}
-		}
-	}
-	return batches, nil
-}
-
-// held reads the order ids in the leases of a process.
-func (w *watch) held(ctx context.Context, pid int) (ids []int64, err error) {
-	batches, err := w.batchesOf(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range batches {
-		texts, err := w.redis.LRange(ctx, b.shard+"batch:"+b.batch, 0, -1).Result()
-		if err != nil {
-			return nil, err
-		}
-		entries, err := w.entries(ctx, b)
-		if err != nil {
-			return nil, err
-		}
-		for _, text := range append(texts, entries...) {
-			id, _, _ := strings.Cut(text, " ")
-			if n, err := strconv.ParseInt(id, 10, 64); err == nil {
-				ids = append(ids, n)
-			}
-		}
-	}
-	return ids, nil
-}
-
-// entries reads what a batch holds of the stream.
-func (w *watch) entries(ctx context.Context, b leased) (texts []string, err error) {
-	key := b.shard + "orders"
-	if n, err := w.redis.XLen(ctx, key).Result(); err != nil || n == 0 {
-		return nil, err
-	}
-	pending, err := w.redis.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: key, Group: "orders", Start: "-", End: "+", Count: 1000, Consumer: b.batch,
-	}).Result()
-	if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
-		return nil, err
-	}
-	for _, p := range pending {
-		found, err := w.redis.XRange(ctx, key, p.ID, p.ID).Result()
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range found { // none, if it was acknowledged meanwhile
-			if text, ok := e.Values["m"].(string); ok {
-				texts = append(texts, text)
-			}
-		}
-	}
-	return texts, nil
-}
-
-// sqlConn is a connection that is opened at first use, and again after an error. It is not safe for concurrent use.
-type sqlConn struct {
-	url  string
-	conn *pgx.Conn
-}
-
-func (c *sqlConn) one(ctx context.Context, sql string, into any, args ...any) error {
-	return c.query(ctx, sql, args, into)
-}
-
-// row reads the columns of one row.
-func (c *sqlConn) row(ctx context.Context, sql string, into ...any) error {
-	return c.query(ctx, sql, nil, into...)
-}
-
-func (c *sqlConn) query(ctx context.Context, sql string, args []any, into ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	if c.conn == nil || c.conn.IsClosed() {
-		conn, err := pgx.Connect(ctx, c.url)
-		if err != nil {
-			return err
-		}
-		c.conn = conn
-	}
-	err := c.conn.QueryRow(ctx, sql, args...).Scan(into...)
-	if err != nil {
-		c.close()
-	}
-	return err
-}
-
-func (c *sqlConn) close() {
-	if c.conn != nil {
-		_ = c.conn.Close(context.Background())
-		c.conn = nil
-	}
 }
