@@ -230,7 +230,7 @@ func (c *cutShop) finish() {
 			c.t.Errorf("audit of %s: %+v", id, last)
 		}
 		one.unanswered(id)
-		one.compare(id)
+		one.compare(id, "created")
 	}
 }
 

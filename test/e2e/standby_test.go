@@ -61,7 +61,7 @@ func TestPostgresStandbyIsPromoted(t *testing.T) {
 	if r := s.settle("s", accepted); !r.Balanced || r.Dead != 0 {
 		t.Fatalf("after the rebuild: %+v", r)
 	}
-	buyers.compare("s")
+	buyers.compare("s", "created")
 	run("sale", "resume", "s")
 	more := &crowd{s: s, buyer: func(hand, i int) string { return fmt.Sprintf("later%d-%d", hand, i) }}
 	more.start("s", 4)
@@ -71,8 +71,8 @@ func TestPostgresStandbyIsPromoted(t *testing.T) {
 	if r := s.settle("s", accepted+more.accepted.Load()); !r.Balanced || r.Dead != 0 {
 		t.Errorf("after the resumption: %+v", r)
 	}
-	buyers.compare("s")
-	more.compare("s")
+	buyers.compare("s", "created")
+	more.compare("s", "created")
 }
 
 // eitherURL returns a URL with which clients use the server that accepts writes.
