@@ -232,7 +232,7 @@ func TestExampleReceiversRejectAnEmptySecret(t *testing.T) {
 		if _, err := exec.LookPath(e.interpreter); err != nil || e.webhook == nil || e.language == "php" {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		cmd := exec.CommandContext(ctx, e.webhook[0], e.webhook[1:]...)
 		_, port, _ := strings.Cut(addr(t), ":")
 		cmd.Env = append(os.Environ(), "WEBHOOK_SECRET=whsec_", "PORT="+port)

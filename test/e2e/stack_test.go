@@ -73,9 +73,10 @@ func (p *process) awaitUp(t testing.TB) {
 	})
 }
 
+// sluiceRun runs `sluice args...` to its end. Only a command that hangs takes five minutes.
 func sluiceRun(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = t.TempDir()
