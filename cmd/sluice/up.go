@@ -158,10 +158,11 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	}
 	loud()
 	defer time.AfterFunc(trimAfter, debug.FreeOSMemory).Stop()
-	stages := append(workStages(s, work, cfg.group.cfg, own, p.logger()),
-		assemble.Stage{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
-		assemble.Stage{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }})
-	return assemble.RunStages(ctx, stages)
+	return assemble.RunStages(ctx, workStages(s, work, cfg.group.cfg, own, p.logger()), []assemble.Stage{
+		{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
+	}, []assemble.Stage{
+		{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }},
+	})
 }
 
 // trimAfter is when the memory that only the start needed is returned to the operating system. An idle process collects
@@ -277,8 +278,8 @@ func (p *program) startGateway(
 	return edge, edge.AwaitKeys(ctx)
 }
 
-// workStages are the worker and the consumer groups. The worker of an embedded Redis stops when its queue is empty,
-// because the queue ends with the process.
+// workStages are the worker and the consumer groups, which give each other no work. The worker of an embedded Redis
+// stops when its queue is empty, because the queue ends with the process.
 func workStages(
 	s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores, log *slog.Logger,
 ) []assemble.Stage {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Stage is a part of the process that runs until its context ends.
@@ -12,36 +13,42 @@ type Stage struct {
 	Run  func(ctx context.Context) error
 }
 
-// RunStages starts the stages in order. When ctx or a stage ends, it stops them one after the other in reverse order,
-// so that a source of work stops before its consumer. It returns the errors of all stages.
-func RunStages(ctx context.Context, stages []Stage) error {
+// RunStages starts the stages in order. When ctx or a stage ends, it stops the groups one after the other in reverse
+// order, so that a source of work stops before its consumers. The stages of a group stop together. It returns the
+// errors of all stages.
+func RunStages(ctx context.Context, groups ...[]Stage) error {
 	type running struct {
 		stop context.CancelFunc
-		done chan error
+		done []chan error // by stage
 	}
-	ended := make(chan struct{}, len(stages))
-	started := make([]running, len(stages))
-	for i, s := range stages {
+	ended := make(chan struct{}, len(slices.Concat(groups...)))
+	started := make([]running, len(groups))
+	for i, stages := range groups {
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
-		done := make(chan error, 1)
-		started[i] = running{stop, done}
-		go func() {
-			err := s.Run(own)
-			if err != nil {
-				err = fmt.Errorf("%s: %w", s.Name, err)
-			}
-			done <- err
-			ended <- struct{}{}
-		}()
+		started[i].stop = stop
+		for _, s := range stages {
+			done := make(chan error, 1)
+			started[i].done = append(started[i].done, done)
+			go func() {
+				err := s.Run(own)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", s.Name, err)
+				}
+				done <- err
+				ended <- struct{}{}
+			}()
+		}
 	}
 	select {
 	case <-ctx.Done():
 	case <-ended:
 	}
 	var errs []error
-	for i := len(started) - 1; i >= 0; i-- {
-		started[i].stop()
-		errs = append(errs, <-started[i].done)
+	for _, group := range slices.Backward(started) {
+		group.stop()
+		for _, done := range group.done {
+			errs = append(errs, <-done)
+		}
 	}
 	return errors.Join(errs...)
 }
