@@ -128,7 +128,8 @@ func (l *loop) take() (queue.Batch, error) {
 		return queue.Batch{}, err
 	}
 	if lost && !l.uncertain { // otherwise the first call acknowledged it
-		l.leaseLost(l.ack)
+		l.cfg.Metrics.LeaseLost()
+		l.cfg.Log.Warn("worker: the lease of a written batch was lost before it was acknowledged", "batch", l.ack)
 	}
 	l.next, l.uncertain, l.ack = "", false, ""
 	return batch, nil
@@ -174,7 +175,7 @@ func (l *loop) process(b queue.Batch) {
 			l.pause(&l.outdated, KindQueue)
 		}
 	case errors.Is(err, errLost):
-		l.leaseLost(b.ID)
+		l.cfg.Metrics.LeaseLost()
 		l.restore(b, err)
 	case err != nil:
 		l.cfg.Log.Info("worker: released an unwritten batch", "batch", b.ID, "orders", len(b.Messages), "err", err)
@@ -219,10 +220,10 @@ func (l *loop) fail(b queue.Batch, failures []queue.Failure) {
 		lost, err := l.queue.Ack(l.calls, b.ID, failures...)
 		if err == nil {
 			if lost && pause.n == 0 { // otherwise an earlier call may have acknowledged it
-				l.leaseLost(b.ID)
+				l.cfg.Metrics.LeaseLost()
 			}
 			if lost {
-				l.restore(b, nil)
+				l.restore(b, errLost)
 			}
 			return
 		}
@@ -297,11 +298,6 @@ func (l *loop) releaseBatch(b queue.Batch, cause error) {
 	if l.release(b.ID) {
 		l.restore(b, cause)
 	}
-}
-
-func (l *loop) leaseLost(id string) {
-	l.cfg.Metrics.LeaseLost()
-	l.cfg.Log.Warn("worker: the lease of a batch was lost", "batch", id)
 }
 
 func (l *loop) queueFailed(call string, err error) {

@@ -124,7 +124,7 @@ func TestOrderThatCannotBeRestoredIsLogged(t *testing.T) {
 }
 
 // The lease of a batch is lost. Its worker may hold the last copy of the orders: Redis may have lost its data, and the
-// worker may not have noticed yet.
+// worker may not have noticed yet. The log has one line about it.
 func TestBatchWithALostLeaseIsRestored(t *testing.T) {
 	for name, rebuilt := range map[string]bool{"after a rebuild": true, "before a rebuild": false} {
 		t.Run(name, func(t *testing.T) {
@@ -136,11 +136,17 @@ func TestBatchWithALostLeaseIsRestored(t *testing.T) {
 					}
 					return true, nil
 				}
+				var log bytes.Buffer
+				m := &counts{}
 				stop := start(t, q, storeFunc(func(ctx context.Context, _ []sale.Order) error { <-ctx.Done(); return ctx.Err() }),
-					worker.Config{Source: source})
+					worker.Config{Source: source, Metrics: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
 				<-q.emptied
 				stop()
 				source.wantRestored(t, 3)
+				wantLines(t, log.String(), "restoring orders")
+				if m.lost != 1 {
+					t.Errorf("%d lost leases were counted", m.lost)
+				}
 			})
 		})
 	}
