@@ -955,8 +955,8 @@ var mutants = []mutant{
 	{
 		"worker: an unwritten batch with a lost lease is dropped",
 		"backend/worker/loop.go",
-		"l.leaseLost(b.ID)\n\t\tl.restore(b, err)",
-		"l.leaseLost(b.ID)",
+		"l.cfg.Metrics.LeaseLost()\n\t\tl.restore(b, err)",
+		"l.cfg.Metrics.LeaseLost()",
 		rebuildTest("TestBatchOfAWorkerSurvivesThatRedisIsEmptied"),
 	},
 	{
