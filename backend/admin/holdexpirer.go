@@ -21,7 +21,7 @@ const (
 	returnBatches = 20
 	// leftoverAge is how old a cancelled order is before a process other than the one that cancelled it returns its unit.
 	leftoverAge = 2 * time.Second
-	// confirmEvery is the number of calls of RunOnce between two passes over unconfirmed returns.
+	// confirmEvery is the number of successful calls of RunOnce from one pass over unconfirmed returns to the next.
 	confirmEvery = 60
 )
 
@@ -35,7 +35,7 @@ type HoldExpirer struct {
 	counters *Counters
 	age      time.Duration
 	after    sale.OrderID // position of the search for leftovers
-	turns    int
+	turns    int          // successful calls of RunOnce
 }
 
 // NewHoldExpirer returns a HoldExpirer.
@@ -55,14 +55,14 @@ func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
 // RunOnce does a bounded amount of work. A later call, here or in another process, retries what failed. Errors wrap
 // sale.ErrUnavailable.
 func (h *HoldExpirer) RunOnce(ctx context.Context) error {
-	h.turns++
 	errs := []error{h.cancelOverdue(ctx), h.returnLeftovers(ctx)}
-	if h.turns%confirmEvery == 1 {
+	if h.turns%confirmEvery == 0 {
 		errs = append(errs, h.confirmReturns(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("admin: expire holds: %w", err)
 	}
+	h.turns++
 	return nil
 }
 

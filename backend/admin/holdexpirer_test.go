@@ -203,6 +203,37 @@ func TestUnpaidOrdersAreCancelledWhileRedisIsDown(t *testing.T) {
 	}
 }
 
+// Without unpaid orders only the confirmation of returns uses Redis. It is due until it has succeeded, so that Run does
+// not log a recovery while the data in Redis is not verified.
+func TestExpirerFailsUntilRedisResponds(t *testing.T) {
+	w := newWorld(t)
+	stock := &failingStock{Stock: w.stock, err: errFault}
+	r := NewHoldExpirer(Config{Store: w.store, Stock: stock, Log: slog.New(slog.DiscardHandler)})
+	for range 3 {
+		if err := r.RunOnce(w.ctx); !errors.Is(err, errFault) {
+			t.Errorf("%v, want %v", err, errFault)
+		}
+	}
+	for _, stock.err = range []error{nil, errFault} { // the second call confirms nothing
+		if err := r.RunOnce(w.ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// failingStock is a Stock that cannot list its sales while err is not nil.
+type failingStock struct {
+	Stock
+	err error
+}
+
+func (s *failingStock) List(ctx context.Context) ([]admission.View, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.Stock.List(ctx)
+}
+
 // Redis loses all data while units are being returned: the load counts them as left, and they are not returned a second
 // time.
 func TestRedisLosesDataDuringReturns(t *testing.T) {
