@@ -71,8 +71,6 @@ type Backend struct {
 	first   []func(context.Context) error // loops that run from the start
 	loops   []func(context.Context) error // loops that use verified data; see awaitVerified
 
-	verifyWait time.Duration // the bound of awaitVerified
-
 	meters    queue.Meters // by shard
 	mover     *spread.Mover
 	refillers *spread.Refillers
@@ -94,7 +92,7 @@ type Backend struct {
 
 // NewBackend builds the parts of a backend, each from the previous ones. Run starts them.
 func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
-	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry(), verifyWait: verifyWait}
+	b := &Backend{cfg: cfg, log: s.log, stores: s, Own: prometheus.NewRegistry()}
 	b.server = httpserver.Config{
 		Metrics: httpserver.NewMetrics(b.Own), Log: b.log,
 		Checks: []httpserver.Check{
@@ -222,7 +220,7 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	for _, run := range b.first {
 		g.Go(func() error { return run(ctx) })
 	}
-	b.awaitVerified(ctx)
+	awaitVerified(ctx, b.stores.guards, b.stores.verifyWait)
 	for _, run := range b.loops {
 		g.Go(func() error { return run(ctx) })
 	}

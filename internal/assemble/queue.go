@@ -52,10 +52,13 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 			Concurrency: cfg.Concurrency, Batch: cfg.Batch, Metrics: cfg.Counters, Log: s.log, ConsumerName: consumerNames(),
 			Source: s.restorer(keyspace.Shard(shard)), Shard: shard, Tracer: s.tracer, Parents: s.parents,
 		})
-		g.Go(func() error { return w.Run(ctx) })
+		g.Go(func() error {
+			awaitVerified(ctx, s.guards.Of(keyspace.Shard(shard)), s.verifyWait)
+			return w.Run(ctx)
+		})
 	}
 	if !cfg.NoWatcher {
-		g.Go(func() error { return runWatchers(ctx, s.queues, s.log) })
+		g.Go(func() error { return runWatchers(ctx, s.guards, s.queues, s.verifyWait, s.log) })
 	}
 	return g.Wait()
 }
@@ -92,7 +95,7 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	defer stop()
 	go func() { _ = g.Run(guarding, noSQL{}, nil) }()
 	cfg.Log.Info("watcher is up", "shards", cfg.Shards)
-	return runWatchers(ctx, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.Log)
+	return runWatchers(ctx, g, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.verifyWait, cfg.Log)
 }
 
 // noSQL is a database that is never available.
@@ -102,11 +105,16 @@ func (noSQL) Generation(context.Context, int) (deployment, generation int64, err
 	return 0, 0, sale.ErrUnavailable
 }
 
-// runWatchers runs a watcher in each shard until ctx ends.
-func runWatchers(ctx context.Context, queues []*queue.List, log *slog.Logger) error {
+// runWatchers runs a watcher in each shard until ctx ends. wait is that of awaitVerified.
+func runWatchers(
+	ctx context.Context, guards *guard.Shards, queues []*queue.List, wait time.Duration, log *slog.Logger,
+) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, q := range queues {
-		g.Go(func() error { return (&queue.Watcher{Queue: q, Log: log}).Run(ctx) })
+	for shard, q := range queues {
+		g.Go(func() error {
+			awaitVerified(ctx, guards.Of(keyspace.Shard(shard)), wait)
+			return (&queue.Watcher{Queue: q, Log: log}).Run(ctx)
+		})
 	}
 	return g.Wait()
 }

@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -157,17 +158,16 @@ func (b *Backend) Verify(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// verifyWait bounds awaitVerified, except in tests. A new Redis is verified in milliseconds, an emptied one after a
-// rebuild.
+// verifyWait bounds awaitVerified. A new Redis is verified in milliseconds, an emptied one after a rebuild.
 const verifyWait = 2 * time.Second
 
-// awaitVerified returns when runGuard has verified the data in Redis, or after b.verifyWait. It avoids failures of the
-// loops, and their warnings, at the first start.
-func (b *Backend) awaitVerified(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, b.verifyWait)
+// awaitVerified returns when g, which runs, has verified the data in Redis, or after wait; 0: verifyWait. It avoids
+// failures of the loops that use the data, and their warnings, at the first start.
+func awaitVerified(ctx context.Context, g interface{ Verified() (string, bool) }, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait, verifyWait))
 	defer cancel()
 	for ctx.Err() == nil {
-		if _, ok := b.stores.guards.Verified(); ok {
+		if _, ok := g.Verified(); ok {
 			return
 		}
 		loop.Sleep(ctx, 10*time.Millisecond)

@@ -43,6 +43,7 @@ type StoresConfig struct {
 	Queue           queue.Config
 	Tracer          *telemetry.Tracer // nil: nothing is traced
 	Log             *slog.Logger
+	verifyWait      time.Duration // the argument of awaitVerified; tests wait longer
 }
 
 // Stores are the open connections of one process.
@@ -60,6 +61,8 @@ type Stores struct {
 	parents *telemetry.Parents // nil without tracer
 	stop    context.CancelFunc
 
+	verifyWait time.Duration // see StoresConfig
+
 	db       *store.DB
 	tables   *store.Store // of db
 	recovery recoveryTables
@@ -76,7 +79,7 @@ type Stores struct {
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
-		alone: cfg.Embedded != nil, stop: func() {},
+		alone: cfg.Embedded != nil, stop: func() {}, verifyWait: cfg.verifyWait,
 	}
 	defer func() {
 		if err != nil {
