@@ -93,7 +93,7 @@ func (c *Cache) Lookup(now int64, id, token, scratch []byte) (*Record, Result, [
 	switch {
 	case found == noSubject:
 		return r, Hit, scratch
-	case found == ambiguous || r.bypass.contains(hash):
+	case found == ambiguous || r.bypass.Load().contains(hash):
 		return nil, Miss, scratch
 	}
 	claim := claimed | uint64(hash)

@@ -102,6 +102,51 @@ func TestOutdatedBypassListIsNotUsed(t *testing.T) {
 	}
 }
 
+// The bypass list of a record expires while the next one is fetched. The record gets the new list although purchases
+// have looked it up with the old one.
+func TestRecordGetsTheNextBypassListDuringLookups(t *testing.T) {
+	f := newFixture(t)
+	f.setList(3, "ann", "bob", "cid")
+	f.store(SoldOut, 7, 3)
+	f.setList(3, "ann", "bob", "eve")
+	gate := make(chan struct{})
+	f.gate = gate
+	store := func() {
+		f.Store(f.ms.Load(), f.ms.Load(), "drop", SaleHint{State: SoldOut, Version: 7, TTL: time.Second, Holders: 3},
+			Response{Status: 409})
+	}
+	f.advance(listExpiry - 20*time.Millisecond)
+	store()
+	started, stop := make(chan struct{}), make(chan struct{})
+	token := bearer(plainHeader, `{"sub":"dan"}`)
+	var lookups sync.WaitGroup
+	lookups.Go(func() {
+		close(started)
+		for {
+			f.lookupToken(token)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	<-started
+	for range 10_000 { // while the other goroutine looks up, too
+		f.want("cid", Miss)
+	}
+	f.advance(40 * time.Millisecond)
+	store()
+	f.want("dan", Miss)
+	close(gate)
+	f.fetches.Wait()
+	f.want("dan", Hit)
+	f.want("cid", Hit)
+	f.want("eve", Miss)
+	close(stop)
+	lookups.Wait()
+}
+
 func TestFailedFetchIsRetriedAfterHalfASecond(t *testing.T) {
 	f := newFixture(t)
 	f.failFetches()

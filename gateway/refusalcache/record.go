@@ -16,16 +16,16 @@ type Response struct {
 // Header is one header of a Response.
 type Header struct{ Name, Value []byte }
 
-// Record is a cached refusal. It is immutable, except for the claim to revalidate it.
+// Record is a cached refusal. It is immutable, except for its bypass list and the claim to revalidate it.
 type Record struct {
 	SaleHint
 	Response
 
-	sent   int64 // when the request was sent to the backend, in ms
-	stored int64 // when the response had arrived, in ms
-	until  int64 // when the record expires, in ms
-	stale  int64 // from when one request may revalidate it, in ms
-	bypass *bypassList
+	sent   int64                      // when the request was sent to the backend, in ms
+	stored int64                      // when the response had arrived, in ms
+	until  int64                      // when the record expires, in ms
+	stale  int64                      // from when one request may revalidate it, in ms
+	bypass atomic.Pointer[bypassList] // replaced if it has expired before the record
 
 	// revalidator identifies the buyer of the revalidating request: claimed and the hash of the name, or 0. That
 	// buyer may obtain an order even if the revalidation fails, and therefore misses until the record expires.

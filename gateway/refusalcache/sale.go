@@ -61,7 +61,7 @@ func (s *sale) publish(now int64) (fetch bool) {
 	}
 	if s.current.Load() != r {
 		if r.Holders > 0 {
-			r.bypass = s.list
+			r.bypass.Store(s.list)
 		}
 		s.current.Store(r)
 	}
