@@ -215,7 +215,8 @@ func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float6
 			if ctx.Err() != nil || l.config.Client.now() < float64(l.down.Load()) {
 				return // the remaining slots count as spent
 			}
-			if err := l.config.Client.Return(ctx, e.rule, e.key, segments); err != nil {
+			err := l.config.Client.Return(ctx, e.rule, e.key, segments)
+			if err != nil && ctx.Err() == nil { // else the edge stops, and Redis may be available
 				l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())
 			}
 		}

@@ -2,6 +2,7 @@ package fleetlimit_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -137,6 +138,46 @@ func TestRestartedRedisIsNotTrusted(t *testing.T) {
 	}
 	if d := fleet(t, server, 1)[0].Take(r, "a"); d.Outcome != fleetlimit.Unavailable {
 		t.Errorf("an emptied server: outcome %d", d.Outcome)
+	}
+}
+
+// stoppingRedis leases slots of the first lane. It counts the calls that return slots; the first one fails because
+// the edge stops.
+type stoppingRedis struct {
+	redis.Scripter
+	stop    context.CancelFunc
+	returns *int
+}
+
+func (r stoppingRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if isLease := len(keys) == 2; isLease {
+		cmd.SetVal([]any{int64(0), int64(1_000_000), int64(0), int64(0), "1", int64(2)})
+	} else if *r.returns++; *r.returns == 1 {
+		r.stop()
+		cmd.SetErr(ctx.Err())
+	}
+	return cmd
+}
+
+// An edge may stop while it returns slots of idle clients. The other slots must not be lost.
+func TestEdgeThatStopsDuringASweepReturnsItsSlots(t *testing.T) {
+	now, returns := 0.0, 0
+	ctx, stop := context.WithCancel(t.Context())
+	client := fleetlimit.NewClient(stoppingRedis{stop: stop, returns: &returns}, func() float64 { return now })
+	l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: client})
+	r := fleetlimit.NewRule("buy", 1, 3_600_000_000, 9)
+	const clients = 256
+	for i := range clients {
+		if d := l.Take(r, strconv.Itoa(i)); d.Outcome != fleetlimit.Admitted {
+			t.Fatalf("outcome %d", d.Outcome)
+		}
+	}
+	now += 6_000_000
+	l.Sweep(ctx)
+	l.Close()
+	if returns < clients/2 {
+		t.Errorf("%d of %d clients have their slots returned", returns, clients)
 	}
 }
 
