@@ -45,11 +45,13 @@ func (u *uploader) Stop(context.Context) error {
 	return nil
 }
 
-// Bounds of retries. The wait doubles with each failure, unless the collector sends Retry-After.
+// Bounds of uploads. The wait before a retry doubles with each failure, unless the collector sends Retry-After.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second // the longest wait
-	maxAnswer  = 64 << 10         // bytes of an answer that are read
+
+	maxRetryAfter = 60       // seconds; a longer Retry-After is reduced to it
+	maxAnswer     = 64 << 10 // bytes of an answer that are read
 )
 
 // UploadTraces implements otlptrace.Client. It retries an upload that the collector rejects temporarily, until ctx
@@ -122,7 +124,7 @@ func (u *uploader) post(ctx context.Context, body []byte) (retry time.Duration, 
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable,
 		code == http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		retry = min(time.Duration(max(seconds, 0))*time.Second, time.Minute)
+		retry = time.Duration(min(max(seconds, 0), maxRetryAfter)) * time.Second
 	default:
 		retry = final
 	}

@@ -121,14 +121,16 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestUploadIsRepeatedWhileTheCollectorIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []*http.Response{
-			answer(503, ""), answer(429, "", "Retry-After", "7"), answer(502, "", "Retry-After", "-5"), answer(200, ""),
+			answer(503, ""), answer(429, "", "Retry-After", "7"), answer(502, "", "Retry-After", "-5"),
+			answer(503, "", "Retry-After", "9300000000"), // overflows a time.Duration
+			answer(200, ""),
 		}}
 		u := &uploader{url: "http://c", client: &http.Client{Transport: a}, stop: make(chan struct{})}
 		begin := time.Now()
 		if err := u.UploadTraces(t.Context(), someSpans); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begin); len(a.times) != 4 || took != (1+7+4)*time.Second {
+		if took := time.Since(begin); len(a.times) != 5 || took != (1+7+4+60)*time.Second {
 			t.Errorf("%d uploads in %s", len(a.times), took)
 		}
 
