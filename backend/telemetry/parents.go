@@ -23,7 +23,7 @@ func NewParents(client redisconn.Client, space keyspace.Space) *Parents {
 // does not respond.
 const lookupTimeout = 3 * time.Second
 
-// Fill looks up the Parent of every item that has none. If Redis is not available, they remain without one.
+// Fill looks up the Parent of every item that has none. The items of a shard that is not available remain without one.
 func (p *Parents) Fill(ctx context.Context, items []Item) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -41,7 +41,7 @@ func (p *Parents) Fill(ctx context.Context, items []Item) {
 		}
 		found, err := p.client.MGet(ctx, keys...).Result()
 		if err != nil {
-			return
+			continue
 		}
 		for i, at := range indices {
 			items[at].Parent, _ = found[i].(string)

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/tracing"
 )
@@ -323,6 +324,43 @@ func TestUnreadableParentsAreSkipped(t *testing.T) {
 	parents.Fill(t.Context(), items)
 	if items[0].Parent != "" || items[1].Parent != parent {
 		t.Errorf("items %+v", items)
+	}
+}
+
+// failingShard is a client whose calls for one shard fail, as during its rebuild.
+type failingShard struct {
+	redisconn.Client
+	shard keyspace.Shard
+}
+
+func (f failingShard) MGet(ctx context.Context, keys ...string) *redis.SliceCmd {
+	if shard, _ := keyspace.ShardOfKey(keys[0]); shard == f.shard {
+		cmd := redis.NewSliceCmd(ctx)
+		cmd.SetErr(sale.ErrUnavailable)
+		return cmd
+	}
+	return f.Client.MGet(ctx, keys...)
+}
+
+func TestOtherShardsHaveParentsWhileOneIsNotAvailable(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	space := keyspace.Space{Shards: 16}
+	var orders []Item
+	for i := range 64 { // of most shards
+		item := Item{Order: sale.OrderID(i + 1), SaleID: strconv.Itoa(i)}
+		client.Set(t.Context(), space.ShardOf(item.SaleID).Trace(item.Order.String()), parent, 0)
+		orders = append(orders, item)
+	}
+	down := space.ShardOf(orders[0].SaleID)
+	for range 10 { // the order of the shards is random
+		items := slices.Clone(orders)
+		NewParents(failingShard{client, down}, space).Fill(t.Context(), items)
+		for _, item := range items {
+			if available := space.ShardOf(item.SaleID) != down; available != (item.Parent == parent) {
+				t.Fatalf("order %v of an available shard (%t) has the parent %q", item.Order, available, item.Parent)
+			}
+		}
 	}
 }
 
