@@ -128,7 +128,11 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 
 // awaitReplicas waits until the replicas of the target have the copy.
 func (j *job) awaitReplicas(ctx context.Context) error {
-	n, err := strconv.Atoi(j.target.pinned.InfoMap(ctx, "replication").Item("Replication", "connected_slaves"))
+	info := j.target.pinned.InfoMap(ctx, "replication")
+	if err := info.Err(); err != nil {
+		return unavailable(err)
+	}
+	n, err := strconv.Atoi(info.Item("Replication", "connected_slaves"))
 	if err != nil || n == 0 {
 		return err
 	}

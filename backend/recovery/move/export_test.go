@@ -1,6 +1,16 @@
 package move
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // SetLock sets the duration of the lock, for a mover that is suspended past it and has not noticed.
 func (m *Mover) SetLock(d time.Duration) { m.lock = d }
+
+// AwaitReplicas is the last step of a copy to the server of c.
+func AwaitReplicas(ctx context.Context, c *redis.Client) error {
+	return (&job{target: server{pinned: c}}).awaitReplicas(ctx)
+}

@@ -777,3 +777,11 @@ func TestMoveIsRefused(t *testing.T) {
 		t.Error("a Mover without a server")
 	}
 }
+
+func TestTargetThatFailsBeforeItsReplicasAreAwaited(t *testing.T) {
+	gone := redis.NewClient(&redis.Options{Addr: testenv.FreeAddress(t), MaxRetries: -1})
+	t.Cleanup(func() { _ = gone.Close() })
+	if err := move.AwaitReplicas(t.Context(), gone); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%v, want %v", err, sale.ErrUnavailable)
+	}
+}
