@@ -127,7 +127,8 @@ func (r *Result) checkCoverage(t *testing.T) {
 			t.Errorf("in no run Redis %s", calamityNames[c])
 		}
 	}
-	if r.Rows == 0 || r.Accepted == 0 || r.Dead == 0 || r.Freezes == 0 || r.Stops == 0 || r.Payments == 0 || r.SoldOut == 0 {
+	if r.Rows == 0 || r.Accepted == 0 || r.Dead == 0 || r.Freezes == 0 || r.Stops == 0 || r.Payments == 0 ||
+		r.SoldOut == 0 {
 		t.Errorf("the runs lack events: %+v", r)
 	}
 }
