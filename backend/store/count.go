@@ -12,7 +12,7 @@ import (
 type Instant struct {
 	Accepted   int64          // highest serial of an accepted order
 	Returned   int64          // number of the last unit that Redis took back
-	Unrecorded []sale.OrderID // orders whose unit Redis has taken back and whose rows may not record it yet
+	Unrecorded []sale.OrderID // orders with a unit that Redis has taken back; their rows may not record it yet
 }
 
 // Always is the instant after all others.
