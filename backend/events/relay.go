@@ -147,27 +147,9 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	if err := r.findEnd(ctx); err != nil {
 		return 0, err
 	}
-	interval := r.cfg.Poll
-	if r.settled {
-		interval *= settledPolls
-	}
-	if time.Since(r.trimmed) >= interval ||
-		r.entries >= int64(r.cfg.Bound)/2 && time.Since(r.trimmed) >= interval/20 {
-		if err := r.Trim(ctx); err != nil {
+	if r.trimDue(time.Now()) {
+		if err := r.tidy(ctx); err != nil {
 			return 0, err
-		}
-		if r.unread {
-			open, err := r.pagesOpen(ctx)
-			if err != nil {
-				return 0, err
-			}
-			r.unread = !open
-		}
-		r.trimmed, r.moved = time.Now(), 0
-		if r.unread {
-			if err := r.store.DropChanges(ctx, r.cfg.Keep, r.isRead); err != nil {
-				return 0, err
-			}
 		}
 	}
 	if r.full() || r.unread && r.moved >= r.cfg.Keep {
@@ -193,6 +175,38 @@ func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
 	r.trace(ctx, began, events[:moved])
 	r.cfg.Metrics.relayed.Add(float64(moved))
 	return moved, nil
+}
+
+// trimDue reports whether a trim is due: once in a Poll, more often while the stream is half full, and less often while
+// there is nothing to delete.
+func (r *Relay) trimDue(now time.Time) bool {
+	interval := r.cfg.Poll
+	if r.settled {
+		interval *= settledPolls
+	}
+	if r.entries >= int64(r.cfg.Bound)/2 {
+		interval = r.cfg.Poll / 20
+	}
+	return now.Sub(r.trimmed) >= interval
+}
+
+// tidy deletes what every group has acknowledged or, without a reader, all but the newest events.
+func (r *Relay) tidy(ctx context.Context) error {
+	if err := r.Trim(ctx); err != nil {
+		return err
+	}
+	if r.unread {
+		open, err := r.pagesOpen(ctx)
+		if err != nil {
+			return err
+		}
+		r.unread = !open
+	}
+	r.trimmed, r.moved = time.Now(), 0
+	if r.unread {
+		return r.store.DropChanges(ctx, r.cfg.Keep, r.isRead)
+	}
+	return nil
 }
 
 // settledPolls is how many Polls lie between two trims while there is nothing to delete.
