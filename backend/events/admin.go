@@ -55,50 +55,64 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Groups: []GroupStatus{}}
-	newest, err := d.client.XRevRangeN(ctx, d.space.Events(), "+", "-", 1).Result()
+	last, err := d.last(ctx)
 	if err != nil {
-		return Status{}, wrap("status", err)
-	}
-	last := int64(0)
-	if len(newest) > 0 {
-		last = PositionOf(newest[0].ID)
+		return Status{}, err
 	}
 	unrelayed, err := d.store.Unrelayed(ctx, last)
 	if err != nil {
 		return Status{}, err
 	}
-	s.UnrelayedSeconds = unrelayed.Seconds()
-	if s.Stream, err = d.client.XLen(ctx, d.space.Events()).Result(); err != nil {
+	entries, err := d.client.XLen(ctx, d.space.Events()).Result()
+	if err != nil {
 		return Status{}, wrap("status", err)
 	}
-	inRedis, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
-	if err != nil && !noGroup(err) {
-		return Status{}, wrap("status", err)
-	}
-	for _, g := range inRedis {
-		lag := max(last-PositionOf(g.LastDeliveredID), 0)
-		oldest, err := d.oldest(ctx, g)
-		if err != nil {
-			return Status{}, err
-		}
-		s.Groups = append(s.Groups, GroupStatus{
-			Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: lag, OldestSeconds: oldest.Seconds(),
-		})
+	groups, err := d.statusInRedis(ctx, last)
+	if err != nil {
+		return Status{}, err
 	}
 	for _, g := range known {
-		i := slices.IndexFunc(s.Groups, func(s GroupStatus) bool { return s.Name == g.Name })
+		i := slices.IndexFunc(groups, func(s GroupStatus) bool { return s.Name == g.Name })
 		if i < 0 { // Redis lost it, or it was not created there yet
-			i = len(s.Groups)
-			s.Groups = append(s.Groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
+			i = len(groups)
+			groups = append(groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
 		}
-		s.Groups[i].Known = true
+		groups[i].Known = true
 	}
-	for i, g := range s.Groups {
-		s.Groups[i].Dead = dead[g.Name]
+	for i, g := range groups {
+		groups[i].Dead = dead[g.Name]
 	}
-	slices.SortFunc(s.Groups, func(a, b GroupStatus) int { return strings.Compare(a.Name, b.Name) })
-	return s, nil
+	slices.SortFunc(groups, func(a, b GroupStatus) int { return strings.Compare(a.Name, b.Name) })
+	return Status{Stream: entries, UnrelayedSeconds: unrelayed.Seconds(), Groups: groups}, nil
+}
+
+// last returns the position of the newest event in the stream; 0: there is none.
+func (d *Admin) last(ctx context.Context) (int64, error) {
+	newest, err := d.client.XRevRangeN(ctx, d.space.Events(), "+", "-", 1).Result()
+	if err != nil || len(newest) == 0 {
+		return 0, wrap("status", err)
+	}
+	return PositionOf(newest[0].ID), nil
+}
+
+// statusInRedis returns the groups that Redis has; not nil. last is the position of the newest event.
+func (d *Admin) statusInRedis(ctx context.Context, last int64) ([]GroupStatus, error) {
+	groups := []GroupStatus{}
+	found, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
+	if err != nil && !noGroup(err) {
+		return nil, wrap("status", err)
+	}
+	for _, g := range found {
+		oldest, err := d.oldest(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, GroupStatus{
+			Name: g.Name, Pending: g.Pending, Consumers: g.Consumers, Lag: max(last-PositionOf(g.LastDeliveredID), 0),
+			OldestSeconds: oldest.Seconds(),
+		})
+	}
+	return groups, nil
 }
 
 // oldest returns the age of the first event that a group has not acknowledged; 0: there is none, or it is unreadable.
