@@ -2,6 +2,10 @@ package client
 
 // Admin calls the admin API. It is safe for concurrent use; the zero value is not usable. For operations without a
 // method, use Do.
+//
+// The error of a method matches Unauthorized if the token is wrong, BadRequest if a value is invalid (Problem.Errors
+// names it), and NotFound if there is no sale, order, dead letter or endpoint of this name. After Unavailable, a change
+// may have been stored: repeat the call.
 type Admin struct{ conn }
 
 // NewAdmin returns an Admin for the admin listener at base, such as http://127.0.0.1:8081, with the admin token

@@ -37,13 +37,13 @@ func (a *Admin) Orders(ctx context.Context, f OrderFilter) iter.Seq2[AdminOrder,
 	return pages[AdminOrder](ctx, a, "/admin/v1/orders", "orders", query)
 }
 
-// Order returns an order in the database. The error matches NotFound if it does not exist.
+// Order returns an order in the database.
 func (a *Admin) Order(ctx context.Context, id string) (AdminOrder, error) {
 	return get[AdminOrder](ctx, &a.conn, "/admin/v1/orders/"+url.PathEscape(id))
 }
 
 // CancelOrder cancels an unpaid order, returns its unit to stock and lets the buyer buy again. Repeated calls have no
-// further effect.
+// further effect. The error matches Conflict if the order is paid or its sale is archived.
 func (a *Admin) CancelOrder(ctx context.Context, id, reason string) (AdminOrder, error) {
 	return post[AdminOrder](ctx, &a.conn, "/admin/v1/orders/"+url.PathEscape(id)+"/cancel", reasonBody(reason))
 }
@@ -89,14 +89,16 @@ func (a *Admin) DeadLetters(ctx context.Context, saleID string) iter.Seq2[DeadLe
 	return pages[DeadLetter](ctx, a, "/admin/v1/dead", "dead", query)
 }
 
-// RetryDead requeues a dead letter.
+// RetryDead requeues a dead letter. Repeated calls have no further effect. The status is "queued", or that of the order
+// if it is in the database already. The error matches Conflict if the dead letter is being cancelled, if it holds no
+// unit and none is left for it, or if its sale is archived.
 func (a *Admin) RetryDead(ctx context.Context, key, reason string) (Settled, error) {
 	return post[Settled](ctx, &a.conn, "/admin/v1/dead/"+url.PathEscape(key)+"/retry", reasonBody(reason))
 }
 
 // CancelDead cancels a dead letter, returns its unit to stock and lets the buyer buy again. Repeated calls have no
 // further effect. The status is "cancelled"; "dropped" if the database cannot store the order; or the status of the
-// order if it is in the database after all.
+// order if it is in the database after all. The error matches Conflict if the dead letter is unreadable.
 func (a *Admin) CancelDead(ctx context.Context, key, reason string) (Settled, error) {
 	return post[Settled](ctx, &a.conn, "/admin/v1/dead/"+url.PathEscape(key)+"/cancel", reasonBody(reason))
 }

@@ -124,7 +124,8 @@ type Difference struct {
 
 func salePath(id string) string { return "/admin/v1/sales/" + url.PathEscape(id) }
 
-// CreateSale creates a sale. Repeating a call with the same sale and its ID returns the existing one.
+// CreateSale creates a sale. Repeating a call with the same sale and its ID returns the existing one. The error matches
+// Conflict if a sale with this ID has other fields.
 func (a *Admin) CreateSale(ctx context.Context, s NewSale) (AdminSale, error) {
 	if s.ID == "" { // a retry must name the same sale
 		s.ID = rand.Text()
@@ -138,27 +139,28 @@ func (a *Admin) Sales(ctx context.Context) ([]AdminSale, error) {
 	return list.Sales, err
 }
 
-// Sale returns a sale. The error matches NotFound if it does not exist.
+// Sale returns a sale.
 func (a *Admin) Sale(ctx context.Context, id string) (AdminSale, error) {
 	return get[AdminSale](ctx, &a.conn, salePath(id))
 }
 
-// Pause pauses a sale. Purchases are rejected until Resume.
+// Pause pauses a sale. Purchases are rejected until Resume. The error matches Conflict if the sale is closed.
 func (a *Admin) Pause(ctx context.Context, id string) (AdminSale, error) {
 	return a.change(ctx, id, "pause")
 }
 
-// Resume resumes a paused sale.
+// Resume resumes a paused sale. The error matches Conflict if the sale is closed.
 func (a *Admin) Resume(ctx context.Context, id string) (AdminSale, error) {
 	return a.change(ctx, id, "resume")
 }
 
-// Open opens a scheduled sale immediately. It does not change a sale that is open.
+// Open opens a scheduled sale immediately. It does not change a sale that is open, and a paused sale stays paused. The
+// error matches Conflict if the sale is closed.
 func (a *Admin) Open(ctx context.Context, id string) (AdminSale, error) {
 	return a.change(ctx, id, "open")
 }
 
-// Close closes a sale permanently.
+// Close closes a sale permanently. Accepted orders are still processed, and can be paid.
 func (a *Admin) Close(ctx context.Context, id string) (AdminSale, error) {
 	return a.change(ctx, id, "close")
 }
@@ -168,7 +170,8 @@ func (a *Admin) change(ctx context.Context, id, verb string) (AdminSale, error) 
 }
 
 // Restock adds units, at least one, to a sale. The key identifies the restock: repeated calls with the same key add the
-// units once. If key is empty, Restock generates one for this call.
+// units once. If key is empty, Restock generates one for this call. The error matches Conflict if the sale is closed,
+// if its stock would be too large, or if the key was used with another number of units.
 func (a *Admin) Restock(ctx context.Context, id string, add int64, key string) (s AdminSale, err error) {
 	if key == "" {
 		key = rand.Text()

@@ -38,7 +38,8 @@ type NewEndpoint struct {
 }
 
 // CreateEndpoint creates an endpoint. Only its result contains the secret. The request is not retried: after an error
-// that wraps ErrNoResponse, check Endpoints before calling it again.
+// that wraps ErrNoResponse, check Endpoints before calling it again. The error matches Conflict if there are 100
+// endpoints already.
 func (a *Admin) CreateEndpoint(ctx context.Context, e NewEndpoint) (created Endpoint, err error) {
 	err = a.Do(ctx, Request{Method: http.MethodPost, Path: "/admin/v1/webhooks", Body: e, NoRetry: true}, &created)
 	return created, err
@@ -50,7 +51,8 @@ func (a *Admin) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	return list.Webhooks, err
 }
 
-// Ping schedules a test delivery to an endpoint and returns the id of the delivery. The request is not retried.
+// Ping schedules a test delivery to an endpoint and returns the id of the delivery. The request is not retried. The
+// error matches Conflict if the endpoint is disabled.
 func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err error) {
 	var sent struct {
 		Delivery string `json:"delivery"`
@@ -60,8 +62,7 @@ func (a *Admin) Ping(ctx context.Context, endpoint string) (delivery string, err
 	return sent.Delivery, err
 }
 
-// DeleteEndpoint deletes an endpoint with all its deliveries. Repeated calls have no further effect. The error matches
-// NotFound if there was no such endpoint.
+// DeleteEndpoint deletes an endpoint with all its deliveries. Repeated calls have no further effect.
 func (a *Admin) DeleteEndpoint(ctx context.Context, endpoint, reason string) error {
 	path := "/admin/v1/webhooks/" + url.PathEscape(endpoint) + "/remove"
 	return a.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: reasonBody(reason)}, nil)
