@@ -53,7 +53,7 @@ type Gateway struct {
 	access      *accessLog // may be nil
 
 	concurrency *concurrencyLimiter
-	keys        *token.File
+	keys        *token.Keys
 	buyers      limit.Namer
 	table       *limit.Table
 	fleet       *fleetlimit.Limiter // nil: no rule has the scope of the fleet
@@ -142,7 +142,7 @@ func (g *Gateway) readPolicy() (*policy.Policy, error) {
 
 const cachedTokens = limit.DefaultCapacity // about 50 MB when full
 
-// AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.File.Await.
+// AwaitKeys fetches the first token keys, if they are at a URL, and logs warnings about keys; see token.Keys.Await.
 // Call it before Serve.
 func (g *Gateway) AwaitKeys(ctx context.Context) error { return g.keys.Await(ctx, g.log) }
 

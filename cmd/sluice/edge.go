@@ -173,7 +173,7 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 
 // mirrored runs an edge with token keys that are fetched from a URL.
 func (p *program) mirrored(
-	ctx context.Context, keys *token.File, cfg *nginx.Config, run func(context.Context) error,
+	ctx context.Context, keys *token.Keys, cfg *nginx.Config, run func(context.Context) error,
 ) error {
 	log := p.logger()
 	if err := keys.Await(ctx, log); err != nil {

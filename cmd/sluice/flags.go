@@ -155,7 +155,7 @@ func (f *flagSet) expect(to *token.Expect) {
 type edgeFlags struct {
 	listen, tokenKeys, secret string
 	expect                    token.Expect
-	keys                      *token.File // of tokenKeys and secret
+	keys                      *token.Keys // of tokenKeys and secret
 	upstreams                 []string
 	perClient                 int
 	proxyProtocol             bool
@@ -260,7 +260,7 @@ func shortSecret(secret string) error {
 }
 
 // checkTokens wants a secret, valid keys, or both, and returns what verifies tokens. Keys at a URL are not fetched yet.
-func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.File {
+func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.Keys {
 	switch {
 	case keys == "" && secret == "":
 		m.add("%s is not set: it must hold at least %d bytes (openssl rand -hex 32 makes one), or --token-keys must name "+

@@ -28,7 +28,7 @@ func (p *program) tokenCheckCommand() *cobra.Command {
 	var data, keys string
 	var expect token.Expect
 	var asJSON bool
-	var verifier *token.File
+	var verifier *token.Keys
 	c := &cobra.Command{
 		Use:   "check TOKEN",
 		Short: "Explain why a token is rejected",
@@ -74,7 +74,7 @@ is rejected.`,
 	return c
 }
 
-func (p *program) checkToken(ctx context.Context, keys *token.File, raw string, asJSON bool) error {
+func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string, asJSON bool) error {
 	if err := keys.Await(ctx, p.logger()); err != nil {
 		return orInterrupted(ctx, err)
 	}

@@ -34,7 +34,7 @@ import (
 
 // BackendConfig configures NewBackend. Fields without a default in their comment are required.
 type BackendConfig struct {
-	Tokens         *token.File
+	Tokens         *token.Keys
 	AdminToken     string
 	UserRate       string            // limit per buyer, such as 10-S; empty: admission.DefaultUserRate
 	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts separately

@@ -24,7 +24,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 // following opens a URL that transport serves and follows it until the test ends. reports returns the reports of
 // Follow.
-func following(t *testing.T, transport http.RoundTripper) (keys *token.File, reports func() []error) {
+func following(t *testing.T, transport http.RoundTripper) (keys *token.Keys, reports func() []error) {
 	t.Helper()
 	keys, err := token.Open(keysURL, "", token.Options{Transport: transport})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-func open(t testing.TB, path, secret string) *token.File {
+func open(t testing.TB, path, secret string) *token.Keys {
 	t.Helper()
 	f, err := token.Open(path, secret, token.Options{})
 	if err != nil {

@@ -25,13 +25,13 @@ const maxConns = 128
 
 // Mirror follows keys for the workers of one nginx. Create it with New.
 type Mirror struct {
-	keys   *token.File
+	keys   *token.Keys
 	log    *slog.Logger
 	socket *unixsocket.Socket
 }
 
 // New writes the current keys to a directory of its own, which Close removes. Call keys.Await before.
-func New(keys *token.File, log *slog.Logger) (*Mirror, error) {
+func New(keys *token.Keys, log *slog.Logger) (*Mirror, error) {
 	socket, err := unixsocket.Listen("sluice-keys-", "refresh.sock")
 	if err != nil {
 		return nil, fmt.Errorf("token keys: %w", err)

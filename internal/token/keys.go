@@ -16,9 +16,9 @@ import (
 	"sluice/internal/reload"
 )
 
-// File is a set of keys that follows a file or a URL. Create it with Open. Verify and VerifyUntil are safe for
+// Keys is a set of keys that follows a file or a URL. Create it with Open. Verify and VerifyUntil are safe for
 // concurrent use, also with Follow.
-type File struct {
+type Keys struct {
 	path, secret string
 	remote       *remote // nil unless path is a URL
 	options      Options
@@ -39,27 +39,27 @@ type Options struct {
 // Open returns the keys of a JWK Set, of a secret, or of both. path is a file or a URL; the keys of a URL are fetched
 // by Await. The secret is the HS256 key without a kid. Empty arguments are ignored, but one of them is required. The
 // error is a single line that names the file.
-func Open(path, secret string, options Options) (*File, error) {
-	f := &File{path: path, secret: secret, options: options}
+func Open(path, secret string, options Options) (*Keys, error) {
+	k := &Keys{path: path, secret: secret, options: options}
 	var err error
 	switch {
 	case path == "":
-		err = f.use(nil, nil)
+		err = k.use(nil, nil)
 	case IsURL(path):
-		if f.remote, err = newRemote(path, options.Transport); err == nil {
-			err = f.use([]*jwk{}, nil)
+		if k.remote, err = newRemote(path, options.Transport); err == nil {
+			err = k.use([]*jwk{}, nil)
 		}
 	default:
-		_, err = f.Reload()
+		_, err = k.Reload()
 	}
-	return f, err
+	return k, err
 }
 
-func (f *File) use(keys []*jwk, skipped []string) error {
-	set, err := newSet(f.secret, keys, f.options)
+func (k *Keys) use(keys []*jwk, skipped []string) error {
+	set, err := newSet(k.secret, keys, k.options)
 	if err == nil {
 		set.skipped = skipped
-		f.set.Store(set)
+		k.set.Store(set)
 	}
 	return err
 }
@@ -79,12 +79,12 @@ func ReadFile(path string) ([]byte, error) {
 
 // Reload reads the file again if it has changed. If it is invalid, the previous keys stay in use, and the error is
 // returned once. Not safe for concurrent calls. Follow calls it.
-func (f *File) Reload() (changed bool, err error) {
-	if f.path == "" || f.remote != nil {
+func (k *Keys) Reload() (changed bool, err error) {
+	if k.path == "" || k.remote != nil {
 		return false, nil
 	}
-	text, err := ReadFile(f.path)
-	if !f.detector.Changed(text, err) {
+	text, err := ReadFile(k.path)
+	if !k.detector.Changed(text, err) {
 		return false, nil
 	}
 	if err != nil {
@@ -92,31 +92,31 @@ func (f *File) Reload() (changed bool, err error) {
 	}
 	keys, skipped, err := parseKeys(text)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", f.path, err)
+		return false, fmt.Errorf("%s: %w", k.path, err)
 	}
-	err = f.use(keys, skipped)
+	err = k.use(keys, skipped)
 	return err == nil, err
 }
 
 // Await fetches the first set of a URL. It retries for half a minute, logs the first error, and returns the last one.
 // Without a URL, the keys were loaded by Open. In both cases Await logs the warnings of Set.Warn.
-func (f *File) Await(ctx context.Context, log *slog.Logger) error {
-	if f.remote != nil {
-		if err := f.awaitRemote(ctx, log); err != nil {
+func (k *Keys) Await(ctx context.Context, log *slog.Logger) error {
+	if k.remote != nil {
+		if err := k.awaitRemote(ctx, log); err != nil {
 			return err
 		}
-		log.Info("token keys fetched", "keys", f.Set().Names())
+		log.Info("token keys fetched", "keys", k.Set().Names())
 	}
-	f.Set().Warn(log)
+	k.Set().Warn(log)
 	return nil
 }
 
-func (f *File) awaitRemote(ctx context.Context, log *slog.Logger) error {
+func (k *Keys) awaitRemote(ctx context.Context, log *slog.Logger) error {
 	limited, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	last := errors.New("no attempt has ended")
 	if loop.Retry(limited, log, "fetching the token keys", func() error {
-		err := f.remote.once(limited, f.useFetched)
+		err := k.remote.once(limited, k.useFetched)
 		if limited.Err() == nil {
 			last = err
 		}
@@ -136,15 +136,15 @@ const fileEvery = time.Second
 // Follow keeps the keys current until ctx ends. It calls report(nil) after a change and after a recovery, and
 // report(err) when the source cannot be used: for a file once until it changes, for a URL after each failed fetch. The
 // previous keys stay in use meanwhile.
-func (f *File) Follow(ctx context.Context, report func(error)) {
+func (k *Keys) Follow(ctx context.Context, report func(error)) {
 	switch {
-	case f.path == "":
-	case f.remote != nil:
+	case k.path == "":
+	case k.remote != nil:
 		failing := false
-		f.remote.run(ctx, func(text []byte, err error) error {
-			before := f.Set()
-			err = f.useFetched(text, err)
-			if err != nil || failing || f.Set() != before {
+		k.remote.run(ctx, func(text []byte, err error) error {
+			before := k.Set()
+			err = k.useFetched(text, err)
+			if err != nil || failing || k.Set() != before {
 				report(err)
 			}
 			failing = err != nil
@@ -152,7 +152,7 @@ func (f *File) Follow(ctx context.Context, report func(error)) {
 		})
 	default:
 		for range loop.Ticks(ctx, fileEvery) {
-			if changed, err := f.Reload(); changed || err != nil {
+			if changed, err := k.Reload(); changed || err != nil {
 				report(err)
 			}
 		}
@@ -160,26 +160,26 @@ func (f *File) Follow(ctx context.Context, report func(error)) {
 }
 
 // LogChange logs what Follow reports: a change of the keys, with the warnings of Set.Warn, or an error.
-func (f *File) LogChange(log *slog.Logger, err error) {
+func (k *Keys) LogChange(log *slog.Logger, err error) {
 	if err != nil {
 		log.Error("token keys are invalid, keeping the previous ones", "err", err)
 		return
 	}
-	log.Info("token keys reloaded", "keys", f.Set().Names())
-	f.Set().Warn(log)
+	log.Info("token keys reloaded", "keys", k.Set().Names())
+	k.Set().Warn(log)
 }
 
 // useFetched uses the result of a fetch. It ignores secrets, which a published set must not contain.
-func (f *File) useFetched(text []byte, err error) error {
+func (k *Keys) useFetched(text []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	if len(text) > 0 && string(text) == f.fetched {
+	if len(text) > 0 && string(text) == k.fetched {
 		return nil
 	}
 	keys, skipped, err := parseKeys(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return fmt.Errorf("%s: %w", k.path, err)
 	}
 	keys = slices.DeleteFunc(keys, func(k *jwk) bool {
 		if k.alg == HS256 {
@@ -188,41 +188,41 @@ func (f *File) useFetched(text []byte, err error) error {
 		return k.alg == HS256
 	})
 	if len(keys) == 0 {
-		return fmt.Errorf("%s: no public key for signatures", f.path)
+		return fmt.Errorf("%s: no public key for signatures", k.path)
 	}
-	if err := f.use(keys, skipped); err != nil {
+	if err := k.use(keys, skipped); err != nil {
 		return err
 	}
-	f.fetched = string(text)
+	k.fetched = string(text)
 	return nil
 }
 
 // Refresh fetches the keys of a URL again, within the limit for tokens of unknown keys: a burst of three fetches, and
 // one every ten seconds. It waits for the end of a fetch, for at most two seconds, and returns the time until Refresh
 // can cause another one. Follow must be running.
-func (f *File) Refresh() (next time.Duration) {
-	f.remote.await()
-	return f.remote.next()
+func (k *Keys) Refresh() (next time.Duration) {
+	k.remote.await()
+	return k.remote.next()
 }
 
 // Set returns the current keys. Sets that were returned before do not change.
-func (f *File) Set() *Set { return f.set.Load() }
+func (k *Keys) Set() *Set { return k.set.Load() }
 
 // Verify is Set.Verify with the current keys. It may wait like VerifyUntil.
-func (f *File) Verify(raw string) (sub string, err error) {
-	sub, _, err = f.VerifyUntil(raw)
+func (k *Keys) Verify(raw string) (sub string, err error) {
+	sub, _, err = k.VerifyUntil(raw)
 	return sub, err
 }
 
 // VerifyUntil is Set.VerifyUntil with the current keys. A token of an unknown key, which the URL may have published
 // meanwhile, waits for a fetch like Refresh.
-func (f *File) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
-	sub, expires, err = f.Set().VerifyUntil(raw)
-	if f.remote != nil && errors.Is(err, errUnknownKey) && f.remote.await() {
-		return f.Set().VerifyUntil(raw)
+func (k *Keys) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
+	sub, expires, err = k.Set().VerifyUntil(raw)
+	if k.remote != nil && errors.Is(err, errUnknownKey) && k.remote.await() {
+		return k.Set().VerifyUntil(raw)
 	}
 	return sub, expires, err
 }
 
 // Cached is Set.Cached with the current keys.
-func (f *File) Cached(raw string) (sub string, ok bool) { return f.Set().Cached(raw) }
+func (k *Keys) Cached(raw string) (sub string, ok bool) { return k.Set().Cached(raw) }
