@@ -29,8 +29,8 @@ func TestEveryAnswerHasAText(t *testing.T) {
 	s.createSale("answers", "The shoe", 10, time.Now().Add(-time.Second))
 	opens := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for _, c := range []struct {
-		name, answers, id, says string
-		then                    string // becomes true
+		name, answers, id, shows string
+		then                     string // becomes true
 	}{
 		{
 			"sold out", `[[409, {code: "sold-out"}]]`, "message", "Sold out. If more become available",
@@ -69,8 +69,9 @@ func TestEveryAnswerHasAText(t *testing.T) {
 			t.Parallel()
 			b := openWith(t, newPerson(t), s.page("answers", "kay"), fmt.Sprintf(answering, c.answers))
 			b.ready("Buy now")
+			b.record(c.id)
 			b.press("buy")
-			b.says(c.id, c.says)
+			b.showed(c.id, c.shows)
 			b.await("what follows", c.then)
 			b.clean()
 		})
@@ -128,8 +129,9 @@ func TestOldRefusalIsCorrected(t *testing.T) {
 	b.ready("Buy now")
 	b.await("the first answer", `window.polled`)
 	b.eval(`window.refuse = true`)
+	b.record("message")
 	b.press("buy")
-	b.says("message", "Sold out")
+	b.showed("message", "Sold out")
 	b.eval(`window.refuse = false`)
 	b.ready("Buy now")
 	b.await("no refusal", `document.getElementById("message").textContent === ""`)
@@ -159,8 +161,9 @@ func TestRefusalAfterAnExpiredOrder(t *testing.T) {
 	if code := s.buy("after", "kim"); code != 202 {
 		t.Fatalf("kim got %d", code)
 	}
+	b.record("message")
 	b.eval(`window.send()`)
-	b.says("message", "Sold out. If more become available")
+	b.showed("message", "Sold out. If more become available")
 	b.ready("Buy now") // the hold of the other order has ended
 	b.await("no refusal", `document.getElementById("message").textContent === ""`)
 	b.clean()

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/jackc/pgx/v5"
@@ -47,17 +46,19 @@ func TestPageDuringAnOutageReloads(t *testing.T) {
 	b.clean()
 }
 
-func (s *shop) sql(statement string) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.database)
+func (s *shop) sql(statement string) { s.t.Helper(); execSQL(s.t, s.database, statement) }
+
+// execSQL executes a statement in the PostgreSQL database at a URL.
+func execSQL(t testing.TB, url, statement string) {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	if _, err := conn.Exec(ctx, statement); err != nil {
-		s.t.Fatalf("%s: %v", statement, err)
+		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
@@ -137,10 +138,7 @@ func (s *shop) lines(n int) string {
 func (b *tab) promise(script string) string {
 	b.t.Helper()
 	var out string
-	b.do(
-		chromedp.Evaluate(script, &out,
-			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }),
-	)
+	b.do(chromedp.Evaluate(script, &out, awaited))
 	return out
 }
 

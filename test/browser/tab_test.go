@@ -259,6 +259,21 @@ func (b *tab) says(id, words string) {
 	b.await(id+" to say "+words, `document.getElementById(`+quote(id)+`)?.textContent.includes(`+quote(words)+`)`)
 }
 
+// record makes the page keep the texts of an element, for showed.
+func (b *tab) record(id string) {
+	b.t.Helper()
+	b.eval(`(() => {
+		const element = document.getElementById(` + quote(id) + `), texts = (window.texts ??= {})[element.id] = [];
+		new MutationObserver(() => texts.push(element.textContent)).observe(element, { childList: true, characterData: true, subtree: true });
+	})()`)
+}
+
+// showed waits until an element has had this text since record. The page may have replaced the text.
+func (b *tab) showed(id, words string) {
+	b.t.Helper()
+	b.await(id+" to have shown "+words, `texts[`+quote(id)+`].some((text) => text.includes(`+quote(words)+`))`)
+}
+
 // orderIs waits until the newest order has this status.
 func (b *tab) orderIs(status string) {
 	b.t.Helper()

@@ -24,6 +24,7 @@ import (
 type shopDeployment struct {
 	t                  *testing.T
 	sales, shop, admin string // origins
+	database           string // URL
 	shopProgram        *testenv.Program
 }
 
@@ -54,6 +55,7 @@ func startShopDeployment(t *testing.T) *shopDeployment {
 		"LISTEN=" + shopListen, "SALES=" + a.sales, "PAYMENT_SECRET=" + paymentSecret, "WEBHOOK_SECRET_FILE=" + hookSecret,
 	})
 	pg, redis := testenv.SharedPostgres(t), testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	a.database = pg.URL
 	env := []string{
 		"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_PAYMENT_SECRET=" + paymentSecret,
 		"SLUICE_TOKEN_KEYS=" + a.shop + "/jwks.json", "SLUICE_TOKEN_ISSUER=" + a.shop, "SLUICE_TOKEN_AUDIENCE=sluice",
@@ -162,10 +164,10 @@ func (b *tab) loaded(title string) {
 func TestPurchasesAtTheExampleShop(t *testing.T) {
 	a := startShopDeployment(t)
 	opens := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
-	a.sluice("sale", "create", "--id", "shoe", "--title", "The shoe", "--stock", "5", "--price", "99.90EUR", "--hold",
-		"15m", "--opens", opens)
-	a.sluice("sale", "create", "--id", "boot", "--title", "The boot", "--stock", "5", "--price", "12.50EUR", "--hold",
-		"30s", "--opens", opens)
+	for id, price := range map[string]string{"shoe": "99.90EUR", "boot": "12.50EUR"} {
+		a.sluice("sale", "create", "--id", id, "--title", "The "+id, "--stock", "5", "--price", price, "--hold", "15m",
+			"--opens", opens)
+	}
 
 	late := a.buy("ben", "boot") // pays only after the hold has ended
 	late.checkOut()
@@ -186,6 +188,7 @@ func TestPurchasesAtTheExampleShop(t *testing.T) {
 	b.clean()
 	a.awaitWebhooks("ann", "order.created", "order.paid")
 
+	execSQL(t, a.database, "UPDATE orders SET due_at = now() WHERE sale_id = 'boot'") // the hold ends
 	a.awaitWebhooks("ben", "order.created", "order.cancelled")
 	late.text("Pay")
 	late.loaded("Too late")
