@@ -63,13 +63,18 @@ func startPgBouncer(server int) (_ *PgBouncer, err error) {
 	if b.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "sluice-pgbouncer-"); err != nil {
-		return nil, err
-	}
 	cred, err := unprivileged()
 	if err != nil {
 		return nil, err
 	}
+	if b.dir, err = serverDir("sluice-pgbouncer-", cred); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(b.dir)
+		}
+	}()
 	settings := filepath.Join(b.dir, "pgbouncer.ini")
 	text := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=sluice
@@ -89,10 +94,8 @@ server_idle_timeout = 5
 		return nil, err
 	}
 	if cred != nil {
-		for _, path := range []string{b.dir, settings} {
-			if err := os.Chown(path, int(cred.Uid), int(cred.Gid)); err != nil {
-				return nil, err
-			}
+		if err := os.Chown(settings, int(cred.Uid), int(cred.Gid)); err != nil {
+			return nil, err
 		}
 	}
 	log := filepath.Join(b.dir, "pgbouncer.log")

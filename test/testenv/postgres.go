@@ -113,14 +113,10 @@ func (p *Postgres) Replica() *Postgres {
 
 func (p *Postgres) startReplica() (_ *Postgres, err error) {
 	r := &Postgres{t: p.t, bin: p.bin, cred: p.cred, args: p.args}
-	if r.dir, err = os.MkdirTemp("", "sluice-pg-"); err != nil {
+	if r.dir, err = serverDir("sluice-pg-", r.cred); err != nil {
 		return nil, err
 	}
-	if r.cred != nil {
-		if err := os.Chown(r.dir, int(r.cred.Uid), int(r.cred.Gid)); err != nil {
-			return nil, err
-		}
-	}
+	defer r.destroyAfter(&err)
 	basebackup, err := find("pg_basebackup", postgresBin+"pg_basebackup")
 	if err != nil {
 		return nil, err
@@ -134,11 +130,7 @@ func (p *Postgres) startReplica() (_ *Postgres, err error) {
 	if r.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	if err := r.start(); err != nil {
-		r.destroy()
-		return nil, err
-	}
-	return r, nil
+	return r, r.start()
 }
 
 // Pid returns the process id of a server of StartPostgres; its processes are below it.
@@ -172,7 +164,7 @@ func (p *Postgres) Crash() {
 
 const postgresBin = "/usr/lib/postgresql/*/bin/"
 
-func newPostgres(args ...string) (*Postgres, error) {
+func newPostgres(args ...string) (_ *Postgres, err error) {
 	initdb, err := find("initdb", postgresBin+"initdb")
 	if err != nil {
 		return nil, errors.New("PostgreSQL is not installed: apt-get install postgresql")
@@ -181,14 +173,10 @@ func newPostgres(args ...string) (*Postgres, error) {
 	if p.cred, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	if p.dir, err = os.MkdirTemp("", "sluice-pg-"); err != nil {
+	if p.dir, err = serverDir("sluice-pg-", p.cred); err != nil {
 		return nil, err
 	}
-	if p.cred != nil {
-		if err := os.Chown(p.dir, int(p.cred.Uid), int(p.cred.Gid)); err != nil {
-			return nil, err
-		}
-	}
+	defer p.destroyAfter(&err)
 	cmd := exec.Command(initdb, "-D", p.data(), "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
 		"--no-sync")
 	cmd.Dir = p.dir
@@ -199,11 +187,7 @@ func newPostgres(args ...string) (*Postgres, error) {
 	if p.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	if err := p.start(); err != nil {
-		p.destroy()
-		return nil, err
-	}
-	return p, nil
+	return p, p.start()
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
@@ -256,10 +240,15 @@ func (p *Postgres) exec(sql string) error {
 }
 
 func (p *Postgres) destroy() {
-	if p.proc != nil {
-		p.proc.end(syscall.SIGQUIT)
-	}
+	p.proc.end(syscall.SIGQUIT)
 	_ = os.RemoveAll(p.dir)
+}
+
+// destroyAfter destroys a server that could not be started.
+func (p *Postgres) destroyAfter(err *error) {
+	if *err != nil {
+		p.destroy()
+	}
 }
 
 func stopPostgres() {
