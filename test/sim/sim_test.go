@@ -127,9 +127,13 @@ func (r *Result) checkCoverage(t *testing.T) {
 			t.Errorf("in no run Redis %s", calamityNames[c])
 		}
 	}
-	if r.Rows == 0 || r.Accepted == 0 || r.Dead == 0 || r.Freezes == 0 || r.Stops == 0 || r.Payments == 0 ||
-		r.SoldOut == 0 {
-		t.Errorf("the runs lack events: %+v", r)
+	for event, n := range map[string]int{
+		"row": r.Rows, "accepted order": r.Accepted, "dead letter": r.Dead, "freeze": r.Freezes, "shutdown": r.Stops,
+		"payment": r.Payments, "sale of several shards that is sold out": r.SoldOut,
+	} {
+		if n == 0 {
+			t.Errorf("no run has a %s", event)
+		}
 	}
 }
 
