@@ -77,12 +77,9 @@ type result struct {
 }
 
 func (r *result) add(o result) {
-	for to, n := range map[*int]int{
-		&r.Steps: o.Steps, &r.Orders: o.Orders, &r.SoldOut: o.SoldOut, &r.Refused: o.Refused, &r.Restocks: o.Restocks,
-		&r.Cancelled: o.Cancelled, &r.Losses: o.Losses, &r.Loads: o.Loads, &r.Commits: o.Commits,
-	} {
-		*to += n
-	}
+	r.Steps, r.Orders, r.SoldOut, r.Refused = r.Steps+o.Steps, r.Orders+o.Orders, r.SoldOut+o.SoldOut, r.Refused+o.Refused
+	r.Restocks, r.Cancelled, r.Losses = r.Restocks+o.Restocks, r.Cancelled+o.Cancelled, r.Losses+o.Losses
+	r.Loads, r.Commits = r.Loads+o.Loads, r.Commits+o.Commits
 	for i, n := range o.Faults {
 		r.Faults[i] += n
 	}
