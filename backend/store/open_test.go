@@ -295,6 +295,26 @@ func TestHostWithoutTLSIsFatalOnlyIfAllRefuse(t *testing.T) {
 	}
 }
 
+// One of several hosts whose pg_hba.conf rejects the user does not end a process that waits for another one. pgx tries
+// no further host after a wrong password.
+func TestHostThatRejectsTheUserIsFatalOnlyIfAllDo(t *testing.T) {
+	bare, err := url.Parse(storetest.BarePostgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejects, down := bare.Host, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	for hosts, fatal := range map[string]bool{
+		rejects + "," + down: false, down + "," + rejects: false, rejects + "," + rejects: true,
+		rejects + "," + refuseTLS(t): false, // which closes the connection without TLS
+	} {
+		_, err := store.Open(t.Context(), "postgres://absent@"+hosts+bare.Path, store.Config{})
+		var bad *store.URLError
+		if errors.As(err, &bad) != fatal || errors.Is(err, sale.ErrUnavailable) == fatal {
+			t.Errorf("%s: %v, want a URLError: %v", hosts, err, fatal)
+		}
+	}
+}
+
 // refuseTLS returns the address of a server that refuses TLS, and closes the connection without it.
 func refuseTLS(t *testing.T) string {
 	t.Helper()

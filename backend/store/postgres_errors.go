@@ -23,32 +23,39 @@ func classifyPostgres(err error) error {
 	return unavailable(err)
 }
 
-// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the server rejects the user
-// or the password, has no such database, or refuses a required TLS: the same URL will not work later.
+// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the same URL will not work
+// later: on every host the server rejects the user, has no such database, or refuses a required TLS.
 func classifyConnect(err error) error {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	lasts := !slices.ContainsFunc(attempts(err), mayEnd)
+	switch {
+	case pg != nil && (lasts || pg.Code == "28P01" || pg.Code == "3D000"): // pgx tries no further host after these codes
 		return &URLError{pg.Message + ": correct the user, the password or the name of the database, or the pg_hba.conf of " +
 			"the server"}
-	}
-	if refusesTLS(err) {
+	case lasts:
 		return &URLError{"the server refused TLS, which sslmode of the URL requires: turn on ssl in its postgresql.conf, " +
 			"or use sslmode=disable on a trusted network"}
 	}
 	return classifyPostgres(err)
 }
 
-// refusesTLS reports whether every attempt of a connection failed because the server has no TLS. While another host of
-// the URL is down, or if the URL permits a connection without TLS, an attempt fails for another reason.
-func refusesTLS(err error) bool {
-	failed, ok := errors.AsType[*pgconn.ConnectError](err)
-	if !ok {
-		return false
+// attempts returns the errors of a connection's attempts: one or several for each host of the URL.
+func attempts(err error) []error {
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		if all, ok := failed.Unwrap().(interface{ Unwrap() []error }); ok {
+			return all.Unwrap()
+		}
 	}
-	attempts, ok := failed.Unwrap().(interface{ Unwrap() []error })
-	return ok && !slices.ContainsFunc(attempts.Unwrap(), func(err error) bool {
-		return !strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
-	})
+	return []error{err}
+}
+
+// mayEnd reports whether the cause of a failed attempt can end without a change of the URL or of the server's
+// configuration.
+func mayEnd(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return !strings.HasPrefix(pg.Code, "28") && pg.Code != "3D000"
+	}
+	return !strings.Contains(err.Error(), "server refused TLS connection") // pgconn has no type for it
 }
 
 const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
