@@ -278,7 +278,7 @@ func (j *Journal) append(orders []sale.Order) (turn int64, err error) {
 	return turn, nil
 }
 
-const writeFailed = "journal: write failed; until they are rows, accepted orders are in Redis only"
+const writeFailed = "journal: write failed; it lacks accepted orders until they are rows or it can be written again"
 
 // logWrite logs the first failure of a series, and its end.
 func (j *Journal) logWrite(err error) {
