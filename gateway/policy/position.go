@@ -35,11 +35,8 @@ func returned(chunk []ast.Stmt) position {
 	return p
 }
 
-// at returns the position of expr. line is used if expr has no line.
+// at returns the position of expr, which begins on this line.
 func (p position) at(expr ast.Expr, line int) position {
-	if expr.Line() > 0 {
-		line = expr.Line()
-	}
 	if ident, ok := expr.(*ast.IdentExpr); ok {
 		if written := p.locals[ident.Value]; written != nil {
 			if _, table := written.(*ast.TableExpr); table {
@@ -50,12 +47,12 @@ func (p position) at(expr ast.Expr, line int) position {
 	return position{expr: expr, line: line, locals: p.locals}
 }
 
-// field returns the position of a field.
+// field returns the position of a field, which begins with its key.
 func (p position) field(name string) position {
 	if table, ok := p.expr.(*ast.TableExpr); ok {
 		for _, f := range table.Fields {
 			if key, ok := f.Key.(*ast.StringExpr); ok && key.Value == name {
-				return p.at(f.Value, cmp.Or(key.Line(), p.line))
+				return p.at(f.Value, cmp.Or(key.Line(), f.Value.Line(), p.line))
 			}
 		}
 	}
@@ -70,7 +67,7 @@ func (p position) item(i int) position {
 				continue
 			}
 			if i--; i == 0 {
-				return p.at(f.Value, p.line)
+				return p.at(f.Value, cmp.Or(f.Value.Line(), p.line))
 			}
 		}
 	}
