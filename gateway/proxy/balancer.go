@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -18,12 +17,6 @@ type balancer struct {
 }
 
 const maxUpstreams = 64
-
-// ErrHTTP10 reports a response that cannot be sent to an HTTP/1.0 client, because its length is unknown and it is
-// large or an event stream.
-var ErrHTTP10 = errors.New("the response needs HTTP/1.1")
-
-var errNoBackend = errors.New("no backend is available")
 
 // Forward sends the request to a backend and fills the response. If a backend cannot be reached, or fails in a way
 // that permits it, the next one is tried. The response is empty if Forward returns an error: ErrHTTP10, or the
@@ -123,29 +116,4 @@ func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now t
 		return errDial
 	}
 	return p.exchange(ctx, r, u, c, p.clock.elapsed())
-}
-
-// Fetch requests a path from the backends, one after the other, and returns the first response with status 200.
-// Backends that are considered down are tried last. Each attempt uses a connection of its own. The caller closes the
-// body.
-func (p *Proxy) Fetch(ctx context.Context, path string) (*http.Response, error) {
-	all := p.balancer.upstreams
-	first := int(p.balancer.turn.Add(1)) % len(all)
-	var errs []error
-	for _, suspect := range [...]bool{false, true} {
-		for i := range all {
-			u := all[(first+i)%len(all)]
-			if u.suspect.Load() != suspect {
-				continue
-			}
-			resp, err := u.fetch(ctx, path)
-			if err == nil {
-				return resp, nil
-			}
-			if errs = append(errs, err); ctx.Err() != nil {
-				return nil, errors.Join(errs...)
-			}
-		}
-	}
-	return nil, errors.Join(errs...)
 }

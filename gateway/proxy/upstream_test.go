@@ -1,18 +1,7 @@
 package proxy
 
 import (
-	"bufio"
-	"context"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 func newTestUpstream(t *testing.T) *upstream {
@@ -81,21 +70,6 @@ func TestResponseEndsSuspicionWithoutStrikes(t *testing.T) {
 	}
 }
 
-// A request must not try all backends one after the other if each of them times out.
-func TestTimeoutIsRetriedWithinTheWindowOnly(t *testing.T) {
-	for after, want := range map[time.Duration]bool{
-		0: true, retryWindow - 1: true, retryWindow: false, time.Minute: false,
-	} {
-		if got := retryable(errTimeout, true, after); got != want {
-			t.Errorf("timeout after %v: retryable %t, want %t", after, got, want)
-		}
-		if retryable(errTimeout, false, after) || !retryable(errDial, false, after) ||
-			!retryable(errBroken, true, after) || retryable(errBroken, false, after) {
-			t.Errorf("after %v: wrong decision for another failure", after)
-		}
-	}
-}
-
 func TestParseUpstream(t *testing.T) {
 	for raw, want := range map[string]string{
 		"127.0.0.1:80": "127.0.0.1:80", "http://backend:8080": "backend:8080", "http://backend": "backend:80",
@@ -109,56 +83,5 @@ func TestParseUpstream(t *testing.T) {
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", raw, got, err, want)
 		}
-	}
-}
-
-func TestPruneClosesExpiredConnections(t *testing.T) {
-	u := newTestUpstream(t)
-	u.dial = func(context.Context, string) (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
-	for range 2 {
-		c, err := u.connect(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.release(c, true)
-	}
-	u.idle[0].since = -idleFor.Milliseconds() - 1
-	expired := u.idle[0]
-	u.prune()
-	if len(u.idle) != 1 || u.idle[0] == expired {
-		t.Errorf("%d idle connections, want the one that has not expired", len(u.idle))
-	}
-	if _, err := bufio.NewReader(expired).ReadByte(); err == nil {
-		t.Error("the expired connection is open")
-	}
-}
-
-func TestFetchOverAUnixSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "b.sock")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Host+r.URL.Path)
-	})}
-	go func() { _ = server.Serve(ln) }()
-	p, err := New(Config{
-		Upstreams: []string{"unix:" + path}, Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := p.Fetch(t.Context(), "/list")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if text, err := io.ReadAll(resp.Body); string(text) != "localhost/list" || err != nil {
-		t.Errorf("%q, %v", text, err)
-	}
-	server.Close()
-	if _, err := p.Fetch(t.Context(), "/list"); err == nil || !strings.Contains(err.Error(), "unix:"+path) {
-		t.Errorf("without a backend: %v", err)
 	}
 }

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"time"
+)
+
+// pool holds the idle connections to one backend. Safe for concurrent use.
+type pool struct {
+	clock *clock
+
+	mu     sync.Mutex
+	idle   []*backendConn // ordered by last use, the most recent last
+	closed bool
+}
+
+const (
+	idleFor = 20 * time.Second // shorter than the keep-alive timeout of backends
+	maxIdle = 512              // idle connections of a backend
+)
+
+// backendConn is a connection to a backend. It serves one request at a time.
+type backendConn struct {
+	net.Conn
+	reader *bufio.Reader
+	since  int64 // when it became idle, in ms of the clock
+	until  int64 // the current deadline, in ms of the clock; 0 if unknown
+}
+
+// setTimeout gives the backend d, and up to an eighth more, to respond. The extra time makes it unnecessary to set a
+// deadline for each request.
+func (c *backendConn) setTimeout(clock *clock, now, d time.Duration) error {
+	ms := d.Milliseconds()
+	least := now.Milliseconds() + ms
+	if c.until >= least && c.until <= least+ms/8 {
+		return nil
+	}
+	c.until = least + ms/8
+	return c.SetDeadline(clock.at(c.until))
+}
+
+// pooled returns an idle connection that has not expired, or nil.
+func (p *pool) pooled() *backendConn {
+	oldest := p.clock.coarse() - idleFor.Milliseconds()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) == 0 {
+		return nil
+	}
+	last := len(p.idle) - 1
+	c := p.idle[last]
+	p.idle[last] = nil
+	p.idle = p.idle[:last]
+	if c.since < oldest { // and so are all others, which are older
+		_ = c.Close()
+		p.closeIdle()
+		return nil
+	}
+	return c
+}
+
+// release returns a connection to the pool, or closes it if it must not be reused or has unread input.
+func (p *pool) release(c *backendConn, reuse bool) {
+	if !reuse || c.reader.Buffered() > 0 {
+		_ = c.Close()
+		return
+	}
+	c.since = p.clock.coarse()
+	p.mu.Lock()
+	keep := !p.closed && len(p.idle) < maxIdle
+	if keep {
+		p.idle = append(p.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		_ = c.Close()
+	}
+}
+
+// prune closes expired idle connections and returns how many are left.
+func (p *pool) prune() (left int) {
+	oldest := p.clock.now() - idleFor.Milliseconds()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for n < len(p.idle) && p.idle[n].since < oldest {
+		_ = p.idle[n].Close()
+		n++
+	}
+	p.idle = append(p.idle[:0], p.idle[n:]...)
+	return len(p.idle)
+}
+
+// flush closes all idle connections. If the most recent one is dead, so are the older ones.
+func (p *pool) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closeIdle()
+}
+
+func (p *pool) closeIdle() {
+	for i, c := range p.idle {
+		_ = c.Close()
+		p.idle[i] = nil
+	}
+	p.idle = p.idle[:0]
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.closeIdle()
+}
