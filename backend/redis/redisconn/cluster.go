@@ -108,32 +108,6 @@ func (c *cluster) server(o redis.Options, slot int) *Server {
 	return c.servers[slot]
 }
 
-// slotMaster finds the master of one slot; see master.
-type slotMaster struct {
-	*cluster
-	slot int
-}
-
-func (s slotMaster) limit() time.Duration { return s.timeout }
-
-// query returns the master of the slot.
-func (s slotMaster) query(ctx context.Context, _ []string) (answer, error) {
-	nodes, err := s.read(ctx)
-	if err != nil {
-		return answer{}, err
-	}
-	var best answer
-	for _, n := range nodes {
-		if n.Owns(s.slot) && (best.master == "" || n.epoch > best.epoch) {
-			best = answer{master: n.Addr, epoch: n.epoch}
-		}
-	}
-	if best.master == "" {
-		return answer{}, fmt.Errorf("slot %d of the cluster has no master", s.slot)
-	}
-	return best, nil
-}
-
 // read returns the nodes of all maps that most of the nodes return. Concurrent calls share a query.
 func (c *cluster) read(ctx context.Context) ([]Node, error) {
 	c.mu.Lock()
@@ -204,13 +178,6 @@ func (c *cluster) readAll() ([]Node, error) {
 	return nodes, nil
 }
 
-// forget makes the next read query the nodes.
-func (s slotMaster) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.readAt = time.Time{}
-}
-
 // node returns the client for queries to one node.
 func (c *cluster) node(addr string) *redis.Client {
 	c.mu.Lock()
@@ -221,80 +188,4 @@ func (c *cluster) node(addr string) *redis.Client {
 		c.nodes[addr] = redis.NewClient(&o)
 	}
 	return c.nodes[addr]
-}
-
-// parseSlots parses a slot or a range of slots. A slot that moves ("[93-<-...]") is not one of them.
-func parseSlots(text string) (first, last int, ok bool) {
-	from, to, isRange := strings.Cut(text, "-")
-	first, err := strconv.Atoi(from)
-	if err != nil {
-		return 0, 0, false
-	}
-	if !isRange {
-		return first, first, true
-	}
-	last, err = strconv.Atoi(to)
-	return first, last, err == nil
-}
-
-// slotOf returns the cluster slot of a key: CRC-16/XMODEM of the text in its first braces, or of the whole key, modulo
-// 16384 (the Redis Cluster specification).
-func slotOf(key string) int {
-	if i := strings.IndexByte(key, '{'); i >= 0 {
-		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
-			key = key[i+1 : i+1+j]
-		}
-	}
-	crc := uint16(0)
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % 16384
-}
-
-// redirected reports whether a node returned that another one has the slot, or that no node has it.
-func redirected(err error) bool {
-	if _, moved := redis.IsMovedError(err); moved {
-		return true
-	}
-	return redis.IsClusterDownError(err)
-}
-
-// followMoves is a hook that looks for the master again when a command is redirected.
-type followMoves struct{ master *master }
-
-func (followMoves) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h followMoves) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		h.see(err)
-		return err
-	}
-}
-
-func (h followMoves) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			if redirected(cmd.Err()) {
-				h.see(cmd.Err())
-				break
-			}
-		}
-		return err
-	}
-}
-
-func (h followMoves) see(err error) {
-	if err != nil && redirected(err) {
-		go h.master.lookAgain()
-	}
 }

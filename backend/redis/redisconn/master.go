@@ -32,6 +32,14 @@ type finder interface {
 	forget()
 }
 
+// answer is the reply of one Sentinel, or of the nodes of a Redis Cluster.
+type answer struct {
+	master string   // address
+	epoch  int64    // number of the failover that promoted the master; 0 if unknown
+	peers  []string // addresses of the other Sentinels
+	err    error
+}
+
 // master tracks the master that the Sentinels or the nodes of a cluster report, and all connections to it. If the
 // machine of the master is cut off, its connections stay open and silent, and callers wait for their timeouts.
 // Therefore all connections are closed as soon as another master is reported. A master is safe for concurrent use.
@@ -49,13 +57,6 @@ type master struct {
 	queriedAt time.Time // time of the last answer
 	open      map[*trackedConn]struct{}
 	failure   failure // of the last connection; zero if it was opened
-}
-
-// trackedConn is a connection to the master.
-type trackedConn struct {
-	*net.TCPConn
-	addr   string
-	master *master
 }
 
 // failure is why a server could not be connected to.
@@ -241,23 +242,3 @@ func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCa
 		}
 	}
 }
-
-// Close closes and untracks the connection.
-func (c *trackedConn) Close() error {
-	c.master.mu.Lock()
-	delete(c.master.open, c)
-	c.master.mu.Unlock()
-	return c.TCPConn.Close()
-}
-
-// failedConn is a connection that could not be opened. Its operations return the error.
-type failedConn struct{ err error }
-
-func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
-func (c failedConn) Write([]byte) (int, error)      { return 0, c.err }
-func (failedConn) Close() error                     { return nil }
-func (failedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (failedConn) SetDeadline(time.Time) error      { return nil }
-func (failedConn) SetReadDeadline(time.Time) error  { return nil }
-func (failedConn) SetWriteDeadline(time.Time) error { return nil }

@@ -88,6 +88,20 @@ func (n *Node) addSlots(text string) {
 	}
 }
 
+// parseSlots parses a slot or a range of slots. A slot that moves ("[93-<-...]") is not one of them.
+func parseSlots(text string) (first, last int, ok bool) {
+	from, to, isRange := strings.Cut(text, "-")
+	first, err := strconv.Atoi(from)
+	if err != nil {
+		return 0, 0, false
+	}
+	if !isRange {
+		return first, first, true
+	}
+	last, err = strconv.Atoi(to)
+	return first, last, err == nil
+}
+
 // Node returns the server of one node of a Redis Cluster, which does not change with its slots.
 func (s *Server) Node(addr string) *Server {
 	o := s.options

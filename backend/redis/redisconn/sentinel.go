@@ -71,14 +71,6 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	return s, o, nil
 }
 
-// answer is the reply of one Sentinel, or of the nodes of a Redis Cluster.
-type answer struct {
-	master string   // address
-	epoch  int64    // number of the failover that promoted the master; 0 if unknown
-	peers  []string // addresses of the other Sentinels
-	err    error
-}
-
 // query queries all Sentinels concurrently for the master. It returns when most of the configured ones have answered,
 // or at the timeout with the answers so far, so a Sentinel that is down does not delay it. Of different answers, the
 // one with the latest failover wins. The Sentinel that leads a failover reports the new master as soon as that is
