@@ -2,14 +2,12 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"sluice/backend/sale"
 	"sluice/internal/tracing"
 )
 
@@ -57,6 +55,15 @@ func (r *Request) Context() context.Context {
 	return r.ctx
 }
 
+// In returns ctx with the span of the request, for calls to Redis and PostgreSQL. It returns ctx itself if the request
+// is not traced.
+func (r *Request) In(ctx context.Context) context.Context {
+	if r == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, r.span)
+}
+
 // TraceID returns the id of the trace in hexadecimal digits, or "".
 func (r *Request) TraceID() string {
 	if r == nil {
@@ -75,68 +82,4 @@ func (r *Request) End(status int) {
 		tracing.Fail(r.span, strconv.Itoa(status), "")
 	}
 	r.span.End()
-}
-
-// Sending is the span of the step that sends an order to the queue. Later spans of the order refer to it. A nil Sending
-// is not traced.
-type Sending struct {
-	request trace.Span
-	span    trace.Span
-}
-
-// Send starts the span of a purchase's decision.
-func (r *Request) Send(saleID string) *Sending {
-	if r == nil {
-		return nil
-	}
-	step := Step{Operation: "send", Destination: "orders"}
-	_, span := r.tracer.tracer.Start(
-		r.ctx, step.name(), trace.WithSpanKind(step.kind()), trace.WithAttributes(step.attributes()...),
-		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)),
-	)
-	return &Sending{r.span, span}
-}
-
-// Parent returns the traceparent to store with the order, or "".
-func (s *Sending) Parent() string {
-	if s == nil {
-		return ""
-	}
-	return format(s.span.SpanContext())
-}
-
-// Decided records the decision in the span of the request. It ends the span of the sending if an order was sent, or
-// may have been (err is not nil). A rejected or repeated purchase sends no order: its span never ends, so it is not
-// exported.
-func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
-	if s == nil {
-		return
-	}
-	if err == nil {
-		s.request.SetAttributes(attribute.String("sluice.outcome", outcome.String()))
-	}
-	if order != 0 {
-		s.request.SetAttributes(attribute.String("sluice.order.id", order.String()))
-	}
-	switch {
-	case err != nil:
-		tracing.Fail(s.span, errorType(err), err.Error())
-	case outcome == sale.Accepted:
-		s.span.SetAttributes(attribute.String("sluice.order.id", order.String()),
-			attribute.String("messaging.message.id", order.String()))
-	default:
-		return
-	}
-	s.span.End()
-}
-
-// errorType returns the error.type of an error, in the terms of OpenTelemetry's conventions.
-func errorType(err error) string {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, sale.ErrUnavailable):
-		return "unavailable"
-	}
-	return "_OTHER"
 }

@@ -7,7 +7,14 @@
 // messages, rows and journals do not contain it.
 package telemetry
 
-import "go.opentelemetry.io/otel/trace"
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/backend/sale"
+)
 
 // Tracer starts spans. A nil Tracer is off. It is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
@@ -16,4 +23,15 @@ type Tracer struct{ tracer trace.Tracer }
 // tracing.Sampling.
 func New(provider trace.TracerProvider, version string) *Tracer {
 	return &Tracer{provider.Tracer("sluice", trace.WithInstrumentationVersion(version))}
+}
+
+// errorType returns the error.type of an error, in the terms of OpenTelemetry's conventions.
+func errorType(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, sale.ErrUnavailable):
+		return "unavailable"
+	}
+	return "_OTHER"
 }
