@@ -1,0 +1,98 @@
+package move
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/admission"
+	"sluice/backend/recovery/guard"
+	redisscript "sluice/lua/redis"
+)
+
+// hold begins a new generation in SQL and stops the shard on the source. The shard is not held while SQL is called, and
+// nothing after the hold needs SQL. If hold returns an error, the shard may be held or of an older generation than in
+// SQL, and a backend rebuilds it then.
+func (j *job) hold(ctx context.Context) error {
+	if err := j.step("hold", 0, 0); err != nil {
+		return err
+	}
+	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
+		return fmt.Errorf("the shard is not held, because the database has not confirmed a new generation: %w", err)
+	}
+	for {
+		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()
+		if err != nil {
+			return unavailable(err)
+		}
+		j.sales = nil
+		args := []any{j.fence, j.source.runID, j.owner.Deployment}
+		for _, id := range ids {
+			j.sales, args = append(j.sales, j.shard.Sale(id)), append(args, id)
+		}
+		keys := append([]string{j.shard.Guard(), j.shard.Sales()}, j.sales...)
+		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, args...).Slice()
+		if err != nil {
+			return unavailable(err)
+		}
+		switch answer[0] {
+		case "ok":
+			j.held, j.defs = true, answer[1:]
+			return nil
+		case "stale": // a sale was loaded or removed meanwhile
+		case "unverified":
+			return errUnverified
+		case "foreign":
+			return cmp.Or(guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner), errUnverified)
+		default:
+			return ErrBusy
+		}
+	}
+}
+
+// release marks the data of a server as verified and resumes its sales.
+func (j *job) release(ctx context.Context, c *redis.Client, runID string) error {
+	// Backends may have leased order numbers from the source since they were copied.
+	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
+		return err
+	}
+	keys := append([]string{j.shard.Guard()}, j.sales...)
+	args := append([]any{runID, j.owner.Deployment, j.owner.Shards}, j.defs...)
+	return j.call(ctx, c, "move_release", keys, args...)
+}
+
+// abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the
+// move. If that fails, a backend rebuilds the shard.
+func (j *job) abandon(ctx context.Context, err error) error {
+	if _, stopped := errors.AsType[errStopped](err); stopped {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {
+		j.kept = failed
+		return fmt.Errorf("%w; a backend rebuilds the shard on %s (%w)", err, j.source.addr, failed)
+	}
+	return fmt.Errorf("%w; the shard continues on %s", err, j.source.addr)
+}
+
+// withdraw deletes the copy on the target and ends the import of the slot, unless another move to it has begun. The
+// next move deletes keys that withdraw could not delete.
+func (j *job) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	if j.held {
+		if err := j.clear(ctx); err != nil {
+			return
+		}
+		guards := []string{j.shard.Guard()}
+		if err := j.call(ctx, j.target.importing, "move_clear", guards, j.owner.Deployment, "withdraw"); err != nil {
+			return
+		}
+	}
+	lock := []string{j.shard.RebuildLock()}
+	_ = redisscript.Run(ctx, j.target.importing, "move_withdraw", lock, j.slot, j.source.id).Err()
+}

@@ -1,0 +1,175 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
+)
+
+// job is a move in progress.
+type job struct {
+	*Mover
+	shard          keyspace.Shard
+	slot           int
+	owner          guard.Owner // of the shard
+	source, target server
+	interrupted    string // the node of an earlier move that was interrupted while the owner changed; empty: none
+	fence          int64
+	held           bool     // by this move, on the source
+	changing       bool     // the owner of the slot may have changed
+	kept           error    // of the release of an abandoned move: the shard is still held
+	sales          []string // keys of the sales
+	defs           []any    // version and switch of each
+	keys           []string // keys to copy
+	result         Result
+}
+
+// step announces a step, or a part of one.
+func (j *job) step(name string, done, total int) error {
+	if err := j.cfg.Step(name); err != nil {
+		return errStopped{err}
+	}
+	j.cfg.Progress(name, done, total)
+	return nil
+}
+
+// move moves a shard that is verified on the source.
+func (j *job) move(ctx context.Context) error {
+	if err := j.check(ctx); err != nil {
+		return err
+	}
+	if j.target.leaves { // it was the source of a move that was interrupted; this would hide IMPORTING
+		if err := j.setSlot(ctx, j.target.pinned, "STABLE"); err != nil {
+			return err
+		}
+	}
+	err := j.moveLocked(ctx)
+	if _, stopped := errors.AsType[errStopped](err); err != nil && !stopped && !j.changing {
+		j.withdraw(ctx)
+	}
+	return err
+}
+
+// moveLocked is the part of move with the locks on both servers.
+func (j *job) moveLocked(ctx context.Context) error {
+	if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
+		return err
+	}
+	// The lock on the target prevents a rebuild when the owner has changed. From then on the one on the source is not
+	// needed.
+	moved, releaseTarget, err := j.acquire(ctx, j.target.importing)
+	if err != nil {
+		return err
+	}
+	defer releaseTarget()
+	held, releaseSource, err := j.acquire(moved, j.source.pinned)
+	if err != nil {
+		return err
+	}
+	defer releaseSource()
+	if j.fence, err = rebuild.NextFence(held, j.cfg.Store, j.source.pinned, j.shard); err != nil {
+		return err
+	}
+	began := time.Now()
+	// The end of ctx or the loss of a lock ends the copy only. In the middle of the hold or of the change of the owner,
+	// the shard would wait for a rebuild, or for another move. Their scripts check the fence.
+	steady := context.WithoutCancel(ctx)
+	if err := j.hold(steady); err != nil {
+		return err
+	}
+	if err := j.transfer(held); err != nil {
+		return j.abandon(ctx, err)
+	}
+	if err := j.changeOwner(steady); err != nil {
+		return err
+	}
+	if err := j.step("release", 0, 0); err != nil {
+		return err
+	}
+	if err := j.release(steady, j.target.importing, j.target.runID); err != nil {
+		return fmt.Errorf("%s has the slot, and a backend rebuilds the shard there: %w", j.target.addr, err)
+	}
+	j.result.Held, j.result.Verified = time.Since(began), true
+	j.cfg.Log.Info("shard moved", "shard", int(j.shard), "from", j.source.addr, "to", j.target.addr,
+		"keys", j.result.Keys, "held", j.result.Held, "generation", j.fence)
+	j.settle(steady)
+	return nil
+}
+
+// check verifies what can be verified before the hold.
+func (j *job) check(ctx context.Context) error {
+	current, err := j.checkOwner(ctx, j.source.pinned)
+	if err != nil {
+		return err
+	}
+	var verified struct {
+		RunID      string `redis:"run_id"`
+		Generation int64  `redis:"generation"`
+	}
+	err = j.source.pinned.HMGet(ctx, j.shard.Guard(), "run_id", "generation").Scan(&verified)
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case verified.RunID != j.source.runID, verified.Generation != current:
+		return errUnverified
+	}
+	_, err = j.list(ctx, j.source.pinned)
+	return err
+}
+
+// checkOwner verifies that the data on a server is that of this deployment, and returns the generation in SQL.
+func (j *job) checkOwner(ctx context.Context, c *redis.Client) (generation int64, err error) {
+	deployment, generation, err := j.cfg.Store.Generation(ctx, int(j.shard))
+	if err != nil {
+		return 0, err
+	}
+	j.owner = guard.Owner{Deployment: deployment, Shards: len(j.cfg.Space.All())}
+	return generation, guard.CheckOwner(ctx, c, j.shard, j.owner)
+}
+
+// acquire acquires the lock of the shard on a server, and renews it until held ends or release is called.
+func (j *job) acquire(ctx context.Context, c *redis.Client) (held context.Context, release func(), err error) {
+	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
+	if _, moved := redis.IsMovedError(err); moved || err == nil && lock == nil { // another move has ended its import
+		return nil, nil, ErrBusy
+	}
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	held, release = lock.KeepRenewed(ctx)
+	return held, release, nil
+}
+
+// setSlot runs CLUSTER SETSLOT for the slot of the shard.
+func (j *job) setSlot(ctx context.Context, c *redis.Client, args ...any) error {
+	if err := c.Do(ctx, append([]any{"CLUSTER", "SETSLOT", j.slot}, args...)...).Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// call runs a script of the move with its fence.
+func (j *job) call(ctx context.Context, c *redis.Client, script string, keys []string, args ...any) error {
+	result, err := redisscript.Run(ctx, c, script, keys, append([]any{j.fence}, args...)...).Text()
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case result == "fenced":
+		return errFenced
+	case result != "ok":
+		return fmt.Errorf("script %s returned %q", script, result)
+	}
+	return nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }

@@ -1,0 +1,62 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/loop"
+)
+
+// changeOwner makes the target the owner of the slot. Before that, MIGRATING prevents a rebuild on the source: scripts
+// with a key that does not exist fail there. So two servers with a copy never both sell.
+func (j *job) changeOwner(ctx context.Context) error {
+	if err := j.step("mark", 0, 0); err != nil {
+		return err
+	}
+	moveSlot := func(c *redis.Client, to string) error {
+		return j.call(ctx, c, "move_slot", []string{j.shard.Guard()}, j.slot, to, j.target.id, j.owner.Deployment)
+	}
+	j.changing = true
+	if err := moveSlot(j.source.pinned, "MIGRATING"); err != nil {
+		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, errFenced) {
+			j.changing = false
+			return j.abandon(ctx, err)
+		}
+		return j.unfinished(err)
+	}
+	if err := j.step("flip", 0, 0); err != nil {
+		return err
+	}
+	if err := moveSlot(j.target.importing, "NODE"); err != nil {
+		return j.unfinished(err)
+	}
+	return nil
+}
+
+// unfinished is an error after which the owner of the slot may have changed.
+func (j *job) unfinished(err error) error {
+	return fmt.Errorf("the move may be incomplete; to finish it, run again: sluice shard move %d --to %s: %w",
+		j.shard, j.target.addr, err)
+}
+
+// settle waits until the source has received the new owner and deleted its copy. The shard is held there, so until
+// then it sells nothing.
+func (j *job) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		err := j.setSlot(ctx, j.source.pinned, "NODE", j.target.id) // fails while the source has keys of the slot
+		if err == nil {
+			return
+		}
+		if loop.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
+			j.cfg.Log.Warn("the old master has not released the slot: redis-cli --cluster check shows its state",
+				"master", j.source.addr, "slot", j.slot, "err", err)
+			return
+		}
+	}
+}
