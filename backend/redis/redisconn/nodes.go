@@ -49,8 +49,12 @@ func parseNodes(text, addr string) (nodes []Node) {
 		}
 		flags := strings.Split(f[2], ",")
 		at, _, _ := strings.Cut(f[1], "@")
-		host, port, err := net.SplitHostPort(at)
-		if err != nil || port == "0" || slices.Contains(flags, "noaddr") {
+		colon := strings.LastIndexByte(at, ':') // an IPv6 address has no brackets
+		if colon < 0 || slices.Contains(flags, "noaddr") {
+			continue
+		}
+		host, port := at[:colon], at[colon+1:]
+		if port == "0" {
 			continue
 		}
 		if host == "" { // a node that has not met another one does not know its own address
