@@ -19,8 +19,8 @@ async function request(method, path, headers = {}, seconds = 10) {
         redirect: "error",
         signal: AbortSignal.timeout(seconds * 1000),
       });
-      const body = await response.json();
-      if (![429, 502, 503, 504].includes(response.status) || attempt === 8) return { status: response.status, body };
+      const text = await response.text(); // a busy proxy may answer without JSON
+      if (![429, 502, 503, 504].includes(response.status) || attempt === 8) return { status: response.status, body: JSON.parse(text) };
       wait = (Number(response.headers.get("retry-after")) || wait) + Math.random() / 4;
     } catch (err) {
       if (attempt === 8) throw err; // no response: the server may have accepted the order; a retry with the same key is safe

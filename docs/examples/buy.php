@@ -7,23 +7,24 @@ function request(string $method, string $path, array $headers = [], int $seconds
 {
     for ($attempt = 1; ; $attempt++) {
         $wait = min(10, 0.25 * 2 ** ($attempt - 1)) * (0.5 + mt_rand() / mt_getrandmax() / 2);
-        $body = @file_get_contents(rtrim(getenv('SLUICE_URL'), '/') . $path, false, stream_context_create(['http' => [
+        $stream = @fopen(rtrim(getenv('SLUICE_URL'), '/') . $path, 'r', false, stream_context_create(['http' => [
             'method' => $method, 'timeout' => $seconds, 'ignore_errors' => true, 'follow_location' => 0,
             'header' => ['Authorization: Bearer ' . getenv('SLUICE_TOKEN'), ...$headers],
         ]]));
-        if ($body !== false && preg_match('~^HTTP/\S+ (\d+)~', $http_response_header[0] ?? '', $line)) {
-            $status = (int) $line[1];
-            if (!in_array($status, [429, 502, 503, 504], true) || $attempt === 8) {
-                return [$status, json_decode($body, true, flags: JSON_THROW_ON_ERROR)];
-            }
-            foreach ($http_response_header as $header) {
-                if (preg_match('~^Retry-After: (\d+)$~i', $header, $after)) {
-                    $wait = (int) $after[1] + mt_rand() / mt_getrandmax() / 4;
-                }
-            }
-        } elseif ($attempt === 8) {
+        $head = $stream ? stream_get_meta_data($stream)['wrapper_data'] : [];
+        $answer = $stream ? json_decode(stream_get_contents($stream), true) : null; // null: no response, or it was cut
+        $status = preg_match('~^HTTP/\S+ (\d+)~', $head[0] ?? '', $line) ? (int) $line[1] : 0;
+        if ($answer !== null && (!in_array($status, [429, 502, 503, 504], true) || $attempt === 8)) {
+            return [$status, $answer];
+        }
+        if ($attempt === 8) {
             // The server may have accepted the order. A retry with the same key is safe.
             throw new RuntimeException('no response');
+        }
+        foreach ($head as $header) {
+            if (preg_match('~^Retry-After: (\d+)$~i', $header, $after)) {
+                $wait = (int) $after[1] + mt_rand() / mt_getrandmax() / 4;
+            }
         }
         usleep((int) ($wait * 1e6));
     }

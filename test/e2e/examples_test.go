@@ -23,8 +23,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// faultyProxy is a proxy that disturbs every purchase: it drops the first answer, answers the second with 503, and
-// passes the third.
+// faultyProxy is a proxy that disturbs every purchase: it drops the first response, cuts the second, answers the third
+// request with 503, and passes the fourth.
 type faultyProxy struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -65,13 +65,14 @@ func newFaultyProxy(t *testing.T, upstream string) *faultyProxy {
 			proxy.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // the connection breaks
 		case 2:
+			rw.Header().Set("Content-Length", "100")
+			rw.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(rw, `{"order_id":"93`) // and here within the response
+		case 3: // as a proxy in front of sluice answers
 			rw.Header().Set("Retry-After", "1")
-			rw.Header().Set("Content-Type", "application/problem+json")
+			rw.Header().Set("Content-Type", "text/html")
 			rw.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(
-				rw,
-				`{"type":"about:blank","title":"Temporarily unavailable","status":503,"detail":"Later.","code":"temporarily-unavailable"}`,
-			)
+			_, _ = io.WriteString(rw, "<html>Later.")
 		default:
 			proxy.ServeHTTP(rw, r)
 		}
@@ -140,9 +141,9 @@ func TestExamplesForIntegrators(t *testing.T) {
 			bad.mu.Lock()
 			at, replayed := bad.times[`"basket-`+e.language+`"`], bad.replayed[`"basket-`+e.language+`"`]
 			bad.mu.Unlock()
-			if len(at) != 3 || at[2].Sub(at[1]) < time.Second || !replayed {
+			if len(at) != 4 || at[3].Sub(at[2]) < time.Second || !replayed {
 				t.Errorf(
-					"it sent requests at %v, want three, the third a second after the second; the response was replayed: %v",
+					"it sent requests at %v, want four, the fourth a second after the third; the response was replayed: %v",
 					at,
 					replayed,
 				)
