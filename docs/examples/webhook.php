@@ -30,10 +30,16 @@ if (!verify($secret, $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '', $_SERVER['HT
     http_response_code(401);
     return;
 }
-// Use a database, and the transaction that processes the webhook. Here each id is a file.
-$marker = sys_get_temp_dir() . '/webhook-' . hash('sha256', $id);
-if (!file_exists($marker)) {
-    file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n"); // process it here
-    touch($marker); // afterwards: what fails gets 500 and is sent again
+// Use a database, and the transaction that processes the webhook. Here each id is a file, which is locked meanwhile.
+$marker = fopen(sys_get_temp_dir() . '/webhook-' . hash('sha256', $id), 'c+');
+flock($marker, LOCK_EX);
+try {
+    if (fgets($marker) === false) {
+        file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n"); // process it here
+        fwrite($marker, 'processed'); // afterwards: what fails is sent again
+    }
+    http_response_code(204);
+} catch (Throwable $error) {
+    error_log("$id: " . $error->getMessage());
+    http_response_code(500); // with display_errors, PHP would answer 200
 }
-http_response_code(204);

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 processed = set()  # use a database, and the transaction that processes the webhook
+one_at_a_time = threading.Lock()
 
 
 def verify(secret, headers, body):
@@ -33,9 +35,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.respond(401)
         webhook_id = self.headers["webhook-id"]
         try:
-            if webhook_id not in processed:
-                print(json.loads(body)["type"], webhook_id, flush=True)  # process it here
-                processed.add(webhook_id)  # afterwards: what fails is sent again
+            with one_at_a_time:
+                if webhook_id not in processed:
+                    print(json.loads(body)["type"], webhook_id, flush=True)  # process it here
+                    processed.add(webhook_id)  # afterwards: what fails is sent again
         except Exception as error:
             print(webhook_id, repr(error), file=sys.stderr, flush=True)
             return self.respond(500)

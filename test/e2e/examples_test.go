@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -102,7 +103,8 @@ func examplesOf(t *testing.T) []example {
 		{"go", "go", []string{filepath.Join(built, "buy")}, []string{filepath.Join(built, "webhook")}},
 		{"javascript", "node", []string{"node", in("buy.mjs")}, []string{"node", in("webhook.mjs")}},
 		{"python", "python3", []string{"python3", in("buy.py")}, []string{"python3", in("webhook.py")}},
-		{"php", "php", []string{"php", in("buy.php")}, []string{"php", "-S", "127.0.0.1:PORT", in("webhook.php")}},
+		{"php", "php", []string{"php", in("buy.php")},
+			[]string{"php", "-d", "display_errors=1", "-S", "127.0.0.1:PORT", in("webhook.php")}},
 	}
 }
 
@@ -207,6 +209,19 @@ func takesWebhooks(t *testing.T, u *upProcess, e example) {
 	for range 2 {
 		if status := postSigned(t, "http://"+listen+"/", secret[1], "msg_unreadable", "no JSON"); status != 500 {
 			t.Errorf("a genuine webhook that it cannot process: status %d, want 500\n%s", status, receiver.output())
+		}
+	}
+	// Several senders may hold the same webhook, after the lease of the first has expired.
+	for i := range 10 {
+		var senders sync.WaitGroup
+		for range 8 {
+			senders.Go(func() {
+				postSigned(t, "http://"+listen+"/", secret[1], fmt.Sprint("msg_same_", i, "_"), `{"type":"order.paid"}`)
+			})
+		}
+		senders.Wait()
+		if n := strings.Count(receiver.output(), fmt.Sprint("order.paid msg_same_", i, "_")); n != 1 {
+			t.Errorf("it processed a webhook of eight concurrent requests %d times, want once\n%s", n, receiver.output())
 		}
 	}
 	log, errOut, code := sluiceRun(t, nil, "webhook", "ping", id[1], "--json", "--data", u.data)
