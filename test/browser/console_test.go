@@ -52,6 +52,7 @@ func TestAdminConsole(t *testing.T) {
 		{"WrongClock", consoleWrongClock},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
+		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 			at := *s
 			at.t = t
 			sc.run(t, &at)
@@ -513,6 +514,43 @@ func consoleConnectionLost(t *testing.T, s *shop) {
 func consolePhone(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "log")
 	b.look("light", 320, 640)
+// flapping counts the timers of the live updates, which never fire, and lets a test end the stream.
+const flapping = `
+	window.EventSource = class extends EventTarget { constructor() { super(); this.readyState = 2; window.source = this; } close() {} };
+	EventSource.CLOSED = 2;
+	window.waits = new Map();
+	const set = window.setTimeout, clear = window.clearTimeout;
+	window.setTimeout = (f, ms) => {
+		if (ms !== 3000 && ms !== 30_000) return set(f, ms);
+		const id = set(() => {}, 2 ** 30);
+		waits.set(id, ms);
+		return id;
+	};
+	window.clearTimeout = (id) => { waits.delete(id); clear(id); };
+	window.waiting = (ms) => [...waits.values()].filter((w) => w === ms).length;`
+
+// A stream that connects and fails repeatedly is replaced by one series of requests, and by one attempt to connect.
+func consoleStreamThatFailsOften(t *testing.T, s *shop) {
+	who := newPerson(t)
+	s.atConsole(t, who, "ann", "log")
+	b := openWith(t, who, s.admin+"/admin/log", flapping)
+	for range 3 {
+		b.await("a stream", `window.source`)
+		b.eval(`(() => {
+			const failed = window.source;
+			window.source = null;
+			failed.dispatchEvent(new MessageEvent("live", { data: JSON.stringify({ now: 1, samples: [], sources: [] }) }));
+			failed.onerror();
+		})()`)
+		b.await("polling", `document.querySelector("header .dot").dataset.state === "poll" && waiting(3000) > 0`)
+		b.eval(`void document.dispatchEvent(new Event("visibilitychange"))`)
+	}
+	if got := b.eval(`[waiting(3000), waiting(30_000)]`); got != "1,1" {
+		t.Errorf("%s timers wait to poll and to connect, want one each", got)
+	}
+	b.clean()
+}
+
 	for _, view := range []string{"", "edge", "webhooks", "log"} {
 		b.visit(s.admin + "/admin/" + view)
 		b.await("the heading", `document.querySelector("main h1")`)

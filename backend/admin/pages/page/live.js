@@ -28,7 +28,10 @@ const live = (() => {
 
   const since = () => (samples.length ? samples[samples.length - 1].at : 0);
 
+  // One timer each: a stream that connects and fails repeatedly starts no second series of requests.
+  let pollTimer, openTimer;
   async function poll() {
+    clearTimeout(pollTimer);
     const got = await get('/live', { since: since() });
     if (!polling) return; // the stream is back
     if (got.ok) {
@@ -37,7 +40,7 @@ const live = (() => {
     } else {
       linked('down', got.problem);
     }
-    setTimeout(poll, 3000);
+    pollTimer = setTimeout(poll, 3000);
   }
 
   // A browser opens six connections per host for all its windows, and a stream occupies one. At most three pages have a stream, and the others
@@ -69,7 +72,8 @@ const live = (() => {
       polling = true;
       poll();
     }
-    setTimeout(() => { if (!document.hidden && polling) open(); }, 30_000);
+    clearTimeout(openTimer);
+    openTimer = setTimeout(() => { if (!document.hidden && polling) open(); }, 30_000);
   }
 
   let opening = false;
@@ -78,6 +82,10 @@ const live = (() => {
     opening = true;
     const acquired = await acquireSlot();
     opening = false;
+    if (document.hidden) { // it was hidden meanwhile
+      close();
+      return;
+    }
     if (stream) stream.close();
     if (!acquired) {
       pollInstead();
