@@ -1,14 +1,24 @@
 package browser
 
-import "testing"
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+)
 
 // holdRequests holds the requests to a path of the admin API. Each is answered with a JSON object when release is
 // called, or fails without an object.
 const holdRequests = `((path) => {
 	const real = window.fetch;
 	window.held = [];
+	window.keys = [];
 	window.fetch = (url, options) => !String(url).endsWith(path) ? real(url, options) : new Promise((resolve, reject) => {
 		window.held.push(options.body);
+		window.keys.push(options.headers["Idempotency-Key"]);
 		window.release = (answer) => answer ? resolve(Response.json(answer)) : reject(new TypeError("lost"));
 	});
 })`
@@ -53,14 +63,66 @@ func consoleRepeatsANewSale(t *testing.T, s *shop) {
 	for name, value := range map[string]string{"title": "Twice", "stock": "5", "price": "1.00"} {
 		b.enter(name, value)
 	}
-	b.text("Create")
+	b.eval(`document.querySelector("dialog button.main").focus()`)
+	b.keys(kb.Enter)
 	b.await("the first request", `window.held.length === 1`)
 	b.release("")
 	b.await("its loss", `document.querySelector("dialog").textContent.includes("repeating it is safe")`)
+	b.await("the focus on the button", `document.activeElement.textContent === "Create"`)
 	b.text("Create")
 	b.await("the second request", `window.held.length === 2`)
 	if b.eval(`window.held[0] === window.held[1]`) != "true" {
 		t.Errorf("the requests differ: %s", b.eval(`window.held.join(" ")`))
+	}
+	b.clean()
+}
+
+// A restock without a response is repeated with the same key, also in another dialog: the units are added once.
+func consoleRepeatsARestock(t *testing.T, s *shop) {
+	s.createSale("stocked", "Stocked", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "sales/stocked")
+	b.hold("/restock")
+	restock := func(units string, requests int) {
+		t.Helper()
+		b.text("Restock")
+		b.enter("add", units)
+		b.click(`document.querySelector("dialog button.main")`)
+		b.await("the request", fmt.Sprint(`window.held.length === `, requests))
+		b.text("Back")
+		b.await("the page", `!document.querySelector("dialog")`)
+	}
+	restock("10", 1)
+	b.release("")
+	b.says("toast", "repeating it is safe")
+	restock("10", 2)
+	b.release(`{}`)
+	b.says("toast", "Units added.")
+	restock("10", 3)
+	restock("20", 4)
+	if got := b.eval(`[keys[0] === keys[1], new Set(keys).size]`); got != "true,3" {
+		t.Errorf("the keys of the requests are %s", b.eval(`keys`))
+	}
+	b.clean()
+}
+
+// While a dialog is open, the page behind it may be rendered again. The focus returns to the new version of the button.
+func consoleReturnsTheFocus(t *testing.T, s *shop) {
+	s.createSale("focused", "Focused", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "sales/focused")
+	b.shows("Balanced")
+	b.eval(`(() => {
+		window.opener1 = [...document.querySelectorAll(".acts button")].find((e) => e.textContent === "Pause");
+		opener1.focus();
+		opener1.click();
+	})()`)
+	if code := s.buy("focused", "cat"); code != http.StatusAccepted {
+		t.Fatalf("cat got %d", code)
+	}
+	b.await("another button", `!opener1.isConnected`)
+	b.text("Back")
+	b.await("the page", `!document.querySelector("dialog")`)
+	if at := b.eval(`document.activeElement.closest(".acts")?.textContent`); !strings.HasPrefix(at, "Pause") {
+		t.Errorf("the focus is at %s", b.eval(`document.activeElement.outerHTML.slice(0, 200)`))
 	}
 	b.clean()
 }

@@ -33,6 +33,8 @@ func TestAdminConsole(t *testing.T) {
 		{"ManyAtOnce", consoleManyAtOnce},
 		{"Dismissed", consoleDismissed},
 		{"RepeatsANewSale", consoleRepeatsANewSale},
+		{"RepeatsARestock", consoleRepeatsARestock},
+		{"ReturnsTheFocus", consoleReturnsTheFocus},
 		{"TwoAdmins", consoleTwoAdmins},
 		{"KeyboardAlone", consoleKeyboardAlone},
 		{"OtherOriginsDoNothing", consoleOtherOrigins},
@@ -44,15 +46,17 @@ func TestAdminConsole(t *testing.T) {
 		{"Reports", consoleReports},
 		{"Policy", consolePolicy},
 		{"Webhooks", consoleWebhooks},
+		{"SharesAWebhook", consoleSharesAWebhook},
+		{"SharesAGroup", consoleSharesAGroup},
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
 		{"ConnectionLost", consoleConnectionLost},
+		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"Phone", consolePhone},
 		{"WrongClock", consoleWrongClock},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
-		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 			at := *s
 			at.t = t
 			sc.run(t, &at)
@@ -510,10 +514,6 @@ func consoleConnectionLost(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// On a narrow phone the current view is visible in the navigation, and no heading is broken within a word.
-func consolePhone(t *testing.T, s *shop) {
-	b := s.atConsole(t, newPerson(t), "ann", "log")
-	b.look("light", 320, 640)
 // flapping counts the timers of the live updates, which never fire, and lets a test end the stream.
 const flapping = `
 	window.EventSource = class extends EventTarget { constructor() { super(); this.readyState = 2; window.source = this; } close() {} };
@@ -551,6 +551,10 @@ func consoleStreamThatFailsOften(t *testing.T, s *shop) {
 	b.clean()
 }
 
+// On a narrow phone the current view is visible in the navigation, and no heading is broken within a word.
+func consolePhone(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "log")
+	b.look("light", 320, 640)
 	for _, view := range []string{"", "edge", "webhooks", "log"} {
 		b.visit(s.admin + "/admin/" + view)
 		b.await("the heading", `document.querySelector("main h1")`)

@@ -76,3 +76,38 @@ func consoleWebhooks(t *testing.T, s *shop) {
 	}
 	b.clean()
 }
+
+// The page of a webhook shows the changes of other admins. Its form begins with the newest settings, also without a
+// connection for live updates.
+func consoleSharesAWebhook(t *testing.T, s *shop) {
+	id := s.adminAPI(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/shared"})["id"].(string)
+	rename := func(title string) {
+		t.Helper()
+		s.adminAPI(http.MethodPost, "/webhooks/"+id+"/change", map[string]any{"title": title})
+	}
+	who := newPerson(t)
+	b := s.atConsole(t, who, "ann", "webhooks/"+id)
+	b.shows("all events of all sales")
+	s.settled(func() bool { rename("The new name"); return strings.Contains(b.seen(), "The new name") }, "the new name")
+	b.clean()
+
+	b = openWith(t, who, s.admin+"/admin/webhooks/"+id, `window.EventSource = class extends EventTarget { close() {} };`)
+	b.shows("The new name")
+	rename("Another name")
+	b.text("Edit")
+	b.await("the newest settings", `document.querySelector("dialog input[name=title]").value === "Another name"`)
+	b.clean()
+	s.adminAPI(http.MethodPost, "/webhooks/"+id+"/remove", map[string]any{})
+}
+
+// The dead events of a group are read again after an action of any admin.
+func consoleSharesAGroup(t *testing.T, s *shop) {
+	s.createSale("grouped", "Grouped", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "groups/points")
+	b.shows("No dead events.")
+	s.settled(func() bool {
+		s.adminAPI(http.MethodPost, "/sales/grouped/restock", map[string]any{"add": 1})
+		return b.count("GET /admin/v1/groups/points/dead?limit=50") > 1
+	}, "another request")
+	b.clean()
+}

@@ -1,3 +1,14 @@
+// openModal shows a dialog. When it closes, the browser focuses the control that opened it; a new version of that control is focused here.
+function openModal(dialog) {
+  const opener = document.activeElement;
+  dialog.addEventListener('close', () => {
+    dialog.remove();
+    if (!opener.isConnected) (sameControl(view, opener) || view).focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 // openDialog confirms an action and runs it. run receives the values of the fields and a handle of the dialog, and returns a result like that of api.
 // If the action fails, the dialog stays open and shows why. The promise resolves to the result, or to null if the dialog is dismissed before the
 // action begins. An action of a dialog that is dismissed later continues: a failure is then shown on the page.
@@ -23,6 +34,7 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       if (e.submitter !== go) return;
       e.preventDefault();
       if (go.disabled) return;
+      const focused = document.activeElement === go;
       go.disabled = true;
       problem.hidden = true;
       const values = Object.fromEntries(fields.map((f, i) => [f.name, f.type === 'checkbox' ? inputs[i].checked : inputs[i].value]));
@@ -39,14 +51,14 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
       problem.textContent = got.problem;
       problem.hidden = false;
       go.disabled = false;
+      if (focused) go.focus(); // a disabled button loses the focus
     } },
     h('h2', { id: 'dialog-title' }, title), text && h('p', null, text),
     fields.map((f, i) => h('label', { class: f.type === 'checkbox' ? 'check' : '' }, f.label, inputs[i], notes[i], f.help && h('small', { class: 'soft' }, f.help))), problem, progress,
     h('div', { class: 'row end' }, h('button', { value: 'no', formnovalidate: true }, 'Back'), go));
     const dialog = h('dialog', { 'aria-labelledby': 'dialog-title' }, form);
-    dialog.addEventListener('close', () => { dialog.remove(); if (answer || !go.disabled) resolve(answer); });
-    document.body.append(dialog);
-    dialog.showModal();
+    dialog.addEventListener('close', () => { if (answer || !go.disabled) resolve(answer); });
+    openModal(dialog);
     (inputs[0] || go).focus();
   });
 }
@@ -60,9 +72,8 @@ function showSecret(title, text, secret) {
     });
     const dialog = h('dialog', { 'aria-labelledby': 'secret-title', onkeydown: (e) => { if (e.key === 'Escape') e.preventDefault(); }, oncancel: (e) => e.preventDefault() }, h('form', { method: 'dialog' }, h('h2', { id: 'secret-title' }, title), h('p', null, text), h('p', null, h('code', { id: 'secret' }, secret)),
       h('div', { class: 'row end' }, copied, copy, h('button', { class: 'main' }, 'I have stored it'))));
-    dialog.addEventListener('close', () => { dialog.remove(); resolve(); });
-    document.body.append(dialog);
-    dialog.showModal();
+    dialog.addEventListener('close', resolve);
+    openModal(dialog);
   });
 }
 

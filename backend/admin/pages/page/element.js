@@ -19,11 +19,11 @@ const present = (children) => children.flat().filter((c) => c !== null && c !== 
 function fill(el, ...children) {
   const at = document.activeElement, inside = el !== at && el.contains(at);
   el.replaceChildren(...present(children));
-  if (!inside) return;
-  const name = nameOf(at);
-  const same = [...el.querySelectorAll('a[href], button, input, [tabindex]')].find((c) => nameOf(c) === name && !c.disabled);
-  (same || el.querySelector('a[href], button:enabled') || el.closest('[tabindex]') || view).focus();
+  if (inside) (sameControl(el, at) || el.querySelector('a[href], button:enabled') || el.closest('[tabindex]') || view).focus();
 }
+
+// sameControl finds the new version of a control that was replaced.
+const sameControl = (el, old) => [...el.querySelectorAll('a[href], button, input, [tabindex]')].find((c) => nameOf(c) === nameOf(old) && !c.disabled);
 
 const nameOf = (el) => el.getAttribute('aria-label') || el.getAttribute('href') || el.textContent;
 

@@ -31,4 +31,5 @@ function groupView(name) {
   });
   page(h('p', null, h('a', { href: '/admin/groups' }, '← Events')), h('div', { class: 'row' }, h('h1', null, userText(name)), button('Remove group', remove, 'danger')), letters.el);
   letters.restart();
+  live.onLog(() => letters.reload());
 }

@@ -31,26 +31,30 @@ function saleView(id) {
   };
   const turn = (verb, text, message, danger) => async () => after(message, await openDialog({ title: verb[0].toUpperCase() + verb.slice(1) + ' this sale?', text, verb: verb[0].toUpperCase() + verb.slice(1), danger, run: () => post(at + '/' + verb) }));
   const openNow = async () => after('Sale opened.', await openDialog({ title: 'Open this sale now?', text: 'Buyers can buy immediately instead of at the scheduled time.', verb: 'Open now', run: () => post(at + '/open') }));
-  const restock = async () => {
-    const key = newKey(); // a repeated request adds the units once
-    after('Units added.', await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: (v) => post(at + '/restock', { add: Number(v.add) }, key) }));
+  const restockKeys = {}; // by the number of units, until the server confirms: a repetition in another dialog adds the units once, too
+  const addUnits = async ({ add }) => {
+    const got = await post(at + '/restock', { add: Number(add) }, restockKeys[add] ??= newKey());
+    if (got.ok) delete restockKeys[add];
+    return got;
   };
+  const restock = async () => after('Units added.', await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits }));
 
   const describe = async () => {
-    await reload(); // the dialog replaces the whole description, so it begins with the newest one
+    if (!await reload()) return; // the dialog replaces the whole description, so it begins with the newest one
     const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(current), run: (v) => post(at + '/describe', pageValues(v)) });
     if (got) { toast('Saved.'); reload(); }
   };
 
+  // reload resolves to true if the page shows the sale as it is now.
   async function reload() {
     const got = await get(at);
     if (!got.ok) {
       fill(state, problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
       shown = ''; // the next answer replaces the problem
-      return;
+      return false;
     }
     const s = current = got.body, text = JSON.stringify(s);
-    if (text === shown) return;
+    if (text === shown) return true;
     shown = text;
     fill(title, userText(s.title));
     document.title = withoutBidi(s.title).slice(0, 60) + ' · sluice admin';
@@ -65,6 +69,7 @@ function saleView(id) {
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again immediately.', 'Sale resumed.'), 'main') : button('Pause', turn('pause', 'Buyers cannot buy until you resume the sale. Accepted orders are processed.', 'Sale paused.')),
       s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), describing, button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
     ].filter(Boolean).map((b) => { b.disabled = closed && (b !== describing || Boolean(s.archive)); return b; }));
+    return true;
   }
   async function runAudit() {
     const got = await get(at + '/audit');
