@@ -42,7 +42,7 @@ func TestEveryAnswerHasAText(t *testing.T) {
 		},
 		{
 			"not open", `[[409, {code: "sale-not-open", opens_at: "` + opens + `"}]]`, "message",
-			"activates when the sale opens", `!document.getElementById("countdown").hidden`,
+			"You can buy here as soon as the sale opens", `!document.getElementById("countdown").hidden`,
 		},
 		{
 			"closed", `[[409, {code: "sale-closed"}]]`, "message", "This sale has ended",
@@ -58,7 +58,7 @@ func TestEveryAnswerHasAText(t *testing.T) {
 			"not understood", `[[400, {code: "bad-request", detail: "no such thing"}]]`, "message",
 			"Something went wrong: no such thing", `document.getElementById("buy").textContent === "Buy now"`,
 		},
-		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "message", "very busy. We'll retry in 3 seconds",
+		{"busy", `[[503, {code: "temporarily-unavailable"}, {"Retry-After": "3"}], [202, {order_id: "7"}]]`, "message", "very busy. We'll retry in 3 s.",
 			`document.querySelector("#orders .number").textContent === "7" && keys.length === 2 && keys[0] === keys[1]`},
 		{
 			"an error page of a proxy", `[[502, "<html>"], [202, {order_id: "7"}]]`, "message", "very busy",
