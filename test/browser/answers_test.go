@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -166,5 +167,80 @@ func TestRefusalAfterAnExpiredOrder(t *testing.T) {
 	b.showed("message", "Sold out. If more become available")
 	b.ready("Buy now") // the hold of the other order has ended
 	b.await("no refusal", `document.getElementById("message").textContent === ""`)
+	b.clean()
+}
+
+// ordering answers the page's purchases with window.purchase and its requests for orders with window.orders. There are
+// no events.
+const ordering = `
+window.orders = %s;
+window.purchase = [202, { order_id: "7" }];
+const json = (status, body) => new Response(JSON.stringify(body), { status });
+window.EventSource = class extends EventTarget { close() {} };
+window.fetch = async (path, init = {}) => {
+  if (init.method === "POST") {
+    if (window.hold) await new Promise((done) => { window.send = done; });
+    return json(...purchase);
+  }
+  if (path.endsWith("/events")) return json(503, {});
+  if (!path.startsWith("/v1/me/orders")) return new Promise(() => {});
+  return json(200, { orders });
+};`
+
+// A purchase can return an order that the page shows already, because its response was lost in another tab. The page
+// shows the state of that order.
+func TestOrderOfALostResponseIsExplained(t *testing.T) {
+	s := openUp(t)
+	s.create("lost", nil)
+	b := openWith(t, newPerson(t), s.page("lost", "moe"),
+		fmt.Sprintf(ordering, `[{ order_id: "7", status: "cancelled", expired: true }]`))
+	b.says("message", "the order was cancelled")
+	b.ready("Buy now")
+	b.press("buy")
+	b.says("message", "the order was cancelled")
+	b.clean()
+}
+
+// A purchase that is refused after an answer about earlier orders has arrived shows the refusal, not those orders.
+func TestRefusalStaysWhileEarlierOrdersAreRead(t *testing.T) {
+	s := openUp(t)
+	s.create("second", map[string]any{"per_buyer": 2})
+	b := openWith(t, newPerson(t), s.page("second", "moe"),
+		fmt.Sprintf(ordering, `[{ order_id: "7", status: "created" }]`))
+	b.ready("Buy another")
+	read := func(orders string, rows int) {
+		t.Helper()
+		b.eval(`void (window.orders = ` + orders + `)`)
+		b.eval(`void document.dispatchEvent(new Event("visibilitychange"))`)
+		b.await("another row", fmt.Sprint(`document.querySelectorAll("#orders li").length === `, rows))
+	}
+	b.eval(`(() => { window.hold = true; window.purchase = [409, { code: "sold-out" }]; })()`)
+	b.press("buy")
+	b.await("a purchase that is held back", `window.send`)
+	read(`[{ order_id: "6", status: "cancelled" }, { order_id: "7", status: "created" }]`, 2)
+	b.eval(`window.send()`)
+	b.says("message", "Sold out")
+	read(`[{ order_id: "5", status: "cancelled" }, { order_id: "6", status: "cancelled" }, { order_id: "7", status: "created" }]`, 3)
+	if says := b.eval(`document.getElementById("message").textContent`); !strings.HasPrefix(says, "Sold out") {
+		t.Errorf("the page says %q", says)
+	}
+	b.clean()
+}
+
+// When the link to the checkout disappears, because the time to pay has ended, its focus moves to the button.
+func TestFocusSurvivesTheTimeToPay(t *testing.T) {
+	s := openUp(t)
+	s.create("focus", nil)
+	b := openWith(t, newPerson(t), s.page("focus", "moe"), fmt.Sprintf(ordering,
+		`[{ order_id: "7", status: "created", pay_by: new Date(Date.now() + 4000).toISOString() }]`))
+	b.await("the page", `document.getElementById("sale")`)
+	b.eval(`void (document.getElementById("sale").dataset.checkout = "https://shop.example/pay?order={order}")`)
+	b.await("the focus on the link", `(() => {
+		const pay = document.querySelector("a.pay:not([hidden])");
+		pay?.focus();
+		return pay && document.activeElement === pay;
+	})()`)
+	b.await("the end", `document.querySelector("a.pay").hidden`)
+	b.await("the focus on the button", `document.activeElement.id === "buy"`)
 	b.clean()
 }

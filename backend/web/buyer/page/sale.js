@@ -98,6 +98,8 @@ const refusals = {
 function settle(answer) {
   if (answer.status === 202) {
     setMessage(tr('message.queued'), 'good');
+    const known = now.orders.find((o) => o.order_id === answer.body.order_id); // by a purchase whose response was lost
+    if (known) known.explained = '';
     return track(answer.body.order_id);
   }
   (refusals[answer.body.code] || ((body) => setMessage(tr('message.bad', { detail: body.detail || answer.status }), 'bad')))(answer.body);
@@ -122,10 +124,11 @@ function followOrders() {
   });
 }
 
-// showOrders explains the newest order if it has changed.
+// showOrders explains the newest order if it has changed, except during a purchase.
 function showOrders(orders) {
   const [before, newest] = [now.orders[0], orders[0]];
   now.orders = orders;
+  if (newest && now.step !== 'idle') newest.explained = before?.explained;
   if (!newest || now.step !== 'idle') return show(now);
   newest.explained = newest.order_id + newest.status;
   if (before?.explained === newest.explained) return show(now);
@@ -178,12 +181,10 @@ $('signin').addEventListener('submit', (e) => {
   const why = buyer.signIn(given);
   if (why) return setMessage(tr(why), 'bad');
   resume();
-  $('buy').focus();
 });
 $('out').addEventListener('click', () => {
   buyer.pending.set(false); // this ends the purchase, unlike an expired token
   signedOut('');
-  $('buy').focus(); // this control disappears
 });
 addEventListener('online', () => skipWait());
 document.addEventListener('visibilitychange', followOrders);

@@ -9,6 +9,7 @@ function stateNow(sale) {
 }
 
 function show(now) {
+  const focused = document.activeElement;
   const state = stateNow(now.sale);
   root.dataset.state = state;
   put('state', tr('state.' + state));
@@ -24,6 +25,7 @@ function show(now) {
   $('signin').hidden = !now.pasting;
   $('who').hidden = !buyer.name;
   put('name', tr('signin.as', { name: buyer.name }));
+  if (!focused?.isConnected || focused.closest('[hidden]')) $('buy').focus(); // a control that disappears leaves the focus to the button
 }
 
 // put sets a text if it has changed, because screen readers repeat every text that is set. at is an element or its id.
