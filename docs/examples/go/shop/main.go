@@ -273,7 +273,7 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 	}
 	payment := s.payment(order.OrderID)
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		status, err := s.callback(r.Context(), payment, order.OrderID, sale.Price)
+		status, retryAfter, err := s.callback(r.Context(), payment, order.OrderID, sale.Price)
 		switch {
 		case err == nil && status < 300:
 			s.done(w, sale.ID, http.StatusOK, "Thank you", "Your order is paid.")
@@ -287,9 +287,10 @@ func (s *shop) pay(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "the payment cannot be recorded", http.StatusBadGateway)
 			return
 		}
-		slog.Warn("callback was not recorded, retrying", "payment", payment, "status", status, "err", err, "pause", pause)
+		wait := max(pause, retryAfter)
+		slog.Warn("callback was not recorded, retrying", "payment", payment, "status", status, "err", err, "wait", wait)
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-r.Context().Done(): // a real shop repeats the callback from a queue
 			return
 		}
@@ -310,17 +311,20 @@ func (s *shop) payment(orderID string) string {
 	return s.payments[orderID]
 }
 
-// callback reports a payment to sluice. Repeating it with the same payment has no further effect.
-func (s *shop) callback(ctx context.Context, payment, orderID string, price client.Price) (status int, err error) {
+// callback reports a payment to sluice. Repeating it with the same payment has no further effect. retryAfter is the
+// Retry-After of the response, 0 without one.
+func (s *shop) callback(
+	ctx context.Context, payment, orderID string, price client.Price,
+) (status int, retryAfter time.Duration, err error) {
 	body, err := json.Marshal(map[string]any{"type": "payment.succeeded", "data": map[string]any{
 		"order_id": orderID, "amount": price.Amount, "currency": price.Currency, "reference": payment,
 	}})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.sales+"/v1/payments", strings.NewReader(string(body)))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	mac := hmac.New(sha256.New, s.paymentSecret)
@@ -331,11 +335,12 @@ func (s *shop) callback(ctx context.Context, payment, orderID string, price clie
 	req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err
+	return resp.StatusCode, time.Duration(seconds) * time.Second, err
 }
 
 // hook verifies and receives a webhook.
