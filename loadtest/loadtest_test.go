@@ -168,6 +168,17 @@ func TestFaultyServerFails(t *testing.T) {
 	}
 }
 
+// A soak test without restocks would only test a sale that is sold out.
+func TestSoakWithoutRestocksFails(t *testing.T) {
+	t.Parallel()
+	v, exit, printed := run(t, "soak", start(t, fake.NeverStocks), "RATE=10", "DURATION=3s", "STOCK=12",
+		"RESTOCK_EVERY=1", "RESTOCK=3", "MAX_VUS=30", "P95_ACCEPTED=60000", "P95_SOLD_OUT=60000", "SETTLE=1m",
+		"PATIENCE=1m", "MAX_DROPPED=1")
+	if failures := strings.Join(v.Failures, ", "); failures != "admin_failures count==0" || exit == 0 {
+		t.Errorf("exit %d, failures %q, want admin_failures only\n%s", exit, failures, printed)
+	}
+}
+
 func TestUnreachableAdminAPIFails(t *testing.T) {
 	server := start(t, "")
 	server.Admin.Close()

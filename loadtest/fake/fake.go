@@ -27,6 +27,7 @@ const (
 	NeverEmpties Fault = "never writes one of the orders"
 	NeverAudits  Fault = "rejects every audit"
 	StopsAudits  Fault = "rejects audits after the first order"
+	NeverStocks  Fault = "rejects every restock"
 	Crashes      Fault = "returns 500 for every fifth purchase"
 	Stalls       Fault = "takes longer to accept an order than buyers should wait"
 	ServesHTML   Fault = "refuses with HTML instead of problem+json"

@@ -81,6 +81,10 @@ func (s *Server) admin() http.Handler {
 	})
 	mux.HandleFunc("POST /admin/v1/sales/{sale}/restock", s.onSale(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Add int }
+		if s.fault == NeverStocks {
+			refuse(w, http.StatusServiceUnavailable, "temporarily-unavailable", nil)
+			return
+		}
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 			refuse(w, http.StatusBadRequest, "bad-request", nil)
 			return

@@ -1,7 +1,7 @@
 // Calls of the admin API: create the sale, audit, restock, close the sale.
 
 import http from 'k6/http';
-import { states } from './measure.js';
+import * as measure from './measure.js';
 
 function call(config, method, path, { body, key, expect }) {
   const headers = { Authorization: `Bearer ${config.adminToken}`, 'Content-Type': 'application/json' };
@@ -9,6 +9,7 @@ function call(config, method, path, { body, key, expect }) {
   const name = `${method} ${path.replace(/(sales\/)[^/]+/, '$1{sale}')}`;
   const res = http.request(method, config.admin + path, body ? JSON.stringify(body) : null, { headers, tags: { name }, timeout: '30s' });
   if (res.status !== expect) {
+    measure.adminFailed();
     throw new Error(`${method} ${config.admin}${path}: ${res.status || res.error} ${String(res.body || '').slice(0, 300)}`);
   }
   return res.json();
@@ -31,7 +32,7 @@ export function createSale(config, run) {
 // audit returns the unit count of a sale.
 export function audit(config, saleId) {
   const found = call(config, 'GET', `/admin/v1/sales/${saleId}/audit`, { expect: 200 });
-  const missing = [...states, 'returning'].filter((name) => !Number.isInteger(found[name]));
+  const missing = [...measure.states, 'returning'].filter((name) => !Number.isInteger(found[name]));
   if (missing.length > 0 || typeof found.balanced !== 'boolean') {
     throw new Error(`the audit lacks ${missing.join(', ') || 'balanced'}: ${JSON.stringify(found)}`);
   }

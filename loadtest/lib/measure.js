@@ -13,6 +13,7 @@ const unexplainedRows = new Counter('unexplained_rows');
 const undersold = new Counter('undersold');
 const balanced = new Rate('audit_balanced');
 const backlog = new Trend('backlog');
+const adminFailures = new Counter('admin_failures');
 
 // states are the numbers of the unit count whose sum, without the stock, is the stock.
 export const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
@@ -61,6 +62,11 @@ export function orderBecameRow(milliseconds) {
 export function violation(guarantee, detail) {
   violations.add(1, { guarantee });
   report(guarantee, `violation of ${guarantee}: ${detail}`);
+}
+
+// adminFailed records a call of the admin API that failed.
+export function adminFailed() {
+  adminFailures.add(1);
 }
 
 // audited records an audit during the sale.
