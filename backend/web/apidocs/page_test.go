@@ -80,6 +80,14 @@ func TestPageContainsAllOperationsAndSchemas(t *testing.T) {
 			t.Errorf("the target of the link %s does not exist, or is on another host", m[1])
 		}
 	}
+	for _, field := range []string{"samples[].queue.ready", "samples[].latency.p99"} { // null, or an object
+		if !strings.Contains(page, "<code>"+field+"</code>") {
+			t.Errorf("the page does not contain the field %s", field)
+		}
+	}
+	if !strings.Contains(page, "<td>null or object</td>") {
+		t.Error("the page does not contain the type of a field that is null or an object")
+	}
 	for _, heading := range []string{"Authentication", "Parameters", "Request", "Response", "Errors"} {
 		if !strings.Contains(page, ">"+heading+"</h") {
 			t.Errorf("the page has no heading %q", heading)

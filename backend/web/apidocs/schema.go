@@ -73,6 +73,12 @@ func kindOf(s openapi.Value) kind {
 		return kind{Text: types.String()}
 	case s.Get("allOf").Exists():
 		return kind{Text: "object"}
+	case s.Get("oneOf").Exists():
+		var texts []string
+		for part := range s.Get("oneOf").Items() {
+			texts = append(texts, kindOf(part).Text)
+		}
+		return kind{Text: strings.Join(texts, " or ")}
 	}
 	return kind{Text: "any value"}
 }
@@ -102,8 +108,10 @@ func fields(s openapi.Value) []row {
 
 func fieldsBelow(s openapi.Value, prefix string) []row {
 	var rows []row
-	for part := range s.Get("allOf").Items() {
-		rows = append(rows, fieldsBelow(part, prefix)...)
+	for _, parts := range []string{"allOf", "oneOf"} {
+		for part := range s.Get(parts).Items() {
+			rows = append(rows, fieldsBelow(part, prefix)...)
+		}
 	}
 	required := map[string]bool{}
 	for _, name := range s.Get("required").Strings() {
