@@ -35,8 +35,10 @@ function replayResult(r) {
 
 function policyView() {
   const largest = 64 * 1024 * 1024;
+  const changed = () => { fill(findings); fill(result); }; // they are those of the earlier text
   const source = (name, label, help) => {
-    const text = h('textarea', { name, rows: 10, spellcheck: 'false', class: 'code' }), file = h('input', { type: 'file', accept: '.lua', 'aria-label': label + ' from a file', onchange: async () => { if (file.files[0]) text.value = await file.files[0].text(); } });
+    const text = h('textarea', { name, rows: 10, spellcheck: 'false', class: 'code', oninput: changed });
+    const file = h('input', { type: 'file', accept: '.lua', 'aria-label': label + ' from a file', onchange: async () => { if (file.files[0]) { text.value = await file.files[0].text(); changed(); } } });
     return { text, el: h('section', { class: 'card' }, h('label', { class: 'field' }, h('b', null, label), h('small', { class: 'soft' }, help), text), file) };
   };
   const fresh = source('policy', 'New policy', 'Paste it, or choose a file.'), current = source('against', 'Current policy', 'Optional: shows the changes.');
