@@ -157,42 +157,23 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 	if err := validate(o.Order); err != nil {
 		return false, fmt.Errorf("%s: %w", op, err)
 	}
+	ctx = WithReason(WithActor(ctx, actor), reason)
 	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		if err := checkGeneration(ctx, c); err != nil {
 			return err
 		}
-		detail, returnNumber := o.logDetail(), diedInQueue
-		if o.Unbacked {
-			returnNumber = heldNoUnit
-		}
-		inserted, err := c.Exec(ctx, `INSERT INTO orders
-			(id, sale_id, buyer, slot, serial, status, cancelled_by, cancel_reason, return_number, updated_at)
-			VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, $8, `+c.Dialect().Now+") ON CONFLICT (id) DO NOTHING",
-			int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, Text(actor), Text(reason), returnNumber)
+		inserted, err := insertCancelled(ctx, c, o, actor, reason)
 		if err != nil {
 			return err
 		}
-		if inserted == 0 {
-			row, err := readOrder(ctx, c, o.ID, "")
-			if err != nil {
-				return err
-			}
-			if row.SaleID != o.SaleID || row.Buyer != o.Buyer { // the slot may differ: a rebuild has changed it
-				return rejected("", "its id is another order's")
-			}
-			if row.Status == sale.StatusCancelled {
-				var before int64
-				err := Get(ctx, c, []any{&before}, "SELECT coalesce(return_number, 0) FROM orders WHERE id = $1", int64(o.ID))
-				wasRow = before != diedInQueue
-				return err
-			}
-			wasRow = true
-			detail = "it is a row and stays; " + detail
-		} else if err := appendOutbox(ctx, c, OutboxCancelled, o.Order); err != nil {
+		if !inserted {
+			wasRow, err = logDeadRow(ctx, c, o)
 			return err
 		}
-		err = AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, o.ID.String(), detail)
-		if err != nil || inserted == 0 {
+		if err := appendOutbox(ctx, c, OutboxCancelled, o.Order); err != nil {
+			return err
+		}
+		if err := AppendLog(ctx, c, CancelledOrder, o.ID.String(), o.logDetail()); err != nil {
 			return err
 		}
 		archived, err := isArchived(ctx, c, o.SaleID) // last, because other transactions wait for the sale
@@ -206,6 +187,36 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 	}
 	s.onChange()
 	return wasRow, nil
+}
+
+// insertCancelled inserts the row of a dead order with the status cancelled, and reports whether there was none.
+func insertCancelled(ctx context.Context, c Conn, o DeadOrder, actor, reason string) (inserted bool, err error) {
+	returnNumber := diedInQueue
+	if o.Unbacked {
+		returnNumber = heldNoUnit
+	}
+	n, err := c.Exec(ctx, `INSERT INTO orders
+		(id, sale_id, buyer, slot, serial, status, cancelled_by, cancel_reason, return_number, updated_at)
+		VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, $8, `+c.Dialect().Now+") ON CONFLICT (id) DO NOTHING",
+		int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, Text(actor), Text(reason), returnNumber)
+	return n > 0, err
+}
+
+// logDeadRow is CancelDead for an order that is a row already. It logs that the row stays, unless the row is cancelled.
+// The error wraps ErrRejected if the row is that of another order.
+func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err error) {
+	row, err := readOrder(ctx, c, o.ID, "")
+	switch {
+	case err != nil:
+		return false, err
+	case row.SaleID != o.SaleID || row.Buyer != o.Buyer: // the slot may differ: a rebuild has changed it
+		return false, rejected("", "its id is another order's")
+	case row.Status == sale.StatusCancelled:
+		var before int64
+		err := Get(ctx, c, []any{&before}, "SELECT coalesce(return_number, 0) FROM orders WHERE id = $1", int64(o.ID))
+		return before != diedInQueue, err
+	}
+	return true, AppendLog(ctx, c, CancelledOrder, o.ID.String(), "it is a row and stays; "+o.logDetail())
 }
 
 // DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it
