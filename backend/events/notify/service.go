@@ -142,13 +142,12 @@ func (s *Service) Run(ctx context.Context) error {
 // prune deletes settled messages after their retention, until ctx ends.
 func (s *Service) prune(ctx context.Context) {
 	const batch = 1000
-	for ctx.Err() == nil {
-		n, err := s.store.Prune(ctx, retention, batch)
-		if err != nil && ctx.Err() == nil {
-			s.cfg.Log.Debug("settled notifications cannot be pruned; retrying", "err", err)
+	loop.Repeat(ctx, time.Minute, s.cfg.Log, "deleting old notifications", func() error {
+		for ctx.Err() == nil {
+			if n, err := s.store.Prune(ctx, retention, batch); err != nil || n < batch {
+				return err
+			}
 		}
-		if err != nil || n < batch {
-			loop.Sleep(ctx, time.Minute)
-		}
-	}
+		return nil
+	})
 }
