@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -27,60 +28,18 @@ func TestFaultsWhileRedisIsEmptied(t *testing.T) {
 	buyers.start("s", 6)
 	buyers.await(300)
 
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	var restocks, cancelled atomic.Int64
+	admin := &busyAdmin{s: s, saleID: "s"}
+	admin.start(add)
 	t.Cleanup(func() { // also when the test ends early
-		stop.Store(true)
 		buyers.stop.Store(true)
-		wg.Wait()
+		admin.end()
 		buyers.wg.Wait()
-	})
-	// persist repeats a command until it is answered with anything but 503, for a minute at most.
-	persist := func(path, body string, header ...string) answer {
-		for i, began := 0, time.Now(); ; i++ {
-			a, err := try("POST", s.admins[i%2]+path, adminToken, body, append(header, "Content-Type", "application/json")...)
-			if err == nil && a.Status != 503 || time.Since(began) > time.Minute {
-				return a
-			}
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // polling interval of an admin
-		}
-	}
-	wg.Go(func() {
-		for n := 0; !stop.Load(); n++ {
-			if a := persist("/admin/v1/sales/s/restock", fmt.Sprintf(`{"add":%d}`, add), "Idempotency-Key",
-				fmt.Sprintf(`"r%d"`, n)); a.Status != 200 {
-				t.Errorf("restock: %d %s", a.Status, a.Body)
-			}
-			restocks.Add(1)
-			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as above
-		}
-	})
-	wg.Go(func() {
-		db, err := pgx.Connect(ctx, s.pg.URL)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer db.Close(ctx)
-		for !stop.Load() {
-			var id string
-			if db.QueryRow(ctx, "SELECT id::text FROM orders WHERE status = 'created' ORDER BY random() LIMIT 1").
-				Scan(&id) ==
-				nil {
-				if a := persist("/admin/v1/orders/"+id+"/cancel", ""); a.Status != 200 {
-					t.Errorf("cancel: %d %s", a.Status, a.Body)
-				}
-				cancelled.Add(1)
-			}
-			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // as above
-		}
 	})
 	empty := func() { s.redis.Client().FlushAll(ctx) }
 	rebuild := func() {
-		for _, admin := range s.admins {
-			wg.Go(func() {
-				_, _ = try("POST", admin+"/admin/v1/rebuild", adminToken, "{}", "Content-Type", "application/json")
+		for _, base := range s.admins {
+			admin.wg.Go(func() {
+				_, _ = try("POST", base+"/admin/v1/rebuild", adminToken, "{}", "Content-Type", "application/json")
 			})
 		}
 	}
@@ -111,11 +70,10 @@ func TestFaultsWhileRedisIsEmptied(t *testing.T) {
 		strike()
 		at := buyers.accepted.Load()
 		buyers.await(at + 100)
-		t.Logf("round %d: %d accepted, %d restocks, %d cancelled", round, buyers.accepted.Load(), restocks.Load(),
-			cancelled.Load())
+		t.Logf("round %d: %d accepted, %d restocks, %d cancelled", round, buyers.accepted.Load(), admin.restocks.Load(),
+			admin.cancelled.Load())
 	}
-	stop.Store(true)
-	wg.Wait()
+	admin.end()
 	buyers.stop.Store(true)
 	buyers.wg.Wait()
 	var r audit
@@ -124,9 +82,79 @@ func TestFaultsWhileRedisIsEmptied(t *testing.T) {
 		r, a = s.tryAudit("s")
 		return a.Status == 200 && r.Ready+r.Delayed+r.Leased+r.Returning == 0
 	})
-	if want := stock + add*restocks.Load(); !r.Balanced || r.Stock != want {
+	if want := stock + add*admin.restocks.Load(); !r.Balanced || r.Stock != want {
 		t.Errorf("audit %+v; want a stock of %d", r, want)
 	}
 	buyers.unanswered("s")
 	buyers.compare("s", "created", "cancelled")
+}
+
+// busyAdmin restocks a sale and cancels its rows until end.
+type busyAdmin struct {
+	s      *stack
+	saleID string
+
+	stop                atomic.Bool
+	wg                  sync.WaitGroup
+	restocks, cancelled atomic.Int64
+}
+
+// start begins the restocks, of add units each, and the cancellations.
+func (a *busyAdmin) start(add int) {
+	a.wg.Go(func() {
+		for n := 0; !a.stop.Load(); n++ {
+			a.restock(add, fmt.Sprintf(`"r%d"`, n))
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the rate of an admin's commands
+		}
+	})
+	a.wg.Go(func() {
+		db, err := pgx.Connect(a.s.t.Context(), a.s.pg.URL)
+		if err != nil {
+			a.s.t.Error(err)
+			return
+		}
+		defer db.Close(context.Background())
+		for !a.stop.Load() {
+			a.cancel(db)
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // as above
+		}
+	})
+}
+
+// end waits for the last commands.
+func (a *busyAdmin) end() {
+	a.stop.Store(true)
+	a.wg.Wait()
+}
+
+// persist repeats a command until it is answered with anything but 503, for a minute at most.
+func (a *busyAdmin) persist(path, body string, header ...string) answer {
+	for i, began := 0, time.Now(); ; i++ {
+		r, err := try("POST", a.s.admins[i%2]+path, adminToken, body, append(header, "Content-Type", "application/json")...)
+		if err == nil && r.Status != 503 || time.Since(began) > time.Minute {
+			return r
+		}
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // as above
+	}
+}
+
+func (a *busyAdmin) restock(add int, key string) {
+	if r := a.persist("/admin/v1/sales/"+a.saleID+"/restock", fmt.Sprintf(`{"add":%d}`, add), "Idempotency-Key",
+		key); r.Status != 200 {
+		a.s.t.Errorf("restock: %d %s", r.Status, r.Body)
+	}
+	a.restocks.Add(1)
+}
+
+// cancel cancels a row, if there is one.
+func (a *busyAdmin) cancel(db *pgx.Conn) {
+	var id string
+	if db.QueryRow(context.Background(), "SELECT id::text FROM orders WHERE status = 'created' ORDER BY random() LIMIT 1").
+		Scan(&id) != nil {
+		return
+	}
+	if r := a.persist("/admin/v1/orders/"+id+"/cancel", ""); r.Status != 200 {
+		a.s.t.Errorf("cancel: %d %s", r.Status, r.Body)
+	}
+	a.cancelled.Add(1)
 }

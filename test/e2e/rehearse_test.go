@@ -111,73 +111,86 @@ func TestRehearseAgainstUp(t *testing.T) {
 	})
 	defer func() { close(watching); watch.Wait() }()
 
-	t.Run("to its end", func(t *testing.T) {
-		dir := t.TempDir()
-		out, errOut, code := sluiceRun(t, nil, rehearseArgs("--data", u.data, "--out", dir)...)
-		r := reportIn(t, dir)
-		if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced ||
-			len(r.Lost)+len(r.Twice) > 0 {
-			t.Errorf("exit %d, %+v\n%s%s", code, r, out, errOut)
-		}
-		if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 arrived") || strings.Contains(errOut, "\x1b") {
-			t.Errorf("the output is\n%s%s", out, errOut)
-		}
-		wantNoRehearsal(t, u.base, u.data)
-	})
-	t.Run("interrupted", func(t *testing.T) {
-		dir := t.TempDir()
-		p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
-		testenv.Eventually(t, time.Minute, "shoppers",
-			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
-		if code := p.end(syscall.SIGINT); code != 1 {
-			t.Errorf("exit %d", code)
-		}
-		if r := reportIn(t, dir); r.Verdict == "go" || r.Stopped == "" {
-			t.Errorf("%+v", r)
-		}
-		wantNoRehearsal(t, u.base, u.data)
-	})
-	t.Run("killed", func(t *testing.T) {
-		p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
-		testenv.Eventually(t, time.Minute, "shoppers",
-			func() bool { return strings.Contains(p.output(), "shoppers arrive") })
-		p.end(syscall.SIGKILL)
-		var list struct {
-			Rehearsals []struct {
-				ID     string
-				Closes time.Time `json:"closes_at"`
-			}
-		}
-		out, errOut, code := sluiceRun(t, nil, "sale", "list", "--data", u.data, "--json")
-		if code != 0 || json.Unmarshal([]byte(strings.Replace(out, `"sales"`, `"rehearsals"`, 1)), &list) != nil {
-			t.Fatalf("exit %d, %s%s", code, out, errOut)
-		}
-		id := ""
-		for _, s := range list.Rehearsals {
-			if strings.HasPrefix(s.ID, "rehearsal-demo-") {
-				id = s.ID
-				if s.Closes.IsZero() || time.Until(s.Closes) > 10*time.Minute {
-					t.Errorf("it closes at %s", s.Closes)
-				}
-			}
-		}
-		buyer, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", u.data)
-		if a := do(t, "POST", u.base+"/v1/sales/"+id+"/orders", strings.TrimSpace(buyer), ""); id == "" || a.Status == 202 {
-			t.Errorf("%q sells to a real buyer: %d %s", id, a.Status, a.Body)
-		}
-		testenv.Eventually(t, time.Minute, "its remains are removed", func() bool {
-			out, errOut, code = sluiceRun(t, nil, "rehearse", "clean", "--data", u.data)
-			return code == 0
-		})
-		if !strings.Contains(out, id) {
-			t.Errorf("exit %d, %s%s", code, out, errOut)
-		}
-		wantNoRehearsal(t, u.base, u.data)
-	})
+	t.Run("to its end", u.rehearse)
+	t.Run("interrupted", u.interruptRehearsal)
+	t.Run("killed", u.killRehearsal)
 	if now := u.left(t); now != left {
 		t.Errorf("the real sale has %d left, had %d", now, left)
 	}
+	t.Run("arguments", u.rehearseArguments)
+}
 
+// rehearse runs a rehearsal to its end: it is a go.
+func (u *upProcess) rehearse(t *testing.T) {
+	dir := t.TempDir()
+	out, errOut, code := sluiceRun(t, nil, rehearseArgs("--data", u.data, "--out", dir)...)
+	r := reportIn(t, dir)
+	if code != 0 || r.Verdict != "go" || r.Sold != 100 || r.Rows != 100 || r.Removed != 100 || !r.Audit.Balanced ||
+		len(r.Lost)+len(r.Twice) > 0 {
+		t.Errorf("exit %d, %+v\n%s%s", code, r, out, errOut)
+	}
+	if !strings.Contains(out, "GO") || !strings.Contains(errOut, " of 300 arrived") || strings.Contains(errOut, "\x1b") {
+		t.Errorf("the output is\n%s%s", out, errOut)
+	}
+	wantNoRehearsal(t, u.base, u.data)
+}
+
+// interruptRehearsal interrupts a rehearsal: it reports what it has.
+func (u *upProcess) interruptRehearsal(t *testing.T) {
+	dir := t.TempDir()
+	p := launch(t, nil, rehearseArgs("--data", u.data, "--out", dir, "--span", "1m")...)
+	testenv.Eventually(t, time.Minute, "shoppers",
+		func() bool { return strings.Contains(p.output(), "shoppers arrive") })
+	if code := p.end(syscall.SIGINT); code != 1 {
+		t.Errorf("exit %d", code)
+	}
+	if r := reportIn(t, dir); r.Verdict == "go" || r.Stopped == "" {
+		t.Errorf("%+v", r)
+	}
+	wantNoRehearsal(t, u.base, u.data)
+}
+
+// killRehearsal kills a rehearsal: its copy sells to no real buyer, and is removed.
+func (u *upProcess) killRehearsal(t *testing.T) {
+	p := launch(t, nil, rehearseArgs("--data", u.data, "--no-report", "--span", "1m")...)
+	testenv.Eventually(t, time.Minute, "shoppers",
+		func() bool { return strings.Contains(p.output(), "shoppers arrive") })
+	p.end(syscall.SIGKILL)
+	var list struct {
+		Rehearsals []struct {
+			ID     string
+			Closes time.Time `json:"closes_at"`
+		}
+	}
+	out, errOut, code := sluiceRun(t, nil, "sale", "list", "--data", u.data, "--json")
+	if code != 0 || json.Unmarshal([]byte(strings.Replace(out, `"sales"`, `"rehearsals"`, 1)), &list) != nil {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	id := ""
+	for _, s := range list.Rehearsals {
+		if strings.HasPrefix(s.ID, "rehearsal-demo-") {
+			id = s.ID
+			if s.Closes.IsZero() || time.Until(s.Closes) > 10*time.Minute {
+				t.Errorf("it closes at %s", s.Closes)
+			}
+		}
+	}
+	buyer, _, _ := sluiceRun(t, nil, "token", "--user", "ann", "--data", u.data)
+	if a := do(t, "POST", u.base+"/v1/sales/"+id+"/orders", strings.TrimSpace(buyer), ""); id == "" || a.Status == 202 {
+		t.Errorf("%q sells to a real buyer: %d %s", id, a.Status, a.Body)
+	}
+	testenv.Eventually(t, time.Minute, "its remains are removed", func() bool {
+		out, errOut, code = sluiceRun(t, nil, "rehearse", "clean", "--data", u.data)
+		return code == 0
+	})
+	if !strings.Contains(out, id) {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	wantNoRehearsal(t, u.base, u.data)
+}
+
+// rehearseArguments runs rehearsals that are refused.
+func (u *upProcess) rehearseArguments(t *testing.T) {
 	for _, id := range []string{"shoe", "bag"} {
 		if out, errOut, code := sluiceRun(t, nil, "sale", "create", "--id", id, "--title", "For sale", "--stock", "5",
 			"--price", "1EUR", "--data", u.data); code != 0 {
