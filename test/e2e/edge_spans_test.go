@@ -4,8 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,10 +32,7 @@ func startTracedEdges(t *testing.T, c *otlpCollector) []*tracedEdge {
 	t.Helper()
 	export := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}
 	s := startStack(t, shape{backends: 1, workers: 1, env: append(export, "OTEL_TRACES_SAMPLER_ARG=0")})
-	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(policy, []byte(edgeSpansPolicy), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	policy := policyFile(t, edgeSpansPolicy)
 	var edges []*tracedEdge
 	for _, command := range []string{"gateway", "edge"} {
 		service := edgeServices[command]

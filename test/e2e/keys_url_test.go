@@ -22,15 +22,6 @@ import (
 // lenient limits no buyer of these tests.
 const lenient = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 10000 } } }`
 
-func lenientPolicy(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(path, []byte(lenient), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // unknownKey returns a token of a key that no provider has.
 func unknownKey(kid string) string {
 	return tokentest.Segments(`{"alg":"ES256","kid":"`+kid+`"}`, `{"sub":"eve","exp":4102444800}`) + ".AA"
@@ -44,7 +35,7 @@ func TestBuyersOfAnIdentityProvider(t *testing.T) {
 		t.Run(edge, func(t *testing.T) {
 			t.Parallel()
 			p := tokentest.NewProvider(token.ES256, "first")
-			st := startStack(t, shape{edge: edge, backends: 1, workers: 1, policy: lenientPolicy(t),
+			st := startStack(t, shape{edge: edge, backends: 1, workers: 1, policy: policyFile(t, lenient),
 				env: []string{
 					"SLUICE_TOKEN_KEYS=" + p.Serve(t), "SLUICE_TOKEN_ISSUER=" + tokentest.Expected.Issuer,
 					"SLUICE_TOKEN_AUDIENCE=" + tokentest.Expected.Audience,

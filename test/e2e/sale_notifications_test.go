@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,13 +31,9 @@ func mute(t *testing.T, s shape) shape {
 // the gateway and on pages.
 func TestRestocksShowWithoutNotifications(t *testing.T) {
 	const restocks = 3
-	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(policy, []byte(roomy), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	for _, notifies := range []bool{true, false} {
 		t.Run(fmt.Sprintf("notifications=%v", notifies), func(t *testing.T) {
-			on := shape{edge: "gateway", backends: 2, workers: 1, policy: policy}
+			on := shape{edge: "gateway", backends: 2, workers: 1, policy: policyFile(t, roomy)}
 			if !notifies {
 				on = mute(t, on)
 			}

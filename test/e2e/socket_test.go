@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,10 +19,7 @@ func TestEdgesReachABackendOverASocket(t *testing.T) {
 	s := startStack(t, shape{backends: 2, workers: 1, socket: path})
 	const stock = 3000
 	s.createSale("s", stock)
-	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(policy, []byte(`return { rules = {} }`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	policy := policyFile(t, `return { rules = {} }`)
 	tcp := s.bases[1]
 	s.bases = nil
 	for _, command := range []string{"gateway", "edge"} {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,11 +53,7 @@ func (s *stack) unknown(known func() bool) (last time.Duration) {
 }
 
 func soldOut(t *testing.T, on shape) {
-	policy := filepath.Join(t.TempDir(), "policy.lua")
-	if err := os.WriteFile(policy, []byte(roomy), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	on.backends, on.workers, on.policy = 2, 1, policy
+	on.backends, on.workers, on.policy = 2, 1, policyFile(t, roomy)
 	s := startStack(t, on)
 	s.createSale("drop", 3)
 	orders := map[string]string{}

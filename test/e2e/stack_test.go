@@ -197,6 +197,16 @@ func startStack(t testing.TB, s shape) *stack {
 	return st
 }
 
+// policyFile writes a policy to a file and returns its path.
+func policyFile(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.lua")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func addr(t testing.TB) string { return testenv.FreeAddress(t) }
 
 // awaitVerified waits until a backend uses all shards. It is ready as soon as it can use one.
