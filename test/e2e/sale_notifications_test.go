@@ -30,9 +30,11 @@ func mute(t *testing.T, s shape) shape {
 // Every restock is published to all backends and to the gateway. If Redis rejects notifications, restocks still show at
 // the gateway and on pages.
 func TestRestocksShowWithoutNotifications(t *testing.T) {
+	t.Parallel()
 	const restocks = 3
 	for _, notifies := range []bool{true, false} {
 		t.Run(fmt.Sprintf("notifications=%v", notifies), func(t *testing.T) {
+			t.Parallel()
 			on := shape{edge: "gateway", backends: 2, workers: 1, policy: policyFile(t, roomy)}
 			if !notifies {
 				on = mute(t, on)
