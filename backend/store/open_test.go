@@ -295,8 +295,7 @@ func TestHostWithoutTLSIsFatalOnlyIfAllRefuse(t *testing.T) {
 	}
 }
 
-// One of several hosts whose pg_hba.conf rejects the user does not end a process that waits for another one. pgx tries
-// no further host after a wrong password.
+// One of several hosts that rejects the user does not end a process that waits for another one.
 func TestHostThatRejectsTheUserIsFatalOnlyIfAllDo(t *testing.T) {
 	bare, err := url.Parse(storetest.BarePostgres(t))
 	if err != nil {
