@@ -28,14 +28,15 @@ import (
 	"sluice/internal/loop"
 )
 
-// ErrUnverified is the error of every command while the data in Redis is not verified. It wraps sale.ErrUnavailable.
+// ErrUnverified is the error of every command while the data in Redis is not verified. It matches sale.ErrUnavailable.
 var ErrUnverified error = unverifiedError{}
 
-// unverifiedError does not contain the text of the error that it wraps, which its callers add.
+// unverifiedError does not wrap sale.ErrUnavailable: its callers add the text of that, and go-redis returns the wrapped
+// error in place of the error of a new connection.
 type unverifiedError struct{}
 
-func (unverifiedError) Error() string { return "the data in Redis is not verified" }
-func (unverifiedError) Unwrap() error { return sale.ErrUnavailable }
+func (unverifiedError) Error() string        { return "the data in Redis is not verified" }
+func (unverifiedError) Is(target error) bool { return target == sale.ErrUnavailable }
 
 // Heartbeat is the default interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond

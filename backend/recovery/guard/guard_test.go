@@ -95,11 +95,11 @@ func record(t *testing.T, g *guard.Guard, fields ...any) {
 func wantBlocked(t *testing.T, g *guard.Guard, when string) {
 	t.Helper()
 	ctx := t.Context()
-	if err := g.Client().Set(ctx, "k", "v", 0).Err(); !errors.Is(err, sale.ErrUnavailable) {
+	if err := g.Client().Set(ctx, "k", "v", 0).Err(); !errors.Is(err, guard.ErrUnverified) {
 		t.Errorf("%s: the command is not blocked: %v", when, err)
 	}
 	_, err := g.Client().Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
-	if !errors.Is(err, sale.ErrUnavailable) {
+	if !errors.Is(err, guard.ErrUnverified) {
 		t.Errorf("%s: the pipeline is not blocked: %v", when, err)
 	}
 }
