@@ -175,7 +175,18 @@ func (c *cluster) readAll() ([]Node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lastMap, c.known, c.readAt = nodes, slices.Compact(known), time.Now()
+	c.closeFormer()
 	return nodes, nil
+}
+
+// closeFormer closes the clients of addresses that no node has any longer. c.mu must be held.
+func (c *cluster) closeFormer() {
+	for addr, client := range c.nodes {
+		if !slices.Contains(c.known, addr) && !slices.Contains(c.configured, addr) {
+			_ = client.Close()
+			delete(c.nodes, addr)
+		}
+	}
 }
 
 // node returns the client for queries to one node.

@@ -1,0 +1,50 @@
+package redisconn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2/server"
+
+	"sluice/test/testenv"
+)
+
+// Nodes get new addresses, for example when Kubernetes restarts them. The clients of the old ones must not be kept.
+func TestClientsOfFormerAddressesAreClosed(t *testing.T) {
+	s, err := server.NewServer("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	self := s.Addr().String()
+	var other atomic.Value // address of the second node
+	if err := s.Register("CLUSTER", func(c *server.Peer, _ string, _ []string) {
+		c.WriteBulk(fmt.Sprintf("a %s@1 myself,master - 0 0 1 connected 0-5\nb %s@1 master - 0 0 2 connected 6-9\n",
+			self, other.Load()))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := parseCluster(clusterScheme + self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		address := testenv.FreeAddress(t)
+		other.Store(address)
+		for range 2 { // the second map is read from both nodes
+			if _, err := c.readAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{self, address}
+		slices.Sort(want)
+		c.mu.Lock()
+		if got := slices.Sorted(maps.Keys(c.nodes)); !slices.Equal(got, want) {
+			t.Errorf("clients of %v are open, want those of %v", got, want)
+		}
+		c.mu.Unlock()
+	}
+}
