@@ -84,6 +84,27 @@ func TestPurchaseIsRetriedWithTheSameRequestID(t *testing.T) {
 	}
 }
 
+// A backend may crash while it responds.
+func TestPurchaseIsRetriedAfterHalfAResponse(t *testing.T) {
+	for _, half := range []string{
+		"HTTP/1.1 2", "HTTP/1.1 200 OK\r\nConte", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+	} {
+		address := accepting(t, func(r *bufio.Reader, w io.Writer) {
+			if _, err := http.ReadRequest(r); err == nil {
+				_, _ = io.WriteString(w, half)
+			}
+		})
+		b := newBackend(t, nil)
+		e := serve(t, open, []string{address, b.address()})
+		for range 2 { // so that each backend is first once
+			if got := e.send(t, "POST", "/v1/sales/42/orders", "{}"); got.status != 200 {
+				t.Errorf("after %q: %d", half, got.status)
+			}
+		}
+	}
+}
+
 // Backends deduplicate only purchases.
 func TestOtherPostsAreNotRetried(t *testing.T) {
 	d, b := newDying(t), newBackend(t, nil)
