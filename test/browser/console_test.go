@@ -51,6 +51,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ImpossibleTimes", consoleImpossibleTimes},
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
+		{"SignInAgain", consoleSignInAgain},
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"Phone", consolePhone},
@@ -483,6 +484,20 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 	b.await("the sign-in form", `document.querySelector("input[name=token]")`)
 	b = open(t, who, s.admin+"/admin/sales")
 	b.await("the sign-out", `document.querySelector("input[name=token]")`)
+}
+
+// The notice before the end of a session leads to the sign-in form, and from there back to the page with its filter.
+func consoleSignInAgain(t *testing.T, s *shop) {
+	who := newPerson(t)
+	s.atConsole(t, who, "ann", "log")
+	b := openWith(t, who, s.admin+"/admin/dead",
+		`const set = window.setTimeout; window.setTimeout = (f, ms) => set(f, ms > 1e6 ? 0 : ms);`)
+	b.await("the notice", `document.querySelector("#banner a")`)
+	b.enter("error_contains", "x")
+	b.await("the filter in the address", `location.search === "?error_contains=x"`)
+	b.click(`document.querySelector("#banner a")`)
+	b.await("the sign-in form", `document.querySelector("input[name=to]")?.value === "/admin/dead?error_contains=x"`)
+	b.clean()
 }
 
 // Without a connection the console shows that its figures are old, and not by a colour alone. The notice disappears

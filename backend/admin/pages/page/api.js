@@ -11,7 +11,7 @@ async function api(method, path, body, key) {
     return { ok: false, status: 0, problem: method === 'GET' ? 'No response from the server.' : 'No response. The change may or may not have been made; repeating it is safe.' };
   }
   if (response.status === 401) {
-    location.assign('/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search));
+    location.assign(signInURL());
     return { ok: false, status: 401, problem: 'Your session has expired.' };
   }
   let answer = null;
@@ -19,6 +19,9 @@ async function api(method, path, body, key) {
   if (response.ok) return { ok: true, status: response.status, body: answer };
   return { ok: false, status: response.status, problem: problemText(response.status, answer) };
 }
+
+// signInURL leads to the sign-in form, and from there back to this page.
+const signInURL = () => '/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search);
 
 function problemText(status, answer) {
   if (!answer || !answer.title) return 'The server returned ' + status + '.';

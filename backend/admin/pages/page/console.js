@@ -15,7 +15,8 @@ for (const link of document.querySelectorAll('nav a')) if (link.dataset.view ===
 }
 
 const left = Number(document.body.dataset.left) - performance.now();
-setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', h('a', { href: '/admin/sign-in?to=' + encodeURIComponent(location.pathname) }, 'Sign in again')); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
+const signInAgain = h('a', { href: '/admin/sign-in', onclick: () => { signInAgain.href = signInURL(); } }, 'Sign in again'); // the address changes with a filter
+setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', signInAgain); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
 
 document.getElementById('actor').before(zoneChoice(), ' ');
 
