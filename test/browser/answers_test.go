@@ -187,6 +187,24 @@ window.fetch = async (path, init = {}) => {
   return json(200, { orders });
 };`
 
+// A sale that was archived while the page was hidden is not found, and has ended.
+func TestArchivedSaleHasEnded(t *testing.T) {
+	s := openUp(t)
+	s.create("archived", nil)
+	b := openWith(t, newPerson(t), s.page("archived", "moe"), `
+window.EventSource = class extends EventTarget { close() {} };
+const real = window.fetch;
+window.fetch = async (path, init = {}) => {
+	return window.archived && path === "/v1/sales/archived" ? new Response('{"code":"not-found"}', { status: 404 }) : real(path, init);
+};`)
+	b.ready("Buy now")
+	b.eval(`void (window.archived = true)`)
+	b.eval(`void document.dispatchEvent(new Event("visibilitychange"))`)
+	b.says("state", "Closed")
+	b.says("message", "This sale has ended")
+	b.clean()
+}
+
 // A purchase can return an order that the page shows already, because its response was lost in another tab. The page
 // shows the state of that order.
 func TestOrderOfALostResponseIsExplained(t *testing.T) {

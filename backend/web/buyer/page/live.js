@@ -17,6 +17,7 @@ function watchSale(update) {
     const answer = await call('GET', salePath);
     // An event that arrived in the meantime may be newer than this response.
     if (answer.status === 200) update(events === before ? answer.body : { ...answer.body, state: undefined, left: undefined });
+    if (answer.status === 404) update({ state: 'closed' }); // archived meanwhile
     if (!document.hidden && !source) pollTimer = setTimeout(poll, spread(Math.max(4000, answer.wait * 1000)));
   };
   const listen = () => {
