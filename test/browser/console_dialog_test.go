@@ -10,13 +10,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// holdRequests holds the requests to a path of the admin API. Each is answered with a JSON object when release is
+// holdRequests holds the changes at a path of the admin API. Each is answered with a JSON object when release is
 // called, or fails without an object.
 const holdRequests = `((path) => {
 	const real = window.fetch;
 	window.held = [];
 	window.keys = [];
-	window.fetch = (url, options) => !String(url).endsWith(path) ? real(url, options) : new Promise((resolve, reject) => {
+	window.fetch = (url, options) => options.method !== "POST" || !url.endsWith(path) ? real(url, options) : new Promise((resolve, reject) => {
 		window.held.push(options.body);
 		window.keys.push(options.headers["Idempotency-Key"]);
 		window.release = (answer) => answer ? resolve(Response.json(answer)) : reject(new TypeError("lost"));

@@ -46,6 +46,7 @@ func TestAdminConsole(t *testing.T) {
 		{"Reports", consoleReports},
 		{"Policy", consolePolicy},
 		{"Webhooks", consoleWebhooks},
+		{"AddsAWebhookWithoutAResponse", consoleAddsAWebhookWithoutAResponse},
 		{"SharesAWebhook", consoleSharesAWebhook},
 		{"SharesAGroup", consoleSharesAGroup},
 		{"ImpossibleTimes", consoleImpossibleTimes},

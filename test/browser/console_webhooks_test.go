@@ -77,6 +77,19 @@ func consoleWebhooks(t *testing.T, s *shop) {
 	b.clean()
 }
 
+// A webhook whose creation got no response may exist, and a repetition would add another one.
+func consoleAddsAWebhookWithoutAResponse(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "webhooks")
+	b.hold("/admin/v1/webhooks")
+	b.text("New webhook")
+	b.enter("url", "https://shop.example/hook")
+	b.text("Add")
+	b.await("the request", `window.held.length === 1`)
+	b.release("")
+	b.await("the warning", `/may have been added/.test(document.querySelector("dialog .problem:not([hidden])")?.textContent)`)
+	b.clean()
+}
+
 // The page of a webhook shows the changes of other admins. Its form begins with the newest settings, also without a
 // connection for live updates.
 func consoleSharesAWebhook(t *testing.T, s *shop) {

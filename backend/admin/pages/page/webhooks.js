@@ -22,7 +22,10 @@ async function newWebhook() {
   const got = await openDialog({
     title: 'New webhook', verb: 'Add', text: 'sluice posts order events to this URL, signed, and retries until the receiver answers 2xx.',
     fields: [...endpointFields({ types: [], sales: [] }), { name: 'strict', label: 'One delivery at a time, in the order of all events', type: 'checkbox' }, reasonField],
-    run: (v) => post('/webhooks', { ...endpointValues(v), strict: v.strict }),
+    run: async (v) => {
+      const got = await post('/webhooks', { ...endpointValues(v), strict: v.strict });
+      return got.status ? got : { ...got, problem: 'No response. The webhook may have been added, but its secret is lost: look at the list, and rotate its secret or remove it, before you add another one.' };
+    },
   });
   if (!got) return;
   await showSecret('Secret of the webhook', secretText, got.body.secret);
