@@ -25,7 +25,8 @@ var files embed.FS
 
 // scripts are joined into one file, in this order.
 var scripts = []string{
-	"page/text.js", "page/clock.js", "page/api.js", "page/buyer.js", "page/live.js", "page/show.js", "page/sale.js",
+	"page/text.js", "page/clock.js", "page/wait.js", "page/api.js", "page/store.js", "page/buyer.js",
+	"page/watchsale.js", "page/watchorders.js", "page/show.js", "page/sale.js",
 }
 
 // Sale is one sale as a page shows it. A zero ClosesAt means that the sale has no end.

@@ -1,46 +1,4 @@
-// Updates over server-sent events. A stream may be rejected, cut or silent, so the page also polls. A hidden page does neither.
-const pause = (ms, signal) => new Promise((done) => {
-  if (signal?.aborted) return done();
-  const timer = setTimeout(done, ms);
-  signal?.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
-});
-const spread = (ms) => ms * (0.75 + Math.random() / 2); // so that thousands of pages do not poll together
-
-// watchSale calls update with the state and the units left of the sale while the page is visible. It returns a function that requests them once.
-function watchSale(update) {
-  const retryStream = 60000;
-  let source, pollTimer, streamTimer;
-  let events = 0;
-  const poll = async () => {
-    clearTimeout(pollTimer);
-    const before = events;
-    const answer = await call('GET', salePath);
-    // An event that arrived in the meantime may be newer than this response.
-    if (answer.status === 200) update(events === before ? answer.body : { ...answer.body, state: undefined, left: undefined });
-    if (answer.status === 404) update({ state: 'closed' }); // archived meanwhile
-    if (!document.hidden && !source) pollTimer = setTimeout(poll, spread(Math.max(4000, answer.wait * 1000)));
-  };
-  const listen = () => {
-    source = new EventSource(salePath + '/events');
-    const receive = (e) => { events++; update(JSON.parse(e.data)); };
-    source.addEventListener('state', receive);
-    source.addEventListener('left', receive);
-    source.addEventListener('error', () => {
-      if (source?.readyState !== EventSource.CLOSED) return; // the browser reconnects
-      stop();
-      poll();
-      streamTimer = setTimeout(() => { if (!document.hidden) { clearTimeout(pollTimer); listen(); } }, spread(retryStream));
-    });
-  };
-  const stop = () => { source?.close(); source = undefined; clearTimeout(pollTimer); clearTimeout(streamTimer); };
-  const start = () => { stop(); if (!document.hidden) { poll(); listen(); } };
-  document.addEventListener('visibilitychange', start);
-  addEventListener('online', start);
-  addEventListener('pagehide', stop);
-  addEventListener('pageshow', (e) => { if (e.persisted) start(); });
-  start();
-  return poll;
-}
+// Updates of the buyer's orders. EventSource cannot send a token, so the event stream is read with fetch.
 
 // watchOrders calls update with each answer to a request for the buyer's orders, until no order can change any more, the token is rejected, or
 // the signal aborts. An event causes a request. Orders that are not rows cause no events, so the orders are also polled.
@@ -81,7 +39,7 @@ async function listenOrders(token, signal, changed) {
   }
 }
 
-// stream calls received after each event until the stream ends. It returns false if there is no stream. EventSource cannot send a token.
+// stream calls received after each event until the stream ends. It returns false if there is no stream.
 async function stream(path, token, signal, received) {
   try {
     const response = await fetch(path, { headers: { Accept: 'text/event-stream', Authorization: 'Bearer ' + token }, signal, cache: 'no-store', credentials: 'omit' });
