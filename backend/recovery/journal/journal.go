@@ -62,7 +62,8 @@ type Journal struct {
 	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: Linux drops
 	// them, and reports success at the next fsync.
 	lost     int64
-	trimFrom int64 // the segment at which the next Trim begins; 0: the first
+	trimFrom int64         // the segment at which the next Trim begins; 0: the first
+	trimTime time.Duration // the time after which a Trim begins no further segment
 
 	syncing sync.Mutex // held during fsync; the next fsync covers all waiting writes
 	written int64      // number of writes; guarded by mu
@@ -96,7 +97,7 @@ func Open(dir string, cfg Config) (*Journal, error) {
 		lock.Close()
 		return nil, fmt.Errorf("journal: directory %s is in use by another backend: give each backend its own", dir)
 	}
-	j := &Journal{dir: dir, cfg: cfg, lock: lock}
+	j := &Journal{dir: dir, cfg: cfg, lock: lock, trimTime: maxTrim}
 	if err := j.load(); err != nil {
 		lock.Close()
 		j.root.Close()

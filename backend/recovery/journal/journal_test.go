@@ -19,6 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
+// open opens a journal whose Trim has no bound of time, because the machine may be slow.
 func open(t testing.TB, dir string, cfg Config) *Journal {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
@@ -26,6 +27,7 @@ func open(t testing.TB, dir string, cfg Config) *Journal {
 	if err != nil {
 		t.Fatal(err)
 	}
+	j.trimTime = time.Hour
 	t.Cleanup(func() { _ = j.Close() })
 	return j
 }
@@ -242,6 +244,27 @@ func TestTrimDropsOrdersOfRemovedSales(t *testing.T) {
 	}
 	if left := j.ids(t); left[10] != 1 || len(left) > 20 { // and those of the current segment
 		t.Errorf("%d orders remain, order 10 %d times", len(left), left[10])
+	}
+}
+
+// A Trim whose time is over ends after the segment that it has begun. The next one continues there.
+func TestTrimContinuesAfterTheEndOfItsTime(t *testing.T) {
+	j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append
+	j.trimTime = 0
+	written := rows{}
+	for _, o := range entries(1, 5) {
+		written[o.ID] = true
+		if err := j.Append(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want := 4; want >= 1; want-- {
+		if err := j.Trim(t.Context(), written); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := j.segments(); err != nil || len(left) != want {
+			t.Fatalf("segments %v remain, %v; want %d", left, err, want)
+		}
 	}
 }
 

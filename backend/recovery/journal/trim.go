@@ -49,7 +49,7 @@ const (
 	maxStragglers = 1000
 	// maxKept is the number of segments with more such orders after which a Trim ends. The next one continues there.
 	maxKept = 3
-	// maxTrim is the time after which a Trim begins no further segment.
+	// maxTrim is the time after which a Trim begins no further segment, except in tests.
 	maxTrim = time.Second
 	// maxSegmentAge is the age from which a segment is closed although it is not full; most of its orders are rows then.
 	maxSegmentAge = 30 * time.Second
@@ -128,7 +128,7 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 		if !gone {
 			kept++
 		}
-		if kept == maxKept || time.Since(began) > maxTrim {
+		if kept == maxKept || time.Since(began) > j.trimTime {
 			next = n + 1
 			break
 		}
