@@ -1,17 +1,12 @@
 package refusalcache
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
 )
-
-// Source fetches the bypass list of a sale from a backend: the value of the header Sluice-Holders, and the body. The
-// cache closes the body.
-type Source func(ctx context.Context, sale string) (header string, body io.ReadCloser, err error)
 
 // bypassList contains the possible holders of an order of a sale, as hashes of their names: 4 bytes each, big-endian,
 // ascending, as the backend sends them. It is immutable. A nil list is empty.

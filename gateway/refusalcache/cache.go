@@ -15,7 +15,6 @@ package refusalcache
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"sync"
@@ -30,14 +29,8 @@ const (
 	maxSales       = 1024
 )
 
-const (
-	fetchTimeout  = 20 * time.Second       // a backend needs about two for a million entries
-	fetchRetry    = 500 * time.Millisecond // after a failure
-	fetchTooLarge = 30 * time.Second       // after a list that exceeds the limits
-	listAge       = 4 * time.Minute        // an older list is fetched again
-	listExpiry    = 5 * time.Minute        // an older list is not used: the count may have been reset and reached again
-	saleExpiry    = time.Minute            // without news, after which a sale is evicted
-)
+// saleExpiry is the time without news after which a sale is evicted.
+const saleExpiry = time.Minute
 
 // Cache holds the refusals of all sales. Create it with New, and Close it. Safe for concurrent use. Times are
 // milliseconds of Config.Now.
@@ -184,56 +177,4 @@ func (c *Cache) Close() {
 	c.stop()
 	c.mu.Unlock()
 	c.fetches.Wait()
-}
-
-// fetch fetches the bypass list of a sale in the background.
-func (c *Cache) fetch(s *sale) {
-	c.mu.Lock() // so that none starts after Close
-	defer c.mu.Unlock()
-	if c.running.Err() != nil {
-		return
-	}
-	c.fetches.Go(func() {
-		ctx, cancel := context.WithTimeout(c.running, fetchTimeout)
-		defer cancel()
-		list, err := c.fetchList(ctx, s.id)
-		c.fetched(s, list, err)
-	})
-}
-
-func (c *Cache) fetchList(ctx context.Context, id string) (*bypassList, error) {
-	header, body, err := c.config.Source(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	return readBypassList(header, body, id, &c.budget)
-}
-
-// fetched records the result of a fetch.
-func (c *Cache) fetched(s *sale, list *bypassList, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := c.config.Now()
-	s.fetching = false
-	c.config.OnFetch(err == nil)
-	if err != nil {
-		wait := fetchRetry
-		if errors.Is(err, errTooLarge) {
-			wait = fetchTooLarge
-		}
-		s.retryAt = now + wait.Milliseconds()
-		if first := !s.failed; first && c.running.Err() == nil {
-			c.config.Logger.Warn("bypass list not available, refusals of the sale are not cached", "sale", s.id, "err", err)
-		}
-		s.failed = true
-		return
-	}
-	s.failed = false
-	list.fetched = now
-	s.setList(list)
-	if s.latest != nil && list.accepted < s.latest.Holders {
-		s.retryAt = now + fetchRetry.Milliseconds() // the list does not contain the last accepted order
-	}
-	s.publish(now)
 }
