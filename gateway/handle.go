@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/limit"
+	"sluice/gateway/proxy"
+)
+
+// Handler answers one request. It expects a connection that Serve has accepted, whose requests are validated. With
+// others, as in tests, it accepts what fasthttp accepts.
+func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
+	x := g.exchanges.Get().(*exchange)
+	defer g.finish(ctx, x)
+	ctx.Response.Header.DisableNormalizing()
+	client, _ := ctx.Conn().(*proxy.Conn)
+	if client != nil {
+		x.Client = client.Peer()
+	} else {
+		x.Client = proxy.AddrOf(ctx.RemoteAddr())
+	}
+	x.NewID()
+	x.logged, x.LogAttempts = true, g.access != nil
+	g.handle(ctx, x, client)
+	x.setOrigin(ctx)
+	ctx.Response.Header.SetBytesV("X-Request-Id", x.ID[:])
+	if x.Headers.Close {
+		ctx.SetConnectionClose()
+	}
+}
+
+// handle writes the response. client is nil if the connection was not accepted by Serve.
+func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Conn) {
+	if !g.parse(ctx, x) {
+		return
+	}
+	p := g.policy.Load()
+	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
+	if g.handleReserved(ctx, x) {
+		return
+	}
+	g.allowOrigin(x)
+	if x.respondPreflight(ctx) {
+		return
+	}
+	x.key = limit.Address(x.Client)
+	x.counted = g.concurrency.enter(x.key)
+	if p.cacheRefusals && g.respondCached(ctx, x) {
+		return
+	}
+	if !x.counted {
+		g.refuseConcurrent(ctx, p, x)
+		return
+	}
+	wait, ok := g.admit(ctx, p, x)
+	if !ok {
+		return
+	}
+	g.delay(wait)
+	g.forward(ctx, x)
+}
+
+// parse decodes the path and the headers. It returns false if it has rejected the request.
+func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
+	var ok bool
+	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
+	ok = x.ReadHeaders(ctx) && ok
+	g.joinTrace(x)
+	if !ok {
+		g.metrics.malformed.Inc()
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		ctx.SetConnectionClose()
+		return false
+	}
+	if ctx.IsConnect() || ctx.IsTrace() {
+		allowed := "GET, HEAD, POST"
+		if reservedPath(x.path) == healthPath {
+			allowed = "GET, HEAD"
+		}
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
+		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		ctx.SetConnectionClose()
+		return false
+	}
+	return true
+}
+
+// handleReserved answers requests for reserved paths, and reports whether the path is one.
+func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
+	reserved := reservedPath(x.path)
+	if reserved == notReserved {
+		return false
+	}
+	switch {
+	case x.Headers.Chunked: // no reserved path accepts a body
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+	case reserved == healthPath:
+		respondHealth(ctx)
+		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
+	default:
+		respond(ctx, fasthttp.StatusNotFound, bodyNotFound)
+	}
+	return true
+}
