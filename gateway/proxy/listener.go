@@ -43,9 +43,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// isTemporary reports whether a later connection may be accepted. Linux also reports network errors of the connection
+// that would be accepted, and its rejection by a firewall: see accept(2).
 func isTemporary(err error) bool {
 	switch errno, _ := errors.AsType[syscall.Errno](err); errno {
-	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR:
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR,
+		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+		syscall.EOPNOTSUPP, syscall.ENETUNREACH, syscall.EPERM:
 		return true
 	}
 	return false

@@ -12,7 +12,9 @@ import (
 )
 
 func TestAcceptRetriesTemporaryErrors(t *testing.T) {
-	inner := &failingListener{errs: []error{syscall.EMFILE, syscall.ECONNABORTED, net.ErrClosed}}
+	inner := &failingListener{errs: []error{
+		syscall.EMFILE, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EPERM, net.ErrClosed,
+	}}
 	l := &listener{Listener: inner, config: &Config{Logger: slog.New(slog.DiscardHandler)}, clock: newClock()}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || len(inner.errs) != 0 {
 		t.Errorf("Accept returned %v, with %d errors to come", err, len(inner.errs))
