@@ -187,6 +187,23 @@ window.fetch = async (path, init = {}) => {
   return json(200, { orders });
 };`
 
+// A failure is no longer shown when the sale has another state: the text would contradict the button.
+func TestFailureGivesWayToTheStateOfTheSale(t *testing.T) {
+	s := openUp(t)
+	s.create("failing", map[string]any{"stock": 1})
+	b := openWith(t, newPerson(t), s.page("failing", "moe"), `
+const real = window.fetch;
+window.fetch = async (path, init = {}) => init.method === "POST" ? new Response('{"detail":"why"}', { status: 400 }) : real(path, init);`)
+	b.ready("Buy now")
+	b.press("buy")
+	b.says("message", "Something went wrong: why")
+	if code := s.buy("failing", "kim"); code != 202 {
+		t.Fatalf("kim got %d", code)
+	}
+	b.says("message", "Sold out. If more become available")
+	b.clean()
+}
+
 // A sale that was archived while the page was hidden is not found, and has ended.
 func TestArchivedSaleHasEnded(t *testing.T) {
 	s := openUp(t)
@@ -238,9 +255,9 @@ func TestRefusalStaysWhileEarlierOrdersAreRead(t *testing.T) {
 	read(`[{ order_id: "6", status: "cancelled" }, { order_id: "7", status: "created" }]`, 2)
 	b.eval(`window.send()`)
 	b.says("message", "Sold out")
-	read(`[{ order_id: "5", status: "cancelled" }, { order_id: "6", status: "cancelled" }, { order_id: "7", status: "created" }]`, 3)
-	if says := b.eval(`document.getElementById("message").textContent`); !strings.HasPrefix(says, "Sold out") {
-		t.Errorf("the page says %q", says)
+	read(`[5, 6, 7].map((id) => ({ order_id: String(id), status: id < 7 ? "cancelled" : "created" }))`, 3)
+	if shown := b.eval(`document.getElementById("message").textContent`); !strings.HasPrefix(shown, "Sold out") {
+		t.Errorf("the page shows %q", shown)
 	}
 	b.clean()
 }

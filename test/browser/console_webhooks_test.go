@@ -86,7 +86,8 @@ func consoleAddsAWebhookWithoutAResponse(t *testing.T, s *shop) {
 	b.text("Add")
 	b.await("the request", `window.held.length === 1`)
 	b.release("")
-	b.await("the warning", `/may have been added/.test(document.querySelector("dialog .problem:not([hidden])")?.textContent)`)
+	b.await("the warning",
+		`/may have been added/.test(document.querySelector("dialog .problem:not([hidden])")?.textContent)`)
 	b.clean()
 }
 

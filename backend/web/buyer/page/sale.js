@@ -201,12 +201,14 @@ setInterval(() => {
 }, 250);
 let reported = now.sale.state; // by the server, not by a refusal
 const requestSale = watchSale((update) => {
+  const before = now.sale.state;
   if (update.state) now.sale.state = reported = update.state;
   if (typeof update.left === 'number') now.sale.left = update.left;
   if (typeof update.stock === 'number') now.sale.stock = update.stock;
   if (update.opens_at) now.sale.opens = Date.parse(update.opens_at);
   if (update.closes_at !== undefined) now.sale.closes = update.closes_at ? Date.parse(update.closes_at) : 0;
-  if (now.sale.state === 'open' && now.step === 'idle' && !now.orders.length) now.message = now.tone === 'bad' ? now.message : '';
+  const outdated = now.tone === 'bad' ? now.sale.state !== before : now.sale.state === 'open';
+  if (outdated && now.step === 'idle' && !now.orders.length && !now.ended) now.message = '';
   show(now);
 });
 // begin signs in with the token of the address or of this tab.
