@@ -489,9 +489,9 @@ func consoleSessionEnds(t *testing.T, s *shop) {
 
 // The notice before the end of a session leads to the sign-in form, and from there back to the page with its filter.
 func consoleSignInAgain(t *testing.T, s *shop) {
-	who := newPerson(t)
-	s.atConsole(t, who, "ann", "log")
-	b := openWith(t, who, s.admin+"/admin/dead",
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	b := openWith(t, ann, s.admin+"/admin/dead",
 		`const set = window.setTimeout; window.setTimeout = (f, ms) => set(f, ms > 1e6 ? 0 : ms);`)
 	b.await("the notice", `document.querySelector("#banner a")`)
 	b.enter("error_contains", "x")
@@ -547,9 +547,9 @@ const flapping = `
 
 // A stream that connects and fails repeatedly is replaced by one series of requests, and by one attempt to connect.
 func consoleStreamThatFailsOften(t *testing.T, s *shop) {
-	who := newPerson(t)
-	s.atConsole(t, who, "ann", "log")
-	b := openWith(t, who, s.admin+"/admin/log", flapping)
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	b := openWith(t, ann, s.admin+"/admin/log", flapping)
 	for range 3 {
 		b.await("a stream", `window.source`)
 		b.eval(`(() => {

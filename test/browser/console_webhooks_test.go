@@ -99,13 +99,13 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 		t.Helper()
 		s.adminAPI(http.MethodPost, "/webhooks/"+id+"/change", map[string]any{"title": title})
 	}
-	who := newPerson(t)
-	b := s.atConsole(t, who, "ann", "webhooks/"+id)
+	ann := newPerson(t)
+	b := s.atConsole(t, ann, "ann", "webhooks/"+id)
 	b.shows("all events of all sales")
 	s.settled(func() bool { rename("The new name"); return strings.Contains(b.seen(), "The new name") }, "the new name")
 	b.clean()
 
-	b = openWith(t, who, s.admin+"/admin/webhooks/"+id, `window.EventSource = class extends EventTarget { close() {} };`)
+	b = openWith(t, ann, s.admin+"/admin/webhooks/"+id, `window.EventSource = class extends EventTarget { close() {} };`)
 	b.shows("The new name")
 	rename("Another name")
 	b.text("Edit")
