@@ -77,7 +77,7 @@ func consoleWebhooks(t *testing.T, s *shop) {
 	b.clean()
 }
 
-// A webhook whose creation got no response may exist, and a repetition would add another one.
+// A webhook may exist although its creation got no response, and a repetition would add another one.
 func consoleAddsAWebhookWithoutAResponse(t *testing.T, s *shop) {
 	b := s.atConsole(t, newPerson(t), "ann", "webhooks")
 	b.hold("/admin/v1/webhooks")
