@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -89,7 +90,7 @@ func (p *pool) prune() (left int) {
 		_ = p.idle[n].Close()
 		n++
 	}
-	p.idle = append(p.idle[:0], p.idle[n:]...)
+	p.idle = slices.Delete(p.idle, 0, n)
 	return len(p.idle)
 }
 
