@@ -7,6 +7,7 @@
 //	serve.go      the server runs until it is drained
 //	listener.go   connections are accepted up to a limit
 //	conn.go       timeouts; a head reaches fasthttp only when it is complete and valid
+//	linger.go     a connection is closed, or its client closes it
 //	validator.go  a head that parsers may interpret differently is rejected
 //	headers.go    the headers that pass to a backend
 //	request.go    the head that the backend receives
