@@ -116,7 +116,8 @@ function sluice_report(int $order_id): void
     if (in_array($status, [400, 404, 409, 422], true) && isset($problem['code'])) {
         $order->add_order_note("sluice did not accept this payment, it may need a refund: $problem[detail]");
     } elseif ($status !== 200) {
-        wp_schedule_single_event(time() + 60, 'sluice_report', [$order_id]);
+        $pause = max(60, (int) wp_remote_retrieve_header($answer, 'retry-after'));
+        wp_schedule_single_event(time() + $pause, 'sluice_report', [$order_id]);
     }
 }
 add_action('woocommerce_payment_complete', 'sluice_report');

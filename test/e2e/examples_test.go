@@ -385,6 +385,7 @@ function wc_get_price_decimals() { return 2; }
 function wp_remote_post($url, $request) { echo $request['headers']['webhook-id'], " $url $request[body]\n"; return null; }
 function wp_remote_retrieve_response_code($answer) { global $argv; return (int) $argv[2]; }
 function wp_remote_retrieve_body($answer) { global $argv; return $argv[3]; }
+function wp_remote_retrieve_header($answer, $name) { global $argv; return $name === 'retry-after' ? $argv[4] ?? '' : ''; }
 function wp_schedule_single_event($at, $hook, $with) { echo "again: $hook(", implode($with), ") in ", $at - time(), " s\n"; }
 `
 
@@ -398,14 +399,15 @@ func TestWooCommercePluginReportsPayments(t *testing.T) {
 	const report = `wc-7 https://sale/v1/payments {"type":"payment.succeeded","data":` +
 		`{"order_id":"77","amount":1999,"currency":"EUR","reference":"wc-7"}}` + "\n"
 	const rejected = "note: sluice did not accept this payment, it may need a refund: why\n"
-	const again = "again: sluice_report(7) in 60 s\n"
+	const again, later = "again: sluice_report(7) in 60 s\n", "again: sluice_report(7) in 90 s\n"
 	const problem, page = `{"code":"x","detail":"why"}`, "<html>"
-	for _, c := range []struct{ status, body, want string }{
-		{"200", `{"result":"paid"}`, ""}, {"400", problem, rejected}, {"404", problem, rejected}, {"409", problem, rejected},
-		{"422", problem, rejected}, {"401", problem, again}, {"503", problem, again}, {"404", page, again}, {"", "", again},
+	for _, c := range []struct{ status, body, retryAfter, want string }{
+		{"200", `{"result":"paid"}`, "", ""}, {"400", problem, "", rejected}, {"404", problem, "", rejected},
+		{"409", problem, "", rejected}, {"422", problem, "", rejected}, {"401", problem, "", again},
+		{"503", problem, "2", again}, {"429", problem, "90", later}, {"404", page, "", again}, {"", "", "", again},
 	} {
 		out, err := exec.CommandContext(t.Context(), "php", "-r", wordpress+"require $argv[1]; sluice_report(7);", "--",
-			filepath.Join(root, "docs/examples/woocommerce.php"), c.status, c.body).CombinedOutput()
+			filepath.Join(root, "docs/examples/woocommerce.php"), c.status, c.body, c.retryAfter).CombinedOutput()
 		if err != nil || string(out) != report+c.want {
 			t.Errorf("status %q, %s: %v\n%s", c.status, c.body, err, out)
 		}
