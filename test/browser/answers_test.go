@@ -187,6 +187,21 @@ window.fetch = async (path, init = {}) => {
   return json(200, { orders });
 };`
 
+// When the browser's storage is full, a second purchase has a key of its own.
+func TestFullStorage(t *testing.T) {
+	s := openUp(t)
+	s.create("full", map[string]any{"per_buyer": 2})
+	b := open(t, newPerson(t), s.page("full", "moe"))
+	b.ready("Buy now")
+	b.press("buy")
+	b.orderIs("confirmed")
+	b.ready("Buy another")
+	b.eval(`void (Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); })`)
+	b.press("buy")
+	b.await("two orders", `document.querySelectorAll("#orders li").length === 2`)
+	b.clean()
+}
+
 // A failure is no longer shown when the sale has another state: the text would contradict the button.
 func TestFailureGivesWayToTheStateOfTheSale(t *testing.T) {
 	s := openUp(t)
