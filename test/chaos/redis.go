@@ -63,24 +63,29 @@ func (r *redisServers) url(l *link) string {
 	return url
 }
 
-// client returns a client without links, for the keys of all shards. It is closed when the test ends.
-func (r *redisServers) client() *redis.Client {
+// client returns a client without links, for the keys of all shards, and the clients of each shard. They are closed
+// when the test ends.
+func (r *redisServers) client() (all *redis.Client, byShard []*redis.Client) {
+	byShard = make([]*redis.Client, r.shards)
 	if r.cluster == nil {
-		return directTo(r.t, r.single.Addr)
+		all = directTo(r.t, r.single.Addr)
+		for i := range byShard {
+			byShard[i] = all
+		}
+		return all, byShard
 	}
 	server, err := redisconn.NewServer(r.cluster.URL)
 	if err != nil {
 		r.t.Fatalf("chaos: %v", err)
 	}
-	clients := make([]*redis.Client, r.shards)
-	for i := range clients {
-		clients[i] = server.For(keyspace.Shard(i).Guard()).Open()
-		r.t.Cleanup(func() { _ = clients[i].Close() })
+	for i := range byShard {
+		byShard[i] = server.For(keyspace.Shard(i).Guard()).Open()
+		r.t.Cleanup(func() { _ = byShard[i].Close() })
 	}
 	return redisconn.Route(func(key string) *redis.Client {
 		shard, _ := keyspace.ShardOfKey(key)
-		return clients[shard]
-	})
+		return byShard[shard]
+	}), byShard
 }
 
 // masters returns a client of each server that has keys of its own.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +27,9 @@ type Sample struct {
 type watch struct {
 	began  time.Time
 	redis  *redis.Client
-	shards int    // how many queues the sales of the run are spread over
-	url    string // of PostgreSQL
+	owners []*redis.Client // of the server of each shard
+	shards int             // how many queues the sales of the run are spread over
+	url    string          // of PostgreSQL
 
 	mu        sync.Mutex
 	samples   []Sample
@@ -37,12 +39,9 @@ type watch struct {
 }
 
 func newWatch(s *stage) *watch {
-	return &watch{
-		began:  time.Now(),
-		url:    s.disk.url,
-		redis:  s.redis.client(),
-		shards: s.redis.shards,
-	}
+	w := &watch{began: time.Now(), url: s.disk.url, shards: s.redis.shards}
+	w.redis, w.owners = s.redis.client()
+	return w
 }
 
 // inShards returns the keys of one name in every shard.
@@ -142,7 +141,8 @@ func (w *watch) counted(ctx context.Context, p redis.Pipeliner, names ...string)
 	return counts
 }
 
-// busy counts work in progress: messages that wait or are leased, and units not yet returned.
+// busy counts work in progress: shards that are not rebuilt yet, messages that wait or are leased, and units not yet
+// returned.
 func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	var counts []*redis.IntCmd
 	if err := all(w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -156,7 +156,34 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 		return 0, err
 	}
 	moves, err := w.moves(ctx, db)
-	return n + sum(counts) + moves, err
+	if err != nil {
+		return 0, err
+	}
+	unrestored, err := w.unrestored(ctx, db)
+	return n + sum(counts) + moves + unrestored, err
+}
+
+// unrestored counts the shards whose data in Redis is not verified, or lacks orders of journals.
+func (w *watch) unrestored(ctx context.Context, db *sqlConn) (n int64, err error) {
+	for i, owner := range w.owners {
+		info, err := owner.Info(ctx, "server").Result()
+		if err != nil {
+			return 0, err
+		}
+		mark, err := owner.HGetAll(ctx, keyspace.Shard(i).Guard()).Result()
+		if err != nil {
+			return 0, err
+		}
+		var journals int
+		if err := db.one(ctx, "SELECT count(*) FROM journals WHERE shard = $1 AND generation::text <> $2", &journals, i,
+			mark["generation"]); err != nil {
+			return 0, err
+		}
+		if mark["run_id"] == "" || !strings.Contains(info, "run_id:"+mark["run_id"]) || mark["rebuilding"] != "" || journals > 0 {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // moves counts the segments of sales that have units in transfer, or that have not applied their allocation in SQL.
