@@ -79,6 +79,21 @@ func TestScriptsDeclareEveryKey(t *testing.T) {
 	}
 }
 
+// A process that has lost its lock does not finish a move.
+func TestMoveFinishRequiresTheLock(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for _, owner := range []string{"", "another"} { // the lock has expired, or another process has acquired it
+		if owner != "" {
+			client.Set(t.Context(), "lock", owner, 0)
+		}
+		if got, err := Run(t.Context(), client, "move_finish", []string{"lock"}, "token", 100, "id").Text(); got != "fenced" {
+			t.Errorf("with the lock of %q: %q, %v", owner, got, err)
+		}
+	}
+}
+
 // A move whose fence is equal to that of a rebuild of another deployment neither releases its shard nor moves it.
 func TestMoveScriptsCheckTheDeployment(t *testing.T) {
 	server := miniredis.RunT(t)

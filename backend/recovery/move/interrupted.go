@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	redisscript "sluice/lua/redis"
 )
 
 // finish finishes a move that was interrupted while the owner changed, or one of redis-cli. The keys may have changed
@@ -32,10 +33,11 @@ func (j *job) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, release, err := j.acquire(ctx, j.target.importing)
+	lock, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
 	}
+	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
 	if !j.target.owns {
 		if err := j.checkInterrupted(ctx); err != nil {
@@ -54,11 +56,24 @@ func (j *job) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := j.setSlot(ctx, j.target.pinned, "NODE", j.target.id); err != nil {
+	if err := j.step("flip", 0, 0); err != nil {
+		return err
+	}
+	if err := j.takeSlot(ctx, lock); err != nil {
 		return err
 	}
 	j.settle(ctx)
 	return nil
+}
+
+// takeSlot makes the target the owner of the slot, unless the lock is lost.
+func (j *job) takeSlot(ctx context.Context, lock *redisconn.Lock) error {
+	keys := []string{j.shard.RebuildLock()}
+	result, err := redisscript.Run(ctx, j.target.importing, "move_finish", keys, lock.Token(), j.slot, j.target.id).Text()
+	if _, moved := redis.IsMovedError(err); moved { // the target imports the slot no longer
+		return errFenced
+	}
+	return scriptError("move_finish", result, err)
 }
 
 // checkInterrupted verifies that the move has not been finished by another process meanwhile. The data on the source

@@ -67,15 +67,17 @@ func (j *job) moveLocked(ctx context.Context) error {
 	}
 	// The lock on the target prevents a rebuild when the owner has changed. From then on the one on the source is not
 	// needed.
-	moved, releaseTarget, err := j.acquire(ctx, j.target.importing)
+	targetLock, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
 	}
+	moved, releaseTarget := targetLock.KeepRenewed(ctx)
 	defer releaseTarget()
-	held, releaseSource, err := j.acquire(moved, j.source.pinned)
+	sourceLock, err := j.acquire(moved, j.source.pinned)
 	if err != nil {
 		return err
 	}
+	held, releaseSource := sourceLock.KeepRenewed(moved)
 	defer releaseSource()
 	if j.fence, err = rebuild.NextFence(held, j.cfg.Store, j.source.pinned, j.shard); err != nil {
 		return err
@@ -137,17 +139,16 @@ func (j *job) checkOwner(ctx context.Context, c *redis.Client) (generation int64
 	return generation, guard.CheckOwner(ctx, c, j.shard, j.owner)
 }
 
-// acquire acquires the lock of the shard on a server, and renews it until held ends or release is called.
-func (j *job) acquire(ctx context.Context, c *redis.Client) (held context.Context, release func(), err error) {
+// acquire acquires the lock of the shard on a server. The caller keeps it renewed.
+func (j *job) acquire(ctx context.Context, c *redis.Client) (*redisconn.Lock, error) {
 	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
 	if _, moved := redis.IsMovedError(err); moved || err == nil && lock == nil { // another move has ended its import
-		return nil, nil, ErrBusy
+		return nil, ErrBusy
 	}
 	if err != nil {
-		return nil, nil, unavailable(err)
+		return nil, unavailable(err)
 	}
-	held, release = lock.KeepRenewed(ctx)
-	return held, release, nil
+	return lock, nil
 }
 
 // setSlot runs CLUSTER SETSLOT for the slot of the shard.
@@ -161,6 +162,11 @@ func (j *job) setSlot(ctx context.Context, c *redis.Client, args ...any) error {
 // call runs a script of the move with its fence.
 func (j *job) call(ctx context.Context, c *redis.Client, script string, keys []string, args ...any) error {
 	result, err := redisscript.Run(ctx, c, script, keys, append([]any{j.fence}, args...)...).Text()
+	return scriptError(script, result, err)
+}
+
+// scriptError returns the error of a script of the move, which returns "ok", "fenced" or another result.
+func scriptError(script, result string, err error) error {
 	switch {
 	case err != nil:
 		return unavailable(err)

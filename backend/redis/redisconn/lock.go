@@ -46,6 +46,9 @@ func (l *Lock) release(ctx context.Context) {
 	_, _ = l.renew(ctx, 0)
 }
 
+// Token returns the value of the key while this process owns the lock, for a script that writes only then.
+func (l *Lock) Token() string { return l.token }
+
 // KeepRenewed renews the lock until ctx ends or release is called, which releases it. If the lock is lost, it cancels
 // held.
 func (l *Lock) KeepRenewed(ctx context.Context) (held context.Context, release func()) {
