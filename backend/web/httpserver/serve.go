@@ -40,8 +40,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// listener accepts connections that can linger. Accept retries after temporary errors: too many open files, or a client
-// that disconnected before it was accepted. fasthttp would stop serving.
+// listener accepts connections that can linger. Accept retries after temporary errors; fasthttp would stop serving.
 type listener struct {
 	net.Listener
 	close func() error // closes once, although both Serve and fasthttp close it
@@ -63,7 +62,13 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
+// temporary reports whether a later connection may be accepted. Linux also reports network errors of the connection
+// that would be accepted, and its rejection by a firewall: see accept(2). The Go edge has the same list (isTemporary).
 func temporary(err error) bool {
-	causes := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
+	causes := []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR,
+		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+		syscall.EOPNOTSUPP, syscall.ENETUNREACH, syscall.EPERM,
+	}
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }

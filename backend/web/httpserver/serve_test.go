@@ -53,12 +53,19 @@ func (l *failing) Accept() (net.Conn, error) {
 }
 
 func TestServeRetriesAfterTemporaryAcceptErrors(t *testing.T) {
+	for _, with := range []error{syscall.EMFILE, syscall.EHOSTUNREACH} {
+		t.Run(with.Error(), func(t *testing.T) { serveDespite(t, with) })
+	}
+}
+
+// serveDespite serves a request with a listener whose first three calls of Accept fail.
+func serveDespite(t *testing.T, with error) {
 	server := newServer(httpserver.Config{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	flaky := &failing{Listener: ln, with: syscall.EMFILE}
+	flaky := &failing{Listener: ln, with: with}
 	flaky.left.Store(3)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
