@@ -25,7 +25,7 @@ function show(now) {
   $('signin').hidden = !now.pasting;
   $('who').hidden = !buyer.name;
   put('name', tr('signin.as', { name: buyer.name }));
-  if (!focused?.isConnected || focused.closest('[hidden]')) $('buy').focus(); // a control that disappears leaves the focus to the button
+  if (focused && (!focused.isConnected || focused.closest('[hidden]'))) $('buy').focus(); // instead of a control that has disappeared
 }
 
 // put sets a text if it has changed, because screen readers repeat every text that is set. at is an element or its id.
