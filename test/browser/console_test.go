@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -56,6 +57,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"Phone", consolePhone},
+		{"ForcedColors", consoleForcedColors},
 		{"WrongClock", consoleWrongClock},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
@@ -585,6 +587,19 @@ func consolePhone(t *testing.T, s *shop) {
 		})()`); lines != "1" {
 			t.Errorf("the heading of /admin/%s has %s lines", view, lines)
 		}
+	}
+	b.clean()
+}
+
+// With the colors of a contrast theme, bars, the keys of charts and the chosen time span are still visible.
+func consoleForcedColors(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "")
+	b.do(emulation.SetEmulatedMedia().
+		WithFeatures([]*emulation.MediaFeature{{Name: "forced-colors", Value: "active"}}))
+	b.await("the funnel", `matchMedia("(forced-colors: active)").matches && document.querySelector(".funnel .bar")`)
+	if lost := b.eval(`[".funnel .bar", ".legend .key.s0", ".legend .key.s1", "fieldset.span input:checked + span"].filter((s) =>
+		getComputedStyle(document.querySelector(s)).backgroundColor === getComputedStyle(document.body).backgroundColor)`); lost != "" {
+		t.Errorf("these have the color of the page: %s", lost)
 	}
 	b.clean()
 }
