@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+
 	"sluice/internal/token/tokentest"
 )
 
@@ -38,6 +40,7 @@ var scenarios = []struct {
 	{"PaidInTheCheckout", paidInTheCheckout},
 	{"ExpiresWhileShown", expiresWhileShown},
 	{"HiddenPageSendsNothing", hiddenPageSendsNothing},
+	{"ForcedColors", forcedColors},
 	{"Chinese", chinese},
 	{"StorageDenied", storageDenied},
 	{"TokenForAnOpenPage", tokenForAnOpenPage},
@@ -390,6 +393,21 @@ func expiredTokenIsExplained(t *testing.T, s *shop) {
 	b.fill("token", s.token("joe", time.Hour))
 	b.press("use")
 	b.orderIs("confirmed")
+	b.clean()
+}
+
+// With the colors of a contrast theme, the bar of the units left is still visible.
+func forcedColors(t *testing.T, s *shop) {
+	s.createSale("contrast", "The shoe", 10, time.Now().Add(-time.Second))
+	b := open(t, newPerson(t), s.page("contrast", "tom"))
+	b.ready("Buy now")
+	b.do(emulation.SetEmulatedMedia().
+		WithFeatures([]*emulation.MediaFeature{{Name: "forced-colors", Value: "active"}}))
+	b.await("the colors", `matchMedia("(forced-colors: active)").matches`)
+	const background = `getComputedStyle(document.getElementById("bar")).backgroundColor`
+	if b.eval(background+` === getComputedStyle(document.body).backgroundColor`) == "true" {
+		t.Error("the bar has the color of the page")
+	}
 	b.clean()
 }
 
