@@ -89,7 +89,7 @@ type DeadLetter struct {
 	DiedAt     time.Time // millisecond precision, UTC
 	Cancelling bool      // BeginCancel was called; a retry is rejected
 	Unbacked   bool      // it holds no unit and no slot: Redis lost the order, and both were taken before it was restored
-	Generation int64     // set by BeginCancel: the generation of the Redis data, see store.AtGeneration; 0: none
+	Generation int64     // set by BeginCancel: the generation of the Redis data, see store.WithGeneration; 0: none
 }
 
 // DeadQuery selects a page of dead letters, ordered by DiedAt.

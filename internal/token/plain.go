@@ -5,7 +5,7 @@ const maxOthers = 8
 
 // plainClaims parses claims in their usual form, about ten times as fast as strictClaims: members of printable ASCII
 // with strings or integers as values, without white space, escapes, fractions or signs. It reports false for any other
-// form. Its results equal those of strictClaims and of lua/edge/sluice/token/plain.lua.
+// form. Its results equal those of strictClaims and of lua/edge/sluice/accel/claims.lua.
 func plainClaims(text []byte) (c claims, ok bool) {
 	if len(text) == 0 || text[0] != '{' {
 		return claims{}, false

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// EncodeDeadLine returns the line of a dead letter in Shard.DeadIndex: sale, unit (1 if the letter holds a unit, else
-// 0), key of the letter and message, separated by spaces. lua/redis/include/dead_letters.lua writes the same form. The
+// EncodeDeadLine returns the line of a dead letter in Dead.Index: sale, unit (1 if the letter holds a unit, else 0),
+// key of the letter and message, separated by spaces. lua/redis/include/dead_letters.lua writes the same form. The
 // message must be valid, and the key must not contain a space.
 func EncodeDeadLine(key string, m Message, backed bool) string {
 	unit := 0
