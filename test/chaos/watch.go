@@ -179,7 +179,8 @@ func (w *watch) unrestored(ctx context.Context, db *sqlConn) (n int64, err error
 			mark["generation"]); err != nil {
 			return 0, err
 		}
-		if mark["run_id"] == "" || !strings.Contains(info, "run_id:"+mark["run_id"]) || mark["rebuilding"] != "" || journals > 0 {
+		verified := mark["run_id"] != "" && strings.Contains(info, "run_id:"+mark["run_id"]) && mark["rebuilding"] == ""
+		if !verified || journals > 0 {
 			n++
 		}
 	}
