@@ -163,7 +163,7 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 	return n + sum(counts) + moves + unrestored, err
 }
 
-// unrestored counts the shards whose data in Redis is not verified, or lacks orders of journals.
+// unrestored counts the shards with data in Redis that is not verified, or that lacks orders of journals.
 func (w *watch) unrestored(ctx context.Context, db *sqlConn) (n int64, err error) {
 	for i, owner := range w.owners {
 		info, err := owner.Info(ctx, "server").Result()
