@@ -120,11 +120,11 @@ func consoleRepeatsARestock(t *testing.T, s *shop) {
 func consoleReturnsTheFocus(t *testing.T, s *shop) {
 	s.createSale("focused", "Focused", 5, time.Now().Add(-time.Second))
 	b := s.atConsole(t, newPerson(t), "ann", "sales/focused")
-	b.shows("Balanced")
-	b.eval(`(() => {
+	b.await("a dialog", `(() => {
 		window.opener1 = [...document.querySelectorAll(".acts button")].find((e) => e.textContent === "Pause");
-		opener1.focus();
-		opener1.click();
+		opener1?.focus();
+		opener1?.click();
+		return opener1;
 	})()`)
 	if code := s.buy("focused", "cat"); code != http.StatusAccepted {
 		t.Fatalf("cat got %d", code)
