@@ -53,15 +53,15 @@ const (
 func (l *accessFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.file.SetWriteDeadline(time.Now().Add(l.timeout())) // a regular file has no deadline
+	_ = l.file.SetWriteDeadline(time.Now().Add(writeTimeout(l.stalled))) // a regular file has no deadline
 	n, err := l.file.Write(p)
 	l.stalled = errors.Is(err, os.ErrDeadlineExceeded)
 	return n, err
 }
 
-// timeout returns the bound of the next write.
-func (l *accessFile) timeout() time.Duration {
-	if l.stalled {
+// writeTimeout returns the bound of a write. stalled: the previous one timed out.
+func writeTimeout(stalled bool) time.Duration {
+	if stalled {
 		return stalledTimeout
 	}
 	return accessTimeout
@@ -74,11 +74,12 @@ func (l *accessFile) close() {
 }
 
 // limitedWriter bounds the writes to w, such as standard output, which may block and has no deadline. A write that
-// takes longer than accessTimeout returns os.ErrDeadlineExceeded and continues in the background. Until it ends,
+// takes longer than writeTimeout returns os.ErrDeadlineExceeded and continues in the background. Until it ends,
 // further ones return the error immediately and write nothing. It is not safe for concurrent use.
 type limitedWriter struct {
 	w       io.Writer
 	running chan error // receives the result of the write in the background; nil: none
+	stalled bool       // the last write timed out
 }
 
 func (l *limitedWriter) Write(p []byte) (int, error) {
@@ -97,9 +98,10 @@ func (l *limitedWriter) Write(p []byte) (int, error) {
 	}()
 	select {
 	case err := <-ended:
+		l.stalled = false
 		return len(p), err
-	case <-time.After(accessTimeout):
-		l.running = ended
+	case <-time.After(writeTimeout(l.stalled)):
+		l.running, l.stalled = ended, true
 		return 0, os.ErrDeadlineExceeded
 	}
 }

@@ -47,7 +47,7 @@ func TestWriteToAFullPipeEnds(t *testing.T) {
 	}
 	defer log.close()
 	for _, want := range []time.Duration{accessTimeout, stalledTimeout} {
-		if got := log.timeout(); got != want {
+		if got := writeTimeout(log.stalled); got != want {
 			t.Errorf("the timeout is %v, want %v", got, want)
 		}
 		if n, err := log.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -60,13 +60,13 @@ func TestWriteToAFullPipeEnds(t *testing.T) {
 	if _, err := log.Write([]byte("a line\n")); err != nil {
 		t.Error(err)
 	}
-	if got := log.timeout(); got != accessTimeout {
+	if got := writeTimeout(log.stalled); got != accessTimeout {
 		t.Errorf("after the pipe was read, the timeout is %v, want %v", got, accessTimeout)
 	}
 }
 
-// Standard output may be a pipe that nothing reads, and has no deadline: the lines of the delayed write arrive when the
-// pipe is read.
+// Standard output may be a pipe that nothing reads, or that is read slowly, and has no deadline: the lines of a delayed
+// write arrive when the pipe is read. Until the reader keeps up, it delays further writes hardly at all.
 func TestWriteToAStalledStandardOutputEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, stdout := io.Pipe()
@@ -75,16 +75,24 @@ func TestWriteToAStalledStandardOutputEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer done()
-		start := time.Now()
-		for _, wait := range []time.Duration{accessTimeout, 0, 0} {
-			if _, err := log.Write([]byte("delayed\n")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		delayed := func(line string, want time.Duration) {
+			t.Helper()
+			start := time.Now()
+			if _, err := log.Write([]byte(line)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Error(err)
 			}
-			if got := time.Since(start); got != wait {
-				t.Errorf("the write took %v, want %v", got, wait)
+			if got := time.Since(start); got != want {
+				t.Errorf("the write took %v, want %v", got, want)
 			}
-			start = time.Now()
 		}
+		delayed("first\n", accessTimeout)
+		delayed("dropped\n", 0)
+		if _, err := io.ReadFull(reader, make([]byte, len("first\n"))); err != nil { // the reader is slow
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		delayed("second\n", stalledTimeout)
+		delayed("dropped\n", 0)
 		read := make(chan string, 1)
 		go func() {
 			text, _ := io.ReadAll(reader)
@@ -95,7 +103,7 @@ func TestWriteToAStalledStandardOutputEnds(t *testing.T) {
 			t.Error(err)
 		}
 		stdout.Close()
-		if got := <-read; got != "delayed\na line\n" {
+		if got := <-read; got != "second\na line\n" {
 			t.Errorf("read %q", got)
 		}
 	})
