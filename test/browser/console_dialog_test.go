@@ -10,8 +10,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// holdRequests holds the changes at a path of the admin API. Each is answered with a JSON object when release is
-// called, or fails without an object.
+// holdRequests holds the changes at a path of the admin API. Each is answered with a JSON object and a status when
+// release is called, or fails without an object.
 const holdRequests = `((path) => {
 	const real = window.fetch;
 	window.held = [];
@@ -19,7 +19,7 @@ const holdRequests = `((path) => {
 	window.fetch = (url, options) => options.method !== "POST" || !url.endsWith(path) ? real(url, options) : new Promise((resolve, reject) => {
 		window.held.push(options.body);
 		window.keys.push(options.headers["Idempotency-Key"]);
-		window.release = (answer) => answer ? resolve(Response.json(answer)) : reject(new TypeError("lost"));
+		window.release = (answer, status = 200) => answer ? resolve(Response.json(answer, { status })) : reject(new TypeError("lost"));
 	});
 })`
 
@@ -84,6 +84,38 @@ func consoleRepeatsANewSale(t *testing.T, s *shop) {
 	b.await("the third request", `window.held.length === 3`)
 	if b.eval(`new Set(window.held).size`) != "1" {
 		t.Errorf("the requests differ: %s", b.eval(`window.held.join(" ")`))
+	}
+	b.clean()
+}
+
+// A repetition with other values is rejected if the sale exists. The values of the first request still succeed, and
+// another dialog creates another sale.
+func consoleChangesASaleThatExists(t *testing.T, s *shop) {
+	b := s.atConsole(t, newPerson(t), "ann", "sales")
+	b.hold("/admin/v1/sales")
+	create := func(title string, requests int) {
+		t.Helper()
+		for name, value := range map[string]string{"title": title, "stock": "5", "price": "1.00"} {
+			b.enter(name, value)
+		}
+		b.click(`document.querySelector("dialog button.main")`)
+		b.await("the request", fmt.Sprint(`window.held.length === `, requests))
+	}
+	b.text("New sale")
+	create("First", 1)
+	b.release("")
+	b.await("its loss", `document.querySelector("dialog").textContent.includes("repeating it is safe")`)
+	create("Other", 2)
+	b.release(`{ title: "A sale with this id exists" }, 409`)
+	b.await("the rejection", `document.querySelector("dialog").textContent.includes("A sale with this id exists")`)
+	create("First", 3)
+	b.text("Back")
+	b.await("the page", `!document.querySelector("dialog")`)
+	b.release("")
+	b.text("New sale")
+	create("Other", 4)
+	if got := b.eval(`[held[0] === held[2], new Set(held.map((r) => JSON.parse(r).id)).size]`); got != "true,2" {
+		t.Errorf("the requests are %s", b.eval(`held.join(" ")`))
 	}
 	b.clean()
 }

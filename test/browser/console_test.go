@@ -34,6 +34,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ManyAtOnce", consoleManyAtOnce},
 		{"Dismissed", consoleDismissed},
 		{"RepeatsANewSale", consoleRepeatsANewSale},
+		{"ChangesASaleThatExists", consoleChangesASaleThatExists},
 		{"RepeatsARestock", consoleRepeatsARestock},
 		{"ReturnsTheFocus", consoleReturnsTheFocus},
 		{"TwoAdmins", consoleTwoAdmins},

@@ -1,15 +1,15 @@
 // A new sale. Repeated requests have the same id and opening time, so they create one sale and succeed.
 const lastDay = '9999-12-31T23:59'; // browsers accept years of six digits but cannot convert them
 
-// draft has the id and the time of the first attempt, until the server confirms the sale: a repetition in another dialog has them, too.
+// draft has the id and the time of the first attempt, until the server confirms that a sale has this id: a repetition in another dialog has them, too.
 let draft = null;
 
 async function newSale() {
-  draft ??= { id: newKey().replaceAll('-', '').slice(0, 10), at: null };
+  const mine = draft ??= { id: newKey().replaceAll('-', '').slice(0, 10), at: null };
   const got = await openDialog({
     title: 'New sale', verb: 'Create', fields: [
       { name: 'title', label: 'Title', required: true, maxlength: 200 },
-      { name: 'id', label: 'Id', maxlength: 64, placeholder: draft.id, help: 'Used in URLs: letters, digits, dots, dashes and underscores.' },
+      { name: 'id', label: 'Id', maxlength: 64, placeholder: mine.id, help: 'Used in URLs: letters, digits, dots, dashes and underscores.' },
       { name: 'stock', label: 'Stock', type: 'number', required: true, min: 1, max: 1_000_000_000 },
       { name: 'price', label: 'Price', required: true, inputmode: 'decimal', maxlength: 20, placeholder: '19.99', help: '0: free.' },
       { name: 'currency', label: 'Currency', required: true, value: 'EUR', maxlength: 3 },
@@ -22,13 +22,13 @@ async function newSale() {
     ],
     run: async (v) => {
       const currency = v.currency.trim().toUpperCase();
-      draft.at ??= live.now();
-      const sale = { id: v.id || draft.id, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), spread: Number(v.spread), opens_at: (v.opens ? instant(v.opens) : draft.at).toISOString(), ...pageValues(v) };
+      mine.at ??= live.now();
+      const sale = { id: v.id || mine.id, title: v.title, stock: Number(v.stock), price: { amount: minorUnits(v.price, currency), currency }, per_buyer: Number(v.per_buyer), spread: Number(v.spread), opens_at: (v.opens ? instant(v.opens) : mine.at).toISOString(), ...pageValues(v) };
       if (v.closes) sale.closes_at = instant(v.closes).toISOString();
       if (v.hold) sale.hold = v.hold;
       const got = await post('/sales', sale);
-      if (got.ok) draft = null;
-      else if (got.status >= 400 && got.status < 500) draft.at = null; // no sale was created
+      if (got.ok || got.status === 409) draft = null;
+      else if (got.status >= 400 && got.status < 500) mine.at = null; // no sale was created
       return got;
     },
   });
