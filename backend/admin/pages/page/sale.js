@@ -33,11 +33,15 @@ function saleView(id) {
   const openNow = async () => after('Sale opened.', await openDialog({ title: 'Open this sale now?', text: 'Buyers can buy immediately instead of at the scheduled time.', verb: 'Open now', run: () => post(at + '/open') }));
   const restockKeys = {}; // by the number of units, until the server confirms: a repetition in another dialog adds the units once, too
   const addUnits = async ({ add }) => {
+    const repeated = add in restockKeys;
     const got = await post(at + '/restock', { add: Number(add) }, restockKeys[add] ??= newKey());
     if (got.ok) delete restockKeys[add];
-    return got;
+    return { ...got, repeated };
   };
-  const restock = async () => after('Units added.', await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits }));
+  const restock = async () => {
+    const got = await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits });
+    after(got?.repeated ? 'Units added once: this repeated an earlier request.' : 'Units added.', got);
+  };
 
   const describe = async () => {
     if (!await reload()) return; // the dialog replaces the whole description, so it begins with the newest one
