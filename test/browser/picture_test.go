@@ -19,12 +19,7 @@ var looks = []struct {
 	name, scheme  string
 	width, height int64
 }{
-	{
-		"light",
-		"light",
-		1000,
-		760,
-	},
+	{"light", "light", 1000, 760},
 	{"dark", "dark", 1000, 760},
 	{"phone-light", "light", 390, 780},
 	{"phone-dark", "dark", 390, 780},
