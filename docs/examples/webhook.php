@@ -31,9 +31,9 @@ if (!verify($secret, $id, $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '', $_SERVER['HT
     return;
 }
 // Use a database, and the transaction that processes the webhook. Here each id is a file, which is locked meanwhile.
-$marker = fopen(sys_get_temp_dir() . '/webhook-' . hash('sha256', $id), 'c+');
-flock($marker, LOCK_EX);
 try {
+    $marker = fopen(sys_get_temp_dir() . '/webhook-' . hash('sha256', $id), 'c+');
+    flock($marker, LOCK_EX);
     if (fgets($marker) === false) {
         file_put_contents('php://stdout', json_decode($body, true, flags: JSON_THROW_ON_ERROR)['type'] . " $id\n"); // process it here
         fwrite($marker, 'processed'); // afterwards: what fails is sent again

@@ -295,6 +295,7 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"fleet", section("edge", map[string]any{"fleet": "yes"})},
 		{"type", section("edge", map[string]any{"service": map[string]any{"type": "ExternalName"}})},
 		{"rate", section("points", map[string]any{"rate": "1/0"})},
+		{"rate", section("points", map[string]any{"rate": "1000001/1"})},
 		{"replicas", section("webhooks", map[string]any{"replicas": -1})},
 		{"webPush.contact is empty", section("webPush", map[string]any{"replicas": 1})},
 		{"contact", section("webPush", map[string]any{"contact": "shop@example.com"})},
