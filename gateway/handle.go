@@ -7,8 +7,8 @@ import (
 	"sluice/gateway/proxy"
 )
 
-// Handler answers one request. It expects a connection that Serve has accepted, whose requests are validated. With
-// others, as in tests, it accepts what fasthttp accepts.
+// Handler answers one request. Requests on connections that Serve has accepted are validated before. On others, as in
+// tests, it accepts what fasthttp accepts.
 func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 	x := g.exchanges.Get().(*exchange)
 	defer g.finish(ctx, x)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -40,19 +39,8 @@ func contents(t *testing.T, dir string) {
 
 // The backend reads every secret that docs/commands.md lists from a file of systemd.
 func TestBackendUnitLoadsEverySecret(t *testing.T) {
-	root, err := repository()
-	if err != nil {
-		t.Fatal(err)
-	}
-	commands, err := os.ReadFile(filepath.Join(root, "docs/commands.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	unit, err := os.ReadFile(filepath.Join(root, "packaging/debian/units/sluice-backend.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(commands), "A variable that holds a secret can be in a file:")
+	unit := read(t, "debian/units/sluice-backend.service")
+	_, list, _ := strings.Cut(read(t, "../docs/commands.md"), "A variable that holds a secret can be in a file:")
 	list, _, _ = strings.Cut(list, "\n")
 	names := regexp.MustCompile("`(SLUICE_([A-Z_]+))`").FindAllStringSubmatch(list, -1)
 	if len(names) < 8 {
@@ -63,7 +51,7 @@ func TestBackendUnitLoadsEverySecret(t *testing.T) {
 		for _, want := range []string{
 			"LoadCredential=" + file + ":/etc/sluice/credentials/" + file, "Environment=" + name[1] + "_FILE=%d/" + file,
 		} {
-			if !strings.Contains(string(unit), want+"\n") {
+			if !strings.Contains(unit, want+"\n") {
 				t.Errorf("sluice-backend.service has no %s", want)
 			}
 		}
@@ -72,15 +60,7 @@ func TestBackendUnitLoadsEverySecret(t *testing.T) {
 
 // Every group of order events that docs/events.md lists has a unit and a Deployment.
 func TestEveryGroupIsPackaged(t *testing.T) {
-	root, err := repository()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "docs/events.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups := regexp.MustCompile("`sluice group run ([a-z-]+)`").FindAllStringSubmatch(string(text), -1)
+	groups := regexp.MustCompile("`sluice group run ([a-z-]+)`").FindAllStringSubmatch(read(t, "../docs/events.md"), -1)
 	if len(groups) < 3 {
 		t.Fatalf("docs/events.md lists %v", groups)
 	}
@@ -89,9 +69,8 @@ func TestEveryGroupIsPackaged(t *testing.T) {
 			"debian/units/sluice-" + group[1] + ".service": "/usr/bin/sluice group run " + group[1] + " ",
 			"chart/sluice/templates/" + group[1] + ".yaml": `"sluice.group" (list $ "` + group[1] + `" `,
 		} {
-			text, err := os.ReadFile(filepath.Join(root, "packaging", file))
-			if err != nil || !strings.Contains(string(text), want) {
-				t.Errorf("the group %s is not in packaging/%s: %v", group[1], file, err)
+			if !strings.Contains(read(t, file), want) {
+				t.Errorf("the group %s is not in packaging/%s", group[1], file)
 			}
 		}
 	}

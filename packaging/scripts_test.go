@@ -132,7 +132,7 @@ func TestSecretsAreCreatedOnce(t *testing.T) {
 	}
 }
 
-// A shop whose tokens have keys of its own removes the token secret, which would let every reader of it sign tokens.
+// A shop with keys of its own for tokens removes the token secret, because every reader of it could sign tokens.
 func TestUpgradeKeepsTokenSecretRemoved(t *testing.T) {
 	m := newMachine(t)
 	for _, version := range []string{"", "1.0.0"} {

@@ -327,7 +327,7 @@ func TestUnreadableParentsAreSkipped(t *testing.T) {
 	}
 }
 
-// failingShard is a client whose calls for one shard fail, as during its rebuild.
+// failingShard is a client. Calls for one shard fail, as during its rebuild.
 type failingShard struct {
 	redisconn.Client
 	shard keyspace.Shard

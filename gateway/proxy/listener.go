@@ -3,13 +3,13 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pires/go-proxyproto"
+
+	"sluice/internal/listen"
 )
 
 // listener accepts client connections and wraps each in a Conn. It keeps at most MaxConns of them open.
@@ -23,36 +23,19 @@ type listener struct {
 	open map[*Conn]struct{}
 }
 
-// Accept retries temporary errors, such as a lack of file descriptors, with a backoff of up to one second.
+// Accept retries temporary errors (listen.Accept).
 func (l *listener) Accept() (net.Conn, error) {
-	for wait := time.Duration(0); ; {
-		c, err := l.Listener.Accept()
-		if err == nil {
-			wait = 0
-			if wrapped := l.wrap(c); wrapped != nil {
-				return wrapped, nil
-			}
-			continue
-		}
-		if !isTemporary(err) {
+	for {
+		c, err := listen.Accept(l.Listener, func(err error, pause time.Duration) {
+			l.config.Logger.Warn("accept failed, retrying", "err", err, "wait", pause)
+		})
+		if err != nil {
 			return nil, err
 		}
-		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-		l.config.Logger.Warn("accept failed, retrying", "err", err, "wait", wait)
-		time.Sleep(wait)
+		if wrapped := l.wrap(c); wrapped != nil {
+			return wrapped, nil
+		}
 	}
-}
-
-// isTemporary reports whether a later connection may be accepted. Linux also reports network errors of the connection
-// that would be accepted, and its rejection by a firewall: see accept(2).
-func isTemporary(err error) bool {
-	switch errno, _ := errors.AsType[syscall.Errno](err); errno {
-	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR,
-		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
-		syscall.EOPNOTSUPP, syscall.ENETUNREACH, syscall.EPERM:
-		return true
-	}
-	return false
 }
 
 // wrap makes room by closing an idle connection if MaxConns connections are open: clients that only keep connections

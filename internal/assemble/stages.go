@@ -17,12 +17,13 @@ type Stage struct {
 // order, so that a source of work stops before its consumers. The stages of a group stop together. It returns the
 // errors of all stages.
 func RunStages(ctx context.Context, groups ...[]Stage) error {
-	type running struct {
+	type group struct {
 		stop context.CancelFunc
 		done []chan error // by stage
 	}
-	ended := make(chan struct{}, len(slices.Concat(groups...)))
-	started := make([]running, len(groups))
+	running, end := context.WithCancel(ctx) // ends when ctx or a stage does
+	defer end()
+	started := make([]group, len(groups))
 	for i, stages := range groups {
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
 		started[i].stop = stop
@@ -30,23 +31,20 @@ func RunStages(ctx context.Context, groups ...[]Stage) error {
 			done := make(chan error, 1)
 			started[i].done = append(started[i].done, done)
 			go func() {
+				defer end()
 				err := s.Run(own)
 				if err != nil {
 					err = fmt.Errorf("%s: %w", s.Name, err)
 				}
 				done <- err
-				ended <- struct{}{}
 			}()
 		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-ended:
-	}
+	<-running.Done()
 	var errs []error
-	for _, group := range slices.Backward(started) {
-		group.stop()
-		for _, done := range group.done {
+	for _, g := range slices.Backward(started) {
+		g.stop()
+		for _, done := range g.done {
 			errs = append(errs, <-done)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// mute returns a shape whose processes may not publish or subscribe in Redis.
+// mute returns a shape. Its processes may not publish or subscribe in Redis.
 func mute(t *testing.T, s shape) shape {
 	t.Helper()
 	s.redis = testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")

@@ -36,7 +36,7 @@ func stopRedisMasters() {
 	s.cluster = nil
 }
 
-// untilMain is a TB whose cleanups and directories last until the end of Main.
+// untilMain is a TB. Its cleanups run, and its directories are deleted, at the end of Main.
 type untilMain struct {
 	TB
 

@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// open opens a journal whose Trim has no bound of time, because the machine may be slow.
+// open opens a journal. Trim has no bound of time in it, because the machine may be slow.
 func open(t testing.TB, dir string, cfg Config) *Journal {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
@@ -247,7 +247,7 @@ func TestTrimDropsOrdersOfRemovedSales(t *testing.T) {
 	}
 }
 
-// A Trim whose time is over ends after the segment that it has begun. The next one continues there.
+// At the end of its time, Trim completes the segment that it has begun. The next Trim continues there.
 func TestTrimContinuesAfterTheEndOfItsTime(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append
 	j.trimTime = 0

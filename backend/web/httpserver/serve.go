@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
-	"syscall"
-	"time"
+
+	"sluice/internal/listen"
 )
 
 // Serve answers on ln until ctx ends, then drains: it accepts no more connections, ends event streams, answers
@@ -49,26 +48,9 @@ type listener struct {
 func (l listener) Close() error { return l.close() }
 
 func (l listener) Accept() (net.Conn, error) {
-	const first, longest = 5 * time.Millisecond, time.Second
-	for pause := first; ; pause = min(2*pause, longest) {
-		c, err := l.Listener.Accept()
-		if half, ok := c.(halfConn); ok && err == nil {
-			return &lingeringConn{halfConn: half}, nil
-		}
-		if err == nil || !temporary(err) {
-			return c, err
-		}
-		time.Sleep(pause)
+	c, err := listen.Accept(l.Listener, nil)
+	if half, ok := c.(halfConn); ok && err == nil {
+		return &lingeringConn{halfConn: half}, nil
 	}
-}
-
-// temporary reports whether a later connection may be accepted. Linux also reports network errors of the connection
-// that would be accepted, and its rejection by a firewall: see accept(2). The Go edge has the same list (isTemporary).
-func temporary(err error) bool {
-	causes := []error{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR,
-		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
-		syscall.EOPNOTSUPP, syscall.ENETUNREACH, syscall.EPERM,
-	}
-	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+	return c, err
 }

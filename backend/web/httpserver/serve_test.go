@@ -58,7 +58,7 @@ func TestServeRetriesAfterTemporaryAcceptErrors(t *testing.T) {
 	}
 }
 
-// serveDespite serves a request with a listener whose first three calls of Accept fail.
+// serveDespite serves a request, although the first three calls of Accept return an error.
 func serveDespite(t *testing.T, with error) {
 	server := newServer(httpserver.Config{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
