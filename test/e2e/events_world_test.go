@@ -133,6 +133,9 @@ func newEventChaos(t *testing.T, slow int) *eventChaos {
 		c.slowly(slow)
 	}
 	testenv.Eventually(t, 60*time.Second, "the groups are known", func() bool { return len(c.groups()) == len(c.names) })
+	testenv.Eventually(t, 60*time.Second, "the groups are in Redis", func() bool { // an instance of each has started
+		return len(c.client.XInfoGroups(t.Context(), keyspace.Space{}.Events()).Val()) == len(c.names)
+	})
 	return c
 }
 
