@@ -115,9 +115,14 @@ func (b *Backend) runGuard(ctx context.Context) error {
 }
 
 // rebuildUnverified rebuilds a shard unless its data is verified meanwhile: another rebuild, for example one that an
-// admin started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another
-// deployment.
+// admin started, may have ended since the guard's check. The rebuild waits for the journal of this backend.
+// rebuildUnverified returns a guard.DeploymentError for the data of another deployment.
 func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) error {
+	if b.journals != nil {
+		if err := b.journals.Register(ctx, shard); err != nil {
+			return err
+		}
+	}
 	return b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
 		_, verified := b.stores.verifiedGeneration(ctx, shard)
 		return !verified

@@ -173,6 +173,14 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 	return w[shard].Record(generation, orders)
 }
 
+// Register stores a heartbeat of the journal of a shard, so that a rebuild waits for the journal. Call it before a
+// rebuild by this process: the first heartbeat of Run may be late, and the units of orders that only the journal has
+// would be for sale. An error is that of SQL.
+func (w JournalWriters) Register(ctx context.Context, shard keyspace.Shard) error {
+	j := w[shard].cfg.Journal
+	return w[shard].cfg.Store.Heartbeat(ctx, j.ID(), int(shard), j.Restored())
+}
+
 // Run maintains all journals until ctx ends. It returns nil.
 func (w JournalWriters) Run(ctx context.Context) error {
 	var g errgroup.Group
