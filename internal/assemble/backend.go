@@ -132,14 +132,15 @@ func (b *Backend) buildQueue() error {
 
 // buildRecovery builds the rebuild of Redis and the journal of accepted orders.
 func (b *Backend) buildRecovery() (err error) {
-	if b.rebuilder, err = b.stores.newRebuilder(); err != nil {
-		return err
-	}
 	writers, closeJournals, err := b.stores.openJournals(b.cfg.Journal)
 	b.closers = append(b.closers, closeJournals)
+	if err != nil {
+		return err
+	}
 	if writers != nil {
 		b.journals, b.first = writers, append(b.first, writers.Run)
 	}
+	b.rebuilder, err = b.stores.newRebuilder(writers)
 	return err
 }
 

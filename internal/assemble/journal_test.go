@@ -1,12 +1,21 @@
 package assemble
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/store/storetest"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
@@ -16,6 +25,57 @@ import (
 // A rebuild waits for the journal of its own backend, even if the loop of the journal starts late: otherwise the units
 // of orders that only the journal has would be for sale.
 func TestRebuildWaitsForItsOwnJournal(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *Backend) error{
+		"at the start": func(ctx context.Context, b *Backend) error { return b.rebuildUnverified(ctx, 0) },
+		"on request":   func(ctx context.Context, b *Backend) error { return b.rebuilder.Run(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := newBackendWithJournal(t)
+			rebuilt := make(chan error, 1)
+			go func() { rebuilt <- run(t.Context(), b) }()
+			for len(journals(t, b)) == 0 {
+				select {
+				case err := <-rebuilt:
+					t.Fatalf("the rebuild has ended without the journal: %v", err)
+				default:
+				}
+			}
+			stop := testenv.Run(t, b.journals.Run) // as late as this
+			if err := <-rebuilt; err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			if all := journals(t, b); len(all) != 1 || all[0].Generation != b.journals[0].Generation() ||
+				all[0].Generation == 0 {
+				t.Errorf("the rebuild of generation %d has ended with the journals %+v", b.journals[0].Generation(), all)
+			}
+		})
+	}
+}
+
+// A backend that finds a rebuild of another one in progress does not hide that its own journal is being restored: the
+// rebuild waits without a bound only as long as it sees that.
+func TestRebuildInProgressSeesThatAJournalIsRestored(t *testing.T) {
+	b, id := newBackendWithJournal(t)
+	lock, err := redisconn.Acquire(t.Context(), b.stores.guards.Raw(), keyspace.Shard(0).RebuildLock(), time.Minute)
+	if err != nil || lock == nil {
+		t.Fatal(lock, err)
+	}
+	const fence = 7
+	if err := b.stores.recovery.Heartbeat(t.Context(), id, 0, -fence); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.rebuildUnverified(t.Context(), 0); !errors.Is(err, rebuild.ErrBusy) {
+		t.Fatalf("during the rebuild of another backend: %v", err)
+	}
+	if all := journals(t, b); len(all) != 1 || all[0].Restoring != fence {
+		t.Errorf("the rebuild %d waits for the journals %+v", fence, all)
+	}
+}
+
+// newBackendWithJournal returns a backend on a new Redis, before its data is verified, and the id of its journal.
+func newBackendWithJournal(t *testing.T) (b *Backend, id string) {
+	t.Helper()
 	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes", token.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -28,35 +88,27 @@ func TestRebuildWaitsForItsOwnJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stores.Close)
-	b, err := NewBackend(stores, BackendConfig{
+	dir := t.TempDir()
+	b, err = NewBackend(stores, BackendConfig{
 		AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(), Tokens: keys,
-		Journal: JournalConfig{Dir: t.TempDir()},
+		Journal: JournalConfig{Dir: dir},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rebuilt := make(chan error, 1)
-	go func() { rebuilt <- b.rebuildUnverified(t.Context(), 0) }()
-	journals := func() []journal.Status {
-		all, err := stores.recovery.Journals(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	for len(journals()) == 0 {
-		select {
-		case err := <-rebuilt:
-			t.Fatalf("the rebuild has ended without the journal: %v", err)
-		default:
-		}
-	}
-	stop := testenv.Run(t, b.journals.Run) // as late as this
-	if err := <-rebuilt; err != nil {
+	text, err := os.ReadFile(filepath.Join(dir, "id"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
-	if all := journals(); len(all) != 1 || all[0].Generation != b.journals[0].Generation() || all[0].Generation == 0 {
-		t.Errorf("the rebuild of generation %d has ended with the journals %+v", b.journals[0].Generation(), all)
+	return b, strings.TrimSpace(string(text))
+}
+
+// journals returns the journals that a rebuild of the only shard sees.
+func journals(t *testing.T, b *Backend) []journal.Status {
+	t.Helper()
+	all, err := b.stores.recovery.Journals(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return all
 }

@@ -28,9 +28,10 @@ type recoveryTables struct {
 	*journal.Registry
 }
 
-func (s *Stores) newRebuilder() (*rebuild.Rebuilder, error) {
+// newRebuilder returns a Rebuilder that waits for the journals of this process; nil: it keeps none.
+func (s *Stores) newRebuilder(journals rebuild.JournalWriters) (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
-		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery,
+		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery, Journals: journals,
 		// blocks, wakes the journal and unblocks before the next heartbeat
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
@@ -115,14 +116,9 @@ func (b *Backend) runGuard(ctx context.Context) error {
 }
 
 // rebuildUnverified rebuilds a shard unless its data is verified meanwhile: another rebuild, for example one that an
-// admin started, may have ended since the guard's check. The rebuild waits for the journal of this backend.
-// rebuildUnverified returns a guard.DeploymentError for the data of another deployment.
+// admin started, may have ended since the guard's check. It returns a guard.DeploymentError for the data of another
+// deployment.
 func (b *Backend) rebuildUnverified(ctx context.Context, shard keyspace.Shard) error {
-	if b.journals != nil {
-		if err := b.journals.Register(ctx, shard); err != nil {
-			return err
-		}
-	}
 	return b.rebuilder.RunIf(ctx, shard, func(ctx context.Context) bool {
 		_, verified := b.stores.verifiedGeneration(ctx, shard)
 		return !verified

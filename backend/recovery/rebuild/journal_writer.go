@@ -173,10 +173,13 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 	return w[shard].Record(generation, orders)
 }
 
-// Register stores a heartbeat of the journal of a shard, so that a rebuild waits for the journal. Call it before a
-// rebuild by this process: the first heartbeat of Run may be late, and the units of orders that only the journal has
-// would be for sale. An error is that of SQL.
-func (w JournalWriters) Register(ctx context.Context, shard keyspace.Shard) error {
+// register stores a heartbeat of the journal of a shard, if there is one, so that a rebuild by this process waits for
+// the journal: the first heartbeat of Run may be late, and the units of orders that only the journal has would be for
+// sale. While another process rebuilds, it would hide that the journal is being restored. An error is that of SQL.
+func (w JournalWriters) register(ctx context.Context, shard keyspace.Shard) error {
+	if w == nil {
+		return nil
+	}
 	j := w[shard].cfg.Journal
 	return w[shard].cfg.Store.Heartbeat(ctx, j.ID(), int(shard), j.Restored())
 }

@@ -66,7 +66,8 @@ type Config struct {
 	Store  Store  // required
 	Space  keyspace.Space
 	// Pause pauses a sale that does not balance; required.
-	Pause func(ctx context.Context, saleID, reason string) error
+	Pause    func(ctx context.Context, saleID, reason string) error
+	Journals JournalWriters // of this process; nil: it keeps none
 	// JournalWait bounds the wait for the journals of other backends, while none restores its orders. 0 means 5 s.
 	JournalWait time.Duration
 	// Changed, if set, is called when a rebuild holds a shard, and when the shard is verified, before Status reports the
@@ -198,6 +199,9 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 		return nil
 	}
 
+	if err := r.cfg.Journals.register(ctx, shard); err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
 	fence, err := NextFence(ctx, r.cfg.Store, client, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
