@@ -201,7 +201,7 @@ func TestSalesAreOrderedAndBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, m := range regexp.MustCompile(`href="/s/(\w+)"`).FindAllStringSubmatch(string(page.Body), -1) {
+	for _, m := range regexp.MustCompile(`href="/s/(\w+)\?`).FindAllStringSubmatch(string(page.Body), -1) {
 		ids = append(ids, m[1])
 	}
 	if len(ids) != maxListed || !slices.Equal(ids[:3], []string{"open", "sooner", "later"}) {
@@ -223,6 +223,47 @@ func TestLanguage(t *testing.T) {
 	} {
 		if got := Language(c.requested, c.accept); got != c.want {
 			t.Errorf("Language(%q, %.20q) = %s, want %s", c.requested, c.accept, got, c.want)
+		}
+	}
+}
+
+// A page that a link of another page opens has the language of that page, also if it was chosen by ?lang=.
+func TestLinksKeepTheLanguage(t *testing.T) {
+	p := newPages(t, Config{})
+	for _, lang := range langs {
+		one, err := p.Sale(lang, shoe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := p.Sales(lang, []Sale{shoe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing, err := p.Missing(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notReady, err := p.NotReady(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, other := "/?lang="+string(lang), "?lang="+string(lang.other())
+		for name, c := range map[string]struct {
+			body  []byte
+			links []string
+		}{
+			"a sale":    {one.Body, []string{back, other}},
+			"all sales": {all.Body, []string{"/s/shoe?lang=" + string(lang), other}},
+			"missing":   {missing.Body, []string{back, other}},
+			"not ready": {notReady.Body, []string{back, other}},
+		} {
+			var links []string
+			for _, m := range regexp.MustCompile(`<a href="([^"]*)"`).FindAllSubmatch(c.body, -1) {
+				links = append(links, string(m[1]))
+			}
+			if !slices.Equal(links, c.links) {
+				t.Errorf("%s in %s links to %q, want %q", name, lang, links, c.links)
+			}
 		}
 	}
 }
