@@ -56,6 +56,12 @@ func (d dataDir) open() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+// used reports whether a process has opened the directory.
+func (d dataDir) used() bool {
+	_, err := os.Stat(d.path(lockFile))
+	return err == nil
+}
+
 func (d dataDir) path(name string) string { return filepath.Join(string(d), name) }
 
 // secret reads a secret, and generates it if its file does not exist or is empty.

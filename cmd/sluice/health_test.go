@@ -39,3 +39,17 @@ func TestHealthReportsRedisThatRejectsWrites(t *testing.T) {
 		t.Errorf("the checks have written %d keys", keys)
 	}
 }
+
+// The data directory of a `sluice up` that starts has no address yet.
+func TestHealthOfAStartingUpFails(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := dataDir(dir).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	want := "sluice: not ready: sluice up has not completed a start with --data " + dir + "\n"
+	if _, stderr, code := sluice(t, map[string]string{envData: dir}, "health"); code != exitFail || stderr != want {
+		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	}
+}
