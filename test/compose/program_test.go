@@ -1,6 +1,7 @@
 package compose_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -44,11 +45,35 @@ func TestCommandsExist(t *testing.T) {
 			check(name+"'s health check", health[2:])
 		}
 	}
-	health := regexp.MustCompile(`(?m)^HEALTHCHECK .* CMD \["sluice", (.*)\]$`).FindStringSubmatch(read(t, "Dockerfile"))
-	if health == nil {
-		t.Fatal("the Dockerfile has no HEALTHCHECK that runs sluice")
+}
+
+// The health check of the image fits each command: it fails while `sluice up` starts or a store of the environment does
+// not answer. It succeeds beside a gateway, which uses no store.
+func TestHealthCheckOfTheImageFitsEachCommand(t *testing.T) {
+	check := regexp.MustCompile(`(?m)^HEALTHCHECK .* CMD (sluice .*)$`).FindStringSubmatch(read(t, "Dockerfile"))
+	if check == nil {
+		t.Fatal("the Dockerfile has no HEALTHCHECK that runs sluice in a shell")
 	}
-	check("the Dockerfile", strings.Split(strings.ReplaceAll(health[1], `"`, ""), ", "))
+	starting := t.TempDir()
+	if err := os.WriteFile(filepath.Join(starting, "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := build(t)
+	for name, c := range map[string]struct {
+		data, variable string
+		healthy        bool
+	}{
+		"gateway":                 {t.TempDir(), "SLUICE_UPSTREAM=http://backend:8080", true},
+		"worker without Redis":    {t.TempDir(), "SLUICE_REDIS_URL=redis://" + testenv.FreeAddress(t), false},
+		"sluice up, which starts": {starting, "SLUICE_LISTEN=:8080", false},
+	} {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", check[1])
+		cmd.Env = []string{"PATH=" + filepath.Dir(bin), "SLUICE_DATA=" + c.data, c.variable}
+		out, err := cmd.CombinedOutput()
+		if healthy := err == nil; healthy != c.healthy {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
 }
 
 // A variable that no program reads is a setting without effect.
