@@ -221,7 +221,7 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	for _, run := range b.first {
 		g.Go(func() error { return run(ctx) })
 	}
-	awaitVerified(ctx, b.stores.guards, b.stores.verifyWait)
+	awaitVerified(ctx, b.stores.guards)
 	for _, run := range b.loops {
 		g.Go(func() error { return run(ctx) })
 	}

@@ -96,7 +96,6 @@ func TestFirstStartLogsNoWarning(t *testing.T) {
 	var log testenv.Buffer
 	b := newLoggingBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), 2,
 		slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	b.stores.verifyWait = time.Minute
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx, listener(t), listener(t)) }()

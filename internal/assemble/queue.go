@@ -53,12 +53,12 @@ func (s *Stores) RunWorker(ctx context.Context, cfg WorkerConfig) error {
 			Source: s.restorer(keyspace.Shard(shard)), Shard: shard, Tracer: s.tracer, Parents: s.parents,
 		})
 		g.Go(func() error {
-			awaitVerified(ctx, s.guards.Of(keyspace.Shard(shard)), s.verifyWait)
+			awaitVerified(ctx, s.guards.Of(keyspace.Shard(shard)))
 			return w.Run(ctx)
 		})
 	}
 	if !cfg.NoWatcher {
-		g.Go(func() error { return runWatchers(ctx, s.guards, s.queues, s.verifyWait, s.log) })
+		g.Go(func() error { return runWatchers(ctx, s.guards, s.queues, s.log) })
 	}
 	return g.Wait()
 }
@@ -95,7 +95,7 @@ func RunWatcher(ctx context.Context, cfg StoresConfig) error {
 	defer stop()
 	go func() { _ = g.Run(guarding, noSQL{}, nil) }()
 	cfg.Log.Info("watcher is up", "shards", cfg.Shards)
-	return runWatchers(ctx, g, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.verifyWait, cfg.Log)
+	return runWatchers(ctx, g, openQueues(g, space, cfg.Driver, cfg.Queue), cfg.Log)
 }
 
 // noSQL is a database that is never available.
@@ -105,14 +105,12 @@ func (noSQL) Generation(context.Context, int) (deployment, generation int64, err
 	return 0, 0, sale.ErrUnavailable
 }
 
-// runWatchers runs a watcher in each shard until ctx ends. wait is that of awaitVerified.
-func runWatchers(
-	ctx context.Context, guards *guard.Shards, queues []*queue.List, wait time.Duration, log *slog.Logger,
-) error {
+// runWatchers runs a watcher in each shard until ctx ends.
+func runWatchers(ctx context.Context, guards *guard.Shards, queues []*queue.List, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for shard, q := range queues {
 		g.Go(func() error {
-			awaitVerified(ctx, guards.Of(keyspace.Shard(shard)), wait)
+			awaitVerified(ctx, guards.Of(keyspace.Shard(shard)))
 			return (&queue.Watcher{Queue: q, Log: log}).Run(ctx)
 		})
 	}

@@ -19,8 +19,7 @@ func TestWorkerAndWatcherBeforeTheFirstBackendLogNoWarning(t *testing.T) {
 	var log testenv.Buffer
 	cfg := StoresConfig{
 		Redis: testenv.StartRedis(t).URL, Database: storetest.SQLite(t), Shards: 2, Driver: DriverList,
-		Log:        slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		verifyWait: time.Minute,
+		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	s, err := OpenStores(t.Context(), cfg)
 	if err != nil {

@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -159,13 +158,14 @@ func (b *Backend) Verify(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// verifyWait bounds awaitVerified. A new Redis is verified in milliseconds, an emptied one after a rebuild.
-const verifyWait = 2 * time.Second
+// verifyWait bounds awaitVerified. A new Redis is verified in milliseconds, an emptied one after a rebuild. Tests set a
+// longer one before they start.
+var verifyWait = 2 * time.Second
 
-// awaitVerified returns when g, which runs, has verified the data in Redis, or after wait; 0: verifyWait. It avoids
-// failures of the loops that use the data, and their warnings, at the first start.
-func awaitVerified(ctx context.Context, g interface{ Verified() (string, bool) }, wait time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait, verifyWait))
+// awaitVerified returns when g, which runs, has verified the data in Redis, or after verifyWait. It avoids failures of
+// the loops that use the data, and their warnings, at the first start.
+func awaitVerified(ctx context.Context, g interface{ Verified() (string, bool) }) {
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, ok := g.Verified(); ok {

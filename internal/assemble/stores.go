@@ -43,7 +43,6 @@ type StoresConfig struct {
 	Queue           queue.Config
 	Tracer          *telemetry.Tracer // nil: nothing is traced
 	Log             *slog.Logger
-	verifyWait      time.Duration // the argument of awaitVerified; tests wait longer
 }
 
 // Stores are the open connections of one process.
@@ -61,8 +60,6 @@ type Stores struct {
 	parents *telemetry.Parents // nil without tracer
 	stop    context.CancelFunc
 
-	verifyWait time.Duration // see StoresConfig
-
 	db       *store.DB
 	tables   *store.Store // of db
 	recovery recoveryTables
@@ -79,7 +76,7 @@ type Stores struct {
 func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	s := &Stores{
 		space: keyspace.Space{Shards: cfg.Shards}, driver: cfg.Driver, log: cfg.Log, tracer: cfg.Tracer,
-		alone: cfg.Embedded != nil, stop: func() {}, verifyWait: cfg.verifyWait,
+		alone: cfg.Embedded != nil, stop: func() {},
 	}
 	defer func() {
 		if err != nil {
