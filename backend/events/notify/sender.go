@@ -14,8 +14,9 @@ import (
 // result is the outcome of an attempt.
 type result struct {
 	Delivery
-	settled bool          // it was sent, or no attempt can succeed; otherwise it is due again after a wait
-	after   time.Duration // the wait
+	settled  bool          // it was sent, or no attempt can succeed; otherwise it is due again after a wait
+	after    time.Duration // the wait
+	released bool          // it was interrupted by a stop: not counted as an attempt
 }
 
 // attempt makes one attempt to send a message.
@@ -32,8 +33,8 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 	case err == nil:
 		s.cfg.Metrics.attempted(outcomeSent)
 		return result{Delivery: v, settled: true}
-	case ctx.Err() != nil: // interrupted by a stop
-		return result{Delivery: v}
+	case ctx.Err() != nil:
+		return result{Delivery: v, released: true}
 	case errors.Is(err, events.ErrPermanent), errors.Is(err, errGone), v.Attempts >= s.cfg.MaxAttempts:
 		s.drop(ctx, v, err)
 		return result{Delivery: v, settled: true}
@@ -95,9 +96,16 @@ func (s *Service) record(work context.Context, results []result) {
 	loop.Record(work, s.cfg.Hold, s.cfg.Log, "storing results of notifications", func(ctx context.Context) error {
 		var settled []Delivery
 		for _, r := range results {
-			if r.settled {
+			var err error
+			switch {
+			case r.settled:
 				settled = append(settled, r.Delivery)
-			} else if err := s.store.Delay(ctx, s.process, r.Delivery, r.after); err != nil {
+			case r.released:
+				err = s.store.Release(ctx, s.process, r.Delivery)
+			default:
+				err = s.store.Delay(ctx, s.process, r.Delivery, r.after)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -168,7 +168,8 @@ func TestStopFinishesRunningAttempts(t *testing.T) {
 	}
 }
 
-// An attempt that takes longer than Drain is interrupted. Its message is due immediately, for another process.
+// An attempt that takes longer than Drain is interrupted. Its message is due immediately, for another process, and the
+// attempt does not count.
 func TestStopReleasesMessageOfInterruptedAttempt(t *testing.T) {
 	t.Parallel()
 	db, sv := openStore(t), newPushService(t, newKey(t))
@@ -180,8 +181,8 @@ func TestStopReleasesMessageOfInterruptedAttempt(t *testing.T) {
 	handle(t, s, created(1))
 	<-begun
 	stop()
-	if got, err := db.Lease(t.Context(), "other", time.Minute, 1); err != nil || len(got) != 1 {
-		t.Errorf("leased %v, %v; want the message", got, err)
+	if got, err := db.Lease(t.Context(), "other", time.Minute, 1); err != nil || len(got) != 1 || got[0].Attempts != 1 {
+		t.Errorf("leased %v, %v; want the message for its first attempt", got, err)
 	}
 }
 
