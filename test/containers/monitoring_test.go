@@ -16,9 +16,11 @@ import (
 
 // silent are expressions of the dashboard that return nothing in this stack, with the reason.
 var silent = map[string]string{
-	"sum(rate(sluice_edge_connections_refused_total[15s]))":       "nginx does not count them, the Go gateway does",
-	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))": "there is no endpoint",
-	"sum(max by (endpoint) (sluice_webhook_waiting))":             "there is no endpoint",
+	"sum(rate(sluice_edge_connections_refused_total[15s]))":        "nginx does not count them, the Go gateway does",
+	"sum by (outcome) (rate(sluice_webhook_attempts_total[30s]))":  "there is no endpoint",
+	"sum(max by (endpoint) (sluice_webhook_waiting))":              "there is no endpoint",
+	"sum by (outcome) (rate(sluice_web_push_messages_total[30s]))": "the group web-push does not run",
+	"max(sluice_web_push_waiting)":                                 "the group web-push does not run",
 }
 
 // checkMonitoring checks the targets and alerts of Prometheus, and sends it the queries of the dashboard. Rates cover
