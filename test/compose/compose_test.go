@@ -178,10 +178,10 @@ func TestServicesAreWatchedAndRestarted(t *testing.T) {
 		"edge":      {"backend-1", "backend-2"},
 		"backend-1": {"limits", "postgres", "redis"},
 		"backend-2": {"limits", "postgres", "redis"},
-		"worker":    {"limits", "postgres", "redis"},
-		"points":    {"limits", "postgres", "redis"},
-		"web-push":  {"limits", "postgres", "redis"},
-		"webhooks":  {"limits", "postgres", "redis"},
+		"worker":    {"postgres", "redis"},
+		"points":    {"postgres", "redis"},
+		"web-push":  {"postgres", "redis"},
+		"webhooks":  {"postgres", "redis"},
 	} {
 		if got := p.Services[name].GetDependencies(); !slices.Equal(slices.Sorted(slices.Values(got)), needs) {
 			t.Errorf("%s waits for %v, want %v", name, got, needs)
