@@ -212,7 +212,6 @@ func (o *adminClient) postEach(
 // postCommand makes c post a reason to the path of each argument.
 func (o *adminClient) postCommand(c *cobra.Command, became string, path func(name string) string) *cobra.Command {
 	var why string
-	c.Args = cobra.MinimumNArgs(1)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		return o.postEach(cmd.Context(), args, became, reason(why), path)
 	}

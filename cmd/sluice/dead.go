@@ -181,7 +181,6 @@ func became(s client.Settled) string {
 func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(client.Settled) string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
-	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.read(cmd.Flags(), time.Now()); err != nil {
 			return err

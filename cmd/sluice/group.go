@@ -101,7 +101,7 @@ Groups: points (credits buyers); web-push (notifies subscribed browsers; needs `
 webhooks (notifies other systems, see sluice webhook).`,
 		Example: `  sluice group run points --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --points 1/100
   sluice group run web-push --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice --web-push-contact mailto:shop@example.com`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			want := strings.Join(assemble.Groups, ", ")
 			switch {
 			case len(args) == 0:
@@ -109,7 +109,7 @@ webhooks (notifies other systems, see sluice webhook).`,
 			case len(args) == 1 && !slices.Contains(assemble.Groups, args[0]):
 				return usage("there is no group %q here: want one of %s", args[0], want)
 			}
-			return cobra.ExactArgs(1)(nil, args)
+			return checkArgs(c, args)
 		},
 		ValidArgs:   assemble.Groups,
 		Annotations: map[string]string{runsUntilSignal: ""},

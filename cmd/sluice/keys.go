@@ -26,7 +26,6 @@ func (p *program) keysNewCommand() *cobra.Command {
 		Short: "Print a new key with its private part, as a JWK Set of one",
 		Example: `  (umask 077; sluice keys new --kid 2026-11 > private.json)
   sluice keys new --kid 2026-11-rsa --alg RS256`,
-		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := token.Generate(alg, kid)
 			if err != nil {
@@ -54,7 +53,6 @@ func (p *program) keysPublicCommand() *cobra.Command {
 		Use:     "public FILE...",
 		Short:   "Print the public parts of all keys in these files as one JWK Set for edges and backends",
 		Example: `  sluice keys public private.json older.json > keys.json`,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			var sets [][]byte
 			var public []byte

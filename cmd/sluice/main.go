@@ -167,20 +167,18 @@ func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// wrapArgs makes an empty argument and a wrong number of arguments a usage error, in this command and those below it.
+// wrapArgs checks the arguments of c and of the commands below it. Without a check of its own, a command takes the
+// arguments that its usage line names.
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
-		check = cobra.NoArgs
+		check = checkArgs
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if slices.Contains(args, "") { // of a variable of the shell that is not set
 			return usage("an argument is empty: want %s", cmd.UseLine())
 		}
-		if err := check(cmd, args); err != nil {
-			return argsError(cmd, args, err)
-		}
-		return nil
+		return check(cmd, args)
 	}
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)

@@ -49,7 +49,6 @@ defaults and the common conventions, as Markdown.`,
 		Example: `  sluice manual | less
   sluice manual sale create
   sluice manual > docs/commands.md`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			// the defaults, not this machine's environment
 			plain := &program{getenv: func(string) string { return "" }, out: p.out, errOut: p.errOut}

@@ -70,7 +70,6 @@ func (o *adminClient) orderShow() *cobra.Command {
 		Use:     "show ORDER",
 		Short:   "Show one order with the payment provider's callbacks",
 		Example: `  sluice order show 923417600000000123`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r struct {
 				client.AdminOrder
@@ -95,7 +94,6 @@ func (o *adminClient) orderCancel() *cobra.Command {
 		Use:     "cancel ORDER...",
 		Short:   "Cancel unpaid orders: return the unit to the sale and the slot to the buyer",
 		Example: `  sluice order cancel 923417600000000123 --reason "requested by the buyer"`,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.each(args, func(id string) (string, error) {
 				var r client.AdminOrder

@@ -65,7 +65,6 @@ func (o *adminClient) paymentSettle() *cobra.Command {
 		Use:     "settle PAYMENT...",
 		Short:   "Mark refunds as paid",
 		Example: `  sluice payment settle 17 --note "refund re_1 at the provider"`,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]string{"note": note}
 			return o.postEach(cmd.Context(), args, "is settled", body, func(number string) string {

@@ -38,7 +38,6 @@ comments and on standard error. Compare the result with recorded traffic: sluice
 		Example: `  sluice policy import /etc/nginx/nginx.conf >new.lua
   kubectl get ingress -A -o yaml >ingresses.yaml && sluice policy import ingresses.yaml >new.lua
   sluice policy replay access.log --policy new.lua`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			result, err := interruptible(cmd.Context(), func() (*importer.Result, error) { return importer.Import(args[0]) })
 			if errors.Is(err, errInterrupted) {
@@ -73,7 +72,6 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 		Example: `  sluice policy check
   sluice policy check new.lua --strict                     # warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    # check the size for 400,000 concurrent clients`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := cmp.Or(p.getenv(envPolicy), defaultPolicy)
 			if len(args) == 1 {

@@ -27,7 +27,6 @@ with an audit that does not balance. No sale of its shard accepts purchases duri
 takes seconds per million orders.`,
 		Example: `  sluice sale rebuild shoe
   sluice sale rebuild --all`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]string{}
 			switch {

@@ -52,7 +52,6 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
   sluice rehearse clean                                  # removes the copy of a rehearsal that was killed`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.rehearse(cmd.Context(), o, f, append(args, "")[0])
 		},
@@ -257,7 +256,6 @@ Orders that are still queued must become rows first: the command then reports th
 be repeated.`,
 		Example: `  sluice rehearse clean
   sluice rehearse clean rehearsal-shoe-mzxw6ytboi`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := len(args) == 0
 			if all {

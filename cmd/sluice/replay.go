@@ -32,7 +32,6 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 		Example: `  sluice policy replay /var/log/nginx/access.log --policy new.lua --against lua/policy.lua
   zcat access.log.*.gz | sluice policy replay - --policy new.lua --json | jq .policy.rules
   sluice policy replay .sluice-edge/logs/access.log        # with lua/policy.lua`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			cfg.NewName, cfg.OldName = file, against
 			if cfg.New, err = policy.Read(file); err != nil {

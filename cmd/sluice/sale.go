@@ -41,7 +41,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
   sluice sale create --title Drop --stock 1000000 --price 9EUR --spread 8    # in 8 shards: the servers run with --shards 8 or more`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || s.ID != "" || sale.ValidateID(args[0]) != nil {
-				return cobra.NoArgs(cmd, args)
+				return checkArgs(cmd, args)
 			}
 			return usage("unexpected argument %q: use --id %s, or quotes around a title of several words", args[0], args[0])
 		},
@@ -117,7 +117,6 @@ func (o *adminClient) saleShow() *cobra.Command {
 		Use:     "show SALE",
 		Short:   "Show one sale",
 		Example: `  sluice sale show shoe`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.sale(cmd.Context(), get(adminPath("sales", args[0])))
 		},
@@ -129,7 +128,6 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Use:     verb + " SALE",
 		Short:   short,
 		Example: "  sluice sale " + verb + " shoe",
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			warn := func() {}
 			if verb == "resume" {
@@ -155,7 +153,6 @@ func (o *adminClient) saleClose() *cobra.Command {
 		Short:      "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
 		Example: `  sluice sale close shoe
   sluice sale close shoe --yes     # in a script`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
 				if err := o.requireSale(cmd.Context(), args[0]); err != nil {
@@ -180,7 +177,6 @@ func (o *adminClient) saleRestock() *cobra.Command {
 		Short: "Add units to a sale, also while it runs",
 		Example: `  sluice sale restock shoe --add 100
   sluice sale restock shoe --add 100 --key second-delivery     # adds them once, however often it is repeated`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
 			request.Key = cmp.Or(key, rand.Text())
@@ -218,7 +214,6 @@ func (o *adminClient) saleDescribe() *cobra.Command {
 		Short: "Replace the picture and the description of a sale",
 		Example: `  sluice sale describe shoe --picture https://shop.example/shoe.jpg --description shoe.md
   sluice sale describe shoe     # remove both`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.sale(cmd.Context(), post(adminPath("sales", args[0], "describe"), to))
 		},

@@ -37,7 +37,6 @@ does not create it, migrate it or wait for it.`,
 		Example: `  sluice sale archive shoe --output /var/backups/sluice --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
   sluice sale archive --ended-before 2026-01-01 --output /var/backups/sluice --redis redis://10.0.0.3:6379/0 --database postgres://sluice@10.0.0.4/sluice
   zcat /var/backups/sluice/shoe-1-*.ndjson.gz | jq -c 'select(.order) | .order'`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && endedBefore != "":

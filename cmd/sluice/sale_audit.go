@@ -20,7 +20,6 @@ func (o *adminClient) saleAudit() *cobra.Command {
 		Short: "Audit a sale: count every unit, exit 1 if it does not balance",
 		Example: `  sluice sale audit shoe
   sluice sale audit shoe --json | jq .balanced`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, r, err := o.audit(cmd.Context(), args[0])
 			if err != nil {

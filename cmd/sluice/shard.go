@@ -72,7 +72,6 @@ The command connects to Redis and to the database itself, as a worker does. The 
 of the running deployment, with tables of the version of this program, and must respond: the command
 does not create it, migrate it or wait for it.`,
 		Example: `  sluice shard move 3 --to 10.0.0.6:6379 --shards 8 --redis redis+cluster://10.0.0.5:6379,10.0.0.6:6379 --database postgres://sluice@10.0.0.4/sluice`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			shard, err := strconv.Atoi(args[0])
 			if err != nil || shard < 0 || shard >= stores.Shards {

@@ -40,7 +40,6 @@ is rejected.`,
 		Example: `  sluice token check "$(sluice token --user ann)"
   sluice token check --token-keys https://login.shop.example/jwks.json - < token.txt
   sluice token check --token-keys keys.json --token-issuer https://login.shop.example --token-audience sluice - < token.txt`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw := args[0]
 			if raw == "-" {

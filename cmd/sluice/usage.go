@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,13 +23,18 @@ func resembles(unknown, name string) bool {
 	return spelling.Distance(unknown, name) <= min(suggestionDistance, max(len(unknown), len(name))/3)
 }
 
-// argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
-func argsError(c *cobra.Command, args []string, err error) error {
-	if _, ok := errors.AsType[usageError](err); ok {
-		return err
+// checkArgs returns an error unless the usage line of a command names as many arguments.
+func checkArgs(c *cobra.Command, args []string) error {
+	required, most := argumentNames(c.Use)
+	if len(required) <= len(args) && len(args) <= most {
+		return nil
 	}
-	required, optional := argumentNames(c.Use)
-	most := len(required) + optional
+	return argsError(c, args)
+}
+
+// argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
+func argsError(c *cobra.Command, args []string) error {
+	required, most := argumentNames(c.Use)
 	if c.HasSubCommands() && len(args) > 0 {
 		near, hint := nearestCommands(c, args[0]), ""
 		if len(near) > 0 {
@@ -38,24 +44,21 @@ func argsError(c *cobra.Command, args []string, err error) error {
 			return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
 		}
 	}
-	switch {
-	case len(args) < len(required):
+	if len(args) < len(required) {
 		missing := strings.TrimSuffix(required[len(args)], "...")
 		return usage("%s is missing: want %s", missing, c.UseLine())
-	case len(args) > most:
-		return usage("unexpected argument %q: want %s", args[most], c.UseLine())
 	}
-	return usage("%w (see %s --help)", err, c.CommandPath())
+	return usage("unexpected argument %q: want %s", args[min(most, len(args)-1)], c.UseLine())
 }
 
-// argumentNames returns the names of the arguments that a usage line requires, and the number of optional ones, which
-// are in brackets. A flag outside of brackets is followed by its value.
-func argumentNames(use string) (required []string, optional int) {
+// argumentNames returns the names of the arguments that a usage line requires, and the largest number of arguments.
+// Optional ones are in brackets, and "..." repeats one. A flag outside of brackets is followed by its value.
+func argumentNames(use string) (required []string, most int) {
 	words := strings.Fields(use)[1:]
 	for i := 0; i < len(words); i++ {
 		switch word := words[i]; {
 		case strings.HasPrefix(word, "["):
-			optional++
+			most++
 			for i < len(words)-1 && !strings.HasSuffix(words[i], "]") {
 				i++
 			}
@@ -65,7 +68,10 @@ func argumentNames(use string) (required []string, optional int) {
 			required = append(required, word)
 		}
 	}
-	return required, optional
+	if strings.Contains(use, "...") {
+		return required, math.MaxInt
+	}
+	return required, most + len(required)
 }
 
 // flagError describes an unknown flag or an invalid value.
@@ -133,11 +139,13 @@ func helpCommand() *cobra.Command {
 		Use:     "help [COMMAND...]",
 		Short:   "Print the help of a command",
 		Example: "  sluice help sale create",
-		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			found, rest, err := c.Root().Find(args)
-			if err != nil || len(rest) > 0 {
-				return argsError(found, rest, err)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return argsError(found, rest)
 			}
 			return found.Help()
 		},

@@ -59,7 +59,6 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 		Use:     "add URL",
 		Short:   "Create an endpoint; its secret is shown only once",
 		Example: `  sluice webhook add https://shop.example/hooks/sluice --type order.paid --type order.cancelled --sale shoe`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{
 				"url": args[0], "title": title, "strict": strict, "reason": why,
@@ -112,7 +111,6 @@ func (o *adminClient) webhookShow() *cobra.Command {
 		Use:     "show ENDPOINT",
 		Short:   "Show one endpoint",
 		Example: `  sluice webhook show ep_k3jx5`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var e client.Endpoint
 			return o.print(cmd.Context(), get(adminPath("webhooks", args[0])), &e, func(w io.Writer) {
@@ -133,7 +131,6 @@ func (o *adminClient) webhookChange() *cobra.Command {
 		Use:     "change ENDPOINT",
 		Short:   "Change the named settings of an endpoint. An empty --type or --sale means all",
 		Example: `  sluice webhook change ep_k3jx5 --url https://shop.example/v2 --sale ''`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"reason": why}
 			for flag, setting := range map[string]struct {
@@ -179,7 +176,6 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 		Short: "Create a new secret for an endpoint, and show it once; the old one also signs until --keep has passed",
 		Example: `  sluice webhook rotate ep_k3jx5
   sluice webhook rotate ep_k3jx5 --keep 0s --reason "it was in a log"`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var answer struct{ Keep, Secret string }
 			body := map[string]string{"reason": why, "keep": keep.String()}
@@ -205,7 +201,6 @@ func (o *adminClient) webhookPing() *cobra.Command {
 		Use:     "ping ENDPOINT",
 		Short:   "Send one test delivery to an endpoint and show the response; exit 1 if it is not 2xx",
 		Example: `  sluice webhook ping ep_k3jx5`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sent struct{ Delivery string }
 			if err := o.do(cmd.Context(), post(adminPath("webhooks", args[0], "ping"), nil), &sent); err != nil {
@@ -265,7 +260,6 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 		Short: "List the deliveries to an endpoint, newest first; or show the attempts of one",
 		Example: `  sluice webhook deliveries ep_k3jx5 --state failed
   sluice webhook deliveries ep_k3jx5 923417600000000123_paid_ep_k3jx5`,
-		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := adminPath("webhooks", args[0], "deliveries")
 			if len(args) == 1 {
@@ -301,7 +295,6 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 		Example: `  sluice webhook redeliver ep_k3jx5 923417600000000123_paid_ep_k3jx5
   sluice webhook redeliver ep_k3jx5 --failed --since 2026-11-27T10:00:00Z
   sluice webhook redeliver ep_k3jx5 --failed --since 2h`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case failed == (len(args) > 1):
