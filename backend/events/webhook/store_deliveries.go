@@ -234,9 +234,11 @@ func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit i
 	})
 }
 
-// HasWaiting reports whether deliveries of a sale's events wait.
+// HasWaiting reports whether deliveries of a sale's events wait. Those of a removed endpoint are not sent and do not
+// count.
 func (s *Store) HasWaiting(ctx context.Context, saleID string) (bool, error) {
-	query := "SELECT 1 FROM webhook_deliveries WHERE state = 1 AND " + s.db.Dialect().Contains("body", "$1") + " LIMIT 1"
+	query := "SELECT 1 FROM webhook_deliveries AS d WHERE state = 1 AND " + s.db.Dialect().Contains("body", "$1") +
+		" AND EXISTS (SELECT 1 FROM webhook_endpoints AS e WHERE e.id = d.endpoint_id) LIMIT 1"
 	found, err := store.ViewRows(ctx, s.db, "webhook: waiting deliveries of sale "+saleID, store.Column[int], query,
 		`"sale_id":"`+saleID+`"`)
 	return len(found) > 0, err

@@ -81,6 +81,13 @@ func TestWaitingDeliveriesAreFoundByTheExactSale(t *testing.T) {
 				t.Errorf("sale %s: %t, %v", id, found, err)
 			}
 		}
+		// PruneDeliveries deletes the deliveries of a removed endpoint later.
+		if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := e.HasWaiting(e.ctx, v.SaleID); err != nil || found {
+			t.Errorf("after the endpoint was removed: %t, %v", found, err)
+		}
 	})
 }
 
