@@ -151,6 +151,9 @@ func runtimeError(err error) string {
 	return message
 }
 
+// bareTable matches a file that begins with a table instead of with return.
+var bareTable = regexp.MustCompile(`^(\s|--[^\n]*\n)*\{`)
+
 func syntaxError(err *parse.Error, source []byte) (line int, what string) {
 	what = strings.TrimSpace(err.Message)
 	if err.Pos.Line == parse.EOF {
@@ -158,6 +161,9 @@ func syntaxError(err *parse.Error, source []byte) (line int, what string) {
 	}
 	if err.Token != "" {
 		what += " near " + quote(err.Token)
+	}
+	if bareTable.Match(source) {
+		return err.Pos.Line, what + ": a policy begins with return: return { rules = { {...} } }"
 	}
 	return err.Pos.Line, what + ": is a comma or a bracket missing before it?"
 }

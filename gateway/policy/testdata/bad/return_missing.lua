@@ -1,0 +1,7 @@
+-- The limits of the shop.
+{
+  rules = {
+    { name = "ip", key = "ip", rate = "20r/s" },
+  },
+}
+-- want 2: syntax error near "{": a policy begins with return: return { rules = { {...} } }
