@@ -190,7 +190,11 @@ func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 			if status := lastOf(d.Args); status != "429" {
 				n.noteAt(d, "limit_req_status %s: the edge answers 429", status)
 			}
-		case "limit_conn", "limit_rate", "limit_rate_after":
+		case "limit_conn":
+			n.noteAt(d, "not converted: %s: --per-client of the edge limits the concurrent requests of a client", sourceOf(d))
+		case "deny":
+			n.noteAt(d, "not converted: %s: a policy blocks no clients", sourceOf(d))
+		case "limit_rate", "limit_rate_after":
 			n.noteAt(d, "not converted: %s", sourceOf(d))
 		case "set_real_ip_from":
 			n.trust(d)
@@ -261,7 +265,7 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 		source += " in " + at.where
 	}
 	if at.skip {
-		n.noteAt(d, "not converted: %s: a rule matches a method and a path", source)
+		n.noteAt(d, "not converted: %s: a rule matches a method and a path, in which * is one segment", source)
 		return
 	}
 	r := policy.Rule{Key: policy.ByIP, Mode: policy.Enforce, OnError: policy.Deny, Match: policy.Match{Path: at.path}}
