@@ -21,7 +21,7 @@ func paymentCells(p adminhttp.Payment) []any {
 	return []any{p.Number, p.At, p.OrderID, p.Price, p.Reference, p.Outcome, refundState(p)}
 }
 
-const paymentHead = "PAYMENT\tAT\tORDER\tPRICE\tREFERENCE\tOUTCOME\tTO DO"
+const paymentHead = "PAYMENT\tAT\tORDER\tAMOUNT\tREFERENCE\tOUTCOME\tTO DO"
 
 func (p *program) paymentCommand() *cobra.Command {
 	o := &adminClient{p: p}
