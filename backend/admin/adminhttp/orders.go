@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	errPaidOrder = httpserver.NewProblem(problem.Conflict, "The order is paid. Paid orders cannot be cancelled here.")
+	errPaidOrder = httpserver.NewProblem(problem.Conflict, "The order is paid and cannot be cancelled here. "+
+		"Refund it at the payment provider; to sell its unit again, restock the sale.")
 	errNoRowHere = httpserver.NewProblem(
 		problem.NotFound,
 		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.",
