@@ -150,7 +150,8 @@ func TestSequencersAllocateUniqueIDs(t *testing.T) {
 		seen := map[sale.OrderID]bool{}
 		var wg sync.WaitGroup
 		for range 4 {
-			s := NewSequencer(c, keyspace.Space{Shards: 3}, func() time.Time { return clock })
+			space := keyspace.Space{Shards: 3}
+			s := NewSequencer(c, space, func() time.Time { return clock })
 			for i := range 4 {
 				wg.Go(func() {
 					for range 2000 {
@@ -162,6 +163,9 @@ func TestSequencersAllocateUniqueIDs(t *testing.T) {
 						mu.Lock()
 						if seen[id] {
 							t.Errorf("order id %s was allocated twice", id)
+						}
+						if got := space.ShardOfOrder(id); got != keyspace.Shard(i%3) {
+							t.Errorf("order id %s of shard %d is of shard %d", id, i%3, got)
 						}
 						seen[id] = true
 						mu.Unlock()

@@ -5,6 +5,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sluice/backend/events/notify"
 	"sluice/backend/events/salechange"
 	"sluice/backend/payment"
+	"sluice/backend/sale"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
 )
@@ -27,14 +29,17 @@ type Config struct {
 	Dead     DeadLetters
 	Tokens   Verifier
 
-	Rows        Rows                     // reads the status of an order; nil: Orders
-	Limiter     UserLimiter              // nil: no per-user limit
-	Archived    func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
-	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
-	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
-	Details     Details                  // nil: sales have no picture and no description
-	Points      Points                   // nil: points are not configured and get 503
-	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
+	Rows     Rows                     // reads the status of an order; nil: Orders
+	Limiter  UserLimiter              // nil: no per-user limit
+	Archived func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
+	Known    func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
+	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called: it reports
+	// whether the data is verified and has not been rebuilt since. nil: it always is.
+	Intact      func(id sale.OrderID) (still func(ctx context.Context) bool)
+	Callbacks   *payment.Verifier // nil: payment callbacks are not configured and get 503
+	Details     Details           // nil: sales have no picture and no description
+	Points      Points            // nil: points are not configured and get 503
+	SaleChanges *salechange.Hub   // nil: event streams and edges learn of changes by polling
 
 	Live          *notify.Live                       // nil: event streams of orders get 503
 	Subscriptions Subscriptions                      // nil: Web Push is not configured and gets 503
@@ -69,6 +74,11 @@ func (cfg *Config) setDefaults() {
 	cfg.SaleChanges = cmp.Or(cfg.SaleChanges, &salechange.Hub{})
 	if cfg.Rows == nil {
 		cfg.Rows = cfg.Orders
+	}
+	if cfg.Intact == nil {
+		cfg.Intact = func(sale.OrderID) func(context.Context) bool {
+			return func(context.Context) bool { return true }
+		}
 	}
 	if cfg.QueueFull == nil {
 		cfg.QueueFull = func(string) time.Duration { return 5 * time.Second }

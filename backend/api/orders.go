@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -165,6 +166,7 @@ func (h *handlers) findOrder(
 		return sale.Order{}, sqlErr
 	}
 
+	intact := h.cfg.Intact(id)
 	ctx := span.In(h.reads.next())
 	dead, err := h.cfg.Dead.DeadLetter(ctx, id)
 	switch {
@@ -186,8 +188,15 @@ func (h *handlers) findOrder(
 		return sale.Order{}, err
 	case unavailable(sqlErr): // the order may be a row
 		return sale.Order{}, sqlErr
+	case !intact(ctx):
+		return sale.Order{}, lost(id)
 	}
 	return sale.Order{}, errNoOrder
+}
+
+// lost returns the error for an order that Redis may have lost. It is restored from a journal or by a worker.
+func lost(id sale.OrderID) error {
+	return fmt.Errorf("order %s: %w: Redis may have lost it", id, sale.ErrUnavailable)
 }
 
 func unavailable(err error) bool {

@@ -41,6 +41,20 @@ func TestOrderIsFoundInSQLAndInRedis(t *testing.T) {
 	servertest.WantProblem(t, s.order("ann", servertest.OrderID(5), ""), 404, "not-found")
 }
 
+// An order that Redis may have lost, and that will be restored, is not reported as missing.
+func TestOrderThatRedisMayHaveLost(t *testing.T) {
+	w := newWorld()
+	w.lost = true
+	w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated)
+	w.queued[servertest.OrderID(2)] = servertest.Order(2, "ann", sale.StatusQueued)
+	s := w.serve(t)
+	for n, want := range map[uint32]int{1: 200, 2: 200, 3: 503} {
+		if a := s.order("ann", servertest.OrderID(n), ""); a.Status != want {
+			t.Errorf("order %d: %d, want %d", n, a.Status, want)
+		}
+	}
+}
+
 func TestOrderWithSQLDownComesFromRedisAsQueued(t *testing.T) {
 	w := newWorld()
 	w.sqlErr = servertest.ErrRedisDown

@@ -222,9 +222,10 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 }
 
 // notWritten answers a callback for an order that is not a row. The order may still be queued. It is reported as
-// unknown only if the queue is empty and the order is still not a row. The callback is not stored: the provider sends
+// unknown only if the queue is empty, the order is still not a row, and Redis has not lost it. The callback is not stored: the provider sends
 // it again.
 func (h *handlers) notWritten(id sale.OrderID) (result string, err error) {
+	intact := h.cfg.Intact(id)
 	ctx := h.reads.next()
 	stats, err := h.cfg.Dead.Stats(ctx)
 	if err != nil {
@@ -248,6 +249,8 @@ func (h *handlers) notWritten(id sale.OrderID) (result string, err error) {
 		return "not_written", errUnwritten
 	case !errors.Is(err, sale.ErrNotFound):
 		return "unavailable", err
+	case !intact(h.reads.next()):
+		return "unavailable", lost(id)
 	}
 	return "unknown_order", errNoRow
 }

@@ -257,7 +257,8 @@ func TestPaymentNamesEveryInvalidField(t *testing.T) {
 	}
 }
 
-// A callback can arrive before the worker has written the order. The response is 404 only if the queue holds no order.
+// A callback can arrive before the worker has written the order. The response is 404 only if the queue holds no
+// order and Redis has lost none.
 func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 	for name, c := range map[string]struct {
 		set    func(w *world)
@@ -276,8 +277,9 @@ func TestPaymentOfAnOrderThatIsNoRowYet(t *testing.T) {
 		"it becomes a row during the request": {
 			func(w *world) { w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated) }, 503,
 		},
-		"Redis is down": {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
-		"SQL went down": {func(w *world) { w.sqlErr = servertest.ErrRedisDown }, 503},
+		"Redis was emptied": {func(w *world) { w.lost = true }, 503},
+		"Redis is down":     {func(w *world) { w.redisErr = servertest.ErrRedisDown }, 503},
+		"SQL went down":     {func(w *world) { w.sqlErr = servertest.ErrRedisDown }, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

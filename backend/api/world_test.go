@@ -32,6 +32,7 @@ type world struct {
 	dead        map[sale.OrderID]queue.DeadLetter
 	stats       queue.Stats
 	redisErr    error
+	lost        bool // Redis may have lost data
 	sqlErr      error
 	accepted    int64
 	spread      int
@@ -249,8 +250,11 @@ func (w *world) config(t testing.TB) Config {
 		Tokens:   tokentest.Key(t, secret),
 		Points:   fakePoints{},
 		Limiter:  w,
-		Pages:    buyerPages(t),
-		Server:   servertest.Config(),
+		Intact: func(sale.OrderID) func(context.Context) bool {
+			return func(context.Context) bool { return !w.lost }
+		},
+		Pages:  buyerPages(t),
+		Server: servertest.Config(),
 	}
 }
 

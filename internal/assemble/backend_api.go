@@ -49,6 +49,7 @@ func (b *Backend) buildPublicAPI() error {
 		MaxStreams:  openStreams,
 		Callbacks:   cfg.Callbacks,
 		Known:       b.known,
+		Intact:      b.intact,
 		Archived:    b.Admin.Archived,
 		QueueFull:   b.queueFull,
 		Metrics:     api.NewMetrics(b.Own),
@@ -135,6 +136,16 @@ func (b *Backend) known(saleID string) bool {
 	defer cancel()
 	_, err := b.Stock.View(ctx, saleID)
 	return !errors.Is(err, sale.ErrNotFound)
+}
+
+// intact is api.Config.Intact.
+func (b *Backend) intact(id sale.OrderID) (still func(ctx context.Context) bool) {
+	shard := b.stores.space.ShardOfOrder(id)
+	before := b.stores.guards.Of(shard).Generation()
+	return func(ctx context.Context) bool {
+		generation, verified := b.stores.verifiedGeneration(ctx, shard)
+		return verified && generation == before
+	}
 }
 
 // queueFull returns the Retry-After for a sale with a full queue.

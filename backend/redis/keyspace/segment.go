@@ -1,9 +1,16 @@
 package keyspace
 
+import "sluice/backend/sale"
+
 // ShardOfSegment returns the shard of a segment of a sale, from 0: that of the sale and those after it. A sale with at
 // most as many segments as shards has each in another one.
 func (s Space) ShardOfSegment(saleID string, segment int) Shard {
 	return Shard((int(s.ShardOf(saleID)) + segment) % max(s.Shards, 1))
+}
+
+// ShardOfOrder returns the shard of an order: the ids that are s modulo the number of shards are those of shard s.
+func (s Space) ShardOfOrder(id sale.OrderID) Shard {
+	return Shard(id.Sequence() % uint32(max(s.Shards, 1)))
 }
 
 // SegmentIn returns the segment of a sale with k segments that a shard holds, and whether it holds one. k below 2 is a
