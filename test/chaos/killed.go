@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/loop"
 )
 
 // killed follows the orders that a worker held when it was killed, until all are rows or dead letters. When ctx ends,
@@ -20,32 +22,40 @@ func (w *watch) killed(ctx context.Context, pid int) {
 		}
 		db := &sqlConn{url: w.url}
 		defer db.close()
-		for first := true; ; {
-			last := ctx.Err() != nil
-			missing, err := w.missing(context.WithoutCancel(ctx), db, ids)
-			if err == nil {
-				ids = missing
-			}
-			switch {
-			case err != nil: // the store is down
-			case len(missing) == 0 && first: // they were rows before the kill
-				return
-			case len(missing) == 0:
-				w.mu.Lock()
-				w.recovery = append(w.recovery, time.Since(at))
-				w.mu.Unlock()
-				return
-			case last:
-				w.mu.Lock()
-				w.stuck = append(w.stuck, missing...)
-				w.mu.Unlock()
-				return
-			default:
-				first = false
-			}
-			pause(context.WithoutCancel(ctx), 20*time.Millisecond)
+		stuck, late := follow(ctx, ids, func(ctx context.Context, ids []int64) ([]int64, error) {
+			return w.missing(ctx, db, ids)
+		})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stuck = append(w.stuck, stuck...)
+		if late && len(stuck) == 0 {
+			w.recovery = append(w.recovery, time.Since(at))
 		}
 	})
+}
+
+// follow queries until none of the orders is missing, or ctx has ended, and returns those that still are. late reports
+// whether any was missing at first. If the queries still fail a minute after the end of ctx, the orders of the last one
+// that succeeded are missing.
+func follow(
+	ctx context.Context, ids []int64, missing func(context.Context, []int64) ([]int64, error),
+) (stuck []int64, late bool) {
+	work, stop := loop.Outlive(ctx, time.Minute)
+	defer stop()
+	for {
+		last := ctx.Err() != nil
+		left, err := missing(work, ids)
+		switch {
+		case err != nil && work.Err() != nil:
+			return ids, late
+		case err != nil: // the store is down
+		case len(left) == 0 || last:
+			return left, late
+		default:
+			ids, late = left, true
+		}
+		pause(work, 20*time.Millisecond)
+	}
 }
 
 // missing returns the orders that are neither rows nor dead letters.
