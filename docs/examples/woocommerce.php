@@ -63,6 +63,11 @@ function sluice_pay(): void
     if (wp_remote_retrieve_response_code($answer) !== 200 || $sold['status'] !== 'created') {
         wp_die('This order does not await payment.', '', ['response' => 409]);
     }
+    // Two tabs must not make two orders. MySQL releases the lock at the end of this request.
+    global $wpdb;
+    if ($wpdb->get_var($wpdb->prepare('SELECT GET_LOCK(%s, 10)', "sluice_$id")) === '0') {
+        wp_die('Another tab opens this payment: reload this page.', '', ['response' => 503]);
+    }
     $known = wc_get_orders(['meta_key' => '_sluice_order', 'meta_value' => $id, 'limit' => 1]);
     $order = $known[0] ?? wc_create_order(['customer_id' => get_current_user_id()]);
     if (!$known) {

@@ -365,6 +365,12 @@ func TestWooCommercePluginSigns(t *testing.T) {
 // it. They print their calls. All responses of sluice are the same.
 const wordpress = `
 const SLUICE_URL = 'https://sale', SLUICE_PAYMENT_SECRET = 'whsec_c2VjcmV0', SLUICE_TOKEN_SECRET = 'secret';
+class DB { // another tab makes the order while this one waits for the lock
+    function prepare($query, ...$values) { return vsprintf(str_replace('%s', "'%s'", $query), $values); }
+    function get_var($query) { global $made, $argv; $made = true; return $argv[5] ?? '1'; }
+}
+$wpdb = new DB();
+$made = false;
 class Order {
     function get_meta($key) { return '77'; }
     function get_total() { return '19.99'; }
@@ -376,7 +382,8 @@ function add_action($hook, $call) {}
 function is_user_logged_in() { return true; }
 function get_current_user_id() { return 7; }
 function wp_unslash($text) { return $text; }
-function wc_get_orders($query) { return [new Order()]; }
+function wc_get_orders($query) { global $made; return $made ? [new Order()] : []; }
+function wc_create_order($with) { exit("a second order\n"); }
 function wp_remote_get($url, $request = []) { return $url; }
 function wp_redirect($url) { echo "redirect: $url\n"; }
 function wp_die($text) { exit("die: $text\n"); }
@@ -422,14 +429,16 @@ func TestWooCommercePluginLeadsToPaymentsOfThePriceOnly(t *testing.T) {
 		return
 	}
 	const lead, other = "redirect: https://shop/pay\n", "die: The total of this order is not the price of the sale.\n"
-	for _, c := range []struct{ status, price, want string }{
-		{"created", `{"amount":1999,"currency":"EUR"}`, lead}, {"created", `{"amount":2000,"currency":"EUR"}`, other},
-		{"created", `{"amount":1999,"currency":"USD"}`, other}, {"created", "null", other},
-		{"paid", `{"amount":1999,"currency":"EUR"}`, "die: This order does not await payment.\n"},
+	for _, c := range []struct{ status, price, lock, want string }{
+		{"created", `{"amount":1999,"currency":"EUR"}`, "1", lead},
+		{"created", `{"amount":2000,"currency":"EUR"}`, "1", other},
+		{"created", `{"amount":1999,"currency":"USD"}`, "1", other}, {"created", "null", "1", other},
+		{"created", `{"amount":1999,"currency":"EUR"}`, "0", "die: Another tab opens this payment: reload this page.\n"},
+		{"paid", `{"amount":1999,"currency":"EUR"}`, "1", "die: This order does not await payment.\n"},
 	} {
 		body := `{"status":"` + c.status + `","sale_id":"shoe","price":` + c.price + `}`
 		out, err := exec.CommandContext(t.Context(), "php", "-r", wordpress+"require $argv[1]; sluice_pay();", "--",
-			filepath.Join(root, "docs/examples/woocommerce.php"), "200", body).CombinedOutput()
+			filepath.Join(root, "docs/examples/woocommerce.php"), "200", body, "", c.lock).CombinedOutput()
 		if err != nil || string(out) != c.want {
 			t.Errorf("%s: %v, it printed %q, want %q", body, err, out, c.want)
 		}
