@@ -5,11 +5,11 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/gateway/policy"
 	"sluice/gateway/refusalcache"
 	"sluice/internal/fleetlimit"
+	"sluice/internal/metric"
 )
 
 // metrics are the edge's counters, except those of connections, which are in package proxy. Labels come from the
@@ -38,33 +38,33 @@ type metrics struct {
 
 // newMetrics creates the metrics and registers them.
 func newMetrics(registry prometheus.Registerer) *metrics {
-	register := promauto.With(registry)
-	counter := func(name, help string) prometheus.Counter {
-		return register.NewCounter(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help})
-	}
-	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return register.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_" + name, Help: help}, labels)
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return register.NewGauge(prometheus.GaugeOpts{Name: "sluice_edge_" + name, Help: help})
-	}
+	register := metric.With(registry)
 	m := &metrics{
-		requests:      vector("requests_total", "Requests by rule and verdict.", "rule", "verdict"),
-		responses:     vector("responses_total", "Responses by status class.", "status"),
-		unauthorized:  counter("unauthorized_total", "Requests refused because of a missing or invalid token."),
-		malformed:     counter("malformed_total", "Requests refused because they were malformed or ambiguous."),
-		buckets:       gauge("buckets", "Buckets in use, of all rules."),
-		capacity:      gauge("bucket_capacity", "Available buckets. If all are in use, new clients are refused."),
-		policyReloads: vector("policy_reloads_total", "Reloads of a changed policy.", "result"),
-		keyReloads:    vector("token_key_reloads_total", "Reloads of a changed token key file.", "result"),
-		refusals:      vector("cached_refusals_total", "Purchases refused from the cache, by state of the sale.", "state"),
-		listFetches:   vector("bypass_list_fetches_total", "Bypass lists fetched from a backend.", "result"),
-		leases: vector("fleet_leases_total", `Leases of rules with scope = "fleet", each a round trip to Redis, by result.`,
-			"result"),
-		bypassEntries: gauge("bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
-		notifications: counter("sale_notifications_total", "Sale notifications received from a backend."),
-		notificationsUp: gauge("sale_notifications_up", "Whether sale notifications are received. If not, changes take "+
-			"up to a second."),
+		requests: register.NewCounterVec(prometheus.CounterOpts{Name: "sluice_edge_requests_total",
+			Help: "Requests by rule and verdict."}, []string{"rule", "verdict"}),
+		responses: register.Counters("sluice_edge_responses_total", "Responses by status class.", "status"),
+		unauthorized: register.Counter("sluice_edge_unauthorized_total",
+			"Requests refused because of a missing or invalid token."),
+		malformed: register.Counter("sluice_edge_malformed_total",
+			"Requests refused because they were malformed or ambiguous."),
+		buckets: register.Gauge("sluice_edge_buckets", "Buckets in use, of all rules."),
+		capacity: register.Gauge("sluice_edge_bucket_capacity",
+			"Available buckets. If all are in use, new clients are refused."),
+		policyReloads: register.Counters("sluice_edge_policy_reloads_total", "Reloads of a changed policy.",
+			"result", "ok", "error"),
+		keyReloads: register.Counters("sluice_edge_token_key_reloads_total", "Reloads of a changed token key file.",
+			"result", "ok", "error"),
+		refusals: register.Counters("sluice_edge_cached_refusals_total",
+			"Purchases refused from the cache, by state of the sale.", "state"),
+		listFetches: register.Counters("sluice_edge_bypass_list_fetches_total", "Bypass lists fetched from a backend.",
+			"result", "ok", "error"),
+		leases: register.Counters("sluice_edge_fleet_leases_total",
+			`Leases of rules with scope = "fleet", each a round trip to Redis, by result.`, "result"),
+		bypassEntries: register.Gauge("sluice_edge_bypass_list_entries", "Bypass list entries in memory, 4 bytes each."),
+		notifications: register.Counter("sluice_edge_sale_notifications_total",
+			"Sale notifications received from a backend."),
+		notificationsUp: register.Gauge("sluice_edge_sale_notifications_up",
+			"Whether sale notifications are received. If not, changes take up to a second."),
 		rules: register.NewGaugeVec(prometheus.GaugeOpts{Name: "sluice_edge_rule_info",
 			Help: "1 for each rule of the policy in force. The labels describe the rule."},
 			[]string{"rule", "key", "rate", "burst", "match", "mode", "on_error", "scope"}),
@@ -76,11 +76,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	for _, state := range refusalcache.States {
 		m.byState[state] = m.refusals.WithLabelValues(string(state))
-	}
-	for _, result := range []string{"ok", "error"} { // start at 0, so that rates can be computed
-		for _, v := range []*prometheus.CounterVec{m.policyReloads, m.keyReloads, m.listFetches} {
-			v.WithLabelValues(result)
-		}
 	}
 	for _, result := range fleetlimit.Results {
 		m.leases.WithLabelValues(string(result))

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/metric"
 )
 
 // Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
@@ -24,40 +24,25 @@ type Metrics struct {
 
 // NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	f := promauto.With(reg)
+	metrics := metric.With(reg)
 	m := &Metrics{
-		purchases: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_api_purchases_total", Help: "Purchase requests answered, by outcome.",
-		}, []string{"outcome"}),
-		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
+		purchases: metrics.Counters("sluice_api_purchases_total", "Purchase requests answered, by outcome.", "outcome",
+			purchaseOutcomes...),
+		seconds: metrics.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sluice_api_purchase_seconds", Help: "Time to answer a purchase request, by outcome.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"outcome"}),
-		countedHere: f.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_api_user_limit_errors_total",
-			Help: "Purchase requests that this backend counted alone because the Redis of the per-user limit was unavailable.",
-		}),
-		streams: f.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_api_event_streams", Help: "Open event streams.",
-		}),
-		streamsLimit: f.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_api_event_streams_limit",
-			Help: "Maximum number of open event streams; further clients get 503 and poll instead.",
-		}),
-		waiting: f.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_api_waiting_requests", Help: "Order requests held back until the order is final.",
-		}),
-		callbacks: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_payment_callbacks_total", Help: "Callbacks of the payment provider, by result.",
-		}, []string{"result"}),
-	}
-	// Every series begins at 0, so that queries can compute its rate.
-	for _, result := range callbackResults {
-		m.callbacks.WithLabelValues(result)
+		countedHere: metrics.Counter("sluice_api_user_limit_errors_total",
+			"Purchase requests that this backend counted alone because the Redis of the per-user limit was unavailable."),
+		streams: metrics.Gauge("sluice_api_event_streams", "Open event streams."),
+		streamsLimit: metrics.Gauge("sluice_api_event_streams_limit",
+			"Maximum number of open event streams; further clients get 503 and poll instead."),
+		waiting: metrics.Gauge("sluice_api_waiting_requests", "Order requests held back until the order is final."),
+		callbacks: metrics.Counters("sluice_payment_callbacks_total", "Callbacks of the payment provider, by result.",
+			"result", callbackResults...),
 	}
 	for _, outcome := range purchaseOutcomes {
-		m.purchases.WithLabelValues(outcome)
-		m.seconds.WithLabelValues(outcome)
+		m.seconds.WithLabelValues(outcome) // begins at 0, as the counters do
 	}
 	return m
 }

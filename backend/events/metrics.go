@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/internal/gauges"
+	"sluice/internal/metric"
 )
 
 // Counters counts events in Prometheus.
@@ -17,15 +17,13 @@ type Counters struct {
 
 // NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
-	metrics := promauto.With(r)
+	metrics := metric.With(r)
 	return &Counters{
 		deliveries: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_event_deliveries_total",
 			Help: "Events delivered to this process, by outcome: done, failed, dead, or waiting for a store.",
 		}, []string{"group", "outcome"}),
-		relayed: metrics.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_event_relayed_total", Help: "Events that this process has moved from SQL to the stream.",
-		}),
+		relayed: metrics.Counter("sluice_event_relayed_total", "Events that this process has moved from SQL to the stream."),
 	}
 }
 

@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"sluice/internal/metric"
 )
 
 // Kinds of failures.
@@ -33,35 +34,25 @@ type Counters struct {
 
 // NewCounters registers the counters. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
-	metrics := promauto.With(r)
-	counter := func(name, help string) prometheus.Counter {
-		return metrics.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
+	metrics := metric.With(r)
 	c := &Counters{
-		orders:    counter("sluice_worker_orders_written_total", "Orders written to SQL, including repeated writes."),
-		batches:   counter("sluice_worker_batches_total", "Transactions that wrote orders."),
-		lost:      counter("sluice_worker_lost_leases_total", "Leases that expired while this worker was writing the batch."),
-		reclaimed: counter("sluice_queue_reclaimed_total", "Messages requeued because the lease of their batch expired."),
-		failures: metrics.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_worker_failures_total", Help: "Failures by kind: rejected, error, unavailable, queue.",
-		}, []string{"kind"}),
-		seconds: metrics.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_write_seconds", Help: "Duration of a transaction.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10),
-		}),
-		sizes: metrics.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_worker_batch_orders", Help: "Orders per transaction.",
-			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
-		}),
+		orders:  metrics.Counter("sluice_worker_orders_written_total", "Orders written to SQL, including repeated writes."),
+		batches: metrics.Counter("sluice_worker_batches_total", "Transactions that wrote orders."),
+		lost: metrics.Counter("sluice_worker_lost_leases_total",
+			"Leases that expired while this worker was writing the batch."),
+		reclaimed: metrics.Counter("sluice_queue_reclaimed_total", "Messages requeued because the lease of their batch expired."),
+		failures: metrics.Counters("sluice_worker_failures_total", "Failures by kind: rejected, error, unavailable, queue.",
+			"kind", KindRejected, KindError, KindUnavailable, KindQueue),
+		seconds: metrics.Histogram("sluice_worker_write_seconds", "Duration of a transaction.",
+			prometheus.ExponentialBuckets(0.001, 2.5, 10)...),
+		sizes: metrics.Histogram("sluice_worker_batch_orders", "Orders per transaction.",
+			1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
 		paused: metrics.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sluice_worker_paused_loops", Help: "Loops that wait for the store (unavailable) or the queue (queue).",
 		}, []string{"kind"}),
 	}
 	for _, kind := range []string{KindUnavailable, KindQueue} {
 		c.paused.WithLabelValues(kind)
-	}
-	for _, kind := range []string{KindRejected, KindError, KindUnavailable, KindQueue} {
-		c.failures.WithLabelValues(kind) // exported as 0 from the start, so that rates are defined
 	}
 	return c
 }

@@ -2,7 +2,8 @@ package proxy
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"sluice/internal/metric"
 )
 
 // metrics of connections to clients and backends.
@@ -16,14 +17,12 @@ type metrics struct {
 
 // newMetrics creates the metrics and registers them, unless registry is nil.
 func newMetrics(registry prometheus.Registerer) *metrics {
-	register := promauto.With(registry)
+	register := metric.With(registry)
 	return &metrics{
-		connections: register.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_edge_connections", Help: "Open client connections."}),
-		refused: register.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_edge_connections_refused_total", Help: "Connections refused because too many were open."}),
-		streams: register.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_edge_event_streams", Help: "Open event streams."}),
+		connections: register.Gauge("sluice_edge_connections", "Open client connections."),
+		refused: register.Counter("sluice_edge_connections_refused_total",
+			"Connections refused because too many were open."),
+		streams: register.Gauge("sluice_edge_event_streams", "Open event streams."),
 		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_edge_upstream_failures_total", Help: "Failed attempts to reach a backend, by failure."},
 			[]string{"upstream", "failure"}),

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/common/expfmt"
 
 	"sluice/internal/loop"
+	"sluice/internal/metric"
 	"sluice/internal/unixsocket"
 )
 
@@ -39,9 +39,8 @@ type Receiver struct {
 // Listen returns a Receiver with a port and a Unix socket of its own, which Close removes. It serves the metrics of
 // registry, to which it adds its own.
 func Listen(spans *Recorder, registry *prometheus.Registry, log *slog.Logger) (*Receiver, error) {
-	dropped := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "sluice_span_lines_dropped_total",
-		Help: "Lines of nginx about sampled requests that are no spans: lost (too many waited), invalid."},
-		[]string{"reason"})
+	dropped := metric.With(registry).Counters("sluice_span_lines_dropped_total",
+		"Lines of nginx about sampled requests that are no spans: lost (too many waited), invalid.", "reason")
 	r := &Receiver{spans: spans, log: log, metrics: registry, tag: strings.ToLower(rand.Text()),
 		invalid: dropped.WithLabelValues("invalid"), lost: dropped.WithLabelValues("lost")}
 	if err := r.listen(); err != nil {

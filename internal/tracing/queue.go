@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"sluice/internal/metric"
 )
 
 // queue passes ended spans to the batch processor of the SDK, which exports them in the background. It counts the spans
@@ -21,9 +22,8 @@ type queue struct {
 
 // newQueue returns a processor for the exporter with room for limit spans. registry may be nil.
 func newQueue(to sdk.SpanExporter, limit int, registry prometheus.Registerer) *queue {
-	results := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "sluice_spans_total",
-		Help: "Spans by result: exported, failed (the collector did not accept them), dropped (too many waited)."},
-		[]string{"result"})
+	results := metric.With(registry).Counters("sluice_spans_total",
+		"Spans by result: exported, failed (the collector did not accept them), dropped (too many waited).", "result")
 	waiting := &atomic.Int64{}
 	counted := exporter{SpanExporter: to, waiting: waiting, exported: results.WithLabelValues("exported"),
 		failed: results.WithLabelValues("failed")}

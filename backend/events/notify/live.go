@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/loop"
+	"sluice/internal/metric"
 )
 
 // Bounds of open pages.
@@ -80,24 +80,17 @@ func NewLive(client redisconn.Client, space keyspace.Space, cfg LiveConfig) *Liv
 	cfg.Linger = cmp.Or(cfg.Linger, time.Minute)
 	cfg.Lost = cmp.Or(cfg.Lost, 10*time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	metrics := promauto.With(cfg.Registerer)
+	metrics := metric.With(cfg.Registerer)
 	l := &Live{
 		client: client, space: space, cfg: cfg, wanted: loop.NewWake(),
 		pages: map[string]map[*Page]struct{}{}, ready: make(chan struct{}),
-		open: metrics.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_notify_pages", Help: "Open pages that receive events of their buyers' orders.",
-		}),
-		ended: metrics.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_notify_pages_closed_total",
-			Help: "Pages that were disconnected because they were too slow or may have missed an event.",
-		}, []string{"reason"}),
+		open: metrics.Gauge("sluice_notify_pages", "Open pages that receive events of their buyers' orders."),
+		ended: metrics.Counters("sluice_notify_pages_closed_total",
+			"Pages that were disconnected because they were too slow or may have missed an event.",
+			"reason", "slow", "missed", "unread", "stopped"),
 	}
-	for _, reason := range []string{"slow", "missed", "unread", "stopped"} {
-		l.ended.WithLabelValues(reason)
-	}
-	metrics.NewGauge(prometheus.GaugeOpts{
-		Name: "sluice_notify_pages_limit", Help: "Maximum number of open pages. Further pages are rejected, and poll.",
-	}).Set(float64(cfg.Pages))
+	metrics.Gauge("sluice_notify_pages_limit", "Maximum number of open pages. Further pages are rejected, and poll.").
+		Set(float64(cfg.Pages))
 	return l
 }
 

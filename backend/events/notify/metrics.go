@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/internal/gauges"
+	"sluice/internal/metric"
 )
 
 // Outcomes of attempts.
@@ -23,14 +23,9 @@ type Counters struct{ messages *prometheus.CounterVec }
 
 // NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
-	c := &Counters{promauto.With(r).NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_web_push_messages_total",
-		Help: "Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
-	}, []string{"outcome"})}
-	for _, outcome := range []string{outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp} {
-		c.messages.WithLabelValues(outcome)
-	}
-	return c
+	return &Counters{metric.With(r).Counters("sluice_web_push_messages_total",
+		"Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
+		"outcome", outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp)}
 }
 
 func (c *Counters) attempted(outcome string) { c.messages.WithLabelValues(outcome).Inc() }

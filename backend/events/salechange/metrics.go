@@ -2,7 +2,8 @@ package salechange
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"sluice/internal/metric"
 )
 
 // Metrics counts the notifications of a Receiver.
@@ -13,16 +14,12 @@ type Metrics struct {
 
 // NewMetrics registers the metrics with reg, which may be nil. It panics if reg has them already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	metrics := promauto.With(reg)
+	metrics := metric.With(reg)
 	m := &Metrics{
-		up: metrics.NewGauge(prometheus.GaugeOpts{
-			Name: "sluice_sale_notifications_up",
-			Help: "Whether this process receives sale notifications; without them it sees changes within a second.",
-		}),
-		received: metrics.NewCounterVec(prometheus.CounterOpts{
-			Name: "sluice_sale_notifications_received_total",
-			Help: "Sale notifications received, by type; unknown: not of this version.",
-		}, []string{"type"}),
+		up: metrics.Gauge("sluice_sale_notifications_up",
+			"Whether this process receives sale notifications; without them it sees changes within a second."),
+		received: metrics.Counters("sluice_sale_notifications_received_total",
+			"Sale notifications received, by type; unknown: not of this version.", "type"),
 	}
 	for _, t := range []Type{Opened, Paused, Closed, SoldOut, Restocked, Changed, Left, "unknown"} {
 		m.received.WithLabelValues(string(t))

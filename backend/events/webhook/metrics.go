@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"sluice/internal/gauges"
+	"sluice/internal/metric"
 )
 
 // Counters counts webhooks in Prometheus.
@@ -18,21 +18,18 @@ type Counters struct {
 
 // NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
 func NewCounters(r prometheus.Registerer) *Counters {
-	metrics := promauto.With(r)
+	metrics := metric.With(r)
 	return &Counters{
 		attempts: metrics.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_webhook_attempts_total",
 			Help: "Attempts of this process to send a webhook, by outcome: delivered, failed, given_up, released (interrupted by a " +
 				"stop) or lost (another process has leased it since).",
 		}, []string{"endpoint", "outcome"}),
-		seconds: metrics.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_webhook_attempt_seconds", Help: "Duration of an attempt, until the response or the failure.",
-			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30},
-		}),
-		added: metrics.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_webhook_deliveries_total",
-			Help: "Deliveries that this process has written, one for each event and endpoint.",
-		}),
+		seconds: metrics.Histogram("sluice_webhook_attempt_seconds",
+			"Duration of an attempt, until the response or the failure.",
+			.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30),
+		added: metrics.Counter("sluice_webhook_deliveries_total",
+			"Deliveries that this process has written, one for each event and endpoint."),
 	}
 }
 
