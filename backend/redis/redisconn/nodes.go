@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Node is a node of a Redis Cluster, as one node describes it.
@@ -119,12 +118,7 @@ func (s *Server) Credentials() (user, password string) { return s.options.Userna
 // Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
 // slot still belongs to another node. The caller closes c.
 func Importing(c *redis.Client) *redis.Client {
-	front := redis.NewClient(&redis.Options{
-		Addr: c.Options().Addr, Dialer: noDial, MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	front.AddHook(importing{c})
-	return front
+	return hooked(c.Options().Addr, importing{c})
 }
 
 // importing sends ASKING before each command. It is not a hook of the client itself, because ASKING must not precede

@@ -69,7 +69,7 @@ func NewServer(raw string) (*Server, error) {
 		}
 		return c.server(*o, 0), nil
 	}
-	if u, err := url.Parse(raw); err == nil && behindSentinel(u) {
+	if u, err := url.Parse(raw); err == nil && u.Query().Has("master_name") {
 		s, o, err := parseSentinels(u)
 		if err != nil {
 			return nil, err

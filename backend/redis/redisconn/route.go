@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -16,11 +17,16 @@ import (
 //
 // A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
 func Route(pick func(key string) *redis.Client) *redis.Client {
+	return hooked("several servers", router{pick})
+}
+
+// hooked returns a client without connections, whose commands the hook executes. addr is its name in errors.
+func hooked(addr string, hook redis.Hook) *redis.Client {
 	c := redis.NewClient(&redis.Options{
-		Addr: "several servers", Dialer: noDial, MaxRetries: -1,
+		Addr: addr, Dialer: noDial, MaxRetries: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	c.AddHook(router{pick})
+	c.AddHook(hook)
 	return c
 }
 
@@ -54,7 +60,7 @@ func (r router) client(cmd redis.Cmder) *redis.Client {
 		first = 3 // after the text of the script and the number of keys
 	}
 	for _, arg := range args[min(first, len(args)):] {
-		if key, ok := arg.(string); ok && hasTag(key) {
+		if key, ok := arg.(string); ok && strings.HasPrefix(key, keyPrefix) {
 			return r.pick(key)
 		}
 	}
@@ -62,8 +68,6 @@ func (r router) client(cmd redis.Cmder) *redis.Client {
 }
 
 const keyPrefix = "sluice:{"
-
-func hasTag(key string) bool { return len(key) > len(keyPrefix) && key[:len(keyPrefix)] == keyPrefix }
 
 func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {

@@ -30,8 +30,6 @@ func (s *sentinels) limit() time.Duration { return s.timeout }
 
 func (*sentinels) forget() {} // every query reads the Sentinels
 
-func behindSentinel(u *url.URL) bool { return u.Query().Has("master_name") }
-
 // parseSentinels parses the URL of a Sentinel into the Sentinels and the options of the master without its address.
 func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	bad := errors.New("bad Redis URL: want redis://sentinel:26379/db?master_name=NAME&addr=another-sentinel:26379")
