@@ -42,13 +42,13 @@ func ParseSaleHint(value, sale []byte) (SaleHint, bool) {
 	if !ok {
 		return SaleHint{}, false
 	}
-	state, known := parseState(fields[0])
+	state := State(fields[0])
 	version, hasVersion := parseNumber(fields[1])
 	ttl, hasTTL := parseNumber(fields[2])
 	holders, hasHolders := parseNumber(fields[3])
 	opens, hasOpens := parseNumber(fields[4])
 	needsOpens := fields[4] != "" || state == Scheduled
-	if !known || !hasVersion || !hasTTL || ttl == 0 || !hasHolders || needsOpens && !hasOpens {
+	if !slices.Contains(States[:], state) || !hasVersion || !hasTTL || ttl == 0 || !hasHolders || needsOpens && !hasOpens {
 		return SaleHint{}, false
 	}
 	ttl = min(ttl, maxTTL.Milliseconds())
@@ -90,10 +90,6 @@ func parseFields(value, sale []byte, names ...string) (texts []string, ok bool) 
 		rest = next
 	}
 	return texts, true
-}
-
-func parseState(text string) (State, bool) {
-	return State(text), slices.Contains(States[:], State(text))
 }
 
 // parseNumber parses up to 18 digits, which always fit an int64.

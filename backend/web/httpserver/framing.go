@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"slices"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
 	"sluice/internal/problem"
@@ -52,8 +50,6 @@ func ambiguousFraming(h *fasthttp.RequestHeader) bool {
 func named(line []byte, name string) bool {
 	return len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name))
 }
-
-func knownMethod(m []byte) bool { return slices.Contains(fiber.DefaultMethods, string(m)) }
 
 // unreadable maps a parse error of fasthttp to a problem. The error's text is not sent, because it quotes the request.
 func unreadable(err error) error {

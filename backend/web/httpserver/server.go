@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -176,7 +177,7 @@ func (s *Server) Finish() {
 			s.refuse(ctx, s.malformed, errFraming)
 			return
 		}
-		if !knownMethod(ctx.Method()) { // Fiber would answer in plain text
+		if !slices.Contains(fiber.DefaultMethods, string(ctx.Method())) { // Fiber would answer in plain text
 			s.refuse(ctx, s.unmatched, errMethod)
 			return
 		}
