@@ -128,11 +128,15 @@ func fields(w io.Writer, pairs ...any) {
 	t.Flush()
 }
 
-// seconds is a duration of the admin API; it prints as 1m30s.
+// seconds is a duration of the admin API; it prints as 1m30s, or as 3ms if it is shorter than a second.
 type seconds float64
 
 func (s seconds) String() string {
-	return (time.Duration(s*1000) * time.Millisecond).Round(10 * time.Millisecond).String()
+	d := time.Duration(s*1000) * time.Millisecond
+	if d >= time.Second {
+		d = d.Round(10 * time.Millisecond)
+	}
+	return d.String()
 }
 
 // cell formats a value for display: unknown numbers are "?", times that are not set are empty.
