@@ -31,8 +31,12 @@ func (s *Set) Explain(raw string) error {
 	case errors.Is(err, errAudience):
 		return fmt.Errorf("%w: aud is %s, want %q", err, quoted(claims["aud"]), s.expect.Audience)
 	case errors.Is(err, errSignature):
-		return fmt.Errorf("%w: the key with alg %s, kid %s has not signed this text",
-			err, quoted(header["alg"]), quoted(header["kid"]))
+		hint := ""
+		if header["kid"] == nil && header["alg"] == HS256 {
+			hint = ": the issuer needs the same secret, as text and not decoded from base64"
+		}
+		return fmt.Errorf("%w: the key with alg %s, kid %s has not signed this text%s",
+			err, quoted(header["alg"]), quoted(header["kid"]), hint)
 	}
 	return err
 }

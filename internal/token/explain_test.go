@@ -60,3 +60,18 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// An issuer that decodes the secret from base64 signs with another key.
+func TestExplainOfASecretThatIsDecoded(t *testing.T) {
+	w := tokentest.New()
+	keys, err := token.Open("", w.Secret, token.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, `{"sub":"ann","exp":4102444800}`), []byte("decoded"))
+	want := `invalid signature: the key with alg "HS256", kid none has not signed this text: ` +
+		"the issuer needs the same secret, as text and not decoded from base64"
+	if err := keys.Set().Explain(raw); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
