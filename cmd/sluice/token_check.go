@@ -96,7 +96,12 @@ func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string, 
 			return err
 		}
 	case result.Valid:
-		fmt.Fprintf(p.out, "valid: the buyer is %s, until %s\n", result.User, result.ExpiresAt.Format(time.RFC3339))
+		hint := ""
+		if result.ExpiresAt.Year() == 9999 { // the latest time that a Set returns
+			hint = " or later: exp must be in seconds, not in milliseconds"
+		}
+		fmt.Fprintf(p.out, "valid: the buyer is %s, until %s%s\n",
+			result.User, result.ExpiresAt.Format(time.RFC3339), hint)
 	}
 	if !result.Valid {
 		return errors.New("the token is rejected: " + result.Reason)

@@ -44,3 +44,12 @@ func TestTokenCheck(t *testing.T) {
 		t.Errorf("exit %d, %s%s", code, out.String(), errOut.String())
 	}
 }
+
+func TestTokenCheckReportsATimeInMilliseconds(t *testing.T) {
+	raw := tokentest.HS(tokentest.Segments(`{"alg":"HS256"}`, `{"sub":"ann","exp":1795985874000}`), []byte(testSecret))
+	code, stdout, stderr := call(t, "token check --data "+t.TempDir()+" "+raw, "SLUICE_TOKEN_SECRET="+testSecret)
+	want := "valid: the buyer is ann, until 9999-12-31T23:59:59Z or later: exp must be in seconds, not in milliseconds\n"
+	if code != exitOK || stdout != want {
+		t.Errorf("exit %d, %s%s, want %s", code, stdout, stderr, want)
+	}
+}
