@@ -38,8 +38,8 @@ type Sale struct {
 
 // Config configures New. With the zero value, buyers paste their token, and pages have no link to a checkout.
 type Config struct {
-	// SignIn is the http or https URL for buyers without a token. "{url}" is replaced by the page to return to, with
-	// #token=... appended. Empty: the page has a field for the token.
+	// SignIn is the http or https URL for buyers without a token. It contains "{url}", which is replaced by the page to
+	// return to, with #token=... appended. Empty: the page has a field for the token.
 	SignIn string
 	// Checkout is the http or https URL at which the shop takes the payment of an order. "{order}" and "{sale}" are
 	// replaced by their ids. Pages link to it while the hold of an order lasts. Empty: no link.
@@ -289,8 +289,9 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 
 // checkSignIn rejects a sign-in page that is not a URL with "{url}".
 func checkSignIn(raw string) error {
-	if raw != "" && !validURL(raw, "{url}") {
-		return fmt.Errorf("--sign-in %q: use an http or https URL such as https://shop.example/login?back={url}", raw)
+	if raw != "" && (!strings.Contains(raw, "{url}") || !validURL(raw, "{url}")) {
+		return fmt.Errorf("--sign-in %q: use an http or https URL with {url}, such as "+
+			"https://shop.example/login?back={url}", raw)
 	}
 	return nil
 }

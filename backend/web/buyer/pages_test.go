@@ -293,7 +293,7 @@ func TestPrices(t *testing.T) {
 func TestSignInURLIsValidated(t *testing.T) {
 	for _, bad := range []string{
 		"javascript:alert(1)", "//shop.example", "shop", "https://", "https://a:b@shop.example/", "data:text/html,x",
-		"https://shop.example/\x00",
+		"https://shop.example/\x00", "https://shop.example/login", "https://shop.example/login?back=%s",
 	} {
 		if _, err := New(Config{SignIn: bad}); err == nil {
 			t.Errorf("%q is accepted", bad)
