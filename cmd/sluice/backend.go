@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"log/slog"
 	"net/url"
 	"runtime/debug"
 	"strings"
@@ -66,6 +67,7 @@ it, each backend has its own.`,
 				return err
 			}
 			defer admin.Close()
+			b.warn(p.logger())
 			backend, err := assemble.NewBackend(s, b.cfg) // after the listeners: it logs
 			if err != nil {
 				return err
@@ -178,6 +180,13 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	if secret := getenv(envPayment); secret != "" {
 		b.cfg.Callbacks, err = payment.NewVerifier(secret, time.Now)
 		bad.check(envPayment, err)
+	}
+}
+
+// warn logs settings that are valid and probably incomplete.
+func (b *backendFlags) warn(log *slog.Logger) {
+	if b.pages.Checkout != "" && b.cfg.Callbacks == nil {
+		log.Warn("--checkout is set and " + envPayment + " is not set: callbacks of payments get 503, and no order is paid")
 	}
 }
 

@@ -104,6 +104,7 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	if err := p.fillSecrets(&cfg, data); err != nil {
 		return err
 	}
+	cfg.warn(p.logger())
 	own, err := cfg.useOwnStores(ctx, data)
 	if err != nil {
 		return err
