@@ -29,7 +29,7 @@ docs/webhooks.md.`,
 	},
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
 		o.webhookPost("pause", "Pause endpoints; deliveries wait until a resume", "the shop moves tonight"),
-		o.webhookPost("resume", "Resume endpoints, also disabled ones and those that are held after failures", "the shop has moved"),
+		o.webhookPost("resume", "Resume endpoints, also disabled ones and those held after failures", "the shop has moved"),
 		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
 		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
