@@ -252,12 +252,16 @@ func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
 	}
 }
 
-// sendHeartbeats sends heartbeats with this generation until stop is called: a rebuild does not wait for a silent
-// journal, and a long journal or a slow store takes time. stop waits for one in progress.
+// sendHeartbeats sends heartbeats with this generation until stop is called, the first one immediately if it reports
+// that orders are being restored: a rebuild does not wait for a silent journal, and a long journal or a slow store takes
+// time. stop waits for one in progress.
 func (w *JournalWriter) sendHeartbeats(ctx context.Context, generation int64) (stop func()) {
 	sending, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
+		if generation < 0 {
+			w.heartbeat(ctx, generation)
+		}
 		for range loop.Ticks(sending, heartbeatInterval) {
 			w.heartbeat(ctx, generation)
 		}
@@ -297,10 +301,9 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	}()
 	generation := w.cfg.Journal.Restored()
 	// Before the files are read: Record writes first, and then compares. The rebuild waits for the first attempt, and for
-	// those after an outage; a file error may last.
+	// those after an outage; a file error may last. A slow heartbeat does not delay the orders.
 	if w.restoring.Swap(fence) != fence || w.outage {
 		generation = -fence
-		w.heartbeat(ctx, generation)
 	}
 	stopHeartbeats := w.sendHeartbeats(ctx, generation)
 	var orders []sale.Order

@@ -237,6 +237,51 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 	})
 }
 
+// slowBeats is a database that stores a heartbeat in ten seconds. Every order is a row.
+type slowBeats struct {
+	allRows
+
+	read time.Time // when orders were read
+}
+
+func (*slowBeats) Heartbeat(context.Context, string, int, int64) error {
+	time.Sleep(10 * time.Second)
+	return nil
+}
+
+func (s *slowBeats) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	s.read = time.Now()
+	return s.allRows.Recorded(ctx, ids)
+}
+
+// A rebuild waits five seconds for a journal that does not report that it restores orders. On a slow disk the report
+// takes longer, and the orders must be restored by then.
+func TestOrdersAreRestoredWhileAHeartbeatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Append(sale.Order{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
+			t.Fatal(err)
+		}
+		g, db, begun := &rebuiltAt{}, &slowBeats{}, time.Now()
+		g.fence.Store(1)
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(g, noSales{}, 0, db),
+		})
+		if restored, err := w.Restore(t.Context()); err != nil || !restored {
+			t.Errorf("restored: %v, %v", restored, err)
+		}
+		if after := db.read.Sub(begun); after != 0 {
+			t.Errorf("the orders were restored after %v", after)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // slowRows is a database that answers after three seconds. Every order is a row.
 type slowRows struct {
 	*beats
