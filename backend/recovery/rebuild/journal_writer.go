@@ -234,13 +234,30 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	}
 	if w.warned != 0 && now.Sub(w.trimmed) >= trimInterval {
 		w.trimmed = now
-		stopHeartbeats := w.sendHeartbeats(ctx, w.cfg.Journal.Restored())
-		err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
-		stopHeartbeats()
-		if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
-			w.cfg.Log.Error("journal: trim failed", "err", err)
-		}
+		w.trim(ctx)
 	}
+}
+
+// trim trims the journal until a rebuild is noticed: the rebuild waits for the restoration.
+func (w *JournalWriter) trim(ctx context.Context) {
+	stopHeartbeats := w.sendHeartbeats(ctx, w.cfg.Journal.Restored())
+	defer stopHeartbeats()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-w.cfg.Rebuilds:
+			cancel()
+			w.cfg.Rebuilds.Up() // for sleep
+		}
+	})
+	err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
+	if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
+		w.cfg.Log.Error("journal: trim failed", "err", err)
+	}
+	cancel()
+	watching.Wait()
 }
 
 // heartbeat records in SQL that the journal is alive, and its generation; see journal.Registry.Heartbeat.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -324,6 +325,54 @@ func TestJournalIsNotSilentWhileItIsTrimmed(t *testing.T) {
 		}
 		if db.longest > 2100*time.Millisecond {
 			t.Errorf("%v between two heartbeats, want two seconds", db.longest)
+		}
+	})
+}
+
+// stuckRows is a database that does not answer.
+type stuckRows struct{ noRows }
+
+func (stuckRows) Recorded(ctx context.Context, _ []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A rebuild waits five seconds for a journal that does not restore its orders. A slow database can take longer to trim
+// a segment, so a rebuild interrupts that.
+func TestJournalIsRestoredBeforeItIsTrimmedFurther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{Segment: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range sale.OrderID(2) { // the first segment can be trimmed
+			if err := j.Append(sale.Order{ID: id + 1, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, rebuilds := &rebuiltAt{}, loop.NewWake()
+		g.fence.Store(1)
+		var log strings.Builder
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: stuckRows{}, Rebuilds: rebuilds, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		synctest.Wait()
+		if j.Restored() != 1 {
+			t.Errorf("the journal is restored up to %d before it is trimmed", j.Restored())
+		}
+		g.fence.Store(2)
+		rebuilds.Up()
+		synctest.Wait()
+		if j.Restored() != 2 {
+			t.Errorf("the journal is restored up to %d", j.Restored())
+		}
+		stop()
+		if err := errors.Join(<-done, j.Close()); err != nil || log.Len() > 0 {
+			t.Errorf("%v, log: %s", err, &log)
 		}
 	})
 }
