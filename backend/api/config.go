@@ -29,17 +29,14 @@ type Config struct {
 	Dead     DeadLetters
 	Tokens   Verifier
 
-	Rows     Rows                     // reads the status of an order; nil: Orders
-	Limiter  UserLimiter              // nil: no per-user limit
-	Archived func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
-	Known    func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
-	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called: it reports
-	// whether the data is verified and has not been rebuilt since. nil: it always is.
-	Intact      func(id sale.OrderID) (still func(ctx context.Context) bool)
-	Callbacks   *payment.Verifier // nil: payment callbacks are not configured and get 503
-	Details     Details           // nil: sales have no picture and no description
-	Points      Points            // nil: points are not configured and get 503
-	SaleChanges *salechange.Hub   // nil: event streams and edges learn of changes by polling
+	Rows        Rows                     // reads the status of an order; nil: Orders
+	Limiter     UserLimiter              // nil: no per-user limit
+	Archived    func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
+	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
+	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
+	Details     Details                  // nil: sales have no picture and no description
+	Points      Points                   // nil: points are not configured and get 503
+	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
 
 	Live          *notify.Live                       // nil: event streams of orders get 503
 	Subscriptions Subscriptions                      // nil: Web Push is not configured and gets 503
@@ -52,6 +49,10 @@ type Config struct {
 	ReadTimeout  time.Duration                     // bound of one query of a store; 0: 1 s
 	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
 	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
+
+	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called: it reports
+	// whether the data is verified and has not been rebuilt since. nil: it always is.
+	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
 
 	Metrics *Metrics          // nil: not exported
 	Server  httpserver.Config // BodyLimit is set by New
