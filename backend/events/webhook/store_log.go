@@ -33,18 +33,23 @@ func scanDelivery(row store.Scanner) (v Delivery, err error) {
 
 // Deliveries returns one page of an endpoint's deliveries, newest first.
 func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
+	query, args := pageOfDeliveries(s.db.Dialect(), q)
+	return store.ViewRows(ctx, s.db, "webhook: deliveries of endpoint "+q.EndpointID, scanDelivery, query, args...)
+}
+
+func pageOfDeliveries(d store.Dialect, q DeliveryQuery) (query string, args []any) {
 	if q.Before <= 0 {
 		q.Before = math.MaxInt64
 	}
 	var f store.Filter
 	f.Add("endpoint_id = ?", q.EndpointID)
 	f.Add("number < ?", q.Before)
-	if q.State != 0 { // a constant, so that the partial index of the state is used
-		f.AddConstant(fmt.Sprintf("state = %d", q.State))
+	// A constant, so that the partial index of the state is used. Without the lower bound, SQLite prefers the index of all
+	// deliveries.
+	if q.State != 0 {
+		f.AddConstant(fmt.Sprintf("number > 0 AND state = %d", q.State))
 	}
-	page := f.Page("number DESC", q.Limit)
-	return store.ViewRows(ctx, s.db, "webhook: deliveries of endpoint "+q.EndpointID, scanDelivery,
-		selectDeliveries(s.db.Dialect())+page, f.Args...)
+	return selectDeliveries(d) + f.Page("number DESC", q.Limit), f.Args
 }
 
 // DeliveryAttempt is one completed attempt of a delivery.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,20 @@ func webhookRedelivered(t *testing.T, e *env) {
 	e.wantLeased(t, "a")
 	if log := e.redeliveries(t); len(log) != logged {
 		t.Errorf("logged although the delivery was left unchanged: %+v", log[0])
+	}
+}
+
+// The list of failed deliveries reads the index of failed deliveries, not all deliveries of the endpoint.
+func TestListOfFailedDeliveriesUsesItsIndex(t *testing.T) {
+	db := storetest.Open(t, storetest.SQLite(t))
+	query, args := pageOfDeliveries(db.Dialect(), DeliveryQuery{EndpointID: "a", State: DeliveryFailed})
+	plan, err := store.ViewRows(t.Context(), db.DB, "explain", func(row store.Scanner) (step string, err error) {
+		var id, parent, unused int
+		err = row.Scan(&id, &parent, &unused, &step)
+		return step, err
+	}, "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil || len(plan) != 1 || !strings.Contains(plan[0], " webhook_deliveries_failed ") {
+		t.Errorf("plan %q, %v", plan, err)
 	}
 }
 
