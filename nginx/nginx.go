@@ -70,7 +70,6 @@ type Config struct {
 	Prefix string        // directory for generated files, logs and the pid; "": a temporary one, which Reload cannot find
 	Binary string        // nginx or openresty; "" finds it
 	Log    io.Writer     // nginx's error log, from notices on; nil is os.Stderr
-	Access string        // access log file; "" is logs/access.log in Prefix, "off" is none
 	Grace  time.Duration // how long requests may take to finish when Run is stopped; 0 is 20 s
 
 	Listening func() // Run calls it once nginx accepts connections; nil is none
@@ -103,7 +102,6 @@ func (c Config) checked() (Config, error) {
 	if c.Log == nil {
 		c.Log = os.Stderr
 	}
-	c.Access = cmp.Or(c.Access, "logs/access.log")
 	c.PerClient = cmp.Or(c.PerClient, DefaultPerClient)
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	return c, nil
@@ -174,7 +172,7 @@ func (c *Config) checkTLS(wrong *faults) {
 // checkPaths makes the paths absolute.
 func (c *Config) checkPaths(wrong *faults) {
 	paths := []*string{
-		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.LeaseSocket, &c.Root, &c.Prefix, &c.Access, &c.TLSCert, &c.TLSKey,
+		&c.Policy, &c.TokenKeys, &c.KeysSocket, &c.LeaseSocket, &c.Root, &c.Prefix, &c.TLSCert, &c.TLSKey,
 	}
 	if c.Spans != nil {
 		spans := *c.Spans
@@ -182,7 +180,7 @@ func (c *Config) checkPaths(wrong *faults) {
 		paths = append(paths, &spans.Metrics)
 	}
 	for _, path := range paths {
-		if *path == "" || path == &c.Access && *path == "off" {
+		if *path == "" {
 			continue
 		}
 		if strings.ContainsAny(*path, "\"\\$\r\n\x00") {

@@ -256,6 +256,8 @@ func variableOf(main, name string) (value string, found bool) {
 // pagesCache keeps pages and their scripts: 8,000 names, 64 MB.
 const pagesCache = "proxy_cache_path \"%s\" keys_zone=sluice_pages:1m max_size=64m inactive=10m use_temp_path=off;\n"
 
+const accessLog = "access_log logs/access.log sluice buffer=64k flush=1s;\n"
+
 // httpConf returns runtime/http.conf.
 func httpConf(c Config, pages string) string {
 	var http strings.Builder
@@ -265,12 +267,7 @@ func httpConf(c Config, pages string) string {
 	}
 	http.WriteString("    keepalive 128;\n    keepalive_requests 100000;\n    keepalive_timeout 30s;\n}\n")
 	fmt.Fprintf(&http, "limit_conn sluice_clients %d;\n", c.PerClient)
-	switch {
-	case c.Access != "off":
-		fmt.Fprintf(&http, "access_log \"%s\" sluice buffer=64k flush=1s;\n", c.Access)
-	case c.Spans == nil: // it would also turn the log of spans off
-		http.WriteString("access_log off;\n")
-	}
+	http.WriteString(accessLog)
 	if c.Spans != nil {
 		http.WriteString("include runtime/" + spansConf + ";\n")
 	}

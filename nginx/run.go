@@ -98,9 +98,6 @@ func (c Config) Check(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(c.Prefix)
-	if c.Access != "off" {
-		c.Access = "logs/access.log"
-	}
 	p, _, err := c.prepare(ctx)
 	if err != nil {
 		return err

@@ -69,7 +69,6 @@ func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst
 		Secret:    secret,
 		Policy:    policy,
 		Workers:   workers,
-		Access:    "off",
 	}.checked()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +95,7 @@ func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst
 	f.trim(t, s.dir)
 	rewrite(t, s.dir+"/lua/edge/sluice/clock.lua", "\nreturn _M\n", logTimes)
 	// bound.conf has a log of its own.
-	rewrite(t, s.dir+"/nginx/runtime/http.conf", "access_log off;", "")
+	rewrite(t, s.dir+"/nginx/runtime/http.conf", accessLog, "")
 	log := &testenv.Buffer{}
 	cmd := exec.Command(bin.path, bin.args(s.dir, "bound.conf", "daemon off")...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environment(secret), log, time.Second
