@@ -13,6 +13,12 @@ import (
 	"sluice/gateway/policy"
 )
 
+// Notes about settings that no rule replaces.
+const (
+	perClient  = "--per-client of the edge limits the concurrent requests of a client"
+	blocksNone = "a policy blocks no clients"
+)
+
 // zone is a limit_req_zone.
 type zone struct {
 	key  policy.Key
@@ -191,9 +197,9 @@ func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 				n.noteAt(d, "limit_req_status %s: the edge answers 429", status)
 			}
 		case "limit_conn":
-			n.noteAt(d, "not converted: %s: --per-client of the edge limits the concurrent requests of a client", sourceOf(d))
+			n.noteAt(d, "not converted: %s: %s", sourceOf(d), perClient)
 		case "deny":
-			n.noteAt(d, "not converted: %s: a policy blocks no clients", sourceOf(d))
+			n.noteAt(d, "not converted: %s: %s", sourceOf(d), blocksNone)
 		case "limit_rate", "limit_rate_after":
 			n.noteAt(d, "not converted: %s", sourceOf(d))
 		case "set_real_ip_from":

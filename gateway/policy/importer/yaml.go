@@ -176,6 +176,10 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 			})
 		case key == "limit-whitelist", key == "limit-allowlist":
 			c.note(file, line, "%s %s: a policy has no exceptions, so these clients are limited too", key, value)
+		case key == "limit-connections":
+			c.note(file, line, "not converted: %s %s: %s", key, value, perClient)
+		case key == "denylist-source-range":
+			c.note(file, line, "not converted: %s %s: %s", key, value, blocksNone)
 		case strings.HasPrefix(key, "limit-") && key != "limit-burst-multiplier", strings.HasPrefix(key, "global-rate-limit"):
 			c.note(file, line, "not converted: %s %s", key, value)
 		}
@@ -231,7 +235,7 @@ func ingressPaths(node *yaml.Node) (paths []ingressPath, hosts bool) {
 // visit.
 func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	plugins := child(node, "plugins")
-	for _, other := range []string{"limit-count", "limit-conn"} {
+	for _, other := range []string{"limit-count", "limit-conn", "ip-restriction"} {
 		if child(plugins, other) != nil {
 			c.note(file, child(plugins, other).Line, "not converted: the plugin %s", other)
 		}

@@ -11,10 +11,11 @@
 --   testdata/apisix.yaml:11: limit-req of search counts all URIs and methods together; a policy counts each rule separately
 --   testdata/apisix.yaml:11: /find/ is a prefix; a rule's path has a fixed number of segments: the rule covers /find/* and needs a copy for each further depth
 --   testdata/apisix.yaml:12: not converted: the plugin limit-count
---   testdata/apisix.yaml:15: not converted: limit-req of off is disabled
---   testdata/apisix.yaml:17: not converted: limit-req of by agent: the key http_user_agent; a rule counts by client address or by token
---   testdata/apisix.yaml:19: not converted: limit-req of broken: want a rate above 0 and a burst of at least 0
---   testdata/apisix.yaml:22: limit-req of 1: http_x_forwarded_for is a header that a client can set; the rule counts by the address: add your proxies to trusted_proxies
+--   testdata/apisix.yaml:13: not converted: the plugin ip-restriction
+--   testdata/apisix.yaml:16: not converted: limit-req of off is disabled
+--   testdata/apisix.yaml:18: not converted: limit-req of by agent: the key http_user_agent; a rule counts by client address or by token
+--   testdata/apisix.yaml:20: not converted: limit-req of broken: want a rate above 0 and a burst of at least 0
+--   testdata/apisix.yaml:23: limit-req of 1: http_x_forwarded_for is a header that a client can set; the rule counts by the address: add your proxies to trusted_proxies
 
 return {
   rules = {
@@ -24,7 +25,7 @@ return {
     { name = "search", key = "token", rate = "0.5r/s", burst = 2, delay = true, match = { path = "/search" }, on_error = "allow" },
     -- testdata/apisix.yaml:11: limit-req of search
     { name = "search-2", key = "token", rate = "0.5r/s", burst = 2, delay = true, match = { path = "/find/*" }, on_error = "allow" },
-    -- testdata/apisix.yaml:22: limit-req of 1
+    -- testdata/apisix.yaml:23: limit-req of 1
     { name = "1", key = "ip", rate = "100r/s", burst = 50, delay = true },
   },
 }
