@@ -168,7 +168,7 @@ func TestEveryOrderIsNotifiedWhenInstancesAreKilled(t *testing.T) {
 		}
 		return 201
 	})
-	g := startGroup(t, "web-push", browser.env(), "--web-push-hold", "2s")
+	g := startGroup(t, "web-push", browser.env(), "--web-push-hold", "10s") // within it, a slow attempt causes no copy
 	db := g.orders
 	conn, err := pgx.Connect(t.Context(), g.database)
 	if err != nil {
