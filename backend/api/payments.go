@@ -34,7 +34,7 @@ var (
 	challenge  = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
 	errHeaders = httpserver.NewProblem(problem.Unauthorized,
 		"Send the headers webhook-id, webhook-timestamp and webhook-signature, each once.", challenge)
-	errForged    = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid. "+
+	errForged = httpserver.NewProblem(problem.Unauthorized, "The signature of this callback is not valid. "+
 		"Compare the secret, decode its base64, and sign the raw body.", challenge)
 	errReused    = httpserver.NewProblem(problem.IdempotencyKeyReused, "This webhook-id was used with another body.")
 	errNoRow     = httpserver.NewProblem(problem.NotFound, "There is no such order.")
