@@ -25,7 +25,7 @@ func (p *program) saleCommand() *cobra.Command {
 		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(), o.saleDescribe(),
 		o.saleSwitch("pause", "Pause a sale: purchases are rejected until it is resumed"),
 		o.saleSwitch("resume", "Resume a paused sale"),
-		o.saleSwitch("open", "Open a scheduled sale now"),
+		o.saleSwitch("open", "Open a scheduled sale now; a paused one stays paused until resume"),
 		o.saleClose(), o.saleArchive())
 }
 
