@@ -127,10 +127,13 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep.Requests = t.requests
-	rep.GaveUp = GaveUp{t.gaveUp[Failed], t.gaveUp[Throttled], t.gaveUp[Refused]}
+	gaveUp := t.gaveUp
 	if rep.Stopped == "" {
-		rep.GaveUp.NoAnswer += r.unanswered
+		for g, n := range t.unfinished {
+			gaveUp[g] += n
+		}
 	}
+	rep.GaveUp = GaveUp{gaveUp[Failed], gaveUp[Throttled], gaveUp[Refused]}
 	rep.OverLimit = append(rep.OverLimit, t.overLimit...)
 	rep.All, rep.PageViews = timesOf(&t.all), timesOf(&t.pageViews)
 	rep.ToRow, rep.SendDelay = timesOf(&t.rows), timesOf(&t.sendDelay)

@@ -129,13 +129,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 // run is a rehearsal in progress.
 type run struct {
 	Config
-	tally      *tally
-	edge       *edge
-	sale       Sale
-	opening    time.Time
-	started    atomic.Int64
-	step       atomic.Value // string
-	unanswered int64        // shoppers without a response at the end
+	tally   *tally
+	edge    *edge
+	sale    Sale
+	opening time.Time
+	started atomic.Int64
+	step    atomic.Value // string
 
 	mu           sync.Mutex
 	left, queued int64   // of the last audit; -1 if unknown
@@ -211,7 +210,6 @@ func (r *run) play(ctx context.Context) error {
 	}
 	r.step.Store("waiting for the last responses")
 	crowd.Wait()
-	r.unanswered = p.unanswered.Load()
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -21,23 +22,24 @@ import (
 // fixture is an edge, a Stage and Records in memory, with configurable errors.
 type fixture struct {
 	*httptest.Server
-	mu       sync.Mutex
-	stock    int64
-	opens    time.Time
-	rows     map[string]string // order -> buyer
-	seen     map[string]int    // addresses
-	requests map[string]int    // purchase requests by buyer
-	slow     chan struct{}     // limits concurrent decisions; nil: no limit
-	each     time.Duration     // duration of a decision
-	unpaid   bool              // one row is cancelled
-	lose     bool              // one accepted order is no row
-	twice    bool              // every request gets a new order
-	over     int64             // units oversold
-	busy     int               // requests of each buyer that are refused by a limit
-	hang     bool              // no request gets a response
-	broken   http.HandlerFunc  // responds to purchases of odd buyers; nil: they succeed
-	stay     int               // number of failed removals
-	gone     bool
+	mu         sync.Mutex
+	stock      int64
+	opens      time.Time
+	rows       map[string]string // order -> buyer
+	seen       map[string]int    // addresses
+	requests   map[string]int    // purchase requests by buyer
+	slow       chan struct{}     // limits concurrent decisions; nil: no limit
+	each       time.Duration     // duration of a decision
+	unpaid     bool              // one row is cancelled
+	lose       bool              // one accepted order is no row
+	twice      bool              // every request gets a new order
+	over       int64             // units oversold
+	busy       int               // requests of each buyer that are refused by a limit
+	retryAfter string            // of these refusals; default 1
+	hang       bool              // no request gets a response
+	broken     http.HandlerFunc  // responds to purchases of odd buyers; nil: they succeed
+	stay       int               // number of failed removals
+	gone       bool
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -84,7 +86,7 @@ func (s *fixture) buy(w http.ResponseWriter, r *http.Request) {
 		refuse(409, "sale-not-open")
 		return
 	case s.requests[buyer] <= s.busy:
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", cmp.Or(s.retryAfter, "1"))
 		refuse(429, "quota-exceeded")
 		return
 	}
@@ -268,8 +270,30 @@ func TestShoppersThatStartTooLateHaveNoResponse(t *testing.T) {
 		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
 		opening: time.Now().Add(-2 * tail),
 	}
-	if err := r.play(t.Context()); err != nil || r.unanswered != 30 {
-		t.Errorf("%d shoppers have no response, want 30; %v", r.unanswered, err)
+	if err := r.play(t.Context()); err != nil || r.tally.unfinished != [groups]int64{Failed: 30} {
+		t.Errorf("unfinished shoppers: %v, want 30 without a response; %v", r.tally.unfinished, err)
+	}
+}
+
+// The rehearsal ends while shoppers wait for a Retry-After: their last response decides why they have no unit.
+func TestShoppersThatWaitAtTheEndCountByTheirLastResponse(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	s.busy, s.retryAfter = 100, "60"
+	cfg := s.config(t)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	cfg.Progress = func(p Progress) {
+		if p.Groups[Throttled] == 60 {
+			end()
+		}
+	}
+	r := &run{
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
+		sale: Sale{ID: "copy"}, opening: time.Now(),
+	}
+	if err := r.play(ctx); err != nil || r.tally.unfinished != [groups]int64{Throttled: 60} {
+		t.Errorf("unfinished shoppers: %v, want 60 that a limit refused; %v", r.tally.unfinished, err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -17,11 +16,10 @@ import (
 // simulator sends the requests of actors. Safe for concurrent use.
 type simulator struct {
 	*edge
-	tally      *tally
-	sale       string
-	opening    time.Time
-	retries    int
-	unanswered atomic.Int64 // shoppers without a response to their purchase at the end
+	tally   *tally
+	sale    string
+	opening time.Time
+	retries int
 }
 
 // until waits until a time relative to the opening. It returns false if ctx ends first.
@@ -42,17 +40,20 @@ func (p *simulator) play(ctx context.Context, a actor, token, buyer string) {
 	defer fasthttp.ReleaseResponse(resp)
 	if a.Kind.Bot() {
 		p.bot(ctx, l, a, token, buyer, resp)
-	} else if !p.shopper(ctx, l, a, token, buyer, resp) {
-		p.unanswered.Add(1)
+	} else {
+		p.shopper(ctx, l, a, token, buyer, resp)
 	}
 }
 
-// shopper returns false if ctx ended before the response to its purchase.
+// shopper buys until it has a final response or no retries. If ctx ends first, its last response counts, or NoAnswer if
+// there was none or another request had been sent.
 func (p *simulator) shopper(
 	ctx context.Context, l *connection, a actor, token, buyer string, resp *fasthttp.Response,
-) (answered bool) {
+) {
+	last := NoAnswer
 	if !p.until(ctx, a.At) {
-		return false
+		p.tally.interrupt(last)
+		return
 	}
 	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
 	if err == nil && ctx.Err() == nil && resp.StatusCode() == fasthttp.StatusOK {
@@ -62,28 +63,31 @@ func (p *simulator) shopper(
 	at := p.now() + a.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
-			return false
+			p.tally.interrupt(last)
+			return
 		}
 		w := p.buy(ctx, l, a, token, at, resp)
 		if ctx.Err() != nil && w.outcome == "" {
-			return false
+			p.tally.interrupt(NoAnswer)
+			return
 		}
+		last = w.outcome
 		if w.order != "" {
 			p.tally.won(buyer, w.order)
 			if a.Patient {
 				p.await(ctx, l, token, w.order, resp)
 			}
-			return true
+			return
 		}
 		if w.outcome == Forged { // the token of a shopper is valid
 			p.tally.giveUp(NoAnswer)
 		}
 		if w.retryAfter == 0 {
-			return true
+			return
 		}
 		if try >= p.retries {
-			p.tally.giveUp(w.outcome)
-			return true
+			p.tally.giveUp(last)
+			return
 		}
 		at = p.now() + w.retryAfter
 	}

@@ -75,22 +75,23 @@ type second struct {
 
 // tally counts responses. Safe for concurrent use.
 type tally struct {
-	mu        sync.Mutex
-	shoppers  map[Outcome]*histogram
-	bots      map[Outcome]*histogram
-	all       histogram // of shoppers with a response
-	sendDelay histogram
-	pageViews histogram
-	rows      histogram           // from the 202 until the order is a row
-	rules     map[string][2]int64 // shoppers, bots
-	seconds   map[int]*second
-	orders    map[string]string // order -> buyer
-	overLimit []string          // buyers with several orders
-	held      map[string]string // buyer -> order
-	requests  int64
-	gaveUp    [groups]int64 // shoppers without success after all retries, by their last response
-	lastWon   time.Duration
-	soldOut   time.Duration // first response with this code; 0 if there was none
+	mu         sync.Mutex
+	shoppers   map[Outcome]*histogram
+	bots       map[Outcome]*histogram
+	all        histogram // of shoppers with a response
+	sendDelay  histogram
+	pageViews  histogram
+	rows       histogram           // from the 202 until the order is a row
+	rules      map[string][2]int64 // shoppers, bots
+	seconds    map[int]*second
+	orders     map[string]string // order -> buyer
+	overLimit  []string          // buyers with several orders
+	held       map[string]string // buyer -> order
+	requests   int64
+	gaveUp     [groups]int64 // shoppers without success after all retries, by their last response
+	unfinished [groups]int64 // shoppers that the end of the rehearsal interrupted, by their last response
+	lastWon    time.Duration
+	soldOut    time.Duration // first response with this code; 0 if there was none
 }
 
 func newTally() *tally {
@@ -174,6 +175,12 @@ func (t *tally) giveUp(last Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gaveUp[last.Of()]++
+}
+
+func (t *tally) interrupt(last Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unfinished[last.Of()]++
 }
 
 // Progress is the progress of a rehearsal.
