@@ -167,8 +167,27 @@ func (r *Report) responseTime(l Limits) Check {
 
 func (r *Report) responses(l Limits) Check {
 	lost := share(r.GaveUp.NoAnswer, r.Shoppers)
-	found := percent(lost) + " got none, or an error"
-	return Check{"Shoppers get a response", "all but " + percent(l.Lost), found, mark(lost <= l.Lost), ""}
+	c := Check{
+		Name: "Shoppers get a response", Want: "all but " + percent(l.Lost), Found: percent(lost) + " got none, or an error",
+		Mark: mark(lost <= l.Lost),
+	}
+	if c.Mark == Missed {
+		c.Why = r.frequentError()
+	}
+	return c
+}
+
+// frequentError names the most frequent response to shoppers that is an error. It returns "" if there was none.
+func (r *Report) frequentError() string {
+	for _, o := range r.Outcomes { // the most frequent first
+		switch {
+		case o.Outcome == Forged: // the token of a shopper is valid
+			return "most often unauthorized: the deployment does not accept the key that signs the tokens"
+		case o.Outcome.Of() == Failed:
+			return "most often " + string(o.Outcome)
+		}
+	}
+	return ""
 }
 
 func (r *Report) limited(l Limits) Check {

@@ -78,6 +78,27 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func TestVerdictNamesTheMostFrequentError(t *testing.T) {
+	for outcomes, want := range map[string]string{
+		"accepted sold-out no-answer not-found":   "most often no-answer",
+		"quota-exceeded unauthorized unavailable": "most often unauthorized: the deployment does not accept",
+	} {
+		r := goodReport()
+		r.GaveUp.NoAnswer, r.Outcomes = 1, nil
+		for _, o := range strings.Fields(outcomes) {
+			r.Outcomes = append(r.Outcomes, OutcomeTimes{Outcome: Outcome(o)})
+		}
+		if r.evaluate(usual); len(r.Why) != 1 || !strings.Contains(r.Why[0], "or an error ("+want) {
+			t.Errorf("%s: %q; want %q", outcomes, r.Why, want)
+		}
+	}
+	r := goodReport()
+	r.GaveUp.NoAnswer = 1 // all buyers were interrupted before their first response
+	if r.evaluate(usual); len(r.Why) != 1 || strings.Contains(r.Why[0], "(") {
+		t.Errorf("%q", r.Why)
+	}
+}
+
 // A rehearsal may be of one of anything.
 func TestReportOfOneBuyer(t *testing.T) {
 	r := goodReport()
