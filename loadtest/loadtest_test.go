@@ -126,6 +126,23 @@ func TestCorrectServerPasses(t *testing.T) {
 	}
 }
 
+// A passed run of too few buyers has not tested the refusals of a sold-out sale.
+func TestSaleThatDoesNotSellOutIsNoted(t *testing.T) {
+	t.Parallel()
+	v, _, printed := run(t, "smoke", start(t, ""), "RATE=2", "DURATION=2s", "STOCK=500", "DOUBLE_BARE=0")
+	if want := fmt.Sprintf("The sale did not sell out: %d of 500 units are left", v.Units["left"]); !strings.Contains(printed, want) {
+		t.Errorf("the verdict lacks %q\n%s", want, printed)
+	}
+}
+
+func TestRejectedAdminTokenIsNamed(t *testing.T) {
+	t.Parallel()
+	_, exit, printed := run(t, "smoke", start(t, ""), "SLUICE_ADMIN_TOKEN=another-token-of-the-load-test-suite")
+	if exit != 107 || !strings.Contains(printed, "SLUICE_ADMIN_TOKEN is not that of the server") {
+		t.Errorf("exit %d\n%s", exit, printed)
+	}
+}
+
 // Units of orders that were cancelled during the run may be left, although buyers were refused before.
 func TestReturnedUnitsAreNotUndersold(t *testing.T) {
 	t.Parallel()

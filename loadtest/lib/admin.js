@@ -10,7 +10,8 @@ function call(config, method, path, { body, key, expect }) {
   const res = http.request(method, config.admin + path, body ? JSON.stringify(body) : null, { headers, tags: { name }, timeout: '30s' });
   if (res.status !== expect) {
     measure.adminFailed();
-    throw new Error(`${method} ${config.admin}${path}: ${res.status || res.error} ${String(res.body || '').slice(0, 300)}`);
+    const remedy = res.status === 401 ? '; SLUICE_ADMIN_TOKEN is not that of the server' : '';
+    throw new Error(`${method} ${config.admin}${path}: ${res.status || res.error} ${String(res.body || '').slice(0, 300)}${remedy}`);
   }
   return res.json();
 }

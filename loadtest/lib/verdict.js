@@ -57,6 +57,9 @@ function hints(r) {
   if (share('limited') > 0.5) {
     found.push('Most responses were 429. To give every buyer an address of its own, start the edge with loadtest/policy.lua.');
   }
+  if (r.units?.left > 0 && share('accepted') > 0 && share('sold_out') === 0) {
+    found.push(`The sale did not sell out: ${r.units.left} of ${r.units.stock} units are left, and no refusal was tested. Set a smaller STOCK.`);
+  }
   if (r.dropped > 0) found.push(`${r.dropped} iterations were not started in time: this machine is too slow for the rate, or MAX_VUS is too small.`);
   if (r.unreportedOrders > 0) found.push(`${r.unreportedOrders} rows belong to buyers that did not receive the 202 (lost responses, or other traffic on this sale).`);
   return found;
