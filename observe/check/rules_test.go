@@ -211,6 +211,9 @@ func TestAlertsHaveSeveritySummaryAndRunbook(t *testing.T) {
 		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
 			t.Errorf("alert %s has severity %q and summary %q", name, r.Labels["severity"], r.Annotations["summary"])
 		}
+		if strings.Contains(r.Expr, "increase(") && strings.Contains(r.Annotations["summary"], "{{ $value }}") {
+			t.Errorf("alert %s shows a value of increase, which is extrapolated, without rounding", name)
+		}
 		runbook := r.Annotations["runbook_url"]
 		page, section, _ := strings.Cut(runbook, "#")
 		text, err := os.ReadFile("../../" + page)
