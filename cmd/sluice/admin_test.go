@@ -61,6 +61,8 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	say("GET /admin/v1/sales/nosuch", 404,
 		`{"title":"Not found","status":404,"detail":"There is no such sale.","code":"not-found"}`)
 	say("GET /admin/v1/orders/4", 200, `{"order_id":"4","status":"cancelled","cancelled_by":"root"}`)
+	say("POST /admin/v1/sales/lent/open", 200, `{"id":"lent","state":"paused"}`)
+	say("POST /admin/v1/sales/shoe/open", 200, `{"id":"shoe","state":"open"}`)
 	say("POST /admin/v1/webhooks/ep_1/change", 200, `{}`)
 	say("POST /admin/v1/webhooks/ep_1/rotate", 200, `{"keep":"0s","secret":"whsec_x"}`)
 	say("GET /admin/v1/groups/points/dead", 200, `{"dead":[]}`)
@@ -124,6 +126,11 @@ func TestAdminCommands(t *testing.T) {
 		{"sale resume lost", 0, "state      open\n", "warning: sale lost does not balance, and the next audit pauses it again: " +
 			"run sluice sale rebuild lost\n"},
 		{"sale resume fixed", 0, "state      open\n", ""},
+		{
+			"sale open lent", 0, "state      paused\n",
+			"warning: sale lent is paused and sells nothing: run sluice sale resume lent\n",
+		},
+		{"sale open shoe", 0, "state      open\n", ""},
 		{"sale resume lent", 0, "state      open\n", ""}, // not by an audit: nothing is counted while buyers wait
 		{"order show 4", 0, "cancelled  root\n", ""},
 		{

@@ -130,8 +130,11 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			warn := func() {}
-			if verb == "resume" {
+			switch verb {
+			case "resume":
 				warn = o.unbalancedWarning(cmd.Context(), args[0])
+			case "open":
+				warn = func() { o.warnIfPaused(cmd.Context(), args[0]) }
 			}
 			err := o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
 			if problemStatus(err) == http.StatusConflict {
@@ -142,6 +145,14 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 			}
 			return err
 		},
+	}
+}
+
+// warnIfPaused prints the remedy if a sale that was opened is still paused. Errors are ignored: the sale is open.
+func (o *adminClient) warnIfPaused(ctx context.Context, id string) {
+	var s client.AdminSale
+	if o.do(ctx, get(adminPath("sales", id)), &s) == nil && s.State == client.Paused {
+		fmt.Fprintf(o.p.errOut, "warning: sale %s is paused and sells nothing: run sluice sale resume %s\n", id, id)
 	}
 }
 
