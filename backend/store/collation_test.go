@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 
 	"sluice/backend/store"
@@ -17,9 +18,9 @@ func TestLogIsFilteredInADatabaseOfAnyCollation(t *testing.T) {
 	storetest.Exec(
 		t,
 		u.String(),
-		"CREATE DATABASE english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-u-ka-shifted'",
+		"CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+"_english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-u-ka-shifted'",
 	)
-	u.Path = "/english"
+	u.Path += "_english"
 	db := storetest.Open(t, u.String())
 	if _, err := db.CreateSale(t.Context(), storetest.Sale("s", 5)); err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ func TestOrderWithUnsupportedCharactersIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Exec(t, u.String(),
-		"CREATE DATABASE western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
-	u.Path = "/western"
+		"CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+"_western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	u.Path += "_western"
 	query := u.Query()
 	query.Set("client_encoding", "UTF8") // otherwise the server interprets the bytes as LATIN1
 	u.RawQuery = query.Encode()
