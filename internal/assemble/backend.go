@@ -208,13 +208,17 @@ func (b *Backend) buildAudit() error {
 	return nil
 }
 
-// Run serves until ctx ends and open requests are answered.
+// Run registers the journals, and serves until ctx ends and open requests are answered.
 func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	defer func() {
 		for _, c := range b.closers {
 			c()
 		}
 	}()
+	register := func() error { return b.journals.Register(ctx) }
+	if err := Await(ctx, b.log, "the database", register); err != nil && ctx.Err() == nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.public.Serve(ctx, public) })
 	g.Go(func() error { return b.admin.Serve(ctx, admin) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
@@ -70,6 +72,32 @@ func TestRebuildInProgressSeesThatAJournalIsRestored(t *testing.T) {
 	}
 	if all := journals(t, b); len(all) != 1 || all[0].Restoring != fence {
 		t.Errorf("the rebuild %d waits for the journals %+v", fence, all)
+	}
+}
+
+// A backend serves when SQL has its journals, so that a rebuild of another backend waits for every order.
+func TestBackendServesWhenItsJournalIsRegistered(t *testing.T) {
+	b, _ := newBackendWithJournal(t)
+	if err := b.stores.db.Update(t.Context(), "test", func(ctx context.Context, c store.Conn) error {
+		_, err := c.Exec(ctx, "CREATE TRIGGER full BEFORE INSERT ON journals BEGIN SELECT RAISE(FAIL, 'full'); END")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	public := listener(t)
+	ended, end := context.WithCancelCause(t.Context())
+	go func() { end(b.Run(t.Context(), public, listener(t))) }()
+	r, err := http.NewRequestWithContext(ended, http.MethodGet, "http://"+public.Addr().String()+"/healthz", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err == nil {
+		a.Body.Close()
+		t.Fatalf("it serves without a journal in SQL: %s", a.Status)
+	}
+	if err := context.Cause(ended); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("it has ended with %v", err)
 	}
 }
 

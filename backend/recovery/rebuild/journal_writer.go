@@ -173,9 +173,20 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 	return w[shard].Record(generation, orders)
 }
 
-// register stores a heartbeat of the journal of a shard, if there is one, so that a rebuild by this process waits for
-// the journal: the first heartbeat of Run may be late, and the units of orders that only the journal has would be for
-// sale. While another process rebuilds, it would hide that the journal is being restored. An error is that of SQL.
+// Register stores a heartbeat of every journal, so that a rebuild waits for them: the first heartbeat of Run may be
+// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase and before
+// Run. An error is that of SQL.
+func (w JournalWriters) Register(ctx context.Context) error {
+	for shard := range w {
+		if err := w.register(ctx, keyspace.Shard(shard)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register is Register for one shard, before a rebuild by this process. While another process rebuilds, it would hide
+// that the journal is being restored.
 func (w JournalWriters) register(ctx context.Context, shard keyspace.Shard) error {
 	if w == nil {
 		return nil
