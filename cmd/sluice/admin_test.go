@@ -402,7 +402,7 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 		{"up", "SLUICE_DATABASE_URL=mysql://x", "SLUICE_DATABASE_URL: must begin with postgres:// or sqlite:"},
 		{"up --database mysql://y", "SLUICE_DATABASE_URL=mysql://x", "--database: must begin with postgres:// or sqlite:"},
 		{"up --sign-in javascript:x", "",
-			`--sign-in "javascript:x": use an http or https URL such as https://shop.example/login?back={url}`},
+			`--sign-in "javascript:x": use an http or https URL with {url}, such as https://shop.example/login?back={url}`},
 		{"up --listen 127.0.0.1:0 --admin 127.0.0.1:0", "SLUICE_ADMIN_TOKEN=short",
 			"SLUICE_ADMIN_TOKEN has 5 bytes: it must hold at least 16 (openssl rand -hex 32 makes one)"},
 		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},
