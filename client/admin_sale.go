@@ -133,7 +133,7 @@ func (a *Admin) CreateSale(ctx context.Context, s NewSale) (AdminSale, error) {
 	return post[AdminSale](ctx, &a.conn, "/admin/v1/sales", s)
 }
 
-// Sales returns all sales, oldest first.
+// Sales returns all sales that are not archived, oldest first.
 func (a *Admin) Sales(ctx context.Context) ([]AdminSale, error) {
 	list, err := get[struct{ Sales []AdminSale }](ctx, &a.conn, "/admin/v1/sales")
 	return list.Sales, err

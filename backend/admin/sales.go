@@ -180,7 +180,7 @@ func (s *Service) pausedBy(ctx context.Context, id string) string {
 	return last.Actor + ": " + reason
 }
 
-// List returns all sales, oldest first. Errors as of Show.
+// List returns all sales that are not archived, oldest first. Errors as of Show.
 func (s *Service) List(ctx context.Context) ([]View, error) {
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {

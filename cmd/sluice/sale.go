@@ -102,7 +102,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 func (o *adminClient) saleList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the sales",
+		Short: "List the sales that are not archived",
 		Example: `  sluice sale list
   sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
