@@ -46,7 +46,7 @@ Only the simulated buyers can see the copy and buy from it. Its orders produce n
 and no webhook receives them. Without SALE the command uses the only sale besides the demo sale of
 "sluice up", or the demo sale if there is no other.
 
-A rehearsal is rejected while a real sale is open, or if one opens before the rehearsal ends. The
+A rehearsal is rejected while a real sale is open or paused, or if one opens before it ends. The
 exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 		Example: `  sluice rehearse demo                                   # the demo sale of sluice up, with 2000 buyers
   sluice rehearse shoe --buyers 50000 --span 60s --stock 1000 --bots 0.3
