@@ -50,7 +50,10 @@ type Check struct {
 // maxSendDelay is the acceptable p99 of the send delay.
 const maxSendDelay = 100 * time.Millisecond
 
-const oneAddress = "all buyers shared one address"
+const (
+	oneAddress = "all buyers shared one address"
+	unread     = "the orders could not be read"
+)
 
 // evaluate sets the checks and the verdict.
 func (r *Report) evaluate(l Limits) {
@@ -60,6 +63,14 @@ func (r *Report) evaluate(l Limits) {
 			c.Mark, c.Why = Unknown, "the rehearsal was not completed"
 		}
 		r.Checks = append(r.Checks, c)
+	}
+	for i := range r.Checks {
+		if c := &r.Checks[i]; c.Why == unread {
+			c.Found = "unknown"
+		}
+	}
+	if r.RecordsError != "" {
+		r.Checks = append(r.Checks, Check{"Orders can be read", "yes", "no", Unknown, r.RecordsError})
 	}
 	if r.Stopped != "" {
 		r.Checks = append(r.Checks, Check{"Completed", "yes", "no", Unknown, r.Stopped})
@@ -88,7 +99,7 @@ func mark(ok bool) Mark {
 // recorded is mark for a check of the records, and Unknown if they could not be read.
 func (r *Report) recorded(ok bool) (m Mark, why string) {
 	if r.RecordsError != "" {
-		return Unknown, r.RecordsError
+		return Unknown, unread
 	}
 	return mark(ok), ""
 }

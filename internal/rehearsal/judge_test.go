@@ -99,6 +99,28 @@ func TestVerdictNamesTheMostFrequentError(t *testing.T) {
 	}
 }
 
+// The report shows no numbers that were not read, and the error once.
+func TestReportWithoutRecords(t *testing.T) {
+	r := goodReport()
+	r.RecordsError, r.Audit, r.Sold, r.Rows, r.SellOut, r.Drain = "down", client.Audit{}, 0, 0, nil, nil
+	r.evaluate(usual)
+	var text, page bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Checks {
+		if c.Mark == Unknown && c.Found != "unknown" && c.Why != "down" {
+			t.Errorf("%s: found %q", c.Name, c.Found)
+		}
+	}
+	if n := strings.Count(strings.Join(r.Why, "; "), "down"); n != 1 {
+		t.Errorf("the error is given %d times: %q", n, r.Why)
+	}
+	if !strings.Contains(text.String(), "sold                 unknown\n") || strings.Contains(page.String(), "<dd>0 of") {
+		t.Errorf("units are reported as not sold:\n%s", &text)
+	}
+}
+
 // A rehearsal may be of one of anything.
 func TestReportOfOneBuyer(t *testing.T) {
 	r := goodReport()

@@ -237,7 +237,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.SellOut != nil {
 		soldOut = "sold out after " + span(*r.SellOut)
 	}
-	line("sold", "%d of %d, %s; %d to bots", r.Sold, r.Copy.Stock, soldOut, r.ToBots)
+	if r.Audit.Stock > 0 { // else it could not be read
+		line("sold", "%d of %d, %s; %d to bots", r.Sold, r.Copy.Stock, soldOut, r.ToBots)
+	} else {
+		line("sold", "unknown")
+	}
 	if r.Drain != nil && r.Dead == 0 {
 		line("stored", "all orders, %s after the last one", span(*r.Drain))
 	}
