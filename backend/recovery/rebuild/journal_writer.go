@@ -281,8 +281,8 @@ func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
 }
 
 // sendHeartbeats sends heartbeats with this generation until stop is called, the first one immediately if it reports
-// that orders are being restored: a rebuild does not wait for a silent journal, and a long journal or a slow store takes
-// time. stop waits for one in progress.
+// that orders are being restored: a rebuild does not wait for a silent journal, and a long journal or a slow store
+// takes time. stop waits for one in progress.
 func (w *JournalWriter) sendHeartbeats(ctx context.Context, generation int64) (stop func()) {
 	sending, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
