@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -229,6 +230,24 @@ func TestBisectContinuesAfterAnOutage(t *testing.T) {
 			t.Errorf("failures: %+v, rows: %v", q.failures, s.rows)
 		}
 	})
+}
+
+// A rejected order becomes a dead letter and waits for an administrator; another failure is retried.
+func TestLogNamesWhatHappensToAFailedOrder(t *testing.T) {
+	for want, err := range map[string]error{
+		"the database rejects an order, which becomes a dead letter": orderstore.ErrRejected,
+		"an order was not written, and is retried":                   errors.New("no such function"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(orders(1))
+			var log bytes.Buffer
+			stop := start(t, q, &ledger{refuse: func([]sale.Order) error { return err }},
+				worker.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			<-q.emptied
+			stop()
+			wantLines(t, log.String(), want)
+		})
+	}
 }
 
 func TestSlowWriteKeepsItsLease(t *testing.T) {

@@ -38,13 +38,12 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 // limit of attempts.
 func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
 	rejected := errors.Is(err, store.ErrRejected)
-	kind := KindError
+	kind, msg := KindError, "worker: an order was not written, and is retried up to its limit of attempts"
 	if rejected {
-		kind = KindRejected
+		kind, msg = KindRejected, "worker: the database rejects an order, which becomes a dead letter: see sluice dead list"
 	}
 	l.cfg.Metrics.Failed(kind)
-	l.cfg.Log.ErrorContext(ctx, "worker: an order was not written",
-		"order", o.ID.String(), "sale", o.SaleID, "permanent", rejected, "err", err)
+	l.cfg.Log.ErrorContext(ctx, msg, "order", o.ID.String(), "sale", o.SaleID, "err", err)
 	return queue.Failure{ID: o.ID, Reason: err.Error(), Permanent: rejected}
 }
 
