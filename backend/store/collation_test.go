@@ -15,11 +15,8 @@ func TestLogIsFilteredInADatabaseOfAnyCollation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Exec(
-		t,
-		u.String(),
-		"CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+"_english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-u-ka-shifted'",
-	)
+	storetest.Exec(t, u.String(), "CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+
+		"_english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-u-ka-shifted'")
 	u.Path += "_english"
 	db := storetest.Open(t, u.String())
 	if _, err := db.CreateSale(t.Context(), storetest.Sale("s", 5)); err != nil {

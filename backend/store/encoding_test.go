@@ -18,8 +18,8 @@ func TestOrderWithUnsupportedCharactersIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Exec(t, u.String(),
-		"CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+"_western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	storetest.Exec(t, u.String(), "CREATE DATABASE "+strings.TrimPrefix(u.Path, "/")+
+		"_western ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
 	u.Path += "_western"
 	query := u.Query()
 	query.Set("client_encoding", "UTF8") // otherwise the server interprets the bytes as LATIN1
