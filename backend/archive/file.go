@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -135,14 +136,17 @@ func writeRows[R any](
 	}
 }
 
-// syncDir makes the names of the files durable.
+// syncDir makes the names of the files durable, unless the file system cannot sync a directory (EINVAL, ENOTSUP).
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	if err = d.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
 }
 
 // read calls each for every row of a file and returns how many orders and payments it has. The error is not nil if the
