@@ -130,7 +130,8 @@ func TestCorrectServerPasses(t *testing.T) {
 func TestSaleThatDoesNotSellOutIsNoted(t *testing.T) {
 	t.Parallel()
 	v, _, printed := run(t, "smoke", start(t, ""), "RATE=2", "DURATION=2s", "STOCK=500", "DOUBLE_BARE=0")
-	if want := fmt.Sprintf("The sale did not sell out: %d of 500 units are left", v.Units["left"]); !strings.Contains(printed, want) {
+	want := fmt.Sprintf("The sale did not sell out: %d of 500 units are left", v.Units["left"])
+	if !strings.Contains(printed, want) {
 		t.Errorf("the verdict lacks %q\n%s", want, printed)
 	}
 }
