@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/internal/gauges"
 	"sluice/internal/metric"
 )
 
@@ -35,7 +34,7 @@ func (c *Counters) deliver(group, outcome string, n int) {
 // NewCollector returns the gauges of the events. If they cannot be read in time, it exports only sluice_event_up, which
 // is 0.
 func NewCollector(admin *Admin) prometheus.Collector {
-	read := func(ctx context.Context, set gauges.Set) error {
+	read := func(ctx context.Context, set metric.SetGauge) error {
 		s, err := admin.Status(ctx)
 		if err != nil {
 			return err
@@ -52,5 +51,5 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		}
 		return nil
 	}
-	return gauges.Collector{Prefix: "sluice_event_", Labels: []string{"group"}, Read: read}
+	return metric.Collector{Prefix: "sluice_event_", Labels: []string{"group"}, Read: read}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/sale"
-	"sluice/internal/gauges"
+	"sluice/internal/metric"
 )
 
 // NewCollector returns the gauges of the queue. maxReady is the bound of each shard. If a shard cannot be counted
 // within a second, sluice_queue_up is 0 and the other gauges of the shard are missing.
 func NewCollector(shards Shards, meters Meters, maxReady int64) prometheus.Collector {
-	read := func(ctx context.Context, set gauges.Set) error {
+	read := func(ctx context.Context, set metric.SetGauge) error {
 		set("max_ready", "Ready orders per shard at which purchases of its sales get 503.", float64(maxReady))
 		all, err := shards.ByShard(ctx)
 		for i, s := range all {
@@ -26,11 +26,11 @@ func NewCollector(shards Shards, meters Meters, maxReady int64) prometheus.Colle
 		}
 		return err
 	}
-	return gauges.Collector{Prefix: "sluice_queue_", Labels: []string{"shard", "state"}, Read: read}
+	return metric.Collector{Prefix: "sluice_queue_", Labels: []string{"shard", "state"}, Read: read}
 }
 
 // setShard sets the gauges of one shard.
-func setShard(set gauges.Set, shard string, s Stats, pace Pace) {
+func setShard(set metric.SetGauge, shard string, s Stats, pace Pace) {
 	const messages = "Accepted orders that are not rows yet, by state."
 	set("messages", messages, float64(s.Ready), shard, "ready")
 	set("messages", messages, float64(s.Delayed), shard, "delayed")

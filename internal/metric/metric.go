@@ -1,5 +1,5 @@
-// Package metric declares the metrics of Prometheus that a package exports, by name and help. Metrics that are read at
-// each scrape are in package gauges.
+// Package metric declares the metrics that a package exports to Prometheus: a Set those that the package updates, a
+// Collector those that are read at each scrape.
 package metric
 
 import (

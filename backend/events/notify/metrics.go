@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/internal/gauges"
 	"sluice/internal/metric"
 )
 
@@ -33,7 +32,7 @@ func (c *Counters) attempted(outcome string) { c.messages.WithLabelValues(outcom
 // NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does
 // not answer.
 func NewCollector(db *Store) prometheus.Collector {
-	return gauges.Collector{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set gauges.Set) error {
+	return metric.Collector{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set metric.SetGauge) error {
 		n, err := db.CountWaiting(ctx)
 		if err == nil {
 			set("waiting", "Web Push messages that have not been sent yet.", float64(n))

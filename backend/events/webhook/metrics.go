@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/internal/gauges"
 	"sluice/internal/metric"
 )
 
@@ -48,7 +47,7 @@ func (c *Counters) attempted(endpoint string, counts map[string]int) {
 // NewCollector returns the gauges of the endpoints. If they cannot be read in time, sluice_webhook_up is 0 and others
 // are missing. The counts of deliveries come last, because those of a large backlog take long.
 func NewCollector(admin *Admin) prometheus.Collector {
-	read := func(ctx context.Context, set gauges.Set) error {
+	read := func(ctx context.Context, set metric.SetGauge) error {
 		all, err := admin.store.Endpoints(ctx, false)
 		if err != nil {
 			return err
@@ -71,5 +70,5 @@ func NewCollector(admin *Admin) prometheus.Collector {
 		}
 		return nil
 	}
-	return gauges.Collector{Prefix: "sluice_webhook_", Labels: []string{"endpoint"}, Read: read}
+	return metric.Collector{Prefix: "sluice_webhook_", Labels: []string{"endpoint"}, Read: read}
 }

@@ -20,7 +20,7 @@ func Route(pick func(key string) *redis.Client) *redis.Client {
 	return hooked("several servers", router{pick})
 }
 
-// hooked returns a client without connections, whose commands the hook executes. addr is its name in errors.
+// hooked returns a client without connections. The hook executes its commands. addr is its name in errors.
 func hooked(addr string, hook redis.Hook) *redis.Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, Dialer: noDial, MaxRetries: -1,

@@ -1,5 +1,4 @@
-// Package gauges exports gauges to Prometheus whose values are read at each scrape, such as counts in a store.
-package gauges
+package metric
 
 import (
 	"context"
@@ -11,18 +10,18 @@ import (
 // timeout bounds the read of a scrape.
 const timeout = time.Second
 
-// Set sets a gauge. name is without the prefix of its Collector. values are the values of its labels. All calls with
-// one name must have the same number of values and the same help.
-type Set func(name, help string, value float64, values ...string)
+// SetGauge sets a gauge. name is without the prefix of its Collector. values are the values of its labels. All calls
+// with one name must have the same number of values and the same help.
+type SetGauge func(name, help string, value float64, values ...string)
 
-// Collector is a prometheus.Collector. Series disappear with the objects that they describe, so the gauges are not
-// known in advance.
+// Collector is a prometheus.Collector of gauges that are read at each scrape, such as counts in a store. Series
+// disappear with the objects that they describe, so the gauges are not known in advance.
 type Collector struct {
 	Prefix string   // of the names
 	Labels []string // names of the labels; a gauge has the first ones
 	// Read sets the gauges, within a second. After an error, the gauges that are already set are exported. It may be
 	// called concurrently.
-	Read func(ctx context.Context, set Set) error
+	Read func(ctx context.Context, set SetGauge) error
 }
 
 // Describe implements prometheus.Collector.
