@@ -101,6 +101,7 @@ type Guard struct {
 
 	checkMu      sync.Mutex
 	checkStarted time.Time // start of the last check of CheckNow; guarded by checkMu
+	checkErr     error     // its error
 }
 
 // New returns a Guard. It does not connect.
@@ -150,20 +151,18 @@ func (g *Guard) Verified() (reason string, ok bool) {
 	return g.reason, false
 }
 
-// CheckNow reports whether the data is verified, by a check that begins after the call. Concurrent calls share a check.
-// It is for missing data: Redis may have been emptied since the last heartbeat.
+// CheckNow reports whether the data is verified, by a check that begins after the call. Concurrent calls share a check,
+// also one that fails. It is for missing data: Redis may have been emptied since the last heartbeat.
 func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 	called := time.Now()
 	g.checkMu.Lock()
 	defer g.checkMu.Unlock()
 	if !g.checkStarted.After(called) {
 		g.checkStarted = time.Now()
-		if err := g.Check(ctx, sql); err != nil {
-			return false
-		}
+		g.checkErr = g.Check(ctx, sql)
 	}
 	_, ok := g.Verified()
-	return ok
+	return ok && g.checkErr == nil
 }
 
 // onConnect accepts a new connection if the data of its server is verified.

@@ -450,6 +450,33 @@ func TestCheckNowChecksAfterTheCall(t *testing.T) {
 	}
 }
 
+// A check that failed reports nothing about Redis, for none of the calls that share it.
+func TestFailedCheckIsNotSharedAsVerified(t *testing.T) {
+	r := testenv.StartRedis(t)
+	database := &sql{generation: 1}
+	g := open(t, r.URL, nil)
+	verify(t, g, 1)
+	if !g.CheckNow(t.Context(), database) {
+		t.Fatal("CheckNow of verified data is false")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	g.Raw().FlushAll(t.Context())
+	var wg sync.WaitGroup
+	for range 500 {
+		wg.Go(func() {
+			if g.CheckNow(ended, database) {
+				t.Error("CheckNow of an emptied Redis is true")
+			}
+		})
+	}
+	wg.Wait()
+	verify(t, g, 1)
+	if !g.CheckNow(t.Context(), database) {
+		t.Fatal("CheckNow after a failed check is false")
+	}
+}
+
 // A pinned client does not connect to another server, even at the same address.
 func TestPinnedClientRejectsAnotherServer(t *testing.T) {
 	r := testenv.StartRedis(t)
