@@ -151,8 +151,8 @@ func runtimeError(err error) string {
 	return message
 }
 
-// bareTable matches a file that begins with a table instead of with return.
-var bareTable = regexp.MustCompile(`^(\s|--[^\n]*\n)*\{`)
+// bareTable matches a file that begins with a table instead of with return, perhaps after comments of one line.
+var bareTable = regexp.MustCompile(`^(\s|--([^\[\n][^\n]*)?\n)*\{`)
 
 func syntaxError(err *parse.Error, source []byte) (line int, what string) {
 	what = strings.TrimSpace(err.Message)
