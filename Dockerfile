@@ -33,8 +33,8 @@ USER 10001:10001
 WORKDIR /data
 EXPOSE 8080 8081
 STOPSIGNAL SIGTERM
-# sluice health exits with 2 beside a command that it cannot check: a gateway, or a worker that has its stores from
-# flags. Such a container is healthy while it runs, unless it has a check of its own, for example of a gateway:
+# sluice health exits with 2 beside a command that it cannot check: a gateway, or a backend or worker that has its stores
+# from flags. Such a container is healthy while it runs, unless it has a check of its own, for example of a gateway:
 #
 #   docker run --health-cmd "wget -q -O /dev/null http://127.0.0.1:8080/healthz" sluice gateway --listen :8080 ...
 HEALTHCHECK --interval=5s --timeout=5s --start-period=10s --retries=3 CMD sluice health || [ $? -eq 2 ]
