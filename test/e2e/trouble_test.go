@@ -17,6 +17,8 @@ func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, shape{backends: 1, workers: 1, pg: testenv.StartPostgres(t)})
 	s.createSale("s", 10)
+	stored := s.buy("s", "bob")
+	s.settle("s", 1)
 	s.pg.Kill()
 	begin := time.Now()
 	a := s.buy("s", "ann")
@@ -27,8 +29,11 @@ func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 	if o := do(t, "GET", order, s.token("ann"), ""); o.Status != 200 || o.State != "queued" {
 		t.Errorf("the order is shown as %d %s", o.Status, o.Body)
 	}
+	if o := do(t, "GET", s.base+"/v1/orders/"+stored.OrderID, s.token("bob"), ""); o.State != "queued" {
+		t.Errorf("the stored order is shown as %d %s", o.Status, o.Body)
+	}
 	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("the two answers took %s", took)
+		t.Errorf("the answers took %s", took)
 	}
 	if r, err := try("GET", s.base+"/readyz", "", ""); err != nil || r.Status != 503 {
 		t.Errorf("readyz with the database down: %d, %v", r.Status, err)
@@ -37,7 +42,7 @@ func TestPurchasesContinueWithoutTheDatabase(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the order is created after the database is back", func() bool {
 		return do(t, "GET", order+"?wait=5s", s.token("ann"), "").State == "created"
 	})
-	if r := s.settle("s", 1); !r.Balanced || r.Dead != 0 {
+	if r := s.settle("s", 2); !r.Balanced || r.Dead != 0 {
 		t.Errorf("audit: %+v", r)
 	}
 }
