@@ -208,15 +208,14 @@ func (b *Backend) buildAudit() error {
 	return nil
 }
 
-// Run registers the journals, and serves until ctx ends and open requests are answered.
+// Run registers the journals in SQL, and serves until ctx ends and open requests are answered.
 func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 	defer func() {
 		for _, c := range b.closers {
 			c()
 		}
 	}()
-	register := func() error { return b.journals.Register(ctx) }
-	if err := Await(ctx, b.log, "the database", register); err != nil && ctx.Err() == nil {
+	if err := registerJournals(ctx, b.log, b.journals.Register); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)

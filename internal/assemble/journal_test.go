@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/gateway/replay"
@@ -99,6 +101,24 @@ func TestBackendServesWhenItsJournalIsRegistered(t *testing.T) {
 	if err := context.Cause(ended); err == nil || !strings.Contains(err.Error(), "full") {
 		t.Errorf("it has ended with %v", err)
 	}
+}
+
+// A database that rejects writes delays the first purchase of a new backend, and does not prevent it.
+func TestBackendServesWithADatabaseThatRejectsWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		begun := time.Now()
+		unwritable := func(context.Context) error { return sale.ErrUnavailable }
+		if err := registerJournals(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), unwritable); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(begun); waited != registerWait {
+			t.Errorf("the backend serves after %v, want %v", waited, registerWait)
+		}
+		if !strings.Contains(log.String(), "SQL does not have the journals yet") {
+			t.Errorf("log: %s", &log)
+		}
+	})
 }
 
 // newBackendWithJournal returns a backend on a new Redis, before its data is verified, and the id of its journal.

@@ -3,6 +3,7 @@ package assemble
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,6 +82,26 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}))
 	}
 	return writers, closeJournals, nil
+}
+
+// registerWait bounds the time in which a backend registers its journals before it serves.
+const registerWait = 5 * time.Second
+
+// registerJournals calls register, which stores the journals in SQL, before the first purchase. A database that rejects
+// writes for longer does not stop the sales: orders wait in Redis, and the journals are needed only if Redis loses them
+// too.
+func registerJournals(ctx context.Context, log *slog.Logger, register func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, registerWait)
+	defer cancel()
+	err := Await(bounded, log, "the database", func() error { return register(bounded) })
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return nil
+	case bounded.Err() != nil:
+		log.Warn("SQL does not have the journals yet: a rebuild of Redis does not wait for their orders", "err", err)
+		return nil
+	}
+	return err
 }
 
 // journalError adds the remedy to an error of journal.Open.
