@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -65,14 +66,21 @@ func checkSelection(t *testing.T, file, line string) (checked int) {
 			continue
 		}
 		checked++
-		pattern, err := regexp.Compile(m[1])
+		names := strings.Split(m[1], "/") // of the test and its subtests
+		pattern, err := regexp.Compile(names[0])
 		if err != nil {
 			t.Errorf("%s: %s: %v", file, m[0], err)
 			continue
 		}
 		for _, dir := range directory.FindAllStringSubmatch(line, -1) {
-			if !pattern.MatchString(strings.Join(testsIn(t, filepath.Join(base, dir[1])), "\n")) {
+			tests, text := testsIn(t, filepath.Join(base, dir[1]))
+			if !pattern.MatchString(strings.Join(tests, "\n")) {
 				t.Errorf("%s: %s matches no test in %s", file, m[0], dir[1])
+			}
+			for _, name := range names[1:] {
+				if !strings.Contains(text, strconv.Quote(name)) {
+					t.Errorf("%s: %s: no test in %s has a subtest %s", file, m[0], dir[1], name)
+				}
 			}
 		}
 	}
@@ -100,22 +108,22 @@ func TestRunbooksOfAlertsExist(t *testing.T) {
 	}
 }
 
-// testsIn returns the names of the tests in a directory.
-func testsIn(t *testing.T, dir string) []string {
+// testsIn returns the names of the tests in a directory, and the text of their files.
+func testsIn(t *testing.T, dir string) (names []string, text string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no tests in %s: %v", dir, err)
 	}
-	var names []string
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range testFunc.FindAllSubmatch(bytes.ReplaceAll(text, []byte("\r"), nil), -1) {
-			names = append(names, string(m[1]))
-		}
+		text += string(bytes.ReplaceAll(content, []byte("\r"), nil))
 	}
-	return names
+	for _, m := range testFunc.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	return names, text
 }
