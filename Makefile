@@ -84,7 +84,7 @@ k6:
 	cd loadtest && $(GO) test -count=1 -vet=off -timeout 20m ./...
 
 # Lints docs/openapi.yaml, generates clients from it, compiles them and buys with each.
-clients: test/clients/node_modules/.package-lock.json
+clients: test/clients/node_modules/.package-lock.json ## generate clients from docs/openapi.yaml and buy with each (twenty seconds; needs npm)
 	cd test/clients && $(GO) generate . && $(GO) test -count=1 -vet=off -tags generated -timeout 10m .
 
 test/clients/node_modules/.package-lock.json: test/clients/package-lock.json
