@@ -34,7 +34,7 @@ func (a Addresses) Description() string {
 		return "Each buyer had its own address in X-Forwarded-For, which the edge trusts from this machine."
 	}
 	return "All buyers shared one address, because the edge does not trust this machine's X-Forwarded-For " +
-		"(trusted_proxies in its policy). Limits by address therefore refused more buyers than in a real sale."
+		"(trusted_proxies in its policy). Limits by address therefore rejected more buyers than in a real sale."
 }
 
 // benchmarkNetwork (RFC 2544) contains the addresses for X-Forwarded-For. It is not used on the Internet.

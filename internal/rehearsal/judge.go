@@ -12,7 +12,7 @@ type Limits struct {
 	Latency time.Duration // p99 of the response times of purchases
 	Drain   time.Duration // from the last order to the last row
 	Lost    float64       // share of shoppers without a response, or with an error, after all retries
-	Limited float64       // share of shoppers refused by a limit after all retries
+	Limited float64       // share of shoppers rejected by a limit after all retries
 }
 
 // Verdict is the result of a rehearsal.
@@ -202,12 +202,12 @@ func (r *Report) frequentError() string {
 }
 
 func (r *Report) limited(l Limits) Check {
-	refused := share(r.GaveUp.Limited, r.Shoppers)
-	m, why := mark(refused <= l.Limited), ""
+	rejected := share(r.GaveUp.Limited, r.Shoppers)
+	m, why := mark(rejected <= l.Limited), ""
 	if m == Missed && r.Addresses == Single {
 		m, why = Unknown, oneAddress
 	}
-	return Check{"Limits admit shoppers", "all but " + percent(l.Limited), percent(refused) + " were refused", m, why}
+	return Check{"Limits admit shoppers", "all but " + percent(l.Limited), percent(rejected) + " were rejected", m, why}
 }
 
 func share(n, of int64) float64 {

@@ -252,7 +252,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("  "+string(o.Outcome), "%d, p99 %s", o.Count, span(o.P99))
 	}
 	for _, rule := range r.Rules {
-		line("limit "+rule.Rule, "refused %s, %s", plural.Count(rule.Shoppers, "shopper request"),
+		line("limit "+rule.Rule, "rejected %s, %s", plural.Count(rule.Shoppers, "shopper request"),
 			plural.Count(rule.Bots, "bot request"))
 	}
 	line("addresses", "%s", r.Meaning)
