@@ -36,7 +36,7 @@ test: install ## run everything: lint, unit tests with the race detector, end-to
 lint: ## run gofmt, vet, staticcheck and other linters for Go, luacheck, shellcheck
 	@bash .ci/lint
 
-unit: race plain ## run the unit tests, with the race detector for Go (ONLY=./backend/... for some packages)
+unit: race $(if $(ONLY),,plain) ## run the unit tests, with the race detector for Go (ONLY=./backend/... for only these packages)
 
 e2e: ## run the end-to-end tests with nginx, the Go gateway, Redis and PostgreSQL
 	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 30m ./test/e2e
