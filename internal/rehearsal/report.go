@@ -246,7 +246,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("stored", "all orders, %s after the last one", span(*r.Drain))
 	}
 	line("purchase requests", "%d, %d in the busiest second", r.Requests, r.Busiest)
-	line("response times", "p50 %s, p95 %s, p99 %s, max %s", span(r.All.P50), span(r.All.P95), span(r.All.P99),
+	line("shopper responses", "p50 %s, p95 %s, p99 %s, max %s", span(r.All.P50), span(r.All.P95), span(r.All.P99),
 		span(r.All.Max))
 	for _, o := range r.Outcomes {
 		line("  "+string(o.Outcome), "%d, p99 %s", o.Count, span(o.P99))
