@@ -50,14 +50,27 @@ func (noRows) Recorded(context.Context, []sale.OrderID) (map[sale.OrderID]sale.S
 	return nil, nil
 }
 
+// newJournal returns a journal with these orders of one sale and buyer. segment is as in journal.Config. The caller
+// closes the journal.
+func newJournal(t *testing.T, segment int64, orders ...sale.OrderID) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(t.TempDir(), journal.Config{Segment: segment})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range orders {
+		if err := j.Append(sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return j
+}
+
 // A JournalWriter checks Redis rarely, and immediately when the guard notices a rebuild. While a rebuild waits for it,
 // it checks often.
 func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := newJournal(t, 0)
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
 		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
@@ -102,10 +115,7 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 // Both stores return with older data, and the fence of the next rebuild is lower. An order that was accepted before is
 // recorded after the journal was restored.
 func TestOrderOfALaterGenerationIsRestored(t *testing.T) {
-	j, err := journal.Open(t.TempDir(), journal.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := newJournal(t, 0)
 	g := &rebuiltAt{}
 	w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 		Journal: j, Store: noRows{}, Log: slog.New(slog.DiscardHandler),
@@ -164,10 +174,7 @@ func (b *beats) Heartbeat(_ context.Context, _ string, _ int, generation int64) 
 // A rebuild does not wait for a journal that was silent for six seconds, so two heartbeats in a row may fail.
 func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := newJournal(t, 0)
 		g, db := &rebuiltAt{}, &beats{}
 		g.fence.Store(1)
 		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
@@ -215,13 +222,7 @@ func (allRows) Recorded(_ context.Context, ids []sale.OrderID) (map[sale.OrderID
 // A slow restoration does not make the journal silent, so the rebuild waits for it.
 func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := j.Append(sale.Order{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
-			t.Fatal(err)
-		}
+		j := newJournal(t, 0, 7)
 		g, db := &rebuiltAt{}, &beats{}
 		g.fence.Store(1)
 		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
@@ -259,13 +260,7 @@ func (s *slowBeats) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.
 // takes longer, and the orders must be restored by then.
 func TestOrdersAreRestoredWhileAHeartbeatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := j.Append(sale.Order{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
-			t.Fatal(err)
-		}
+		j := newJournal(t, 0, 7)
 		g, db, begun := &rebuiltAt{}, &slowBeats{}, time.Now()
 		g.fence.Store(1)
 		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
@@ -299,16 +294,8 @@ func (s *slowRows) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.O
 // A journal that is trimmed slowly is not silent, and notices a rebuild before all its segments are trimmed.
 func TestJournalIsNotSilentWhileItIsTrimmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{Segment: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
 		const segments = 5
-		for id := range sale.OrderID(segments) {
-			if err := j.Append(sale.Order{ID: id + 1, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		j := newJournal(t, 1, 1, 2, 3, 4, 5) // each order is in a segment of its own
 		g := &rebuiltAt{}
 		g.fence.Store(1)
 		db := &slowRows{beats: &beats{}, guard: g}
@@ -341,15 +328,7 @@ func (stuckRows) Recorded(ctx context.Context, _ []sale.OrderID) (map[sale.Order
 // a segment, so a rebuild interrupts that.
 func TestJournalIsRestoredBeforeItIsTrimmedFurther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{Segment: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for id := range sale.OrderID(2) { // the first segment can be trimmed
-			if err := j.Append(sale.Order{ID: id + 1, SaleID: "s", Buyer: "ann", Slot: 1}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		j := newJournal(t, 1, 1, 2) // the first segment can be trimmed
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
 		var log strings.Builder
