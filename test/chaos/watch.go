@@ -5,12 +5,12 @@ import (
 	"errors"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 )
 
@@ -166,7 +166,7 @@ func (w *watch) busy(ctx context.Context, db *sqlConn) (n int64, err error) {
 // unrestored counts the shards with data in Redis that is not verified, or that lacks orders of journals.
 func (w *watch) unrestored(ctx context.Context, db *sqlConn) (n int64, err error) {
 	for i, owner := range w.owners {
-		info, err := owner.Info(ctx, "server").Result()
+		id, err := guard.RunID(ctx, owner)
 		if err != nil {
 			return 0, err
 		}
@@ -179,7 +179,7 @@ func (w *watch) unrestored(ctx context.Context, db *sqlConn) (n int64, err error
 			mark["generation"]); err != nil {
 			return 0, err
 		}
-		verified := mark["run_id"] != "" && strings.Contains(info, "run_id:"+mark["run_id"]) && mark["rebuilding"] == ""
+		verified := guard.SameData(mark["run_id"], id) && mark["rebuilding"] == ""
 		if !verified || journals > 0 {
 			n++
 		}

@@ -591,9 +591,16 @@ var mutants = []mutant{
 	{
 		"guard: a Redis that started again is trusted",
 		"backend/recovery/guard/record.go",
-		"case o.RunID != o.runID:",
-		"case o.RunID != o.runID && false:",
+		"case !SameData(o.RunID, o.runID):",
+		"case !SameData(o.RunID, o.runID) && false:",
 		proof{"./backend/recovery/guard", "TestConnectionToUnverifiedDataIsBlocked", nil},
+	},
+	{
+		"guard: a master that was a replica meanwhile is trusted",
+		"backend/recovery/guard/record.go",
+		"id += \".\" + followed",
+		"id += \"\"",
+		proof{"./backend/recovery/guard", "TestServerThatFollowedAnotherIsBlocked", nil},
 	},
 	{
 		"guard: a connection is made to any Redis",

@@ -306,7 +306,7 @@ func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	if err != nil {
 		return 0, unavailable(err)
 	}
-	sameServer, owned := o.Rebuilding || o.RunID == o.runID, o.ownership(g.owner()) != ownedByAnother
+	sameServer, owned := o.Rebuilding || SameData(o.RunID, o.runID), o.ownership(g.owner()) != ownedByAnother
 	if o.Swapped == o.Fence && sameServer && owned {
 		return o.Fence, nil
 	}
@@ -371,7 +371,7 @@ func openPinned(
 ) *redis.Client {
 	sameServer := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
 		id, err := identify(ctx, cn)
-		if err == nil && id != runID {
+		if err == nil && !SameData(runID, id) {
 			err = ErrUnverified
 		}
 		return err

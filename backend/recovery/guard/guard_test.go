@@ -147,6 +147,51 @@ func TestConnectionToUnverifiedDataIsBlocked(t *testing.T) {
 	}
 }
 
+// A master that followed a stale server and was promoted again has the data of that server, and still its run_id. The
+// stale server was a replica, so it has the record of the master.
+func TestServerThatFollowedAnotherIsBlocked(t *testing.T) {
+	r := testenv.StartRedis(t, "--repl-backlog-ttl", "1")
+	c, database := r.Client(), &sql{generation: 1}
+	g := open(t, r.URL, nil)
+	check := func() {
+		t.Helper()
+		if err := g.Check(t.Context(), database); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replicaOf := func(of *redis.Client, host, port string) {
+		t.Helper()
+		if err := of.ReplicaOf(t.Context(), host, port).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replication := func(line string) func() bool {
+		return func() bool { return strings.Contains(c.Info(t.Context(), "replication").Val(), line) }
+	}
+	verify(t, g, 1)
+	stale := testenv.StartReplica(t, r.Addr)
+	check()
+	wantAllowed(t, g, "the first replica")
+	replicaOf(stale.Client(), "NO", "ONE")
+	host, port, _ := net.SplitHostPort(stale.Addr)
+	replicaOf(c, host, port)
+	testenv.Eventually(t, time.Minute, "the data of the stale server", replication("master_link_status:up"))
+	replicaOf(c, "NO", "ONE")
+	wantBlocked(t, open(t, r.URL, nil), "promoted again, a new connection")
+	check()
+	wantBlocked(t, g, "promoted again, an open connection")
+
+	verify(t, g, 2)
+	database.set(2)
+	check()
+	wantAllowed(t, g, "verified")
+	forgotten := replication("master_replid2:" + strings.Repeat("0", 40))
+	testenv.Eventually(t, time.Minute, "a server without replicas that forgets the one it followed", forgotten)
+	testenv.StartReplica(t, r.Addr)
+	check()
+	wantAllowed(t, g, "the server has forgotten the one it followed")
+}
+
 // A shard that is not verified does not block another one, also through the client for all shards.
 func TestShardsAreBlockedSeparately(t *testing.T) {
 	r := testenv.StartRedis(t)

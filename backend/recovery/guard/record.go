@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ import (
 
 // record is the hash keyspace.Shard.Guard of one shard. The zero value is that of an empty Redis.
 type record struct {
-	RunID      string // server with verified data; "" if none
+	RunID      string // id of the server with verified data (Identify); "" if none
 	Generation int64  // generation of the verified data
 	Fence      int64  // fence of the last rebuild or move that began
 	Rebuilding bool   // a rebuild or a move is in progress or was interrupted
@@ -52,21 +51,35 @@ func readRecord(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (rec
 	return parseRecord(fields), nil
 }
 
-// Identify returns the id of the server that c is connected to. Servers with different data have different ids.
+// Identify returns the id of the server that c is connected to. Servers with different data have different ids; see
+// SameData.
 type Identify func(ctx context.Context, c redis.Cmdable) (string, error)
 
-// RunID returns the run_id of a Redis server, which it chooses at random when it starts.
+// RunID returns the run_id of a Redis server, which it chooses at random when it starts. A server that was promoted may
+// have the data of the server that it followed, so a dot and the replication id of that one (master_replid2) follow.
 func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
-	info, err := c.Info(ctx, "server").Result()
-	if err != nil {
+	var info, replication *redis.InfoCmd
+	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info, replication = p.InfoMap(ctx, "server"), p.InfoMap(ctx, "replication")
+		return nil
+	}); err != nil {
 		return "", err
 	}
-	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
-		if id, found := strings.CutPrefix(lines.Text(), "run_id:"); found && id != "" {
-			return id, nil
-		}
+	id := info.Item("Server", "run_id")
+	if id == "" {
+		return "", errors.New("INFO server has no run_id, which identifies the data; connect to Redis without a proxy")
 	}
-	return "", errors.New("INFO server has no run_id, which identifies the data; connect to Redis without a proxy")
+	if followed := replication.Item("Replication", "master_replid2"); strings.Trim(followed, "0") != "" {
+		id += "." + followed
+	}
+	return id, nil
+}
+
+// SameData reports whether the server with the id now still had its own data, and not that of a server that it has
+// followed, since it had the id then. A server without replicas forgets which server it followed (repl-backlog-ttl).
+func SameData(then, now string) bool {
+	run, _, _ := strings.Cut(then, ".")
+	return now == then || now == run
 }
 
 // FixedID returns an Identify for the embedded Redis, which has no run_id and is empty whenever the process starts.
@@ -100,8 +113,8 @@ func (o observation) verified(least int64, owner Owner) (generation int64, reaso
 		return 0, "a rebuild or a move is in progress"
 	case o.record == record{}:
 		return 0, "Redis is new or was emptied"
-	case o.RunID != o.runID:
-		return 0, "Redis has restarted or is another server"
+	case !SameData(o.RunID, o.runID):
+		return 0, "Redis has restarted, is another server, or was a replica of one"
 	case o.Generation < least:
 		return 0, fmt.Sprintf("the data is of generation %d, and generation %d exists", o.Generation, least)
 	}

@@ -122,9 +122,10 @@ func (j *job) check(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return unavailable(err)
-	case verified.RunID != j.source.runID, verified.Generation != current:
+	case !guard.SameData(verified.RunID, j.source.runID), verified.Generation != current:
 		return errUnverified
 	}
+	j.source.runID = verified.RunID // for the script of the hold, which compares the text
 	_, err = j.list(ctx, j.source.pinned)
 	return err
 }
