@@ -286,6 +286,8 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 		{"replicas", section("backend", map[string]any{"replicas": 0})},
 		{"userRate", section("backend", map[string]any{"userRate": "many"})},
 		{"checkout", section("backend", map[string]any{"checkout": "shop.example/pay"})},
+		{"checkout", section("backend", map[string]any{"checkout": "https://shop.example/pay"})},
+		{"signIn", section("backend", map[string]any{"signIn": "https://shop.example/login"})},
 		{"size", section("backend", map[string]any{"journal": map[string]any{"size": "much"}})},
 		{"sync", section("backend", map[string]any{"journal": map[string]any{"sync": "never"}})},
 		{"minReplicas", section("edge", map[string]any{"autoscaling": map[string]any{"minReplicas": 0}})},
