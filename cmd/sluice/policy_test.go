@@ -120,7 +120,7 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 		`return { rules = {} }`,
 	)
 	code, out, errOut := invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose)
-	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" refuses 6 of 10 requests (60%)") ||
+	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" rejects 6 of 10 requests (60%)") ||
 		!strings.Contains(out, "ip 192.0.2.0 ") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errOut, out)
 	}
@@ -241,8 +241,8 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	}
 	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
 	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") ||
-		!strings.Contains(out, "in the log: 2 refused") ||
-		!strings.Contains(out, policy+" refuses 2 of 3 requests") {
+		!strings.Contains(out, "in the log: 2 rejected") ||
+		!strings.Contains(out, policy+" rejects 2 of 3 requests") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errText, out)
 	}
 }

@@ -70,7 +70,7 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 	f.str(&file, "policy", envPolicy, defaultPolicy, "policy to evaluate")
 	f.StringVar(&against, "against", "", "policy to compare it with, for example the current one")
 	f.json(&asJSON)
-	f.number(&cfg.Top, "top", "", 10, 1, 0, "number of keys to print, those with the most refusals first")
+	f.number(&cfg.Top, "top", "", 10, 1, 0, "number of keys to print, those with the most rejections first")
 	f.duration(&cfg.Window, "window", "", replay.DefaultWindow, 1, 0,
 		"span of reordering: log lines are written when requests end, and evaluated by their start")
 	f.number(&cfg.Buckets, "buckets", "", replay.DefaultBuckets, 1, 0, "maximum number of live buckets")

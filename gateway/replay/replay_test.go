@@ -165,8 +165,8 @@ func TestReplayComparesPolicies(t *testing.T) {
 	var text bytes.Buffer
 	got.WriteText(&text)
 	for _, line := range []string{
-		"new.lua refuses 2 of 8 requests (25%)", "refused only by new.lua  2  orders 2",
-		"ip 2001:db8::/64         2        8         25%    pages",
+		"new.lua rejects 2 of 8 requests (25%)", "rejected only by new.lua  2  orders 2",
+		"ip 2001:db8::/64          2         8         25%    pages",
 	} {
 		if !strings.Contains(text.String(), line) {
 			t.Errorf("the text does not contain %q:\n%s", line, text.String())
@@ -178,7 +178,7 @@ func TestTextOfOneLine(t *testing.T) {
 	var text bytes.Buffer
 	(&Report{Lines: 1, BadLines: 1, Requests: 1, OutOfOrder: 1}).WriteText(&text)
 	for _, want := range []string{
-		"1 line, 1 request\n", "1 line out of order, 0 of them", "1 invalid line:\n", " refuses 0 of 1 request (",
+		"1 line, 1 request\n", "1 line out of order, 0 of them", "1 invalid line:\n", " rejects 0 of 1 request (",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())

@@ -32,7 +32,7 @@ func (r *Report) writeResults(w io.Writer) {
 		fmt.Fprintf(w, "not evaluated: %d answered by the edge itself, %d refused from the cache\n", r.NotEvaluated, r.Cached)
 	}
 	fmt.Fprintf(w, "%s out of order, %d of them by more than the window\n", plural.Count(r.OutOfOrder, "line"), r.Late)
-	fmt.Fprintf(w, "in the log: %d refused, %d with an invalid token\n", r.RefusedBefore, r.Unauthorized)
+	fmt.Fprintf(w, "in the log: %d rejected, %d with an invalid token\n", r.RefusedBefore, r.Unauthorized)
 	if r.BadLines > 0 {
 		fmt.Fprintf(w, "%s:\n", plural.Count(r.BadLines, "invalid line"))
 		for _, b := range r.Bad {
@@ -47,14 +47,14 @@ func (r *Report) writeResults(w io.Writer) {
 }
 
 func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
-	fmt.Fprintf(w, "\n%s refuses %d of %s (%s)",
+	fmt.Fprintf(w, "\n%s rejects %d of %s (%s)",
 		s.File, s.Refused, plural.Count(r.Requests, "request"), percent(s.RefusedShare))
 	if s.NoBucket > 0 {
 		fmt.Fprintf(w, ", and has no bucket for %d", s.NoBucket)
 	}
 	fmt.Fprintln(w)
 	table(w, func(row func(...any)) {
-		row("  rule", "key", "mode", "covers", "passes", "refuses", "would refuse", "delays", "longest", "no buyer",
+		row("  rule", "key", "mode", "covers", "passes", "rejects", "would reject", "delays", "longest", "no buyer",
 			"no bucket")
 		for _, c := range s.Rules {
 			row("  "+c.Name, c.Key, c.Mode, c.Covered, c.Passed, c.Refused, c.ShadowRefused, c.Delayed,
@@ -64,30 +64,30 @@ func (r *Report) writePolicy(w io.Writer, s *PolicyReport) {
 	table(w, func(row func(...any)) {
 		row("", "p50", "p90", "p99", "max")
 		row("  requests/s", r.PerSecond.P50, r.PerSecond.P90, r.PerSecond.P99, r.PerSecond.Max)
-		row("  refused/s", s.RefusedPerSecond.P50, s.RefusedPerSecond.P90, s.RefusedPerSecond.P99, s.RefusedPerSecond.Max)
+		row("  rejected/s", s.RefusedPerSecond.P50, s.RefusedPerSecond.P90, s.RefusedPerSecond.P99, s.RefusedPerSecond.Max)
 		for _, k := range []struct {
 			name string
 			KeyShares
 		}{{"addresses", s.Addresses}, {"buyers", s.Buyers}} {
 			if k.Keys > 0 {
-				row(fmt.Sprintf("  refused share of %d %s (%d affected)", k.Keys, k.name, k.Refused), percent(k.P50),
+				row(fmt.Sprintf("  rejected share of %d %s (%d affected)", k.Keys, k.name, k.Refused), percent(k.P50),
 					percent(k.P90), percent(k.P99), percent(k.Max))
 			}
 		}
 	})
-	writeTop(w, "most refused", s.Top)
+	writeTop(w, "most rejected", s.Top)
 }
 
 func (d *Difference) write(w io.Writer, newName, oldName string) {
 	fmt.Fprintf(w, "\n%s against %s\n", newName, oldName)
 	table(w, func(row func(...any)) {
 		row("  both pass", d.BothPass, "")
-		row("  both refuse", d.BothRefuse, "")
-		row("  refused only by "+newName, d.OnlyNew, byRule(d.OnlyNewRule))
-		row("  refused only by "+oldName, d.OnlyOld, byRule(d.OnlyOldRule))
+		row("  both reject", d.BothRefuse, "")
+		row("  rejected only by "+newName, d.OnlyNew, byRule(d.OnlyNewRule))
+		row("  rejected only by "+oldName, d.OnlyOld, byRule(d.OnlyOldRule))
 	})
-	writeTop(w, "refused only by "+newName, d.OnlyNewTop)
-	writeTop(w, "refused only by "+oldName, d.OnlyOldTop)
+	writeTop(w, "rejected only by "+newName, d.OnlyNewTop)
+	writeTop(w, "rejected only by "+oldName, d.OnlyOldTop)
 }
 
 func writeTop(w io.Writer, title string, top []TopKey) {
@@ -95,7 +95,7 @@ func writeTop(w io.Writer, title string, top []TopKey) {
 		return
 	}
 	table(w, func(row func(...any)) {
-		row("  "+title, "refused", "requests", "share", "rule")
+		row("  "+title, "rejected", "requests", "share", "rule")
 		for _, k := range top {
 			row("  "+k.Kind+" "+excerpt([]byte(k.Key)), k.Refused, k.Requests, percent(k.Share), k.Rule)
 		}

@@ -19,16 +19,16 @@ function ruleChanges(before, after) {
 const percent = (share) => (share * 100).toFixed(share && share < 0.1 ? 2 : 1) + ' %';
 
 // replayTable shows the decisions of each rule of a policy.
-const replayTable = (name, p) => [h('h3', null, name + ': ' + count(p.refused) + ' refused, ' + percent(p.refused_share)), tableOf(name, ['Rule', 'Mode', ...['Requests', 'Passed', 'Refused', 'Would refuse', 'Delayed'].map(number)],
+const replayTable = (name, p) => [h('h3', null, name + ': ' + count(p.refused) + ' rejected, ' + percent(p.refused_share)), tableOf(name, ['Rule', 'Mode', ...['Requests', 'Passed', 'Rejected', 'Would reject', 'Delayed'].map(number)],
   h('tbody', null, p.rules.map((r) => h('tr', null, h('td', null, userText(r.name)), h('td', null, r.mode), ...[r.covered, r.passed, r.refused, r.shadow_refused, r.delayed].map((n) => h('td', { class: 'n' }, count(n)))))))];
 
 function replayResult(r) {
-  const d = r.difference, top = [['Refused by the new policy only', d?.only_new_top], ['Refused by the current policy only', d?.only_old_top], ['Most refused', r.policy.top]].filter(([, keys]) => keys?.length);
+  const d = r.difference, top = [['Rejected by the new policy only', d?.only_new_top], ['Rejected by the current policy only', d?.only_old_top], ['Most rejected', r.policy.top]].filter(([, keys]) => keys?.length);
   return [
     h('p', null, counted(r.requests, 'request'), r.from && [' from ', longStamp(r.from), ' to ', longStamp(r.to)], r.bad_lines > 0 && '; ' + counted(r.bad_lines, 'line') + ' cannot be read'),
-    d && h('p', { class: d.only_new ? 'problem' : 'good' }, counted(d.only_new, 'request is', 'requests are') + ' refused by the new policy only, ' + count(d.only_old) + ' by the current one only, ' + count(d.both_refuse) + ' by both.'),
+    d && h('p', { class: d.only_new ? 'problem' : 'good' }, counted(d.only_new, 'request is', 'requests are') + ' rejected by the new policy only, ' + count(d.only_old) + ' by the current one only, ' + count(d.both_refuse) + ' by both.'),
     replayTable('New policy', r.policy), r.against && replayTable('Current policy', r.against),
-    top.map(([name, keys]) => [h('h3', null, name), tableOf(name, ['Key', number('Requests'), number('Refused'), 'Rule'], h('tbody', null, keys.map((k) => h('tr', null, h('td', { class: 'wide' }, k.kind + ' ', userText(k.key)), h('td', { class: 'n' }, count(k.requests)), h('td', { class: 'n' }, count(k.refused)), h('td', null, userText(k.rule))))))]),
+    top.map(([name, keys]) => [h('h3', null, name), tableOf(name, ['Key', number('Requests'), number('Rejected'), 'Rule'], h('tbody', null, keys.map((k) => h('tr', null, h('td', { class: 'wide' }, k.kind + ' ', userText(k.key)), h('td', { class: 'n' }, count(k.requests)), h('td', { class: 'n' }, count(k.refused)), h('td', null, userText(k.rule))))))]),
     (r.notes || []).map((note) => h('p', { class: 'soft' }, note)),
   ].flat(3);
 }
@@ -75,5 +75,5 @@ function policyView() {
 
   page(h('p', null, h('a', { href: '/admin/edge' }, '← Edge')), h('h1', null, 'Try a policy'), h('p', { class: 'soft' }, 'This page does not change an edge. To apply a policy, replace the policy file of the edge.'), h('div', { class: 'two' }, fresh.el, current.el),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Check'), button('Check', check, 'main')), findings),
-    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Replay'), log, start), h('p', { class: 'soft' }, 'Which requests of an access log would each rule refuse? The log of an edge or of nginx, as text or gzip, up to 64 MB.'), result));
+    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Replay'), log, start), h('p', { class: 'soft' }, 'Which requests of an access log would each rule reject? The log of an edge or of nginx, as text or gzip, up to 64 MB.'), result));
 }
