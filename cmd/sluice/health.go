@@ -40,12 +40,12 @@ not name is not checked.`,
 			switch {
 			case server != "":
 				err = p.probeReady(ctx, server)
+			case errors.Is(err, os.ErrNotExist) && dataDir(data).used():
+				err = fmt.Errorf("not ready: sluice up has not completed a start with --data %s", data)
 			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
 				err = errors.Join(p.probeRedis(ctx), p.probeDatabase(ctx))
 			case !errors.Is(err, os.ErrNotExist):
 				return usage("--data: %w", err)
-			case dataDir(data).used():
-				err = fmt.Errorf("not ready: sluice up has not completed a start with --data %s", data)
 			default:
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)

@@ -40,8 +40,9 @@ func TestHealthReportsRedisThatRejectsWrites(t *testing.T) {
 	}
 }
 
-// The data directory of a `sluice up` that starts has no address yet.
+// The data directory of a `sluice up` that starts has no address yet. That its stores are ready is not enough.
 func TestHealthOfAStartingUpFails(t *testing.T) {
+	r := testenv.StartRedis(t)
 	dir := t.TempDir()
 	unlock, err := dataDir(dir).open()
 	if err != nil {
@@ -49,7 +50,9 @@ func TestHealthOfAStartingUpFails(t *testing.T) {
 	}
 	defer unlock()
 	want := "sluice: not ready: sluice up has not completed a start with --data " + dir + "\n"
-	if _, stderr, code := sluice(t, map[string]string{envData: dir}, "health"); code != exitFail || stderr != want {
-		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	for _, env := range []map[string]string{{envData: dir}, {envData: dir, envRedis: r.URL}} {
+		if _, stderr, code := sluice(t, env, "health"); code != exitFail || stderr != want {
+			t.Errorf("%v: exit %d, %q, want %q", env, code, stderr, want)
+		}
 	}
 }
