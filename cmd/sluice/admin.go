@@ -219,6 +219,27 @@ func (o *adminClient) postCommand(c *cobra.Command, became string, path func(nam
 	return c
 }
 
+// removeCommand is postCommand for a permanent removal. It prompts for each name, unless --yes is set. lost describes
+// what is removed.
+func (o *adminClient) removeCommand(c *cobra.Command, lost string, path func(name string) string) *cobra.Command {
+	var yes bool
+	o.postCommand(c, "is removed", path)
+	c.Flags().BoolVar(&yes, "yes", false, "remove without a prompt")
+	remove := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, name := range args {
+			if yes {
+				break
+			}
+			if err := o.p.confirm(cmd.Context(), "Removing "+name+" deletes "+lost+".", name); err != nil {
+				return err
+			}
+		}
+		return remove(cmd, args)
+	}
+	return c
+}
+
 // listing is one page of a list: its items are in the member name.
 type listing[T any] struct {
 	name  string

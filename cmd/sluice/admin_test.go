@@ -309,6 +309,34 @@ func TestClosingASalePrompts(t *testing.T) {
 	}
 }
 
+// A removal of endpoints or groups deletes events that were not handled. Without a terminal it needs --yes.
+func TestRemovalsPrompt(t *testing.T) {
+	var removed []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		removed = append(removed, r.Method+" "+r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, "{}")
+	}))
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	for _, c := range []struct{ args, stderr, sent string }{
+		{"webhook remove ep_1 ep_2", "sluice: Removing ep_1 deletes its deliveries, also those that wait. Confirm with --yes\n", ""},
+		{"group rm points", "sluice: Removing points deletes its dead letters and its unacknowledged events. Confirm with --yes\n", ""},
+		{"webhook rm ep_1 ep_2 --yes", "", "POST /admin/v1/webhooks/ep_1/remove POST /admin/v1/webhooks/ep_2/remove"},
+		{"group remove points --yes", "", "POST /admin/v1/groups/points/remove"},
+	} {
+		removed = nil
+		_, stderr, code := sluice(t, env, strings.Fields(c.args)...)
+		wantCode := exitOK
+		if c.stderr != "" {
+			wantCode = exitUsage
+		}
+		if got := strings.Join(removed, " "); got != c.sent || stderr != c.stderr || code != wantCode {
+			t.Errorf("sluice %s: exit %d, %q, sent %q; want %q, %q", c.args, code, stderr, got, c.stderr, c.sent)
+		}
+	}
+}
+
 // Wrong command lines get one line with the remedy, and exit 2.
 func TestWrongCommandLines(t *testing.T) {
 	for line, want := range map[string]string{

@@ -193,11 +193,15 @@ func (o *adminClient) groupList() *cobra.Command {
 }
 
 func (o *adminClient) groupRemove() *cobra.Command {
-	return o.postCommand(&cobra.Command{
+	return o.removeCommand(&cobra.Command{
 		Use:   "remove GROUP...",
-		Short: "Remove groups with their dead letters and unacknowledged events",
-		Long: `Remove groups with their dead letters and unacknowledged events. "sluice group run" ends with its
-group; "sluice up" continues without it. Both register the group again when they start.`,
-		Example: `  sluice group remove old-push --reason "replaced"`,
-	}, "is removed", func(name string) string { return adminPath("groups", name, "remove") })
+		Short: "Remove groups with their dead letters and unacknowledged events; prompts, unless --yes is set",
+		Long: `Remove groups with their dead letters and unacknowledged events, after a prompt for each name, unless
+--yes is set. "sluice group run" ends with its group; "sluice up" continues without it. Both register
+the group again when they start.`,
+		Example: `  sluice group remove old-push --reason "replaced"
+  sluice group remove old-push --yes     # in a script`,
+	}, "its dead letters and its unacknowledged events", func(name string) string {
+		return adminPath("groups", name, "remove")
+	})
 }

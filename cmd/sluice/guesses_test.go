@@ -93,6 +93,7 @@ var guesses = []string{
 	"dead retry",
 	"dead retry 1",
 	"group rm nosuch",
+	"group rm nosuch --yes",
 	"webhook ls",
 	"webhook add example.com/hook",
 	"webhook rotate nosuch",

@@ -30,8 +30,7 @@ docs/webhooks.md.`,
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
 		o.webhookPost("pause", "Pause endpoints; deliveries wait until a resume", "the shop moves tonight"),
 		o.webhookPost("resume", "Resume endpoints, also disabled ones and those held after failures", "the shop has moved"),
-		o.webhookRotate(), o.webhookPost("remove", "Remove endpoints with all their deliveries", "replaced"),
-		o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
+		o.webhookRotate(), o.webhookRemove(), o.webhookPing(), o.webhookDeliveries(), o.webhookRedeliver())
 }
 
 // stateText returns the state of an endpoint for display.
@@ -166,6 +165,15 @@ func (o *adminClient) webhookPost(verb, short, example string) *cobra.Command {
 		Short:   short,
 		Example: fmt.Sprintf("  sluice webhook %s ep_k3jx5 --reason %q", verb, example),
 	}, "is "+strings.TrimSuffix(verb, "e")+"ed", func(id string) string { return adminPath("webhooks", id, verb) })
+}
+
+func (o *adminClient) webhookRemove() *cobra.Command {
+	return o.removeCommand(&cobra.Command{
+		Use:   "remove ENDPOINT...",
+		Short: "Remove endpoints with all their deliveries; prompts, unless --yes is set",
+		Example: `  sluice webhook remove ep_k3jx5 --reason "replaced"
+  sluice webhook remove ep_k3jx5 --yes     # in a script`,
+	}, "its deliveries, also those that wait", func(id string) string { return adminPath("webhooks", id, "remove") })
 }
 
 func (o *adminClient) webhookRotate() *cobra.Command {

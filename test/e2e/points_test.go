@@ -62,7 +62,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 	}{
 		{"group list", 0, "points"},
 		{"group list --json", 0, `"lag"`},
-		{"group remove nosuch", 1, "there is no consumer group"},
+		{"group remove nosuch --yes", 1, "there is no consumer group"},
 		{"group run nosuch --redis redis://127.0.0.1:1/0 --database sqlite:x.db", 2, "no group"},
 		{"group run points", 2, "no Redis"},
 		{"group run points --points 1/0", 2, "not a points rule"},
@@ -86,7 +86,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 		}
 	}
 
-	if _, errOut, code := sluiceRun(t, nil, "group", "remove", "points", "--data", data); code != 0 {
+	if _, errOut, code := sluiceRun(t, nil, "group", "remove", "points", "--yes", "--data", data); code != 0 {
 		t.Fatal(errOut)
 	}
 	testenv.Eventually(t, time.Minute, "the process logs that the group ended",
