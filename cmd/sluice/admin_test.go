@@ -265,6 +265,37 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// A restock whose key was used before adds nothing. The command reports that, because another restock may be meant.
+func TestRepeatedRestockIsReported(t *testing.T) {
+	stock, used := 5, map[string]bool{}
+	mux := http.NewServeMux()
+	show := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"id":"shoe","stock":%d}`, stock)
+	}
+	mux.HandleFunc("GET /admin/v1/sales/shoe", show)
+	mux.HandleFunc("POST /admin/v1/sales/shoe/restock", func(w http.ResponseWriter, r *http.Request) {
+		if key := r.Header.Get("Idempotency-Key"); !used[key] {
+			stock, used[key] = stock+1, true
+		}
+		show(w, r)
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	for _, c := range []struct{ args, stderr string }{
+		{"sale restock shoe --add 1 --key truck", ""},
+		{"sale restock shoe --add 1 --key truck", "nothing was added: --key truck was used for this before\n"},
+		{"sale restock shoe --add 1 --key van --json", ""},
+		{"sale restock shoe --add 1 --key van --json", "nothing was added: --key van was used for this before\n"},
+		{"sale restock shoe --add 1", ""},
+	} {
+		if _, stderr, code := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != exitOK {
+			t.Errorf("sluice %s: exit %d, %q, want %q", c.args, code, stderr, c.stderr)
+		}
+	}
+}
+
 // Closing a sale prompts for its id. Without a terminal it needs --yes.
 func TestClosingASalePrompts(t *testing.T) {
 	for _, row := range []struct {

@@ -191,7 +191,14 @@ func (o *adminClient) saleRestock() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
 			request.Key = cmp.Or(key, rand.Text())
-			err := o.sale(cmd.Context(), request)
+			var before, after client.AdminSale
+			if key != "" { // an error is repeated by the restock
+				_ = o.do(cmd.Context(), get(adminPath("sales", args[0])), &before)
+			}
+			err := o.printSale(cmd.Context(), request, &after)
+			if err == nil && before.Stock == after.Stock { // a stock never decreases
+				fmt.Fprintf(o.p.errOut, "nothing was added: --key %s was used for this before\n", key)
+			}
 			if mayBeDone(err) {
 				return fmt.Errorf("%w (to repeat it without adding twice: --key %s)", err, request.Key)
 			}
@@ -268,8 +275,12 @@ func (o *adminClient) requireSale(ctx context.Context, id string) error {
 
 // sale sends a request that returns the sale, and prints it.
 func (o *adminClient) sale(ctx context.Context, r client.Request) error {
-	var s client.AdminSale
-	return o.print(ctx, r, &s, func(w io.Writer) {
+	return o.printSale(ctx, r, &client.AdminSale{})
+}
+
+// printSale is sale, and decodes the sale into s.
+func (o *adminClient) printSale(ctx context.Context, r client.Request, s *client.AdminSale) error {
+	return o.print(ctx, r, s, func(w io.Writer) {
 		if s.Hold == "0s" {
 			s.Hold = ""
 		}
