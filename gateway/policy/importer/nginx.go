@@ -19,6 +19,9 @@ const (
 	blocksNone = "a policy blocks no clients"
 )
 
+// blockStatuses are the responses of an if to blocked clients. 444 closes the connection.
+var blockStatuses = []string{"403", "429", "444"}
+
 // zone is a limit_req_zone.
 type zone struct {
 	key  policy.Key
@@ -199,7 +202,15 @@ func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 		case "limit_conn":
 			n.noteAt(d, "not converted: %s: %s", sourceOf(d), perClient)
 		case "deny":
-			n.noteAt(d, "not converted: %s: %s", sourceOf(d), blocksNone)
+			if !has(all, "internal") { // clients cannot request an internal location
+				n.noteAt(d, "not converted: %s: %s", sourceOf(d), blocksNone)
+			}
+		case "if":
+			for _, r := range d.Block {
+				if r.Directive == "return" && len(r.Args) > 0 && slices.Contains(blockStatuses, r.Args[0]) {
+					n.noteAt(d, "not converted: %s { %s }: %s", sourceOf(d), sourceOf(r), blocksNone)
+				}
+			}
 		case "limit_rate", "limit_rate_after":
 			n.noteAt(d, "not converted: %s", sourceOf(d))
 		case "set_real_ip_from":
@@ -231,7 +242,7 @@ func (n *nginxConfig) enter(d *crossplane.Directive, around level) level {
 		inner.where = sourceOf(d)
 		kind, path := location(d)
 		inner.skip = strings.HasPrefix(kind, "~") || strings.HasPrefix(path, "@") || strings.Contains(path, "*")
-		if !inner.skip && limits(d.Block) {
+		if !inner.skip && has(d.Block, "limit_req") {
 			inner.path = n.pattern(d.File, d.Line, path, kind == "=")
 			if kind != "=" && (n.hasRegexp && kind != "^~" || n.below(path)) {
 				n.noteAt(d, "%s: the rule also counts requests of other locations that it matches", inner.where)
@@ -257,9 +268,9 @@ func (n *nginxConfig) below(prefix string) bool {
 	return i < len(n.locations) && strings.HasPrefix(n.locations[i], prefix)
 }
 
-// limits reports whether a block has a limit of its own.
-func limits(block crossplane.Directives) bool {
-	return slices.ContainsFunc(block, func(d *crossplane.Directive) bool { return d.Directive == "limit_req" })
+// has reports whether a block itself has a directive.
+func has(block crossplane.Directives, directive string) bool {
+	return slices.ContainsFunc(block, func(d *crossplane.Directive) bool { return d.Directive == directive })
 }
 
 // limit converts limit_req zone=NAME [burst=N] [nodelay|delay=N]. replaced is the line of the limit around the block
