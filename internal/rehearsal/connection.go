@@ -230,6 +230,7 @@ func (l *connection) once(ctx context.Context, c call, resp *fasthttp.Response) 
 		return err
 	}
 	resp.Reset()
+	resp.SkipBody = c.method == "HEAD"
 	if err := resp.Read(l.read); err != nil {
 		return fmt.Errorf("read response: %w", err)
 	}

@@ -69,6 +69,10 @@ func (r *Report) evaluate(l Limits) {
 			c.Found = "unknown"
 		}
 	}
+	if r.backend {
+		const why = "without an edge, no limit by address applies: set --target to the URL of the edge"
+		r.Checks = append(r.Checks, Check{"The target is an edge", "yes", "a backend", Missed, why})
+	}
 	if r.RecordsError != "" {
 		r.Checks = append(r.Checks, Check{"Orders can be read", "yes", "no", Unknown, r.RecordsError})
 	}

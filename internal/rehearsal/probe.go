@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -72,4 +73,14 @@ func (x *edge) listSales(ctx context.Context, l *connection) (status int, err er
 		return 0, err
 	}
 	return resp.StatusCode(), nil
+}
+
+// isBackend reports whether the target answers a request that edges reject: it is a backend, without an edge.
+func (x *edge) isBackend(ctx context.Context) bool {
+	l := x.open(maxProbes)
+	defer l.close()
+	resp := fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseResponse(resp)
+	err := l.send(ctx, call{method: "HEAD", path: "/.sluice/signals"}, resp)
+	return err == nil && bytes.HasPrefix(resp.Header.ContentType(), []byte("text/event-stream"))
 }

@@ -62,6 +62,8 @@ type Report struct {
 
 	Removed    int64  `json:"removed_orders"`
 	NotRemoved string `json:"not_removed,omitempty"`
+
+	backend bool // the target is a backend
 }
 
 // WorkloadSummary is the Workload in the report.
@@ -112,7 +114,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 			Seed: r.Workload.Seed, Peak: r.Workload.PeakRate(),
 		},
 		Addresses: r.edge.addresses, Meaning: r.edge.addresses.Description(),
-		Shoppers: int64(r.Workload.shoppers()),
+		Shoppers: int64(r.Workload.shoppers()), backend: r.backend,
 	}
 	switch {
 	case playErr != nil:

@@ -95,6 +95,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := r.edge.detectAddresses(ctx); err != nil {
 		return nil, err
 	}
+	r.backend = r.edge.isBackend(ctx)
 	r.step.Store("creating a copy of the sale")
 	signing, err := r.signing()
 	if err != nil {
@@ -133,6 +134,7 @@ type run struct {
 	edge    *edge
 	sale    Sale
 	opening time.Time
+	backend bool // the target is a backend
 	started atomic.Int64
 	step    atomic.Value // string
 

@@ -38,6 +38,7 @@ type fixture struct {
 	retryAfter string            // of these refusals; default 1
 	hang       bool              // no request gets a response
 	broken     http.HandlerFunc  // responds to purchases of odd buyers; nil: they succeed
+	backend    bool              // it is a backend, and no edge
 	stay       int               // number of failed removals
 	gone       bool
 }
@@ -48,6 +49,11 @@ func newFixture(t *testing.T) *fixture {
 	mux.HandleFunc("GET /v1/sales", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/sales/{sale}", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /v1/sales/{sale}/orders", s.buy)
+	mux.HandleFunc("HEAD /.sluice/signals", func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Set("Content-Type", "text/event-stream"); !s.backend {
+			http.NotFound(w, r)
+		}
+	})
 	mux.HandleFunc("GET /v1/orders/{order}",
 		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"created"}`) })
 	s.Server = httptest.NewServer(mux)
@@ -235,6 +241,16 @@ func TestRehearsalDetectsErrors(t *testing.T) {
 	cfg.Stock = 10_000
 	cfg.Workload.Bots = 1
 	if r := rehearse(t, cfg); r.Verdict != NoGo || !strings.Contains(r.missed(), "Limit per buyer") {
+		t.Errorf("%s, missed %q", r.Verdict, r.missed())
+	}
+}
+
+// Without an edge, no limit by address is rehearsed.
+func TestBackendAsTheTargetIsNoGo(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	s.backend = true
+	if r := rehearse(t, s.config(t)); r.Verdict != NoGo || r.missed() != "The target is an edge" {
 		t.Errorf("%s, missed %q", r.Verdict, r.missed())
 	}
 }

@@ -300,4 +300,11 @@ func TestRehearseThroughNginx(t *testing.T) {
 		t.Errorf("the real sale: %s", a.Body)
 	}
 	t.Log(out)
+
+	const withoutEdge = "The target is an edge: want yes, found a backend"
+	_, errOut, code = sluiceRun(t, s.env,
+		rehearseArgs("shoe", "--server", s.admin, "--target", s.bases[0], "--no-report", "--buyers", "20")...)
+	if code != 1 || !strings.Contains(errOut, withoutEdge) {
+		t.Errorf("a rehearsal without the edge: exit %d, %s", code, errOut)
+	}
 }
