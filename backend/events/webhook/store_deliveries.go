@@ -45,11 +45,11 @@ type Delivery struct {
 	Leased                    bool      // it is being sent
 }
 
-// inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint. The
-// expression endpoint_id || ” matches no index, so that PostgreSQL uses the index by sequence. With an index by
-// endpoint it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it has no
-// statistics of a table that a burst has just filled. Other statements that need few deliveries of an endpoint use the
-// same expression.
+// inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint.
+// endpoint_id with an empty text appended matches no index, so that PostgreSQL uses the index by sequence. With an
+// index by endpoint it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it
+// has no statistics of a table that a burst has just filled. Other statements that need few deliveries of an endpoint
+// use the same expression.
 func inOrderSequence(table, sequence, endpoint string) string {
 	return table + ".state = 1 AND " + table + ".sequence > 0 AND " + table + ".sequence = " + sequence +
 		" AND " + table + ".endpoint_id || '' = " + endpoint
