@@ -172,17 +172,11 @@ func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error)
 	}
 }
 
-// outcomes maps the first word of a line of the script's reply to the outcome.
-var outcomes = map[string]sale.Outcome{
-	"accepted": sale.Accepted, "replayed": sale.Replayed, "already_bought": sale.AlreadyBought, "sold_out": sale.SoldOut,
-	"paused": sale.SalePaused, "closed": sale.SaleClosed, "not_open": sale.NotOpen, "key_reused": sale.KeyReused,
-	"unknown_sale": sale.UnknownSale, "queue_full": sale.QueueFull,
-}
-
-// parseDecision parses the line of the script's reply for the purchase with this order id.
+// parseDecision parses the line of the script's reply for the purchase with this order id: the name of the outcome and
+// its values.
 func parseDecision(line string, id sale.OrderID) (Decision, error) {
 	word, rest, _ := strings.Cut(line, " ")
-	outcome, known := outcomes[word]
+	outcome, known := sale.ParseOutcome(word)
 	if !known {
 		return Decision{}, fmt.Errorf("the script returned %q", line)
 	}

@@ -1,6 +1,9 @@
 package sale
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is the progress of an order.
 type Status string
@@ -72,4 +75,10 @@ func (o Outcome) String() string {
 		return "invalid"
 	}
 	return outcomeNames[o]
+}
+
+// ParseOutcome is the inverse of String. ok is false for a text that is not the name of an outcome.
+func ParseOutcome(name string) (o Outcome, ok bool) {
+	i := max(slices.Index(outcomeNames[:], name), 0)
+	return Outcome(i), i > 0
 }
