@@ -115,7 +115,7 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 	cfg.MaxReady = cmp.Or(cfg.MaxReady, DefaultMaxReady)
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
-	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, sales: map[string][]*waiter{}}
+	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, queues: map[string][]*waiter{}}
 	return a, nil
 }
 

@@ -38,7 +38,7 @@ type groups struct {
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	sales   map[string][]*waiter // that wait, by target; a target is present while a goroutine runs its groups
+	queues  map[string][]*waiter // that wait, by target; a target is present while a goroutine runs its groups
 	waiting int
 }
 
@@ -77,12 +77,12 @@ func (g *groups) decide(ctx context.Context, target string, r Request, id sale.O
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	queue, running := g.sales[w.target]
+	queue, running := g.queues[w.target]
 	if g.full(queue) {
 		return errTooManyWaiting
 	}
 	g.waiting++
-	g.sales[w.target] = append(queue, w)
+	g.queues[w.target] = append(queue, w)
 	if !running {
 		go g.runQueue(w.target)
 	}
@@ -91,7 +91,7 @@ func (g *groups) join(w *waiter) error {
 
 // full reports whether a queue rejects another request. The caller holds mu.
 func (g *groups) full(queue []*waiter) bool {
-	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.sales)
+	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.queues)
 	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 
@@ -113,16 +113,16 @@ func (g *groups) runQueue(target string) {
 func (g *groups) next(target string, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	queue := g.sales[target]
+	queue := g.queues[target]
 	n := min(len(queue), groupSize)
 	if n == 0 {
-		delete(g.sales, target)
+		delete(g.queues, target)
 		return nil
 	}
 	group = append(group, queue[:n]...)
 	rest := copy(queue, queue[n:])
 	clear(queue[rest:])
-	g.sales[target] = queue[:rest]
+	g.queues[target] = queue[:rest]
 	g.waiting -= n
 	return group
 }

@@ -43,7 +43,7 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 
 func newFake(release chan struct{}) (*fakeRun, *groups) {
 	f := &fakeRun{sizes: map[string][]int{}, inFlight: map[string]int{}, release: release}
-	return f, &groups{run: f.run, timeout: defaultTimeout, sales: map[string][]*waiter{}}
+	return f, &groups{run: f.run, timeout: defaultTimeout, queues: map[string][]*waiter{}}
 }
 
 func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
@@ -78,8 +78,8 @@ func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 			t.Errorf("%d groups of one sale in flight", f.most)
 		}
 		synctest.Wait()
-		if len(g.sales) != 0 || g.waiting != 0 {
-			t.Errorf("%d sales and %d requests remain", len(g.sales), g.waiting)
+		if len(g.queues) != 0 || g.waiting != 0 {
+			t.Errorf("%d queues and %d requests remain", len(g.queues), g.waiting)
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 		fill := func(saleID string, n int) {
 			decide(saleID, 1) // in flight
 			decide(saleID, n)
-			if got := len(g.sales[saleID]); got != n {
+			if got := len(g.queues[saleID]); got != n {
 				t.Errorf("%d requests wait for sale %s, want %d", got, saleID, n)
 			}
 		}
