@@ -211,6 +211,7 @@ func parseNumbers(text string, to ...*int64) error {
 	return nil
 }
 
+// unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err.
 func unavailable(what string, err error) error {
 	return fmt.Errorf("admission: %s: %w: %v", what, sale.ErrUnavailable, err)
 }

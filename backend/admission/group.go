@@ -54,7 +54,8 @@ type waiter struct {
 	done     chan struct{}
 }
 
-// decide waits for the decision on r.
+// decide returns the decision on r. After an error r is not decided if the error is errTooManyWaiting; otherwise it may
+// have been decided, or be decided later.
 func (g *groups) decide(ctx context.Context, target string, r Request, id sale.OrderID) (Decision, error) {
 	w, _ := g.idle.Get().(*waiter)
 	if w == nil {
@@ -74,6 +75,8 @@ func (g *groups) decide(ctx context.Context, target string, r Request, id sale.O
 	}
 }
 
+// join adds a request to the queue of its target, and starts the goroutine of a target without one. It returns
+// errTooManyWaiting if the queue is full.
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -108,6 +108,7 @@ func (s *shardSequencer) next(ctx context.Context) (sale.OrderID, error) {
 	}
 }
 
+// takeID returns the next id, and false if the block is used up or too old.
 func (s *shardSequencer) takeID() (sale.OrderID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,6 +125,8 @@ func (s *shardSequencer) takeID() (sale.OrderID, bool) {
 	return sale.NewOrderID(s.second, uint32(n%s.numbers*s.shards+s.shard)), true
 }
 
+// refill leases a block if the last one is used up, within s.limit. The end of ctx does not end it, because other
+// callers wait for it too.
 func (s *shardSequencer) refill(ctx context.Context) error {
 	s.mu.Lock()
 	empty := s.first > s.last
@@ -133,7 +136,7 @@ func (s *shardSequencer) refill(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	end, err := redisscript.Run(ctx, s.client, "alloc_order_ids", []string{s.key}, blockSize, s.anywhere()).Int64()
+	end, err := redisscript.Run(ctx, s.client, "alloc_order_ids", []string{s.key}, blockSize, s.unrelatedStart()).Int64()
 	if err != nil {
 		return err
 	}
@@ -143,8 +146,8 @@ func (s *shardSequencer) refill(ctx context.Context) error {
 	return nil
 }
 
-// anywhere returns a start for a new counter that is unrelated to earlier numbers.
-func (s *shardSequencer) anywhere() uint32 {
+// unrelatedStart returns a start for a counter that Redis does not have, unrelated to the numbers in use.
+func (s *shardSequencer) unrelatedStart() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(strconv.AppendInt(nil, s.now().UnixNano(), 10))
 	return h.Sum32()

@@ -94,7 +94,8 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	return s.merged(ctx, views), err
 }
 
-// merged merges the views of the segments of each sale into one, and keeps other views.
+// merged merges the views of the segments of each sale into one, and keeps other views. It reuses views. If an open
+// sale has no unit left, it reads Redis, and perhaps SQL, for the proof that the sale is sold out; see Mover.SoldOut.
 func (s *Stock) merged(ctx context.Context, views []View) []View {
 	at := map[string]int{}
 	whole := views[:0]
@@ -161,6 +162,7 @@ func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, erro
 // salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
 const salesPerRead = 500
 
+// views reads the sales of one shard that Redis holds.
 func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, err error) {
 	for some := range slices.Chunk(ids, salesPerRead) {
 		if views, err = s.readSales(ctx, shard, some, views); err != nil {
@@ -201,6 +203,7 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 	return views, nil
 }
 
+// newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard.
 func newView(
 	id string, shard keyspace.Shard, def *redis.MapStringStringCmd, left *redis.StringCmd, now time.Time,
 ) (View, error) {
