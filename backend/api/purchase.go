@@ -59,7 +59,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 		return "unavailable", err
 	}
 	if request.Spread > 1 {
-		h.countHolders(&d, saleID)
+		h.sumAccepted(&d, saleID)
 	}
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
 		h.cfg.Finder.Remember(d.OrderID, saleID) // its buyer requests it next
@@ -170,9 +170,10 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 	return refusal.problem
 }
 
-// countHolders replaces the number of accepted orders in a refusal of a whole sale, which is that of one segment, by
-// that of all segments. If not all can be read, no edge may cache the refusal: their buyers would not bypass it.
-func (h *handlers) countHolders(d *admission.Decision, saleID string) {
+// sumAccepted replaces the number of accepted orders in a refusal of a whole sale, which is that of one segment, by the
+// sum over all segments. If a segment cannot be read, the number is -1, and no edge may cache the refusal: buyers with
+// an order in that segment would not bypass it.
+func (h *handlers) sumAccepted(d *admission.Decision, saleID string) {
 	_, refused := saleRefusals[d.Outcome]
 	if !refused && d.Outcome != sale.NotOpen {
 		return
@@ -183,9 +184,10 @@ func (h *handlers) countHolders(d *admission.Decision, saleID string) {
 	}
 }
 
-// hint sets the header that lets an edge cache a refusal of the sale for ttl. Edges do not forward it. holders is the
-// number of orders that the sale has accepted; their buyers bypass the cache. opens is when a scheduled sale opens, in
-// Unix milliseconds.
+// hint sets the header Sluice-Sale, which lets an edge cache a refusal of the sale for ttl. Edges do not forward it. In
+// the header, ttl is in milliseconds; holders is the number of orders that the sale has accepted, whose buyers bypass
+// the cache; and opens is when a scheduled sale opens, in milliseconds since 1970. If d.Accepted is negative, hint sets
+// nothing.
 func hint(header *fasthttp.ResponseHeader, saleID string, state sale.State, d admission.Decision, ttl time.Duration) {
 	if d.Accepted < 0 {
 		return

@@ -116,19 +116,3 @@ func readSubscription(c *fiber.Ctx, checkURL func(string) (*url.URL, error)) (s 
 	}
 	return notify.CheckSubscription(s, checkURL)
 }
-
-// points is GET /v1/me/points.
-func (h *handlers) points(c *fiber.Ctx) error {
-	buyer, err := h.buyer(c)
-	if err != nil {
-		return err
-	}
-	if h.cfg.Points == nil {
-		return httpserver.ErrUnavailable
-	}
-	n, err := h.cfg.Points.Balance(h.reads.next(), buyer)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]int64{"points": n})
-}
