@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"sluice/backend/sale"
@@ -114,22 +113,25 @@ func (s *Store) ArchivedSales(ctx context.Context) ([]string, error) {
 
 // EndedSales returns the ids of the sales that ended before an instant and have rows to archive, oldest first. A sale
 // ends when it is closed, or at its closing time. Rehearsals are left out.
-func (s *Store) EndedSales(ctx context.Context, before time.Time) ([]string, error) {
-	ids, err := ViewRows(ctx, s.DB, "store: ended sales", func(row Scanner) (id string, err error) {
-		var ended, closes time.Time
-		err = row.Scan(&id, Time(&ended), Time(&closes))
-		if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
-			ended = closes
-		}
-		if ended.IsZero() || !ended.Before(before) || sale.IsRehearsal(id) {
-			id = ""
-		}
-		return id, err
-	}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
-		WHERE (switch = 'closed' OR closes_at <= `+s.Dialect().Now+`)
-			AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
-		ORDER BY created_at, id`)
-	return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
+func (s *Store) EndedSales(ctx context.Context, before time.Time) (ids []string, err error) {
+	err = s.View(ctx, "store: ended sales", func(ctx context.Context, c Conn) error {
+		return c.Query(ctx, func(row Scanner) error {
+			var id string
+			var ended, closes time.Time
+			err := row.Scan(&id, Time(&ended), Time(&closes))
+			if ended.IsZero() || !closes.IsZero() && closes.Before(ended) {
+				ended = closes
+			}
+			if !ended.IsZero() && ended.Before(before) && !sale.IsRehearsal(id) {
+				ids = append(ids, id)
+			}
+			return err
+		}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
+			WHERE (switch = 'closed' OR closes_at <= `+c.Dialect().Now+`)
+				AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
+			ORDER BY created_at, id`)
+	})
+	return ids, err
 }
 
 // Unsettled returns the reasons why the rows of a sale cannot be archived yet; none if they can. Error:
