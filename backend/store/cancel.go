@@ -34,20 +34,22 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 	if err != nil {
 		return nil, err
 	}
+	for i := range cancelled {
+		cancelled[i].Status = sale.StatusCancelled
+	}
 	if len(cancelled) > 0 {
 		s.onChange()
 	}
 	return cancelled, nil
 }
 
-// cancelCreated cancels orders with the status created that this transaction has locked. The sales are locked last and
-// in the order of their ids, as in insert, so that transactions cannot deadlock.
+// cancelCreated cancels the rows of orders with the status created that this transaction has locked. The sales are
+// locked last and in the order of their ids, as in insert, so that transactions cannot deadlock.
 func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason string) error {
 	ids := idsOf(orders)
 	units := map[string]int{}
-	for i := range orders {
-		units[orders[i].SaleID]++
-		orders[i].Status = sale.StatusCancelled
+	for _, o := range orders {
+		units[o.SaleID]++
 	}
 	d := c.Dialect()
 	n, err := c.Exec(ctx,
@@ -105,12 +107,10 @@ func (s *Store) CancelOrder(
 		case sale.StatusPaid:
 			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
 		}
-		changed = true
-		locked := []sale.Order{o}
-		if err := cancelCreated(ctx, c, locked, actor, reason); err != nil {
+		if err := cancelCreated(ctx, c, []sale.Order{o}, actor, reason); err != nil {
 			return err
 		}
-		o = locked[0]
+		o.Status, changed = sale.StatusCancelled, true
 		archived, err := isArchived(ctx, c, o.SaleID)
 		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
 			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)
