@@ -28,12 +28,7 @@ local _M = {}
 
 -- init(shared_dict, path): call it in init_by_lua. path: of the socket
 function _M.init(shared_dict, path)
-  local err
-  dict, socket = shared_dict, path
-  buckets, err = zone.new(shared_dict)
-  if not buckets then
-    error("the edge's leases: " .. err, 0)
-  end
+  dict, buckets, socket = shared_dict, zone.new(shared_dict), path
 end
 
 -- prepare(rule): call it once for each rule

@@ -78,7 +78,7 @@ local function has_exited(holder)
   return ticks ~= nil and (ticks ~= holder % UNIT or state == "Z" or state == "X")
 end
 
--- new(dict) -> the lock of a shared dict: all workers share one; or nil, err
+-- new(dict) -> the lock of a shared dict: all workers share one
 function _M.new(dict)
   -- Keeps the memory for one successor entry, which must fit when the dict is full.
   dict:safe_add(SPARE, 0)

@@ -41,11 +41,7 @@ function _M.new(dict_name, rate, burst)
     if not dict then
       return nil, "shared dict not found"
     end
-    local err
-    opened, err = zone.new(dict)
-    if not opened then
-      return nil, err
-    end
+    opened = zone.new(dict)
     zones[dict_name] = opened
   end
   assert(rate > 0 and burst >= 0)

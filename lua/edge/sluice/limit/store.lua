@@ -16,14 +16,9 @@ local dict, buckets
 
 local _M = {}
 
--- init(shared_dict): call it in init_by_lua. Raises an error when the dict cannot be used.
+-- init(shared_dict): call it in init_by_lua
 function _M.init(shared_dict)
-  local err
-  dict = shared_dict
-  buckets, err = zone.new(shared_dict)
-  if not buckets then
-    error("the edge's buckets: " .. err, 0)
-  end
+  dict, buckets = shared_dict, zone.new(shared_dict)
 end
 
 -- prepare(rule): call it once for each rule

@@ -21,13 +21,9 @@ local SWEEP_REST = 100
 local _M = {}
 local mt = { __index = _M }
 
--- new(dict) -> zone; or nil, err
+-- new(dict) -> zone
 function _M.new(dict)
-  local guard, err = lock.new(dict)
-  if not guard then
-    return nil, err
-  end
-  return setmetatable({ dict = dict, lock = guard, sweep_at = 0 }, mt)
+  return setmetatable({ dict = dict, lock = lock.new(dict), sweep_at = 0 }, mt)
 end
 
 -- enter(self) -> now (us): no other worker is in this zone until leave; or nil, err. The caller must not yield.
