@@ -122,7 +122,7 @@ local report = each(function(i, rules)
   elseif backlog then
     count(rule.allowed)
     local member, left = quota.limit(rule, backlog)
-    limits = limits and quota.join(limits, member) or member
+    limits = limits and limits .. ", " .. member or member
     if not tightest or left < least then
       tightest, least = rule, left
     end

@@ -59,11 +59,6 @@ function _M.limit(rule, backlog)
   return ('"%s";r=%d;t=%.0f'):format(rule.name, left, seconds(wait)), left
 end
 
--- join(a, b) -> a field of two members or more
-function _M.join(a, b)
-  return a .. ", " .. b
-end
-
 -- exceeded(rule, wait) -> the member for a request that the rule refuses for another `wait` microseconds, and whether
 -- the text is kept
 function _M.exceeded(rule, wait)
