@@ -52,7 +52,7 @@ end
 -- Headers of a connection in HTTP/1. In HTTP/2 they make a request malformed (RFC 9113, section 8.2.2).
 local CONNECTION = { "transfer-encoding", "connection", "keep-alive", "proxy-connection", "upgrade" }
 
-local _M = { PASSED = PASSED, MAX_LENGTH = MAX_LENGTH }
+local _M = { PASSED = PASSED, MAX_HEAD = MAX_HEAD, MAX_LENGTH = MAX_LENGTH }
 
 -- lines(text) -> the number of header lines of a text in which each line has a colon and ends in CRLF; or nil. ngx_lua
 -- puts a line feed in the place of the first space behind a value.

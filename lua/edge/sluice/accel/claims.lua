@@ -20,7 +20,7 @@ long long sluice_strtoll(const unsigned char *text, void *rest, int base) __asm_
 
 local QUOTE, COMMA, COLON, OPEN, CLOSE, ZERO = 34, 44, 58, 123, 125, 48
 local MAX_DIGITS = 11
-local MAX_TEXT = 4096 -- bytes of a token, see sluice/token/jws.lua
+local MAX_TOKEN = require("sluice.token.jws").MAX_TOKEN
 local DIGITS = "0123456789"
 
 -- The bytes that claims of the plainest form do not have: those that are not printable ASCII, and the one that begins
@@ -41,7 +41,7 @@ local function name(text)
 end
 local SUB, EXP, NBF, IAT = name "sub", name "exp", name "nbf", name "iat"
 
-local memory = ffi.new("unsigned char[?]", MAX_TEXT + 1) -- with room for a zero behind the text
+local memory = ffi.new("unsigned char[?]", MAX_TOKEN + 1) -- with room for a zero behind the text
 
 local _M = { memory = memory }
 
@@ -167,7 +167,7 @@ local function claims(n)
 end
 
 -- read(n) -> sub, exp, nbf or nil; or nil: the plain module decides. The claims are n bytes of `memory`, fewer than
--- MAX_TEXT.
+-- MAX_TOKEN.
 function _M.read(n)
   local sub, exp, nbf = claims(n)
   if sub and sub ~= "" and #sub <= plain.MAX_SUBJECT then

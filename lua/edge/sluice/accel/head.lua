@@ -35,7 +35,6 @@ size_t sluice_no_control(const unsigned char *text, const char *controls) __asm_
 ]]
 
 local LINE_FEED, ONE, BRACKET = 10, 49, 91
-local MAX_HEAD = 16384 -- bytes, see sluice/head.lua
 local MAX_LINES = 12
 
 -- The bytes of a header's name, without the underscore: see sluice/head.lua.
@@ -180,7 +179,7 @@ function _M.look(r, size)
   end
   -- The last line must end in CRLF too: after a space, a missing carriage return in the blank line would go unnoticed.
   local length = tonumber(ngx_var.request_length)
-  if after[-1] ~= LINE_FEED or after - first + size + 4 ~= length or length > MAX_HEAD then
+  if after[-1] ~= LINE_FEED or after - first + size + 4 ~= length or length > plain.MAX_HEAD then
     return nil
   end
   return seen

@@ -26,7 +26,7 @@ local _ = C.sluice_crc32 -- raises an error when the symbol is missing
 local DOT, QUOTE, BACKSLASH, ZERO = 46, 34, 92, 0
 local FIRST, FIRST_LENGTH = '{"sub":"', 8
 local SCHEME, SCHEME_LENGTH = "bearer ", 7
-local MAX_TOKEN = plain.MAX_TOKEN
+local MAX_TOKEN = require("sluice.token.jws").MAX_TOKEN
 
 local claims = ffi.new("unsigned char[?]", MAX_TOKEN + 1) -- with room for a zero behind the text
 

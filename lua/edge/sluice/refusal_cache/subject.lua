@@ -3,16 +3,16 @@
 -- request to the limits and the signature check, and no further.
 
 local base64url = require "sluice.token.base64url"
+local jws = require "sluice.token.jws"
 local token = require "sluice.token"
 
 local crc32 = ngx.crc32_long
 local decode = base64url.decode
 local find, lower, sub = string.find, string.lower, string.sub
 
-local MAX_TOKEN = 4096 -- bytes, see token/jws.lua
 local FIRST = '{"sub":"' -- how nearly all claims begin
 
-local _M = { MAX_TOKEN = MAX_TOKEN }
+local _M = {}
 
 -- searched(claims) -> as sum, for claims in which the name may be anywhere and in any case
 local function searched(claims)
@@ -31,7 +31,7 @@ end
 -- sum(raw) -> the CRC-32 of the subject's bytes; false: no verifier accepts this token; nil: only a verifier can read
 -- the subject
 function _M.sum(raw)
-  if #raw > MAX_TOKEN then
+  if #raw > jws.MAX_TOKEN then
     return false
   end
   local first = find(raw, ".", 1, true)
