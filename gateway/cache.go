@@ -61,9 +61,8 @@ func (g *Gateway) writeRecord(ctx *fasthttp.RequestCtx, x *exchange, record *ref
 		resp.Header.SetBytesKV(h.Name, h.Value)
 	}
 	if wait := record.RetryAfterAt(g.wall()); wait > 0 {
-		x.quota = strconv.AppendInt(x.quota[:0], wait, 10)
-		resp.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
-		x.quota = x.quota[:0]
+		x.scratch = strconv.AppendInt(x.scratch[:0], wait, 10)
+		resp.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.scratch)
 	}
 	resp.SetBodyRaw(record.Body)
 }

@@ -34,7 +34,7 @@ type decision struct {
 
 	sale        []byte               // id of the sale of a purchase; part of path
 	revalidates *refusalcache.Record // the request revalidates this record
-	scratch     []byte               // buffer of the refusal cache
+	scratch     []byte               // buffer
 
 	sampled   bool      // spans of the request are exported
 	parent    []byte    // the client's valid traceparent, or nil

@@ -84,18 +84,17 @@ func respondUnavailable(ctx *fasthttp.RequestCtx, x *exchange) {
 
 func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
 	h := &ctx.Response.Header
-	x.quota = appendQuota(x.quota[:0], r.Name, 0, v.Wait)
-	h.SetBytesV("RateLimit", x.quota)
+	x.scratch = appendQuota(x.scratch[:0], r.Name, 0, v.Wait)
+	h.SetBytesV("RateLimit", x.scratch)
 	h.Set("RateLimit-Policy", r.policyField)
 	g.respondTooMany(ctx, x, v.Wait, r.refusal)
 }
 
 // respondTooMany answers a client that must wait.
 func (g *Gateway) respondTooMany(ctx *fasthttp.RequestCtx, x *exchange, wait time.Duration, refusal []byte) {
-	x.quota = strconv.AppendInt(x.quota[:0], retryAfter(wait, g.config.Random), 10)
-	ctx.Response.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.quota)
+	x.scratch = strconv.AppendInt(x.scratch[:0], retryAfter(wait, g.config.Random), 10)
+	ctx.Response.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.scratch)
 	respondOrPage(ctx, x, fasthttp.StatusTooManyRequests, refusal, tooManyPage)
-	x.quota = x.quota[:0]
 }
 
 // prefersHTML reports whether HTML is the first type of an Accept header, as browsers send it to open a page.
