@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
@@ -48,12 +49,8 @@ func (r *Request) Reset() {
 // NewID sets a random ID. It must not be predictable: backends deduplicate purchases by it.
 func (r *Request) NewID() {
 	var id [16]byte
-	for i := 0; i < len(id); i += 8 {
-		n := rand.Uint64()
-		for j := range 8 {
-			id[i+j] = byte(n >> (8 * j))
-		}
-	}
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	hex.Encode(r.ID[:], id[:])
 }
 
