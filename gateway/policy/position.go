@@ -38,10 +38,8 @@ func returned(chunk []ast.Stmt) position {
 // at returns the position of expr, which begins on this line.
 func (p position) at(expr ast.Expr, line int) position {
 	if ident, ok := expr.(*ast.IdentExpr); ok {
-		if written := p.locals[ident.Value]; written != nil {
-			if _, table := written.(*ast.TableExpr); table {
-				return position{expr: written, line: line, locals: p.locals}
-			}
+		if table, ok := p.locals[ident.Value].(*ast.TableExpr); ok {
+			expr = table
 		}
 	}
 	return position{expr: expr, line: line, locals: p.locals}
