@@ -134,6 +134,7 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 // client. No rule of a policy may have it.
 const ConcurrencyRule = "concurrency"
 
+// rate returns the zero value for a rate that it has reported.
 func (r *reader) rate(t *lua.LTable, where position) Rate {
 	s, ok := typed[lua.LString](r, t, where, "rate", `a string such as "20r/s"`)
 	if !ok {
@@ -160,6 +161,7 @@ func (r *reader) rate(t *lua.LTable, where position) Rate {
 	case rate.PerSecond() > MaxRate:
 		r.report(at, "rate %s is more than %d requests a second: remove the rule to limit nothing", quote(string(s)),
 			MaxRate)
+		return Rate{}
 	}
 	return rate
 }
@@ -198,7 +200,7 @@ func (r *reader) ipv6Prefix(t *lua.LTable, where position, key Key) int {
 
 // checkCapacity reports a burst for which the nginx edge could not store the backlog as an exact integer.
 func (r *reader) checkCapacity(rule Rule, where position) {
-	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
+	if rule.Rate.Requests == 0 {
 		return
 	}
 	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
@@ -216,7 +218,7 @@ func (r *reader) checkFleet(rule Rule, where position) {
 	if rule.Delay {
 		r.report(where.field("delay"), `delay is for rules with scope = "edge": remove it`)
 	}
-	if rule.Rate.Requests == 0 || rule.Rate.PerSecond() > MaxRate {
+	if rule.Rate.Requests == 0 {
 		return
 	}
 	count, period := rule.Rate.Fraction()
