@@ -27,7 +27,7 @@ type metrics struct {
 	refusals        *prometheus.CounterVec // answered from the cache, by state of the sale
 	listFetches     *prometheus.CounterVec // by result: ok, error
 	bypassEntries   prometheus.Gauge
-	leases          *prometheus.CounterVec // by result: granted, refused, error
+	leases          *prometheus.CounterVec // by fleetlimit.Result
 	notifications   prometheus.Counter
 	notificationsUp prometheus.Gauge
 
