@@ -42,24 +42,19 @@ type Segment struct {
 	ID     string  // id of the lease; "" for a slot that cannot be returned
 }
 
-// spend removes the next slot.
-func (s *Segment) spend() {
-	s.Opens += s.OpensStep
-	s.Closes += s.ClosesStep
-	s.Next += float64(s.Stride)
-	s.N--
-}
-
-// expire removes the closed slots.
-func (s *Segment) expire(now float64) {
-	if s.N == 0 || s.Closes >= now {
-		return
-	}
-	n := min(s.N, int(math.Ceil((now-s.Closes)/s.ClosesStep)))
+// skip removes the next n slots.
+func (s *Segment) skip(n int) {
 	s.Opens += float64(n) * s.OpensStep
 	s.Closes += float64(n) * s.ClosesStep
 	s.Next += float64(n * s.Stride)
 	s.N -= n
+}
+
+// expire removes the closed slots.
+func (s *Segment) expire(now float64) {
+	if s.N > 0 && s.Closes < now {
+		s.skip(min(s.N, int(math.Ceil((now-s.Closes)/s.ClosesStep))))
+	}
 }
 
 // end returns the number of the first slot after the segment.
@@ -157,7 +152,7 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	b.segments = live
 	if best >= 0 {
 		v := Verdict{Outcome: Admitted, spent: b.segments[best]}
-		b.segments[best].spend()
+		b.segments[best].skip(1)
 		return v
 	}
 	if b.leasingUntil > now && now >= b.retry {
