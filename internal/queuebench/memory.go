@@ -11,13 +11,14 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // memoryQueue is the baseline: a queue in this process with leases, and without retries, dead letters or durability. It
 // is safe for concurrent use.
 type memoryQueue struct {
 	lease time.Duration
-	wake  chan struct{} // holds at most one token
+	wake  loop.Wake
 
 	mu    sync.Mutex
 	ready []queue.Message
@@ -30,17 +31,14 @@ type memoryBatch struct {
 }
 
 func newMemoryQueue(lease time.Duration) *memoryQueue {
-	return &memoryQueue{lease: lease, wake: make(chan struct{}, 1), taken: map[string]memoryBatch{}}
+	return &memoryQueue{lease: lease, wake: loop.NewWake(), taken: map[string]memoryBatch{}}
 }
 
 func (q *memoryQueue) Push(_ context.Context, messages ...queue.Message) error {
 	q.mu.Lock()
 	q.ready = append(q.ready, messages...)
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default: // a token is waiting already
-	}
+	q.wake.Up()
 	return nil
 }
 
