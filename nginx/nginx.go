@@ -21,11 +21,9 @@ import (
 	"unicode"
 
 	"sluice/internal/origin"
+	"sluice/internal/token"
 	"sluice/internal/unixsocket"
 )
-
-// MinSecret is the least length of a token secret, in bytes.
-const MinSecret = 32
 
 // DefaultPerClient is the number of concurrent requests of one client.
 const DefaultPerClient = 1000
@@ -38,7 +36,7 @@ var ErrConfig = errors.New("edge")
 type Config struct {
 	Listen    string   // host:port; an empty host is every IPv4 address
 	Upstreams []string // backends: host:port, http://host:port or unix:/path
-	Secret    string   // verifies HS256 tokens without a kid; at least MinSecret bytes. Never written to a file
+	Secret    string   // verifies HS256 tokens without a kid; at least token.MinSecret bytes. Never written to a file
 	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
 
 	Issuer, Audience string // that tokens must have; "" is not checked
@@ -134,8 +132,8 @@ func (c *Config) checkAddresses(wrong *faults) {
 }
 
 func (c *Config) checkToken(wrong *faults) {
-	if len(c.Secret) < MinSecret && (c.TokenKeys == "" || c.Secret != "") {
-		wrong.add("the token secret must have at least %d bytes, and has %d", MinSecret, len(c.Secret))
+	if len(c.Secret) < token.MinSecret && (c.TokenKeys == "" || c.Secret != "") {
+		wrong.add("the token secret must have at least %d bytes, and has %d", token.MinSecret, len(c.Secret))
 	}
 	if strings.ContainsRune(c.Secret, 0) {
 		wrong.add("the token secret must not hold a zero byte")

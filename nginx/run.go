@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sluice/internal/token"
 )
 
 // Run checks the configuration, starts nginx in the foreground and serves until ctx is done. Then it stops accepting,
@@ -151,7 +153,7 @@ func (c Config) Reload(ctx context.Context) error {
 	secret := c.Secret
 	if secret == "" && !p.hasKeys() {
 		// The master keeps its secret; the check needs any secret. With a key file there may be none.
-		secret = strings.Repeat("-", MinSecret)
+		secret = strings.Repeat("-", token.MinSecret)
 	}
 	if err := check(ctx, bin, p, secret); err != nil {
 		return err
