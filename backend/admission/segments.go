@@ -61,24 +61,50 @@ func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, 
 }
 
 func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spread.State, error) {
-	shard := s.space.ShardOfSegment(of.ID, segment)
+	state, deployment, err := readSegment(ctx, s.client, s.space, of, segment)
+	if err != nil {
+		return spread.State{}, err
+	}
+	if !s.deployment.owns(deployment) { // its transfers are not in the database of this process
+		return spread.State{}, ErrNotLoaded
+	}
+	if !state.Loaded {
+		return spread.State{}, ErrNotLoaded
+	}
+	return state, nil
+}
+
+// ReadSegment returns the state of a segment also while a rebuild holds it, with a client of its shard. It returns
+// ErrNotLoaded if the shard does not hold the segment, or an error of Redis.
+func ReadSegment(
+	ctx context.Context, client redis.Cmdable, space keyspace.Space, of spread.Sale, segment int,
+) (spread.State, error) {
+	state, _, err := readSegment(ctx, client, space, of, segment)
+	state.Loaded = err == nil
+	return state, err
+}
+
+// readSegment returns the state of a segment, and the id of the deployment that has its shard. The segment is not
+// Loaded while a rebuild holds it.
+func readSegment(
+	ctx context.Context, client redis.Cmdable, space keyspace.Space, of spread.Sale, segment int,
+) (state spread.State, owner string, err error) {
+	shard := space.ShardOfSegment(of.ID, segment)
 	var def *redis.MapStringStringCmd
 	var left, deployment *redis.StringCmd
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		def, left = p.HGetAll(ctx, shard.Sale(of.ID)), p.Get(ctx, shard.Stock(of.ID))
 		deployment = p.HGet(ctx, shard.Guard(), "deployment")
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return spread.State{}, err
+		return spread.State{}, "", err
 	}
-	if !s.deployment.owns(deployment.Val()) { // its transfers are not in the database of this process
-		return spread.State{}, ErrNotLoaded
-	}
-	return parseState(Segment{Index: segment, Spread: of.Spread}, def, left)
+	state, err = parseState(Segment{Index: segment, Spread: of.Spread}, def, left)
+	return state, deployment.Val(), err
 }
 
-// parseState returns the state of a segment. A segment without version is not loaded, or a rebuild holds it.
+// parseState returns the state of a segment. One without version is not Loaded: a rebuild holds it.
 func parseState(of Segment, def *redis.MapStringStringCmd, left *redis.StringCmd) (spread.State, error) {
 	var f struct {
 		Version    int64  `redis:"version"`
@@ -90,14 +116,17 @@ func parseState(of Segment, def *redis.MapStringStringCmd, left *redis.StringCmd
 		Accepted   int64  `redis:"accepted"`
 	}
 	units, err := left.Int64()
+	if errors.Is(err, redis.Nil) {
+		err = ErrNotLoaded
+	}
 	if err = errors.Join(err, def.Scan(&f)); err != nil {
 		return spread.State{}, err
 	}
-	if f.Version == 0 || f.Segment != of.text() {
+	if f.Segment != of.text() {
 		return spread.State{}, ErrNotLoaded
 	}
 	state := spread.State{
-		Loaded: true, Version: f.Allocation, Units: f.Stock, Left: units, Returns: f.Returned, Sold: f.Accepted,
+		Loaded: f.Version != 0, Version: f.Allocation, Units: f.Stock, Left: units, Returns: f.Returned, Sold: f.Accepted,
 	}
 	if f.Out != "" {
 		t, err := parseTransfer(f.Out)

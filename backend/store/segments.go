@@ -69,6 +69,35 @@ func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.A
 	})
 }
 
+// RecoverAllocations replaces the allocations of a sale by those of spread.Recover, if Redis has applied newer ones: the
+// database was restored from a backup. applied has the state of each segment in Redis. It returns sale.ErrNotFound for
+// an unknown sale.
+func (s *Store) RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error {
+	return s.Update(ctx, "store: recover allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
+		found, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate)
+		if err != nil {
+			return err
+		}
+		inSQL, err := Select(ctx, c, scanAllocation, allocations+c.Dialect().ForUpdate, saleID)
+		if err == nil && len(inSQL) != len(applied) {
+			err = fmt.Errorf("it has %d segments, not %d: %w", len(inSQL), len(applied), sale.ErrConflict)
+		}
+		if err != nil {
+			return err
+		}
+		const update = "UPDATE segments SET units = $3, version = $4 WHERE sale_id = $1 AND segment = $2"
+		for i, a := range spread.Recover(found.Stock, inSQL, applied) {
+			if a == inSQL[i] {
+				continue
+			}
+			if _, err := c.Exec(ctx, update, saleID, i, a.Units, a.Version); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // createSegments divides the stock of a new sale over its segments.
 func createSegments(ctx context.Context, c Conn, n sale.Sale) error {
 	if n.Spread < 2 {

@@ -114,6 +114,28 @@ func TestClaimEndsTransfers(t *testing.T) {
 	})
 }
 
+// Redis has applied a move that a restored database does not have. Repeating the call changes nothing.
+func TestAllocationsOfRedisReplaceOlderOnes(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createSpread(t, "s", 6, 2)
+		applied := []spread.State{
+			{Loaded: true, Version: 3, Units: 1, Left: 1}, {Loaded: true, Version: 2, Units: 5},
+		}
+		for range 2 {
+			if err := e.RecoverAllocations(e.ctx, "s", applied); err != nil {
+				t.Fatal(err)
+			}
+			e.wantAllocations(t, "s", spread.Allocation{Units: 1, Version: 4}, spread.Allocation{Units: 5, Version: 3})
+		}
+		if err := e.RecoverAllocations(e.ctx, "unknown", applied); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("unknown sale: %v", err)
+		}
+		if err := e.RecoverAllocations(e.ctx, "s", applied[:1]); !errors.Is(err, sale.ErrConflict) {
+			t.Errorf("another number of segments: %v", err)
+		}
+	})
+}
+
 // Concurrent transfers in a circle, restocks and claims do not deadlock and lose no unit.
 func TestConcurrentTransfersKeepTheStock(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {

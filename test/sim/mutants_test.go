@@ -444,8 +444,8 @@ var mutants = []mutant{
 	{
 		"segments: a transfer of another deployment is read",
 		"backend/admission/segments.go",
-		"if !s.deployment.owns(deployment.Val()) {",
-		"if !s.deployment.owns(deployment.Val()) && false {",
+		"if !s.deployment.owns(deployment) {",
+		"if !s.deployment.owns(deployment) && false {",
 		admissionTest("TestUnitsOfAnotherDeploymentDoNotMove"),
 	},
 	{
@@ -737,10 +737,17 @@ var mutants = []mutant{
 	},
 	{
 		"rebuild: a segment gets the whole stock",
-		"backend/recovery/rebuild/job.go",
+		"backend/recovery/rebuild/segments.go",
 		"c.def.Stock, c.left, c.allocation = a.Units, a.Units, a.Version",
 		"c.allocation = a.Version",
 		simulation,
+	},
+	{
+		"rebuild: the allocations of a restored database replace newer ones",
+		"backend/recovery/rebuild/segments.go",
+		"own.Version <= inSQL[c.part.Segment].Version {",
+		"own.Version <= 9+inSQL[c.part.Segment].Version {",
+		rebuildTest("TestOrdersKeepMovedUnitsInARestoredDatabase"),
 	},
 	{
 		"load: a segment reads the orders of all segments",

@@ -224,23 +224,6 @@ func (j *job) summaries(ctx context.Context) ([]store.SaleSummary, error) {
 	}), err
 }
 
-// claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no
-// transfer and applies no allocation, so the units that the claim returns change only by transfers to the segment,
-// which are applied when the segment is resumed.
-func (j *job) claimSegments(ctx context.Context) error {
-	for _, c := range j.sales {
-		if c.part.Spread < 2 {
-			continue
-		}
-		a, err := j.cfg.Store.Claim(ctx, c.def.ID, c.part.Segment)
-		if err != nil {
-			return err
-		}
-		c.def.Stock, c.left, c.allocation = a.Units, a.Units, a.Version
-	}
-	return nil
-}
-
 // skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not
 // know.
 func (j *job) skipOrderNumbers(ctx context.Context) error {

@@ -43,6 +43,9 @@ type Store interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
 	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
+	// RecoverAllocations corrects the allocations of a database that was restored from a backup.
+	RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error
 	// Claim claims the allocation of a segment: transfers that the segment began before can no longer be committed.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)

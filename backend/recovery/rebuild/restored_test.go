@@ -14,11 +14,11 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// backup copies the database and returns the URL of the copy.
-func (w *world) backup() string {
-	w.t.Helper()
-	copied := filepath.Join(w.t.TempDir(), "orders.db")
-	storetest.Exec(w.t, w.url, "VACUUM INTO '"+copied+"'")
+// backupOf copies an SQLite database and returns the URL of the copy.
+func backupOf(t *testing.T, databaseURL string) string {
+	t.Helper()
+	copied := filepath.Join(t.TempDir(), "orders.db")
+	storetest.Exec(t, databaseURL, "VACUUM INTO '"+copied+"'")
 	return (&url.URL{Scheme: "sqlite", Path: copied}).String()
 }
 
@@ -40,7 +40,7 @@ func TestOneRebuildIsEnoughForARestoredDatabase(t *testing.T) {
 				w.buy("s", fmt.Sprint("early", i))
 			}
 			w.drain()
-			older := w.backup()
+			older := backupOf(t, w.url)
 			for range missing {
 				w.run()
 			}
@@ -79,7 +79,7 @@ func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
 		t.Run(fmt.Sprint("journal registered: ", registered), func(t *testing.T) {
 			w := newWorld(t)
 			w.create("s", 10, 1)
-			older := w.backup()
+			older := backupOf(t, w.url)
 			for range 3 {
 				w.run()
 			}
@@ -103,7 +103,7 @@ func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
 func TestSalesOfRedisThatADatabaseDoesNotHaveAreNamed(t *testing.T) {
 	w := newWorld(t)
 	w.create("early", 10, 1)
-	older := w.backup()
+	older := backupOf(t, w.url)
 	w.create("drop", 10, 1)
 	w.run() // loads it
 	w.buy("drop", "ann")

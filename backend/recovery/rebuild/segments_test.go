@@ -45,6 +45,7 @@ type halves struct {
 	ctx      context.Context
 	space    keyspace.Space
 	server   *testenv.Redis
+	url      string // of the database
 	db       *database
 	guards   *guard.Shards
 	claims   *suspendedClaims
@@ -54,14 +55,16 @@ type halves struct {
 	mover    *spread.Mover
 	of       spread.Sale
 	units    int64
+	accepted int // calls of accept
 }
 
 func newHalves(t *testing.T, units int64) *halves {
 	t.Helper()
 	h := &halves{
 		T: t, ctx: t.Context(), space: keyspace.Space{Shards: 2}, server: testenv.StartRedis(t),
-		db: openDatabase(t, storetest.SQLite(t)), of: spread.Sale{ID: "s", Spread: 2}, units: units,
+		url: storetest.SQLite(t), of: spread.Sale{ID: "s", Spread: 2}, units: units,
 	}
+	h.db = openDatabase(t, h.url)
 	h.guards = openGuards(t, h.server.URL, h.space)
 	h.claims = &suspendedClaims{Store: h.db, t: t, client: h.server.Client(), space: h.space}
 	h.rebuild = newRebuilder(t, rebuild.Config{Pinner: h.guards, Store: h.claims, Space: h.space})
@@ -110,6 +113,27 @@ func (h *halves) lose(segment int) {
 		h.server.Client().Del(h.ctx, key)
 	}
 	h.run()
+}
+
+// restoreDatabase replaces the database by a backup. Redis stays as it is, and is not rebuilt yet.
+func (h *halves) restoreDatabase(backup string) {
+	h.Helper()
+	h.db = openDatabase(h.T, backup)
+	h.claims.Store, h.mover = h.db, spread.NewMover(h.segments, h.db)
+}
+
+// accept adds n orders of buyers of a segment to Redis. They are queued.
+func (h *halves) accept(segment, n int) {
+	h.Helper()
+	shard, orders := h.space.ShardOfSegment("s", segment), make([]sale.Order, n)
+	for i := range orders {
+		h.accepted++
+		id := sale.NewOrderID(time.Now(), uint32(h.accepted))
+		orders[i] = sale.Order{ID: id, SaleID: "s", Buyer: h.buyer(segment, h.accepted)}
+	}
+	restorer := rebuild.NewRestorer(h.guards.Of(shard), h.guards.Client(), shard, h.db)
+	_, err := restorer.RestoreOrders(h.ctx, orders)
+	h.check(err)
 }
 
 // want settles the sale, and compares the units left. The sale must balance.
@@ -196,5 +220,42 @@ func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 	h.want(0, 0)
 	if have, err := h.stock.HaveSlots(h.ctx, orders); err != nil || !have[0] || !have[1] {
 		t.Errorf("slots %v, %v", have, err)
+	}
+}
+
+// A database that was restored from a backup has the allocations from before the last moves. The orders of a segment
+// that got units since then keep their units, and the other segment does not sell them again.
+func TestOrdersKeepMovedUnitsInARestoredDatabase(t *testing.T) {
+	for name, move := range map[string]func(h *halves){
+		"moved": func(h *halves) {
+			_, err := h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 2})
+			h.check(err)
+		},
+		"committed, and the source has not applied it": func(h *halves) {
+			allocations, err := h.db.Commit(h.ctx, "s", h.setApart(spread.Move{From: 0, To: 1, Units: 2}))
+			h.check(err)
+			h.check(h.segments.Apply(h.ctx, h.of, 1, allocations[1]))
+		},
+		"moved, and a move of the remaining unit is unfinished": func(h *halves) {
+			_, err := h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 2})
+			h.check(err)
+			h.setApart(spread.Move{From: 0, To: 1, Units: 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHalves(t, 6)
+			older := backupOf(t, h.url)
+			move(h)
+			h.accept(1, 5)
+			h.restoreDatabase(older)
+			h.run()
+			h.want(1, 0)
+			for segment := range 2 {
+				list := queue.NewList(h.guards.Client(), h.space.ShardOfSegment("s", segment), queue.Config{})
+				if letters, _, err := list.DeadLetters(h.ctx, queue.DeadQuery{Limit: 9}); err != nil || len(letters) > 0 {
+					t.Errorf("dead letters %+v, %v", letters, err)
+				}
+			}
+		})
 	}
 }

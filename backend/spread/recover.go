@@ -1,0 +1,54 @@
+package spread
+
+import "slices"
+
+// Recover returns the allocations of a sale whose database was restored from a backup, given those in SQL and the
+// segments in Redis, which have applied newer ones. It returns inSQL if no segment has applied a newer version.
+//
+// Of each segment the newer allocation counts. The result adds up to the stock: missing units are divided over all
+// segments, and surplus units, for example those of a restock that SQL has lost, are taken from segments without orders
+// for them. The versions are higher than those of SQL and of Redis, so no transfer that began before can be committed.
+func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
+	all, free, missing, older := slices.Clone(inSQL), make([]int64, len(inSQL)), stock, false
+	for i, s := range applied {
+		if s.Loaded && s.Version > all[i].Version {
+			all[i], older = Allocation{s.Units, s.Version}, true
+		}
+		if s.Loaded {
+			free[i] = all[i].Units - s.held()
+		}
+		missing -= all[i].Units
+	}
+	if !older {
+		return inSQL
+	}
+	for i, more := range Divide(max(missing, 0), len(all), 0) {
+		all[i].Units += more
+		all[i].Version++
+	}
+	take := func(from func(i int) int64) {
+		for i := range all {
+			n := min(max(-missing, 0), max(from(i), 0))
+			all[i].Units -= n
+			missing += n
+		}
+	}
+	take(func(i int) int64 { return free[i] })
+	take(func(i int) int64 { // its orders are not known
+		if applied[i].Loaded {
+			return 0
+		}
+		return all[i].Units
+	})
+	take(func(i int) int64 { return all[i].Units }) // SQL has lost a restock whose units are sold
+	return all
+}
+
+// held returns the units of the orders of a segment.
+func (s State) held() int64 {
+	held := s.Units - s.Left
+	if s.Out != nil {
+		held -= s.Out.Units
+	}
+	return held
+}
