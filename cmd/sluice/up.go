@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"runtime/debug"
@@ -16,7 +15,6 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/recovery/guard"
-	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/gateway"
 	"sluice/gateway/policy"
@@ -133,9 +131,6 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 		return unlessStopped(ctx, err)
 	}
 	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
-	if err := s.RegisterGroups(ctx); err != nil {
-		return unlessStopped(ctx, interrupted(err))
-	}
 	fleet, closeFleet, err := openFleet(cfg.cfg.LimitRedis, p.logger())
 	if err != nil {
 		return err
@@ -194,7 +189,8 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 	return own, nil
 }
 
-// startBackend returns a backend with token keys, verified stores and the demo sale.
+// startBackend returns a backend with token keys, verified stores, the demo sale and registered groups. It waits while a
+// store is unavailable.
 func (p *program) startBackend(
 	ctx context.Context, s *assemble.Stores, cfg assemble.BackendConfig,
 ) (*assemble.Backend, error) {
@@ -208,13 +204,15 @@ func (p *program) startBackend(
 	if err := p.verify(ctx, b); err != nil {
 		return nil, err
 	}
-	if err := b.Admin.RunOnce(ctx); err != nil {
-		return nil, interrupted(err)
-	}
-	if err := createDemo(ctx, b.Admin); err != nil {
-		return nil, interrupted(err)
-	}
-	return b, nil
+	return b, assemble.Await(ctx, p.logger(), "the stores", func() error { // they may become unavailable again
+		if err := b.Admin.RunOnce(ctx); err != nil {
+			return err
+		}
+		if err := createDemo(ctx, b.Admin); err != nil {
+			return err
+		}
+		return s.RegisterGroups(ctx)
+	})
 }
 
 // verify waits until Redis is available and its data is verified, as the other commands do.
@@ -307,15 +305,6 @@ func workStages(
 		}})
 	}
 	return stages
-}
-
-// interrupted names the remedy if a store stopped responding while the process started.
-func interrupted(err error) error {
-	if errors.Is(err, sale.ErrUnavailable) {
-		return fmt.Errorf("a store stopped responding during the start; verify that the database and Redis run (--database, "+
-			"--redis), and start sluice up again: %w", err)
-	}
-	return err
 }
 
 // unknownContact is the contact for push services without --web-push-contact. Some of them require one that exists.
