@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sluice/test/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -135,7 +137,7 @@ var (
 func TestGuesses(t *testing.T) {
 	t.Chdir(t.TempDir()) // without .sluice and lua/policy.lua
 	golden := goldenFile
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := filepath.Join(testenv.MemoryDir(t), "data")
 	at := startUp(t, dir)
 	replace := strings.NewReplacer("$ADMIN", at.Admin, "$PUBLIC", at.Public, "$DATA", dir)
 	restore := strings.NewReplacer(at.Admin, "$ADMIN", at.Public, "$PUBLIC", dir, "$DATA",

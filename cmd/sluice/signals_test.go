@@ -25,8 +25,10 @@ const childArguments = "SLUICE_TEST_CHILD_ARGUMENTS"
 // child is a sluice in a process of its own.
 type child struct {
 	*exec.Cmd
-	t   *testing.T
-	log *testenv.Buffer
+	t     *testing.T
+	log   *testenv.Buffer
+	ended chan struct{} // closed when the process has ended with err
+	err   error
 }
 
 // startChild runs sluice, through a shell that first runs setup, and waits until its output has a text.
@@ -35,16 +37,18 @@ func startChild(t *testing.T, setup, started string, args ...string) *child {
 	_, restore := received(syscall.SIGHUP) // under nohup a child would inherit it as ignored
 	t.Cleanup(restore)
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(stop)
-	c := &child{t: t, log: &testenv.Buffer{}}
+	c := &child{t: t, log: &testenv.Buffer{}, ended: make(chan struct{})}
 	c.Cmd = exec.CommandContext(ctx, "/bin/sh", "-c", setup+` exec "$@"`, "sh",
 		os.Args[0], "-test.run=^TestChild$")
 	c.Env = append(os.Environ(), childArguments+"="+strings.Join(args, "\n"), envSecret+"="+testSecret)
 	c.Stdout, c.Stderr = c.log, c.log
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = time.Minute
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() { c.err = c.Wait(); close(c.ended) }()
+	t.Cleanup(func() { stop(); <-c.ended })
 	c.awaitLog(started)
 	return c
 }
@@ -69,6 +73,13 @@ func (c *child) signal(s syscall.Signal) {
 func (c *child) awaitLog(text string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, time.Minute, "the process logs "+text, func() bool {
+		select {
+		case <-c.ended: // its log is complete
+			if !strings.Contains(c.log.String(), text) {
+				c.t.Fatalf("the process ended with %v and did not log %q: %s", c.err, text, c.log)
+			}
+		default:
+		}
 		return strings.Contains(c.log.String(), text)
 	})
 }
@@ -76,8 +87,9 @@ func (c *child) awaitLog(text string) {
 // ends waits for a normal end.
 func (c *child) ends() {
 	c.t.Helper()
-	if err := c.Wait(); err != nil {
-		c.t.Errorf("the process ended with: %v: %s", err, c.log)
+	<-c.ended
+	if c.err != nil {
+		c.t.Errorf("the process ended with: %v: %s", c.err, c.log)
 	}
 }
 
@@ -85,7 +97,7 @@ func (c *child) ends() {
 func TestHangupStops(t *testing.T) {
 	t.Parallel()
 	up := startChild(t, "", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--data", t.TempDir())
+		"--data", testenv.MemoryDir(t))
 	up.signal(syscall.SIGHUP)
 	up.ends()
 }
@@ -94,7 +106,7 @@ func TestHangupStops(t *testing.T) {
 func TestNohup(t *testing.T) {
 	t.Parallel()
 	up := startChild(t, "trap '' HUP;", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--data", t.TempDir())
+		"--data", testenv.MemoryDir(t))
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}
