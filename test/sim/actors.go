@@ -75,6 +75,7 @@ func (w *world) runBackend(b *backend) func(*process) {
 			cfg.Recorder = keepers
 			for _, keeper := range keepers {
 				p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })
+				p.every(500*time.Millisecond, func() { _ = keeper.Heartbeat(p.ctx) }) // an error is retried in the next turn
 			}
 		}
 		mover := spread.NewMover(admission.NewSegments(p.client, w.space, nil), faultyStore{w.store, p})

@@ -27,9 +27,8 @@ const (
 	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
-	// heartbeatInterval is the longest time between two heartbeats of the journal in SQL, unless a check is late; see
-	// alive.
-	heartbeatInterval = restoreInterval
+	// heartbeatInterval is the time between two heartbeats of a journal in SQL; see alive.
+	heartbeatInterval = 2 * time.Second
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
@@ -67,25 +66,28 @@ type JournalWriter struct {
 	unwritten []sale.Order
 	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
-	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
-	late atomic.Bool
-	// restoredOnce reports that a Restore has succeeded. Before, the journal may have an order that an earlier process
-	// recorded late and did not restore.
-	restoredOnce bool
+	// incomplete reports that Redis may lack an order of the journal although no rebuild has ended since the last Restore:
+	// no Restore of this process has succeeded yet, or an order was recorded while or after the journal was restored.
+	incomplete atomic.Bool
+	// state is what heartbeats report, and changed wakes their loop; see journal.Registry.Heartbeat.
+	state   atomic.Int64
+	changed loop.Wake
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
-	outage  bool          // SQL or Redis was unavailable during the last Restore
-	woken   loop.Wake     // after late was set
+	woken   loop.Wake     // after Record has set incomplete
 	next    time.Duration // until the next check
-	beat    time.Time     // last heartbeat
 	trimmed time.Time     // last trim
 }
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
 func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	return &JournalWriter{cfg: cfg, woken: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize)}
+	w := &JournalWriter{
+		cfg: cfg, woken: loop.NewWake(), changed: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize),
+	}
+	w.incomplete.Store(true)
+	return w
 }
 
 // Generation returns the generation of the data in Redis.
@@ -127,7 +129,7 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) error {
 	// Redis was rebuilt after the orders were accepted. If both stores were restored from backups, restoring is lower than
 	// generation.
 	if restoring := w.restoring.Load(); restoring != 0 && restoring != generation {
-		w.late.Store(true)
+		w.incomplete.Store(true)
 		w.woken.Up()
 	}
 	if !ok && w.cfg.OnlyCopy {
@@ -155,7 +157,7 @@ func (w *JournalWriter) appendUnwritten() {
 	defer w.mu.Unlock()
 	if len(w.unwritten) > 0 && w.cfg.Journal.Append(w.unwritten...) == nil {
 		w.unwritten = nil
-		w.late.Store(true) // Redis may have been rebuilt since they were accepted
+		w.incomplete.Store(true) // Redis may have been rebuilt since they were accepted
 	}
 }
 
@@ -174,25 +176,15 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 }
 
 // Register stores a heartbeat of every journal, so that a rebuild waits for them: the first heartbeat of Run may be
-// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase and before
-// Run. An error is that of SQL.
+// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase. An error
+// is that of SQL.
 func (w JournalWriters) Register(ctx context.Context) error {
-	for shard := range w {
-		if err := w.register(ctx, keyspace.Shard(shard)); err != nil {
+	for _, one := range w {
+		if err := one.Heartbeat(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// register is Register for one shard, before a rebuild by this process. While another process rebuilds, it would hide
-// that the journal is being restored.
-func (w JournalWriters) register(ctx context.Context, shard keyspace.Shard) error {
-	if w == nil {
-		return nil
-	}
-	j := w[shard].cfg.Journal
-	return w[shard].cfg.Store.Heartbeat(ctx, j.ID(), int(shard), j.Restored())
 }
 
 // Run maintains all journals until ctx ends. It returns nil.
@@ -206,20 +198,50 @@ func (w JournalWriters) Run(ctx context.Context) error {
 
 // Run maintains the journal until ctx ends. It returns nil.
 func (w *JournalWriter) Run(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() {
 		if err := w.cfg.Journal.Run(ctx); err != nil {
 			w.cfg.Log.Error("journal: final sync failed", "err", err)
 		}
-	}()
-	defer func() { <-done }()
+	})
+	others.Go(func() { w.sendHeartbeats(ctx) })
 	for ctx.Err() == nil {
-		w.RunOnce(ctx)
-		w.sleep(ctx)
+		until(ctx, w.cfg.Rebuilds, w.superseded, func(ctx context.Context) {
+			w.RunOnce(ctx)
+			w.sleep(ctx)
+		})
 	}
 	w.appendUnwritten()
 	return nil
+}
+
+// until calls do with a context that ends with ctx, or after a wake-up for which stop returns true.
+func until(
+	ctx context.Context, wake loop.Wake, stop func(context.Context) bool, do func(context.Context),
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-wake:
+				if stop(ctx) {
+					cancel()
+				}
+			}
+		}
+	})
+	do(ctx)
+	cancel()
+	watching.Wait()
+}
+
+// superseded reports whether Redis has other data than in the last Restore, or is not available.
+func (w *JournalWriter) superseded(ctx context.Context) bool {
+	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
+	return err != nil || fence != w.restoring.Load()
 }
 
 // sleep waits until the next check is due.
@@ -227,74 +249,50 @@ func (w *JournalWriter) sleep(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(loop.UntilTick(w.next)):
-	case <-w.cfg.Rebuilds:
 	case <-w.woken:
 	}
 }
 
-// RunOnce completes, restores, reports and trims the journal as far as each is due.
+// RunOnce completes, restores and trims the journal as far as each is due. It does not send heartbeats.
 func (w *JournalWriter) RunOnce(ctx context.Context) {
 	w.appendUnwritten()
-	restored, err := w.Restore(ctx)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := w.Restore(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
 		w.cfg.Log.Error("journal: restore failed", "err", err)
 	}
-	now := time.Now()
-	if restored || now.Sub(w.beat)+loop.UntilTick(w.next) > heartbeatInterval { // the next check would be too late
-		w.heartbeat(ctx, w.cfg.Journal.Restored())
+	if w.warned == 0 || time.Since(w.trimmed) < trimInterval {
+		return
 	}
-	if w.warned != 0 && now.Sub(w.trimmed) >= trimInterval {
-		w.trimmed = now
-		w.trim(ctx)
-	}
-}
-
-// trim trims the journal until a rebuild is noticed: the rebuild waits for the restoration.
-func (w *JournalWriter) trim(ctx context.Context) {
-	stopHeartbeats := w.sendHeartbeats(ctx, w.cfg.Journal.Restored())
-	defer stopHeartbeats()
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-w.cfg.Rebuilds:
-			cancel()
-			w.cfg.Rebuilds.Up() // for sleep
-		}
-	})
+	w.trimmed = time.Now()
 	err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
-	if err != nil && !errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
 		w.cfg.Log.Error("journal: trim failed", "err", err)
 	}
-	cancel()
-	watching.Wait()
 }
 
-// heartbeat records in SQL that the journal is alive, and its generation; see journal.Registry.Heartbeat.
-func (w *JournalWriter) heartbeat(ctx context.Context, generation int64) {
-	now := time.Now()
-	err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), generation)
-	if err == nil {
-		w.beat = now
+// Heartbeat stores in SQL that the journal is alive, and whether its orders are restored; see
+// journal.Registry.Heartbeat. Run calls it at least every two seconds.
+func (w *JournalWriter) Heartbeat(ctx context.Context) error {
+	return w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.state.Load())
+}
+
+// sendHeartbeats sends heartbeats until ctx ends. A change of the state ends a heartbeat in progress and sends another
+// one.
+func (w *JournalWriter) sendHeartbeats(ctx context.Context) {
+	always := func(context.Context) bool { return true }
+	for ctx.Err() == nil {
+		until(ctx, w.changed, always, func(ctx context.Context) {
+			loop.Repeat(ctx, heartbeatInterval, w.cfg.Log, "journal: sending heartbeats", func() error {
+				return w.Heartbeat(ctx)
+			})
+		})
 	}
 }
 
-// sendHeartbeats sends heartbeats with this generation until stop is called, the first one immediately if it reports
-// that orders are being restored: a rebuild does not wait for a silent journal, and a long journal or a slow store
-// takes time. stop waits for one in progress.
-func (w *JournalWriter) sendHeartbeats(ctx context.Context, generation int64) (stop func()) {
-	sending, cancel := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Go(func() {
-		if generation < 0 {
-			w.heartbeat(ctx, generation)
-		}
-		for range loop.Ticks(sending, heartbeatInterval) {
-			w.heartbeat(ctx, generation)
-		}
-	})
-	return func() { cancel(); done.Wait() }
+// report sets the state that heartbeats report.
+func (w *JournalWriter) report(state int64) {
+	if w.state.Swap(state) != state {
+		w.changed.Up()
+	}
 }
 
 // Restore restores the orders of the journal if Redis was rebuilt since the last Restore, or if no call has succeeded
@@ -313,45 +311,48 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if err != nil || fence == 0 {
 		return false, err
 	}
-	late := w.late.Swap(false)
+	incomplete := w.incomplete.Swap(false)
 	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
-	if fence == w.cfg.Journal.Restored() && w.restoredOnce && !late {
+	if fence == w.cfg.Journal.Restored() && !incomplete {
 		return false, nil
 	}
-	var unreadable error
-	defer func() {
-		if err != nil && late {
-			w.late.Store(true)
-			if unreadable == nil { // a file error lasts longer
-				w.next = rebuildingInterval
-			}
-		}
-	}()
-	generation := w.cfg.Journal.Restored()
-	// Before the files are read: Record writes first, and then compares. The rebuild waits for the first attempt, and for
-	// those after an outage; a file error may last. A slow heartbeat does not delay the orders.
-	if w.restoring.Swap(fence) != fence || w.outage {
-		generation = -fence
+	// Before the files are read: Record writes first, and then compares.
+	first := w.restoring.Swap(fence) != fence
+	if first {
+		w.report(-fence) // the rebuild waits until the orders are restored, also during an outage
 	}
-	stopHeartbeats := w.sendHeartbeats(ctx, generation)
+	if err = w.restoreAt(ctx, fence); err == nil {
+		w.report(fence)
+		return true, nil
+	}
+	w.incomplete.Store(true)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, sale.ErrUnavailable):
+		w.next = unavailableInterval
+		if first {
+			w.cfg.Log.Warn("journal: restoring orders fails; retrying", "err", err)
+		}
+	default:
+		w.report(0) // the rebuild does not wait: a file error may last
+	}
+	return false, err
+}
+
+// restoreAt restores the orders of the journal in the Redis with this fence. After a file error the orders that could be
+// read are restored.
+func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
-	broken, err := w.cfg.Journal.Orders(func(o sale.Order) {
+	broken, unreadable := w.cfg.Journal.Orders(func(o sale.Order) {
 		if !seen[o.ID] {
 			seen[o.ID] = true
 			orders = append(orders, o)
 		}
 	})
-	unreadable = err
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
-	stopHeartbeats()
-	outage := errors.Is(err, sale.ErrUnavailable)
-	if outage && !w.outage && ctx.Err() == nil {
-		w.cfg.Log.Warn("journal: restoring orders fails; retrying", "err", err)
-	}
-	w.outage = outage
 	if err != nil {
-		return false, err
+		return err
 	}
 	if done.Requeued > 0 || done.Unbacked > 0 || broken > 0 {
 		w.cfg.Log.Warn("journal: restored orders that Redis had lost", "requeued", done.Requeued, "unbacked", done.Unbacked,
@@ -362,13 +363,9 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		w.logSkipped(done.Skipped)
 	}
 	if unreadable != nil {
-		return false, unreadable
+		return unreadable
 	}
-	if err := w.cfg.Journal.SetRestored(fence); err != nil {
-		return false, err
-	}
-	w.restoredOnce = true
-	return true, nil
+	return w.cfg.Journal.SetRestored(fence)
 }
 
 // skippedPerLine bounds the order ids in a warning.

@@ -229,8 +229,9 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler),
 			Restorer: rebuild.NewRestorer(g, stuckRedis{}, 0, allRows{}),
 		})
-		w.RunOnce(t.Context())
-		if err := j.Close(); err != nil || j.Restored() != 1 {
+		ctx, stop := context.WithTimeout(t.Context(), 11*time.Second)
+		defer stop()
+		if err := errors.Join(w.Run(ctx), j.Close()); err != nil || j.Restored() != 1 {
 			t.Errorf("restored up to %d, %v", j.Restored(), err)
 		}
 		if db.longest > 2100*time.Millisecond || db.restoring < 5 {
@@ -240,20 +241,11 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 }
 
 // slowBeats is a database that stores a heartbeat in ten seconds. Every order is a row.
-type slowBeats struct {
-	allRows
+type slowBeats struct{ allRows }
 
-	read time.Time // when orders were read
-}
-
-func (*slowBeats) Heartbeat(context.Context, string, int, int64) error {
+func (slowBeats) Heartbeat(context.Context, string, int, int64) error {
 	time.Sleep(10 * time.Second)
 	return nil
-}
-
-func (s *slowBeats) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	s.read = time.Now()
-	return s.allRows.Recorded(ctx, ids)
 }
 
 // A rebuild waits five seconds for a journal that does not report that it restores orders. On a slow disk the report
@@ -261,18 +253,114 @@ func (s *slowBeats) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.
 func TestOrdersAreRestoredWhileAHeartbeatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(t, 0, 7)
-		g, db, begun := &rebuiltAt{}, &slowBeats{}, time.Now()
+		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
 		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(g, noSales{}, 0, db),
+			Journal: j, Store: slowBeats{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+			Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 		})
-		if restored, err := w.Restore(t.Context()); err != nil || !restored {
-			t.Errorf("restored: %v, %v", restored, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		for fence := range int64(5) {
+			g.fence.Store(1 + fence)
+			rebuilds.Up()
+			synctest.Wait()
+			if j.Restored() != 1+fence {
+				t.Errorf("after rebuild %d, the journal is restored up to %d", 1+fence, j.Restored())
+			}
+			time.Sleep(time.Second) // the heartbeat continues
 		}
-		if after := db.read.Sub(begun); after != 0 {
-			t.Errorf("the orders were restored after %v", after)
+		stop()
+		if err := errors.Join(<-done, j.Close()); err != nil {
+			t.Error(err)
 		}
-		if err := j.Close(); err != nil {
+	})
+}
+
+// busy is a database in which the first heartbeat and each reading of orders take until their context ends.
+type busy struct {
+	noRows
+
+	reported []int64 // the generation of each heartbeat
+}
+
+func (b *busy) Heartbeat(ctx context.Context, _ string, _ int, generation int64) error {
+	b.reported = append(b.reported, generation)
+	if len(b.reported) == 1 {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func (*busy) Recorded(ctx context.Context, _ []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A heartbeat in progress does not delay the report that the orders are being restored, and a long restoration does not
+// delay that of a later rebuild.
+func TestSlowCallsDoNotDelayARebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(t, 0, 7)
+		g, rebuilds, db := &rebuiltAt{}, loop.NewWake(), &busy{}
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+			Restorer: rebuild.NewRestorer(g, noSales{}, 0, db),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		synctest.Wait()
+		for _, fence := range []int64{3, 4} {
+			g.fence.Store(fence)
+			rebuilds.Up()
+			synctest.Wait()
+		}
+		if want := []int64{0, -3, -4}; !slices.Equal(db.reported, want) {
+			t.Errorf("heartbeats report %v, want %v", db.reported, want)
+		}
+		stop()
+		if err := errors.Join(<-done, j.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// tenSeconds is a database that reads orders in ten seconds, unless the context ends. Every order is a row.
+type tenSeconds struct{ allRows }
+
+func (d tenSeconds) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	loop.Sleep(ctx, 10*time.Second)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return d.allRows.Recorded(ctx, ids)
+}
+
+// A rebuild wakes a journal at each of its steps. A restoration in progress continues.
+func TestRestorationContinuesUntilRedisIsRebuiltAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(t, 0, 7)
+		g, rebuilds := &rebuiltAt{}, loop.NewWake()
+		g.fence.Store(1)
+		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: noRows{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+			Restorer: rebuild.NewRestorer(g, noSales{}, 0, tenSeconds{}),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		for range 11 {
+			rebuilds.Up()
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if j.Restored() != 1 {
+			t.Errorf("the journal is restored up to %d", j.Restored())
+		}
+		stop()
+		if err := errors.Join(<-done, j.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -309,93 +309,91 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 	}
 }
 
-// hookedBeats calls then for each heartbeat.
-type hookedBeats struct {
-	*database
-	then func(generation int64)
+// failingRows is a database that calls during for each reading of orders, and then returns fails, if not nil.
+type failingRows struct {
+	*store.Store
+
+	during func()
+	fails  error
 }
 
-func (h hookedBeats) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
-	h.then(generation)
-	return h.database.Heartbeat(ctx, id, shard, generation)
+func (d *failingRows) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
+	d.during()
+	if d.fails != nil {
+		return nil, d.fails
+	}
+	return d.Store.Recorded(ctx, ids)
 }
 
-// A journal reports that it restores its orders at the first attempt in a generation. An attempt can send further
-// heartbeats if it is slow.
+// A journal reports that it restores its orders from the first attempt in a generation until they are restored, also
+// between two attempts during an outage. After a file error, which may last, it does not report that again.
 func TestJournalReportsThatItRestores(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
-	before := w.writer.Generation()
 	w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
 	if err := w.rebuild.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
+	fence := w.guard.Generation()
 	unreadable := filepath.Join(w.redis.Dir, "journal", "000000000000.journal")
-	if err := os.Mkdir(unreadable, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	var generations []int64 // of each heartbeat
-	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), Log: slog.New(slog.DiscardHandler),
-		Store: hookedBeats{w.store, func(generation int64) { generations = append(generations, generation) }},
-	})
-	attempt := func() []int64 {
-		generations = nil
-		if restored, err := writer.Restore(w.ctx); err == nil || restored {
-			t.Fatal(restored, err)
-		}
-		return slices.Compact(generations)
-	}
-	if got := attempt(); !slices.Equal(got, []int64{-w.guard.Generation()}) {
-		t.Errorf("heartbeats of generations %d at the first attempt, want %d", got, -w.guard.Generation())
-	}
-	if got := attempt(); len(got) > 0 && !slices.Equal(got, []int64{before}) {
-		t.Errorf("heartbeats of generations %d at the second attempt, want none or %d", got, before)
-	}
-	if got := w.journal.Restored(); got != before {
-		t.Errorf("restored in generation %d, want %d", got, before)
-	}
-}
-
-// brokenOnce is a database that is unavailable at the first query of orders.
-type brokenOnce struct {
-	*database
-	broken bool
-}
-
-func (d *brokenOnce) Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
-	if !d.broken {
-		d.broken = true
-		return nil, sale.ErrUnavailable
-	}
-	return d.database.Recorded(ctx, ids)
-}
-
-// After an attempt that a store has ended, the rebuild also waits for the next one.
-func TestJournalReportsThatItRestoresAfterAnOutage(t *testing.T) {
-	w := newWorld(t)
-	w.create("s", 5, 1)
-	w.buy("s", "ann")
-	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
-	var beats []int64
-	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: w.journal, Log: slog.New(slog.DiscardHandler),
-		Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, &brokenOnce{database: w.store}),
-		Store:    hookedBeats{w.store, func(generation int64) { beats = append(beats, generation) }},
-	})
-	for _, want := range []bool{false, true} {
-		if restored, err := writer.Restore(w.ctx); restored != want || (err == nil) != want {
-			t.Fatal(restored, err)
+	fileError := func() {
+		if err := os.Mkdir(unreadable, 0o700); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if want := -w.guard.Generation(); !slices.Equal(beats, []int64{want, want}) {
-		t.Errorf("heartbeats of the generations %d, want %d before each attempt", beats, want)
+	readable := func() {
+		if err := os.Remove(unreadable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func() {}
+	restoring, unrestored, restored := journal.Status{Restoring: fence}, journal.Status{}, journal.Status{Generation: fence}
+	for name, attempts := range map[string][]struct {
+		before      func()
+		fails       error
+		during, end journal.Status
+	}{
+		"first attempt": {{none, nil, restoring, restored}},
+		"outage": {
+			{none, sale.ErrUnavailable, restoring, restoring},
+			{none, sale.ErrUnavailable, restoring, restoring},
+			{none, nil, restoring, restored},
+		},
+		"file error": {
+			{fileError, nil, restoring, unrestored},
+			{none, nil, unrestored, unrestored},
+			{readable, nil, unrestored, restored},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows := &failingRows{Store: w.store.Store}
+			writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+				Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, rows), Store: w.store,
+				Log: slog.New(slog.DiscardHandler),
+			})
+			reports := func(when string, want journal.Status) {
+				t.Helper()
+				if err := writer.Heartbeat(w.ctx); err != nil {
+					t.Fatal(err)
+				}
+				all, err := w.store.Journals(w.ctx, 0)
+				if err != nil || len(all) != 1 || all[0].Restoring != want.Restoring || all[0].Generation != want.Generation {
+					t.Errorf("%s: the journal reports %+v, %v; want %+v", when, all, err, want)
+				}
+			}
+			reports("a new process", unrestored)
+			for i, a := range attempts {
+				a.before()
+				rows.during = func() { reports(fmt.Sprint("during attempt ", i), a.during) }
+				rows.fails = a.fails
+				if done, err := writer.Restore(w.ctx); done != (a.end == restored) || done == (err != nil) {
+					t.Errorf("attempt %d: restored %v, %v", i, done, err)
+				}
+				reports(fmt.Sprint("after attempt ", i), a.end)
+			}
+		})
 	}
 }
 
@@ -513,6 +511,12 @@ func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w.want("s", 5, 0, 0, 0, 0)
 	w.start()
 	w.check()
+	if err := (rebuild.JournalWriters{w.writer}).Register(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := w.store.Journals(w.ctx, 0); err != nil || len(all) != 1 || all[0].Generation != 0 {
+		t.Errorf("a journal with an order that is not restored reports %+v, %v", all, err)
+	}
 	w.restoreJournal()
 	w.want("s", 4, 1, 0, 0, 0)
 }
