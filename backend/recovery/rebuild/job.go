@@ -238,7 +238,7 @@ const warnEvery = 5 * time.Second
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	nextWarning := deadline
-	for {
+	for waited := false; ; {
 		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
 		}
@@ -259,16 +259,18 @@ func (j *job) awaitJournals(ctx context.Context) error {
 				restoring = append(restoring, s.ID)
 			}
 		}
-		if len(restoring) > 0 {
-			deadline = now.Add(j.cfg.JournalWait)
+		switch {
+		case len(restoring) > 0:
+			deadline, waited = now.Add(j.cfg.JournalWait), false
 			if now.After(nextWarning) {
 				nextWarning = now.Add(warnEvery)
 				j.cfg.Log.Warn("rebuild: waits for backends that restore their journals", "journals", restoring)
 			}
-		}
-		if now.After(deadline) {
+		case waited:
 			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", len(waiting))
 			return nil
+		default: // after the deadline the journals are read once more: this read may have been slow
+			waited = now.After(deadline)
 		}
 		select {
 		case <-ctx.Done():

@@ -309,6 +309,62 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 	}
 }
 
+// lateJournal is a database in which a journal reports that it restores its orders after the rebuild has read its state
+// once, and restores them after two more reads.
+type lateJournal struct {
+	*database
+	writer *rebuild.JournalWriter
+	id     string       // of the journal
+	fence  func() int64 // of the rebuild; 0: it does not wait for journals yet
+	reads  int          // while it waits
+}
+
+func (d *lateJournal) Journals(ctx context.Context, shard int) ([]journal.Status, error) {
+	fence := d.fence()
+	if fence == 0 {
+		return d.database.Journals(ctx, shard)
+	}
+	var err error
+	switch d.reads++; d.reads {
+	case 1, 3: // the second one was late
+		err = d.writer.Heartbeat(ctx)
+	case 2:
+		err = d.Heartbeat(ctx, d.id, shard, -fence)
+	default:
+		_, err = d.writer.Restore(ctx)
+		err = errors.Join(err, d.writer.Heartbeat(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.database.Journals(ctx, shard)
+}
+
+// The state of the journals that a rebuild has read can be as old as the answer of the database was slow. The rebuild
+// reads it again before it stops waiting.
+func TestRebuildReadsTheJournalsAfterItHasWaited(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	var fence int64
+	db := &lateJournal{database: w.store, writer: w.writer, id: w.journal.ID(), fence: func() int64 { return fence }}
+	w.rebuild = newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: db, Space: space, JournalWait: time.Nanosecond, // it passes during the first read
+		Step: func(name string) (err error) {
+			if name == "journals" {
+				fence, err = w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "fence").Int64()
+			}
+			return err
+		},
+	})
+	if err := w.rebuild.Run(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	w.want("s", 4, 1, 0, 0, 0)
+}
+
 // failingRows is a database that calls during for each reading of orders, and then returns fails, if not nil.
 type failingRows struct {
 	*store.Store
