@@ -196,8 +196,7 @@ func (c *Config) checkPaths(wrong *faults) {
 // backend returns what the configuration of nginx names for an upstream: host:port or unix:/path.
 func backend(upstream string) (string, error) {
 	if unixsocket.IsAddress(upstream) {
-		_, err := unixsocket.Parse(upstream)
-		return upstream, err
+		return upstream, unixsocket.Check(upstream)
 	}
 	if !strings.Contains(upstream, "://") {
 		return hostPort(upstream, false)

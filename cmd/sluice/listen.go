@@ -43,7 +43,7 @@ func (m *problems) checkHostPort(flag, addr, examples string) {
 
 // checkSocket checks an address that begins with unix:.
 func (m *problems) checkSocket(flag, addr string) {
-	if _, err := unixsocket.Parse(addr); err != nil {
+	if err := unixsocket.Check(addr); err != nil {
 		m.add("--%s %q: %v", flag, addr, err)
 	}
 }

@@ -40,7 +40,7 @@ const (
 // parseUpstream returns the address of "host:port" or "http://host:port", and "unix:/path" unchanged.
 func parseUpstream(raw string) (address string, err error) {
 	if unixsocket.IsAddress(raw) {
-		if _, err := unixsocket.Parse(raw); err != nil {
+		if err := unixsocket.Check(raw); err != nil {
 			return "", fmt.Errorf("upstream %q: %w", raw, err)
 		}
 		return raw, nil

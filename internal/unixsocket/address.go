@@ -21,17 +21,17 @@ var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._-]+$`)
 // IsAddress reports whether an address has the form of a Unix socket: it begins with "unix:".
 func IsAddress(address string) bool { return strings.HasPrefix(address, scheme) }
 
-// Parse returns the path of unix:/path. The path must be absolute, without "..", "//" and a slash at its end, of at
-// most 107 bytes, and consist of letters, digits and / . _ -. The error does not repeat the address.
-func Parse(address string) (path string, err error) {
+// Check returns an error unless an address is unix:/path. The path must be absolute, without "..", "//" and a slash at
+// its end, of at most 107 bytes, and consist of letters, digits and / . _ -. The error does not repeat the address.
+func Check(address string) error {
 	path, found := strings.CutPrefix(address, scheme)
 	switch {
 	case !found || !plainPath.MatchString(path) || filepath.Clean(path) != path:
-		return "", errors.New("want unix:/path, an absolute path of letters, digits and / . _ -, without .. and //")
+		return errors.New("want unix:/path, an absolute path of letters, digits and / . _ -, without .. and //")
 	case len(path) > maxPath:
-		return "", fmt.Errorf("the path has %d bytes, and the kernel takes at most %d: use a shorter one", len(path), maxPath)
+		return fmt.Errorf("the path has %d bytes, and the kernel takes at most %d: use a shorter one", len(path), maxPath)
 	}
-	return path, nil
+	return nil
 }
 
 // Network returns the arguments of net.Dial for unix:/path or host:port.
