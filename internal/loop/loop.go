@@ -93,10 +93,10 @@ func Retry(ctx context.Context, log *slog.Logger, what string, do func() error) 
 }
 
 // Record runs write until it succeeds, limit has passed, or work has ended. write runs at least once, and the end of
-// work does not interrupt it. Record reports whether write succeeded.
+// work does not interrupt it. Record logs a warning if write never succeeded.
 func Record(
 	work context.Context, limit time.Duration, log *slog.Logger, what string, write func(context.Context) error,
-) bool {
+) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), limit)
 	defer cancel()
 	retry := Backoff{Log: log, What: what}
@@ -104,12 +104,12 @@ func Record(
 		err := write(ctx)
 		if err == nil {
 			retry.Succeeded()
-			return true
+			return
 		}
 		retry.Failed(work, err)
 		if ctx.Err() != nil || work.Err() != nil {
 			log.Warn(what+" is given up", "err", err)
-			return false
+			return
 		}
 	}
 }
