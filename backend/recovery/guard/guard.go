@@ -58,11 +58,10 @@ type Generations interface {
 	Generation(ctx context.Context, shard int) (deployment, generation int64, err error)
 }
 
-// Config configures a Guard.
+// Config configures Open.
 type Config struct {
 	Server *redisconn.Server // required
-	Shard  keyspace.Shard
-	Space  keyspace.Space // all shards
+	Space  keyspace.Space
 	// Deployment is the id in SQL; 0 if it is not known yet, and then a check reads it. Data of another deployment is not
 	// verified; while the id is not known, the guard compares nothing.
 	Deployment int64
@@ -104,10 +103,10 @@ type Guard struct {
 	checkErr     error     // its error
 }
 
-// New returns a Guard. It does not connect.
-func New(cfg Config) *Guard {
+// newGuard returns the Guard of one shard. It does not connect.
+func newGuard(cfg Config, shard keyspace.Shard) *Guard {
 	g := &Guard{
-		server: cfg.Server.For(cfg.Shard.Guard()), shard: cfg.Shard, shards: len(cfg.Space.All()), identify: cfg.Identify,
+		server: cfg.Server.For(shard.Guard()), shard: shard, shards: len(cfg.Space.All()), identify: cfg.Identify,
 		log: cmp.Or(cfg.Log, slog.Default()), options: slices.Clip(cfg.Options), changed: loop.NewWake(),
 	}
 	if g.identify == nil {

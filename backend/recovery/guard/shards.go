@@ -26,12 +26,11 @@ type Shards struct {
 // clients are those of one server.
 type clients struct{ guarded, raw *redis.Client }
 
-// Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect. Shard of cfg is ignored.
+// Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect.
 func Open(cfg Config) *Shards {
 	s := &Shards{cfg: cfg, common: map[*redisconn.Server]clients{}}
 	for _, shard := range cfg.Space.All() {
-		cfg.Shard = shard
-		s.guards = append(s.guards, New(cfg))
+		s.guards = append(s.guards, newGuard(cfg, shard))
 	}
 	if len(s.guards) == 1 && !cfg.Server.IsCluster() {
 		s.client, s.raw = s.guards[0].Client(), s.guards[0].Raw()
