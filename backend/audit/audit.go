@@ -55,7 +55,6 @@ type Report struct {
 
 // stock is the part of Redis that a Checker reads (admission.Stock).
 type stock interface {
-	ShardOf(of spread.Part) keyspace.Shard
 	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
 	CountShardUnits(ctx context.Context, shard keyspace.Shard, ids []string) (map[string]*admission.UnitCount, error)
 	ReindexDead(ctx context.Context, of spread.Part) (changed int64, err error)
