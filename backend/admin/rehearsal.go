@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// MaxRehearsal bounds how far in the future a rehearsal may close, so that it ends even if its creator crashes.
-	MaxRehearsal = 2 * time.Hour
+	// maxRehearsal bounds how far in the future a rehearsal may close, so that it ends even if its creator crashes.
+	maxRehearsal = 2 * time.Hour
 	// rehearsalRetention is how long a closed rehearsal is kept before any backend removes it.
 	rehearsalRetention = 15 * time.Minute
 	// sweepEvery is the number of runs of the reconcile loop between two sweeps of old rehearsals.
@@ -31,7 +31,7 @@ type Rehearsal struct {
 	SaleID          string    // a real sale in any state
 	Stock           int64     // units of the copy; 0: the stock of the sale
 	OpensAt         time.Time // zero: now
-	ClosesAt        time.Time // required, at most MaxRehearsal from now
+	ClosesAt        time.Time // required, at most two hours from now
 	BesideRealSales bool      // allow it while a real sale is open, or opens before ClosesAt
 }
 
@@ -74,8 +74,8 @@ func (r Rehearsal) validate(now time.Time) error {
 		bad.Add("closes_at", "must be set")
 	case !r.ClosesAt.After(now) || !r.ClosesAt.After(r.OpensAt):
 		bad.Add("closes_at", "must be after opens_at and in the future")
-	case r.ClosesAt.After(now.Add(MaxRehearsal)):
-		bad.Add("closes_at", "must be within "+MaxRehearsal.String()+" from now")
+	case r.ClosesAt.After(now.Add(maxRehearsal)):
+		bad.Add("closes_at", "must be within "+maxRehearsal.String()+" from now")
 	}
 	if sale.IsRehearsal(r.SaleID) {
 		bad.Add("sale", "must not be a rehearsal")

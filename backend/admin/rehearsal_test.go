@@ -85,7 +85,7 @@ func TestRehearseRefusesBadRequests(t *testing.T) {
 		"no end":         {SaleID: "shoe"},
 		"already over":   {SaleID: "shoe", ClosesAt: time.Now().Add(-time.Second)},
 		"ends first":     {SaleID: "shoe", OpensAt: soon, ClosesAt: soon},
-		"far too long":   {SaleID: "shoe", ClosesAt: time.Now().Add(MaxRehearsal + time.Minute)},
+		"far too long":   {SaleID: "shoe", ClosesAt: time.Now().Add(maxRehearsal + time.Minute)},
 		"no units":       {SaleID: "shoe", Stock: -1, ClosesAt: soon},
 		"of a rehearsal": {SaleID: "rehearsal-shoe-x", ClosesAt: soon},
 	} {

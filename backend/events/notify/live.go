@@ -22,7 +22,7 @@ import (
 // Bounds of open pages.
 const (
 	MaxPages      = 20_000 // of one process
-	MaxBuyerPages = 8      // of one buyer, in one process
+	maxBuyerPages = 8      // of one buyer, in one process
 	pageQueue     = 16     // undelivered events after which a page is disconnected
 	recentEvents  = 4096   // kept for pages that reconnect
 )
@@ -76,7 +76,7 @@ type Page struct {
 // NewLive returns a Live. Run reads the stream.
 func NewLive(client redisconn.Client, space keyspace.Space, cfg LiveConfig) *Live {
 	cfg.Pages = cmp.Or(cfg.Pages, MaxPages)
-	cfg.BuyerPages = cmp.Or(cfg.BuyerPages, MaxBuyerPages)
+	cfg.BuyerPages = cmp.Or(cfg.BuyerPages, maxBuyerPages)
 	cfg.Linger = cmp.Or(cfg.Linger, time.Minute)
 	cfg.Lost = cmp.Or(cfg.Lost, 10*time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())

@@ -36,7 +36,7 @@ func CheckSubscription(p Subscription, checkURL func(string) (*url.URL, error)) 
 	if err != nil || len(auth) != authLen {
 		bad.Add("keys.auth", "must be 16 bytes in base64url, as PushSubscription.toJSON returns it")
 	}
-	lang, ok := ParseLang(p.Lang)
+	lang, ok := parseLang(p.Lang)
 	if !ok {
 		bad.Add("lang", "must be en or zh")
 	}

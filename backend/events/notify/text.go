@@ -18,8 +18,8 @@ const (
 	Chinese Lang = "zh"
 )
 
-// ParseLang reads a language tag such as zh, zh-CN or en; "" is English. ok is false for all others.
-func ParseLang(tag string) (l Lang, ok bool) {
+// parseLang reads a language tag such as zh, zh-CN or en; "" is English. ok is false for all others.
+func parseLang(tag string) (l Lang, ok bool) {
 	main, _, _ := strings.Cut(strings.ToLower(tag), "-")
 	switch Lang(main) {
 	case "", English:

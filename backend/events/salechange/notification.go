@@ -30,18 +30,18 @@ type Notification struct {
 	Left   int64 // units left, when the script ran
 }
 
-// version is the version of messages that scripts write and Decode reads.
+// version is the version of messages that scripts write and decode reads.
 const version = 1
 
 // maxMessage bounds a message in bytes; those of the scripts have about a hundred.
 const maxMessage = 1024
 
-// Decode reads a message as scripts write it:
+// decode reads a message as scripts write it:
 //
 //	{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}
 //
 // It ignores unknown fields. ok is false for any other message, such as one of another version.
-func Decode(text string) (n Notification, ok bool) {
+func decode(text string) (n Notification, ok bool) {
 	var m struct {
 		Version int    `json:"v"`
 		Type    Type   `json:"type"`

@@ -11,7 +11,7 @@ func TestDecodeRejectsUnknownMessages(t *testing.T) {
 		`{"v":1,"type":"left","sale":"a.b-c","left":12,"later":[1,{}]}`: {Left, "a.b-c", 12},
 		`{"v":1,"type":"opened","sale":"s"}`:                            {Opened, "s", 0},
 	} {
-		if got, ok := Decode(text); !ok || got != want {
+		if got, ok := decode(text); !ok || got != want {
 			t.Errorf("%s: %+v, %v", text, got, ok)
 		}
 	}
@@ -22,7 +22,7 @@ func TestDecodeRejectsUnknownMessages(t *testing.T) {
 		`{"v":1,"type":"left","sale":"s","left":-1}`,
 		`{"v":1,"type":"left","sale":"s","left":"1"}`, `{"v":1,"type":"left","sale":"s"}` + strings.Repeat(" ", maxMessage),
 	} {
-		if got, ok := Decode(text); ok {
+		if got, ok := decode(text); ok {
 			t.Errorf("%.80s is read as %+v", text, got)
 		}
 	}
@@ -31,7 +31,7 @@ func TestDecodeRejectsUnknownMessages(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(`{"v":1,"type":"sold_out","sale":"shoe","left":0,"version":7}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if s, ok := Decode(text); ok && (s.SaleID == "" || strings.ContainsAny(s.SaleID, "\"\\\r\n") || s.Left < 0) {
+		if s, ok := decode(text); ok && (s.SaleID == "" || strings.ContainsAny(s.SaleID, "\"\\\r\n") || s.Left < 0) {
 			t.Fatalf("%q is read as %+v", text, s)
 		}
 	})

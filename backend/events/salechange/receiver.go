@@ -104,7 +104,7 @@ func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop
 				retry.Succeeded()
 			}
 		case *redis.Message:
-			n, ok := Decode(m.Payload)
+			n, ok := decode(m.Payload)
 			if !ok {
 				r.metrics.received.WithLabelValues("unknown").Inc()
 				continue

@@ -38,7 +38,7 @@ type SenderConfig struct {
 	Poll     time.Duration   // interval at which an idle sender looks for due deliveries; 1 s
 	Drain    time.Duration   // how long a stop waits for responses; 10 s
 	Keep     time.Duration   // how long delivered ones stay stored; 7 days
-	Schedule []time.Duration // Schedule
+	Schedule []time.Duration // delays after failed attempts, see defaultSchedule
 	Metrics  *Counters       // nil: not exported
 	Log      *slog.Logger
 	Tracer   *telemetry.Tracer  // nil: nothing is traced
@@ -55,7 +55,7 @@ func (c SenderConfig) withDefaults() SenderConfig {
 		c.Metrics = NewCounters(nil)
 	}
 	if c.Schedule == nil {
-		c.Schedule = Schedule
+		c.Schedule = defaultSchedule
 	}
 	return c
 }

@@ -26,17 +26,17 @@ func NewStore(db *store.DB) *Store {
 	return &Store{db: db, now: time.Now, bounds: map[string]*leaseBound{}}
 }
 
-// MaxEndpoints is the maximum number of webhook endpoints.
-const MaxEndpoints = 100
+// maxEndpoints is the maximum number of webhook endpoints.
+const maxEndpoints = 100
 
-// ErrManyEndpoints reports that there are MaxEndpoints already. It wraps sale.ErrConflict.
-var ErrManyEndpoints = fmt.Errorf("there are %d endpoints already: %w", MaxEndpoints, sale.ErrConflict)
+// errManyEndpoints reports that there are maxEndpoints already. It wraps sale.ErrConflict.
+var errManyEndpoints = fmt.Errorf("there are %d endpoints already: %w", maxEndpoints, sale.ErrConflict)
 
 // maxOldSecrets bounds the secrets of earlier rotations that still sign: each adds a signature to every request.
 const maxOldSecrets = 8
 
-// ErrManySecrets reports that maxOldSecrets secrets of an endpoint still sign. It wraps sale.ErrConflict.
-var ErrManySecrets = fmt.Errorf("%d old secrets still sign; rotate again when one has expired, or with keep 0: %w",
+// errManySecrets reports that maxOldSecrets secrets of an endpoint still sign. It wraps sale.ErrConflict.
+var errManySecrets = fmt.Errorf("%d old secrets still sign; rotate again when one has expired, or with keep 0: %w",
 	maxOldSecrets, sale.ErrConflict)
 
 // EndpointState determines whether deliveries are sent to an endpoint.
@@ -103,7 +103,7 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 }
 
 // AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
-// context. Errors: sale.ErrExists, ErrManyEndpoints.
+// context. Errors: sale.ErrExists; sale.ErrConflict if there are maxEndpoints already.
 func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
 	op := "webhook: add endpoint " + e.ID
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
@@ -114,8 +114,8 @@ func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
 			return Endpoint{}, err
 		}
 		n, err := store.GetRow(ctx, c, store.Column[int64], "SELECT count(*) FROM webhook_endpoints")
-		if err == nil && n >= MaxEndpoints {
-			err = ErrManyEndpoints
+		if err == nil && n >= maxEndpoints {
+			err = errManyEndpoints
 		}
 		if err != nil {
 			return Endpoint{}, err
@@ -230,8 +230,8 @@ func resetFailures(ctx context.Context, c store.Conn, id string) error {
 }
 
 // RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep, and so do secrets
-// of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: sale.ErrNotFound,
-// ErrManySecrets.
+// of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: sale.ErrNotFound;
+// sale.ErrConflict if maxOldSecrets old secrets still sign.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
 		e, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
@@ -239,7 +239,7 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 			return err
 		}
 		if keep > 0 && len(e.OldSecrets) >= maxOldSecrets {
-			return ErrManySecrets
+			return errManySecrets
 		}
 		_, err = c.Exec(ctx, "DELETE FROM webhook_old_secrets WHERE endpoint = $1 AND (CAST($2 AS bigint) = 0 OR until <= "+
 			c.Dialect().Now+")", id, keep.Milliseconds())

@@ -98,19 +98,19 @@ func webhookEndpoints(t *testing.T, e *env) {
 		"webhook.remove a, webhook.add b, webhook.rotate a, webhook.rotate a, webhook.change a, webhook.add a"; got != want {
 		t.Errorf("action log: %s\nwant %s", got, want)
 	}
-	for i := range MaxEndpoints {
+	for i := range maxEndpoints {
 		if _, err = e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"}); err != nil {
 			break
 		}
 	}
-	if !errors.Is(err, ErrManyEndpoints) || !errors.Is(err, sale.ErrConflict) {
-		t.Errorf("more than MaxEndpoints: %v", err)
+	if !errors.Is(err, errManyEndpoints) || !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("more than maxEndpoints: %v", err)
 	}
 }
 
 func TestConcurrentAddsKeepTheMaximum(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
-		for i := range MaxEndpoints - 1 {
+		for i := range maxEndpoints - 1 {
 			e.endpoint(t, fmt.Sprint("ep", i), false)
 		}
 		var added, rejected atomic.Int64
@@ -120,7 +120,7 @@ func TestConcurrentAddsKeepTheMaximum(t *testing.T) {
 				switch _, err := e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"}); {
 				case err == nil:
 					added.Add(1)
-				case errors.Is(err, ErrManyEndpoints):
+				case errors.Is(err, errManyEndpoints):
 					rejected.Add(1)
 				default:
 					t.Error(err)
@@ -128,7 +128,7 @@ func TestConcurrentAddsKeepTheMaximum(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if list, err := e.Endpoints(e.ctx, false); err != nil || len(list) != MaxEndpoints || added.Load() != 1 ||
+		if list, err := e.Endpoints(e.ctx, false); err != nil || len(list) != maxEndpoints || added.Load() != 1 ||
 			rejected.Load() != 7 {
 			t.Errorf("%d endpoints, %v; %d were added and %d rejected", len(list), err, added.Load(), rejected.Load())
 		}
@@ -238,7 +238,7 @@ func TestOldSecretsSignUntilTheirTimeAfterAnotherRotation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := rotate("whsec_d", time.Hour); !errors.Is(err, ErrManySecrets) {
+		if err := rotate("whsec_d", time.Hour); !errors.Is(err, errManySecrets) {
 			t.Errorf("rotated too often: %v", err)
 		}
 		if err := rotate("whsec_e", 0); err != nil {

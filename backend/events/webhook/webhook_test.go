@@ -201,7 +201,7 @@ func TestJudge(t *testing.T) {
 		},
 		{"ping", ping, answer{status: 500}, 0, DeliveryFailed, 0, 0, false, "500"},
 	} {
-		r := judge(c.d, c.a, Schedule, c.jitter)
+		r := judge(c.d, c.a, defaultSchedule, c.jitter)
 		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone ||
 			!strings.Contains(r.Error, c.text) ||
 			(r.Error == "") != (c.state == DeliveryDelivered) {
@@ -209,9 +209,9 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	var sum time.Duration
-	for i, wait := range Schedule {
+	for i, wait := range defaultSchedule {
 		sum += wait
-		if i > 0 && wait < Schedule[i-1] {
+		if i > 0 && wait < defaultSchedule[i-1] {
 			t.Errorf("wait %d is shorter than the one before", i)
 		}
 	}

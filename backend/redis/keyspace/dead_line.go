@@ -16,15 +16,15 @@ func EncodeDeadLine(key string, m Message, backed bool) string {
 	return m.SaleID + " " + strconv.Itoa(unit) + " " + key + " " + EncodeMessage(m)
 }
 
-// DecodeDeadLine returns the message of a line. It returns ErrMessage for the line of a text that is not a message.
+// DecodeDeadLine returns the message of a line. It returns an error for the line of a text that is not a message.
 func DecodeDeadLine(line string) (Message, error) {
 	f := strings.SplitN(line, " ", 4)
 	if len(f) < 4 || f[1] != "0" && f[1] != "1" {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	m, err := DecodeMessage(f[3])
 	if err != nil || m.SaleID != f[0] {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	return m, nil
 }

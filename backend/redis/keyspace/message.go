@@ -27,8 +27,8 @@ func EncodeMessage(m Message) string {
 	return string(b)
 }
 
-// ErrMessage is wrapped by every error of DecodeMessage.
-var ErrMessage = errors.New("keyspace: not a queue message")
+// errMessage is the error of DecodeMessage and DecodeDeadLine.
+var errMessage = errors.New("keyspace: not a queue message")
 
 // DecodeMessage parses the wire form. The status of the order is queued.
 func DecodeMessage(s string) (Message, error) {
@@ -37,25 +37,25 @@ func DecodeMessage(s string) (Message, error) {
 	for i := range 4 {
 		field, after, found := strings.Cut(rest, " ")
 		if !found {
-			return Message{}, ErrMessage
+			return Message{}, errMessage
 		}
 		f[i], rest = field, after
 	}
 	f[4] = rest
 	id, err := sale.ParseOrderID(f[0])
 	if err != nil {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	nth, err := strconv.Atoi(f[2])
 	if err != nil || nth < 1 || nth > sale.MaxPerBuyer {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	serial, err := strconv.ParseInt(f[3], 10, 64)
 	if err != nil || serial < 1 {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	if sale.ValidateID(f[1]) != nil || sale.ValidateBuyer(f[4]) != nil {
-		return Message{}, ErrMessage
+		return Message{}, errMessage
 	}
 	return Message{ID: id, SaleID: f[1], Slot: nth, Serial: serial, Buyer: f[4], Status: sale.StatusQueued}, nil
 }
