@@ -138,7 +138,7 @@ func (m *Mover) Settled(ctx context.Context, of Sale) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, complete := Left(states)
+	_, complete := held(states)
 	if !complete && m.current(of, states) {
 		return false, nil
 	}
@@ -156,17 +156,17 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 		if readings[i], err = m.states(ctx, of); err != nil {
 			return false, err
 		}
-		if units, complete := Left(readings[i]); units > 0 {
+		if units, complete := held(readings[i]); units > 0 {
 			return false, nil
 		} else if !complete {
 			return false, fmt.Errorf("spread: sale %s: %w", of.ID, ErrUnreadable)
 		}
 	}
-	if known, ok := m.known.Load(of.ID); ok && SoldOut(known.([]Allocation), readings[0], readings[1]) {
+	if known, ok := m.known.Load(of.ID); ok && provesSoldOut(known.([]Allocation), readings[0], readings[1]) {
 		return true, nil
 	}
 	allocations, err := m.allocations(ctx, of)
-	return err == nil && SoldOut(allocations, readings[0], readings[1]), err
+	return err == nil && provesSoldOut(allocations, readings[0], readings[1]), err
 }
 
 // callTimeout bounds a reading of all segments, and a change of one: a server that hangs must not delay the refill of

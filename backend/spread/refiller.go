@@ -149,7 +149,7 @@ func (r *Refiller) RunOnce(ctx context.Context) error {
 	if states == nil {
 		return err
 	}
-	units, complete := Left(states)
+	units, complete := held(states)
 	if units == 0 && complete && len(waiting) > 0 {
 		soldOut, proofErr := r.mover.SoldOut(ctx, r.of)
 		if soldOut {

@@ -29,15 +29,15 @@ type State struct {
 	Sold    int64     // orders ever accepted
 }
 
-// SoldOut reports whether two successive readings of all segments prove that, at the instant between them, no segment
-// held a unit and none was in transfer. allocations are those of SQL, read in one statement at any time, also long
-// before.
+// provesSoldOut reports whether two successive readings of all segments prove that, at the instant between them, no
+// segment held a unit and none was in transfer. allocations are those of SQL, read in one statement at any time, also
+// long before.
 //
 // Between the two readings units can return to a segment in two ways only, and both are visible: a newer allocation
 // raises Version, a returned unit raises Returns. So a segment without units in both readings, with equal numbers, had
 // none in between. A unit in transfer is visible too: a segment keeps its outgoing transfer until it applies the
 // version of the commit, so a transfer that is not visible in From is part of allocations, and To has applied these.
-func SoldOut(allocations []Allocation, first, second []State) bool {
+func provesSoldOut(allocations []Allocation, first, second []State) bool {
 	if len(first) != len(allocations) || len(second) != len(allocations) {
 		return false
 	}
@@ -54,9 +54,9 @@ func SoldOut(allocations []Allocation, first, second []State) bool {
 	return true
 }
 
-// Left returns the units that the readable segments hold, with those of their outgoing transfers, and whether every
+// held returns the units that the readable segments hold, with those of their outgoing transfers, and whether every
 // segment is readable. It omits units that a commit has given to a segment and that the segment has not applied.
-func Left(states []State) (units int64, complete bool) {
+func held(states []State) (units int64, complete bool) {
 	for _, s := range states {
 		units += s.Left
 		if s.Out != nil {

@@ -11,7 +11,7 @@ func TestSoldOutNeedsTwoEqualReadings(t *testing.T) {
 		return states
 	}
 	same := both(func(*State) {})
-	if !SoldOut(allocations, same, same) {
+	if !provesSoldOut(allocations, same, same) {
 		t.Fatal("two equal readings without units are not sold out")
 	}
 	for name, change := range map[string]func(*State){
@@ -22,17 +22,17 @@ func TestSoldOutNeedsTwoEqualReadings(t *testing.T) {
 		"a unit was returned":          func(s *State) { s.Returns = 6 },
 		"a segment cannot be read":     func(s *State) { *s = State{} },
 	} {
-		if SoldOut(allocations, both(change), same) || SoldOut(allocations, same, both(change)) {
+		if provesSoldOut(allocations, both(change), same) || provesSoldOut(allocations, same, both(change)) {
 			t.Errorf("sold out although %s", name)
 		}
 	}
-	if SoldOut(allocations, same[:1], same[:1]) || SoldOut(nil, same, same) {
+	if provesSoldOut(allocations, same[:1], same[:1]) || provesSoldOut(nil, same, same) {
 		t.Error("sold out although a segment is missing")
 	}
 }
 
 func TestLeftCountsOutgoingUnits(t *testing.T) {
-	units, complete := Left([]State{{Loaded: true, Left: 2, Out: &Transfer{Units: 3}}, {}})
+	units, complete := held([]State{{Loaded: true, Left: 2, Out: &Transfer{Units: 3}}, {}})
 	if units != 5 || complete {
 		t.Fatalf("%d units, complete %v", units, complete)
 	}
