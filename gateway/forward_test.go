@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"sluice/test/testenv"
 )
 
 func TestHopByHopHeadersAreRemoved(t *testing.T) {
@@ -163,24 +165,7 @@ func TestHEADWithMalformedChunksIsAnsweredWithoutBody(t *testing.T) {
 // address.
 func accepting(t *testing.T, handle func(r *bufio.Reader, w io.Writer)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				handle(bufio.NewReader(c), c)
-			}()
-		}
-	}()
-	return ln.Addr().String()
+	return testenv.ServeTCP(t, func(c net.Conn) { handle(bufio.NewReader(c), c) })
 }
 
 // answering starts a backend that responds to the first request of every connection with the given bytes.

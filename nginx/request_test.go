@@ -241,30 +241,10 @@ func TestEventsAreNotBuffered(t *testing.T) {
 // Connections to the backend are kept: a new one for every request would use up the machine's ports in a flood.
 func TestConnectionsToTheBackendAreKept(t *testing.T) {
 	opened := make(chan struct{}, 1000)
-	backend := echo(t)
-	target := backend.addr
-	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
-	go func() {
-		for {
-			client, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			opened <- struct{}{}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go func() { _, _ = io.Copy(server, client); server.Close() }()
-			go func() { _, _ = io.Copy(client, server); client.Close() }()
-		}
-	}()
-	e := startEdge(t, open, nil, proxy.Addr().String())
+	e := startEdge(t, open, nil, testenv.ProxyTCP(t, echo(t).addr, func(client, server net.Conn) {
+		opened <- struct{}{}
+		_, _ = io.Copy(client, server)
+	}))
 	for range 50 {
 		e.do("GET", "/")
 	}

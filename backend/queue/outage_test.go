@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -220,38 +219,16 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 
 // cutReplies starts a proxy that cuts the connection instead of passing on every nth reply, and returns its address.
 func cutReplies(t *testing.T, upstream string, nth int64) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
 	var replies atomic.Int64
-	go func() {
-		for {
-			down, err := listener.Accept()
-			if err != nil {
+	return testenv.ProxyTCP(t, upstream, func(client, server net.Conn) {
+		for buffer := make([]byte, 1<<16); ; {
+			n, err := server.Read(buffer)
+			if err != nil || replies.Add(1)%nth == 0 {
 				return
 			}
-			up, err := net.Dial("tcp", upstream)
-			if err != nil {
-				_ = down.Close()
+			if _, err := client.Write(buffer[:n]); err != nil {
 				return
 			}
-			end := func() { _ = down.Close(); _ = up.Close() }
-			go func() { defer end(); _, _ = io.Copy(up, down) }()
-			go func() {
-				defer end()
-				for buffer := make([]byte, 1<<16); ; {
-					n, err := up.Read(buffer)
-					if err != nil || replies.Add(1)%nth == 0 {
-						return
-					}
-					if _, err := down.Write(buffer[:n]); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
-	return listener.Addr().String()
+	})
 }

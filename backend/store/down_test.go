@@ -251,29 +251,14 @@ func newWire(t *testing.T, databaseURL string) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	u.Host = l.Addr().String()
-	w := &wire{url: u.String()}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go w.forward(client, server)
+	target, w := u.Host, &wire{}
+	u.Host = testenv.ServeTCP(t, func(client net.Conn) {
+		if server, err := net.Dial("tcp", target); err == nil {
 			go w.forward(server, client)
+			w.forward(client, server)
 		}
-	}()
+	})
+	w.url = u.String()
 	return w
 }
 

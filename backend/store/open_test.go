@@ -317,23 +317,10 @@ func TestHostThatRejectsTheUserIsFatalOnlyIfAllDo(t *testing.T) {
 // refuseTLS returns the address of a server that refuses TLS, and closes the connection without it.
 func refuseTLS(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.ReadFull(c, make([]byte, 8))
-			_, _ = c.Write([]byte("N"))
-			c.Close()
-		}
-	}()
-	return ln.Addr().String()
+	return testenv.ServeTCP(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 8))
+		_, _ = c.Write([]byte("N"))
+	})
 }
 
 // withTLS returns a URL with another sslmode.

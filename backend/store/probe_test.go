@@ -11,6 +11,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 func TestProbeReportsWhetherTheDatabaseResponds(t *testing.T) {
@@ -51,21 +52,8 @@ func TestReadOnlyDatabaseIsReported(t *testing.T) {
 
 // A connection pooler accepts a connection before it has one to the database.
 func TestProbeReportsAPoolerWithoutADatabase(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go rejectStatements(conn)
-		}
-	}()
-	err = store.Probe(t.Context(), "postgres://sluice@"+ln.Addr().String()+"/sluice?sslmode=disable")
+	pooler := testenv.ServeTCP(t, rejectStatements)
+	err := store.Probe(t.Context(), "postgres://sluice@"+pooler+"/sluice?sslmode=disable")
 	if !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("%v, want an error that wraps sale.ErrUnavailable", err)
 	}
@@ -73,7 +61,6 @@ func TestProbeReportsAPoolerWithoutADatabase(t *testing.T) {
 
 // rejectStatements authenticates a client of PostgreSQL, and answers each of its statements with an error.
 func rejectStatements(conn net.Conn) {
-	defer conn.Close()
 	server := pgproto3.NewBackend(conn, conn)
 	if _, err := server.ReceiveStartupMessage(); err != nil {
 		return

@@ -107,31 +107,24 @@ type name struct {
 
 func newName(t *testing.T, to string) *name {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	n := &name{addr: ln.Addr().String(), to: to}
-	go func() {
-		for {
-			in, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			n.mu.Lock()
-			out, err := net.Dial("tcp", n.to)
-			if err != nil {
-				in.Close()
-			} else {
-				n.conns = append(n.conns, in, out)
-				go func() { _, _ = io.Copy(out, in); out.Close(); in.Close() }()
-				go func() { _, _ = io.Copy(in, out); out.Close(); in.Close() }()
-			}
-			n.mu.Unlock()
-		}
-	}()
+	n := &name{to: to}
+	n.addr = testenv.ServeTCP(t, n.forward)
 	return n
+}
+
+func (n *name) forward(in net.Conn) {
+	n.mu.Lock()
+	out, err := net.Dial("tcp", n.to)
+	if err == nil {
+		n.conns = append(n.conns, in, out)
+	}
+	n.mu.Unlock()
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	go func() { _, _ = io.Copy(in, out); in.Close() }()
+	_, _ = io.Copy(out, in)
 }
 
 func (n *name) move(to string) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -96,36 +95,18 @@ type link struct {
 
 func newLink(t *testing.T, to string) *link {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &link{addr: ln.Addr().String()}
+	l := &link{}
 	l.moves = sync.NewCond(&l.mu)
-	t.Cleanup(func() { ln.Close(); l.cut() })
-	go func() {
-		for {
-			in, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			l.mu.Lock()
-			l.conns = append(l.conns, in, out)
-			l.mu.Unlock()
-			go func() { _, _ = io.Copy(out, in); out.Close(); in.Close() }()
-			go func() { l.carry(in, out); out.Close(); in.Close() }()
-		}
-	}()
+	t.Cleanup(l.cut)
+	l.addr = testenv.ProxyTCP(t, to, l.carry)
 	return l
 }
 
 // carry forwards the data of the server.
-func (l *link) carry(to io.Writer, from io.Reader) {
+func (l *link) carry(to, from net.Conn) {
+	l.mu.Lock()
+	l.conns = append(l.conns, to, from)
+	l.mu.Unlock()
 	b := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(b)

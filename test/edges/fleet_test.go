@@ -259,44 +259,19 @@ func TestStoppingEdgesReturnTheirSlots(t *testing.T) {
 // slowed returns the server behind a proxy that delays each answer.
 func slowed(t *testing.T, server *testenv.Redis, delay time.Duration) *testenv.Redis {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
+	slow := *server
+	slow.Addr = testenv.ProxyTCP(t, server.Addr, func(client, redis net.Conn) {
+		for answer := make([]byte, 64<<10); ; {
+			n, err := redis.Read(answer)
 			if err != nil {
 				return
 			}
-			redis, err := net.Dial("tcp", server.Addr)
-			if err != nil {
-				client.Close()
-				continue
+			<-time.After(delay)
+			if _, err := client.Write(answer[:n]); err != nil {
+				return
 			}
-			go func() {
-				defer redis.Close()
-				_, _ = io.Copy(redis, client)
-			}()
-			go func() {
-				defer client.Close()
-				answer := make([]byte, 64<<10)
-				for {
-					n, err := redis.Read(answer)
-					if err != nil {
-						return
-					}
-					<-time.After(delay)
-					if _, err := client.Write(answer[:n]); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
-	slow := *server
-	slow.Addr = listener.Addr().String()
+	})
 	slow.URL = strings.Replace(server.URL, server.Addr, slow.Addr, 1)
 	return &slow
 }

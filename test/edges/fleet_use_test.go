@@ -170,31 +170,16 @@ func (p *pipeline) close() error {
 
 // serveHello runs a backend that answers every request with 200. It reads only the end of a request.
 func serveHello(t *testing.T) (address string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
+	return testenv.ServeTCP(t, func(conn net.Conn) {
+		lines := bufio.NewReader(conn)
 		for {
-			conn, err := ln.Accept()
+			line, err := lines.ReadSlice('\n')
+			if err == nil && len(line) == len("\r\n") {
+				_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+			}
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				lines := bufio.NewReader(conn)
-				for {
-					line, err := lines.ReadSlice('\n')
-					if err == nil && len(line) == len("\r\n") {
-						_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-					}
-					if err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
-	return ln.Addr().String()
+	})
 }
