@@ -66,10 +66,7 @@ func serve(t testing.TB, source string, backends []string, change ...func(*Confi
 	if e.Gateway, err = New(config); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	e.address = ln.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -457,11 +457,7 @@ func TestRunReportsAddressesInUse(t *testing.T) {
 
 // An address that is in use for a moment, as that of an edge that was killed, is awaited.
 func TestAddressIsAwaited(t *testing.T) {
-	before, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer before.Close()
+	before := testenv.Listen(t)
 	cfg := Config{Listen: before.Addr().String()}
 	synctest.Test(t, func(t *testing.T) {
 		if err := cfg.awaitAddresses(t.Context()); !errors.Is(err, ErrConfig) {

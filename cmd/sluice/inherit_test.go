@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"sluice/test/testenv"
 )
 
 // A child process, started as systemd starts the service of a socket unit, gets its listener.
@@ -20,11 +22,7 @@ func TestListenerOfSocketUnit(t *testing.T) {
 		}
 		return
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	ln := testenv.Listen(t)
 	file, err := ln.(*net.TCPListener).File()
 	if err != nil {
 		t.Fatal(err)

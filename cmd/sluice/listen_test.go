@@ -7,16 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sluice/test/testenv"
 )
 
 // An address in use is reported in one line with the flag and the remedy, and no line precedes it.
 func TestAddressInUseIsReportedBeforeTheProcessIsUp(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	used := ln.Addr().String()
+	used := testenv.Listen(t).Addr().String()
 	stores := " --redis redis://127.0.0.1:1/0 --database sqlite:" + filepath.Join(t.TempDir(), "db")
 	remedy := "address already in use: stop the process that listens there, or choose another address\n"
 	for line, want := range map[string][2]string{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -43,10 +42,7 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	stop := testenv.Run(t, func(ctx context.Context) error { return g.Serve(ctx, ln) })
 	did := map[int]int64{}
 	for i := range 60 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,7 +97,7 @@ func TestFirstStartLogsNoWarning(t *testing.T) {
 		slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx, listener(t), listener(t)) }()
+	go func() { done <- b.Run(ctx, testenv.Listen(t), testenv.Listen(t)) }()
 	testenv.Eventually(t, time.Minute, "Redis is verified and the relay runs", func() bool {
 		_, ok := b.stores.guards.Verified()
 		return ok && b.stores.guards.Raw().Exists(t.Context(), keyspace.Space{Shards: 2}.EventRelay()).Val() > 0
@@ -129,7 +128,7 @@ func TestVerifyRefusesTheDataOfAnotherDeployment(t *testing.T) {
 	if err := other.Verify(t.Context()); !errors.As(err, &foreign) {
 		t.Errorf("Verify on the data of another deployment: %v, want a DeploymentError", err)
 	}
-	public, admin := listener(t), listener(t)
+	public, admin := testenv.Listen(t), testenv.Listen(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	if err := other.Run(ctx, public, admin); err != nil {
@@ -147,15 +146,6 @@ func newSale() sale.Sale {
 	return sale.Sale{
 		ID: "new", Title: "New", Stock: 1, Price: sale.Price{Amount: 100, Currency: "EUR"}, PerBuyer: 1, OpensAt: time.Now(),
 	}
-}
-
-func listener(t *testing.T) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // dump returns all keys in Redis with their values.

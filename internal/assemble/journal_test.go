@@ -86,9 +86,9 @@ func TestBackendServesWhenItsJournalIsRegistered(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	public := listener(t)
+	public := testenv.Listen(t)
 	ended, end := context.WithCancelCause(t.Context())
-	go func() { end(b.Run(t.Context(), public, listener(t))) }()
+	go func() { end(b.Run(t.Context(), public, testenv.Listen(t))) }()
 	r, err := http.NewRequestWithContext(ended, http.MethodGet, "http://"+public.Addr().String()+"/healthz", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestLostOrderIsNotReportedAsMissing(t *testing.T) {
 	if err := b.Admin.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := listener(t)
+	l := testenv.Listen(t)
 	testenv.Run(t, func(ctx context.Context) error { return b.public.Serve(ctx, l) })
 	token := tokentest.Sign(t, "a secret for tests, of more than thirty-two bytes", "ann", time.Hour)
 	call := func(method, path string, want int) (orderID string) {

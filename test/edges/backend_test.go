@@ -3,7 +3,6 @@ package edges
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http/httputil"
 	"net/url"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"sluice/backend/store/storetest"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/token/tokentest"
+	"sluice/test/testenv"
 )
 
 // startRealBackend runs the backend over an embedded Redis and SQLite behind an edge, and returns its stock.
@@ -43,10 +43,7 @@ func startRealBackend(t *testing.T, m *market) *admission.Stock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testenv.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- app.Serve(t.Context(), listener) }()
 	t.Cleanup(func() { <-done })

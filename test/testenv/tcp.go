@@ -5,15 +5,22 @@ import (
 	"net"
 )
 
-// ServeTCP passes each connection to serve until the test ends, and closes it when serve returns. It returns the
-// address of the server.
-func ServeTCP(t TB, serve func(net.Conn)) (address string) {
+// Listen returns a listener on a free port, which is closed when the test ends.
+func Listen(t TB) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
 	t.Cleanup(func() { _ = ln.Close() })
+	return ln
+}
+
+// ServeTCP passes each connection to serve until the test ends, and closes it when serve returns. It returns the
+// address of the server.
+func ServeTCP(t TB, serve func(net.Conn)) (address string) {
+	t.Helper()
+	ln := Listen(t)
 	go func() {
 		for {
 			c, err := ln.Accept()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -583,12 +582,7 @@ func TestServerWithoutRunIDIsAnError(t *testing.T) {
 	if err := g.Check(t.Context(), &sql{}); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("error %v", err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
-	err = open(t, "redis://"+ln.Addr().String()+"/0", nil).Check(t.Context(), &sql{})
+	err := open(t, "redis://"+testenv.FreeAddress(t)+"/0", nil).Check(t.Context(), &sql{})
 	if !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("no server: %v", err)
 	}

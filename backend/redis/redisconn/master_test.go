@@ -289,12 +289,7 @@ func newHole(t *testing.T) string {
 // the library would dial once a second only. Failures are remembered for a moment, so that a busy process does not dial
 // a dead server all the time.
 func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	client := open(t, at(t, newSentinel(t, closed.Addr().String())))
+	client := open(t, at(t, newSentinel(t, testenv.FreeAddress(t))))
 	dial := func() error {
 		conn, err := client.Options().Dialer(t.Context(), "tcp", "")
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
+	"sluice/test/testenv"
 )
 
 // newServer returns a server without further routes.
@@ -27,10 +28,7 @@ func newServer(cfg httpserver.Config) *httpserver.Server {
 
 func TestServeWithAnEndedContextReturns(t *testing.T) {
 	server := newServer(httpserver.Config{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := server.Serve(ctx, ln); err != nil {
@@ -61,10 +59,7 @@ func TestServeRetriesAfterTemporaryAcceptErrors(t *testing.T) {
 // serveDespite serves a request, although the first three calls of Accept return an error.
 func serveDespite(t *testing.T, with error) {
 	server := newServer(httpserver.Config{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	flaky := &failing{Listener: ln, with: with}
 	flaky.left.Store(3)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -82,10 +77,7 @@ func serveDespite(t *testing.T, with error) {
 
 func TestServeReportsAPermanentAcceptError(t *testing.T) {
 	server := newServer(httpserver.Config{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	broken := &failing{Listener: ln, with: syscall.EINVAL}
 	broken.left.Store(1)
 	if err := server.Serve(context.Background(), broken); !errors.Is(err, syscall.EINVAL) {
@@ -111,10 +103,7 @@ func (l accepting) Accept() (net.Conn, error) {
 // connection stayed open, its client would never reach the next server.
 func TestResponseAfterTheDrainClosesItsConnection(t *testing.T) {
 	server := newServer(httpserver.Config{Drain: time.Millisecond})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	l := accepting{ln, make(chan net.Conn, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -18,6 +18,7 @@ import (
 
 	"sluice/backend/web/httpserver"
 	"sluice/test/contract"
+	"sluice/test/testenv"
 )
 
 // Site is a server that listens on a free port until the test ends.
@@ -32,10 +33,7 @@ type Site struct {
 // Serve starts a server.
 func Serve(t testing.TB, server *httpserver.Server) *Site {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testenv.Listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Site{T: t, Server: server, Addr: ln.Addr().String(), Stop: cancel, Done: make(chan error, 1)}
 	go func() { s.Done <- server.Serve(ctx, ln) }()
