@@ -19,6 +19,7 @@ import (
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
@@ -243,25 +244,11 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	}
 }
 
-// twice sends each command twice, as a client does after a lost reply.
-type twice struct{}
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = next(ctx, cmd)
-		return next(ctx, cmd)
-	}
-}
-
 // repeating returns DeadLetters with a client that repeats each command, as after a lost reply.
 func (w *world) repeating() *DeadLetters {
 	client := redis.NewClient(w.redis.Client().Options())
 	w.t.Cleanup(func() { _ = client.Close() })
-	client.AddHook(twice{})
+	client.AddHook(testenv.Commands(testenv.Twice))
 	space := keyspace.Space{Shards: shards}
 	var all []Shard
 	for _, shard := range space.All() {

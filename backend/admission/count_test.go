@@ -30,12 +30,12 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	var script sync.Once
 	resumed := make(chan struct{})
-	c.AddHook(afterRange{func() { // the next command is the script; it takes longer than two attempts of another command
+	c.AddHook(afterRange(func() { // the next command is the script; it takes longer than two attempts of another command
 		script.Do(func() {
 			r.Pause()
 			time.AfterFunc(800*time.Millisecond, func() { r.Resume(); close(resumed) })
 		})
-	}})
+	}))
 	count, err := newShop(c).CountUnits(ctx, spread.Part{SaleID: "s"})
 	if err != nil || len(count.Ready) != 1 {
 		t.Errorf("count %+v, %v", count, err)
@@ -53,13 +53,13 @@ func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
 		}
 		shard, left := keyspace.Shard(0), 50
 		counting := clone(t, c)
-		addHook(counting, afterRange{func() {
+		addHook(counting, afterRange(func() {
 			if left--; left >= 0 {
 				id := "batch" + strconv.Itoa(left)
 				c.LMove(ctx, shard.Ready(), shard.Batch(id), "RIGHT", "LEFT")
 				c.ZAdd(ctx, shard.Leases(), redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: id})
 			}
-		}})
+		}))
 		count, err := newShop(counting).CountUnits(ctx, spread.Part{SaleID: "s"})
 		if err != nil || len(count.Ready) != 50 || len(count.Leased) != 50 {
 			t.Errorf("%d ready and %d leased, %v", len(count.Ready), len(count.Leased), err)
@@ -68,19 +68,11 @@ func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
 }
 
 // afterRange calls then after each ZRANGE.
-type afterRange struct{ then func() }
-
-func (afterRange) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (afterRange) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h afterRange) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func afterRange(then func()) testenv.Commands {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "zrange" {
-			h.then()
+			then()
 		}
 		return err
 	}
@@ -117,7 +109,7 @@ func TestCountRepeatsALostCopy(t *testing.T) {
 		h.put(t, onSale("s", 5, 1))
 		h.buy(t, "s", "ann", "k")
 		loses := &losesCopy{c: c}
-		addHook(c, loses)
+		addHook(c, testenv.Commands(loses.process))
 		count, err := h.CountUnits(t.Context(), spread.Part{SaleID: "s"})
 		if err != nil || len(count.Ready) != 1 || count.Left != 4 || !loses.done {
 			t.Errorf("%d orders are ready and %d units left, %v; a copy was lost: %t",
@@ -133,7 +125,7 @@ func TestCountReportsLostCopies(t *testing.T) {
 		h.put(t, onSale("s", 5, 1))
 		h.buy(t, "s", "ann", "k")
 		ctx, cancel := context.WithCancel(t.Context())
-		addHook(c, &losesCopy{c: c, again: cancel})
+		addHook(c, testenv.Commands((&losesCopy{c: c, again: cancel}).process))
 		_, err := h.CountUnits(ctx, spread.Part{SaleID: "s"})
 		if !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "copy of the queue was lost") ||
 			strings.Contains(fmt.Sprint(err), "too fast") {
@@ -150,23 +142,15 @@ type losesCopy struct {
 	again func()
 }
 
-func (*losesCopy) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*losesCopy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *losesCopy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if (!l.done || l.again != nil) && cmd.Name() == "lrange" && keyspace.Temporary(cmd.Args()[1].(string)) {
-			if l.done {
-				defer l.again()
-			}
-			l.done = true
-			if err := l.c.Unlink(ctx, cmd.Args()[1].(string)).Err(); err != nil {
-				return err
-			}
+func (l *losesCopy) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if (!l.done || l.again != nil) && cmd.Name() == "lrange" && keyspace.Temporary(cmd.Args()[1].(string)) {
+		if l.done {
+			defer l.again()
 		}
-		return next(ctx, cmd)
+		l.done = true
+		if err := l.c.Unlink(ctx, cmd.Args()[1].(string)).Err(); err != nil {
+			return err
+		}
 	}
+	return next(ctx, cmd)
 }

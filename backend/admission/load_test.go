@@ -12,6 +12,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/test/testenv"
 )
 
 // LoadAll reads the queue of a shard once, and loads each sale with its rows and its queued orders.
@@ -37,7 +38,7 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 		h.put(t, defs[0]) // loaded before, with a purchase
 		h.want(t, "s0", "ann", "k", sale.Accepted)
 		reads := &countQueueReads{}
-		addHook(c, reads)
+		addHook(c, testenv.Commands(reads.process))
 		load := func(orders OrdersOf) error {
 			return h.LoadAll(ctx, wholes(defs), orders)
 		}
@@ -147,19 +148,11 @@ func TestVersionsOmitIncompleteSales(t *testing.T) {
 // countQueueReads counts reads of the queue, which begin with the leases.
 type countQueueReads struct{ n int }
 
-func (*countQueueReads) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*countQueueReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (w *countQueueReads) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == shard.Leases() {
-			w.n++
-		}
-		return next(ctx, cmd)
+func (w *countQueueReads) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if args := cmd.Args(); len(args) > 1 && cmd.Name() == "zrange" && args[1] == shard.Leases() {
+		w.n++
 	}
+	return next(ctx, cmd)
 }
 
 func TestCountReadsTheReturnsOfEverySale(t *testing.T) {

@@ -192,18 +192,11 @@ func (m *failover) dial(ctx context.Context, network, _ string) (net.Conn, error
 	return conn, err
 }
 
-func (m *failover) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (m *failover) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (m *failover) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.EqualFold(cmd.Name(), "wait") {
-			m.move()
-		}
-		return next(ctx, cmd)
+func (m *failover) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if strings.EqualFold(cmd.Name(), "wait") {
+		m.move()
 	}
+	return next(ctx, cmd)
 }
 
 func (m *failover) move() {
@@ -228,7 +221,7 @@ func TestOnlyTheServerThatDecidedConfirms(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	c.AddHook(name)
+	c.AddHook(testenv.Commands(name.process))
 	a := newAdmitter(c, c)
 	a.cfg.Replicas, a.cfg.ReplicaClient = 1, func(keyspace.Shard) *redis.Client { return c }
 	if err := NewStock(StockConfig{Client: c}).Load(t.Context(), onSale("s", 3, 1), none); err != nil {

@@ -262,7 +262,7 @@ func TestOldBlocksAreDiscarded(t *testing.T) {
 // find it ahead of their numbers, and Redis could allocate again what it lost.
 func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
-		c.AddHook(repeatsEach{})
+		c.AddHook(testenv.Commands(testenv.Twice))
 		for generation := int64(1); generation <= 2; generation++ {
 			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(t.Context(), shard, generation); err != nil {
 				t.Fatal(err)
@@ -273,22 +273,6 @@ func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// repeatsEach executes every command twice.
-type repeatsEach struct{}
-
-func (repeatsEach) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (repeatsEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = next(ctx, cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (repeatsEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func TestSequencerIgnoresAClockSetBack(t *testing.T) {
@@ -394,7 +378,7 @@ func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c *redis.Client) {
 		h, ctx := newShop(c), context.Background()
-		addHook(c, emptyBeforeLoad{h, shard.Buyers("s")})
+		addHook(c, testenv.Commands(emptyBeforeLoad{h, shard.Buyers("s")}.process))
 		row := func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
 			return yield(sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1})
 		}
@@ -413,21 +397,13 @@ type emptyBeforeLoad struct {
 	key string
 }
 
-func (emptyBeforeLoad) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (emptyBeforeLoad) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (e emptyBeforeLoad) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == redisscript.Load("load_sale").Hash() {
-			if err := e.h.c.Del(ctx, e.key).Err(); err != nil {
-				return err
-			}
+func (e emptyBeforeLoad) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == redisscript.Load("load_sale").Hash() {
+		if err := e.h.c.Del(ctx, e.key).Err(); err != nil {
+			return err
 		}
-		return next(ctx, cmd)
 	}
+	return next(ctx, cmd)
 }
 
 func TestViewHasTheWholeSale(t *testing.T) {

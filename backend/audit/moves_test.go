@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/test/testenv"
 )
 
 // between runs moves before every command of an audit except scripts.
@@ -28,24 +28,14 @@ type between struct {
 	moves func()
 }
 
-func (b *between) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		b.mu.Lock()
-		b.calls++
-		if b.moves != nil && !strings.HasPrefix(cmd.Name(), "eval") { // the list of leases must be current for the script
-			b.moves()
-		}
-		b.mu.Unlock()
-		return next(ctx, cmd)
+func (b *between) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	b.mu.Lock()
+	b.calls++
+	if b.moves != nil && !strings.HasPrefix(cmd.Name(), "eval") { // the list of leases must be current for the script
+		b.moves()
 	}
+	b.mu.Unlock()
+	return next(ctx, cmd)
 }
 
 // Orders change between any two commands of the audit: bought, taken, written, acknowledged, released, failed, retried,
@@ -56,7 +46,7 @@ func TestAuditIsExactDuringChanges(t *testing.T) {
 	hook := &between{}
 	seen := redis.NewClient(other.Options())
 	t.Cleanup(func() { _ = seen.Close() })
-	seen.AddHook(hook)
+	seen.AddHook(testenv.Commands(hook.process))
 	stock := admission.NewStock(admission.StockConfig{Client: seen, Space: keyspace.Space{}})
 	checker := audit.New(stock, s.store)
 	m := &mover{shop: s, random: rand.New(rand.NewPCG(1, 2)), batches: map[string]queue.Batch{}}

@@ -22,19 +22,11 @@ type commandCounts struct {
 	byName map[string]int
 }
 
-func (c *commandCounts) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *commandCounts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.mu.Lock()
-		c.byName[cmd.Name()]++
-		c.mu.Unlock()
-		return next(ctx, cmd)
-	}
-}
-
-func (c *commandCounts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+func (c *commandCounts) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	c.mu.Lock()
+	c.byName[cmd.Name()]++
+	c.mu.Unlock()
+	return next(ctx, cmd)
 }
 
 // read returns the counts and resets them.
@@ -58,7 +50,7 @@ func inBubble(t *testing.T, test func(t *testing.T, client *redis.Client, counts
 			t.Fatal(err)
 		}
 		counts := &commandCounts{byName: map[string]int{}}
-		client.AddHook(counts)
+		client.AddHook(testenv.Commands(counts.process))
 		test(t, client, counts)
 		_ = client.Close()
 		m.Close()

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // A watcher finds expired leases and requeues them in a second step. A late worker may extend its lease in between.
@@ -36,12 +36,12 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 
 	looked := 0
 	watching := client()
-	watching.AddHook(afterScript{redisscript.Load("expired_leases").Hash(), func() {
+	watching.AddHook(afterScript(redisscript.Load("expired_leases").Hash(), func() {
 		looked++
 		if lost, err := l.Extend(t.Context(), b.ID); err != nil || lost {
 			t.Errorf("extend: lost=%v, %v", lost, err)
 		}
-	}})
+	}))
 	n, err := queue.NewList(watching, keyspace.Shard(0), queue.Config{Lease: time.Second}).Reclaim(t.Context(), 10)
 	if err != nil || n != 0 || looked != 1 {
 		t.Errorf("reclaimed %d extended leases in %d searches, %v", n, looked, err)
@@ -52,25 +52,12 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 }
 
 // afterScript calls then each time the script has been run.
-type afterScript struct {
-	sha  string
-	then func()
-}
-
-func (afterScript) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (h afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func afterScript(sha string, then func()) testenv.Commands {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == h.sha {
-			h.then()
+		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == sha {
+			then()
 		}
 		return err
 	}
-}
-
-func (afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }

@@ -231,21 +231,13 @@ type once struct {
 	do   func()
 }
 
-func (*once) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (o *once) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if do := o.do; do != nil && cmd.Name() == o.name {
-			o.do = nil
-			do()
-		}
-		return err
+func (o *once) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if do := o.do; do != nil && cmd.Name() == o.name {
+		o.do = nil
+		do()
 	}
+	return err
 }
 
 func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
@@ -268,7 +260,8 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 		deadLetter(t, queue.NewList(client, shard, queue.Config{}), m)
 		hooked := redis.NewClient(client.Options())
 		t.Cleanup(func() { _ = hooked.Close() })
-		hooked.AddHook(&once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }})
+		remove := once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }}
+		hooked.AddHook(testenv.Commands(remove.process))
 		l := queue.NewList(hooked, shard, queue.Config{})
 		page, next, err := l.DeadLetters(t.Context(), queue.DeadQuery{SaleID: "drop"})
 		if err != nil || len(page) != 1 || page[0].Message != m || next != "" {

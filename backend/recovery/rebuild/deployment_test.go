@@ -124,31 +124,16 @@ type afterOwnerPinner struct {
 func (p afterOwnerPinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
 	c, id, err := p.Shards.Pin(ctx, shard)
 	if err == nil {
-		c.AddHook(&afterOwner{do: p.do})
+		do := sync.OnceFunc(p.do)
+		c.AddHook(testenv.Commands(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if cmd.Name() == "hgetall" { // of the guard
+				do()
+			}
+			return err
+		}))
 	}
 	return c, id, err
-}
-
-type afterOwner struct {
-	redis.Hook
-	once sync.Once
-	do   func()
-}
-
-func (h *afterOwner) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *afterOwner) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *afterOwner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "hgetall" { // of the guard
-			h.once.Do(h.do)
-		}
-		return err
-	}
 }
 
 // Two deployments find the same Redis empty. The first that begins a rebuild owns it, whatever the second has read.

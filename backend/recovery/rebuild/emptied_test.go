@@ -16,6 +16,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
+	"sluice/test/testenv"
 )
 
 // Redis is emptied again before any step of a rebuild: the rebuild fails and pauses no sale, and the next one succeeds.
@@ -51,7 +52,7 @@ func TestRedisIsEmptiedDuringTheAudit(t *testing.T) {
 	w.buy("s", "ann")
 	hook := &emptier{world: w}
 	again := newRebuilder(w.t, rebuild.Config{
-		Pinner: pinned{w.guards, hook}, Store: w.store, Space: space,
+		Pinner: pinned{w.guards, testenv.Commands(hook.process)}, Store: w.store, Space: space,
 		Pause: w.noPause("during the audit"),
 		Step:  func(name string) error { hook.armed = name == "audit"; return nil },
 	})
@@ -180,18 +181,10 @@ type emptier struct {
 	armed, done bool
 }
 
-func (*emptier) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*emptier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (e *emptier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if e.armed && !e.done && cmd.Name() == "lrange" {
-			e.done = true
-			e.world.raw().FlushAll(ctx)
-		}
-		return next(ctx, cmd)
+func (e *emptier) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if e.armed && !e.done && cmd.Name() == "lrange" {
+		e.done = true
+		e.world.raw().FlushAll(ctx)
 	}
+	return next(ctx, cmd)
 }

@@ -118,28 +118,19 @@ func TestOwnerRenewsItsExpiredLock(t *testing.T) {
 	}
 }
 
-// twice sends every command twice, as a client does after a lost reply. With blind, the second reply is lost too.
-type twice struct{ blind bool }
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (h twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = next(ctx, cmd)
-		err := next(ctx, cmd)
-		if h.blind && cmd.Args()[len(cmd.Args())-1] != 0 {
-			err = errors.New("the reply is lost")
-			cmd.SetErr(err)
-		}
-		return err
+// blind is testenv.Twice without the second reply.
+func blind(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := testenv.Twice(ctx, cmd, next)
+	if cmd.Args()[len(cmd.Args())-1] != 0 {
+		err = errors.New("the reply is lost")
+		cmd.SetErr(err)
 	}
+	return err
 }
 
 func TestAcquireSurvivesALostReply(t *testing.T) {
 	mini := miniredis.RunT(t)
-	open := func(h twice) *redis.Client {
+	open := func(h testenv.Commands) *redis.Client {
 		c, err := redisconn.Open("redis://" + mini.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -148,11 +139,11 @@ func TestAcquireSurvivesALostReply(t *testing.T) {
 		c.AddHook(h)
 		return c
 	}
-	l, err := redisconn.Acquire(t.Context(), open(twice{blind: true}), "lock", time.Minute)
+	l, err := redisconn.Acquire(t.Context(), open(blind), "lock", time.Minute)
 	if l != nil || err == nil || mini.Exists("lock") {
 		t.Errorf("a failed Acquire left a lock without an owner: %v, %v", l, err)
 	}
-	if l, err := redisconn.Acquire(t.Context(), open(twice{}), "lock", time.Minute); l == nil || err != nil {
+	if l, err := redisconn.Acquire(t.Context(), open(testenv.Twice), "lock", time.Minute); l == nil || err != nil {
 		t.Errorf("the repeated script did not acquire the lock: %v, %v", l, err)
 	}
 }
