@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
@@ -34,11 +35,13 @@ type DeadLetters struct {
 	stock  Stock
 	shards []Shard
 	space  keyspace.Space
+	// refillers may be nil.
+	refillers *spread.Refillers
 }
 
-// NewDeadLetters returns DeadLetters. It uses Store, Stock and Shards of the configuration.
+// NewDeadLetters returns DeadLetters. It uses Store, Stock, Shards and Refillers of the configuration.
 func NewDeadLetters(cfg Config) *DeadLetters {
-	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}}
+	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}, cfg.Refillers}
 }
 
 const defaultDeadPage = 100
@@ -143,11 +146,38 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	if err != nil {
 		return "", err
 	}
-	err = s.shards[number].RetryDead(ctx, id)
+	err = s.requeue(ctx, s.shards[number], letter.Message)
 	if errors.Is(err, sale.ErrNotFound) { // it was requeued and the reply was lost, or another call was faster
 		return s.retriedBefore(ctx, id, err)
 	}
 	return sale.StatusQueued, err
+}
+
+// patience bounds how long a retry waits for a unit of another segment.
+const patience = 500 * time.Millisecond
+
+// requeue puts a dead order back on the queue. If it has no unit and its segment has none, a unit of another segment is
+// moved first.
+func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) error {
+	waits, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := shard.RetryDead(ctx, o.ID)
+		if s.refillers == nil || !errors.Is(err, queue.ErrNoUnit) {
+			return err
+		}
+		k, spreadErr := s.stock.Spread(ctx, o.SaleID)
+		if spreadErr != nil || k < 2 {
+			return err
+		}
+		of := spread.Sale{ID: o.SaleID, Spread: k}
+		switch moved := s.refillers.Of(of).Await(waits, spread.Home(o.Buyer, k)); {
+		case errors.Is(moved, spread.ErrSoldOut):
+			return err
+		case moved != nil:
+			return moved
+		}
+	}
 }
 
 // retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If

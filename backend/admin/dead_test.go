@@ -9,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -119,6 +121,50 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 	w.wantTotals("s", 6, 0)
+}
+
+// fence is the guard of a shard after its first rebuild.
+type fence struct{ rebuild.Guard }
+
+func (fence) Deployment() int64 { return 0 }
+
+// A dead order without a unit is retried while another segment has one: the unit moves to the segment of its buyer.
+// When no segment has one, the retry is refused.
+func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
+	w := newWorld(t)
+	wanted := storetest.Sale("s", 3)
+	wanted.Spread = shards
+	if _, err := w.Create(w.ctx, "test", wanted); err != nil {
+		t.Fatal(err)
+	}
+	home := spread.HomePart("s", "bob", shards)
+	shard := w.stock.ShardOf(home)
+	w.redis.Client().HSet(w.ctx, shard.Guard(), "fence", 1)
+	restorer := rebuild.NewRestorer(fence{}, w.redis.Client(), shard, w.store)
+	lost := make([]sale.Order, 0, 4)
+	for i := 0; len(lost) < cap(lost); i++ {
+		if buyer := fmt.Sprint("buyer", i); spread.HomePart("s", buyer, shards) == home {
+			lost = append(lost, sale.Order{ID: sale.NewOrderID(time.Now(), uint32(i)), SaleID: "s", Buyer: buyer})
+		}
+	}
+	restored, err := restorer.RestoreAt(w.ctx, 1, lost)
+	if err != nil || restored.Unbacked == 0 {
+		t.Fatalf("%+v, %v: want orders without a unit", restored, err)
+	}
+	retried := 0
+	for _, o := range lost {
+		_, err := w.dead.Retry(w.ctx, "ann", o.ID)
+		if err == nil {
+			retried++
+		} else if !errors.Is(err, sale.ErrConflict) && !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("order %s: %v", o.ID, err)
+		}
+	}
+	if left := 3 - restored.Requeued; retried != left || restored.Unbacked <= left {
+		t.Errorf("%d of %d orders without a unit were retried, and %d units were left", retried, restored.Unbacked, left)
+	}
+	w.drain()
+	w.wantTotals("s", 0, 3)
 }
 
 func (w *world) drain() {

@@ -83,10 +83,13 @@ type Stock interface {
 type Config struct {
 	Store    Store
 	Stock    Stock
-	Shards   []Shard      // in the order of their numbers; NewHoldExpirer ignores them
-	Practice []string     // sales that do not count as real: rehearsals may run while they are open
-	Counters *Counters    // nil: not exported
-	Log      *slog.Logger // nil: slog.Default
+	Shards   []Shard  // in the order of their numbers; NewHoldExpirer ignores them
+	Practice []string // sales that do not count as real: rehearsals may run while they are open
+	// Refillers move units to the segments of dead orders that are retried and have none; nil: they get none of other
+	// segments.
+	Refillers *spread.Refillers
+	Counters  *Counters    // nil: not exported
+	Log       *slog.Logger // nil: slog.Default
 }
 
 func (cfg *Config) setDefaults() {

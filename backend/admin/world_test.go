@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	}
 	cfg := Config{
 		Store: faultyStore{w.store, w.faults}, Stock: faultyStock{w.stock, w.faults}, Shards: all,
-		Log: slog.New(slog.DiscardHandler),
+		Refillers: refillers, Log: slog.New(slog.DiscardHandler),
 	}
 	w.Service, w.dead = New(cfg), NewDeadLetters(cfg)
 	return w

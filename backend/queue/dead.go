@@ -147,7 +147,7 @@ func notDead(id sale.OrderID) error {
 
 // RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a
 // slot first. Errors: sale.ErrNotFound, also if the client repeated the script after a lost reply; sale.ErrConflict
-// while the order is being cancelled, or if no unit or slot is free.
+// while the order is being cancelled, or if no slot is free; ErrNoUnit if no unit is free.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	dead, err := l.DeadLetter(ctx, id)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	case n == 0:
 		return notDead(id)
 	case n == -2:
-		return fmt.Errorf("no unit is left for order %s; restock its sale, then retry: %w", id, sale.ErrConflict)
+		return fmt.Errorf("no unit is left for order %s: %w", id, ErrNoUnit)
 	case n == -3:
 		return fmt.Errorf("the buyer of order %s has reached the limit per buyer with other orders: %w", id, sale.ErrConflict)
 	case n < 0:

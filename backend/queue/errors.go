@@ -7,6 +7,9 @@ import (
 	"sluice/backend/sale"
 )
 
+// ErrNoUnit reports that no unit is left for a dead order in its shard. It wraps sale.ErrConflict.
+var ErrNoUnit = fmt.Errorf("restock the sale, then retry: %w", sale.ErrConflict)
+
 // wrap adds the operation to err, and sale.ErrUnavailable where Redis is the cause.
 func wrap(operation string, err error) error {
 	switch {

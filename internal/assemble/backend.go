@@ -176,7 +176,8 @@ const returnEvery = time.Second
 func (b *Backend) buildAdmin() error {
 	s := b.stores
 	c := admin.Config{
-		Store: s.tables, Stock: b.Stock, Practice: b.cfg.Practice, Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
+		Store: s.tables, Stock: b.Stock, Practice: b.cfg.Practice, Refillers: b.refillers,
+		Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
 	}
 	for _, q := range s.queues {
 		c.Shards = append(c.Shards, q)
