@@ -213,7 +213,7 @@ func (p *program) logger() *slog.Logger {
 
 // newLogger writes to standard error: JSON lines, which systemd and containers expect, or text for a terminal.
 func (p *program) newLogger() *slog.Logger {
-	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: &p.level})
+	var lines slog.Handler = slog.NewJSONHandler(p.errOut, &slog.HandlerOptions{Level: &p.level, ReplaceAttr: withUnit})
 	if p.logsText() {
 		plain := !p.onTerminal() || p.getenv("NO_COLOR") != ""
 		lines = tint.NewTextHandler(p.errOut, &tint.Options{Level: &p.level, TimeFormat: time.TimeOnly, NoColor: plain})
@@ -221,6 +221,14 @@ func (p *program) newLogger() *slog.Logger {
 	log := slog.New(slogctx.Handler(lines))
 	redisconn.Quiet(log)
 	return log
+}
+
+// withUnit returns a duration as text, such as 1.5s. slog writes a number of nanoseconds to JSON.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 func (p *program) logsText() bool {

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A number of nanoseconds has no unit.
+func TestJSONLogWritesDurationsWithTheirUnit(t *testing.T) {
+	var out bytes.Buffer
+	p := &program{errOut: &out, getenv: func(string) string { return "" }}
+	p.logger().With("base", time.Second).Info("retrying", "wait", 1500*time.Millisecond)
+	if line := out.String(); !strings.Contains(line, `"base":"1s"`) || !strings.Contains(line, `"wait":"1.5s"`) {
+		t.Errorf("got %s", line)
+	}
+}
