@@ -19,9 +19,7 @@ func (s *stack) createSpread(id string, stock, segments int) {
 	body := fmt.Sprintf(
 		`{"id":%q,"title":"Thing","stock":%d,"price":{"amount":1999,"currency":"EUR"},"spread":%d,"opens_at":%q}`,
 		id, stock, segments, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
-	if a := s.adminAPI("POST", "/admin/v1/sales", body); a.Status != 201 {
-		s.t.Fatalf("create sale: %d %s", a.Status, a.Body)
-	}
+	s.create(body)
 }
 
 // atHome returns buyers whose home is the first segment of a sale.
@@ -51,25 +49,19 @@ func TestSpreadSale(t *testing.T) {
 
 	// Three quarters of the units are in the segments of other buyers.
 	for _, buyer := range atHome("skewed-", stock, segments) {
-		for {
-			a := s.buy("s", buyer)
-			if a.hasOrder() {
-				break
-			}
-			if a.Status != 503 { // its segment was empty, or Redis silent, for longer than a purchase waits
-				t.Fatalf("%s: %d %s", buyer, a.Status, a.Body)
-			}
+		if a := s.buyPatiently("s", buyer); !a.hasOrder() {
+			t.Fatalf("%s: %d %s", buyer, a.Status, a.Body)
 		}
 	}
 	for _, buyer := range []string{"late-1", "late-2", "late-3"} {
-		if a := s.buy("s", buyer); a.Code != "sold-out" {
+		if a := s.buyPatiently("s", buyer); a.Code != "sold-out" {
 			t.Fatalf("after the last unit: %d %s", a.Status, a.Body)
 		}
 	}
 	if a := s.buy("s", "skewed-never"); a.Status == 202 {
 		t.Errorf("a sold-out sale accepted an order")
 	}
-	if a := s.buy("s", atHome("skewed-", 1, segments)[0]); a.Code != "already-bought" {
+	if a := s.buyPatiently("s", atHome("skewed-", 1, segments)[0]); a.Code != "already-bought" {
 		t.Errorf("a second order of a buyer: %d %s", a.Status, a.Body)
 	}
 	testenv.Eventually(t, time.Minute, "the page shows that the sale is sold out", func() bool {
@@ -100,10 +92,20 @@ func TestSpreadSale(t *testing.T) {
 		t.Fatalf("close: %d %s", a.Status, a.Body)
 	}
 	for _, buyer := range []string{"z1", "z2", "z3", "z4"} {
-		if a := s.buy("s", buyer); a.Code != "sale-closed" {
+		if a := s.buyPatiently("s", buyer); a.Code != "sale-closed" {
 			t.Errorf("a closed sale: %d %s", a.Status, a.Body)
 		}
 	}
+}
+
+// buyPatiently repeats a purchase while its segment is empty, or Redis silent, for longer than a purchase waits.
+func (s *stack) buyPatiently(saleID, buyer string) (a answer) {
+	s.t.Helper()
+	testenv.Eventually(s.t, time.Minute, "the purchase of "+buyer+" is decided", func() bool {
+		a = s.buy(saleID, buyer)
+		return a.Status != 503
+	})
+	return a
 }
 
 // hasOrder reports whether the buyer of a purchase has an order, of this purchase or of an earlier one that got a 503.
