@@ -69,9 +69,9 @@ func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.A
 	})
 }
 
-// RecoverAllocations replaces the allocations of a sale by those of spread.Recover, if Redis has applied newer ones: the
-// database was restored from a backup. applied has the state of each segment in Redis. It returns sale.ErrNotFound for
-// an unknown sale.
+// RecoverAllocations replaces the allocations of a sale by those of spread.Recover, if Redis has applied newer ones:
+// the database was restored from a backup. applied has the state of each segment in Redis. It returns sale.ErrNotFound
+// for an unknown sale.
 func (s *Store) RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error {
 	return s.Update(ctx, "store: recover allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
 		found, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate)

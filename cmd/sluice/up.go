@@ -189,8 +189,8 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 	return own, nil
 }
 
-// startBackend returns a backend with token keys, verified stores, the demo sale and registered groups. It waits while a
-// store is unavailable.
+// startBackend returns a backend with token keys, verified stores, the demo sale and registered groups. It waits while
+// a store is unavailable.
 func (p *program) startBackend(
 	ctx context.Context, s *assemble.Stores, cfg assemble.BackendConfig,
 ) (*assemble.Backend, error) {

@@ -8,8 +8,8 @@ import (
 	"sluice/backend/events"
 )
 
-// defaultSchedule is the delay of a delivery after its first, second, ... failed attempt. It is given up after one more failed
-// attempt: after eleven attempts in 29 to 35 hours.
+// defaultSchedule is the delay of a delivery after its first, second, ... failed attempt. It is given up after one more
+// failed attempt: after eleven attempts in 29 to 35 hours.
 var defaultSchedule = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,

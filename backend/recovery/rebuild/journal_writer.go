@@ -339,8 +339,8 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	return false, err
 }
 
-// restoreAt restores the orders of the journal in the Redis with this fence. After a file error the orders that could be
-// read are restored.
+// restoreAt restores the orders of the journal in the Redis with this fence. After a file error the orders that could
+// be read are restored.
 func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}

@@ -8,11 +8,11 @@
 // scripts of an older rebuild fail. A rebuild that stops at any step leaves the shard unverified, and the next one
 // starts over.
 //
-// A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild, which waits for
-// the journals whose heartbeats in SQL report that. Heartbeats have a loop of their own, so a slow one does not delay a
-// restoration, nor a long restoration a heartbeat. A writer reports that orders are being restored before it reads its
-// files, and that they are restored after the last one; a new process reports neither. A heartbeat that SQL stores late
-// is an older report, which never counts as restored in a later generation.
+// A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild, which waits
+// for the journals whose heartbeats in SQL report that. Heartbeats have a loop of their own, so a slow one does not
+// delay a restoration, nor a long restoration a heartbeat. A writer reports that orders are being restored before it
+// reads its files, and that they are restored after the last one; a new process reports neither. A heartbeat that SQL
+// stores late is an older report, which never counts as restored in a later generation.
 //
 // The package does not decide whether Redis is trusted; see package guard.
 package rebuild
