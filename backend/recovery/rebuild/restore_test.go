@@ -405,7 +405,11 @@ func TestJournalReportsThatItRestores(t *testing.T) {
 		}
 	}
 	none := func() {}
-	restoring, unrestored, restored := journal.Status{Restoring: fence}, journal.Status{}, journal.Status{Generation: fence}
+	restoring, unrestored, restored := journal.Status{
+		Restoring: fence,
+	}, journal.Status{}, journal.Status{
+		Generation: fence,
+	}
 	for name, attempts := range map[string][]struct {
 		before      func()
 		fails       error
