@@ -185,11 +185,11 @@ func TestServerThatFollowedAnotherIsBlocked(t *testing.T) {
 	database.set(2)
 	check()
 	wantAllowed(t, g, "verified")
-	forgotten := replication("master_replid2:" + strings.Repeat("0", 40))
-	testenv.Eventually(t, time.Minute, "a server without replicas that forgets the one it followed", forgotten)
+	cleared := replication("master_replid2:" + strings.Repeat("0", 40))
+	testenv.Eventually(t, time.Minute, "a server without replicas clears the id of the one it followed", cleared)
 	testenv.StartReplica(t, r.Addr)
 	check()
-	wantAllowed(t, g, "the server has forgotten the one it followed")
+	wantAllowed(t, g, "the server has cleared the id of the one it followed")
 }
 
 // A shard that is not verified does not block another one, also through the client for all shards.
