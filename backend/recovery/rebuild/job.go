@@ -247,7 +247,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 			return err
 		}
 		waiting := slices.DeleteFunc(journals, func(s journal.Status) bool {
-			return s.Generation == j.fence || s.Silent > alive
+			return s.Generation == j.fence || j.cfg.Journals.silent(j.shard, s)
 		})
 		if len(waiting) == 0 {
 			return nil

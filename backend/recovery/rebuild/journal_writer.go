@@ -72,6 +72,8 @@ type JournalWriter struct {
 	// state is what heartbeats report, and changed wakes their loop; see journal.Registry.Heartbeat.
 	state   atomic.Int64
 	changed loop.Wake
+	// outage is the time of the last heartbeat that failed or took longer than heartbeatInterval; nil: there was none.
+	outage atomic.Pointer[time.Time]
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
@@ -187,6 +189,17 @@ func (w JournalWriters) Register(ctx context.Context) error {
 	return nil
 }
 
+// silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
+// those of all backends are late, as those of this process show.
+func (w JournalWriters) silent(shard keyspace.Shard, s journal.Status) bool {
+	if w != nil {
+		if outage := w[shard].outage.Load(); outage != nil && time.Since(*outage) < alive {
+			return false
+		}
+	}
+	return s.Silent > alive
+}
+
 // Run maintains all journals until ctx ends. It returns nil.
 func (w JournalWriters) Run(ctx context.Context) error {
 	var g errgroup.Group
@@ -272,7 +285,12 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 // Heartbeat stores in SQL that the journal is alive, and whether its orders are restored; see
 // journal.Registry.Heartbeat. Run calls it at least every two seconds.
 func (w *JournalWriter) Heartbeat(ctx context.Context) error {
-	return w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.state.Load())
+	begun := time.Now()
+	err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.state.Load())
+	if now := time.Now(); err != nil && ctx.Err() == nil || now.Sub(begun) > heartbeatInterval {
+		w.outage.Store(&now)
+	}
+	return err
 }
 
 // sendHeartbeats sends heartbeats until ctx ends. A change of the state ends a heartbeat in progress and sends another

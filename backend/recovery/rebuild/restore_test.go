@@ -22,6 +22,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 )
 
 // hookedRows calls then after each read of the rows.
@@ -309,35 +310,47 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 	}
 }
 
-// lateJournal is a database in which a journal reports that it restores its orders after the rebuild has read its state
-// once, and restores them after two more reads.
-type lateJournal struct {
+// readJournals is a database that calls the next function of before when the rebuild that waits for journals reads them,
+// and the last one for each further read.
+type readJournals struct {
 	*database
-	writer *rebuild.JournalWriter
-	id     string       // of the journal
-	fence  func() int64 // of the rebuild; 0: it does not wait for journals yet
-	reads  int          // while it waits
+
+	waits  bool
+	before []func() error
 }
 
-func (d *lateJournal) Journals(ctx context.Context, shard int) ([]journal.Status, error) {
-	fence := d.fence()
-	if fence == 0 {
-		return d.database.Journals(ctx, shard)
-	}
-	var err error
-	switch d.reads++; d.reads {
-	case 1, 3: // the second one was late
-		err = d.writer.Heartbeat(ctx)
-	case 2:
-		err = d.Heartbeat(ctx, d.id, shard, -fence)
-	default:
-		_, err = d.writer.Restore(ctx)
-		err = errors.Join(err, d.writer.Heartbeat(ctx))
-	}
-	if err != nil {
-		return nil, err
+func (d *readJournals) Journals(ctx context.Context, shard int) ([]journal.Status, error) {
+	if d.waits {
+		if err := d.before[0](); err != nil {
+			return nil, err
+		}
+		d.before = d.before[min(1, len(d.before)-1):]
 	}
 	return d.database.Journals(ctx, shard)
+}
+
+// rebuildAndRead rebuilds with journals of this process, and calls the functions as readJournals does. The time for
+// which the rebuild waits for journals passes during the first read.
+func (w *world) rebuildAndRead(own rebuild.JournalWriters, before ...func() error) {
+	w.t.Helper()
+	db := &readJournals{database: w.store, before: before}
+	r := newRebuilder(w.t, rebuild.Config{
+		Pinner: w.guards, Store: db, Space: space, JournalWait: time.Nanosecond, Journals: own,
+		Step: func(name string) error {
+			db.waits = name == "journals"
+			return nil
+		},
+	})
+	if err := r.Run(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	w.check()
+}
+
+// restoreAndReport restores the journal of a writer and sends a heartbeat.
+func restoreAndReport(ctx context.Context, w *rebuild.JournalWriter) error {
+	_, err := w.Restore(ctx)
+	return errors.Join(err, w.Heartbeat(ctx))
 }
 
 // The state of the journals that a rebuild has read can be as old as the answer of the database was slow. The rebuild
@@ -347,22 +360,61 @@ func TestRebuildReadsTheJournalsAfterItHasWaited(t *testing.T) {
 	w.create("s", 5, 1)
 	w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	var fence int64
-	db := &lateJournal{database: w.store, writer: w.writer, id: w.journal.ID(), fence: func() int64 { return fence }}
-	w.rebuild = newRebuilder(w.t, rebuild.Config{
-		Pinner: w.guards, Store: db, Space: space, JournalWait: time.Nanosecond, // it passes during the first read
-		Step: func(name string) (err error) {
-			if name == "journals" {
-				fence, err = w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "fence").Int64()
-			}
-			return err
+	report := func() error { return w.writer.Heartbeat(w.ctx) }
+	w.rebuildAndRead(nil,
+		report,
+		func() error {
+			fence, err := w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "fence").Int64()
+			return errors.Join(err, w.store.Heartbeat(w.ctx, w.journal.ID(), 0, -fence))
 		},
-	})
-	if err := w.rebuild.Run(w.ctx); err != nil {
+		report, // it was late
+		func() error { return restoreAndReport(w.ctx, w.writer) },
+	)
+	w.want("s", 4, 1, 0, 0, 0)
+}
+
+// unavailableOnce is a database that does not store the first heartbeat.
+type unavailableOnce struct {
+	*database
+
+	failed bool
+}
+
+func (d *unavailableOnce) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
+	if !d.failed {
+		d.failed = true
+		return sale.ErrUnavailable
+	}
+	return d.database.Heartbeat(ctx, id, shard, generation)
+}
+
+// Redis and the database were unavailable. When the database is available again, its journals seem silent, because none
+// could send a heartbeat.
+func TestRebuildWaitsForJournalsAfterAnOutageOfTheDatabase(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	w.raw().FlushAll(w.ctx)
+	if err := w.writer.Heartbeat(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.check()
+	storetest.Exec(t, w.url, "UPDATE journals SET seen_at = seen_at - 60000")
+	j := newJournal(t, 0)
+	own := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		Journal: j, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), Store: &unavailableOnce{database: w.store},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err := own.Heartbeat(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	w.rebuildAndRead(rebuild.JournalWriters{own},
+		func() error { return restoreAndReport(w.ctx, own) },
+		func() error { return restoreAndReport(w.ctx, w.writer) },
+	)
 	w.want("s", 4, 1, 0, 0, 0)
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // failingRows is a database that calls during for each reading of orders, and then returns fails, if not nil.

@@ -1,0 +1,73 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/backend/recovery/journal"
+)
+
+// troubledStore is a database in which a heartbeat takes this time, and then fails or not.
+type troubledStore struct {
+	JournalStore
+
+	takes time.Duration
+	err   error
+}
+
+func (s *troubledStore) Heartbeat(ctx context.Context, _ string, _ int, _ int64) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(s.takes):
+		return s.err
+	}
+}
+
+// A backend without heartbeats has stopped, unless the database did not store the heartbeats of this process either.
+func TestSilentJournals(t *testing.T) {
+	for name, c := range map[string]struct {
+		store  troubledStore
+		after  time.Duration // from the heartbeat to the rebuild
+		silent bool
+	}{
+		"the database works":          {troubledStore{takes: time.Second}, 0, true},
+		"it is unavailable":           {troubledStore{err: errors.New("down")}, 0, false},
+		"it is slow":                  {troubledStore{takes: 3 * time.Second}, 0, false},
+		"it was unavailable":          {troubledStore{err: errors.New("down")}, alive - 1, false},
+		"it has worked for a while":   {troubledStore{err: errors.New("down")}, alive, true},
+		"the heartbeat was cancelled": {troubledStore{takes: time.Hour}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, err := journal.Open(t.TempDir(), journal.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer j.Close()
+				w := NewJournalWriter(JournalWriterConfig{
+					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: &c.store,
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.store.takes == time.Hour {
+					cancel()
+				}
+				_ = w.Heartbeat(ctx)
+				cancel()
+				time.Sleep(c.after)
+				if got := (JournalWriters{w}).silent(0, journal.Status{Silent: alive + 1}); got != c.silent {
+					t.Errorf("silent: %v, want %v", got, c.silent)
+				}
+				if (JournalWriters{w}).silent(0, journal.Status{Silent: alive}) {
+					t.Error("a backend with heartbeats is silent")
+				}
+			})
+		})
+	}
+	if !JournalWriters(nil).silent(0, journal.Status{Silent: alive + 1}) {
+		t.Error("a process without a journal waits for a silent one")
+	}
+}
