@@ -126,12 +126,12 @@ func (w *world) keeper(
 	if err != nil {
 		return nil, nil, err
 	}
-	w.mu.Lock()
-	w.journals[name], w.journalShards[name] = j, shard
-	w.mu.Unlock()
 	k = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 		Journal: j, Restorer: w.restorer(p, shard), Store: faultyStore{w.store, p}, Log: w.log,
 	})
+	w.mu.Lock()
+	w.journals[name], w.journalShards[name] = k, shard
+	w.mu.Unlock()
 	return k, func() { _ = j.Close() }, nil
 }
 
@@ -146,8 +146,8 @@ func (w *world) adopted() bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, j := range w.journals {
-		if fences[w.journalShards[name]] != j.Restored() {
+	for name, k := range w.journals {
+		if fences[w.journalShards[name]] != k.Restored() {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -85,7 +85,7 @@ func (b *Bench) Run(seed uint64, limit int) (Result, error) {
 		log:      slog.New(slog.DiscardHandler),
 		troubles: map[string]*troublemaker{},
 		settled:  map[string]store.Settlement{},
-		journals: map[string]*journal.Journal{}, journalShards: map[string]keyspace.Shard{},
+		journals: map[string]*rebuild.JournalWriter{}, journalShards: map[string]keyspace.Shard{},
 		seen:     map[string]sale.OrderID{},
 		promised: map[sale.OrderID]string{},
 		rows:     map[sale.OrderID]row{},

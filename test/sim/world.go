@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
-	"sluice/backend/recovery/journal"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -58,9 +58,9 @@ type world struct {
 	trace         []string
 	result        Result
 	troubles      map[string]*troublemaker
-	seen          map[string]sale.OrderID     // buyer and request key -> the order they got
-	settled       map[string]store.Settlement // callback of the payment provider -> its answer
-	journals      map[string]*journal.Journal // by backend and shard
+	seen          map[string]sale.OrderID           // buyer and request key -> the order they got
+	settled       map[string]store.Settlement       // callback of the payment provider -> its answer
+	journals      map[string]*rebuild.JournalWriter // by backend and shard
 	journalShards map[string]keyspace.Shard
 	servers       atomic.Int64            // how often Redis was started
 	memory        memory                  // the data of an older Redis after the next disaster

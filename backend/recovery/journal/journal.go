@@ -51,14 +51,13 @@ type Journal struct {
 	lock *os.File
 	root *os.File // the directory, for fsync
 
-	mu       sync.Mutex
-	file     *os.File // current segment; nil after Close
-	number   int64
-	size     int64
-	opened   time.Time
-	torn     bool // a partial write could not be truncated; the next write starts a new segment
-	failed   bool
-	restored int64
+	mu     sync.Mutex
+	file   *os.File // current segment; nil after Close
+	number int64
+	size   int64
+	opened time.Time
+	torn   bool // a partial write could not be truncated; the next write starts a new segment
+	failed bool
 	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: Linux drops
 	// them, and reports success at the next fsync.
 	lost     int64
@@ -71,10 +70,9 @@ type Journal struct {
 }
 
 const (
-	idFile       = "id"
-	restoredFile = "restored"
-	lockFile     = "lock"
-	suffix       = ".journal"
+	idFile   = "id"
+	lockFile = "lock"
+	suffix   = ".journal"
 )
 
 // Open opens the journal in a directory, and creates the directory if needed. It fails if another process uses the
@@ -122,10 +120,6 @@ func (j *Journal) load() (err error) {
 		return err
 	}
 	j.id = strings.TrimSpace(string(id))
-	if text, err := os.ReadFile(filepath.Join(j.dir, restoredFile)); err == nil {
-		// If the number is unreadable, the orders are restored again, which has no effect.
-		j.restored, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	}
 	segments, err := j.segments()
 	if err != nil {
 		return err
@@ -172,24 +166,6 @@ var fsyncDir = (*os.File).Sync
 
 // ID returns the unique id of this journal, which is the same after a restart.
 func (j *Journal) ID() string { return j.id }
-
-// Restored returns the generation of Redis in which the orders were restored last; see SetRestored.
-func (j *Journal) Restored() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.restored
-}
-
-// SetRestored stores that every order of the journal is in this generation of Redis or in SQL.
-func (j *Journal) SetRestored(generation int64) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.replace(restoredFile, strconv.AppendInt(nil, generation, 10)); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.restored = generation
-	return nil
-}
 
 // replace replaces a small file atomically.
 func (j *Journal) replace(name string, content []byte) error {

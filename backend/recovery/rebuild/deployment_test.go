@@ -110,8 +110,8 @@ func TestOrdersAreNotRestoredInRedisOfAnotherDeployment(t *testing.T) {
 		t.Errorf("a stale batch: %v, want ErrUnavailable", err)
 	}
 	wantUnchanged(t, w, before)
-	if j.Restored() != 0 {
-		t.Errorf("the journal counts as restored at fence %d of another deployment", j.Restored())
+	if writer.Restored() != 0 {
+		t.Errorf("the journal counts as restored at fence %d of another deployment", writer.Restored())
 	}
 }
 

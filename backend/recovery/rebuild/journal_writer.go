@@ -66,10 +66,10 @@ type JournalWriter struct {
 	unwritten []sale.Order
 	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
-	// incomplete reports that Redis may lack an order of the journal although no rebuild has ended since the last Restore:
-	// no Restore of this process has succeeded yet, or an order was recorded while or after the journal was restored.
-	incomplete atomic.Bool
-	// state is what heartbeats report, and changed wakes their loop; see journal.Registry.Heartbeat.
+	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
+	late atomic.Bool
+	// state is what heartbeats report: the generation in which the orders have been restored; its negative while they are
+	// being restored; 0 before, and after a file error. changed wakes the loop of heartbeats.
 	state   atomic.Int64
 	changed loop.Wake
 	// outage is the time of the last heartbeat that failed or took longer than heartbeatInterval; nil: there was none.
@@ -77,7 +77,7 @@ type JournalWriter struct {
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
-	woken   loop.Wake     // after Record has set incomplete
+	woken   loop.Wake     // after Record has set late
 	next    time.Duration // until the next check
 	trimmed time.Time     // last trim
 }
@@ -85,11 +85,9 @@ type JournalWriter struct {
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
 func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	w := &JournalWriter{
+	return &JournalWriter{
 		cfg: cfg, woken: loop.NewWake(), changed: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize),
 	}
-	w.incomplete.Store(true)
-	return w
 }
 
 // Generation returns the generation of the data in Redis.
@@ -131,7 +129,7 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) error {
 	// Redis was rebuilt after the orders were accepted. If both stores were restored from backups, restoring is lower than
 	// generation.
 	if restoring := w.restoring.Load(); restoring != 0 && restoring != generation {
-		w.incomplete.Store(true)
+		w.late.Store(true)
 		w.woken.Up()
 	}
 	if !ok && w.cfg.OnlyCopy {
@@ -159,7 +157,7 @@ func (w *JournalWriter) appendUnwritten() {
 	defer w.mu.Unlock()
 	if len(w.unwritten) > 0 && w.cfg.Journal.Append(w.unwritten...) == nil {
 		w.unwritten = nil
-		w.incomplete.Store(true) // Redis may have been rebuilt since they were accepted
+		w.late.Store(true) // Redis may have been rebuilt since they were accepted
 	}
 }
 
@@ -306,6 +304,10 @@ func (w *JournalWriter) sendHeartbeats(ctx context.Context) {
 	}
 }
 
+// Restored returns the generation of Redis in which all orders of the journal have been restored. It is not positive if
+// they have not, or if an order was recorded late and is not restored yet.
+func (w *JournalWriter) Restored() int64 { return w.state.Load() }
+
 // report sets the state that heartbeats report.
 func (w *JournalWriter) report(state int64) {
 	if w.state.Swap(state) != state {
@@ -329,21 +331,19 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if err != nil || fence == 0 {
 		return false, err
 	}
-	incomplete := w.incomplete.Swap(false)
 	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
-	if fence == w.cfg.Journal.Restored() && !incomplete {
+	if late := w.late.Swap(false); fence == w.Restored() && !late {
 		return false, nil
 	}
 	// Before the files are read: Record writes first, and then compares.
 	first := w.restoring.Swap(fence) != fence
-	if first {
+	if first || w.Restored() > 0 {
 		w.report(-fence) // the rebuild waits until the orders are restored, also during an outage
 	}
 	if err = w.restoreAt(ctx, fence); err == nil {
 		w.report(fence)
 		return true, nil
 	}
-	w.incomplete.Store(true)
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, sale.ErrUnavailable):
@@ -380,10 +380,7 @@ func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 		w.warned = fence
 		w.logSkipped(done.Skipped)
 	}
-	if unreadable != nil {
-		return unreadable
-	}
-	return w.cfg.Journal.SetRestored(fence)
+	return unreadable
 }
 
 // skippedPerLine bounds the order ids in a warning.

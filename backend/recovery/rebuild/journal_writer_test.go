@@ -93,8 +93,8 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 		g.fence.Store(2)
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
-		if j.Restored() != 2 {
-			t.Errorf("the journal is restored up to %d", j.Restored())
+		if w.Restored() != 2 {
+			t.Errorf("the journal is restored up to %d", w.Restored())
 		}
 
 		// An order that was accepted before the rebuild is recorded after the journal was restored.
@@ -231,8 +231,8 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 11*time.Second)
 		defer stop()
-		if err := errors.Join(w.Run(ctx), j.Close()); err != nil || j.Restored() != 1 {
-			t.Errorf("restored up to %d, %v", j.Restored(), err)
+		if err := errors.Join(w.Run(ctx), j.Close()); err != nil || w.Restored() != 1 {
+			t.Errorf("restored up to %d, %v", w.Restored(), err)
 		}
 		if db.longest > 2100*time.Millisecond || db.restoring < 5 {
 			t.Errorf("%v between two of %d heartbeats, want two seconds", db.longest, db.restoring)
@@ -266,8 +266,8 @@ func TestOrdersAreRestoredWhileAHeartbeatIsSlow(t *testing.T) {
 			g.fence.Store(1 + fence)
 			rebuilds.Up()
 			synctest.Wait()
-			if j.Restored() != 1+fence {
-				t.Errorf("after rebuild %d, the journal is restored up to %d", 1+fence, j.Restored())
+			if w.Restored() != 1+fence {
+				t.Errorf("after rebuild %d, the journal is restored up to %d", 1+fence, w.Restored())
 			}
 			time.Sleep(time.Second) // the heartbeat continues
 		}
@@ -356,8 +356,8 @@ func TestRestorationContinuesUntilRedisIsRebuiltAgain(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if j.Restored() != 1 {
-			t.Errorf("the journal is restored up to %d", j.Restored())
+		if w.Restored() != 1 {
+			t.Errorf("the journal is restored up to %d", w.Restored())
 		}
 		stop()
 		if err := errors.Join(<-done, j.Close()); err != nil {
@@ -428,14 +428,14 @@ func TestJournalIsRestoredBeforeItIsTrimmedFurther(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
 		synctest.Wait()
-		if j.Restored() != 1 {
-			t.Errorf("the journal is restored up to %d before it is trimmed", j.Restored())
+		if w.Restored() != 1 {
+			t.Errorf("the journal is restored up to %d before it is trimmed", w.Restored())
 		}
 		g.fence.Store(2)
 		rebuilds.Up()
 		synctest.Wait()
-		if j.Restored() != 2 {
-			t.Errorf("the journal is restored up to %d", j.Restored())
+		if w.Restored() != 2 {
+			t.Errorf("the journal is restored up to %d", w.Restored())
 		}
 		stop()
 		if err := errors.Join(<-done, j.Close()); err != nil || log.Len() > 0 {

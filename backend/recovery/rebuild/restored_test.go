@@ -83,11 +83,12 @@ func TestJournalIsRestoredWhenBothStoresAreOlder(t *testing.T) {
 			for range 3 {
 				w.run()
 			}
+			newest := w.writer.Restored()
 			w.buy("s", "ann")
 			w.raw().FlushAll(w.ctx)
 			w.restore(older)
 			if registered {
-				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), 0, w.journal.Restored()); err != nil {
+				if err := w.store.Heartbeat(w.ctx, w.journal.ID(), 0, newest); err != nil {
 					t.Fatal(err)
 				}
 			}
