@@ -157,7 +157,6 @@ func (w *JournalWriter) appendUnwritten() {
 	defer w.mu.Unlock()
 	if len(w.unwritten) > 0 && w.cfg.Journal.Append(w.unwritten...) == nil {
 		w.unwritten = nil
-		w.late.Store(true) // Redis may have been rebuilt since they were accepted
 	}
 }
 
@@ -357,17 +356,23 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	return false, err
 }
 
-// restoreAt restores the orders of the journal in the Redis with this fence. After a file error the orders that could
-// be read are restored.
+// restoreAt restores the orders of the journal, and those that it lacks, in the Redis with this fence. After a file
+// error the orders that could be read are restored.
 func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
-	broken, unreadable := w.cfg.Journal.Orders(func(o sale.Order) {
+	add := func(o sale.Order) {
 		if !seen[o.ID] {
 			seen[o.ID] = true
 			orders = append(orders, o)
 		}
-	})
+	}
+	broken, unreadable := w.cfg.Journal.Orders(add)
+	w.mu.Lock()
+	for _, o := range w.unwritten {
+		add(o)
+	}
+	w.mu.Unlock()
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
 	if err != nil {
 		return err
