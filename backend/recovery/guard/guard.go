@@ -95,8 +95,8 @@ type Guard struct {
 	rebuilds loop.Wake // see Rebuilds
 
 	mu     sync.Mutex
-	reason string // why commands are blocked
-	seen   record // by the last check
+	reason string      // why commands are blocked
+	seen   observation // by the last check
 
 	checkMu      sync.Mutex
 	checkStarted time.Time // start of the last check of CheckNow; guarded by checkMu
@@ -232,7 +232,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	g.note(o.record)
+	g.note(o)
 	g.ownership.Store(int32(o.ownership(g.owner())))
 	generation, reason := o.verified(g.minGeneration.Load(), g.owner())
 	if known && inSQL < generation { // unless a rebuild has ended since, as a second reading of SQL shows
@@ -283,18 +283,18 @@ func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64,
 	}
 }
 
-// note wakes the receiver of Rebuilds if the record has changed since the last check.
-func (g *Guard) note(r record) {
+// note wakes the receiver of Rebuilds if the server or the record has changed since the last check.
+func (g *Guard) note(o observation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.seen != r {
-		g.seen = r
+	if g.seen != o {
+		g.seen = o
 		g.rebuilds.Up()
 	}
 }
 
-// Rebuilds returns a channel for one receiver. It receives after a check that found another record than the check
-// before: a rebuild has begun, has made progress or has ended, or Redis was emptied.
+// Rebuilds returns a channel for one receiver. It receives after a check that found another server or record than the
+// check before: a rebuild has begun, has made progress or has ended, or Redis was emptied or has restarted.
 func (g *Guard) Rebuilds() loop.Wake { return g.rebuilds }
 
 // RestoreFence returns the fence at which lost orders can be restored in Redis: a rebuild of this deployment has stored

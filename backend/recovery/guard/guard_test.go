@@ -522,6 +522,39 @@ func TestFailedCheckIsNotSharedAsVerified(t *testing.T) {
 	}
 }
 
+// A rebuild follows each change of the data and of the server. The journals are woken then, also by a server that has
+// restarted with the same record: it can lack orders.
+func TestRebuildsWakesAfterAChange(t *testing.T) {
+	id := "one"
+	g := open(t, testenv.StartRedis(t).URL, func(context.Context, redis.Cmdable) (string, error) { return id, nil })
+	for _, step := range []struct {
+		when string
+		do   func()
+		wake bool
+	}{
+		{"verified", func() { record(t, g, "run_id", "one", "generation", 1, "fence", 1, "swapped", 1) }, true},
+		{"no change", func() {}, false},
+		{"another server", func() { id = "two" }, true},
+		{"no further change", func() {}, false},
+		{"a rebuild", func() { record(t, g, "fence", 2, "rebuilding", 2) }, true},
+		{"emptied", func() { g.Raw().FlushAll(t.Context()) }, true},
+	} {
+		step.do()
+		if err := g.Check(t.Context(), &sql{generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		woken := false
+		select {
+		case <-g.Rebuilds():
+			woken = true
+		default:
+		}
+		if woken != step.wake {
+			t.Errorf("%s: woken: %v, want %v", step.when, woken, step.wake)
+		}
+	}
+}
+
 // A pinned client does not connect to another server, even at the same address.
 func TestPinnedClientRejectsAnotherServer(t *testing.T) {
 	r := testenv.StartRedis(t)
