@@ -24,7 +24,7 @@ type Status struct {
 }
 
 // Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders
-// have been restored; or the negative of the generation in which they are being restored.
+// have been restored; or the negative of the generation in which they are being restored; or 0 if they are neither.
 func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
 	now := r.db.Dialect().Now
 	_, err := store.UpdateRows(ctx, r.db, "journal: heartbeat", "INSERT INTO journals (id, shard, generation, seen_at)"+

@@ -227,9 +227,7 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 }
 
 // until calls do with a context that ends with ctx, or after a wake-up for which stop returns true.
-func until(
-	ctx context.Context, wake loop.Wake, stop func(context.Context) bool, do func(context.Context),
-) {
+func until(ctx context.Context, wake loop.Wake, stop func(context.Context) bool, do func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -303,8 +301,8 @@ func (w *JournalWriter) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// Restored returns the generation of Redis in which all orders of the journal have been restored. It is not positive if
-// they have not, or if an order was recorded late and is not restored yet.
+// Restored returns the generation of Redis in which the orders of the journal have been restored. It is not positive
+// before, during a restoration, and after a file error. Orders that are recorded late are restored after it.
 func (w *JournalWriter) Restored() int64 { return w.state.Load() }
 
 // report sets the state that heartbeats report.
