@@ -76,8 +76,7 @@ func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 }
 
 // SameData reports whether the server with the id now still had its own data, and not that of a server that it has
-// followed, since it had the id then. A server without replicas clears the id of the one it followed
-// (repl-backlog-ttl).
+// followed, since it had the id then. A server without replicas clears its master_replid2 (repl-backlog-ttl).
 func SameData(then, now string) bool {
 	run, _, _ := strings.Cut(then, ".")
 	return now == then || now == run

@@ -47,7 +47,7 @@ func TestMoveThereAndBack(t *testing.T) {
 	for _, to := range []*testenv.Redis{target, source} {
 		before := w.guards.Of(w.shard).Generation()
 		batch := w.sell()
-		c := w.guards.Of(w.shard).Raw() // verified before it forgot which server it had followed (guard.SameData)
+		c := w.guards.Of(w.shard).Raw() // verified before its master_replid2 was cleared (guard.SameData)
 		followed := c.HGet(t.Context(), w.shard.Guard(), "run_id").Val() + ".f"
 		if err := c.HSet(t.Context(), w.shard.Guard(), "run_id", followed).Err(); err != nil {
 			t.Fatal(err)
