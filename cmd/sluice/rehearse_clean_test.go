@@ -65,7 +65,7 @@ func TestRehearseRejectsAnIDThatIsAPath(t *testing.T) {
 	for _, id := range []string{"rehearsal-/../../x", "../rehearsal-x", "shoe", ""} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
-			case "/v1/sales":
+			case "/v1/sales", "/.sluice/signals":
 			case "/admin/v1/rehearsals":
 				fmt.Fprintf(w, `{"id":%q,"stock":1}`, id)
 			default:
