@@ -138,12 +138,15 @@ var once = []client.Option{
 	client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"),
 }
 
-// do sends a request and decodes a successful response into out, which may be nil. The detail of a problem becomes the
-// error.
+// do sends a request and decodes a successful response into out. out may be nil: the response is JSON nevertheless. The
+// detail of a problem becomes the error.
 func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	c, err := o.connect()
 	if err != nil {
 		return err
+	}
+	if out == nil {
+		out = &json.RawMessage{}
 	}
 	err = c.Do(ctx, r, out)
 	if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusNotFound {

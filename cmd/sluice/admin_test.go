@@ -265,6 +265,23 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// Another server may answer every path with a page. A command that changes something must not report success then.
+func TestPageOfAnotherServerIsAnError(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "<html>\n")
+	}))
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	for _, args := range []string{
+		"sale list", "group remove points --yes", "payment settle pay_1", "webhook pause ep_1", "health",
+	} {
+		_, stderr, code := sluice(t, env, strings.Fields(args)...)
+		if code != exitFail || !strings.Contains(stderr, s.URL+" is not a server of sluice: ") {
+			t.Errorf("sluice %s: exit %d, %q", args, code, stderr)
+		}
+	}
+}
+
 // A restock whose key was used before adds nothing. The command reports that, because another restock may be meant.
 func TestRepeatedRestockIsReported(t *testing.T) {
 	stock, used := 5, map[string]bool{}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,7 +77,8 @@ func (p *program) probeReady(ctx context.Context, server string) error {
 	if err != nil {
 		return usage("--server %q: want http://host:port", server)
 	}
-	err = explain(server, c.Do(ctx, get("/readyz"), nil))
+	var ready json.RawMessage
+	err = explain(server, c.Do(ctx, get("/readyz"), &ready))
 	if p, answered := errors.AsType[*client.Problem](err); answered && len(p.Errors) > 0 {
 		var unusable []string
 		for _, e := range p.Errors {
