@@ -49,12 +49,17 @@ comments and on standard error. Compare the result with recorded traffic: sluice
 			if n := len(result.Rules); n > policy.MaxRules {
 				return usage("%s has %d limits; a policy has at most %d rules: split the file", args[0], n, policy.MaxRules)
 			}
-			for _, note := range result.Notes {
-				fmt.Fprintln(p.errOut, visible(oneLine(note)))
-			}
+			p.printFindings(result.Notes)
 			_, err = p.out.Write(result.Policy(args[0]))
 			return err
 		},
+	}
+}
+
+// printFindings prints each finding as one line.
+func (p *program) printFindings(all policy.Findings) {
+	for _, f := range all {
+		fmt.Fprintln(p.errOut, visible(oneLine(f)))
 	}
 }
 
@@ -92,13 +97,17 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 				return p.printCheck(file, strict, got.policy, got.warnings, err)
 			}
 			if err != nil {
-				fmt.Fprintln(p.errOut, err)
+				all, several := errors.AsType[policy.Findings](err)
+				if !several {
+					return usage("%w", err)
+				}
+				p.printFindings(all)
 				return errReported
 			}
-			for _, w := range got.warnings {
-				w.Message = "warning: " + w.Message
-				fmt.Fprintln(p.errOut, w)
+			for i := range got.warnings {
+				got.warnings[i].Message = "warning: " + got.warnings[i].Message
 			}
+			p.printFindings(got.warnings)
 			if strict && len(got.warnings) > 0 {
 				return errReported
 			}

@@ -51,6 +51,22 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 	}
 }
 
+// The name of a file may come from another user, and its characters must not change the terminal.
+func TestPolicyCheckEscapesTheNameOfTheFile(t *testing.T) {
+	dir := t.TempDir()
+	const odd = "return { rules = { { name = 'a', key = 'ip', rate = '1r/s', delay = true } } }"
+	for text, want := range map[string]string{"": ":1: a policy returns a table", odd: ":1: warning: "} {
+		file := filepath.Join(dir, "\x1b[31m\nred.lua")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, errOut := invoke(t, "policy", "check", file)
+		if want = dir + `/\u001b[31m; red.lua` + want; !strings.HasPrefix(errOut, want) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("printed %q, want %q", errOut, want)
+		}
+	}
+}
+
 // The check reports a file that cannot be read as the edges do.
 func TestPolicyCheckReportsADirectory(t *testing.T) {
 	dir := t.TempDir()
