@@ -115,5 +115,9 @@ func (p *program) probeDatabase(ctx context.Context) error {
 	if url == "" {
 		return nil
 	}
-	return store.Probe(ctx, url)
+	err := store.Probe(ctx, url)
+	if invalid, ok := errors.AsType[*store.URLError](err); ok {
+		return usage("%s: %w", envDatabase, invalid)
+	}
+	return err
 }

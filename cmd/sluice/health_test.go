@@ -21,6 +21,18 @@ func TestHealthChecksWhatTheEnvironmentNames(t *testing.T) {
 	}
 }
 
+// A URL that no store can have is a wrong configuration.
+func TestHealthRejectsInvalidURLs(t *testing.T) {
+	for name, want := range map[string]string{
+		envRedis: ": bad Redis URL: want redis://", envDatabase: ": database URL: must begin with postgres:// or sqlite:",
+	} {
+		_, stderr, code := sluice(t, map[string]string{envData: t.TempDir(), name: "mysql://127.0.0.1"}, "health")
+		if code != exitUsage || !strings.HasPrefix(stderr, "sluice: "+name+want) {
+			t.Errorf("exit %d, %q, want %q", code, stderr, name+want)
+		}
+	}
+}
+
 // A worker is not ready while Redis responds and rejects writes.
 func TestHealthReportsRedisThatRejectsWrites(t *testing.T) {
 	r := testenv.StartRedis(t)
