@@ -22,6 +22,8 @@ type Endpoint struct {
 	OldSecretUntil   *time.Time `json:"old_secret_until,omitempty"` // after a rotation
 	FailingSince     *time.Time `json:"failing_since,omitempty"`
 	HeldUntil        *time.Time `json:"held_until,omitempty"` // no delivery is sent before this time
+	LastError        string     `json:"last_error,omitempty"` // of the last failed attempt, also after later successes
+	LastErrorAt      *time.Time `json:"last_error_at,omitempty"`
 	Waiting          int64      `json:"waiting"`
 	Failed           int64      `json:"failed"`             // failed deliveries
 	OldestAgeSeconds float64    `json:"oldest_age_seconds"` // age of the oldest waiting delivery

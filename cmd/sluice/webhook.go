@@ -117,7 +117,8 @@ func (o *adminClient) webhookShow() *cobra.Command {
 					"types", listed(e.Types), "sales", listed(e.Sales), "strict", e.Strict,
 					"created", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", e.Waiting,
 					"oldest", seconds(e.OldestAgeSeconds), "failed", e.Failed, "failing since", e.FailingSince,
-					"held until", e.HeldUntil, "old secret until", e.OldSecretUntil)
+					"last error", e.LastError, "last error at", e.LastErrorAt, "held until", e.HeldUntil,
+					"old secret until", e.OldSecretUntil)
 			})
 		},
 	}

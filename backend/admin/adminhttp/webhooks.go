@@ -42,6 +42,7 @@ func webhookJSON(e webhook.Endpoint) client.Endpoint {
 		Types: append([]string{}, e.Types...), Sales: append([]string{}, e.Sales...), // not null in JSON
 		CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, OldSecretUntil: httpserver.OptionalTime(e.OldUntil),
 		FailingSince: httpserver.OptionalTime(e.FailingSince), HeldUntil: httpserver.OptionalTime(e.HoldUntil),
+		LastError: e.LastError, LastErrorAt: httpserver.OptionalTime(e.LastErrorAt),
 		Waiting: e.Waiting, Failed: e.Failed, OldestAgeSeconds: e.Oldest.Seconds(),
 	}
 }

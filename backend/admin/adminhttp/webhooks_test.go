@@ -32,7 +32,8 @@ func someEndpoint(id string) webhook.Endpoint {
 	return webhook.Endpoint{
 		ID: id, URL: "https://shop.example/?a=1&b=2", Title: "Shop", Secret: "whsec_hush",
 		OldSecrets: []string{"whsec_older"}, State: webhook.EndpointActive, CreatedBy: "eve", CreatedAt: at, OldUntil: at,
-		FailingSince: at, HoldUntil: at, Sales: []string{"drop"}, Waiting: 3, Failed: 2, Oldest: time.Second,
+		FailingSince: at, LastError: "HTTP 500", LastErrorAt: at, HoldUntil: at,
+		Sales: []string{"drop"}, Waiting: 3, Failed: 2, Oldest: time.Second,
 	}
 }
 
@@ -151,7 +152,8 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"GET", "/admin/v1/webhooks", "", 200, "list", `{"webhooks":[{"id":"ep_1","url":"https://shop.example/?a=1&b=2"`},
 		{
 			"GET", one, "", 200, "show ep_1",
-			`"failing_since":"2023-11-14T22:13:20Z","held_until":"2023-11-14T22:13:20Z","waiting":3,"failed":2,"oldest_age_seconds":1}`,
+			`"failing_since":"2023-11-14T22:13:20Z","held_until":"2023-11-14T22:13:20Z",` +
+				`"last_error":"HTTP 500","last_error_at":"2023-11-14T22:13:20Z","waiting":3,"failed":2,"oldest_age_seconds":1}`,
 		},
 		{
 			"POST", one + "/change", `{"url":"https://y.example","reason":"moved"}`, 200,

@@ -62,6 +62,9 @@ type Endpoint struct {
 
 	OldUntil, FailingSince, HoldUntil, CreatedAt time.Time // zero: none
 
+	LastError   string    // of the last failed attempt, also after later successes; "": there was none
+	LastErrorAt time.Time // zero: none
+
 	Revision        int64         // grows when it is resumed or its URL changes; see updateEndpoint
 	Failures        int64         // failed attempts in a row
 	Waiting, Failed int64         // deliveries; a failed ping is not counted
@@ -72,7 +75,7 @@ const endpointColumns = "id, url, title, secret, " +
 	"(SELECT coalesce(string_agg(o.secret, ' '), '') FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
 	"(SELECT max(o.until) FROM webhook_old_secrets o WHERE o.endpoint = id AND o.until > %[1]s), " +
 	"types, sales, strict, state, reason, created_by, revision, failures, " +
-	"failing_since, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
+	"failing_since, last_error, last_error_at, CASE WHEN hold_until > %[1]s THEN hold_until END, created_at"
 
 func selectEndpoints(d store.Dialect) string {
 	return "SELECT " + fmt.Sprintf(endpointColumns, d.Now) + " FROM webhook_endpoints"
@@ -81,8 +84,8 @@ func selectEndpoints(d store.Dialect) string {
 func scanEndpoint(row store.Scanner) (e Endpoint, err error) {
 	var oldSecrets, types, sales string
 	err = row.Scan(&e.ID, &e.URL, &e.Title, &e.Secret, &oldSecrets, store.Time(&e.OldUntil), &types, &sales, &e.Strict,
-		&e.State, &e.Reason, &e.CreatedBy, &e.Revision, &e.Failures, store.Time(&e.FailingSince), store.Time(&e.HoldUntil),
-		store.Time(&e.CreatedAt))
+		&e.State, &e.Reason, &e.CreatedBy, &e.Revision, &e.Failures, store.Time(&e.FailingSince), &e.LastError,
+		store.Time(&e.LastErrorAt), store.Time(&e.HoldUntil), store.Time(&e.CreatedAt))
 	e.OldSecrets, e.Types, e.Sales = strings.Fields(oldSecrets), strings.Fields(types), strings.Fields(sales)
 	return e, err
 }

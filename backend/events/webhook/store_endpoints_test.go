@@ -162,7 +162,7 @@ func webhookFailing(t *testing.T, e *env) {
 	e.results(t, late...) // were in progress
 	got, err := e.Endpoint(e.ctx, "a")
 	if err != nil || got.Failures != breakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
-		got.FailingSince.IsZero() || got.HoldUntil.IsZero() {
+		got.FailingSince.IsZero() || got.HoldUntil.IsZero() || got.LastError != bad[0].Error || got.LastErrorAt.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if err := e.Store.db.Update(e.ctx, "hold", func(ctx context.Context, c store.Conn) error {
@@ -180,14 +180,14 @@ func webhookFailing(t *testing.T, e *env) {
 	}
 	e.results(t, delivered(e.wantLeased(t, "a", "-1:0")[0]))
 	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 0 || !got.FailingSince.IsZero() ||
-		!got.HoldUntil.IsZero() {
+		!got.HoldUntil.IsZero() || got.LastError != bad[0].Error {
 		t.Errorf("after a success: %+v, %v", got, err)
 	}
 	r := failed(e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0], time.Hour)
-	r.Hold = time.Hour
+	r.Hold, r.Error = time.Hour, "HTTP 429"
 	e.results(t, r)
 	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute ||
-		!got.FailingSince.IsZero() {
+		!got.FailingSince.IsZero() || got.LastError != "HTTP 429" {
 		t.Errorf("after Retry-After: %+v, %v", got, err)
 	}
 	e.wantLeased(t, "a")

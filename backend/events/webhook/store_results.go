@@ -136,12 +136,12 @@ func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID strin
 	return err
 }
 
-// updateEndpoint updates an endpoint's failures, hold and state from the results of deliveries that were still leased
-// (recorded) and were sent at its current revision.
+// updateEndpoint updates an endpoint's failures, last error, hold and state from the results of deliveries that were
+// still leased (recorded) and were sent at its current revision.
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, recorded []int64) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration
-	gone, probe := false, false
+	gone, probe, lastError := false, false, ""
 	for _, r := range results {
 		if r.Released || !slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != e.Revision {
 			continue
@@ -155,6 +155,13 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 			givenUp++
 		}
 		failed++
+		lastError = r.Error
+	}
+	if failed > 0 {
+		const last = "UPDATE webhook_endpoints SET last_error = $2, last_error_at = "
+		if _, err := c.Exec(ctx, last+c.Dialect().Now+" WHERE id = $1", e.ID, store.Text(lastError)); err != nil {
+			return err
+		}
 	}
 	if delivered > 0 {
 		if err := resetFailures(ctx, c, e.ID); err != nil {

@@ -95,6 +95,7 @@ function webhookView(id) {
     if (!got.ok) { fill(head, problemLine(got.problem)); return false; }
     const e = current = got.body;
     fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, count(e.waiting) + ' waiting, ' + count(e.failed) + ' failed, added by ', userText(e.created_by)),
+      e.last_error && h('p', { class: 'soft' }, 'Last error, ', longStamp(e.last_error_at), ': ', userText(e.last_error)),
       h('p', { class: 'soft' }, e.types.length ? e.types.join(', ') : 'all events', e.sales.length ? [' of ', userText(e.sales.join(', '))] : ' of all sales', e.strict && ', one at a time', e.old_secret_until && ['; an old secret signs until ', longStamp(e.old_secret_until)]));
     fill(acts, e.state === 'active' ? button('Pause', act('Pause this endpoint?', 'Deliveries wait until you resume it.', 'Pause', '/pause', 'Paused.')) : button('Resume', act('Resume this endpoint?', 'Waiting deliveries are sent in order.', 'Resume', '/resume', 'Resumed.'), 'main'),
       e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', counted(e.failed, 'delivery is', 'deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
