@@ -99,9 +99,11 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 		t.Helper()
 		s.adminAPI(http.MethodPost, "/webhooks/"+id+"/change", map[string]any{"title": title})
 	}
+	s.sql(`UPDATE webhook_endpoints SET last_error = 'the endpoint returned 500', last_error_at = now()`)
 	ann := newPerson(t)
 	b := s.atConsole(t, ann, "ann", "webhooks/"+id)
 	b.shows("all events of all sales")
+	b.shows(": the endpoint returned 500")
 	s.settled(func() bool { rename("The new name"); return strings.Contains(b.seen(), "The new name") }, "the new name")
 	b.clean()
 
