@@ -3,13 +3,10 @@ package events
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -128,13 +125,7 @@ func (r *Relay) rest(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
 	defer cancel()
-	var err error
-	if r.cfg.Poll >= time.Second { // BLPop knows whole seconds only; Do must end before the client's read timeout
-		err = r.client.BLPop(ctx, r.cfg.Poll.Truncate(time.Second), r.space.EventWake()).Err()
-	} else {
-		err = r.client.Do(ctx, "BLPOP", r.space.EventWake(), r.cfg.Poll.Seconds()).Err()
-	}
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if _, err := redisconn.AwaitToken(ctx, r.client, r.space.EventWake(), r.cfg.Poll); err != nil {
 		loop.Sleep(ctx, r.cfg.Poll) // the next step gets the same error and reports it
 	}
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -74,21 +73,13 @@ func (l *List) Push(ctx context.Context, messages ...Message) error {
 	return nil
 }
 
-// Wait blocks until a message may be ready and returns true, or until timeout and returns false. A timeout of half a
-// second or more is rounded up to whole seconds. Wait occupies a connection and returns only after the timeout when
-// ctx is cancelled, so the timeout should be about a second.
+// Wait blocks until a message may be ready and returns true, or until timeout and returns false; see
+// redisconn.AwaitToken. The timeout should be about a second, because the end of ctx does not end the call earlier.
 func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+time.Second+l.cfg.CallTimeout)
 	defer cancel()
-	if timeout >= time.Second/2 {
-		err = l.client.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), l.shard.Wake()).Err()
-	} else { // BLPop accepts only whole seconds; it alone may exceed the client's read timeout
-		err = l.client.Do(ctx, "BLPOP", l.shard.Wake(), max(timeout, time.Millisecond).Seconds()).Err()
-	}
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return err == nil, wrap("wait", err)
+	woken, err = redisconn.AwaitToken(ctx, l.client, l.shard.Wake(), timeout)
+	return woken, wrap("wait", err)
 }
 
 // Empty reports that nothing is ready, delayed or leased. It costs one round trip, without a script. A call to TakeAs
