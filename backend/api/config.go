@@ -50,8 +50,9 @@ type Config struct {
 	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
 	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
 
-	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called: it reports
-	// whether the data is verified and has not been rebuilt since. nil: it always is.
+	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called. It reports
+	// whether the data of the order's shard is verified, and was not rebuilt since Intact was called: otherwise Redis may
+	// have lost the order. nil: still returns true.
 	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
 
 	Metrics *Metrics          // nil: not exported

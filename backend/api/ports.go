@@ -65,7 +65,7 @@ type DeadLetters interface {
 	Stats(ctx context.Context) (queue.Stats, error)
 }
 
-// Verifier verifies buyers' tokens (token.Key). The subject must not share memory with raw.
+// Verifier verifies buyers' tokens (token.Keys). The subject must not share memory with raw.
 type Verifier interface {
 	VerifyUntil(raw string) (subject string, expires time.Time, err error)
 }
@@ -75,17 +75,17 @@ type UserLimiter interface {
 	Allow(ctx context.Context, buyer string) admission.LimitResult
 }
 
-// Details reads what a page shows of a sale besides its facts (store.Store).
+// Details reads the picture and the description of a sale (store.Store).
 type Details interface {
 	Details(ctx context.Context, saleID string) (sale.Details, error)
 }
 
-// Points reads a buyer's points (store.Store).
+// Points reads a buyer's points (points.Store).
 type Points interface {
 	Balance(ctx context.Context, buyer string) (int64, error)
 }
 
-// Subscriptions stores Web Push subscriptions (store.Store).
+// Subscriptions stores Web Push subscriptions (notify.Store).
 type Subscriptions interface {
 	Subscribe(ctx context.Context, p notify.Subscription, most int) (notify.Subscription, error)
 	Subscriptions(ctx context.Context, buyer string) ([]notify.Subscription, error)
