@@ -62,7 +62,8 @@ type Pace struct {
 	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace returns the estimate of the last sample. It is not known if orders wait that nothing had time to write yet.
+// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait, and none has left the queue for
+// less than meterMemory: no rate is known, and a worker may be about to write them.
 func (m *Meter) Pace() Pace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,8 +81,8 @@ func (m *Meter) Pace() Pace {
 // Meters holds a Meter for each shard.
 type Meters []Meter
 
-// Shard returns the Pace of shard i with its counts now; nil: they are unknown. It is not known if the shard was empty
-// at the last sample and is not empty now.
+// Shard returns the Pace of shard i. now has its counts; nil: they are unknown. Shard returns the zero Pace if the shard
+// was empty at the last sample and is not empty now.
 func (m Meters) Shard(i int, now *Stats) Pace {
 	p := m[i].Pace()
 	if now != nil && now.waiting() > 0 && p.Drains && p.Within == 0 {
@@ -90,8 +91,8 @@ func (m Meters) Shard(i int, now *Stats) Pace {
 	return p
 }
 
-// Within returns the time to drain of the slowest shard. ok is false if it is false for any shard. now has the counts
-// of each shard; see Shard.
+// Within returns the time to drain of the slowest shard. ok is false if a shard does not drain or its Pace is unknown.
+// now has the counts of each shard; see Shard.
 func (m Meters) Within(now []*Stats) (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {

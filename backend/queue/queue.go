@@ -1,7 +1,7 @@
-// Package queue is the reliable queue between admission and the workers: a list or a stream in Redis for each
-// shard. Workers lease messages in batches. A lease that expires is requeued, and a message that fails too
-// often is kept as a dead letter until an admin retries or cancels it. Delivery is at least once; the store makes the
-// second write of an order a no-op.
+// Package queue is the reliable queue between admission and the workers: a list or a stream in Redis for each shard.
+// Workers lease messages in batches. A lease that expires is requeued, and a message that fails too often is kept as a
+// dead letter until an admin retries or cancels it. Delivery is at least once; the store makes the second write of an
+// order a no-op.
 //
 // The package does not decide purchases, and it never drops a message.
 package queue

@@ -12,27 +12,31 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Stats returns the counts of the queue. Under load, Leased may omit batches that are taken concurrently.
+// Stats returns the counts of the queue. It counts again, up to four times, while batches are taken or end meanwhile.
+// Under load, Leased may omit batches. An error wraps sale.ErrUnavailable.
 func (l *List) Stats(ctx context.Context) (Stats, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	var leases []string
-	entries := l.cfg.Stream
+	stream := l.cfg.Stream
 	for try := 0; ; try++ {
-		s, now, more, err := l.count(ctx, leases, entries)
+		s, now, filled, err := l.count(ctx, leases, stream)
 		if err != nil {
 			return Stats{}, wrap("stats", err)
 		}
-		if slices.Equal(leases, now) && entries == (entries || more) || try == 4 {
+		if slices.Equal(leases, now) && (stream || !filled) || try == 4 {
 			return s, nil
 		}
-		leases, entries = now, entries || more
+		leases, stream = now, stream || filled
 	}
 }
 
-// count reads all counts in one transaction. The result is exact if the leases it found equal those it was given, and
-// if entries was set for a stream that is not empty.
-func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stats, now []string, more bool, err error) {
+// count reads all counts in one transaction: of the batches with these leases and, if stream is set, of the stream. The
+// result is exact if the leases that it returns equal those it was given, and stream was set or the stream is empty.
+// filled reports that the stream is not.
+func (l *List) count(
+	ctx context.Context, leases []string, stream bool,
+) (s Stats, now []string, filled bool, err error) {
 	var ready, dead, delayed, length *redis.IntCmd
 	var found, due *redis.StringSliceCmd
 	var clock *redis.TimeCmd
@@ -47,7 +51,7 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 		found = p.ZRange(ctx, l.shard.Leases(), 0, -1)
 		next, due = p.LIndex(ctx, l.shard.Ready(), -1), p.ZRange(ctx, l.shard.Delayed(), 0, 0)
 		length = p.XLen(ctx, l.shard.Orders())
-		if entries {
+		if stream {
 			groups, first = p.XInfoGroups(ctx, l.shard.Orders()), p.Do(ctx, "XRANGE", l.shard.Orders(), "-", "+", "COUNT", 1)
 		}
 		for i, id := range leases {
@@ -67,7 +71,7 @@ func (l *List) count(ctx context.Context, leases []string, entries bool) (s Stat
 		s.Leased += lengths[i].Val()
 		oldest = append(oldest, firsts[i].Val())
 	}
-	if entries {
+	if stream {
 		leased := int64(0)
 		for _, g := range groups.Val() {
 			if g.Name == keyspace.OrdersGroup {
