@@ -62,7 +62,7 @@ type Pace struct {
 	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait, and none has left the queue for
+// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait and none has left the queue for
 // less than meterMemory: no rate is known, and a worker may be about to write them.
 func (m *Meter) Pace() Pace {
 	m.mu.Lock()
@@ -81,7 +81,7 @@ func (m *Meter) Pace() Pace {
 // Meters holds a Meter for each shard.
 type Meters []Meter
 
-// Shard returns the Pace of shard i. now has its counts; nil: they are unknown. Shard returns the zero Pace if the shard
+// Shard returns the Pace of shard i. now has its counts; nil: they are unknown. It returns the zero Pace if the shard
 // was empty at the last sample and is not empty now.
 func (m Meters) Shard(i int, now *Stats) Pace {
 	p := m[i].Pace()
