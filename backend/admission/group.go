@@ -94,7 +94,7 @@ func (g *groups) join(w *waiter) error {
 
 // full reports whether a queue rejects another request. The caller holds mu.
 func (g *groups) full(queue []*waiter) bool {
-	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.queues)
+	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.queues) // which has this queue
 	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 

@@ -31,12 +31,11 @@ type Refiller struct {
 	of    Sale
 	mover *Mover
 
-	round chan struct{} // holds one value during a round
-	rates []float64     // units per second, by segment
-	sold  []int64       // by segment, at the last round
-	last  time.Time     // of the last round
-	// settled is the last time at which SQL was read.
-	settled time.Time
+	round   chan struct{} // holds one value during a round, which alone uses the next four fields
+	rates   []float64     // units per second, by segment
+	sold    []int64       // orders ever accepted, by segment, at the last round
+	last    time.Time     // of the last round
+	settled time.Time     // when SQL was last read
 
 	mu      sync.Mutex
 	waiting []*waiter // oldest first
@@ -113,7 +112,7 @@ func (r *Refiller) leave(w *waiter) {
 	r.waiting = slices.DeleteFunc(r.waiting, func(other *waiter) bool { return other == w })
 }
 
-// serve runs rounds until no purchase waits.
+// serve runs rounds until no purchase waits. It pauses after a round in which no fewer purchases wait than before.
 func (r *Refiller) serve(ctx context.Context) {
 	for {
 		r.mu.Lock()
@@ -192,7 +191,7 @@ func (r *Refiller) answer(waiting []*waiter, choose func(home int) bool, result 
 	}
 }
 
-// levels measures the rates over about a second.
+// levels returns the levels of the segments, and updates the rates, which are averages over about a second.
 func (r *Refiller) levels(states []State, waiting []*waiter) []Level {
 	now := time.Now()
 	elapsed := now.Sub(r.last).Seconds()
