@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -45,11 +46,11 @@ type LimitResult struct {
 	Local     bool      // counted in this process, because the shared Redis did not respond
 }
 
-// NewUserLimiter returns a limiter with a rate in the format of ulule/limiter, such as "10-S" or "100-M". With a nil
-// client it counts in this process; otherwise in Redis, for all backends. That Redis should not be the one with the
-// stock, because rejected requests write to it.
+// NewUserLimiter returns a limiter with a rate in the format of ulule/limiter, such as "10-S" or "100-M"; "" means
+// DefaultUserRate. With a nil client it counts in this process; otherwise in Redis, for all backends. That Redis should
+// not be the one with the stock, because rejected requests write to it.
 func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error) {
-	r, err := limiter.NewRateFromFormatted(rate)
+	r, err := limiter.NewRateFromFormatted(cmp.Or(rate, DefaultUserRate))
 	if err != nil || r.Limit < 1 {
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
@@ -89,8 +90,8 @@ func (u *UserLimiter) result(c limiter.Context) LimitResult {
 }
 
 // sharedLimiter returns the limiter that counts in Redis, or nil if there is none or it is not used now. It opens the
-// store at first use, so that a Redis that is down does not prevent the start. One request opens the store; others
-// count locally meanwhile.
+// store at first use, so that a Redis that is down does not prevent the start. One request opens the store, without mu;
+// others count locally meanwhile.
 func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
 	if u.open == nil {
 		return nil

@@ -34,7 +34,10 @@ func TestUserLimiterRejectsAboveTheRate(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", "x", "10", "10-Y", "-1-S", "0-S"} {
+	if u, err := NewUserLimiter("", nil); err != nil || u.Allow(t.Context(), "ann").Limit != 10 {
+		t.Errorf("the default is not ten a second: %v", err)
+	}
+	for _, bad := range []string{"x", "10", "10-Y", "-1-S", "0-S"} {
 		if _, err := NewUserLimiter(bad, nil); err == nil {
 			t.Errorf("NewUserLimiter(%q) succeeded", bad)
 		}

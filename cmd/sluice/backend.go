@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"log/slog"
 	"net/url"
 	"runtime/debug"
@@ -174,7 +173,7 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
 		bad.checkLimitRedis(envLimitRedis, b.cfg.LimitRedis)
 	}
-	b.cfg.UserRate = cmp.Or(getenv(envUserRate), admission.DefaultUserRate)
+	b.cfg.UserRate = getenv(envUserRate)
 	_, err = admission.NewUserLimiter(b.cfg.UserRate, nil)
 	bad.check(envUserRate, err)
 	if secret := getenv(envPayment); secret != "" {

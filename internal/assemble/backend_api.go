@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -109,7 +108,6 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 }
 
 func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
-	b.cfg.UserRate = cmp.Or(b.cfg.UserRate, admission.DefaultUserRate)
 	if b.cfg.LimitRedis == "" {
 		return admission.NewUserLimiter(b.cfg.UserRate, nil)
 	}
