@@ -31,7 +31,7 @@ func (j *job) countSales(ctx context.Context) error {
 
 // count counts rows first, then dead letters, the queue, and orders of which only the slot is left.
 func (j *job) count(ctx context.Context, c *saleCount) error {
-	accepted, err := j.client.HGet(ctx, c.shard.Sale(c.def.ID), "accepted").Int64()
+	accepted, err := j.client.HGet(ctx, j.shard.Sale(c.def.ID), "accepted").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return unavailable(err)
 	}
@@ -140,7 +140,7 @@ func (j *job) countQueue(ctx context.Context, c *saleCount) error {
 func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 	var orphans []sale.Order
 	found := map[string]keyspace.Slots{} // slots in Redis that differ from the count, by buyer
-	key := c.shard.Buyers(c.def.ID)
+	key := j.shard.Buyers(c.def.ID)
 	err := admission.ScanBuyers(ctx, j.client, key, func(buyer string, slots keyspace.Slots) {
 		h := c.buyers[buyer]
 		switch {
@@ -176,7 +176,7 @@ func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 
 // writeSlots corrects the slots of buyers. It keeps the requests that are stored with the slots found in Redis.
 func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]keyspace.Slots) error {
-	w := j.writer(ctx, "slots", []string{c.shard.Guard(), c.shard.Buyers(c.def.ID)}, 2)
+	w := j.writer(ctx, "slots", []string{j.shard.Guard(), j.shard.Buyers(c.def.ID)}, 2)
 	for buyer, slots := range found {
 		if c.buyers[buyer] == nil {
 			c.corrected++
@@ -200,7 +200,7 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]key
 // writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
 	for _, c := range j.sales {
-		keys := []string{c.shard.Guard(), c.shard.Dead().Times(), c.shard.Dead().Letters(), c.shard.Dead().Index()}
+		keys := []string{j.shard.Guard(), j.shard.Dead().Times(), j.shard.Dead().Letters(), j.shard.Dead().Index()}
 		w := j.writer(ctx, "dead_letters", keys, 3)
 		for _, id := range c.removed {
 			if err := w.add(id, "", ""); err != nil {
@@ -222,7 +222,7 @@ func (j *job) writeLetters(ctx context.Context) error {
 func (j *job) writeSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		id := c.def.ID
-		keys := []string{c.shard.Guard(), c.shard.Sale(id), c.shard.Stock(id), c.shard.Sales(), c.shard.Returns(id)}
+		keys := []string{j.shard.Guard(), j.shard.Sale(id), j.shard.Stock(id), j.shard.Sales(), j.shard.Returns(id)}
 		segment := admission.Segment{Index: c.part.Segment, Spread: c.part.Spread, Version: c.allocation}
 		args := admission.SaleArgs(c.def, c.left, c.accepted, segment, c.returned)
 		if err := j.call(ctx, "sale", keys, args...); err != nil {

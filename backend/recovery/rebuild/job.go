@@ -196,7 +196,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 		}
 		segment, _ := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
 		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
-		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), j.shard, part)
+		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), part)
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}
 	return j.claimSegments(ctx)

@@ -21,13 +21,14 @@ const (
 // readQueue reads the messages, oldest first, and the dead letters. They do not change: see
 // lua/redis/include/check_shard.lua.
 func (j *job) readQueue(ctx context.Context) error {
-	if err := j.readMessages(ctx, j.shard); err != nil {
+	if err := j.readMessages(ctx); err != nil {
 		return unavailable(err)
 	}
 	return nil
 }
 
-func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
+// readMessages is readQueue with the errors of Redis.
+func (j *job) readMessages(ctx context.Context) error {
 	add := func(text string) {
 		j.addText(text)
 		j.status.done(1)
@@ -41,18 +42,18 @@ func (j *job) readMessages(ctx context.Context, shard keyspace.Shard) error {
 		}
 	}
 	if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
-		return j.client.ZRange(ctx, shard.Delayed(), from, to)
+		return j.client.ZRange(ctx, j.shard.Delayed(), from, to)
 	}, add); err != nil {
 		return err
 	}
-	if err := admission.ScanPages(j.oldestFirst(ctx, shard.Ready()), add); err != nil {
+	if err := admission.ScanPages(j.oldestFirst(ctx, j.shard.Ready()), add); err != nil {
 		return err
 	}
-	err := admission.ScanOrders(ctx, j.client, shard.Orders(), func(_, text string) { j.addText(text) })
+	err := admission.ScanOrders(ctx, j.client, j.shard.Orders(), func(_, text string) { j.addText(text) })
 	if err != nil {
 		return err
 	}
-	return admission.ScanDeadLetters(ctx, j.client, shard.Dead().Letters(), func(m sale.Order, backed bool) {
+	return admission.ScanDeadLetters(ctx, j.client, j.shard.Dead().Letters(), func(m sale.Order, backed bool) {
 		c := j.byID[m.SaleID]
 		if c == nil {
 			return

@@ -10,10 +10,9 @@ import (
 // saleCount counts the units of one sale, or of its segment in the shard, during a rebuild. It decides which order
 // holds a unit and does no I/O. Orders are added in this order: rows, dead letters, queue, slots.
 type saleCount struct {
-	def   sale.Sale // Stock of a segment: the units of its allocation
-	sold  int64     // estimate of the number of rows
-	shard keyspace.Shard
-	part  spread.Part
+	def  sale.Sale // Stock of a segment: the units of its allocation
+	sold int64     // estimate of the number of rows
+	part spread.Part
 
 	left       int64
 	allocation int64 // version of the allocation of a segment
@@ -48,9 +47,9 @@ type unbacked struct {
 	reason string
 }
 
-func newSaleCount(def sale.Sale, sold int64, shard keyspace.Shard, part spread.Part) *saleCount {
+func newSaleCount(def sale.Sale, sold int64, part spread.Part) *saleCount {
 	return &saleCount{
-		def: def, sold: sold, shard: shard, part: part, left: def.Stock,
+		def: def, sold: sold, part: part, left: def.Stock,
 		buyers: map[string]*holding{}, dead: map[sale.OrderID]bool{},
 	}
 }
