@@ -72,9 +72,3 @@ func (q *Queue[T]) Done(t *Turn, n int) (pause bool) {
 	}
 	return t.gathers
 }
-
-// Len returns the number of requests that wait.
-func (q *Queue[T]) Len() int { return len(q.waiting) }
-
-// Idle reports whether no turn is in progress. In that state no request waits.
-func (q *Queue[T]) Idle() bool { return q.running == 0 }
