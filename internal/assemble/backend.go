@@ -23,6 +23,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -207,6 +208,16 @@ func (b *Backend) buildAudit() error {
 	}
 	b.loops = append(b.loops, auditor.Run)
 	return nil
+}
+
+// auditEvery is how often each sale is audited, by the backend that takes the lock first.
+const auditEvery = 30 * time.Second
+
+// acquireAudit reports whether this process may audit a shard now. The lock is not released: it expires before the next
+// audit is due.
+func (s *Stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
+	lock, err := redisconn.Acquire(ctx, s.redis, shard.AuditLock(), auditEvery*9/10)
+	return err == nil && lock != nil
 }
 
 // Run registers the journals in SQL, and serves until ctx ends and open requests are answered.

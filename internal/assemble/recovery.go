@@ -16,7 +16,6 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/internal/loop"
@@ -42,6 +41,7 @@ func (s *Stores) newRebuilder(journals rebuild.JournalWriters) (*rebuild.Rebuild
 	})
 }
 
+// restorer returns the Restorer of a shard. Its client is not guarded, because the script checks the fence.
 func (s *Stores) restorer(shard keyspace.Shard) *rebuild.Restorer {
 	g := s.guards.Of(shard)
 	return rebuild.NewRestorer(g, g.Raw(), shard, s.tables)
@@ -210,16 +210,6 @@ func (s *Stores) registerVerified(registry prometheus.Registerer) {
 			return 0
 		}))
 	}
-}
-
-// auditEvery is how often each sale is audited, by the backend that takes the lock first.
-const auditEvery = 30 * time.Second
-
-// acquireAudit reports whether this process may audit a shard now. The lock is not released: it expires before the next
-// audit is due.
-func (s *Stores) acquireAudit(ctx context.Context, shard keyspace.Shard) bool {
-	lock, err := redisconn.Acquire(ctx, s.redis, shard.AuditLock(), auditEvery*9/10)
-	return err == nil && lock != nil
 }
 
 // verifiedGeneration returns the generation of a shard as of now, if its data is verified.
