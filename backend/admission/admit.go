@@ -115,7 +115,7 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 	cfg.MaxReady = cmp.Or(cfg.MaxReady, DefaultMaxReady)
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	a := &Admitter{cfg: cfg, script: redisscript.Load("admit")}
-	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, queues: map[string][]*waiter{}}
+	a.groups = groups{run: a.runGroup, timeout: cfg.Timeout, queues: map[spread.Part][]*waiter{}}
 	return a, nil
 }
 
@@ -123,14 +123,18 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 // three seconds (for an order number, for the group, for the decision), or when ctx is done. An error wraps
 // sale.ErrUnavailable; the order may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
-	if r.Spread > 1 {
-		return a.admitSpread(ctx, r)
+	home := spread.HomePart(r.SaleID, r.Buyer, r.Spread)
+	if home.Spread > 1 && a.cfg.Refillers == nil {
+		return Decision{}, unavailable("admit", errors.New("Config lacks Refillers, which sales with several segments need"))
 	}
-	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOf(r.SaleID))
+	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOfSegment(home.SaleID, home.Segment))
 	if err != nil {
 		return Decision{}, err
 	}
-	d, err := a.groups.decide(ctx, r.SaleID, r, id)
+	if home.Spread > 1 {
+		return a.admitSpread(ctx, home, r, id)
+	}
+	d, err := a.groups.decide(ctx, home, r, id)
 	if err != nil {
 		return Decision{}, unavailable("admit", err)
 	}
@@ -140,29 +144,23 @@ func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 // patience bounds how long a purchase of a sale with several segments waits for a unit.
 const patience = 500 * time.Millisecond
 
-// admitSpread decides a purchase in the home of its buyer. If the home has no unit, the purchase waits until one
-// arrives or the whole sale is sold out, and is decided again with the same order id.
-func (a *Admitter) admitSpread(ctx context.Context, r Request) (Decision, error) {
-	if a.cfg.Refillers == nil {
-		return Decision{}, unavailable("admit", errors.New("Config lacks Refillers, which sales with several segments need"))
-	}
-	of := spread.Sale{ID: r.SaleID, Spread: r.Spread}
-	home := Segment{Index: spread.Home(r.Buyer, r.Spread), Spread: r.Spread}
-	id, err := a.cfg.IDs.Next(ctx, a.cfg.Space.ShardOfSegment(r.SaleID, home.Index))
-	if err != nil {
-		return Decision{}, err
-	}
+// admitSpread decides a purchase in the home of its buyer, which is a segment. If the home has no unit, the purchase
+// waits until one arrives or the whole sale is sold out, and is decided again with the same order id.
+func (a *Admitter) admitSpread(
+	ctx context.Context, home spread.Part, r Request, id sale.OrderID,
+) (Decision, error) {
+	of := spread.Sale{ID: home.SaleID, Spread: home.Spread}
 	waits, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		d, err := a.groups.decide(ctx, r.SaleID+" "+home.text(), r, id)
+		d, err := a.groups.decide(ctx, home, r, id)
 		if err != nil {
 			return Decision{}, unavailable("admit", err)
 		}
 		if d.Outcome != sale.SoldOut {
 			return d, nil
 		}
-		err = a.cfg.Refillers.Of(of).Await(waits, home.Index)
+		err = a.cfg.Refillers.Of(of).Await(waits, home.Segment)
 		if errors.Is(err, spread.ErrSoldOut) {
 			return d, nil
 		}

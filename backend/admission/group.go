@@ -14,13 +14,14 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 const (
 	// groupSize bounds one run of the script, which blocks Redis for other commands.
 	groupSize = 64
-	// maxWaiting is the number of requests that may wait for a slow Redis without a bound per target. From then on, each
-	// target may have an equal share of maxWaiting, so that the requests for one do not reject those for others.
+	// maxWaiting is the number of requests that may wait for a slow Redis without a bound per part. From then on, each
+	// part may have an equal share of maxWaiting, so that the requests for one do not reject those for others.
 	maxWaiting = 20_000
 	// maxWaitingTotal bounds all waiting requests.
 	maxWaitingTotal = 2 * maxWaiting
@@ -28,24 +29,23 @@ const (
 
 var errTooManyWaiting = errors.New("too many requests wait for Redis")
 
-// groups batches concurrent requests for one target into runs of the script. A request starts a run immediately if no
-// run of its target is in flight; otherwise it joins the next run. A target has one goroutine while requests wait or a
-// run is in flight, and none otherwise.
+// groups batches concurrent requests for one part of a sale into runs of the script. A request starts a run immediately
+// if no run of its part is in flight; otherwise it joins the next run. A part has one goroutine while requests wait or
+// a run is in flight, and none otherwise.
 type groups struct {
-	run     func(ctx context.Context, target string, group []*waiter)
+	run     func(ctx context.Context, part spread.Part, group []*waiter)
 	timeout time.Duration // of a run, and of the wait for it
 
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	queues  map[string][]*waiter // that wait, by target; a target is present while a goroutine runs its groups
+	queues  map[spread.Part][]*waiter // that wait, by part; a part is present while a goroutine runs its groups
 	waiting int
 }
 
-// waiter is one request. target is its sale, or the segment of a sale, as the script expects it. done receives one
-// value when decision and err are set.
+// waiter is one request. part is the home of its buyer. done receives one value when decision and err are set.
 type waiter struct {
-	target   string
+	part     spread.Part
 	request  Request
 	id       sale.OrderID
 	since    time.Time
@@ -56,12 +56,12 @@ type waiter struct {
 
 // decide returns the decision on r. After an error r is not decided if the error is errTooManyWaiting; otherwise it may
 // have been decided, or be decided later.
-func (g *groups) decide(ctx context.Context, target string, r Request, id sale.OrderID) (Decision, error) {
+func (g *groups) decide(ctx context.Context, part spread.Part, r Request, id sale.OrderID) (Decision, error) {
 	w, _ := g.idle.Get().(*waiter)
 	if w == nil {
 		w = &waiter{done: make(chan struct{}, 1)}
 	}
-	w.target, w.request, w.id, w.since, w.decision, w.err = target, r, id, time.Now(), Decision{}, nil
+	w.part, w.request, w.id, w.since, w.decision, w.err = part, r, id, time.Now(), Decision{}, nil
 	if err := g.join(w); err != nil {
 		return Decision{}, err
 	}
@@ -75,19 +75,19 @@ func (g *groups) decide(ctx context.Context, target string, r Request, id sale.O
 	}
 }
 
-// join adds a request to the queue of its target, and starts the goroutine of a target without one. It returns
+// join adds a request to the queue of its part, and starts the goroutine of a part without one. It returns
 // errTooManyWaiting if the queue is full.
 func (g *groups) join(w *waiter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	queue, running := g.queues[w.target]
+	queue, running := g.queues[w.part]
 	if g.full(queue) {
 		return errTooManyWaiting
 	}
 	g.waiting++
-	g.queues[w.target] = append(queue, w)
+	g.queues[w.part] = append(queue, w)
 	if !running {
-		go g.runQueue(w.target)
+		go g.runQueue(w.part)
 	}
 	return nil
 }
@@ -98,41 +98,41 @@ func (g *groups) full(queue []*waiter) bool {
 	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 
-// runQueue runs groups until no request waits for the target.
-func (g *groups) runQueue(target string) {
+// runQueue runs groups until no request waits for the part.
+func (g *groups) runQueue(part spread.Part) {
 	var group []*waiter
 	for {
-		if group = g.next(target, group[:0]); len(group) == 0 {
+		if group = g.next(part, group[:0]); len(group) == 0 {
 			return
 		}
-		g.runFresh(target, group)
+		g.runFresh(part, group)
 		for _, w := range group {
 			w.done <- struct{}{}
 		}
 	}
 }
 
-// next appends the oldest requests of the queue to group. If there are none, the target has no goroutine any more.
-func (g *groups) next(target string, group []*waiter) []*waiter {
+// next appends the oldest requests of the queue to group. If there are none, the part has no goroutine any more.
+func (g *groups) next(part spread.Part, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	queue := g.queues[target]
+	queue := g.queues[part]
 	n := min(len(queue), groupSize)
 	if n == 0 {
-		delete(g.queues, target)
+		delete(g.queues, part)
 		return nil
 	}
 	group = append(group, queue[:n]...)
 	rest := copy(queue, queue[n:])
 	clear(queue[rest:])
-	g.queues[target] = queue[:rest]
+	g.queues[part] = queue[:rest]
 	g.waiting -= n
 	return group
 }
 
 // runFresh runs the requests that did not wait too long. The callers of the others may have stopped waiting, so these
 // requests get an error.
-func (g *groups) runFresh(target string, group []*waiter) {
+func (g *groups) runFresh(part spread.Part, group []*waiter) {
 	fresh := group
 	if limit := time.Now().Add(-g.timeout); group[0].since.Before(limit) {
 		fresh = nil
@@ -149,12 +149,12 @@ func (g *groups) runFresh(target string, group []*waiter) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
 	defer cancel()
-	g.run(ctx, target, fresh)
+	g.run(ctx, part, fresh)
 }
 
-// runGroup decides a group of requests for one target, waits for the replicas and records the orders.
-func (a *Admitter) runGroup(ctx context.Context, target string, group []*waiter) {
-	k := a.keys.get(a.cfg.Space, target)
+// runGroup decides a group of requests for one part of a sale, waits for the replicas and records the orders.
+func (a *Admitter) runGroup(ctx context.Context, part spread.Part, group []*waiter) {
+	k := a.keys.get(a.cfg.Space, part)
 	var generation int64
 	if a.cfg.Recorder != nil {
 		var err error
@@ -177,7 +177,7 @@ func (a *Admitter) runGroup(ctx context.Context, target string, group []*waiter)
 const publishInterval = 250 * time.Millisecond
 
 // runScript runs the script for a group.
-func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *saleKeys, group []*waiter) {
+func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *partKeys, group []*waiter) {
 	keys := make([]string, 5, 6+len(group))
 	keys[0], keys[1], keys[2], keys[3], keys[4] = k.sale, k.stock, k.buyers, k.ready, k.wake
 	now := time.Now().UnixMilli()
@@ -224,14 +224,14 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *sale
 
 // recordAccepted records the orders of a group that get a 202. It includes replays, because the process that accepted
 // them may have crashed before it recorded them. Recording an order that has become a row has no effect.
-func (a *Admitter) recordAccepted(k *saleKeys, generation int64, group []*waiter) {
+func (a *Admitter) recordAccepted(k *partKeys, generation int64, group []*waiter) {
 	if a.cfg.Recorder == nil {
 		return
 	}
 	var accepted []sale.Order
 	for _, w := range group {
 		if w.hasOrder() {
-			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: k.saleID, Buyer: w.request.Buyer})
+			accepted = append(accepted, sale.Order{ID: w.decision.OrderID, SaleID: k.part.SaleID, Buyer: w.request.Buyer})
 		}
 	}
 	if len(accepted) > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // modelSale decides purchases one at a time, with maps only.
@@ -159,7 +160,7 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 			}
 			runs := rapid.SampledFrom([]int{1, 1, 2}).Draw(t, "runs")
 			for range runs {
-				h.runGroup(ctx, "s", group)
+				h.runGroup(ctx, spread.Part{SaleID: "s"}, group)
 			}
 			for i, w := range group {
 				if runs > 1 { // the second run counts the orders of the first

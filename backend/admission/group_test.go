@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // fakeRun replaces the script: it records the groups and blocks each one until release is closed.
@@ -21,7 +22,8 @@ type fakeRun struct {
 	release  chan struct{} // nil: do not block
 }
 
-func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
+func (f *fakeRun) run(_ context.Context, part spread.Part, group []*waiter) {
+	saleID := part.SaleID
 	f.mu.Lock()
 	f.sizes[saleID] = append(f.sizes[saleID], len(group))
 	f.inFlight[saleID]++
@@ -43,7 +45,11 @@ func (f *fakeRun) run(_ context.Context, saleID string, group []*waiter) {
 
 func newFake(release chan struct{}) (*fakeRun, *groups) {
 	f := &fakeRun{sizes: map[string][]int{}, inFlight: map[string]int{}, release: release}
-	return f, &groups{run: f.run, timeout: defaultTimeout, queues: map[string][]*waiter{}}
+	return f, &groups{run: f.run, timeout: defaultTimeout, queues: map[spread.Part][]*waiter{}}
+}
+
+func decideIn(ctx context.Context, g *groups, saleID string, id sale.OrderID) (Decision, error) {
+	return g.decide(ctx, spread.Part{SaleID: saleID}, Request{SaleID: saleID}, id)
 }
 
 func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
@@ -53,7 +59,7 @@ func TestWaitingRequestsShareTheNextGroup(t *testing.T) {
 		var wg sync.WaitGroup
 		decide := func(saleID string, id int) {
 			wg.Go(func() {
-				d, err := g.decide(context.Background(), saleID, Request{SaleID: saleID}, sale.OrderID(id))
+				d, err := decideIn(context.Background(), g, saleID, sale.OrderID(id))
 				if err != nil || d.OrderID != sale.OrderID(id) {
 					t.Errorf("request %d: %+v, %v", id, d, err)
 				}
@@ -89,12 +95,12 @@ func TestRequestThatWaitedTooLongFails(t *testing.T) {
 		release := make(chan struct{})
 		f, g := newFake(release)
 		errs := make(chan error, 10)
-		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 1); errs <- err }()
+		go func() { _, err := decideIn(context.Background(), g, "a", 1); errs <- err }()
 		synctest.Wait()
-		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 2); errs <- err }()
+		go func() { _, err := decideIn(context.Background(), g, "a", 2); errs <- err }()
 		synctest.Wait()
 		<-time.After(g.timeout + time.Millisecond) // fake clock of synctest
-		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 3); errs <- err }()
+		go func() { _, err := decideIn(context.Background(), g, "a", 3); errs <- err }()
 		synctest.Wait()
 		close(release)
 		failed := 0
@@ -115,8 +121,8 @@ func TestCancelledCallDoesNotAffectOthers(t *testing.T) {
 		_, g := newFake(release)
 		ctx, cancel := context.WithCancel(context.Background())
 		gone, stays := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := g.decide(ctx, "a", Request{SaleID: "a"}, 1); gone <- err }()
-		go func() { _, err := g.decide(context.Background(), "a", Request{SaleID: "a"}, 2); stays <- err }()
+		go func() { _, err := decideIn(ctx, g, "a", 1); gone <- err }()
+		go func() { _, err := decideIn(context.Background(), g, "a", 2); stays <- err }()
 		synctest.Wait()
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
@@ -137,20 +143,20 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 		var wg sync.WaitGroup
 		decide := func(saleID string, n int) {
 			for range n {
-				wg.Go(func() { _, _ = g.decide(context.Background(), saleID, Request{SaleID: saleID}, 1) })
+				wg.Go(func() { _, _ = decideIn(context.Background(), g, saleID, 1) })
 			}
 			synctest.Wait()
 		}
 		wantRejected := func(saleID string) {
 			t.Helper()
-			if _, err := g.decide(context.Background(), saleID, Request{SaleID: saleID}, 1); !errors.Is(err, errTooManyWaiting) {
+			if _, err := decideIn(context.Background(), g, saleID, 1); !errors.Is(err, errTooManyWaiting) {
 				t.Errorf("sale %s has too many requests: %v", saleID, err)
 			}
 		}
 		fill := func(saleID string, n int) {
 			decide(saleID, 1) // in flight
 			decide(saleID, n)
-			if got := len(g.queues[saleID]); got != n {
+			if got := len(g.queues[spread.Part{SaleID: saleID}]); got != n {
 				t.Errorf("%d requests wait for sale %s, want %d", got, saleID, n)
 			}
 		}
@@ -166,7 +172,7 @@ func TestWaitingRequestsAreBoundedPerSale(t *testing.T) {
 		wantRejected("new")
 		close(release)
 		wg.Wait()
-		if _, err := g.decide(context.Background(), "new", Request{SaleID: "new"}, 1); err != nil {
+		if _, err := decideIn(context.Background(), g, "new", 1); err != nil {
 			t.Errorf("after the queues are empty: %v", err)
 		}
 	})

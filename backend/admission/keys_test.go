@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
 )
 
 func TestKeyCacheReturnsTheKeysOfTheSale(t *testing.T) {
@@ -17,8 +18,8 @@ func TestKeyCacheReturnsTheKeysOfTheSale(t *testing.T) {
 			want := [...]string{
 				id, shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Ready(), shard.Wake(), shard.Orders(),
 			}
-			k := c.get(space, id)
-			if got := [...]string{k.saleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
+			k := c.get(space, spread.Part{SaleID: id})
+			if got := [...]string{k.part.SaleID, k.sale, k.stock, k.buyers, k.ready, k.wake, k.orders}; got != want {
 				t.Fatalf("got %v, want %v", got, want)
 			}
 		}
@@ -27,8 +28,9 @@ func TestKeyCacheReturnsTheKeysOfTheSale(t *testing.T) {
 
 func TestKeyCacheDoesNotAllocateOnAHit(t *testing.T) {
 	var c keyCache
-	c.get(keyspace.Space{}, "drop")
-	if n := testing.AllocsPerRun(100, func() { c.get(keyspace.Space{}, "drop") }); n > 0 {
+	drop := spread.Part{SaleID: "drop"}
+	c.get(keyspace.Space{}, drop)
+	if n := testing.AllocsPerRun(100, func() { c.get(keyspace.Space{}, drop) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -13,7 +13,7 @@ const replicaTimeout = 500 * time.Millisecond
 // runAndWait runs the script for a group, and waits for the replicas if the group got orders. Both use one connection,
 // which leads to one server: another connection could lead to a new master, which would confirm orders that it never
 // had.
-func (a *Admitter) runAndWait(ctx context.Context, k *saleKeys, group []*waiter) {
+func (a *Admitter) runAndWait(ctx context.Context, k *partKeys, group []*waiter) {
 	conn := a.cfg.ReplicaClient(k.shard).Conn()
 	defer conn.Close()
 	a.runScript(ctx, conn, k, group)

@@ -145,17 +145,17 @@ func TestSpreadSaleNeedsARefiller(t *testing.T) {
 	}
 }
 
-func TestTargetsHaveTheirShard(t *testing.T) {
+func TestPartsHaveTheirShard(t *testing.T) {
 	space := keyspace.Space{Shards: 5}
 	var cache keyCache
 	for segment := range 5 {
-		k := cache.get(space, fmt.Sprintf("shoe %d/5", segment))
+		k := cache.get(space, spread.Part{SaleID: "shoe", Segment: segment, Spread: 5})
 		shard := space.ShardOfSegment("shoe", segment)
-		if k.shard != shard || k.saleID != "shoe" || k.sale != shard.Sale("shoe") || k.ready != shard.Ready() {
+		if k.shard != shard || k.target != fmt.Sprintf("shoe %d/5", segment) || k.sale != shard.Sale("shoe") || k.ready != shard.Ready() {
 			t.Errorf("segment %d: %+v", segment, k)
 		}
 	}
-	if k := cache.get(space, "shoe"); k.shard != space.ShardOf("shoe") {
+	if k := cache.get(space, spread.Part{SaleID: "shoe"}); k.shard != space.ShardOf("shoe") || k.target != "shoe" {
 		t.Errorf("the whole sale: %+v", k)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -44,7 +45,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 					Request{SaleID: "s", Buyer: "cid", Key: "k", Trace: parent},     // sold out
 				)
 				for range 2 { // the client repeats the script after a lost reply
-					h.runScript(t.Context(), c, h.keys.get(keyspace.Space{}, "s"), group)
+					h.runScript(t.Context(), c, h.keys.get(keyspace.Space{}, spread.Part{SaleID: "s"}), group)
 				}
 				for i, want := range []sale.Outcome{sale.Accepted, sale.Accepted, sale.AlreadyBought, sale.Accepted} {
 					if i == 3 {
@@ -96,7 +97,7 @@ func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
 		h := newShop(c)
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]
-		k := h.keys.get(keyspace.Space{}, "s")
+		k := h.keys.get(keyspace.Space{}, spread.Part{SaleID: "s"})
 		keys := []string{
 			k.sale, k.stock, k.buyers, k.ready, k.wake, shard.Dedup("ann", "k"), shard.Trace(w.id.String()),
 		}
