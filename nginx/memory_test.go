@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The bytes of a bucket, as nginx/conf.d/20-lua.conf and docs/edge-bound.md state them. `+"`make edge-memory`"+` fills
-// a zone of 100 MB.
+// The bytes of a bucket, as nginx/conf.d/20-lua.conf and docs/edge-bound.md state them. `make edge-memory` fills a
+// zone of 100 MB.
 func TestBucketsTakeTheStatedMemory(t *testing.T) {
 	variants(t, bucketsTakeTheStatedMemory)
 }
