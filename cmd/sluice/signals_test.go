@@ -104,12 +104,12 @@ func TestHangupStops(t *testing.T) {
 
 // A process that was started with SIGHUP ignored, as by nohup, ignores it.
 func TestNohup(t *testing.T) {
-	t.Parallel()
-	up := startChild(t, "trap '' HUP;", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--data", testenv.MemoryDir(t))
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}
+	t.Parallel()
+	up := startChild(t, "trap '' HUP;", "edge listening", "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--data", testenv.MemoryDir(t))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
