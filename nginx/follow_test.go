@@ -59,17 +59,17 @@ func testEdgeFollowsKeysOfAURL(t *testing.T, f *variant) {
 	pids := e.allWorkers()
 	p.Rotate("second")
 	next := p.Sign("bob")
-	for {
+	testenv.Eventually(t, time.Minute, "the new key is fetched in time", func() bool {
 		begin := time.Now()
 		got := send(next)
 		if got == 401 && time.Since(begin) > 2*time.Second { // an edge waits no longer for a slow fetch
-			continue
+			return false
 		}
 		if got != 200 {
 			t.Errorf("a token of a new key: %d", got)
 		}
-		break
-	}
+		return true
+	})
 	testenv.Eventually(t, time.Minute, "both keys in all workers", func() bool {
 		for range 8 { // new connections, so all workers are likely to answer
 			e.transport.CloseIdleConnections()

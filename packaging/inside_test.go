@@ -130,12 +130,13 @@ func ready(t *testing.T) {
 	}
 }
 
-// wait polls until done, which the timeout of the test bounds.
+// wait polls until done, for at most two minutes.
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
+	late := time.After(2 * time.Minute)
 	for !done() {
 		select {
-		case <-t.Context().Done():
+		case <-late:
 			t.Fatal("still waiting until ", what)
 		case <-time.After(100 * time.Millisecond):
 		}

@@ -122,16 +122,16 @@ func TestHeldSegmentIsNotSoldOut(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		c.HSet(context.Background(), h.shard(1).Sale("s"), "version", version)
-		for {
+		testenv.Eventually(t, time.Minute, "the purchase is decided", func() bool {
 			d, err := buy(0, 3)
 			if errors.Is(err, sale.ErrUnavailable) { // the machine is slow
-				continue
+				return false
 			}
 			if err != nil || d.Outcome != sale.Accepted {
 				t.Fatalf("%+v, %v", d, err)
 			}
-			break
-		}
+			return true
+		})
 	})
 }
 
