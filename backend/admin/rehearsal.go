@@ -97,9 +97,8 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 	}
 	var why []string
 	for _, real := range summaries {
-		over := real.Switch == sale.Closed || !real.ClosesAt.IsZero() && !real.ClosesAt.After(from)
 		switch {
-		case over || sale.IsRehearsal(real.ID) || slices.Contains(s.practice, real.ID) || real.OpensAt.After(to):
+		case ended(real.Sale, from), sale.IsRehearsal(real.ID), slices.Contains(s.practice, real.ID), real.OpensAt.After(to):
 		case real.OpensAt.After(from):
 			why = append(why, fmt.Sprintf("The sale %s opens at %s, before the rehearsal ends.",
 				real.ID, real.OpensAt.UTC().Format(time.RFC3339)))
