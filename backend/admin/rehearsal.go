@@ -139,13 +139,7 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	ctx = store.WithActor(ctx, actor)
 	closed, err := s.store.SetSwitch(ctx, id, sale.Closed)
 	if errors.Is(err, sale.ErrNotFound) { // an earlier removal may have failed or crashed after SQL
-		k, err := s.stock.Spread(ctx, id)
-		if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
-			return 0, err
-		}
-		if err := s.stock.Remove(ctx, sale.Sale{ID: id, Spread: k}); err != nil {
-			return 0, err
-		}
+		return 0, cmp.Or(s.removeUnits(ctx, id), err)
 	}
 	if err != nil {
 		return 0, err
@@ -170,6 +164,15 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	}
 	// Not found: a concurrent call was faster, and apply may have loaded the sale again.
 	return orders, cmp.Or(s.stock.Remove(ctx, closed), err)
+}
+
+// removeUnits deletes the data in Redis of a rehearsal that is not in SQL.
+func (s *Service) removeUnits(ctx context.Context, id string) error {
+	k, err := s.stock.Spread(ctx, id)
+	if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
+		return err
+	}
+	return s.stock.Remove(ctx, sale.Sale{ID: id, Spread: k})
 }
 
 // inFlight returns the number of orders of a sale that are in the queue or dead.
