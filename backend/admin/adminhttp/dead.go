@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"sluice/backend/admin"
@@ -171,7 +172,7 @@ func readSettlement(r *request, verb admin.Verb) (admin.Settlement, error) {
 	filter.After, filter.Limit = body.Text("after"), 100
 	if n, ok := body.Integer("limit"); ok {
 		if n < 1 || n > maxSettled {
-			body.Reject("limit", "must be between 1 and 500")
+			body.Reject("limit", "must be between 1 and "+strconv.Itoa(maxSettled))
 		}
 		filter.Limit = int(n)
 	}
