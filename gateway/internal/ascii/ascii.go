@@ -1,4 +1,4 @@
-// Package ascii compares ASCII text without regard to case, and without allocations.
+// Package ascii handles ASCII text without allocations.
 package ascii
 
 import "unsafe"
