@@ -7,6 +7,7 @@ import { check } from 'k6';
 import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
+import { common } from './lib/options.js';
 import { prepare, settle } from './lib/sale.js';
 import { sellsOut, thresholds } from './lib/thresholds.js';
 import { summary } from './lib/verdict.js';
@@ -26,9 +27,7 @@ export const options = {
     // 409 also for requests without a valid token.
     contract: { executor: 'per-vu-iterations', exec: 'contract', vus: 1, iterations: 1, startTime: `${config.duration + 2}s` },
   },
-  setupTimeout: '60s',
-  teardownTimeout: `${config.settle + 60}s`,
-  summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
+  ...common(config),
   thresholds: thresholds(config, config.rate * config.duration, { checks: ['rate==1'], ...sellsOut(config) }),
 };
 

@@ -6,6 +6,7 @@ import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
 import { restock } from './lib/admin.js';
+import { common, every } from './lib/options.js';
 import { prepare, settle, watch } from './lib/sale.js';
 import { thresholds } from './lib/thresholds.js';
 import { summary, thirds } from './lib/verdict.js';
@@ -14,15 +15,6 @@ const config = load({ rate: 20, duration: '30m', stock: 600, maxVUs: 200, forwar
 
 // RESTOCK, or half of the requests between two restocks.
 const added = config.restock || Math.max(1, Math.round((config.rate * config.restockEvery) / 2));
-
-const everySeconds = (seconds, name) => ({
-  executor: 'constant-arrival-rate',
-  exec: name,
-  rate: 1,
-  timeUnit: `${seconds}s`,
-  duration: `${config.duration}s`,
-  preAllocatedVUs: 2,
-});
 
 export const options = {
   scenarios: {
@@ -34,12 +26,10 @@ export const options = {
       preAllocatedVUs: config.maxVUs,
       gracefulStop: '60s',
     },
-    auditor: everySeconds(config.auditEvery, 'look'),
-    restocker: everySeconds(config.restockEvery, 'addStock'),
+    auditor: every(config.auditEvery, 'look', config.duration),
+    restocker: every(config.restockEvery, 'addStock', config.duration),
   },
-  setupTimeout: '60s',
-  teardownTimeout: `${config.settle + 60}s`,
-  summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
+  ...common(config),
   thresholds: thresholds(config, config.rate * config.duration, {
     audit_balanced: ['rate==1'],
     ...Object.fromEntries(thirds.map((third) => [`purchase_duration{third:${third}}`, ['max>=0']])),

@@ -5,6 +5,7 @@ import exec from 'k6/execution';
 import { Buyer } from './lib/buyer.js';
 import { load } from './lib/config.js';
 import { travel } from './lib/journey.js';
+import { common, every } from './lib/options.js';
 import { prepare, settle, watch } from './lib/sale.js';
 import { sellsOut, thresholds } from './lib/thresholds.js';
 import { summary } from './lib/verdict.js';
@@ -32,18 +33,9 @@ export const options = {
       preAllocatedVUs: config.maxVUs,
       gracefulStop: '60s',
     },
-    auditor: {
-      executor: 'constant-arrival-rate',
-      exec: 'look',
-      rate: 1,
-      timeUnit: `${config.auditEvery}s`,
-      duration: `${total}s`,
-      preAllocatedVUs: 2,
-    },
+    auditor: every(config.auditEvery, 'look', total),
   },
-  setupTimeout: '60s',
-  teardownTimeout: `${config.settle + 60}s`,
-  summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max', 'count'],
+  ...common(config),
   thresholds: thresholds(config, planned, { audit_balanced: ['rate==1'], ...sellsOut(config) }),
 };
 
