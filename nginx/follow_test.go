@@ -21,7 +21,7 @@ import (
 const byToken = `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 100000 } } }`
 
 // startMirrored runs an edge with the keys of a provider.
-func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), backends ...string) *edge {
+func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config)) *edge {
 	t.Helper()
 	keys, err := token.Open(p.Serve(t), "", token.Options{})
 	if err != nil {
@@ -42,7 +42,7 @@ func startMirrored(t *testing.T, p *tokentest.Provider, change func(*Config), ba
 		if change != nil {
 			change(c)
 		}
-	}, backends...)
+	})
 }
 
 // A token of a key that the provider has just published passes at its first request, and the edge is not reloaded.

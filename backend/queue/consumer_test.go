@@ -31,7 +31,7 @@ func TestRemovedConsumerLeasesNothing(t *testing.T) {
 		}
 		registered(t, l)
 	}
-	if b := take(t, l, 1, ""); len(b.Messages) != 1 || b.Messages[0] != want[0] {
+	if b := take(t, l, 1); len(b.Messages) != 1 || b.Messages[0] != want[0] {
 		t.Errorf("a registered consumer took %v", b)
 	}
 }
@@ -40,7 +40,7 @@ func TestRemovedConsumerLeasesNothing(t *testing.T) {
 func TestRemovedConsumerAcknowledges(t *testing.T) {
 	client, l := newMiniredisList(t)
 	push(t, l, 2)
-	b := take(t, l, 1, "")
+	b := take(t, l, 1)
 	client.Del(t.Context(), keyspace.Shard(0).Consumers())
 	again := registered(t, l)
 	if _, lost, err := l.TakeAs(t.Context(), again.BatchID(1), 1, b.ID); lost || err != nil {

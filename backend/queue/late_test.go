@@ -26,7 +26,7 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	}
 	l := queue.NewList(client(), keyspace.Shard(0), queue.Config{Lease: time.Second})
 	push(t, l, 2)
-	b := take(t, l, 2, "")
+	b := take(t, l, 2)
 	// loads the scripts, so that later calls run them by digest
 	if n, err := l.Reclaim(t.Context(), 10); n != 0 || err != nil {
 		t.Fatalf("reclaimed %d live leases, %v", n, err)

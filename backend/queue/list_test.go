@@ -42,9 +42,9 @@ func push(t testing.TB, l *queue.List, n int) []queue.Message {
 	return m
 }
 
-func take(t testing.TB, l *queue.List, limit int, ack string) queue.Batch {
+func take(t testing.TB, l *queue.List, limit int) queue.Batch {
 	t.Helper()
-	b, lost, err := queuetest.Take(t.Context(), l, limit, ack)
+	b, lost, err := queuetest.Take(t.Context(), l, limit, "")
 	if err != nil || lost {
 		t.Fatalf("take: lost=%v, %v", lost, err)
 	}
@@ -69,7 +69,7 @@ func deadLetter(t testing.TB, l *queue.List, m ...queue.Message) {
 	for _, x := range m {
 		f = append(f, queue.Failure{ID: x.ID, Reason: "no", Permanent: true})
 	}
-	if lost, err := l.Ack(t.Context(), take(t, l, len(m), "").ID, f...); err != nil || lost {
+	if lost, err := l.Ack(t.Context(), take(t, l, len(m)).ID, f...); err != nil || lost {
 		t.Fatalf("ack: lost=%v, %v", lost, err)
 	}
 }
@@ -138,7 +138,7 @@ func TestDropRawRemovesInvalidTextsOnly(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{})
 	deadLetter(t, l, message(1))
 	client.LPush(t.Context(), keyspace.Shard(0).Ready(), "invalid")
-	take(t, l, 1, "")
+	take(t, l, 1)
 	page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})
 	if err != nil || len(page) != 2 {
 		t.Fatalf("dead letters: %v, %v", page, err)
@@ -174,7 +174,7 @@ func TestHugeTextBecomesADeadLetterWithItsBytes(t *testing.T) {
 		if err := l.Push(t.Context(), last); err != nil {
 			t.Fatal(err)
 		}
-		b := take(t, l, 10, "")
+		b := take(t, l, 10)
 		if !slices.Equal(b.Messages, []queue.Message{first, last}) {
 			t.Errorf("took %d other messages", len(b.Messages))
 		}
@@ -310,9 +310,9 @@ func TestLeaseExpiresByTheServersClock(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	l := queue.NewList(client, 0, queue.Config{Lease: 30 * time.Millisecond})
 	want := push(t, l, 3)
-	take(t, l, 3, "")
+	take(t, l, 3)
 	testenv.Eventually(t, time.Minute, "the lease has expired and an idle take returns the messages", func() bool {
-		return slices.Equal(take(t, l, 3, "").Messages, want)
+		return slices.Equal(take(t, l, 3).Messages, want)
 	})
 }
 
@@ -328,7 +328,7 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 			t.Errorf("took %v as batch %s, which exists", b, id)
 		}
 	}
-	if got := take(t, l, 1, "").Messages; !slices.Equal(got, want) {
+	if got := take(t, l, 1).Messages; !slices.Equal(got, want) {
 		t.Errorf("after that, take returns %v", got)
 	}
 }
@@ -350,7 +350,7 @@ func TestWatcherWithALowerLimitDeadLettersOnlyTheCrasher(t *testing.T) {
 		queue.Config{MaxCrashes: 1})
 	push(t, lax, 2)
 	for range 5 {
-		if b := take(t, lax, 2, ""); len(b.Messages) != 2 {
+		if b := take(t, lax, 2); len(b.Messages) != 2 {
 			t.Fatalf("took %v", b)
 		}
 		crash(t, client, strict, 0)
@@ -376,7 +376,7 @@ func TestCancelledCrasherLeavesNoKeys(t *testing.T) {
 	l := queue.NewList(client, 0, queue.Config{MaxCrashes: 1})
 	m := push(t, l, 1)[0]
 	for range 2 {
-		take(t, l, 1, "")
+		take(t, l, 1)
 		crash(t, client, l, 0)
 	}
 	if _, err := l.BeginCancel(t.Context(), m.ID); err != nil {
@@ -397,7 +397,7 @@ func TestDrainedQueueLeavesNoKeys(t *testing.T) {
 		queue.Config{Lease: time.Millisecond, MaxCrashes: 1, BackoffBase: time.Millisecond, MaxAttempts: 100})
 	push(t, l, 40)
 	for i := range 10 { // crash, fail, release
-		b := take(t, l, 7, "")
+		b := take(t, l, 7)
 		switch {
 		case len(b.Messages) == 0:
 		case i%3 == 1:
@@ -407,7 +407,7 @@ func TestDrainedQueueLeavesNoKeys(t *testing.T) {
 		}
 	}
 	testenv.Eventually(t, time.Minute, "the queue was drained", func() bool {
-		if b := take(t, l, 7, ""); len(b.Messages) > 0 {
+		if b := take(t, l, 7); len(b.Messages) > 0 {
 			_, _ = l.Ack(t.Context(), b.ID)
 		}
 		page, _, err := l.DeadLetters(t.Context(), queue.DeadQuery{})

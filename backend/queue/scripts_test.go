@@ -236,7 +236,7 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 	if err := l.Push(ctx, message(60)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Ack(ctx, take(t, l, 1, "").ID, queue.Failure{ID: message(60).ID, Reason: "no"}); err != nil {
+	if _, err := l.Ack(ctx, take(t, l, 1).ID, queue.Failure{ID: message(60).ID, Reason: "no"}); err != nil {
 		t.Fatal(err)
 	}
 	client.ZAdd(ctx, shard.Delayed(), redis.Z{Score: 1, Member: keyspace.EncodeMessage(message(60))})

@@ -81,7 +81,7 @@ func soldOut(t *testing.T, on shape) {
 	if a := s.adminAPI("POST", "/admin/v1/sales/drop/restock", `{"add":1}`); a.Status != 200 {
 		t.Fatalf("restock: %d %s", a.Status, a.Body)
 	}
-	orders["eve"], _ = s.sells("drop", "eve")
+	orders["eve"] = s.sells("drop", "eve")
 	s.awaitCached("drop", "sold-out")
 	s.holdersBypassTheCache("drop", orders)
 
@@ -211,9 +211,9 @@ func (s *stack) holdersBypassTheCache(saleID string, orders map[string]string) {
 }
 
 // sells waits until a buyer gets an order, and verifies that this takes no longer than a change may take to show.
-func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
+func (s *stack) sells(saleID, buyer string) (order string) {
 	s.t.Helper()
-	took = s.unknown(func() bool {
+	took := s.unknown(func() bool {
 		a := s.buy(saleID, buyer, "Idempotency-Key", `"`+buyer+`"`)
 		order = a.OrderID
 		return a.Status == 202
@@ -221,7 +221,7 @@ func (s *stack) sells(saleID, buyer string) (order string, took time.Duration) {
 	if took > soon {
 		s.t.Errorf("%s gets an order after %v", buyer, took)
 	}
-	return order, took
+	return order
 }
 
 // opens polls a sale from before its opening.

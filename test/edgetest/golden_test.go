@@ -59,14 +59,6 @@ func every(gap int64, n int) (at []int64) {
 	return at
 }
 
-func times(at int64, n int) []int64 {
-	all := make([]int64, n)
-	for i := range all {
-		all[i] = at
-	}
-	return all
-}
-
 func scenarios() []*scenario {
 	const a, b = "192.0.2.1", "192.0.2.2"
 	ip := func(name, rate string, burst int64) edgetest.Rule {
@@ -115,7 +107,7 @@ func scenarios() []*scenario {
 		record("burst_then_rate",
 			"burst + 1 requests pass immediately, then one per interval of the rate; a rejection consumes nothing.",
 			ip("ip", "10r/s", 2)).
-			at(get(a, "/"), times(0, 5)...).
+			at(get(a, "/"), make([]int64, 5)...).
 			at(get(a, "/"), 99_999, 100*ms, 100_001, 200*ms, 200*ms, 350*ms, 2*sec, 2*sec, 2*sec, 2*sec),
 		record("twenty_thousand_a_second", "An interval of 50 us and no burst: of requests every 10 us, every fifth passes.",
 			ip("hot", "20000r/s", 0)).
@@ -158,7 +150,7 @@ func scenarios() []*scenario {
 			"Several rules are one decision: if one refuses, the others count nothing, and the refusal names that rule.",
 			ip("wide", "1r/s", 5), ip("narrow", "1r/s", 1),
 			edgetest.Rule{Name: "get", Key: "ip", Rate: "1r/s", Burst: 3, Method: "GET"}).
-			at(get(a, "/"), times(0, 6)...).
+			at(get(a, "/"), make([]int64, 6)...).
 			at(spelled("/"), 1*ms).
 			at(get(a, "/"), 1*sec, 1*sec, 2*sec, 3*sec, 3*sec),
 		record(
@@ -192,7 +184,7 @@ func scenarios() []*scenario {
 			"With delay a burst is slowed to the rate: each request waits for one interval longer than the one before.",
 			slow,
 		).
-			at(get(a, "/"), times(0, 5)...).
+			at(get(a, "/"), make([]int64, 5)...).
 			at(get(a, "/"), 50*ms, 100*ms, 250*ms, 1*sec),
 		record("spelling", "Other spellings of a path do not bypass its rule.",
 			edgetest.Rule{Name: "orders", Key: "ip", Rate: "1r/s", Method: "POST", Path: "/v1/sales/*/orders"}).
@@ -201,7 +193,7 @@ func scenarios() []*scenario {
 			at(spelled("/v1/sales/42/orders/1"), 5).at(get(a, "/v1/sales/42/orders"), 6),
 		record("one_instant", "Without time passing nothing is refilled, and a request one microsecond early is refused.",
 			ip("ip", "10r/s", 0)).
-			at(get(a, "/"), times(0, 3)...).
+			at(get(a, "/"), make([]int64, 3)...).
 			at(get(a, "/"), 99_999, 100*ms, 100*ms, 199_999, 200*ms),
 		trusting,
 	}

@@ -103,10 +103,10 @@ func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
 	return r
 }
 
-func newWorld(t *testing.T, args ...string) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t, args...), url: storetest.SQLite(t)}
+	w := &world{t: t, ctx: context.Background(), redis: testenv.StartRedis(t), url: storetest.SQLite(t)}
 	w.store = openDatabase(t, w.url)
 	w.start()
 	w.run()
