@@ -135,7 +135,8 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
 	args := []any{def.Version, string(def.Switch), len(buyers), s.deployment.owner()}
-	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, returned)...)
+	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
+	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, lastReturn, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":

@@ -52,6 +52,13 @@ func (s *Store) MarkReturned(ctx context.Context, returns []Return) error {
 	return err
 }
 
+// LastReturn returns the highest number of a return of a sale that a row has, or 0.
+func (s *Store) LastReturn(ctx context.Context, saleID string) (number int64, err error) {
+	const query = `SELECT coalesce(max(return_number), 0) FROM orders
+		WHERE sale_id = $1 AND status = 'cancelled' AND return_number > 0`
+	return ViewRow(ctx, s.DB, "store: last return of sale "+saleID, Column[int64], query, saleID)
+}
+
 // Returned returns those of the orders that are cancelled rows and whose unit is back in Redis, or was never held.
 func (s *Store) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error) {
 	return ViewRows(ctx, s.DB, "store: returned orders", Column[sale.OrderID],

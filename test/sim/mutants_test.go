@@ -743,6 +743,13 @@ var mutants = []mutant{
 		simulation,
 	},
 	{
+		"rebuild: returns are numbered below those in SQL",
+		"lua/redis/include/write_sale.lua",
+		"tonumber(ARGV[first + 12])",
+		"0",
+		rebuildTest("TestReturnsAreNumberedAboveThoseOfAClockThatWasAhead"),
+	},
+	{
 		"rebuild: the allocations of a restored database replace newer ones",
 		"backend/recovery/rebuild/segments.go",
 		"own.Version <= inSQL[c.part.Segment].Version {",

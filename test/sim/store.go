@@ -183,6 +183,15 @@ func (s faultyStore) Allocations(c context.Context, id string) ([]spread.Allocat
 	})
 }
 
+func (s faultyStore) RecoverAllocations(c context.Context, id string, applied []spread.State) error {
+	return s.do(c, "recover allocations "+id,
+		func(ctx context.Context) error { return s.tables.RecoverAllocations(ctx, id, applied) })
+}
+
+func (s faultyStore) LastReturn(c context.Context, id string) (int64, error) {
+	return read(s, c, "last return", func(ctx context.Context) (int64, error) { return s.tables.LastReturn(ctx, id) })
+}
+
 func (s faultyStore) Commit(c context.Context, id string, t spread.Transfer) ([]spread.Allocation, error) {
 	what := fmt.Sprintf("commit %s %d>%d %d", id, t.From, t.To, t.Units)
 	return change(s, c, what, func(ctx context.Context) ([]spread.Allocation, error) {

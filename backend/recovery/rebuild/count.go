@@ -224,7 +224,11 @@ func (j *job) writeSales(ctx context.Context) error {
 		id := c.def.ID
 		keys := []string{j.shard.Guard(), j.shard.Sale(id), j.shard.Stock(id), j.shard.Sales(), j.shard.Returns(id)}
 		segment := admission.Segment{Index: c.part.Segment, Spread: c.part.Spread, Version: c.allocation}
-		args := admission.SaleArgs(c.def, c.left, c.accepted, segment, c.returned)
+		lastReturn, err := j.cfg.Store.LastReturn(ctx, id)
+		if err != nil {
+			return err
+		}
+		args := admission.SaleArgs(c.def, c.left, c.accepted, segment, lastReturn, c.returned)
 		if err := j.call(ctx, "sale", keys, args...); err != nil {
 			return err
 		}

@@ -48,6 +48,7 @@ type Store interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
 	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	LastReturn(ctx context.Context, saleID string) (number int64, err error)
 	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
 	// RecoverAllocations corrects the allocations of a database that was restored from a backup.
 	RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error

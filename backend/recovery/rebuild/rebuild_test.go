@@ -1332,3 +1332,42 @@ func TestBatchOfAnOlderGenerationIsRestored(t *testing.T) {
 		t.Errorf("restored at an older fence: %v", err)
 	}
 }
+
+// The clock of an earlier Redis was ahead, so the number of its last return is above the clock of an empty one. The
+// rebuild numbers returns from above the last one in SQL, and the sale balances.
+func TestReturnsAreNumberedAboveThoseOfAClockThatWasAhead(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 10, 1)
+	w.returnUnit("s", "ann")
+	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
+	storetest.Exec(t, w.url, fmt.Sprintf("UPDATE orders SET return_number = %d WHERE return_number > 0", ahead))
+	w.raw().FlushAll(w.ctx)
+	w.run()
+	w.want("s", 10, 0, 0, 0, 0)
+	w.returnUnit("s", "bob")
+	w.want("s", 10, 0, 0, 0, 0)
+	if len(w.paused) > 0 {
+		t.Errorf("paused: %v", w.paused)
+	}
+}
+
+// returnUnit sells a unit, cancels the order and returns the unit.
+func (w *world) returnUnit(saleID, buyer string) {
+	w.t.Helper()
+	id := w.buy(saleID, buyer)
+	w.drain()
+	o, _, err := w.store.CancelOrder(w.ctx, id, "test", "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	numbers, err := w.stock.ReturnUnits(w.ctx, saleID, []sale.Order{o})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stock.ConfirmReturns(w.ctx, saleID, []sale.OrderID{id}); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -2,16 +2,16 @@
 --
 --   sale id, opens_at (ms), closes_at (ms, 0: never), per_buyer, stock, title, price amount, currency, units left,
 --   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the
---   units of the allocation), then the ids of cancelled orders whose unit is part of the units left and whose rows do
---   not have the number of the return yet
+--   units of the allocation), the number of the last return in SQL, then the ids of cancelled orders whose unit is part
+--   of the units left and whose rows do not have the number of the return yet
 
 -- write_sale stores the sale and restarts the numbering of returns. Numbers start at the clock in microseconds: that
 -- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL. If the clock
--- was set back, they start a million above the last number that Redis has, because it may have lost some.
+-- was set back, they start a million above the last number that Redis or SQL has, because both may lack some.
 local function write_sale(sale, stock, sales, returns, first)
   local time = redis.call('TIME')
   local number = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local last = tonumber(redis.call('HGET', sale, 'returned') or '') or 0
+  local last = math.max(tonumber(redis.call('HGET', sale, 'returned') or '') or 0, tonumber(ARGV[first + 12]))
   if number <= last then
     number = last + 1000000
   end
@@ -26,7 +26,7 @@ local function write_sale(sale, stock, sales, returns, first)
   end
   redis.call('SET', stock, ARGV[first + 8])
   redis.call('SADD', sales, ARGV[first])
-  for i = first + 12, #ARGV do
+  for i = first + 13, #ARGV do
     redis.call('HSET', returns, ARGV[i], returned)
   end
 end
