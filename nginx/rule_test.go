@@ -307,6 +307,24 @@ func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`,
 		func(c *Config) { c.Status, c.Workers = testenv.FreeAddress(t), 1 })
+	out := ""
+	for range 5 { // on a slow machine the shutdown may begin later than nginx waits for the head
+		if out = e.getOverReload(t); out != "" {
+			break
+		}
+	}
+	if !strings.HasPrefix(out, "HTTP/1.1 200 ") {
+		t.Fatalf("the old worker returned %q", out)
+	}
+	testenv.Eventually(t, time.Minute, "its requests are counted", func() bool {
+		return strings.Contains(e.metrics(), "\nsluice_edge_requests_total{rule=\"ip\",verdict=\"allow\"} 1\n")
+	})
+}
+
+// getOverReload begins a request, reloads, and completes the request when its worker shuts down. It returns the
+// response, or "" if the connection was closed before.
+func (e *edge) getOverReload(t *testing.T) string {
+	t.Helper()
 	conn, err := net.Dial("tcp", e.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
@@ -322,13 +340,7 @@ func TestMetricsCountRequestsOfAWorkerThatShutsDown(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the old worker shuts down", func() bool {
 		return slices.ContainsFunc(e.workers(), ending)
 	})
-	if _, err := io.WriteString(conn, "\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200 ") {
-		t.Fatalf("the old worker returned %q, %v", out, err)
-	}
-	testenv.Eventually(t, time.Minute, "its requests are counted", func() bool {
-		return strings.Contains(e.metrics(), "\nsluice_edge_requests_total{rule=\"ip\",verdict=\"allow\"} 1\n")
-	})
+	_, _ = io.WriteString(conn, "\r\n")
+	out, _ := io.ReadAll(conn)
+	return string(out)
 }
