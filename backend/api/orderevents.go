@@ -174,6 +174,9 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
 			}
 		case <-beat.C:
+			if peerClosed(e.Conn) { // a write would succeed, and the next one might
+				return
+			}
 			e.Beat()
 		case <-swept:
 			if peerClosed(e.Conn) {

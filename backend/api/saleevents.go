@@ -72,6 +72,9 @@ func (h *handlers) sendSale(e *httpserver.EventStream, feed *saleFeed) {
 		select {
 		case <-changed:
 		case <-beat.C:
+			if peerClosed(e.Conn) { // a write would succeed, and the next one might
+				return
+			}
 			e.Beat()
 		case <-swept:
 			if peerClosed(e.Conn) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
@@ -159,4 +161,16 @@ func TestDisconnectFreesAStream(t *testing.T) {
 			t.Fatal("the stream of a connected client has ended")
 		}
 	}
+}
+
+// The first heartbeat after a disconnect ends a stream: its write would succeed, and so might the next one.
+func TestHeartbeatEndsTheStreamOfADisconnectedClient(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newWorld().config(t))
+	next, disconnect := s.listen("drop")
+	next()
+	disconnect()
+	testenv.Eventually(t, 2*httpserver.Heartbeat-time.Second, "the stream ends", func() bool {
+		return testutil.ToFloat64(s.handlers.metrics.streams) == 0
+	})
 }
