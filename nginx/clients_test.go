@@ -87,7 +87,7 @@ func TestTLSServesHTTP2AndBackendSeesHTTPS(t *testing.T) {
 	backend := echo(t)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	e := startEdgeThat(t, buying, func(c *Config) { c.TLSCert, c.TLSKey = cert, key }, func(address string) bool {
 		response, err := client.Get("https://" + address + "/healthz")
 		if err == nil {

@@ -226,7 +226,7 @@ func TestEventsAreNotBuffered(t *testing.T) {
 	})
 	defer close(release)
 	e := startEdge(t, open, nil, backend.addr)
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	response, err := client.Get(e.url("/v1/sales/1/events"))
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func wantReached(t *testing.T, ln net.Listener, path string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	_ = client.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = client.SetDeadline(time.Now().Add(time.Minute))
 	go func() {
 		if c, err := ln.Accept(); err == nil {
 			_, _ = c.Write([]byte("x"))
