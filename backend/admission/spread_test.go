@@ -150,8 +150,8 @@ func TestPartsHaveTheirShard(t *testing.T) {
 	var cache keyCache
 	for segment := range 5 {
 		k := cache.get(space, spread.Part{SaleID: "shoe", Segment: segment, Spread: 5})
-		shard := space.ShardOfSegment("shoe", segment)
-		if k.shard != shard || k.target != fmt.Sprintf("shoe %d/5", segment) || k.sale != shard.Sale("shoe") || k.ready != shard.Ready() {
+		shard, target := space.ShardOfSegment("shoe", segment), fmt.Sprintf("shoe %d/5", segment)
+		if k.shard != shard || k.target != target || k.sale != shard.Sale("shoe") || k.ready != shard.Ready() {
 			t.Errorf("segment %d: %+v", segment, k)
 		}
 	}
