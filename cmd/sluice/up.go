@@ -33,7 +33,7 @@ type upFlags struct {
 }
 
 func (p *program) upCommand() *cobra.Command {
-	var cfg upFlags
+	var flags upFlags
 	c := &cobra.Command{
 		Use:        "up",
 		SuggestFor: []string{"start", "run", "serve", "server"},
@@ -45,38 +45,38 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
   sluice up --listen :8080 --data /var/lib/sluice
   sluice up --redis redis://127.0.0.1:6379/0 --database postgres://sluice@127.0.0.1/sluice`,
 		Annotations: map[string]string{runsUntilSignal: ""},
-		RunE:        func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), cfg) },
+		RunE:        func(cmd *cobra.Command, _ []string) error { return p.up(cmd.Context(), flags) },
 	}
 	f := p.flags(c)
-	f.listen(&cfg.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")
-	f.backend(c, &cfg.backendFlags)
-	f.groups(&cfg.group)
-	f.corsOrigins(&cfg.corsOrigins)
-	f.str(&cfg.data, "data", envData, defaultData, "directory for secrets and the database")
-	f.str(&cfg.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, "+
+	f.listen(&flags.listen, "listen", envListen, defaultListen, "address that buyers connect to, host:port")
+	f.backend(c, &flags.backendFlags)
+	f.groups(&flags.group)
+	f.corsOrigins(&flags.corsOrigins)
+	f.str(&flags.data, "data", envData, defaultData, "directory for secrets and the database")
+	f.str(&flags.stores.Redis, "redis", envRedis, "", "a real Redis instead of the embedded one, redis://host:port/db, "+
 		"unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME")
-	f.str(&cfg.stores.Database, "database", envDatabase, "",
+	f.str(&flags.stores.Database, "database", envDatabase, "",
 		"a database instead of SQLite in the data directory: sqlite:..., or with --redis postgres://...")
-	f.str(&cfg.policy, "policy", envPolicy, "",
+	f.str(&flags.policy, "policy", envPolicy, "",
 		"edge policy, read again when it changes (default: lua/policy.lua of the working directory, "+
 			"else the built-in one)")
 	f.check(func(bad *problems) {
-		if cfg.stores.Redis != "" {
-			bad.checkRedis(f.source("redis", envRedis), cfg.stores.Redis)
-		} else if cfg.cfg.Replicas > 0 {
-			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", cfg.cfg.Replicas)
-		} else if strings.HasPrefix(cfg.stores.Database, "postgres") {
+		if flags.stores.Redis != "" {
+			bad.checkRedis(f.source("redis", envRedis), flags.stores.Redis)
+		} else if flags.cfg.Replicas > 0 {
+			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", flags.cfg.Replicas)
+		} else if strings.HasPrefix(flags.stores.Database, "postgres") {
 			// The embedded Redis begins empty. In a database of other processes, it and their Redis would be rebuilt in turn.
 			bad.add("--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only")
 		}
-		if cfg.listen == cfg.admin && !strings.HasSuffix(cfg.listen, ":0") {
-			bad.add("--listen and --admin are both %s: want two addresses", cfg.listen)
+		if flags.listen == flags.admin && !strings.HasSuffix(flags.listen, ":0") {
+			bad.add("--listen and --admin are both %s: want two addresses", flags.listen)
 		}
-		cfg.group.vapid, cfg.group.contact = p.getenv(envVAPID), cmp.Or(cfg.group.contact, unknownContact)
-		cfg.group.finish(p.getenv, bad)
-		cfg.policy = policyFile(cfg.policy)
-		if cfg.policy != "" {
-			if _, err := policy.Read(cfg.policy); err != nil {
+		flags.group.vapid, flags.group.contact = p.getenv(envVAPID), cmp.Or(flags.group.contact, unknownContact)
+		flags.group.finish(p.getenv, bad)
+		flags.policy = policyFile(flags.policy)
+		if flags.policy != "" {
+			if _, err := policy.Read(flags.policy); err != nil {
 				bad.add("%v", err)
 			}
 		}
@@ -84,14 +84,14 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 	return c
 }
 
-func (p *program) up(ctx context.Context, cfg upFlags) error {
-	data := dataDir(cfg.data)
+func (p *program) up(ctx context.Context, flags upFlags) error {
+	data := dataDir(flags.data)
 	unlock, err := data.open()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	at, err := listenForUp(ctx, cfg) // first: without its addresses, up changes nothing
+	at, err := listenForUp(ctx, flags) // first: without its addresses, up changes nothing
 	if err != nil {
 		return err
 	}
@@ -99,62 +99,62 @@ func (p *program) up(ctx context.Context, cfg upFlags) error {
 	started := at.answerStarting(ctx, p.logger())
 	defer started()
 	loud := p.quietStart()
-	if err := p.fillSecrets(&cfg, data); err != nil {
+	if err := p.fillSecrets(&flags, data); err != nil {
 		return err
 	}
-	cfg.warn(p.logger())
-	own, err := cfg.useOwnStores(ctx, data)
+	flags.warn(p.logger())
+	own, err := flags.useOwnStores(ctx, data)
 	if err != nil {
 		return err
 	}
 	defer own.stop()
 	registry := newRegistry()
 	work := assemble.WorkerConfig{Concurrency: 2, Batch: 500, Counters: worker.NewCounters(registry)}
-	cfg.stores.Queue.OnReclaim = work.Counters.Reclaimed
-	cfg.stores.Blocking += cfg.stores.Shards*work.Concurrency + len(assemble.Groups)*assemble.GroupBlocking
+	flags.stores.Queue.OnReclaim = work.Counters.Reclaimed
+	flags.stores.Blocking += flags.stores.Shards*work.Concurrency + len(assemble.Groups)*assemble.GroupBlocking
 	spans, err := p.openTracing(ctx, "sluice", registry)
 	if err != nil {
 		return err
 	}
 	defer spans.Close()
-	s, err := p.tracedStores(ctx, cfg.stores, spans)
+	s, err := p.tracedStores(ctx, flags.stores, spans)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	defer s.Close()
-	defer cfg.group.cfg.Webhooks.Client.Close()
-	cfg.cfg.Registry, cfg.cfg.Practice = registry, []string{demoSale}
-	cfg.cfg.Journal.Dir = data.path(journalDir)
-	cfg.cfg.FilesPerStream = 3 // to the gateway, from there to the API, and there
-	b, err := p.startBackend(ctx, s, cfg.cfg)
+	defer flags.group.cfg.Webhooks.Client.Close()
+	flags.cfg.Registry, flags.cfg.Practice = registry, []string{demoSale}
+	flags.cfg.Journal.Dir = data.path(journalDir)
+	flags.cfg.FilesPerStream = 3 // the client's connection, and both ends of the one from the gateway to the API
+	b, err := p.startBackend(ctx, s, flags.cfg)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	cfg.group.cfg.Registry, cfg.group.cfg.Counters = registry, b.Counters
-	fleet, closeFleet, err := openFleet(cfg.cfg.LimitRedis, p.logger())
+	flags.group.cfg.Registry, flags.group.cfg.Counters = registry, b.Counters
+	fleet, closeFleet, err := openFleet(flags.cfg.LimitRedis, p.logger())
 	if err != nil {
 		return err
 	}
 	defer closeFleet()
-	edge, err := p.startGateway(ctx, cfg, at.backend, b.Own, edgetrace.New(spans), fleet)
+	edge, err := p.startGateway(ctx, flags, at.backend, b.Own, edgetrace.New(spans), fleet)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	where := server{
 		Public: "http://" + reachable(at.public.Addr()),
 		Admin:  "http://" + reachable(at.admin.Addr()),
-		Expect: cfg.expect,
+		Expect: flags.expect,
 	}
 	if err := data.setServer(where); err != nil {
 		return err
 	}
 	started()
-	if err := p.printWelcome(cfg, where, own); err != nil {
+	if err := p.printWelcome(flags, where, own); err != nil {
 		return err
 	}
 	loud()
 	defer time.AfterFunc(trimAfter, debug.FreeOSMemory).Stop()
-	return assemble.RunStages(ctx, workStages(s, work, cfg.group.cfg, own, p.logger()), []assemble.Stage{
+	return assemble.RunStages(ctx, workStages(s, work, flags.group.cfg, own, p.logger()), []assemble.Stage{
 		{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
 	}, []assemble.Stage{
 		{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }},
@@ -173,10 +173,10 @@ type ownStores struct {
 
 // useOwnStores replaces a Redis or database that is not configured: an embedded Redis starts, and SQLite writes to the
 // data directory.
-func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, error) {
-	own := ownStores{redis: cfg.stores.Redis == "", database: cfg.stores.Database == "", stop: func() {}}
+func (flags *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, error) {
+	own := ownStores{redis: flags.stores.Redis == "", database: flags.stores.Database == "", stop: func() {}}
 	if own.database {
-		cfg.stores.Database = "sqlite:" + data.path(databaseFile)
+		flags.stores.Database = "sqlite:" + data.path(databaseFile)
 	}
 	if own.redis {
 		embedded, err := assemble.StartEmbeddedRedis(ctx)
@@ -184,7 +184,7 @@ func (cfg *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, 
 			return own, err
 		}
 		own.stop = embedded.Close
-		cfg.stores.Embedded = embedded
+		flags.stores.Embedded = embedded
 	}
 	return own, nil
 }
@@ -227,16 +227,16 @@ func (p *program) verify(ctx context.Context, b *assemble.Backend) error {
 // upListeners are the addresses of `up`: buyers reach public, admins admin, and the gateway backend.
 type upListeners struct{ public, admin, backend net.Listener }
 
-func listenForUp(ctx context.Context, cfg upFlags) (at upListeners, err error) {
+func listenForUp(ctx context.Context, flags upFlags) (at upListeners, err error) {
 	defer func() {
 		if err != nil {
 			at.close()
 		}
 	}()
-	if at.public, err = listen(ctx, "listen", cfg.listen); err != nil {
+	if at.public, err = listen(ctx, "listen", flags.listen); err != nil {
 		return at, err
 	}
-	if at.admin, err = listen(ctx, "admin", cfg.admin); err != nil {
+	if at.admin, err = listen(ctx, "admin", flags.admin); err != nil {
 		return at, err
 	}
 	at.backend, err = listen(ctx, "listen", "127.0.0.1:0")
@@ -254,21 +254,21 @@ func (at upListeners) close() {
 
 // startGateway returns a gateway with a policy and token keys.
 func (p *program) startGateway(
-	ctx context.Context, cfg upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
+	ctx context.Context, flags upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
 	fleet *fleetlimit.Client,
 ) (*gateway.Gateway, error) {
 	edge, err := gateway.New(gateway.Config{
 		Upstreams:         []string{"http://" + backend.Addr().String()},
-		Secret:            cfg.secret,
-		TokenKeys:         cfg.tokenKeys,
-		Expect:            cfg.expect,
-		PolicyPath:        cfg.policy,
+		Secret:            flags.secret,
+		TokenKeys:         flags.tokenKeys,
+		Expect:            flags.expect,
+		PolicyPath:        flags.policy,
 		PolicySource:      lua.Policy,
 		Logger:            p.logger(),
 		Registry:          registry,
 		Spans:             spans,
 		SaleNotifications: true,
-		CORSOrigins:       cfg.corsOrigins,
+		CORSOrigins:       flags.corsOrigins,
 		Fleet:             fleet,
 	})
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 
 // fillSecrets takes the secrets from the environment, else from the data directory, where it generates them, and
 // checks all settings. An error of a secret names its source.
-func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
+func (p *program) fillSecrets(flags *upFlags, data dataDir) error {
 	var files []string // names of variables, and the files that replace them
 	for _, s := range []struct {
 		to        *string
 		env, file string
 		generate  func() (string, error)
 	}{
-		{&cfg.secret, envSecret, tokenSecretFile, newSecret},
-		{&cfg.cfg.AdminToken, envAdminToken, adminTokenFile, newSecret},
-		{&cfg.vapid, envVAPID, vapidFile, newVAPID},
+		{&flags.secret, envSecret, tokenSecretFile, newSecret},
+		{&flags.cfg.AdminToken, envAdminToken, adminTokenFile, newSecret},
+		{&flags.vapid, envVAPID, vapidFile, newVAPID},
 	} {
 		if *s.to = p.getenv(s.env); *s.to != "" {
 			continue
@@ -35,10 +35,10 @@ func (p *program) fillSecrets(cfg *upFlags, data dataDir) error {
 		}
 		files = append(files, s.env, data.path(s.file))
 	}
-	cfg.group.vapid, cfg.private = cfg.vapid, cfg.group.private
+	flags.group.vapid, flags.private = flags.vapid, flags.group.private
 	var bad problems
-	cfg.finish(p.getenv, &bad)
-	cfg.group.finish(p.getenv, &bad)
+	flags.finish(p.getenv, &bad)
+	flags.group.finish(p.getenv, &bad)
 	for i, problem := range bad {
 		bad[i] = strings.NewReplacer(files...).Replace(problem)
 	}
@@ -78,12 +78,12 @@ func (p *program) consoleToken(data string) string {
 	return dataDir(data).path(adminTokenFile)
 }
 
-func (p *program) printWelcome(cfg upFlags, at server, own ownStores) error {
-	key, err := token.NewKey(cfg.secret)
+func (p *program) printWelcome(flags upFlags, at server, own ownStores) error {
+	key, err := token.NewKey(flags.secret)
 	if err != nil {
 		return usage("%w", err)
 	}
-	buyer, err := key.With(cfg.expect).Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
+	buyer, err := key.With(flags.expect).Sign(fmt.Sprintf("you-%d", time.Now().Unix()), 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ Buy one unit and query the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(cfg.data), at.Admin, demoSale, cfg.data, buyer, at.Public, demoSale, buyer, at.Public)
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(flags.data), at.Admin, demoSale, flags.data, buyer, at.Public, demoSale, buyer, at.Public)
 	if own.redis || own.database {
 		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
 	}

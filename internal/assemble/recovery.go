@@ -31,7 +31,7 @@ type recoveryTables struct {
 func (s *Stores) newRebuilder(journals rebuild.JournalWriters) (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery, Journals: journals,
-		// blocks, wakes the journal and unblocks before the next heartbeat
+		// The check blocks or unblocks the guard and wakes the journal. The next heartbeat would be later.
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			ctx = store.WithReason(store.WithActor(ctx, store.ActorRebuild), reason)
