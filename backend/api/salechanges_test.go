@@ -68,12 +68,12 @@ func TestReadsAfterNotificationsAreBounded(t *testing.T) {
 	var before, after int
 	start := time.Now()
 	w.do(func() { before, after = w.views, w.views })
-	for time.Since(start) < 4*feedGap || after == before { // the first read may be late
+	for time.Since(start) < 4*feedGap || after == before && time.Since(start) < time.Minute { // the first read may be late
 		hub.Publish(salechange.Notification{Type: salechange.Left, SaleID: "drop"})
 		w.do(func() { after = w.views })
 	}
-	if reads, most := after-before, int(time.Since(start)/feedGap)+2; reads > most {
-		t.Errorf("%d reads, want %d at most", reads, most)
+	if reads, most := after-before, int(time.Since(start)/feedGap)+2; reads == 0 || reads > most {
+		t.Errorf("%d reads, want 1 to %d", reads, most)
 	}
 }
 

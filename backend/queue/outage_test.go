@@ -166,6 +166,8 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 	l := queue.NewList(client, 0,
 		queue.Config{MaxAttempts: 1000, BackoffBase: time.Millisecond, OnReclaim: func(n int) { reclaimed.Add(int64(n)) }})
 
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	var mu sync.Mutex
 	seen := map[sale.OrderID]bool{}
 	var wg sync.WaitGroup
@@ -173,8 +175,8 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 		wg.Go(func() {
 			consumer, ack := registered(t, direct), ""
 			n := 1
-			for idle, batches := 0, 0; idle < 20; {
-				b, _, err := l.TakeAs(t.Context(), consumer.BatchID(n), 7, ack)
+			for idle, batches := 0, 0; idle < 20 && ctx.Err() == nil; {
+				b, _, err := l.TakeAs(ctx, consumer.BatchID(n), 7, ack)
 				if err != nil {
 					continue // the same id again
 				}
@@ -182,14 +184,14 @@ func TestLostRepliesLoseNoMessages(t *testing.T) {
 				ack = ""
 				if len(b.Messages) == 0 {
 					idle++
-					_, _ = l.Wait(t.Context(), time.Millisecond)
+					_, _ = l.Wait(ctx, time.Millisecond)
 					continue
 				}
 				idle = 0
 				batches++
 				if w == 0 && batches%3 == 0 { // fails one
-					for {
-						if _, err := l.Ack(t.Context(), b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no"}); err == nil {
+					for ctx.Err() == nil {
+						if _, err := l.Ack(ctx, b.ID, queue.Failure{ID: b.Messages[0].ID, Reason: "no"}); err == nil {
 							break
 						}
 					}
