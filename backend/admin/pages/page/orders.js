@@ -1,11 +1,10 @@
 // Orders in the database: search, one order with its payments, and cancellation.
 const orderStates = { created: 'open', paid: 'open', cancelled: 'sold_out' };
-const orderWords = { created: 'created', paid: 'paid', cancelled: 'cancelled' };
 const orderLink = (id) => h('a', { href: '/admin/orders/' + part(id) }, id);
 const saleLink = (id) => h('a', { href: '/admin/sales/' + part(id) }, id);
 
 // orderBadge shows the status of an order. An unpaid order with a payment deadline awaits its payment.
-const orderBadge = (o) => h('span', { class: 'badge', 'data-state': o.pay_by ? 'paused' : orderStates[o.status] }, o.pay_by ? 'awaits payment' : o.cancelled_by === 'hold' ? 'expired' : orderWords[o.status] || o.status);
+const orderBadge = (o) => h('span', { class: 'badge', 'data-state': o.pay_by ? 'paused' : orderStates[o.status] }, o.pay_by ? 'awaits payment' : o.cancelled_by === 'hold' ? 'expired' : o.status);
 
 // cancelOrder resolves to true if the order was cancelled.
 async function cancelOrder(o) {
@@ -27,7 +26,7 @@ async function findOrder(id) {
 }
 
 function ordersView() {
-  const find = search([{ name: 'buyer', label: 'Buyer' }, { name: 'order', label: 'Order id' }, { name: 'sale', label: 'Sale id' }, { name: 'status', label: 'Status', options: [['', 'Any status'], ...Object.entries(orderWords)] }], () => orders.restart());
+  const find = search([{ name: 'buyer', label: 'Buyer' }, { name: 'order', label: 'Order id' }, { name: 'sale', label: 'Sale id' }, { name: 'status', label: 'Status', options: [['', 'Any status'], ...Object.keys(orderStates).map((status) => [status, status])] }], () => orders.restart());
   const orders = list({
     label: 'Orders', head: ['Order', 'Sale', 'Buyer', 'Status', 'Created', 'Pay by', spoken('Actions')], empty: 'No orders in the database match. An accepted order is written within seconds; until then it is queued.',
     load: (after) => {
