@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,8 +61,12 @@ func parseUpstream(raw string) (address string, err error) {
 			address = net.JoinHostPort(u.Hostname(), "80")
 		}
 	}
-	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" {
 		return "", fmt.Errorf("upstream %q has no host or port: use host:port or http://host:port", raw)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("upstream %q: the port must be a number from 1 to 65535", raw)
 	}
 	return address, nil
 }

@@ -77,7 +77,7 @@ func TestParseUpstream(t *testing.T) {
 		"unix:/run/b.sock": "unix:/run/b.sock", "unix:run/b.sock": "", "unix:/a/../b": "", "unix:/a,b": "", "unix:": "",
 		"http://unix:/run/b.sock": "",
 		"":                        "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
-		"ftp://a": "", "http://": "", "a:b:c": "",
+		"ftp://a": "", "http://": "", "a:b:c": "", "a:http": "", "a:0": "", "a:65535": "a:65535", "a:65536": "", "http://a:-1": "",
 	} {
 		got, err := parseUpstream(raw)
 		if got != want || (err == nil) != (want != "") {
