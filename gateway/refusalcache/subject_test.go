@@ -1,26 +1,20 @@
 package refusalcache
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"hash/crc32"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/internal/token"
+	"sluice/internal/token/tokentest"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
 
 // bearer signs any text as claims.
 func bearer(header, claims string) []byte {
-	b64 := base64.RawURLEncoding.EncodeToString
-	text := b64([]byte(header)) + "." + b64([]byte(claims))
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte(text))
-	return []byte(text + "." + b64(mac.Sum(nil)))
+	return []byte(tokentest.HS(tokentest.Segments(header, claims), []byte(secret)))
 }
 
 const plainHeader = `{"alg":"HS256","typ":"JWT"}`

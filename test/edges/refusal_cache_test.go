@@ -1,7 +1,6 @@
 package edges
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
 
@@ -216,10 +216,7 @@ func TestEdgesRepeatTheRefusalOfTheBackend(t *testing.T) {
 // Purchases get a refusal from the cache, except those of buyers that may hold an order. Other requests, malformed
 // ones and other spellings do not.
 func TestEdgesAnswerPurchasesFromTheCache(t *testing.T) {
-	segment := base64.RawURLEncoding.EncodeToString
-	raw := func(claims string) string {
-		return segment([]byte(`{"alg":"HS256"}`)) + "." + segment([]byte(claims)) + ".sig"
-	}
+	raw := func(claims string) string { return tokentest.Segments(`{"alg":"HS256"}`, claims) + ".sig" }
 	type row struct{ name, raw, want string }
 	var rows []row
 	for _, c := range []struct{ name, line, want string }{
