@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,5 +69,36 @@ func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	}
 	if settled[of] != settledPasses {
 		t.Errorf("%d passes had nothing to settle, want %d", settled[of], settledPasses)
+	}
+}
+
+// With fewer shards than a sale has segments, two segments would share a shard and their keys.
+func TestShardsHoldTheSegmentsOfEverySale(t *testing.T) {
+	ctx, database := t.Context(), storetest.SQLite(t)
+	db := storetest.Open(t, database)
+	if _, _, err := db.ClaimDeployment(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	wanted := newSale()
+	wanted.Stock, wanted.Spread = 10, 3
+	if _, err := db.CreateSale(ctx, wanted); err != nil {
+		t.Fatal(err)
+	}
+	open := func() error {
+		s, err := OpenStores(ctx, StoresConfig{
+			Redis: testenv.StartRedis(t).URL, Database: database, Shards: 2, Existing: true, Driver: DriverList,
+		})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	}
+	err := open()
+	if _, ok := errors.AsType[UsageError](err); !ok || !strings.Contains(err.Error(), "3 segments") {
+		t.Errorf("two shards for three segments: %v", err)
+	}
+	storetest.Exec(t, database, "UPDATE sales SET archived = 1")
+	if err := open(); err != nil {
+		t.Errorf("the sale is archived: %v", err)
 	}
 }

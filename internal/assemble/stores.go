@@ -267,13 +267,22 @@ func Await(ctx context.Context, log *slog.Logger, store string, do func() error)
 }
 
 // claim makes the database that of a deployment, and returns its id. All processes must use the same number of shards,
-// because it determines the shard of each sale.
+// because it determines the shard of each sale. It is at least the number of segments of every sale: two segments in one
+// shard would have the same keys.
 func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
 	deployment, have, err := s.tables.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
 		return 0, usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
 			"(to change it: docs/operations.md)", want, have)
+	}
+	if err != nil {
+		return 0, err
+	}
+	widest, err := s.tables.WidestSale(ctx)
+	if err == nil && widest.Spread > want {
+		return 0, usage("--shards is %d, but sale %s has %d segments, each in a shard of its own: set the number back to at "+
+			"least %d, or archive the sale with the previous number first", want, widest.ID, widest.Spread, widest.Spread)
 	}
 	return deployment, err
 }
