@@ -83,7 +83,7 @@ func TestBeginningOfTheNextRequestDoesNotDelayTheResponse(t *testing.T) {
 	} {
 		c := e.connect(t)
 		_, _ = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"+more)
-		_ = c.SetReadDeadline(time.Now().Add(time.Minute/2))
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute / 2))
 		if got := readOne(t, bufio.NewReader(c), "POST"); got.status != 200 {
 			t.Errorf("with %q behind it: %+v", more, got)
 		}

@@ -72,7 +72,8 @@ type JournalWriter struct {
 	// being restored; 0 before, and after a file error. changed wakes the loop of heartbeats.
 	state   atomic.Int64
 	changed loop.Wake
-	// outage is the time of the last heartbeat that failed or took longer than heartbeatInterval; nil: there was none.
+	// outage is the time of the last heartbeat that failed or took longer than heartbeatInterval, or of the start of this
+	// process: until then, the other backends may not have been able to send heartbeats either.
 	outage atomic.Pointer[time.Time]
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
@@ -85,9 +86,12 @@ type JournalWriter struct {
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
 func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	return &JournalWriter{
+	w := &JournalWriter{
 		cfg: cfg, woken: loop.NewWake(), changed: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize),
 	}
+	now := time.Now()
+	w.outage.Store(&now)
+	return w
 }
 
 // Generation returns the generation of the data in Redis.
@@ -187,14 +191,9 @@ func (w JournalWriters) Register(ctx context.Context) error {
 }
 
 // silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
-// those of all backends are late, as those of this process show.
+// those of all backends are late, as those of this process show. After a power failure all backends start together.
 func (w JournalWriters) silent(shard keyspace.Shard, s journal.Status) bool {
-	if w != nil {
-		if outage := w[shard].outage.Load(); outage != nil && time.Since(*outage) < alive {
-			return false
-		}
-	}
-	return s.Silent > alive
+	return s.Silent > alive && (w == nil || time.Since(*w[shard].outage.Load()) >= alive)
 }
 
 // Run maintains all journals until ctx ends. It returns nil.

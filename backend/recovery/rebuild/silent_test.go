@@ -27,19 +27,22 @@ func (s *troubledStore) Heartbeat(ctx context.Context, _ string, _ int, _ int64)
 	}
 }
 
-// A backend without heartbeats has stopped, unless the database did not store the heartbeats of this process either.
+// A backend without heartbeats has stopped, unless this process has just started, or the database did not store its
+// heartbeats either.
 func TestSilentJournals(t *testing.T) {
 	for name, c := range map[string]struct {
+		runs   time.Duration // from the start of the process to the heartbeat
 		store  troubledStore
 		after  time.Duration // from the heartbeat to the rebuild
 		silent bool
 	}{
-		"the database works":          {troubledStore{takes: time.Second}, 0, true},
-		"it is unavailable":           {troubledStore{err: errors.New("down")}, 0, false},
-		"it is slow":                  {troubledStore{takes: 3 * time.Second}, 0, false},
-		"it was unavailable":          {troubledStore{err: errors.New("down")}, alive - 1, false},
-		"it has worked for a while":   {troubledStore{err: errors.New("down")}, alive, true},
-		"the heartbeat was cancelled": {troubledStore{takes: time.Hour}, 0, true},
+		"the process has just started": {0, troubledStore{takes: time.Second}, 0, false},
+		"the database works":           {alive, troubledStore{takes: time.Second}, 0, true},
+		"it is unavailable":            {alive, troubledStore{err: errors.New("down")}, 0, false},
+		"it is slow":                   {alive, troubledStore{takes: 3 * time.Second}, 0, false},
+		"it was unavailable":           {alive, troubledStore{err: errors.New("down")}, alive - 1, false},
+		"it has worked for a while":    {alive, troubledStore{err: errors.New("down")}, alive, true},
+		"the heartbeat was cancelled":  {alive, troubledStore{takes: time.Hour}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -51,13 +54,14 @@ func TestSilentJournals(t *testing.T) {
 				w := NewJournalWriter(JournalWriterConfig{
 					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: &c.store,
 				})
+				<-time.After(c.runs)
 				ctx, cancel := context.WithCancel(t.Context())
 				if c.store.takes == time.Hour {
 					cancel()
 				}
 				_ = w.Heartbeat(ctx)
 				cancel()
-				time.Sleep(c.after)
+				<-time.After(c.after)
 				if got := (JournalWriters{w}).silent(0, journal.Status{Silent: alive + 1}); got != c.silent {
 					t.Errorf("silent: %v, want %v", got, c.silent)
 				}
