@@ -2,7 +2,7 @@ package spread
 
 import "slices"
 
-// Recover returns the allocations of a sale whose database was restored from a backup, given those in SQL and the
+// Recover returns the allocations of a sale after its database was restored from a backup, given those in SQL and the
 // segments in Redis, which have applied newer ones. It returns inSQL if no segment has applied a newer version.
 //
 // Of each segment the newer allocation counts. The result adds up to the stock: missing units are divided over all
@@ -40,7 +40,7 @@ func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 		}
 		return all[i].Units
 	})
-	take(func(i int) int64 { return all[i].Units }) // SQL has lost a restock whose units are sold
+	take(func(i int) int64 { return all[i].Units }) // SQL has lost a restock, and its units are sold
 	return all
 }
 
