@@ -160,8 +160,8 @@ func definition(d sale.Sale) []any {
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
 // number of orders accepted, the segment (the zero value: the sale lives in one shard), the number of the last return
-// in SQL, and the ids of cancelled orders with a unit that is part of the units left and a row without the number of the
-// return. The stock of a segment is its allocation.
+// in SQL, and the ids of cancelled orders with a unit that is part of the units left and a row without the number of
+// the return. The stock of a segment is its allocation.
 func SaleArgs(d sale.Sale, left, accepted int64, in Segment, lastReturn int64, returned []any) []any {
 	args := append([]any{d.ID}, definition(d)...)
 	return append(append(args, left, accepted, in.text(), in.Version, lastReturn), returned...)

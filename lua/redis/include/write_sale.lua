@@ -2,8 +2,8 @@
 --
 --   sale id, opens_at (ms), closes_at (ms, 0: never), per_buyer, stock, title, price amount, currency, units left,
 --   orders accepted so far, the segment "<index>/<spread>" or '', the version of its allocation (then stock is the
---   units of the allocation), the number of the last return in SQL, then the ids of cancelled orders with a unit that is
---   part of the units left and a row without the number of the return
+--   units of the allocation), the number of the last return in SQL, then the ids of cancelled orders with a unit that
+--   is part of the units left and a row without the number of the return
 
 -- write_sale stores the sale and restarts the numbering of returns. Numbers start at the clock in microseconds: that
 -- exceeds every number that an earlier Redis assigned, and the audit compares numbers with those in SQL. If the clock
