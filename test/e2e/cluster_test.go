@@ -172,6 +172,9 @@ func TestClusterFaults(t *testing.T) {
 		t.Logf("%d: %s at sale %d: %v until 100 further orders", round+1, fault.name, at,
 			time.Since(began).Round(10*time.Millisecond))
 	}
+	for _, b := range c.backends {
+		b.awaitUp(t)
+	}
 	for i, one := range c.crowds {
 		one.check(c.sales[i], int64(stock))
 	}

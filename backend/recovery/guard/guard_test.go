@@ -176,6 +176,8 @@ func TestServerThatFollowedAnotherIsBlocked(t *testing.T) {
 	host, port, _ := net.SplitHostPort(stale.Addr)
 	replicaOf(c, host, port)
 	testenv.Eventually(t, time.Minute, "the data of the stale server", replication("master_link_status:up"))
+	check()
+	wantBlocked(t, g, "it follows the stale server")
 	replicaOf(c, "NO", "ONE")
 	wantBlocked(t, open(t, r.URL, nil), "promoted again, a new connection")
 	check()

@@ -55,8 +55,9 @@ func readRecord(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (rec
 // SameData.
 type Identify func(ctx context.Context, c redis.Cmdable) (string, error)
 
-// RunID returns the run_id of a Redis server, which it chooses at random when it starts. A server that was promoted may
-// have the data of the server that it followed, so a dot and the replication id of that one (master_replid2) follow.
+// RunID returns the run_id of a Redis server, which it chooses at random when it starts. A replica, and a server that
+// was promoted, may have the data of the server that it follows or followed, so a dot and the replication id of that
+// one (master_replid2) follow.
 func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 	var info, replication *redis.InfoCmd
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -69,7 +70,11 @@ func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 	if id == "" {
 		return "", errors.New("INFO server has no run_id, which identifies the data; connect to Redis without a proxy")
 	}
-	if followed := replication.Item("Replication", "master_replid2"); strings.Trim(followed, "0") != "" {
+	followed := replication.Item("Replication", "master_replid2")
+	if replication.Item("Replication", "role") == "slave" {
+		followed = replication.Item("Replication", "master_replid") // its master_replid2 when it is promoted
+	}
+	if strings.Trim(followed, "0") != "" {
 		id += "." + followed
 	}
 	return id, nil
