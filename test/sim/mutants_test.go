@@ -974,6 +974,27 @@ var mutants = []mutant{
 		proof{"./backend/recovery/guard", "TestCheckDoesNotHideALaterObservation", nil},
 	},
 	{
+		"rebuild: a journal reports its orders as restored before they are",
+		"backend/recovery/rebuild/journal_writer.go",
+		"w.report(-fence)",
+		"w.report(fence)",
+		simulation,
+	},
+	{
+		"rebuild: a slow heartbeat delays the report of a journal",
+		"backend/recovery/rebuild/journal_writer.go",
+		"always := func(context.Context) bool { return true }",
+		"always := func(context.Context) bool { return false }",
+		rebuildTest("TestSlowCallsDoNotDelayARebuild"),
+	},
+	{
+		"rebuild: a slow restoration delays that of the next rebuild",
+		"backend/recovery/rebuild/journal_writer.go",
+		"return err != nil || fence != w.restoring.Load()",
+		"return err != nil && fence != w.restoring.Load()",
+		rebuildTest("TestSlowCallsDoNotDelayARebuild"),
+	},
+	{
 		"worker: an unwritten batch with a lost lease is dropped",
 		"backend/worker/loop.go",
 		"l.cfg.Metrics.LeaseLost()\n\t\tl.restore(b, err)",
