@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -242,35 +241,41 @@ type Archived struct {
 	JSON string
 }
 
+// storedRow is a row that may be in a file.
+type storedRow struct {
+	id     int64
+	value  any     // its JSON is that of Archived
+	counts Archive // of the row alone
+}
+
 // RemoveOrders deletes those rows of an archived sale that are equal to the file's, and counts them in its Archive.
 // Other rows stay for the next part.
 func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (int64, error) {
-	return s.remove(ctx, saleID, rows, "SELECT "+archivedOrderColumns+" FROM orders WHERE sale_id = $1 AND id ",
-		func(row Scanner) (int64, any, map[string]int64, error) {
-			o, err := scanArchivedOrder(row)
-			count := map[string]int64{"orders": 1}
-			switch o.Status {
-			case sale.StatusPaid:
-				count["paid"] = 1
-			case sale.StatusCancelled:
-				count["cancelled"] = 1
-			}
-			return int64(o.ID), o, count, err
-		}, "DELETE FROM orders WHERE id ")
+	return s.remove(ctx, saleID, rows, "orders", archivedOrderColumns, func(row Scanner) (storedRow, error) {
+		o, err := scanArchivedOrder(row)
+		counts := Archive{Orders: 1}
+		switch o.Status {
+		case sale.StatusPaid:
+			counts.Paid = 1
+		case sale.StatusCancelled:
+			counts.Cancelled = 1
+		}
+		return storedRow{int64(o.ID), o, counts}, err
+	})
 }
 
 // RemovePayments is RemoveOrders for payments.
 func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (int64, error) {
-	return s.remove(ctx, saleID, rows, "SELECT "+callbackColumns+" FROM payments WHERE sale_id = $1 AND id ",
-		func(row Scanner) (int64, any, map[string]int64, error) {
-			p, err := scanArchivedPayment(row)
-			return p.Number, p, map[string]int64{"payments": 1}, err
-		}, "DELETE FROM payments WHERE id ")
+	return s.remove(ctx, saleID, rows, "payments", callbackColumns, func(row Scanner) (storedRow, error) {
+		p, err := scanArchivedPayment(row)
+		return storedRow{p.Number, p, Archive{Payments: 1}}, err
+	})
 }
 
+// remove deletes those rows of a table that are equal to the file's, adds them to the numbers of the Archive, and
+// returns how many it deleted.
 func (s *Store) remove(
-	ctx context.Context, saleID string, rows []Archived, query string,
-	scan func(Scanner) (id int64, row any, count map[string]int64, err error), remove string,
+	ctx context.Context, saleID string, rows []Archived, table, columns string, scan func(Scanner) (storedRow, error),
 ) (int64, error) {
 	want := make(map[int64]string, len(rows))
 	ids := make([]int64, len(rows))
@@ -280,25 +285,27 @@ func (s *Store) remove(
 	op := "store: remove archived rows of sale " + saleID
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (int64, error) {
 		d := c.Dialect()
-		var equal []int64
-		sums := map[string]int64{}
-		if err := c.Query(ctx, func(row Scanner) error {
-			id, now, count, err := scan(row)
-			if err != nil {
-				return err
-			}
-			if line, err := json.Marshal(now); err != nil || string(line) != want[id] {
-				return err
-			}
-			equal = append(equal, id)
-			for name, n := range count {
-				sums[name] += n
-			}
-			return nil
-		}, query+d.In("$2")+d.ForUpdate, saleID, ids); err != nil || len(equal) == 0 {
+		stored, err := Select(ctx, c, scan, "SELECT "+columns+" FROM "+table+" WHERE sale_id = $1 AND id "+d.In("$2")+
+			d.ForUpdate, saleID, ids)
+		if err != nil {
 			return 0, err
 		}
-		removed, err := c.Exec(ctx, remove+d.In("$1"), equal)
+		var equal []int64
+		var sum Archive
+		for _, row := range stored {
+			if JSON(row.value) != want[row.id] {
+				continue
+			}
+			equal = append(equal, row.id)
+			sum.Orders += row.counts.Orders
+			sum.Paid += row.counts.Paid
+			sum.Cancelled += row.counts.Cancelled
+			sum.Payments += row.counts.Payments
+		}
+		if len(equal) == 0 {
+			return 0, nil
+		}
+		removed, err := c.Exec(ctx, "DELETE FROM "+table+" WHERE id "+d.In("$1"), equal)
 		if err == nil && removed != int64(len(equal)) { // impossible, as the rows are locked
 			err = unavailable(fmt.Errorf("%d of %d rows could be removed", removed, len(equal)))
 		}
@@ -306,7 +313,7 @@ func (s *Store) remove(
 			return 0, err
 		}
 		n, err := c.Exec(ctx, `UPDATE archives SET orders = orders + $2, paid = paid + $3, cancelled = cancelled + $4,
-			payments = payments + $5 WHERE sale_id = $1`, saleID, sums["orders"], sums["paid"], sums["cancelled"], sums["payments"])
+			payments = payments + $5 WHERE sale_id = $1`, saleID, sum.Orders, sum.Paid, sum.Cancelled, sum.Payments)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("it is not archived: %w", sale.ErrConflict)
 		}
