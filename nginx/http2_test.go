@@ -94,7 +94,7 @@ func TestBodyOfUnknownLength(t *testing.T) {
 		}
 	}
 	plain := startEdge(t, open, nil, backend.addr)
-	got := plain.raw("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+	got := plain.raw("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		strings.Repeat("1\r\na\r\n", 16384) + "0\r\n\r\n")
 	all := backend.requests()
 	if last := all[len(all)-1]; !strings.HasPrefix(got, "HTTP/1.1 200 ") || last.body != strings.Repeat("a", 16384) {
