@@ -3,24 +3,24 @@ package spread
 import "slices"
 
 // Recover returns the allocations of a sale after its database was restored from a backup, given those in SQL and the
-// segments in Redis, which have applied newer ones. It returns inSQL if no segment has applied a newer version.
+// segments in Redis, which have applied newer ones. It returns inSQL unless Newer.
 //
 // Of each segment the newer allocation counts. The result adds up to the stock: missing units are divided over all
 // segments, and surplus units, for example those of a restock that SQL has lost, are taken from segments without orders
 // for them. The versions are higher than those of SQL and of Redis, so no transfer that began before can be committed.
 func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
-	all, free, missing, older := slices.Clone(inSQL), make([]int64, len(inSQL)), stock, false
+	if !Newer(applied, inSQL) {
+		return inSQL
+	}
+	all, free, missing := slices.Clone(inSQL), make([]int64, len(inSQL)), stock
 	for i, s := range applied {
-		if s.Loaded && s.Version > all[i].Version {
-			all[i], older = Allocation{s.Units, s.Version}, true
+		if s.Loaded && s.newer(all[i]) {
+			all[i] = Allocation{s.Units, s.Version}
 		}
 		if s.Loaded {
 			free[i] = all[i].Units - s.held()
 		}
 		missing -= all[i].Units
-	}
-	if !older {
-		return inSQL
 	}
 	for i, more := range Divide(max(missing, 0), len(all), 0) {
 		all[i].Units += more
@@ -30,9 +30,16 @@ func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 		for i := range all {
 			n := min(max(-missing, 0), max(from(i), 0))
 			all[i].Units -= n
+			free[i] -= n
 			missing += n
 		}
 	}
+	take(func(i int) int64 { // of outgoing transfers: they are not sold meanwhile
+		if !applied[i].Loaded || applied[i].Out == nil {
+			return 0
+		}
+		return min(applied[i].Out.Units, free[i])
+	})
 	take(func(i int) int64 { return free[i] })
 	take(func(i int) int64 { // its orders are not known
 		if applied[i].Loaded {
@@ -51,4 +58,20 @@ func (s State) held() int64 {
 		held -= s.Out.Units
 	}
 	return held
+}
+
+// Newer reports whether SQL has lost the allocation of a segment that Redis has applied. applied was read before inSQL.
+func Newer(applied []State, inSQL []Allocation) bool {
+	for i, s := range applied {
+		if i < len(inSQL) && s.Loaded && s.newer(inSQL[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// newer reports whether the allocation in SQL is older than that of the segment, or is another one with the same
+// version, because a transfer was committed in a restored database.
+func (s State) newer(inSQL Allocation) bool {
+	return s.Version > inSQL.Version || s.Version == inSQL.Version && s.Units != inSQL.Units
 }

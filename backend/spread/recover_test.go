@@ -71,6 +71,22 @@ func TestRecover(t *testing.T) {
 			},
 			[]Allocation{{1, 2}, {5, 3}},
 		},
+		"a move that its source has not applied, and units on sale in the target": {
+			6, []Allocation{{3, 1}, {3, 1}},
+			[]State{
+				{Loaded: true, Version: 2, Units: 5, Left: 2},
+				{Loaded: true, Version: 1, Units: 3, Left: 1, Out: &Transfer{Units: 2}},
+			},
+			[]Allocation{{5, 3}, {1, 2}},
+		},
+		"a move to the same segment that the restored database has committed": {
+			9, []Allocation{{2, 2}, {4, 2}, {3, 1}},
+			[]State{
+				{Loaded: true, Version: 2, Units: 2, Left: 2}, {Loaded: true, Version: 2, Units: 6},
+				{Loaded: true, Version: 2},
+			},
+			[]Allocation{{3, 3}, {6, 3}, {0, 3}},
+		},
 		"the source is not in Redis": {
 			6, []Allocation{{3, 1}, {3, 1}},
 			[]State{{}, {Loaded: true, Version: 2, Units: 5}},
