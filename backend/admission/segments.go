@@ -74,14 +74,15 @@ func (s *Segments) state(ctx context.Context, of spread.Sale, segment int) (spre
 	return state, nil
 }
 
-// ReadSegment returns the state of a segment also while a rebuild holds it, with a client of its shard. It returns
-// ErrNotLoaded if the shard does not hold the segment, or an error of Redis.
+// ReadSegment returns the state of a segment also while a rebuild holds it, with a client of its shard, and the id of
+// the deployment that has the shard ("": none). It returns ErrNotLoaded if the shard does not hold the segment, or an
+// error of Redis.
 func ReadSegment(
 	ctx context.Context, client redis.Cmdable, space keyspace.Space, of spread.Sale, segment int,
-) (spread.State, error) {
-	state, _, err := readSegment(ctx, client, space, of, segment)
+) (state spread.State, owner string, err error) {
+	state, owner, err = readSegment(ctx, client, space, of, segment)
 	state.Loaded = err == nil
-	return state, err
+	return state, owner, err
 }
 
 // readSegment returns the state of a segment, and the id of the deployment that has its shard. The segment is not

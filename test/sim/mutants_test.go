@@ -751,9 +751,16 @@ var mutants = []mutant{
 	},
 	{
 		"rebuild: the allocations of a restored database replace newer ones",
+		"backend/spread/recover.go",
+		"return s.Version > inSQL.Version ||",
+		"return s.Version > 9+inSQL.Version ||",
+		rebuildTest("TestOrdersKeepMovedUnitsInARestoredDatabase"),
+	},
+	{
+		"rebuild: a segment ignores the allocations of the others",
 		"backend/recovery/rebuild/segments.go",
-		"own.Version <= inSQL[c.part.Segment].Version {",
-		"own.Version <= 9+inSQL[c.part.Segment].Version {",
+		"states[i], err = r.readOther(others, of, i, shard)",
+		"_, err = r.readOther(others, of, i, shard)",
 		rebuildTest("TestOrdersKeepMovedUnitsInARestoredDatabase"),
 	},
 	{

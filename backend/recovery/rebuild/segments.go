@@ -3,11 +3,14 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/spread"
 )
 
@@ -15,11 +18,14 @@ import (
 // transfer and applies no allocation, so the units that the claim returns change only by transfers to the segment,
 // which are applied when the segment is resumed.
 func (j *job) claimSegments(ctx context.Context) error {
+	all := segmentReader{job: j, clients: make([]*redis.Client, len(j.cfg.Space.All()))}
+	all.failed = make([]bool, len(all.clients))
+	defer all.close()
 	for _, c := range j.sales {
 		if c.part.Spread < 2 {
 			continue
 		}
-		if err := j.recoverAllocations(ctx, c); err != nil {
+		if err := all.recoverAllocations(ctx, spread.Sale{ID: c.def.ID, Spread: c.part.Spread}); err != nil {
 			return err
 		}
 		a, err := j.cfg.Store.Claim(ctx, c.def.ID, c.part.Segment)
@@ -32,46 +38,79 @@ func (j *job) claimSegments(ctx context.Context) error {
 }
 
 const (
-	readTimeout     = 2 * time.Second // of all segments of a sale
+	readTimeout     = time.Second // of all segments of a sale
 	concurrentReads = 64
 )
 
-// recoverAllocations corrects the allocations of a sale in SQL if Redis has applied a newer one to the segment: the
-// database was restored from a backup, and orders of a segment may have units that were moved to it since. A segment
-// that cannot be read keeps its allocation in SQL.
-func (j *job) recoverAllocations(ctx context.Context, c *saleCount) error {
-	of := spread.Sale{ID: c.def.ID, Spread: c.part.Spread}
-	own, err := admission.ReadSegment(ctx, j.client, j.cfg.Space, of, c.part.Segment)
-	if errors.Is(err, admission.ErrNotLoaded) {
-		return nil
+// segmentReader reads the segments of sales, also those in other shards. After a failure of another shard it does not
+// read that one again. It is for one goroutine.
+type segmentReader struct {
+	*job
+	clients []*redis.Client // of other shards; nil before the first reading
+	failed  []bool          // by shard
+}
+
+func (r *segmentReader) close() {
+	for _, client := range r.clients {
+		if client != nil {
+			_ = client.Close()
+		}
 	}
+}
+
+// recoverAllocations corrects the allocations of a sale in SQL if a segment in Redis has applied a newer one: the
+// database was restored from a backup, and orders of the segment may have units that were moved to it since. It compares
+// all segments, because the source of a move may not have applied it, and would sell the units again. A segment that
+// cannot be read keeps its allocation in SQL.
+func (r *segmentReader) recoverAllocations(ctx context.Context, of spread.Sale) error {
+	applied, err := r.read(ctx, of)
 	if err != nil {
-		return unavailable(err)
-	}
-	inSQL, err := j.cfg.Store.Allocations(ctx, of.ID)
-	if err != nil || own.Version <= inSQL[c.part.Segment].Version {
 		return err
 	}
-	j.cfg.Log.Warn("rebuild: the database has an older division of the stock, and that of Redis is kept", "sale", of.ID)
-	applied := make([]spread.State, of.Spread)
-	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	inSQL, err := r.cfg.Store.Allocations(ctx, of.ID) // after Redis, which is not newer otherwise
+	if err != nil || !spread.Newer(applied, inSQL) {
+		return err
+	}
+	r.cfg.Log.Warn("rebuild: the database has an older division of the stock, and that of Redis is kept", "sale", of.ID)
+	return r.cfg.Store.RecoverAllocations(ctx, of.ID, applied)
+}
+
+// read returns the states of the segments. It returns an error only for the segment in the shard of the job.
+func (r *segmentReader) read(ctx context.Context, of spread.Sale) ([]spread.State, error) {
+	states := make([]spread.State, of.Spread)
+	others, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var reads errgroup.Group
 	reads.SetLimit(concurrentReads)
-	for i := range applied {
-		reads.Go(func() error {
-			client, _, err := j.cfg.Pinner.Pin(reading, j.cfg.Space.ShardOfSegment(of.ID, i))
-			if err == nil {
-				defer client.Close()
-				applied[i], err = admission.ReadSegment(reading, client, j.cfg.Space, of, i)
-			}
-			if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
-				j.cfg.Log.Warn("rebuild: a segment cannot be read", "sale", of.ID, "segment", i, "err", err)
+	for i := range states {
+		reads.Go(func() (err error) { // each segment is in a shard of its own
+			shard := r.cfg.Space.ShardOfSegment(of.ID, i)
+			switch {
+			case shard == r.shard:
+				states[i], _, err = admission.ReadSegment(ctx, r.client, r.cfg.Space, of, i)
+				if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
+					return unavailable(err)
+				}
+			case !r.failed[shard]:
+				states[i], err = r.readOther(others, of, i, shard)
+				r.failed[shard] = err != nil && !errors.Is(err, admission.ErrNotLoaded)
 			}
 			return nil
 		})
 	}
-	_ = reads.Wait() // the functions return nil
-	applied[c.part.Segment] = own
-	return j.cfg.Store.RecoverAllocations(ctx, of.ID, applied)
+	return states, reads.Wait()
+}
+
+// readOther reads a segment in another shard. One in the data of another deployment is not loaded.
+func (r *segmentReader) readOther(
+	ctx context.Context, of spread.Sale, segment int, shard keyspace.Shard,
+) (state spread.State, err error) {
+	if r.clients[shard] == nil {
+		if r.clients[shard], _, err = r.cfg.Pinner.Pin(ctx, shard); err != nil {
+			return spread.State{}, err
+		}
+	}
+	state, owner, err := admission.ReadSegment(ctx, r.clients[shard], r.cfg.Space, of, segment)
+	state.Loaded = state.Loaded && (owner == strconv.FormatInt(r.owner.Deployment, 10) || owner != "" && owner == r.from)
+	return state, err
 }

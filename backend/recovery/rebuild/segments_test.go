@@ -248,6 +248,11 @@ func TestOrdersKeepMovedUnitsInARestoredDatabase(t *testing.T) {
 			move(h)
 			h.accept(1, 5)
 			h.restoreDatabase(older)
+			source := h.space.ShardOfSegment("s", 0)
+			h.check(h.rebuild.RunIf(h.ctx, source, func(context.Context) bool { return true }))
+			if left := h.server.Client().Get(h.ctx, source.Stock("s")).Val(); left != "1" {
+				t.Errorf("the source is rebuilt first, and has %s units left, want 1", left)
+			}
 			h.run()
 			h.want(1, 0)
 			for segment := range 2 {
