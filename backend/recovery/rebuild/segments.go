@@ -59,9 +59,9 @@ func (r *segmentReader) close() {
 }
 
 // recoverAllocations corrects the allocations of a sale in SQL if a segment in Redis has applied a newer one: the
-// database was restored from a backup, and orders of the segment may have units that were moved to it since. It compares
-// all segments, because the source of a move may not have applied it, and would sell the units again. A segment that
-// cannot be read keeps its allocation in SQL.
+// database was restored from a backup, and orders of the segment may have units that were moved to it since. It
+// compares all segments, because the source of a move may not have applied it, and would sell the units again. A
+// segment that cannot be read keeps its allocation in SQL.
 func (r *segmentReader) recoverAllocations(ctx context.Context, of spread.Sale) error {
 	applied, err := r.read(ctx, of)
 	if err != nil {
