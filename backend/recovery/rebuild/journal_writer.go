@@ -72,9 +72,10 @@ type JournalWriter struct {
 	// being restored; 0 before, and after a file error. changed wakes the loop of heartbeats.
 	state   atomic.Int64
 	changed loop.Wake
-	// outage is the time of the last heartbeat that failed or took longer than heartbeatInterval, or of the start of this
-	// process: until then, the other backends may not have been able to send heartbeats either.
-	outage atomic.Pointer[time.Time]
+	// outage is the time of the last heartbeat that failed, was slow or followed a gap, or of the start of this process:
+	// until then, the other backends may not have been able to send heartbeats either. stored is the time of the last
+	// heartbeat that SQL has stored.
+	outage, stored atomic.Pointer[time.Time]
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
@@ -91,6 +92,7 @@ func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	}
 	now := time.Now()
 	w.outage.Store(&now)
+	w.stored.Store(&now)
 	return w
 }
 
@@ -281,7 +283,12 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 func (w *JournalWriter) Heartbeat(ctx context.Context) error {
 	begun := time.Now()
 	err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.state.Load())
-	if now := time.Now(); err != nil && ctx.Err() == nil || now.Sub(begun) > heartbeatInterval {
+	now := time.Now()
+	trouble := err != nil && ctx.Err() == nil || now.Sub(begun) > heartbeatInterval
+	if err == nil { // another heartbeat may still hang, as those of a backend that is silent for longer than alive
+		trouble = now.Sub(*w.stored.Swap(&now)) > alive-heartbeatInterval || trouble
+	}
+	if trouble {
 		w.outage.Store(&now)
 	}
 	return err

@@ -51,17 +51,27 @@ func TestSilentJournals(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer j.Close()
+				db := &troubledStore{}
 				w := NewJournalWriter(JournalWriterConfig{
-					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: &c.store,
+					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db,
 				})
-				<-time.After(c.runs)
+				work := func(t time.Duration) {
+					for ; t > heartbeatInterval; t -= heartbeatInterval {
+						<-time.After(heartbeatInterval)
+						_ = w.Heartbeat(context.Background())
+					}
+					<-time.After(t)
+				}
+				work(c.runs)
+				*db = c.store
 				ctx, cancel := context.WithCancel(t.Context())
 				if c.store.takes == time.Hour {
 					cancel()
 				}
 				_ = w.Heartbeat(ctx)
 				cancel()
-				<-time.After(c.after)
+				*db = troubledStore{}
+				work(c.after)
 				if got := (JournalWriters{w}).silent(0, journal.Status{Silent: alive + 1}); got != c.silent {
 					t.Errorf("silent: %v, want %v", got, c.silent)
 				}
@@ -74,4 +84,34 @@ func TestSilentJournals(t *testing.T) {
 	if !JournalWriters(nil).silent(0, journal.Status{Silent: alive + 1}) {
 		t.Error("a process without a journal waits for a silent one")
 	}
+}
+
+// The heartbeats of all backends hang in connections to a database that was replaced. The first heartbeat that is
+// stored is that of a rebuild, on a new connection.
+func TestJournalsAreNotSilentAfterHangingHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(t.TempDir(), journal.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		db := &troubledStore{}
+		w := NewJournalWriter(JournalWriterConfig{Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db})
+		for range 5 {
+			<-time.After(heartbeatInterval)
+			if err := w.Heartbeat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !(JournalWriters{w}).silent(0, journal.Status{Silent: alive + 1}) {
+			t.Error("the heartbeats are regular, and a journal without heartbeats is not silent")
+		}
+		<-time.After(alive - heartbeatInterval + 1)
+		if err := w.Heartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if (JournalWriters{w}).silent(0, journal.Status{Silent: alive + 1}) {
+			t.Error("a backend whose heartbeats hang as those of this process is silent")
+		}
+	})
 }
