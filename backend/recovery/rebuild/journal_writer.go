@@ -193,9 +193,10 @@ func (w JournalWriters) Register(ctx context.Context) error {
 }
 
 // silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
-// those of all backends are late, as those of this process show. After a power failure all backends start together.
+// those of all backends are late, as those of this process show. After a power failure all backends start together,
+// unless this process is the only one, with a Redis of its own.
 func (w JournalWriters) silent(shard keyspace.Shard, s journal.Status) bool {
-	return s.Silent > alive && (w == nil || time.Since(*w[shard].outage.Load()) >= alive)
+	return s.Silent > alive && (w == nil || w[shard].cfg.OnlyCopy || time.Since(*w[shard].outage.Load()) >= alive)
 }
 
 // Run maintains all journals until ctx ends. It returns nil.

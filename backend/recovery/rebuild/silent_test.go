@@ -35,14 +35,17 @@ func TestSilentJournals(t *testing.T) {
 		store  troubledStore
 		after  time.Duration // from the heartbeat to the rebuild
 		silent bool
+
+		onlyCopy bool
 	}{
-		"the process has just started": {0, troubledStore{takes: time.Second}, 0, false},
-		"the database works":           {alive, troubledStore{takes: time.Second}, 0, true},
-		"it is unavailable":            {alive, troubledStore{err: errors.New("down")}, 0, false},
-		"it is slow":                   {alive, troubledStore{takes: 3 * time.Second}, 0, false},
-		"it was unavailable":           {alive, troubledStore{err: errors.New("down")}, alive - 1, false},
-		"it has worked for a while":    {alive, troubledStore{err: errors.New("down")}, alive, true},
-		"the heartbeat was cancelled":  {alive, troubledStore{takes: time.Hour}, 0, true},
+		"the process has just started": {0, troubledStore{takes: time.Second}, 0, false, false},
+		"it has a Redis of its own":    {0, troubledStore{takes: time.Second}, 0, true, true},
+		"the database works":           {alive, troubledStore{takes: time.Second}, 0, true, false},
+		"it is unavailable":            {alive, troubledStore{err: errors.New("down")}, 0, false, false},
+		"it is slow":                   {alive, troubledStore{takes: 3 * time.Second}, 0, false, false},
+		"it was unavailable":           {alive, troubledStore{err: errors.New("down")}, alive - 1, false, false},
+		"it has worked for a while":    {alive, troubledStore{err: errors.New("down")}, alive, true, false},
+		"the heartbeat was cancelled":  {alive, troubledStore{takes: time.Hour}, 0, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,7 +56,7 @@ func TestSilentJournals(t *testing.T) {
 				defer j.Close()
 				db := &troubledStore{}
 				w := NewJournalWriter(JournalWriterConfig{
-					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db,
+					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db, OnlyCopy: c.onlyCopy,
 				})
 				work := func(t time.Duration) {
 					for ; t > heartbeatInterval; t -= heartbeatInterval {
