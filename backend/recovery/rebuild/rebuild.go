@@ -248,7 +248,7 @@ func NextFence(ctx context.Context, sql Fences, client redis.Cmdable, shard keys
 		return 0, err
 	}
 	for _, o := range journals {
-		newest = max(newest, o.Generation)
+		newest = max(newest, o.Generation, o.Restoring)
 	}
 	return sql.NextFence(ctx, newest)
 }

@@ -136,3 +136,15 @@ func TestSalesOfRedisThatADatabaseDoesNotHaveAreNamed(t *testing.T) {
 	}
 	w.want("drop", 9, 1, 0, 0, 0)
 }
+
+// Both stores return with older data while a backend restores its journal. If the next rebuild had the fence of that
+// restoration, the restoration would continue in the other Redis, without the orders that it had restored before.
+func TestFenceIsAboveThatOfARestorationInProgress(t *testing.T) {
+	w := newWorld(t)
+	if err := w.store.Heartbeat(w.ctx, "other", 0, -1000); err != nil {
+		t.Fatal(err)
+	}
+	if fence, err := rebuild.NextFence(w.ctx, w.store, w.raw(), 0); err != nil || fence <= 1000 {
+		t.Errorf("fence %d, %v, want more than 1000", fence, err)
+	}
+}
