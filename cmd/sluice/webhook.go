@@ -24,7 +24,7 @@ func (p *program) webhookCommand() *cobra.Command {
 		Use:   "webhook",
 		Short: "Notify other systems of orders by signed HTTP POSTs: endpoints and deliveries",
 		Long: `sluice posts every selected order event (created, paid, cancelled) to each endpoint, signed as
-Standard Webhooks specifies, and retries for about a day until the endpoint answers 2xx. See
+Standard Webhooks specifies, and retries for 29 to 35 hours until the endpoint answers 2xx. See
 docs/webhooks.md.`,
 	},
 		o.webhookAdd(), o.webhookList(), o.webhookShow(), o.webhookChange(),
