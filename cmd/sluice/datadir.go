@@ -56,10 +56,14 @@ func (d dataDir) open() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// used reports whether a process has opened the directory.
-func (d dataDir) used() bool {
-	_, err := os.Stat(d.path(lockFile))
-	return err == nil
+// use reports whether a process has opened the directory, and whether one has it open now.
+func (d dataDir) use() (used, now bool) {
+	f, err := os.Open(d.path(lockFile))
+	if err != nil {
+		return false, false
+	}
+	defer f.Close()
+	return true, syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
 func (d dataDir) path(name string) string { return filepath.Join(string(d), name) }

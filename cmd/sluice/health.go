@@ -38,12 +38,14 @@ not name is not checked.`,
 			if server == "" && err == nil {
 				server = s.Admin
 			}
+			stores := p.getenv(envRedis) != "" || p.getenv(envDatabase) != ""
+			used, starting := dataDir(data).use()
 			switch {
 			case server != "":
 				err = p.probeReady(ctx, server)
-			case errors.Is(err, os.ErrNotExist) && dataDir(data).used():
+			case errors.Is(err, os.ErrNotExist) && (starting || used && !stores):
 				err = fmt.Errorf("not ready: sluice up has not completed a start with --data %s", data)
-			case p.getenv(envRedis) != "" || p.getenv(envDatabase) != "":
+			case stores:
 				err = errors.Join(p.probeRedis(ctx), p.probeDatabase(ctx))
 			case !errors.Is(err, os.ErrNotExist):
 				return usage("--data: %w", err)

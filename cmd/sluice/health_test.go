@@ -68,3 +68,21 @@ func TestHealthOfAStartingUpFails(t *testing.T) {
 		}
 	}
 }
+
+// A lock file that a killed `sluice up` has left does not replace the stores of the environment.
+func TestHealthIgnoresTheLockFileOfAnEndedProcess(t *testing.T) {
+	r := testenv.StartRedis(t)
+	dir := t.TempDir()
+	unlock, err := dataDir(dir).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if _, stderr, code := sluice(t, map[string]string{envData: dir, envRedis: r.URL}, "health"); code != exitOK {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+	want := "sluice: not ready: sluice up has not completed a start with --data " + dir + "\n"
+	if _, stderr, code := sluice(t, map[string]string{envData: dir}, "health"); code != exitFail || stderr != want {
+		t.Errorf("without a store: exit %d, %q, want %q", code, stderr, want)
+	}
+}
