@@ -50,10 +50,7 @@ func TestCommandsExist(t *testing.T) {
 // The health check of the image fits each command: it fails while `sluice up` starts or a store of the environment does
 // not answer. It succeeds beside a gateway, which uses no store.
 func TestHealthCheckOfTheImageFitsEachCommand(t *testing.T) {
-	check := regexp.MustCompile(`(?m)^HEALTHCHECK .* CMD (sluice .*)$`).FindStringSubmatch(read(t, "Dockerfile"))
-	if check == nil {
-		t.Fatal("the Dockerfile has no HEALTHCHECK that runs sluice in a shell")
-	}
+	check := healthCheck(t)
 	starting := t.TempDir()
 	if err := os.WriteFile(filepath.Join(starting, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -67,13 +64,37 @@ func TestHealthCheckOfTheImageFitsEachCommand(t *testing.T) {
 		"worker without Redis":    {t.TempDir(), "SLUICE_REDIS_URL=redis://" + testenv.FreeAddress(t), false},
 		"sluice up, which starts": {starting, "SLUICE_LISTEN=:8080", false},
 	} {
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", check[1])
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", check)
 		cmd.Env = []string{"PATH=" + filepath.Dir(bin), "SLUICE_DATA=" + c.data, c.variable}
 		out, err := cmd.CombinedOutput()
 		if healthy := err == nil; healthy != c.healthy {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+}
+
+// A Go program that crashes exits with 2, as sluice health does beside a gateway.
+func TestHealthCheckOfTheImageFailsAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	crash := "#!/bin/sh\necho 'fatal error: out of memory' >&2\nexit 2\n"
+	if err := os.WriteFile(filepath.Join(dir, "sluice"), []byte(crash), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", healthCheck(t))
+	cmd.Env = []string{"PATH=" + dir}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "out of memory") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// healthCheck returns the command of the image's health check, for a shell.
+func healthCheck(t *testing.T) string {
+	t.Helper()
+	check := regexp.MustCompile(`(?m)^HEALTHCHECK .* CMD ((?:.*\\\n)*.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
+	if check == nil || !strings.Contains(check[1], "sluice health") {
+		t.Fatal("the Dockerfile has no HEALTHCHECK that runs sluice in a shell")
+	}
+	return check[1]
 }
 
 // A variable that no program reads is a setting without effect.
