@@ -49,12 +49,12 @@ it, each backend has its own.`,
 			b.cfg.Registry = newRegistry()
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-backend", b.stores, b.cfg.Registry)
 			if err != nil {
-				return unlessStopped(cmd.Context(), err)
+				return err
 			}
 			defer closeStores()
 			p.collectLess()
 			if err := b.cfg.Tokens.Await(cmd.Context(), p.logger()); err != nil {
-				return unlessStopped(cmd.Context(), err)
+				return orInterrupted(cmd.Context(), err)
 			}
 			public, err := listen(cmd.Context(), "listen", b.listen)
 			if err != nil {

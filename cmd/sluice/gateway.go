@@ -64,7 +64,7 @@ func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 	defer spans.Close()
 	access, file, closeAccess, err := p.openAccessLog(ctx, flags.access)
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	defer closeAccess()
 	fleet, closeFleet, err := openFleet(flags.limitRedis, log)
@@ -82,7 +82,7 @@ func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 		return usageError{Err: err}
 	}
 	if err := g.AwaitKeys(ctx); err != nil {
-		return unlessStopped(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	ln, err := inheritedListener(p.getenv)
 	if ln == nil && err == nil {

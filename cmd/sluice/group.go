@@ -118,7 +118,7 @@ webhooks (notifies other systems, see sluice webhook).`,
 			group.cfg.Registry, group.cfg.Counters = registry, events.NewCounters(registry)
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-group-"+args[0], stores, registry)
 			if err != nil {
-				return unlessStopped(cmd.Context(), err)
+				return err
 			}
 			defer closeStores()
 			defer group.cfg.Webhooks.Client.Close()

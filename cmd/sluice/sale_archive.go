@@ -50,7 +50,7 @@ does not create it, migrate it or wait for it.`,
 			}
 			s, closeStores, err := o.p.openStores(cmd.Context(), "sluice-archive", stores, newRegistry())
 			if err != nil {
-				return orInterrupted(cmd.Context(), err)
+				return err
 			}
 			defer closeStores()
 			_ = s.CheckRedis(cmd.Context()) // an error is repeated by the guard

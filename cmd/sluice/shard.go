@@ -79,7 +79,7 @@ does not create it, migrate it or wait for it.`,
 			}
 			s, closeStores, err := o.p.openStores(cmd.Context(), "sluice-shard-move", stores, newRegistry())
 			if err != nil {
-				return orInterrupted(cmd.Context(), err)
+				return err
 			}
 			defer closeStores()
 			status := o.p.status()

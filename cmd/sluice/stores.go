@@ -50,6 +50,7 @@ func (p *program) tracedStores(
 		cfg.Tracer = telemetry.New(spans, version)
 	}
 	s, err := assemble.OpenStores(ctx, cfg)
+	err = orInterrupted(ctx, err)
 	if bad, ok := errors.AsType[*store.URLError](err); ok {
 		source := "--database"
 		if cfg.Database == p.getenv(envDatabase) {

@@ -119,7 +119,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 	defer spans.Close()
 	s, err := p.tracedStores(ctx, flags.stores, spans)
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return err
 	}
 	defer s.Close()
 	defer flags.group.cfg.Webhooks.Client.Close()
@@ -128,7 +128,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 	flags.cfg.FilesPerStream = 3 // the client's connection, and both ends of the one from the gateway to the API
 	b, err := p.startBackend(ctx, s, flags.cfg)
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	flags.group.cfg.Registry, flags.group.cfg.Counters = registry, b.Counters
 	fleet, closeFleet, err := openFleet(flags.cfg.LimitRedis, p.logger())
@@ -138,7 +138,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 	defer closeFleet()
 	edge, err := p.startGateway(ctx, flags, at.backend, b.Own, edgetrace.New(spans), fleet)
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	where := server{
 		Public: "http://" + reachable(at.public.Addr()),

@@ -36,7 +36,7 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 			stores.Blocking = cfg.Concurrency // of each shard
 			s, closeStores, err := p.openStores(cmd.Context(), "sluice-worker", stores, registry)
 			if err != nil {
-				return unlessStopped(cmd.Context(), err)
+				return err
 			}
 			defer closeStores()
 			p.collectLess()
