@@ -99,53 +99,35 @@ func items(text string) []string {
 
 // number declares an integer between two bounds, with its default from the variable env, if that is not empty.
 func (f *flagSet) number(to *int, name, env string, def, least, most int, help string) {
-	value, help := f.env(env, help)
-	def, err := parsed(value, def, strconv.Atoi)
+	_, help = f.env(env, help)
 	f.IntVar(to, name, def, help)
-	withinFrom(f, to, name, variable{env, value, "a whole number", err}, least, most)
+	bounded(f, to, name, env, "a whole number", least, most)
 }
 
 // duration is number for durations.
 func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most time.Duration, help string) {
-	value, help := f.env(env, help)
-	def, err := parsed(value, def, time.ParseDuration)
+	_, help = f.env(env, help)
 	f.DurationVar(to, name, def, help)
-	withinFrom(f, to, name, variable{env, value, "a duration such as 30s", err}, least, most)
+	bounded(f, to, name, env, "a duration such as 30s", least, most)
 }
 
-// parsed parses the value of a variable. It returns def for an empty or an invalid value.
-func parsed[T any](value string, def T, parse func(string) (T, error)) (T, error) {
-	if value == "" {
-		return def, nil
+// bounded checks the bounds of a flag, after it has set the flag to the value of the variable env, unless that is
+// empty. kind describes the values of the flag. A most of zero is no upper bound.
+func bounded[T cmp.Ordered](f *flagSet, value *T, name, env, kind string, least, most T) {
+	text, _ := f.env(env, "")
+	var invalid error
+	if text != "" {
+		flag := f.Lookup(name)
+		invalid = flag.Value.Set(text)
+		flag.DefValue = flag.Value.String()
 	}
-	v, err := parse(value)
-	if err != nil {
-		v = def
-	}
-	return v, err
-}
-
-// variable is the source of a default: an environment variable, with a value that is empty if it is not set.
-type variable struct {
-	name, value string
-	kind        string // of the values, for messages
-	err         error  // the value cannot be parsed
-}
-
-// within checks the bounds of a flag. A most of zero is no upper bound.
-func within[T cmp.Ordered](f *flagSet, value *T, name string, least, most T) {
-	withinFrom(f, value, name, variable{}, least, most)
-}
-
-// withinFrom checks the bounds of a flag, and names the variable if the value is from it.
-func withinFrom[T cmp.Ordered](f *flagSet, value *T, name string, from variable, least, most T) {
 	var none T
 	f.check(func(bad *problems) {
 		inside := least <= *value && (most == none || *value <= most) // not a number is not inside
 		switch {
-		case from.value != "" && !f.Changed(name):
-			if from.err != nil || !inside {
-				bad.add("%s=%s: want %s, %s", from.name, from.value, from.kind, bounds(least, most))
+		case text != "" && !f.Changed(name):
+			if invalid != nil || !inside {
+				bad.add("%s=%s: want %s, %s", env, text, kind, bounds(least, most))
 			}
 		case !inside:
 			bad.add("--%s must be %s", name, bounds(least, most))

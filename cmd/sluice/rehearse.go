@@ -71,17 +71,17 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 	fl.IntVar(&f.Workload.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
 	fl.Uint64Var(&f.Workload.Seed, "seed", 0, "seed of the simulated buyers, for repeating a run (default: random)")
 	fl.Int64Var(&f.Stock, "stock", 0, "units of the copy (default: as many as the sale has)")
-	within(fl, &f.Stock, "stock", 0, sale.MaxStock)
+	bounded(fl, &f.Stock, "stock", "", "", 0, sale.MaxStock)
 	const least, most = time.Millisecond, 10 * time.Minute
 	fl.duration(&f.Limits.Latency, "max-latency", "", time.Second, least, most,
 		"go only if the 99th percentile of response times to buyers is at most this")
 	fl.duration(&f.Limits.Drain, "max-drain", "", 30*time.Second, least, most,
 		"go only if all orders are rows within this time after the last one")
 	fl.Float64Var(&f.Limits.Lost, "max-lost", 0.001, "go only if at most this share of buyers gets no final response")
-	within(fl, &f.Limits.Lost, "max-lost", 1e-9, 1)
+	bounded(fl, &f.Limits.Lost, "max-lost", "", "", 1e-9, 1)
 	fl.Float64Var(&f.Limits.Limited, "max-limited", 0.01,
 		"go only if limits reject at most this share of buyers until the end")
-	within(fl, &f.Limits.Limited, "max-limited", 1e-9, 1)
+	bounded(fl, &f.Limits.Limited, "max-limited", "", "", 1e-9, 1)
 	fl.BoolVar(&f.beside, "beside-real-sales", false,
 		"run while a real sale is open; its buyers share the capacity with the rehearsal")
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
