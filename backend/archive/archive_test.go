@@ -11,6 +11,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,20 @@ func (w *world) rows(saleID string) []store.ArchivedOrder {
 	return rows
 }
 
+// lines returns the lines of a file without the header and the footer.
+func (w *world) lines(name string) (all []json.RawMessage) {
+	w.Helper()
+	file, err := os.Open(filepath.Join(w.cfg.Dir, name))
+	w.check(err)
+	defer file.Close()
+	plain, err := gzip.NewReader(file)
+	w.check(err)
+	for lines := bufio.NewScanner(plain); lines.Scan(); {
+		all = append(all, slices.Clone(lines.Bytes()))
+	}
+	return all[1 : len(all)-1]
+}
+
 // inFiles returns the statuses of the orders in the recorded parts of a sale.
 func (w *world) inFiles(saleID string) map[sale.OrderID]sale.Status {
 	w.Helper()
@@ -156,14 +172,9 @@ func (w *world) inFiles(saleID string) map[sale.OrderID]sale.Status {
 	}
 	w.check(err)
 	for _, part := range a.Parts {
-		file, err := os.Open(filepath.Join(w.cfg.Dir, part.File))
-		w.check(err)
-		defer file.Close()
-		plain, err := gzip.NewReader(file)
-		w.check(err)
-		for lines := bufio.NewScanner(plain); lines.Scan(); {
+		for _, text := range w.lines(part.File) {
 			var line struct{ Order *store.ArchivedOrder }
-			w.check(json.Unmarshal(lines.Bytes(), &line))
+			w.check(json.Unmarshal(text, &line))
 			if line.Order != nil {
 				found[line.Order.ID] = line.Order.Status
 			}
@@ -213,6 +224,43 @@ func TestArchiveMovesAllRows(t *testing.T) {
 			t.Errorf("ended sales %v, %v", ids, err)
 		}
 	})
+}
+
+// The fields of the lines are a format that other programs read.
+func TestFieldsOfTheLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, storetest.Open(t, storetest.SQLite(t)))
+	orders := w.sell(storetest.WithHold("old", 10, time.Hour), 2)
+	_, _, err := w.db.Pay(w.ctx, storetest.Payment(orders[1], "pay_2"))
+	w.check(err)
+	open, err := w.db.Callbacks(w.ctx, store.CallbackQuery{OpenRefunds: true})
+	w.check(err)
+	_, err = w.db.SettleRefund(w.ctx, open[0].Number, "eve", "refunded")
+	w.check(err)
+	a, err := archive.New(w.cfg).Archive(w.ctx, "old")
+	w.check(err)
+	var got []string
+	for _, line := range w.lines(a.Parts[0].File) {
+		var fields any
+		w.check(json.Unmarshal(line, &fields))
+		sorted, err := json.Marshal(fields)
+		w.check(err)
+		got = append(got, string(sorted))
+	}
+	varying := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\d{10,}|msg_\d+|buyer-\d+`)
+	text := varying.ReplaceAllString(strings.Join(got, "\n"), "*")
+	const want = `{"order":{"buyer":"\u003cb\u003e\u0026\u2028","created_at":"*","due_at":"*","nth":1,"order_id":"*",` +
+		`"reference":"pay_1","return_number":-1,"sale_id":"old","serial":1,"status":"paid","updated_at":"*"}}` + "\n" +
+		`{"order":{"buyer":"*","cancel_reason":"test","cancelled_by":"eve","created_at":"*","due_at":"*","nth":1,` +
+		`"order_id":"*","return_number":*,"sale_id":"old","serial":2,"status":"cancelled","updated_at":"*"}}` + "\n" +
+		`{"payment":{"amount":9900,"at":"*","callback_id":"*","currency":"EUR","digest":"digest of *",` +
+		`"event":"succeeded","number":1,"order_id":"*","outcome":"paid","reference":"pay_1","sale_id":"old"}}` + "\n" +
+		`{"payment":{"amount":9900,"at":"*","callback_id":"*","currency":"EUR","digest":"digest of *",` +
+		`"event":"succeeded","note":"refunded","number":2,"order_id":"*","outcome":"order_cancelled",` +
+		`"reference":"pay_2","refund":true,"sale_id":"old","settled_at":"*","settled_by":"eve"}}`
+	if text != want {
+		t.Errorf("got:\n%s\nwant:\n%s", text, want)
+	}
 }
 
 // A sale with several segments is archived like any other: its audit sums the segments, and all of them are removed
