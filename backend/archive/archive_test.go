@@ -141,7 +141,7 @@ func (w *world) check(err error) {
 	}
 }
 
-func (w *world) rows(saleID string) []store.ArchivedOrder {
+func (w *world) rows(saleID string) []store.OrderRow {
 	w.Helper()
 	rows, err := w.db.OrdersToArchive(w.ctx, saleID, 0, math.MaxInt32)
 	w.check(err)
@@ -173,7 +173,7 @@ func (w *world) inFiles(saleID string) map[sale.OrderID]sale.Status {
 	w.check(err)
 	for _, part := range a.Parts {
 		for _, text := range w.lines(part.File) {
-			var line struct{ Order *store.ArchivedOrder }
+			var line struct{ Order *store.OrderRow }
 			w.check(json.Unmarshal(text, &line))
 			if line.Order != nil {
 				found[line.Order.ID] = line.Order.Status

@@ -84,9 +84,9 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 		return written{}, err
 	}
 	var count footer
-	count.Orders, err = writeRows(lines, "order", func(after int64) ([]store.ArchivedOrder, error) {
+	count.Orders, err = writeRows(lines, "order", func(after int64) ([]store.OrderRow, error) {
 		return a.cfg.Store.OrdersToArchive(ctx, saleID, sale.OrderID(after), readPage)
-	}, func(o store.ArchivedOrder) int64 { return int64(o.ID) })
+	}, func(o store.OrderRow) int64 { return int64(o.ID) })
 	if err != nil {
 		return written{}, err
 	}

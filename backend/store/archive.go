@@ -28,23 +28,6 @@ type ArchivePart struct {
 	Payments int64
 }
 
-// ArchivedOrder is the row of an order in a file.
-type ArchivedOrder struct {
-	ID           sale.OrderID `json:"order_id,string"`
-	SaleID       string       `json:"sale_id"`
-	Buyer        string       `json:"buyer"`
-	Slot         int          `json:"nth"`
-	Serial       int64        `json:"serial"`
-	Status       sale.Status  `json:"status"`
-	CreatedAt    time.Time    `json:"created_at"`
-	UpdatedAt    time.Time    `json:"updated_at"`
-	DueAt        *time.Time   `json:"due_at,omitempty"`
-	Reference    string       `json:"reference,omitempty"` // of the payment
-	CancelledBy  string       `json:"cancelled_by,omitempty"`
-	CancelReason string       `json:"cancel_reason,omitempty"`
-	ReturnNumber *int64       `json:"return_number"`
-}
-
 // ArchivedPayment is the row of a settled callback in a file.
 type ArchivedPayment struct {
 	Number     int64        `json:"number"`
@@ -62,17 +45,6 @@ type ArchivedPayment struct {
 	SettledAt  *time.Time   `json:"settled_at,omitempty"`
 	SettledBy  string       `json:"settled_by,omitempty"`
 	Note       string       `json:"note,omitempty"`
-}
-
-const archivedOrderColumns = orderColumns + ", created_at, updated_at, coalesce(reference, ''), coalesce(cancelled_by, '')," +
-	" coalesce(cancel_reason, ''), return_number"
-
-func scanArchivedOrder(row Scanner) (o ArchivedOrder, err error) {
-	var due time.Time
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&due), Time(&o.CreatedAt),
-		Time(&o.UpdatedAt), &o.Reference, &o.CancelledBy, &o.CancelReason, &o.ReturnNumber)
-	o.DueAt = optional(due)
-	return o, err
 }
 
 func scanArchivedPayment(row Scanner) (p ArchivedPayment, err error) {
@@ -179,8 +151,8 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 // OrdersToArchive returns up to limit rows of a sale with ids above after, by id.
 func (s *Store) OrdersToArchive(
 	ctx context.Context, saleID string, after sale.OrderID, limit int,
-) ([]ArchivedOrder, error) {
-	return ViewRows(ctx, s.DB, "store: orders of sale "+saleID, scanArchivedOrder, "SELECT "+archivedOrderColumns+
+) ([]OrderRow, error) {
+	return ViewRows(ctx, s.DB, "store: orders of sale "+saleID, scanOrderRow, "SELECT "+rowColumns+
 		" FROM orders WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, int64(after), limit)
 }
 
@@ -251,8 +223,8 @@ type storedRow struct {
 // RemoveOrders deletes those rows of an archived sale that are equal to the file's, and counts them in its Archive.
 // Other rows stay for the next part.
 func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived) (int64, error) {
-	return s.remove(ctx, saleID, rows, "orders", archivedOrderColumns, func(row Scanner) (storedRow, error) {
-		o, err := scanArchivedOrder(row)
+	return s.remove(ctx, saleID, rows, "orders", rowColumns, func(row Scanner) (storedRow, error) {
+		o, err := scanOrderRow(row)
 		counts := Archive{Orders: 1}
 		switch o.Status {
 		case sale.StatusPaid:

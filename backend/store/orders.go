@@ -172,15 +172,29 @@ func (s *Store) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]s
 	) AS newest ORDER BY id`, buyer, limit, recentSales)
 }
 
-// OrderRow is an order with all its columns.
+// OrderRow is an order with all its columns. Its JSON is a line of an archive.
 type OrderRow struct {
 	sale.Order
-	UpdatedAt   time.Time
-	Reference   string // of the payment
-	CancelledBy string // an actor, or "hold"
-	Note        string // the reason for the cancellation
-	Returning   bool   // cancelled, and its unit is not back in Redis yet
-	Unbacked    bool   // cancelled, and Redis had no unit of it to free
+	WrittenAt    time.Time `json:"created_at"`
+	UpdatedAt    time.Time `json:"updated_at"`
+	Reference    string    `json:"reference,omitempty"`     // of the payment
+	CancelledBy  string    `json:"cancelled_by,omitempty"`  // an actor, or "hold"
+	Note         string    `json:"cancel_reason,omitempty"` // the reason for the cancellation
+	ReturnNumber *int64    `json:"return_number"`           // see returns.go
+	Returning    bool      `json:"-"`                       // cancelled, and its unit is not back in Redis yet
+	Unbacked     bool      `json:"-"`                       // cancelled, and Redis had no unit of it to free
+}
+
+const rowColumns = orderColumns + ", created_at, updated_at, coalesce(reference, ''), coalesce(cancelled_by, '')," +
+	" coalesce(cancel_reason, ''), return_number"
+
+func scanOrderRow(row Scanner) (r OrderRow, err error) {
+	err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.WrittenAt),
+		Time(&r.UpdatedAt), &r.Reference, &r.CancelledBy, &r.Note, &r.ReturnNumber)
+	cancelled := r.Status == sale.StatusCancelled
+	r.Returning = cancelled && r.ReturnNumber == nil
+	r.Unbacked = cancelled && r.ReturnNumber != nil && *r.ReturnNumber == heldNoUnit
+	return r, err
 }
 
 // OrderQuery selects rows. The zero value selects all.
@@ -215,13 +229,7 @@ func (s *Store) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error)
 		f.AddConstant("id IN (" + idsOfBuyer(&f, q.Buyer, q.SaleID) + ")")
 	}
 	page := f.Page(orderBy, q.Limit)
-	return ViewRows(ctx, s.DB, "store: rows", func(row Scanner) (r OrderRow, err error) {
-		err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.UpdatedAt),
-			&r.Reference, &r.CancelledBy, &r.Note, &r.Returning, &r.Unbacked)
-		return r, err
-	}, "SELECT "+orderColumns+`, updated_at, coalesce(reference, ''), coalesce(cancelled_by, ''),
-		coalesce(cancel_reason, ''), `+isReturning+", status = 'cancelled' AND coalesce(return_number, -1) = 0 FROM orders"+
-		page, f.Args...)
+	return ViewRows(ctx, s.DB, "store: rows", scanOrderRow, "SELECT "+rowColumns+" FROM orders"+page, f.Args...)
 }
 
 // idsOfBuyer selects the ids of a buyer's orders in one sale, or in the newest sales, by the indexes that OrdersOfBuyer
