@@ -90,9 +90,9 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 	if err != nil {
 		return written{}, err
 	}
-	count.Payments, err = writeRows(lines, "payment", func(after int64) ([]store.ArchivedPayment, error) {
+	count.Payments, err = writeRows(lines, "payment", func(after int64) ([]store.Callback, error) {
 		return a.cfg.Store.PaymentsToArchive(ctx, saleID, after, readPage)
-	}, func(p store.ArchivedPayment) int64 { return p.Number })
+	}, func(p store.Callback) int64 { return p.Number })
 	if err != nil {
 		return written{}, err
 	}

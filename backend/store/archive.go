@@ -28,40 +28,6 @@ type ArchivePart struct {
 	Payments int64
 }
 
-// ArchivedPayment is the row of a settled callback in a file.
-type ArchivedPayment struct {
-	Number     int64        `json:"number"`
-	CallbackID string       `json:"callback_id"`
-	Digest     string       `json:"digest"`
-	At         time.Time    `json:"at"`
-	OrderID    sale.OrderID `json:"order_id,string"`
-	SaleID     string       `json:"sale_id"`
-	Event      string       `json:"event"`
-	Amount     int64        `json:"amount"`
-	Currency   string       `json:"currency"`
-	Reference  string       `json:"reference,omitempty"`
-	Outcome    string       `json:"outcome"`
-	Refund     bool         `json:"refund,omitempty"`
-	SettledAt  *time.Time   `json:"settled_at,omitempty"`
-	SettledBy  string       `json:"settled_by,omitempty"`
-	Note       string       `json:"note,omitempty"`
-}
-
-func scanArchivedPayment(row Scanner) (p ArchivedPayment, err error) {
-	var settled time.Time
-	err = row.Scan(&p.Number, &p.CallbackID, &p.Digest, &p.OrderID, &p.SaleID, &p.Event, &p.Amount, &p.Currency,
-		&p.Reference, Time(&p.At), &p.Outcome, &p.Refund, Time(&settled), &p.SettledBy, &p.Note)
-	p.SettledAt = optional(settled)
-	return p, err
-}
-
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 // Archive returns an archived sale with its parts, or sale.ErrNotFound if it is not archived.
 func (s *Store) Archive(ctx context.Context, saleID string) (Archive, error) {
 	return Value(ctx, s.View, "store: archive of sale "+saleID, func(ctx context.Context, c Conn) (a Archive, err error) {
@@ -159,8 +125,8 @@ func (s *Store) OrdersToArchive(
 // PaymentsToArchive returns up to limit settled callbacks of a sale with numbers above after, by number.
 func (s *Store) PaymentsToArchive(
 	ctx context.Context, saleID string, after int64, limit int,
-) ([]ArchivedPayment, error) {
-	return ViewRows(ctx, s.DB, "store: payments of sale "+saleID, scanArchivedPayment, "SELECT "+callbackColumns+
+) ([]Callback, error) {
+	return ViewRows(ctx, s.DB, "store: payments of sale "+saleID, scanCallback, "SELECT "+callbackColumns+
 		" FROM payments WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, after, limit)
 }
 
@@ -239,7 +205,7 @@ func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived
 // RemovePayments is RemoveOrders for payments.
 func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (int64, error) {
 	return s.remove(ctx, saleID, rows, "payments", callbackColumns, func(row Scanner) (storedRow, error) {
-		p, err := scanArchivedPayment(row)
+		p, err := scanCallback(row)
 		return storedRow{p.Number, p, Archive{Payments: 1}}, err
 	})
 }

@@ -20,12 +20,12 @@ const (
 
 // Payment is a callback of the payment provider about one order.
 type Payment struct {
-	CallbackID string // identifies the callback; a repeated callback has the same outcome
-	Digest     string // of the body, to detect a callback id that is used again with another body
-	OrderID    sale.OrderID
-	Event      Event
-	Price      sale.Price // may be zero for a failed payment
-	Reference  string     // the provider's id of the payment; may be empty for a failed payment
+	CallbackID string       `json:"callback_id"` // identifies the callback; a repeated callback has the same outcome
+	Digest     string       `json:"digest"`      // of the body, to detect a callback id that is used again with another
+	OrderID    sale.OrderID `json:"order_id,string"`
+	Event      Event        `json:"event"`
+	sale.Price              // may be zero for a failed payment
+	Reference  string       `json:"reference,omitempty"` // the provider's id of the payment; may be empty for a failed one
 }
 
 // Settlement is the outcome of a callback.
@@ -165,17 +165,17 @@ func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled
 	return err
 }
 
-// Callback is a settled callback of the payment provider.
+// Callback is a settled callback of the payment provider. Its JSON is a line of an archive.
 type Callback struct {
-	Number int64 // ascending
+	Number int64 `json:"number"` // ascending
 	Payment
-	SaleID     string
-	At         time.Time
-	Settlement Settlement
-	Refund     bool      // money was received that paid no order
-	SettledAt  time.Time // when an admin has settled the refund; zero: it is open
-	SettledBy  string
-	Note       string
+	SaleID     string     `json:"sale_id"`
+	At         time.Time  `json:"at"`
+	Settlement Settlement `json:"outcome"`
+	Refund     bool       `json:"refund,omitempty"`    // money was received that paid no order
+	SettledAt  time.Time  `json:"settled_at,omitzero"` // when an admin has settled the refund; zero: it is open
+	SettledBy  string     `json:"settled_by,omitempty"`
+	Note       string     `json:"note,omitempty"`
 }
 
 // CallbackQuery selects callbacks. The zero value selects all.
