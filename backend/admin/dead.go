@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
@@ -153,31 +152,17 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 	return sale.StatusQueued, err
 }
 
-// patience bounds how long a retry waits for a unit of another segment.
-const patience = 500 * time.Millisecond
-
 // requeue puts a dead order back on the queue. If it has no unit and its segment has none, a unit of another segment is
 // moved first.
 func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) error {
-	waits, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		err := shard.RetryDead(ctx, o.ID)
-		if s.refillers == nil || !errors.Is(err, queue.ErrNoUnit) {
-			return err
-		}
-		k, spreadErr := s.stock.Spread(ctx, o.SaleID)
-		if spreadErr != nil || k < 2 {
-			return err
-		}
-		of := spread.Sale{ID: o.SaleID, Spread: k}
-		switch moved := s.refillers.Of(of).Await(waits, spread.Home(o.Buyer, k)); {
-		case errors.Is(moved, spread.ErrSoldOut):
-			return err
-		case moved != nil:
-			return moved
-		}
+	k, err := s.stock.Spread(ctx, o.SaleID)
+	if s.refillers == nil || err != nil || k < 2 {
+		return shard.RetryDead(ctx, o.ID)
 	}
+	return s.refillers.Retry(ctx, spread.HomePart(o.SaleID, o.Buyer, k), func() (lacksUnit bool, err error) {
+		err = shard.RetryDead(ctx, o.ID)
+		return errors.Is(err, queue.ErrNoUnit), err
+	})
 }
 
 // retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If

@@ -131,43 +131,27 @@ func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if home.Spread > 1 {
-		return a.admitSpread(ctx, home, r, id)
+	if home.Spread < 2 {
+		return a.decide(ctx, home, r, id)
 	}
-	d, err := a.groups.decide(ctx, home, r, id)
+	var d Decision
+	err = a.cfg.Refillers.Retry(ctx, home, func() (lacksUnit bool, err error) {
+		d, err = a.decide(ctx, home, r, id)
+		return d.Outcome == sale.SoldOut, err
+	})
 	if err != nil {
-		return Decision{}, unavailable("admit", err)
+		return Decision{}, err
 	}
 	return d, nil
 }
 
-// patience bounds how long a purchase of a sale with several segments waits for a unit.
-const patience = 500 * time.Millisecond
-
-// admitSpread decides a purchase in the home of its buyer, which is a segment. If the home has no unit, the purchase
-// waits until one arrives or the whole sale is sold out, and is decided again with the same order id.
-func (a *Admitter) admitSpread(
-	ctx context.Context, home spread.Part, r Request, id sale.OrderID,
-) (Decision, error) {
-	of := spread.Sale{ID: home.SaleID, Spread: home.Spread}
-	waits, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		d, err := a.groups.decide(ctx, home, r, id)
-		if err != nil {
-			return Decision{}, unavailable("admit", err)
-		}
-		if d.Outcome != sale.SoldOut {
-			return d, nil
-		}
-		err = a.cfg.Refillers.Of(of).Await(waits, home.Segment)
-		if errors.Is(err, spread.ErrSoldOut) {
-			return d, nil
-		}
-		if err != nil {
-			return Decision{}, fmt.Errorf("admission: admit: %w", err)
-		}
+// decide decides r in a part of its sale.
+func (a *Admitter) decide(ctx context.Context, part spread.Part, r Request, id sale.OrderID) (Decision, error) {
+	d, err := a.groups.decide(ctx, part, r, id)
+	if err != nil {
+		return Decision{}, unavailable("admit", err)
 	}
+	return d, nil
 }
 
 // parseDecision parses the line of the script's reply for the purchase with this order id: the name of the outcome and

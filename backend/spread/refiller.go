@@ -105,6 +105,30 @@ func (r *Refiller) Await(ctx context.Context, home int) error {
 	}
 }
 
+// patience bounds how long Retry waits for units.
+const patience = 500 * time.Millisecond
+
+// Retry calls try, which needs a unit of a segment, and repeats it when the segment has got one, until try has a unit
+// or the sale is sold out. It returns the error of the last try. If no unit arrives in time, the error wraps
+// sale.ErrUnavailable.
+func (r *Refillers) Retry(ctx context.Context, in Part, try func() (lacksUnit bool, err error)) error {
+	waits, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		lacksUnit, err := try()
+		if !lacksUnit {
+			return err
+		}
+		waited := r.Of(Sale{ID: in.SaleID, Spread: in.Spread}).Await(waits, in.Segment)
+		if errors.Is(waited, ErrSoldOut) {
+			return err
+		}
+		if waited != nil {
+			return waited
+		}
+	}
+}
+
 // leave removes a purchase that no longer waits.
 func (r *Refiller) leave(w *waiter) {
 	r.mu.Lock()
