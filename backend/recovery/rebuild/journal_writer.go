@@ -27,8 +27,6 @@ const (
 	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
-	// heartbeatInterval is the time between two heartbeats of a journal in SQL; see alive.
-	heartbeatInterval = 2 * time.Second
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
@@ -58,6 +56,8 @@ type JournalWriterConfig struct {
 // JournalWriter owns the journal of one shard in one backend: it records accepted orders, restores them in every
 // rebuilt Redis, and removes orders that are rows. It is safe for concurrent use.
 type JournalWriter struct {
+	*heartbeats
+
 	cfg JournalWriterConfig
 
 	written *admission.OrderCache[struct{}] // orders that were recorded recently, for replays
@@ -68,14 +68,6 @@ type JournalWriter struct {
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late atomic.Bool
-	// state is what heartbeats report: the generation in which the orders have been restored; its negative while they are
-	// being restored; 0 before, and after a file error. changed wakes the loop of heartbeats.
-	state   atomic.Int64
-	changed loop.Wake
-	// outage is the time of the last heartbeat that failed, was slow or followed a gap, or of the start of this process:
-	// until then, the other backends may not have been able to send heartbeats either. stored is the time of the last
-	// heartbeat that SQL has stored.
-	outage, stored atomic.Pointer[time.Time]
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
@@ -87,13 +79,10 @@ type JournalWriter struct {
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
 func NewJournalWriter(cfg JournalWriterConfig) *JournalWriter {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	w := &JournalWriter{
-		cfg: cfg, woken: loop.NewWake(), changed: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize),
+	return &JournalWriter{
+		heartbeats: newHeartbeats(cfg), cfg: cfg,
+		woken: loop.NewWake(), written: admission.NewOrderCache[struct{}](writtenSize),
 	}
-	now := time.Now()
-	w.outage.Store(&now)
-	w.stored.Store(&now)
-	return w
 }
 
 // Generation returns the generation of the data in Redis.
@@ -192,13 +181,6 @@ func (w JournalWriters) Register(ctx context.Context) error {
 	return nil
 }
 
-// silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
-// those of all backends are late, as those of this process show. After a power failure all backends start together,
-// unless this process is the only one, with a Redis of its own.
-func (w JournalWriters) silent(shard keyspace.Shard, s journal.Status) bool {
-	return s.Silent > alive && (w == nil || w[shard].cfg.OnlyCopy || time.Since(*w[shard].outage.Load()) >= alive)
-}
-
 // Run maintains all journals until ctx ends. It returns nil.
 func (w JournalWriters) Run(ctx context.Context) error {
 	var g errgroup.Group
@@ -217,7 +199,7 @@ func (w *JournalWriter) Run(ctx context.Context) error {
 			w.cfg.Log.Error("journal: final sync failed", "err", err)
 		}
 	})
-	others.Go(func() { w.sendHeartbeats(ctx) })
+	others.Go(func() { w.send(ctx) })
 	for ctx.Err() == nil {
 		until(ctx, w.cfg.Rebuilds, w.superseded, func(ctx context.Context) {
 			w.RunOnce(ctx)
@@ -276,46 +258,6 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
 		w.cfg.Log.Error("journal: trim failed", "err", err)
-	}
-}
-
-// Heartbeat stores in SQL that the journal is alive, and whether its orders are restored; see
-// journal.Registry.Heartbeat. Run calls it at least every two seconds.
-func (w *JournalWriter) Heartbeat(ctx context.Context) error {
-	begun := time.Now()
-	err := w.cfg.Store.Heartbeat(ctx, w.cfg.Journal.ID(), int(w.cfg.Restorer.shard), w.state.Load())
-	now := time.Now()
-	trouble := err != nil && ctx.Err() == nil || now.Sub(begun) > heartbeatInterval
-	if err == nil { // another heartbeat may still hang, as those of a backend that is silent for longer than alive
-		trouble = now.Sub(*w.stored.Swap(&now)) > alive-heartbeatInterval || trouble
-	}
-	if trouble {
-		w.outage.Store(&now)
-	}
-	return err
-}
-
-// sendHeartbeats sends heartbeats until ctx ends. A change of the state ends a heartbeat in progress and sends another
-// one.
-func (w *JournalWriter) sendHeartbeats(ctx context.Context) {
-	always := func(context.Context) bool { return true }
-	for ctx.Err() == nil {
-		until(ctx, w.changed, always, func(ctx context.Context) {
-			loop.Repeat(ctx, heartbeatInterval, w.cfg.Log, "journal: sending heartbeats", func() error {
-				return w.Heartbeat(ctx)
-			})
-		})
-	}
-}
-
-// Restored returns the generation of Redis in which the orders of the journal have been restored. It is not positive
-// before, during a restoration, and after a file error. Orders that are recorded late are restored after it.
-func (w *JournalWriter) Restored() int64 { return w.state.Load() }
-
-// report sets the state that heartbeats report.
-func (w *JournalWriter) report(state int64) {
-	if w.state.Swap(state) != state {
-		w.changed.Up()
 	}
 }
 

@@ -88,9 +88,6 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// alive is the time since the last heartbeat of a journal within which a rebuild waits for it; see silent.
-const alive = 6 * time.Second
-
 // lockDuration is the time that the lock of a crashed rebuild delays the next one. A running rebuild renews the lock.
 const lockDuration = 3 * time.Second
 
