@@ -3,13 +3,15 @@ package api
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"sluice/backend/sale"
-	"sluice/internal/gather"
 )
 
 // slowRows answers each query after a second of the fake clock. Order n has the buyer "b"; odd orders are not rows.
@@ -52,7 +54,7 @@ func (r *slowRows) OrdersByID(_ context.Context, ids []sale.OrderID) (map[sale.O
 func TestStatusQueriesShareSQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowRows{}
-		reads := newRowReads(rows, &deadlines{timeout: time.Minute})
+		reads := &rowReads{rows: rows, reads: &deadlines{timeout: time.Minute}}
 		const n = 200
 		var wg sync.WaitGroup
 		for i := range n {
@@ -66,7 +68,7 @@ func TestStatusQueriesShareSQL(t *testing.T) {
 			synctest.Wait()
 		}
 		wg.Wait()
-		<-time.After(gather.Pause) // of the fake clock: a turn ends
+		<-time.After(gatherPause) // of the fake clock: run ends
 		if want := rowReadsInFlight + (n-rowReadsInFlight+rowsPerRead-1)/rowsPerRead; rows.queries > want {
 			t.Errorf("%d queries for %d requests, want %d", rows.queries, n, want)
 		}
@@ -80,7 +82,7 @@ func TestStatusQueriesShareSQL(t *testing.T) {
 func TestStatusQueriesShareErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowRows{err: sale.ErrUnavailable}
-		reads := newRowReads(rows, &deadlines{timeout: time.Minute})
+		reads := &rowReads{rows: rows, reads: &deadlines{timeout: time.Minute}}
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -90,14 +92,14 @@ func TestStatusQueriesShareErrors(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		<-time.After(gather.Pause) // of the fake clock: a turn ends
+		<-time.After(gatherPause) // of the fake clock: run ends
 	})
 }
 
 // A request ends at its deadline, and the others of its query get their rows.
 func TestStatusQueryEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := newRowReads(&slowRows{}, &deadlines{timeout: time.Minute})
+		reads := &rowReads{rows: &slowRows{}, reads: &deadlines{timeout: time.Minute}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -112,6 +114,115 @@ func TestStatusQueryEndsAtItsDeadline(t *testing.T) {
 			t.Errorf("after the deadline: %v", err)
 		}
 		wg.Wait()
-		<-time.After(gather.Pause) // of the fake clock: a turn ends
+		<-time.After(gatherPause) // of the fake clock: run ends
 	})
+}
+
+// gatherer is one goroutine of run.
+type gatherer struct {
+	group   []*rowRead
+	gathers bool
+}
+
+// Every request is in exactly one group, oldest first, in any interleaving of goroutines. At most rowReadsInFlight
+// groups are in flight, and a goroutine runs while a request waits.
+func TestEveryStatusQueryIsInOneGroup(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		reads := &rowReads{}
+		var goroutines []*gatherer
+		added, taken := 0, 0
+		next := func(one *gatherer) {
+			one.group = reads.next(one.gathers)
+			if len(one.group) == 0 {
+				goroutines = slices.DeleteFunc(goroutines, func(o *gatherer) bool { return o == one })
+			}
+			if len(one.group) > rowsPerRead {
+				t.Fatalf("a group of %d requests", len(one.group))
+			}
+			for _, request := range one.group {
+				if request.id != sale.OrderID(taken) {
+					t.Fatalf("request %d was taken, want %d", request.id, taken)
+				}
+				taken++
+			}
+		}
+		steps := rapid.IntRange(1, 300).Draw(t, "steps")
+		for range steps {
+			if len(goroutines) == 0 || rapid.Bool().Draw(t, "add") {
+				for range rapid.SampledFrom([]int{1, 1, 5, 20, 80}).Draw(t, "requests") {
+					if reads.add(&rowRead{id: sale.OrderID(added)}) {
+						goroutines = append(goroutines, &gatherer{})
+					}
+					added++
+				}
+			} else {
+				one := rapid.SampledFrom(goroutines).Draw(t, "goroutine")
+				if len(one.group) > 0 {
+					one.gathers = reads.gathers(one.gathers, len(one.group))
+					one.group = nil
+				}
+				if !one.gathers || rapid.Bool().Draw(t, "the pause ends") {
+					next(one)
+				}
+			}
+			if len(goroutines) > rowReadsInFlight || len(goroutines) != reads.running {
+				t.Fatalf("%d goroutines, counted as %d", len(goroutines), reads.running)
+			}
+			if waiting := len(reads.waiting); waiting != added-taken || waiting > 0 && len(goroutines) == 0 {
+				t.Fatalf("%d requests wait, %d were added and %d taken, %d goroutines", waiting, added, taken, len(goroutines))
+			}
+		}
+	})
+}
+
+// While a goroutine gathers, no request starts another one, and the others end.
+func TestOneGoroutineGathersAlone(t *testing.T) {
+	reads := &rowReads{}
+	add := func(n int) (starts int) {
+		for range n {
+			if reads.add(&rowRead{}) {
+				starts++
+			}
+		}
+		return starts
+	}
+	if starts := add(5); starts != rowReadsInFlight {
+		t.Fatalf("%d goroutines started", starts)
+	}
+	if !reads.gathers(false, len(reads.next(false))) {
+		t.Fatal("after a group of 5 the goroutine does not pause")
+	}
+	if starts := add(6); starts != 0 {
+		t.Errorf("%d goroutines started while one gathers", starts)
+	}
+	if reads.gathers(false, 5) {
+		t.Error("a second goroutine gathers")
+	}
+	for range rowReadsInFlight - 1 {
+		if got := reads.next(false); len(got) != 0 {
+			t.Errorf("another goroutine took %d requests", len(got))
+		}
+	}
+	if got := reads.next(true); len(got) != 6 {
+		t.Errorf("the goroutine gathered %d requests, want 6", len(got))
+	}
+	if reads.gathers(true, 3) {
+		t.Error("the goroutine pauses after a group of 3")
+	}
+	if starts := add(1); starts != 1 {
+		t.Error("no second goroutine starts after the gathering")
+	}
+}
+
+// Few requests and groups of half the size do not pause.
+func TestPauseDependsOnTheGroup(t *testing.T) {
+	for n, want := range map[int]bool{1: false, 3: false, 4: true, 31: true, 32: false, 64: false} {
+		reads := &rowReads{}
+		for range n {
+			reads.add(&rowRead{})
+		}
+		if got := reads.gathers(false, len(reads.next(false))); got != want {
+			t.Errorf("after a group of %d: pause %v", n, got)
+		}
+	}
 }
