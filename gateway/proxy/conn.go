@@ -84,7 +84,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	idle := c.validator.idle() && len(c.ahead) == 0
 	if idle {
-		c.idleSince.Store(max(c.listener.clock.coarse(), 1))
+		c.idleSince.Store(max(c.listener.clock.now(), 1))
 	}
 	requests := c.validator.requests
 	for n := 0; ; {
@@ -151,7 +151,7 @@ func (c *Conn) readError(err error) error {
 func (c *Conn) setIdleDeadline() {
 	c.hurried = false
 	ms := c.listener.config.IdleTimeout.Milliseconds()
-	if least := c.listener.clock.coarse() + ms; c.readBy < least || c.readBy > least+ms/2 {
+	if least := c.listener.clock.now() + ms; c.readBy < least || c.readBy > least+ms/2 {
 		c.readBy = least + ms/4
 		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
 	}
@@ -172,7 +172,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	d := c.listener.config.WriteTimeout.Milliseconds()
-	if least := c.listener.clock.coarse() + d; c.writeBy < least {
+	if least := c.listener.clock.now() + d; c.writeBy < least {
 		c.writeBy = least + d/4
 		_ = c.Conn.SetWriteDeadline(c.listener.clock.at(c.writeBy))
 	}

@@ -44,7 +44,7 @@ func (c *backendConn) setTimeout(clock *clock, now, d time.Duration) error {
 
 // pooled returns an idle connection that has not expired, or nil.
 func (p *pool) pooled() *backendConn {
-	oldest := p.clock.coarse() - idleFor.Milliseconds()
+	oldest := p.clock.now() - idleFor.Milliseconds()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) == 0 {
@@ -68,7 +68,7 @@ func (p *pool) release(c *backendConn, reuse bool) {
 		_ = c.Close()
 		return
 	}
-	c.since = p.clock.coarse()
+	c.since = p.clock.now()
 	p.mu.Lock()
 	keep := !p.closed && len(p.idle) < maxIdle
 	if keep {
@@ -80,8 +80,8 @@ func (p *pool) release(c *backendConn, reuse bool) {
 	}
 }
 
-// prune closes expired idle connections and returns how many are left.
-func (p *pool) prune() (left int) {
+// prune closes expired idle connections.
+func (p *pool) prune() {
 	oldest := p.clock.now() - idleFor.Milliseconds()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,6 @@ func (p *pool) prune() (left int) {
 		n++
 	}
 	p.idle = slices.Delete(p.idle, 0, n)
-	return len(p.idle)
 }
 
 // flush closes all idle connections. If the most recent one is dead, so are the older ones.

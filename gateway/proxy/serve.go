@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
+	"sluice/internal/loop"
 	"sluice/internal/plural"
 )
 
@@ -28,10 +29,9 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 		Concurrency:           2 * c.MaxConns, // the listener enforces the limit, and does not count connections that linger
 		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
 	}
-	p.clock.tick()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { p.maintain(background) })
+	running.Go(func() { p.prune(background) })
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	c.Logger.Info("edge listening", "address", ln.Addr().String())
@@ -74,39 +74,11 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 
 const pruneEvery = time.Second
 
-// maintain updates the coarse clock and closes idle backend connections until ctx ends. It sleeps while nothing reads
-// the clock and no backend connection is idle.
-func (p *Proxy) maintain(ctx context.Context) {
-	for ctx.Err() == nil {
-		p.maintainBusy(ctx)
-		select {
-		case <-ctx.Done():
-		case <-p.clock.wake:
-		}
-	}
-}
-
-// maintainBusy returns when the clock has not been read for pruneEvery and no backend connection is idle.
-func (p *Proxy) maintainBusy(ctx context.Context) {
-	p.clock.resume()
-	tick, prune := time.NewTicker(tickEvery), time.NewTicker(pruneEvery)
-	defer tick.Stop()
-	defer prune.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			p.clock.tick()
-		case <-prune.C:
-			idle := 0
-			for _, u := range p.balancer.upstreams {
-				idle += u.prune()
-			}
-			if !p.clock.read.Swap(false) && idle == 0 {
-				p.clock.stopped.Store(true)
-				return
-			}
+// prune closes backend connections that have been idle for too long, until ctx ends.
+func (p *Proxy) prune(ctx context.Context) {
+	for range loop.Ticks(ctx, pruneEvery) {
+		for _, u := range p.balancer.upstreams {
+			u.prune()
 		}
 	}
 }
