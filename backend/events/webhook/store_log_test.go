@@ -60,17 +60,21 @@ func webhookRedelivered(t *testing.T, e *env) {
 	}
 }
 
-// The list of failed deliveries reads the index of failed deliveries, not all deliveries of the endpoint.
-func TestListOfFailedDeliveriesUsesItsIndex(t *testing.T) {
+// The lists of failed and of waiting deliveries read their own indexes, not all deliveries of the endpoint.
+func TestListOfUndeliveredUsesItsIndex(t *testing.T) {
 	db := storetest.Open(t, storetest.SQLite(t))
-	query, args := pageOfDeliveries(db.Dialect(), DeliveryQuery{EndpointID: "a", State: DeliveryFailed})
-	plan, err := store.ViewRows(t.Context(), db.DB, "explain", func(row store.Scanner) (step string, err error) {
-		var id, parent, unused int
-		err = row.Scan(&id, &parent, &unused, &step)
-		return step, err
-	}, "EXPLAIN QUERY PLAN "+query, args...)
-	if err != nil || len(plan) != 1 || !strings.Contains(plan[0], " webhook_deliveries_failed ") {
-		t.Errorf("plan %q, %v", plan, err)
+	for state, index := range map[DeliveryState]string{
+		DeliveryFailed: " webhook_deliveries_failed ", DeliveryWaiting: " webhook_deliveries_waiting ",
+	} {
+		query, args := pageOfDeliveries(db.Dialect(), DeliveryQuery{EndpointID: "a", State: state})
+		plan, err := store.ViewRows(t.Context(), db.DB, "explain", func(row store.Scanner) (step string, err error) {
+			var id, parent, unused int
+			err = row.Scan(&id, &parent, &unused, &step)
+			return step, err
+		}, "EXPLAIN QUERY PLAN "+query, args...)
+		if err != nil || len(plan) != 1 || !strings.Contains(plan[0], index) {
+			t.Errorf("state %d: plan %q, %v; want index%s", state, plan, err, index)
+		}
 	}
 }
 
