@@ -9,7 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/sha512"
+	_ "crypto/sha512" // for crypto.SHA384 and crypto.SHA512
 	"crypto/subtle"
 	"crypto/x509"
 	_ "embed"
@@ -56,6 +56,9 @@ func claimsOf(sub string) string { return `{"sub":"` + sub + `","exp":` + year21
 
 func header(alg, kid string) string { return `{"alg":"` + alg + `","typ":"JWT","kid":"` + kid + `"}` }
 
+// textOfAnn returns the signed part of a token of ann for a key.
+func textOfAnn(alg, kid string) string { return Segments(header(alg, kid), claimsOf("ann")) }
+
 func (w *Issuer) hs(header, claims string) string {
 	return HS(Segments(header, claims), []byte(w.Secret))
 }
@@ -74,14 +77,14 @@ func (w *Issuer) good() []Case {
 	long := strings.Repeat("d", token.MaxSubject)
 	return []Case{
 		{"the secret", w.hs(plain, claims), "ann"},
-		{"the first key", HS(Segments(header("HS256", First), claims), w.Secrets[First]), "ann"},
-		{"the second key", HS(Segments(header("HS256", Second), claims), w.Secrets[Second]), "ann"},
-		{"the Ed25519 key", w.Ed(Segments(header("EdDSA", Edward), claims)), "ann"},
-		{"the RSA key", w.RS(Segments(header("RS256", Rivest), claims)), "ann"},
-		{"the RSA key for PS256", w.PS(Segments(header("PS256", Salted), claims)), "ann"},
-		{"the P-256 key", w.ES(Segments(header("ES256", Curved), claims)), "ann"},
-		{"the P-256 key, the larger s", w.other(w.ES(Segments(header("ES256", Curved), claims))), "ann"},
-		{"alg Ed25519", w.Ed(Segments(header("Ed25519", Edward), claims)), "ann"},
+		{"the first key", HS(textOfAnn("HS256", First), w.Secrets[First]), "ann"},
+		{"the second key", HS(textOfAnn("HS256", Second), w.Secrets[Second]), "ann"},
+		{"the Ed25519 key", w.Ed(textOfAnn("EdDSA", Edward)), "ann"},
+		{"the RSA key", w.RS(textOfAnn("RS256", Rivest)), "ann"},
+		{"the RSA key for PS256", w.PS(textOfAnn("PS256", Salted)), "ann"},
+		{"the P-256 key", w.ES(textOfAnn("ES256", Curved)), "ann"},
+		{"the P-256 key, the larger s", w.other(w.ES(textOfAnn("ES256", Curved))), "ann"},
+		{"alg Ed25519", w.Ed(textOfAnn("Ed25519", Edward)), "ann"},
 		{"an access token", w.hs(`{"alg":"HS256","typ":"at+jwt"}`, claims), "ann"},
 		{"an access token in capitals", w.hs(`{"alg":"HS256","typ":"AT+JWT"}`, claims), "ann"},
 		{"an access token's whole type", w.hs(`{"alg":"HS256","typ":"application/at+jwt"}`, claims), "ann"},
@@ -150,51 +153,49 @@ func (w *Issuer) headers() []Case {
 // confused returns tokens with a valid signature of a key or an algorithm that their header must not select.
 func (w *Issuer) confused() []Case {
 	claims := claimsOf("ann")
+	newKey := func(curve elliptic.Curve) *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(curve, rand.Reader)) }
 	pkix := must(x509.MarshalPKIXPublicKey(&w.RSA.PublicKey))
 	edPKIX := must(x509.MarshalPKIXPublicKey(w.Ed25519.Public()))
 	ecPKIX := must(x509.MarshalPKIXPublicKey(w.P256.Public()))
 	pkcs1 := x509.MarshalPKCS1PublicKey(&w.RSA.PublicKey)
 	tokens := map[string]string{
-		"kid of another secret":      HS(Segments(header("HS256", Second), claims), w.Secrets[First]),
-		"kid, signed without":        HS(Segments(header("HS256", First), claims), []byte(w.Secret)),
-		"no kid, signed with one":    HS(Segments(plain, claims), w.Secrets[First]),
-		"kid in capitals":            w.Ed(Segments(header("EdDSA", strings.ToUpper(Edward)), claims)),
-		"EdDSA without a kid":        w.Ed(Segments(`{"alg":"EdDSA"}`, claims)),
-		"RS256 without a kid":        w.RS(Segments(`{"alg":"RS256"}`, claims)),
-		"EdDSA, a secret's kid":      w.Ed(Segments(header("EdDSA", First), claims)),
-		"EdDSA, an RSA key's kid":    w.Ed(Segments(header("EdDSA", Rivest), claims)),
-		"alg Ed448":                  w.Ed(Segments(header("Ed448", Edward), claims)),
-		"PS256 of the key for RS256": pss(w.RSA, crypto.SHA256, 32, Segments(header("PS256", Rivest), claims)),
-		"PS256 labeled RS256":        pss(w.RSA, crypto.SHA256, 32, Segments(header("RS256", Rivest), claims)),
-		"PS256 without a salt":       pss(w.PSS, crypto.SHA256, 0, Segments(header("PS256", Salted), claims)),
-		"PS256 with a short salt":    pss(w.PSS, crypto.SHA256, 20, Segments(header("PS256", Salted), claims)),
-		"PS256 with a long salt":     pss(w.PSS, crypto.SHA256, 33, Segments(header("PS256", Salted), claims)),
-		"PS256 with the longest salt": pss(w.PSS, crypto.SHA256, rsa.PSSSaltLengthAuto,
-			Segments(header("PS256", Salted), claims)),
-		"PS384 labeled PS256":         pss(w.PSS, crypto.SHA384, 48, Segments(header("PS256", Salted), claims)),
-		"PS384":                       pss(w.PSS, crypto.SHA384, 48, Segments(header("PS384", Salted), claims)),
-		"RS256 of the key for PS256":  rs256(w.PSS, Segments(header("RS256", Salted), claims)),
-		"RS256 labeled PS256":         rs256(w.PSS, Segments(header("PS256", Salted), claims)),
-		"ES256 without a kid":         w.ES(Segments(`{"alg":"ES256"}`, claims)),
-		"ES256, an RSA key's kid":     w.ES(Segments(header("ES256", Rivest), claims)),
-		"ES256, an Ed25519 key's kid": w.ES(Segments(header("ES256", Edward), claims)),
-		"EdDSA, a P-256 key's kid":    w.Ed(Segments(header("EdDSA", Curved), claims)),
-		"ES256 labeled EdDSA":         w.ES(Segments(header("EdDSA", Edward), claims)),
-		"EdDSA labeled ES256":         w.Ed(Segments(header("ES256", Curved), claims)),
-		"ES256 that is an HMAC":       HS(Segments(header("ES256", Curved), claims), []byte(w.Secret)),
-		"ES384":                       w.ES(Segments(header("ES384", Curved), claims)),
-		"ES256K":                      w.ES(Segments(header("ES256K", Curved), claims)),
-		"ES256 of another curve's key": es(must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
-			Segments(header("ES256", Curved), claims)),
-		"ES256 of another key": es(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
-			Segments(header("ES256", Curved), claims)),
-		"ES256 in ASN.1":        w.asn1(Segments(header("ES256", Curved), claims)),
-		"RS512 labeled RS256":   w.rs512(Segments(header("RS256", Rivest), claims)),
-		"RS512":                 w.rs512(Segments(header("RS512", Rivest), claims)),
-		"RS256 that is an HMAC": HS(Segments(header("RS256", Rivest), claims), []byte(w.Secret)),
-		"EdDSA that is an HMAC": HS(Segments(header("EdDSA", Edward), claims), []byte(w.Secret)),
-		"HS256 that is RS256":   w.RS(Segments(plain, claims)),
-		"HS256 that is EdDSA":   w.Ed(Segments(plain, claims)),
+		"kid of another secret":        HS(textOfAnn("HS256", Second), w.Secrets[First]),
+		"kid, signed without":          HS(textOfAnn("HS256", First), []byte(w.Secret)),
+		"no kid, signed with one":      HS(Segments(plain, claims), w.Secrets[First]),
+		"kid in capitals":              w.Ed(textOfAnn("EdDSA", strings.ToUpper(Edward))),
+		"EdDSA without a kid":          w.Ed(Segments(`{"alg":"EdDSA"}`, claims)),
+		"RS256 without a kid":          w.RS(Segments(`{"alg":"RS256"}`, claims)),
+		"EdDSA, a secret's kid":        w.Ed(textOfAnn("EdDSA", First)),
+		"EdDSA, an RSA key's kid":      w.Ed(textOfAnn("EdDSA", Rivest)),
+		"alg Ed448":                    w.Ed(textOfAnn("Ed448", Edward)),
+		"PS256 of the key for RS256":   pss(w.RSA, crypto.SHA256, 32, textOfAnn("PS256", Rivest)),
+		"PS256 labeled RS256":          pss(w.RSA, crypto.SHA256, 32, textOfAnn("RS256", Rivest)),
+		"PS256 without a salt":         unsalted(w.PSS, textOfAnn("PS256", Salted)),
+		"PS256 with a short salt":      pss(w.PSS, crypto.SHA256, 20, textOfAnn("PS256", Salted)),
+		"PS256 with a long salt":       pss(w.PSS, crypto.SHA256, 33, textOfAnn("PS256", Salted)),
+		"PS256 with the longest salt":  pss(w.PSS, crypto.SHA256, rsa.PSSSaltLengthAuto, textOfAnn("PS256", Salted)),
+		"PS384 labeled PS256":          pss(w.PSS, crypto.SHA384, 48, textOfAnn("PS256", Salted)),
+		"PS384":                        pss(w.PSS, crypto.SHA384, 48, textOfAnn("PS384", Salted)),
+		"RS256 of the key for PS256":   pkcs1v15(w.PSS, crypto.SHA256, textOfAnn("RS256", Salted)),
+		"RS256 labeled PS256":          pkcs1v15(w.PSS, crypto.SHA256, textOfAnn("PS256", Salted)),
+		"ES256 without a kid":          w.ES(Segments(`{"alg":"ES256"}`, claims)),
+		"ES256, an RSA key's kid":      w.ES(textOfAnn("ES256", Rivest)),
+		"ES256, an Ed25519 key's kid":  w.ES(textOfAnn("ES256", Edward)),
+		"EdDSA, a P-256 key's kid":     w.Ed(textOfAnn("EdDSA", Curved)),
+		"ES256 labeled EdDSA":          w.ES(textOfAnn("EdDSA", Edward)),
+		"EdDSA labeled ES256":          w.Ed(textOfAnn("ES256", Curved)),
+		"ES256 that is an HMAC":        HS(textOfAnn("ES256", Curved), []byte(w.Secret)),
+		"ES384":                        w.ES(textOfAnn("ES384", Curved)),
+		"ES256K":                       w.ES(textOfAnn("ES256K", Curved)),
+		"ES256 of another curve's key": es(newKey(elliptic.P384()), textOfAnn("ES256", Curved)),
+		"ES256 of another key":         es(newKey(elliptic.P256()), textOfAnn("ES256", Curved)),
+		"ES256 in ASN.1":               asn1(w.P256, textOfAnn("ES256", Curved)),
+		"RS512 labeled RS256":          pkcs1v15(w.RSA, crypto.SHA512, textOfAnn("RS256", Rivest)),
+		"RS512":                        pkcs1v15(w.RSA, crypto.SHA512, textOfAnn("RS512", Rivest)),
+		"RS256 that is an HMAC":        HS(textOfAnn("RS256", Rivest), []byte(w.Secret)),
+		"EdDSA that is an HMAC":        HS(textOfAnn("EdDSA", Edward), []byte(w.Secret)),
+		"HS256 that is RS256":          w.RS(Segments(plain, claims)),
+		"HS256 that is EdDSA":          w.Ed(Segments(plain, claims)),
 		"JWK of the attacker's": HS(Segments(`{"alg":"HS256","jwk":{"kty":"oct",`+
 			`"k":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE"}}`, claims), []byte(strings.Repeat("a", 32))),
 	}
@@ -209,28 +210,17 @@ func (w *Issuer) confused() []Case {
 		"the file of keys": w.Keys, "nothing": nil, "zeros": make([]byte, 32),
 	} {
 		for _, kid := range []string{Rivest, Edward, Curved, First} {
-			tokens["secret: "+name+", kid "+kid] = HS(Segments(header("HS256", kid), claims), secret)
+			tokens["secret: "+name+", kid "+kid] = HS(textOfAnn("HS256", kid), secret)
 		}
 		tokens["secret: "+name] = HS(Segments(plain, claims), secret)
 	}
 	return refused(tokens)
 }
 
-// pss signs a text with a salt of this length in bytes; 0: no salt.
-func pss(key *rsa.PrivateKey, hash crypto.Hash, salt int, text string) string {
-	h := hash.New()
-	h.Write([]byte(text))
-	if salt == 0 { // crypto/rsa interprets 0 as another length
-		return text + "." + B64.EncodeToString(unsalted(key, h.Sum(nil)))
-	}
-	signature := must(rsa.SignPSS(rand.Reader, key, hash, h.Sum(nil), &rsa.PSSOptions{SaltLength: salt}))
-	return text + "." + B64.EncodeToString(signature)
-}
-
-// unsalted is RSASSA-PSS with SHA-256 and an empty salt (RFC 8017, 9.1.1).
-func unsalted(key *rsa.PrivateKey, digest []byte) []byte {
+// unsalted is RSASSA-PSS with SHA-256 and an empty salt (RFC 8017, 9.1.1), which crypto/rsa does not offer.
+func unsalted(key *rsa.PrivateKey, text string) string {
 	size := key.Size()
-	h := sha256.Sum256(append(make([]byte, 8), digest...))
+	h := sha256.Sum256(append(make([]byte, 8), digest(crypto.SHA256, text)...))
 	db := make([]byte, size-sha256.Size-1)
 	db[len(db)-1] = 1
 	for i := 0; i*sha256.Size < len(db); i++ {
@@ -239,42 +229,22 @@ func unsalted(key *rsa.PrivateKey, digest []byte) []byte {
 	}
 	db[0] &= 0x7f
 	m := new(big.Int).SetBytes(slices.Concat(db, h[:], []byte{0xbc}))
-	return m.Exp(m, key.D, key.N).FillBytes(make([]byte, size))
-}
-
-func rs256(key *rsa.PrivateKey, text string) string {
-	digest := sha256.Sum256([]byte(text))
-	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, digest[:])))
-}
-
-// es signs a text with a key of any curve. It truncates longer numbers to their last 32 bytes.
-func es(key *ecdsa.PrivateKey, text string) string {
-	digest := sha256.Sum256([]byte(text))
-	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
-	if err != nil {
-		panic(err)
-	}
-	low := new(big.Int).Lsh(big.NewInt(1), 256)
-	return text + "." + B64.EncodeToString(pair(r.Mod(r, low), s.Mod(s, low)))
-}
-
-func (w *Issuer) asn1(text string) string {
-	digest := sha256.Sum256([]byte(text))
-	return text + "." + B64.EncodeToString(must(ecdsa.SignASN1(rand.Reader, w.P256, digest[:])))
+	return signed(text, m.Exp(m, key.D, key.N).FillBytes(make([]byte, size)))
 }
 
 // other returns a token of the P-256 key with the second of the two valid values of s.
 func (w *Issuer) other(raw string) string {
-	at := strings.LastIndexByte(raw, '.') + 1
-	signature := must(B64.DecodeString(raw[at:]))
-	s := new(big.Int).SetBytes(signature[32:])
-	s.Sub(elliptic.P256().Params().N, s).FillBytes(signature[32:])
-	return raw[:at] + B64.EncodeToString(signature)
+	return resigned(raw, func(signature []byte) []byte {
+		s := new(big.Int).SetBytes(signature[32:])
+		s.Sub(elliptic.P256().Params().N, s).FillBytes(signature[32:])
+		return signature
+	})
 }
 
-func (w *Issuer) rs512(text string) string {
-	digest := sha512.Sum512([]byte(text))
-	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, w.RSA, crypto.SHA512, digest[:])))
+// resigned returns a token with a changed signature.
+func resigned(raw string, change func([]byte) []byte) string {
+	at := strings.LastIndexByte(raw, '.')
+	return signed(raw[:at], change(must(B64.DecodeString(raw[at+1:]))))
 }
 
 // claims returns tokens with invalid claims and a valid signature.
@@ -377,16 +347,12 @@ func looseEnd(text string) string {
 
 // signatures returns tokens with modified signatures.
 func (w *Issuer) signatures() []Case {
-	claims := claimsOf("ann")
-	ed, rs := w.Ed(Segments(header("EdDSA", Edward), claims)), w.RS(Segments(header("RS256", Rivest), claims))
-	ps, es := w.PS(Segments(header("PS256", Salted), claims)), w.ES(Segments(header("ES256", Curved), claims))
-	hs := w.hs(plain, claims)
+	ed, rs := w.Ed(textOfAnn("EdDSA", Edward)), w.RS(textOfAnn("RS256", Rivest))
+	ps, es := w.PS(textOfAnn("PS256", Salted)), w.ES(textOfAnn("ES256", Curved))
+	hs := w.hs(plain, claimsOf("ann"))
 	order, field := elliptic.P256().Params().N, elliptic.P256().Params().P
-	with := func(raw string, change func([]byte) []byte) string {
-		at := strings.LastIndexByte(raw, '.') + 1
-		return raw[:at] + B64.EncodeToString(change(must(B64.DecodeString(raw[at:]))))
-	}
 	flip := func(b []byte, at int) []byte { b[at] ^= 1; return b }
+	add := func(b []byte, n *big.Int) []byte { return new(big.Int).Add(n, new(big.Int).SetBytes(b)).Bytes() }
 	changes := map[string]func([]byte) []byte{
 		"of zeros":        func(b []byte) []byte { return make([]byte, len(b)) },
 		"a byte short":    func(b []byte) []byte { return b[:len(b)-1] },
@@ -394,51 +360,38 @@ func (w *Issuer) signatures() []Case {
 		"a zero in front": func(b []byte) []byte { return append([]byte{0}, b...) },
 		"first bit":       func(b []byte) []byte { return flip(b, 0) },
 		"last bit":        func(b []byte) []byte { return flip(b, len(b)-1) },
+		"missing":         func([]byte) []byte { return nil },
 	}
 	tokens := map[string]string{
-		"EdDSA of other claims":   Segments(header("EdDSA", Edward), claimsOf("eve")) + ed[strings.LastIndexByte(ed, '.'):],
-		"RS256 of other claims":   Segments(header("RS256", Rivest), claimsOf("eve")) + rs[strings.LastIndexByte(rs, '.'):],
-		"HS256 of other claims":   Segments(plain, claimsOf("eve")) + hs[strings.LastIndexByte(hs, '.'):],
-		"EdDSA with a high S":     with(ed, highS),
-		"EdDSA with S = 0":        with(ed, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
-		"EdDSA with R = 1, S = 0": with(ed, func(b []byte) []byte { return append([]byte{1}, make([]byte, len(b)-1)...) }),
-		"EdDSA with a bit of S":   with(ed, func(b []byte) []byte { b[63] |= 0x80; return b }),
-		"RS256, the number one":   with(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
-		"RS256, N more": with(rs,
-			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.RSA.N).Bytes() }),
-		"RS256, N itself": with(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
-		"ES256 of other claims": Segments(
-			header("ES256", Curved),
-			claimsOf("eve"),
-		) + es[strings.LastIndexByte(es, '.'):],
-		"PS256 of other claims": Segments(
-			header("PS256", Salted),
-			claimsOf("eve"),
-		) + ps[strings.LastIndexByte(ps, '.'):],
-		"ES256 with r = 0":             with(es, func(b []byte) []byte { return append(make([]byte, 32), b[32:]...) }),
-		"ES256 with s = 0":             with(es, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
-		"ES256 with r = s = 1":         with(es, func([]byte) []byte { return pair(big.NewInt(1), big.NewInt(1)) }),
-		"ES256 with r = the order":     with(es, func(b []byte) []byte { return append(order.Bytes(), b[32:]...) }),
-		"ES256 with s = the order":     with(es, func(b []byte) []byte { return append(b[:32], order.Bytes()...) }),
-		"ES256 with both of the order": with(es, func([]byte) []byte { return pair(order, order) }),
-		"ES256 with r = p":             with(es, func(b []byte) []byte { return append(field.Bytes(), b[32:]...) }),
-		"ES256 with r and s swapped":   with(es, func(b []byte) []byte { return slices.Concat(b[32:], b[:32]) }),
-		"ES256 of ones":                with(es, func(b []byte) []byte { return bytes.Repeat([]byte{0xff}, len(b)) }),
-		"ES256 of half the length":     with(es, func(b []byte) []byte { return b[:32] }),
-		"PS256, the number one":        with(ps, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
-		"PS256, N more": with(ps,
-			func(b []byte) []byte { return new(big.Int).Add(new(big.Int).SetBytes(b), w.PSS.N).Bytes() }),
-		"ES256, no signature":     Segments(header("ES256", Curved), claims) + ".",
-		"PS256, no signature":     Segments(header("PS256", Salted), claims) + ".",
-		"EdDSA, no signature":     Segments(header("EdDSA", Edward), claims) + ".",
-		"RS256, no signature":     Segments(header("RS256", Rivest), claims) + ".",
-		"EdDSA, another signer's": HS(Segments(header("EdDSA", Edward), claims), w.Secrets[First]),
+		"EdDSA with a high S":          resigned(ed, highS),
+		"EdDSA with S = 0":             resigned(ed, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
+		"EdDSA with R = 1, S = 0":      resigned(ed, func([]byte) []byte { return append([]byte{1}, make([]byte, 63)...) }),
+		"EdDSA with a bit of S":        resigned(ed, func(b []byte) []byte { b[63] |= 0x80; return b }),
+		"RS256, the number one":        resigned(rs, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
+		"RS256, N more":                resigned(rs, func(b []byte) []byte { return add(b, w.RSA.N) }),
+		"RS256, N itself":              resigned(rs, func([]byte) []byte { return w.RSA.N.Bytes() }),
+		"ES256 with r = 0":             resigned(es, func(b []byte) []byte { return append(make([]byte, 32), b[32:]...) }),
+		"ES256 with s = 0":             resigned(es, func(b []byte) []byte { return append(b[:32], make([]byte, 32)...) }),
+		"ES256 with r = s = 1":         resigned(es, func([]byte) []byte { return pair(big.NewInt(1), big.NewInt(1)) }),
+		"ES256 with r = the order":     resigned(es, func(b []byte) []byte { return append(order.Bytes(), b[32:]...) }),
+		"ES256 with s = the order":     resigned(es, func(b []byte) []byte { return append(b[:32], order.Bytes()...) }),
+		"ES256 with both of the order": resigned(es, func([]byte) []byte { return pair(order, order) }),
+		"ES256 with r = p":             resigned(es, func(b []byte) []byte { return append(field.Bytes(), b[32:]...) }),
+		"ES256 with r and s swapped":   resigned(es, func(b []byte) []byte { return slices.Concat(b[32:], b[:32]) }),
+		"ES256 of ones":                resigned(es, func(b []byte) []byte { return bytes.Repeat([]byte{0xff}, len(b)) }),
+		"ES256 of half the length":     resigned(es, func(b []byte) []byte { return b[:32] }),
+		"PS256, the number one":        resigned(ps, func(b []byte) []byte { return append(make([]byte, len(b)-1), 1) }),
+		"PS256, N more":                resigned(ps, func(b []byte) []byte { return add(b, w.PSS.N) }),
+		"EdDSA, another signer's":      HS(textOfAnn("EdDSA", Edward), w.Secrets[First]),
 	}
 	for name, raw := range map[string]string{"HS256": hs, "EdDSA": ed, "RS256": rs, "PS256": ps, "ES256": es} {
 		for what, change := range changes {
-			tokens[name+" "+what] = with(raw, change)
+			tokens[name+" "+what] = resigned(raw, change)
 		}
-		tokens[name+" padded"], tokens[name+" twice"] = raw+"=", raw+raw[strings.LastIndexByte(raw, '.')+1:]
+		segments := strings.Split(raw, ".")
+		otherClaims := B64.EncodeToString([]byte(claimsOf("eve")))
+		tokens[name+" of other claims"] = segments[0] + "." + otherClaims + "." + segments[2]
+		tokens[name+" padded"], tokens[name+" twice"] = raw+"=", raw+segments[2]
 	}
 	return refused(tokens)
 }

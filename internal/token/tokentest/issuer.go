@@ -94,35 +94,56 @@ func Segments(header, claims string) string {
 	return B64.EncodeToString([]byte(header)) + "." + B64.EncodeToString([]byte(claims))
 }
 
+// signed appends a signature to a text.
+func signed(text string, signature []byte) string { return text + "." + B64.EncodeToString(signature) }
+
 // HS signs a text with a secret.
 func HS(text string, secret []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(text))
-	return text + "." + B64.EncodeToString(mac.Sum(nil))
+	return signed(text, mac.Sum(nil))
 }
 
 // Ed signs a text with the Ed25519 key.
-func (w *Issuer) Ed(text string) string {
-	return text + "." + B64.EncodeToString(ed25519.Sign(w.Ed25519, []byte(text)))
-}
+func (w *Issuer) Ed(text string) string { return signed(text, ed25519.Sign(w.Ed25519, []byte(text))) }
 
 // RS signs a text with the RSA key.
-func (w *Issuer) RS(text string) string {
-	digest := sha256.Sum256([]byte(text))
-	return text + "." + B64.EncodeToString(must(rsa.SignPKCS1v15(rand.Reader, w.RSA, crypto.SHA256, digest[:])))
-}
+func (w *Issuer) RS(text string) string { return pkcs1v15(w.RSA, crypto.SHA256, text) }
 
 // PS signs a text with the RSA key for PS256.
 func (w *Issuer) PS(text string) string { return pss(w.PSS, crypto.SHA256, sha256.Size, text) }
 
 // ES signs a text with the P-256 key.
-func (w *Issuer) ES(text string) string {
-	digest := sha256.Sum256([]byte(text))
-	r, s, err := ecdsa.Sign(rand.Reader, w.P256, digest[:])
+func (w *Issuer) ES(text string) string { return es(w.P256, text) }
+
+func digest(hash crypto.Hash, text string) []byte {
+	h := hash.New()
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+func pkcs1v15(key *rsa.PrivateKey, hash crypto.Hash, text string) string {
+	return signed(text, must(rsa.SignPKCS1v15(rand.Reader, key, hash, digest(hash, text))))
+}
+
+// pss signs with a salt of this length in bytes, or of one of the special lengths of crypto/rsa.
+func pss(key *rsa.PrivateKey, hash crypto.Hash, salt int, text string) string {
+	options := &rsa.PSSOptions{SaltLength: salt}
+	return signed(text, must(rsa.SignPSS(rand.Reader, key, hash, digest(hash, text), options)))
+}
+
+func asn1(key *ecdsa.PrivateKey, text string) string {
+	return signed(text, must(ecdsa.SignASN1(rand.Reader, key, digest(crypto.SHA256, text))))
+}
+
+// es signs with a key of any curve. It truncates longer numbers to their last 32 bytes.
+func es(key *ecdsa.PrivateKey, text string) string {
+	r, s, err := ecdsa.Sign(rand.Reader, key, digest(crypto.SHA256, text))
 	if err != nil {
 		panic(err)
 	}
-	return text + "." + B64.EncodeToString(pair(r, s))
+	low := new(big.Int).Lsh(big.NewInt(1), 256)
+	return signed(text, pair(r.Mod(r, low), s.Mod(s, low)))
 }
 
 // pair encodes the signature of a P-256 key.
