@@ -57,8 +57,8 @@ func TestIssuerAndAudience(t *testing.T) {
 
 // A token of a removed key is rejected, also if it is cached.
 func TestKeyReload(t *testing.T) {
-	first, old := tokentest.Generate(t, token.EdDSA, "first")
-	second, next := tokentest.Generate(t, token.RS256, "second")
+	first, old := tokentest.Generate(token.EdDSA, "first")
+	second, next := tokentest.Generate(token.RS256, "second")
 	path := filepath.Join(t.TempDir(), "keys.json")
 	replace := func(text []byte) {
 		t.Helper()

@@ -16,8 +16,8 @@ import (
 // An edge without a secret accepts the tokens of an added key after a reload. After a reload without a key it rejects
 // that key's tokens, also one that it has just verified. An invalid file changes nothing.
 func TestReloadTakesChangedKeys(t *testing.T) {
-	first, old := tokentest.Generate(t, token.EdDSA, "first")
-	second, next := tokentest.Generate(t, token.RS256, "second")
+	first, old := tokentest.Generate(token.EdDSA, "first")
+	second, next := tokentest.Generate(token.RS256, "second")
 	path := filepath.Join(t.TempDir(), "keys.json")
 	write := func(sets ...[]byte) {
 		t.Helper()

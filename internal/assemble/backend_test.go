@@ -28,8 +28,8 @@ import (
 )
 
 func TestBackendReloadsChangedKeys(t *testing.T) {
-	first, old := tokentest.Generate(t, token.HS256, "k1")
-	second, next := tokentest.Generate(t, token.HS256, "second")
+	first, old := tokentest.Generate(token.HS256, "k1")
+	second, next := tokentest.Generate(token.HS256, "second")
 	path := filepath.Join(t.TempDir(), "keys.json")
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)

@@ -180,8 +180,8 @@ func replace(t testing.TB, path, text string) {
 // The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
 // rejected after the last one.
 func TestRotation(t *testing.T) {
-	before, old := tokentest.Generate(t, token.HS256, "before")
-	after, next := tokentest.Generate(t, token.EdDSA, "after")
+	before, old := tokentest.Generate(token.HS256, "before")
+	after, next := tokentest.Generate(token.EdDSA, "after")
 	public, err := token.Public(after)
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestPublicContainsNoPrivateKeys(t *testing.T) {
 		t.Errorf("%v, private %v", got, keys.Set().Private())
 	}
 	for _, private := range [][]byte{ed, rs, es, ps} {
-		if sub, err := keys.Verify(tokentest.SignBy(t, private)); sub != "ann" {
+		if sub, err := keys.Verify(tokentest.SignBy(private)); sub != "ann" {
 			t.Errorf("%q, %v", sub, err)
 		}
 		if got := open(t, fileOf(t, string(private)), "").Set().Private(); len(got) != 1 {

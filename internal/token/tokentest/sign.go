@@ -20,34 +20,17 @@ func Key(t testing.TB, secret string) *token.Key {
 // Sign returns a token of a buyer that is signed with a shared secret and expires after ttl.
 func Sign(t testing.TB, secret, buyer string, ttl time.Duration) string {
 	t.Helper()
-	raw, err := Key(t, secret).Sign(buyer, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return must(Key(t, secret).Sign(buyer, ttl))
 }
 
 // Generate returns a new private key as a JWK Set, and a token of the buyer ann that it signed and that expires after
 // an hour.
-func Generate(t testing.TB, alg, kid string) (private []byte, ann string) {
-	t.Helper()
-	private, err := token.Generate(alg, kid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return private, SignBy(t, private)
+func Generate(alg, kid string) (private []byte, ann string) {
+	private = must(token.Generate(alg, kid))
+	return private, SignBy(private)
 }
 
 // SignBy returns a token of the buyer ann that is signed with a private key and expires after an hour.
-func SignBy(t testing.TB, private []byte) string {
-	t.Helper()
-	signer, err := token.NewSigner(private, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := signer.Sign("ann", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+func SignBy(private []byte) string {
+	return must(must(token.NewSigner(private, "")).Sign("ann", time.Hour))
 }
