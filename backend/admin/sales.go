@@ -82,7 +82,7 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	s.created = append(s.created, created)
 	s.addKnown(created)
 	s.knownMu.Unlock()
-	return s.applied(ctx, created)
+	return s.applied(ctx, created, nil)
 }
 
 // Pause stops accepting orders until Resume. Accepted orders are processed. Errors as of Resume.
@@ -101,10 +101,7 @@ func (s *Service) Resume(ctx context.Context, actor, id string) (View, error) {
 // sale.ErrConflict also for a sale past its closing time.
 func (s *Service) Open(ctx context.Context, actor, id string) (View, error) {
 	changed, err := s.store.OpenSale(store.WithActor(ctx, actor), id, time.Now())
-	if err != nil {
-		return View{}, err
-	}
-	return s.applied(ctx, changed)
+	return s.applied(ctx, changed, err)
 }
 
 // Close closes a sale permanently. Errors as of Resume.
@@ -114,20 +111,14 @@ func (s *Service) Close(ctx context.Context, actor, id string) (View, error) {
 
 func (s *Service) setSwitch(ctx context.Context, actor, id string, to sale.Switch) (View, error) {
 	changed, err := s.store.SetSwitch(store.WithActor(ctx, actor), id, to)
-	if err != nil {
-		return View{}, err
-	}
-	return s.applied(ctx, changed)
+	return s.applied(ctx, changed, err)
 }
 
 // Describe replaces the picture and the description of a sale, also of one that is closed. Errors: *sale.InvalidError;
 // and those of Resume, without sale.ErrConflict.
 func (s *Service) Describe(ctx context.Context, actor, id string, to sale.Details) (View, error) {
 	changed, err := s.store.SetDetails(store.WithActor(ctx, actor), id, to)
-	if err != nil {
-		return View{}, err
-	}
-	return s.applied(ctx, changed)
+	return s.applied(ctx, changed, err)
 }
 
 // Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
@@ -135,10 +126,7 @@ func (s *Service) Describe(ctx context.Context, actor, id string, to sale.Detail
 // sale.MaxStock and for a key that was used with another number.
 func (s *Service) Restock(ctx context.Context, actor, id string, add int64, requestKey string) (View, error) {
 	changed, err := s.store.Restock(store.WithActor(ctx, actor), id, add, requestKey)
-	if err != nil {
-		return View{}, err
-	}
-	return s.applied(ctx, changed)
+	return s.applied(ctx, changed, err)
 }
 
 // Show returns one sale. Without Redis, Live is nil. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable
@@ -226,8 +214,11 @@ func newView(s sale.Sale, sold int64, live *admission.View) View {
 	return v
 }
 
-// applied applies a stored sale to Redis and returns it.
-func (s *Service) applied(ctx context.Context, stored sale.Sale) (View, error) {
+// applied applies the result of a change in SQL to Redis and returns the sale. It returns the error of the change.
+func (s *Service) applied(ctx context.Context, stored sale.Sale, err error) (View, error) {
+	if err != nil {
+		return View{}, err
+	}
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	if err := s.apply(ctx, stored); err != nil {
