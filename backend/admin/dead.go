@@ -333,17 +333,8 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 	}
 	s.stock.LearnSpread(found)
 	home := admission.SalePart{Sale: found, Segment: spread.Home(o.Buyer, found.Spread)}
-	err = s.stock.UpdatePart(ctx, home)
-	if !errors.Is(err, admission.ErrNotLoaded) {
-		return err
-	}
-	if archived, err := isArchived(ctx, s.store, o.SaleID); err != nil || archived {
-		return err
-	}
-	if err := s.stock.LoadAll(ctx, []admission.SalePart{home}, s.store.OrdersOf); err != nil {
-		return err
-	}
-	return s.stock.UpdatePart(ctx, home)
+	update := func() error { return s.stock.UpdatePart(ctx, home) }
+	return apply(ctx, s.store, s.stock, []admission.SalePart{home}, update)
 }
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends

@@ -232,20 +232,27 @@ func (s *Service) applied(ctx context.Context, stored sale.Sale, err error) (Vie
 	return v, err
 }
 
-// apply makes Redis hold at least this version of a sale, unless the sale is archived. Load does nothing if another
-// process has loaded the sale in the meantime, possibly an older version, so Update follows.
+// apply makes Redis hold at least this version of a sale, unless the sale is archived.
 func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
-	err := s.stock.Update(ctx, stored)
+	update := func() error { return s.stock.Update(ctx, stored) }
+	return apply(ctx, s.store, s.stock, admission.PartsOf(stored), update)
+}
+
+// apply updates parts of one sale in Redis. If Redis does not hold them, it loads them first, unless the sale is
+// archived. LoadAll does nothing if another process has loaded them in the meantime, possibly in an older version, so
+// the update follows.
+func apply(ctx context.Context, db Store, stock Stock, parts []admission.SalePart, update func() error) error {
+	err := update()
 	if !errors.Is(err, admission.ErrNotLoaded) {
 		return err
 	}
-	if archived, err := isArchived(ctx, s.store, stored.ID); err != nil || archived {
+	if archived, err := isArchived(ctx, db, parts[0].ID); err != nil || archived {
 		return err
 	}
-	if err := s.stock.Load(ctx, stored, s.store.OrdersOf); err != nil {
+	if err := stock.LoadAll(ctx, parts, db.OrdersOf); err != nil {
 		return err
 	}
-	return s.stock.Update(ctx, stored)
+	return update()
 }
 
 // isArchived reports whether a sale is archived, so that Redis must not hold it.

@@ -64,7 +64,6 @@ type Stock interface {
 	Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error)
 	Update(ctx context.Context, s sale.Sale) error
 	UpdatePart(ctx context.Context, p admission.SalePart) error
-	Load(ctx context.Context, s sale.Sale, orders admission.OrdersOf) error
 	LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error
 	Remove(ctx context.Context, s sale.Sale) error
 	// SalesIn returns the sales that a shard holds completely or in part, and RemoveFrom removes one from the shard.

@@ -286,10 +286,6 @@ func (s faultyStock) Update(ctx context.Context, n sale.Sale) error {
 	return s.f.call("Update", func() error { return s.Stock.Update(ctx, n) })
 }
 
-func (s faultyStock) Load(ctx context.Context, n sale.Sale, orders admission.OrdersOf) error {
-	return s.f.call("Load", func() error { return s.Stock.Load(ctx, n, orders) })
-}
-
 func (s faultyStock) LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error {
 	return s.f.call("LoadAll", func() error { return s.Stock.LoadAll(ctx, parts, orders) })
 }
