@@ -76,7 +76,7 @@ func (h *HoldExpirer) cancelOverdue(ctx context.Context) error {
 		}
 		h.counters.cancelled.WithLabelValues(byHold).Add(float64(len(cancelled)))
 		if len(cancelled) > 0 && failed == nil {
-			failed = h.returnUnits(ctx, cancelled)
+			failed = returnUnits(ctx, h.store, h.stock, h.counters, cancelled)
 		}
 		if len(cancelled) < returnBatch {
 			return failed
@@ -93,7 +93,7 @@ func (h *HoldExpirer) returnLeftovers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = h.returnUnits(ctx, orders)
+		err = returnUnits(ctx, h.store, h.stock, h.counters, orders)
 		if err != nil {
 			waiting += len(orders)
 		}
@@ -110,15 +110,9 @@ func (h *HoldExpirer) returnLeftovers(ctx context.Context) error {
 	return nil
 }
 
-func (h *HoldExpirer) returnUnits(ctx context.Context, orders []sale.Order) error {
-	n, err := returnUnits(ctx, h.store, h.stock, orders)
-	h.counters.returned.Add(float64(n))
-	return err
-}
-
-// returnUnits returns the units of cancelled orders to Redis and marks their rows. It skips a sale that Redis does
-// not hold, with an error: the reconcile loop loads it.
-func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order) (returned int, err error) {
+// returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips a sale that
+// Redis does not hold, with an error: the reconcile loop loads it.
+func returnUnits(ctx context.Context, db Store, stock Stock, counters *Counters, orders []sale.Order) error {
 	bySale := map[string][]sale.Order{}
 	for _, o := range orders {
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
@@ -126,10 +120,10 @@ func returnUnits(ctx context.Context, db Store, stock Stock, orders []sale.Order
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(bySale)) {
 		n, err := returnUnitsOf(ctx, db, stock, id, bySale[id])
-		returned += n
+		counters.returned.Add(float64(n))
 		errs = append(errs, err)
 	}
-	return returned, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 func returnUnitsOf(

@@ -43,9 +43,7 @@ func (s *Service) CancelOrder(ctx context.Context, actor string, id sale.OrderID
 	}
 	if changed {
 		s.counters.cancelled.WithLabelValues(byAdmin).Inc()
-		n, err := returnUnits(ctx, s.store, s.stock, []sale.Order{o})
-		s.counters.returned.Add(float64(n))
-		if err != nil {
+		if err := returnUnits(ctx, s.store, s.stock, s.counters, []sale.Order{o}); err != nil {
 			s.log.Warn("unit of a cancelled order is not on sale again yet, retrying",
 				"order", id.String(), "sale", o.SaleID, "err", err)
 		}
