@@ -46,7 +46,7 @@ func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View
 	if err := r.validate(now); err != nil {
 		return View{}, err
 	}
-	found, _, err := s.store.Sale(ctx, r.SaleID)
+	copied, _, err := s.store.Sale(ctx, r.SaleID)
 	if err != nil {
 		return View{}, err
 	}
@@ -55,11 +55,9 @@ func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View
 			return View{}, err
 		}
 	}
-	r.Stock = cmp.Or(r.Stock, found.Stock)
-	copied := found
-	copied.ID = sale.RehearsalID(found.ID, sale.NewID())
-	copied.Title = truncate("Rehearsal of "+found.Title, sale.MaxTitleLen)
-	copied.Stock, copied.OpensAt, copied.ClosesAt = r.Stock, r.OpensAt, r.ClosesAt
+	copied.ID = sale.RehearsalID(copied.ID, sale.NewID())
+	copied.Title = truncate("Rehearsal of "+copied.Title, sale.MaxTitleLen)
+	copied.Stock, copied.OpensAt, copied.ClosesAt = cmp.Or(r.Stock, copied.Stock), r.OpensAt, r.ClosesAt
 	copied.PerBuyer = int(min(int64(copied.PerBuyer), copied.Stock))
 	return s.create(ctx, actor, copied)
 }
