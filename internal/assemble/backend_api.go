@@ -68,7 +68,7 @@ func (b *Backend) buildPublicAPI() error {
 
 // newRows returns the source of status queries: the replica if there is one, otherwise the database.
 func (b *Backend) newRows() (api.Rows, error) {
-	current := func() float64 { return 0 }
+	current := func() bool { return false }
 	var rows api.Rows = b.stores.tables
 	if b.cfg.OrdersReplica != "" {
 		replica, err := store.NewReplica(b.stores.db, b.cfg.OrdersReplica, b.log)
@@ -77,18 +77,12 @@ func (b *Backend) newRows() (api.Rows, error) {
 		}
 		b.loops = append(b.loops, replica.Run)
 		b.closers = append(b.closers, func() { _ = replica.Close() })
-		rows = replica
-		current = func() float64 {
-			if replica.Current() {
-				return 1
-			}
-			return 0
-		}
+		rows, current = replica, replica.Current
 	}
 	b.cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_orders_replica_current",
 		Help: "1: status queries of orders are answered by the replica of --orders-replica.",
-	}, current))
+	}, func() float64 { return oneIf(current()) }))
 	return rows, nil
 }
 

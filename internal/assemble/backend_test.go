@@ -199,8 +199,7 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	s := &Stores{space: keyspace.Space{Shards: 1}, log: slog.New(slog.DiscardHandler)}
 	open := func(dir, want string) {
 		t.Helper()
-		_, closeAll, err := s.openJournals(JournalConfig{Dir: dir, Sync: journal.Second})
-		defer closeAll()
+		_, _, err := s.openJournals(JournalConfig{Dir: dir, Sync: journal.Second})
 		if _, bad := errors.AsType[UsageError](err); !bad || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want a UsageError that ends in %q", err, want)
 		}

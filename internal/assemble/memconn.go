@@ -124,13 +124,10 @@ func (c *memoryConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t
 func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
 // LocalAddr returns the same address for all connections.
-func (c *memoryConn) LocalAddr() net.Addr { return memoryAddr{} }
+func (c *memoryConn) LocalAddr() net.Addr { return memoryAddr }
 
 // RemoteAddr returns the same address for all connections.
-func (c *memoryConn) RemoteAddr() net.Addr { return memoryAddr{} }
+func (c *memoryConn) RemoteAddr() net.Addr { return memoryAddr }
 
 // memoryAddr is the address of both ends.
-type memoryAddr struct{}
-
-func (memoryAddr) Network() string { return "memory" }
-func (memoryAddr) String() string  { return "memory" }
+var memoryAddr = &net.UnixAddr{Net: "memory", Name: "memory"}

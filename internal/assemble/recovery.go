@@ -53,18 +53,13 @@ type JournalConfig struct {
 	Sync journal.Sync
 }
 
-// openJournals opens the journal of each shard and its writer; nil without a directory. closeJournals is never nil.
-func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters, closeJournals func(), err error) {
+// openJournals opens the journal of each shard and its writer; nil without a directory. Call closers, also after an
+// error.
+func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters, closers []func(), err error) {
 	if cfg.Dir == "" {
 		s.log.Info("no journal: if Redis loses data, accepted orders that are not rows yet are lost " +
 			"(--journal DIR keeps them)")
-		return nil, func() {}, nil
-	}
-	var open []*journal.Journal
-	closeJournals = func() {
-		for _, j := range open {
-			_ = j.Close()
-		}
+		return nil, nil, nil
 	}
 	for _, shard := range s.space.All() {
 		dir := cfg.Dir
@@ -73,15 +68,15 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 		}
 		j, err := journal.Open(dir, journal.Config{Sync: cfg.Sync, Log: s.log})
 		if err != nil {
-			return nil, closeJournals, journalError(err)
+			return nil, closers, journalError(err)
 		}
-		open = append(open, j)
+		closers = append(closers, func() { _ = j.Close() })
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
 			Store: s.recovery, OnlyCopy: s.alone,
 		}))
 	}
-	return writers, closeJournals, nil
+	return writers, closers, nil
 }
 
 // registerWait bounds the time in which a backend registers its journals before it serves.
@@ -204,12 +199,18 @@ func (s *Stores) registerVerified(registry prometheus.Registerer) {
 			Help:        "Whether the data of a shard in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
 			ConstLabels: prometheus.Labels{"shard": strconv.Itoa(int(shard))},
 		}, func() float64 {
-			if _, ok := s.guards.Of(shard).Verified(); ok {
-				return 1
-			}
-			return 0
+			_, verified := s.guards.Of(shard).Verified()
+			return oneIf(verified)
 		}))
 	}
+}
+
+// oneIf returns the value of a gauge that is 1 or 0.
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // verifiedGeneration returns the generation of a shard as of now, if its data is verified.
