@@ -189,8 +189,6 @@ func (r *run) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &simulator{edge: r.edge, tally: r.tally, sale: r.sale.ID, opening: r.opening, retries: r.Workload.Retries}
-
 	watching, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { r.watch(watching) })
@@ -201,14 +199,15 @@ func (r *run) play(ctx context.Context) error {
 	defer cancel()
 	var crowd sync.WaitGroup
 	for i, a := range actors {
-		if !p.until(playing, a.At) && ctx.Err() != nil {
+		if !r.until(playing, a.At) && ctx.Err() != nil {
 			break
 		}
 		if !a.Kind.Bot() {
 			r.step.Store("shoppers arrive")
 		}
 		r.started.Add(1)
-		crowd.Go(func() { p.play(playing, a, tokens[i], r.Buyer(r.sale.ID, a.Name)) })
+		p := &player{run: r, actor: a, token: tokens[i], buyer: r.Buyer(r.sale.ID, a.Name)}
+		crowd.Go(func() { p.simulate(playing) })
 	}
 	r.step.Store("waiting for the last responses")
 	crowd.Wait()

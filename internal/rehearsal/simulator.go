@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -13,80 +12,75 @@ import (
 	"sluice/internal/loop"
 )
 
-// simulator sends the requests of actors. Safe for concurrent use.
-type simulator struct {
-	*edge
-	tally   *tally
-	sale    string
-	opening time.Time
-	retries int
+// player simulates one actor of a run.
+type player struct {
+	*run
+	actor
+	token, buyer string
+	conn         *connection
+	resp         *fasthttp.Response // of the last request
 }
 
 // until waits until a time relative to the opening. It returns false if ctx ends first.
-func (p *simulator) until(ctx context.Context, at time.Duration) bool {
-	if wait := time.Until(p.opening.Add(at)); wait > 0 {
+func (r *run) until(ctx context.Context, at time.Duration) bool {
+	if wait := time.Until(r.opening.Add(at)); wait > 0 {
 		loop.Sleep(ctx, wait)
 	}
 	return ctx.Err() == nil
 }
 
-func (p *simulator) now() time.Duration { return time.Since(p.opening) }
-
-// play simulates one actor.
-func (p *simulator) play(ctx context.Context, a actor, token, buyer string) {
-	l := p.open(a.Address)
-	defer l.close()
-	resp := fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseResponse(resp)
-	if a.Kind.Bot() {
-		p.bot(ctx, l, a, token, buyer, resp)
+// simulate sends the requests of the actor.
+func (p *player) simulate(ctx context.Context) {
+	p.conn, p.resp = p.edge.open(p.Address), fasthttp.AcquireResponse()
+	defer p.conn.close()
+	defer fasthttp.ReleaseResponse(p.resp)
+	if p.Kind.Bot() {
+		p.bot(ctx)
 	} else {
-		p.shopper(ctx, l, a, token, buyer, resp)
+		p.shopper(ctx)
 	}
 }
 
 // shopper buys until it has a final response or no retries. If ctx ends first, its last response counts, or NoAnswer if
 // there was none or another request had been sent.
-func (p *simulator) shopper(
-	ctx context.Context, l *connection, a actor, token, buyer string, resp *fasthttp.Response,
-) {
+func (p *player) shopper(ctx context.Context) {
 	last := NoAnswer
-	if !p.until(ctx, a.At) {
-		p.tally.interrupt(last)
+	if !p.until(ctx, p.At) {
+		p.tally.count(&p.tally.unfinished, last)
 		return
 	}
-	err := l.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale, token: token}, resp)
-	if err == nil && ctx.Err() == nil && resp.StatusCode() == fasthttp.StatusOK {
-		p.tally.note(&p.tally.pageViews, p.now()-a.At)
+	err := p.conn.send(ctx, call{method: "GET", path: "/v1/sales/" + p.sale.ID, token: p.token}, p.resp)
+	if err == nil && ctx.Err() == nil && p.resp.StatusCode() == fasthttp.StatusOK {
+		p.tally.note(&p.tally.pageViews, p.now()-p.At)
 	}
 	// Thinking begins when the page has arrived. A shopper without a page buys as well.
-	at := p.now() + a.Think
+	at := p.now() + p.Think
 	for try := 0; ; try++ {
 		if !p.until(ctx, at) {
-			p.tally.interrupt(last)
+			p.tally.count(&p.tally.unfinished, last)
 			return
 		}
-		w := p.buy(ctx, l, a, token, at, resp)
+		w := p.buy(ctx, at)
 		if ctx.Err() != nil && w.outcome == "" {
-			p.tally.interrupt(NoAnswer)
+			p.tally.count(&p.tally.unfinished, NoAnswer)
 			return
 		}
 		last = w.outcome
 		if w.order != "" {
-			p.tally.won(buyer, w.order)
-			if a.Patient {
-				p.await(ctx, l, token, w.order, resp)
+			p.tally.won(p.buyer, w.order)
+			if p.Patient {
+				p.await(ctx, w.order)
 			}
 			return
 		}
 		if w.outcome == Forged { // the token of a shopper is valid
-			p.tally.giveUp(NoAnswer)
+			p.tally.count(&p.tally.gaveUp, NoAnswer)
 		}
 		if w.retryAfter == 0 {
 			return
 		}
-		if try >= p.retries {
-			p.tally.giveUp(last)
+		if try >= p.Workload.Retries {
+			p.tally.count(&p.tally.gaveUp, last)
 			return
 		}
 		at = p.now() + w.retryAfter
@@ -94,20 +88,18 @@ func (p *simulator) shopper(
 }
 
 // bot sends its requests at a fixed rate, independent of the responses.
-func (p *simulator) bot(
-	ctx context.Context, l *connection, a actor, token, buyer string, resp *fasthttp.Response,
-) {
+func (p *player) bot(ctx context.Context) {
 	for try := range botTries {
-		at := a.At + time.Duration(try)*botPause
+		at := p.At + time.Duration(try)*botPause
 		if !p.until(ctx, at) {
 			return
 		}
-		if a.Kind == repeater && try > 0 {
-			l.close()
-			l.address = maxBuyers + 1 + a.Address*botTries + try // not an address of other actors
+		if p.Kind == repeater && try > 0 {
+			p.conn.close()
+			p.conn.address = maxBuyers + 1 + p.Address*botTries + try // not an address of other actors
 		}
-		if w := p.buy(ctx, l, a, token, at, resp); w.order != "" {
-			p.tally.won(buyer, w.order)
+		if w := p.buy(ctx, at); w.order != "" {
+			p.tally.won(p.buyer, w.order)
 		}
 	}
 }
@@ -122,55 +114,49 @@ type result struct {
 // retryPause is the time after which a shopper retries a purchase without a response.
 const retryPause = time.Second
 
-func (p *simulator) buy(
-	ctx context.Context, l *connection, a actor, token string, at time.Duration, resp *fasthttp.Response,
-) result {
+// buy sends a purchase request that was planned for a time.
+func (p *player) buy(ctx context.Context, at time.Duration) result {
 	sent := p.now()
-	l.slotWait = 0
-	purchase := call{method: "POST", path: "/v1/sales/" + p.sale + "/orders", token: token, key: "rehearse-" + a.Name}
-	err := l.send(ctx, purchase, resp)
+	p.conn.slotWait = 0
+	path := "/v1/sales/" + p.sale.ID + "/orders"
+	err := p.conn.send(ctx, call{method: "POST", path: path, token: p.token, key: "rehearse-" + p.Name}, p.resp)
 	if err != nil && ctx.Err() != nil {
 		return result{} // the rehearsal was stopped
 	}
-	got := response{at: at, took: p.now() - at, late: max(sent-at, 0) + l.slotWait, kind: a.Kind}
-	if err != nil {
-		got.outcome = NoAnswer
-		p.tally.add(got)
-		return result{outcome: NoAnswer, retryAfter: retryPause}
+	got := response{at: at, took: p.now() - at, late: max(sent-at, 0) + p.conn.slotWait, kind: p.Kind}
+	w := result{outcome: NoAnswer, retryAfter: retryPause}
+	if err == nil {
+		w, got.rule = classify(p.resp)
 	}
-	var w result
-	got.outcome, got.rule = classify(resp)
-	w.outcome = got.outcome
-	switch group := got.outcome.Of(); {
-	case group == Won:
-		w.order = field(resp.Body(), "order_id")
-	case group == Throttled, group == Failed, got.outcome == NotOpen:
-		w.retryAfter = retryAfter(resp)
-	}
+	got.outcome = w.outcome
 	p.tally.add(got)
 	return w
 }
 
-// classify returns the outcome of a purchase, and the rule of a refusal by a limit.
-func classify(resp *fasthttp.Response) (o Outcome, rule string) {
-	if resp.StatusCode() == fasthttp.StatusAccepted && field(resp.Body(), "order_id") != "" {
-		if len(resp.Header.Peek("Idempotency-Replayed")) > 0 {
-			return Replayed, ""
-		}
-		return Accepted, ""
-	}
-	code := field(resp.Body(), "code")
+// classify returns the result of a purchase with a response, and the rule of a refusal by a limit.
+func classify(resp *fasthttp.Response) (r result, rule string) {
+	order, code := field(resp.Body(), "order_id"), field(resp.Body(), "code")
 	switch {
+	case resp.StatusCode() == fasthttp.StatusAccepted && order != "":
+		r = result{outcome: Accepted, order: order}
+		if len(resp.Header.Peek("Idempotency-Replayed")) > 0 {
+			r.outcome = Replayed
+		}
+		return r, ""
 	case code != "":
+		r.outcome = Outcome(code)
 	case resp.StatusCode() == fasthttp.StatusServiceUnavailable:
-		code = string(Unavailable)
+		r.outcome = Unavailable
 	default:
-		code = string(Unexpected)
+		r.outcome = Unexpected
 	}
-	if o = Outcome(code); o == Limited {
+	if group := r.outcome.Of(); group == Throttled || group == Failed || r.outcome == NotOpen {
+		r.retryAfter = retryAfter(resp)
+	}
+	if r.outcome == Limited {
 		rule = violated(resp.Body())
 	}
-	return o, rule
+	return r, rule
 }
 
 // field returns a string field of a JSON object, without parsing it. Responses have no escapes in the fields used
@@ -201,23 +187,23 @@ func retryAfter(resp *fasthttp.Response) time.Duration {
 }
 
 // await polls an order until it is a row, as the buyer page does.
-func (p *simulator) await(ctx context.Context, l *connection, token, order string, resp *fasthttp.Response) {
+func (p *player) await(ctx context.Context, order string) {
 	const wait, most = 10 * time.Second, 6
-	status := call{method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: token, extraTimeout: wait}
+	status := call{
+		method: "GET", path: "/v1/orders/" + order + "?wait=" + wait.String(), token: p.token, extraTimeout: wait,
+	}
 	begun := p.now()
 	for range most {
-		err := l.send(ctx, status, resp)
-		if errors.Is(err, context.Canceled) || ctx.Err() != nil {
+		err := p.conn.send(ctx, status, p.resp)
+		answered := err == nil && p.resp.StatusCode() == fasthttp.StatusOK
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		if err == nil && resp.StatusCode() == fasthttp.StatusOK && field(resp.Body(), "status") == "created" {
+		case answered && field(p.resp.Body(), "status") == "created":
 			p.tally.note(&p.tally.rows, p.now()-begun)
 			return
-		}
-		if err != nil || resp.StatusCode() != fasthttp.StatusOK {
-			if !p.until(ctx, p.now()+retryAfter(resp)) {
-				return
-			}
+		case !answered:
+			loop.Sleep(ctx, retryAfter(p.resp))
 		}
 	}
 }

@@ -171,16 +171,11 @@ func (t *tally) note(in *histogram, took time.Duration) {
 	in.note(took)
 }
 
-func (t *tally) giveUp(last Outcome) {
+// count counts the last response to a shopper in one of the arrays of t.
+func (t *tally) count(in *[groups]int64, last Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gaveUp[last.Of()]++
-}
-
-func (t *tally) interrupt(last Outcome) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.unfinished[last.Of()]++
+	in[last.Of()]++
 }
 
 // Progress is the progress of a rehearsal.
