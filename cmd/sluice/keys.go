@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"sluice/internal/token"
@@ -57,12 +55,9 @@ func (p *program) keysPublicCommand() *cobra.Command {
 			var sets [][]byte
 			var public []byte
 			for _, file := range files {
-				text, err := interruptible(cmd.Context(), func() ([]byte, error) { return token.ReadFile(file) })
-				switch {
-				case errors.Is(err, errInterrupted):
+				text, err := readInput(cmd.Context(), func() ([]byte, error) { return token.ReadFile(file) })
+				if err != nil {
 					return err
-				case err != nil:
-					return usageError{Err: err}
 				}
 				if _, err := token.Public(text); err != nil {
 					return usage("%s: %w", file, err)

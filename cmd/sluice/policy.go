@@ -39,12 +39,9 @@ comments and on standard error. Compare the result with recorded traffic: sluice
   kubectl get ingress -A -o yaml >ingresses.yaml && sluice policy import ingresses.yaml >new.lua
   sluice policy replay access.log --policy new.lua`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			result, err := interruptible(cmd.Context(), func() (*importer.Result, error) { return importer.Import(args[0]) })
-			if errors.Is(err, errInterrupted) {
-				return err
-			}
+			result, err := readInput(cmd.Context(), func() (*importer.Result, error) { return importer.Import(args[0]) })
 			if err != nil {
-				return usage("%w", err)
+				return err
 			}
 			if n := len(result.Rules); n > policy.MaxRules {
 				return usage("%s has %d limits; a policy has at most %d rules: split the file", args[0], n, policy.MaxRules)

@@ -93,12 +93,9 @@ func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 			name = "stdin"
 		} else {
 			var err error
-			f, err = interruptible(ctx, func() (*os.File, error) { return os.Open(name) })
-			if errors.Is(err, errInterrupted) {
-				return logs, err
-			}
+			f, err = readInput(ctx, func() (*os.File, error) { return os.Open(name) })
 			if err != nil {
-				return logs, usageError{Err: err}
+				return logs, err
 			}
 		}
 		logs.files, logs.names = append(logs.files, f), append(logs.names, name)

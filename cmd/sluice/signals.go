@@ -33,6 +33,15 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// readInput is interruptible for the input of a command: its other errors are usage errors.
+func readInput[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	value, err := interruptible(ctx, read)
+	if err != nil && !errors.Is(err, errInterrupted) {
+		err = usageError{Err: err}
+	}
+	return value, err
+}
+
 // checkInterruptibly is interruptible for the checks before a command. They also run if ctx is done already: then the
 // command itself reports what it has not done.
 func checkInterruptibly[T any](ctx context.Context, check func() (T, error)) (T, error) {
