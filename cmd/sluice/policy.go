@@ -130,24 +130,18 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 	return c
 }
 
+// sizeUnits are the units of sizes as nginx writes them.
+var sizeUnits = map[string]uint64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
 // parseSize reads a size as nginx writes it: 64m, 512k, or bytes.
 func parseSize(text string) (int64, error) {
-	digits, unit := text, int64(1)
-	if n := len(text); n > 0 {
-		switch text[n-1] {
-		case 'k', 'K':
-			digits, unit = text[:n-1], 1<<10
-		case 'm', 'M':
-			digits, unit = text[:n-1], 1<<20
-		case 'g', 'G':
-			digits, unit = text[:n-1], 1<<30
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n <= 0 || n > (1<<50)/unit || strings.HasPrefix(digits, "+") {
+	digits := strings.TrimRight(text, "kKmMgG")
+	unit, known := sizeUnits[strings.ToLower(text[len(digits):])]
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if !known || err != nil || n == 0 || n > (1<<50)/unit {
 		return 0, fmt.Errorf("%q: want a size such as 64m or 512k", text)
 	}
-	return n * unit, nil
+	return int64(n * unit), nil
 }
 
 type checkJSON struct {
@@ -163,26 +157,28 @@ type findingJSON struct {
 	Detail string `json:"detail"`
 }
 
+func findingsJSON(all policy.Findings) []findingJSON {
+	found := []findingJSON{}
+	for _, f := range all {
+		found = append(found, findingJSON{f.Line, f.Message})
+	}
+	return found
+}
+
 // printCheck prints the result of check as JSON.
 func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Findings, err error) error {
+	invalid, several := errors.AsType[policy.Findings](err)
 	found := checkJSON{
 		File:     file,
 		Valid:    err == nil && (!strict || len(warnings) == 0),
-		Errors:   []findingJSON{},
-		Warnings: []findingJSON{},
+		Errors:   findingsJSON(invalid),
+		Warnings: findingsJSON(warnings),
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		found.Rules = len(read.Rules)
-	}
-	for _, w := range warnings {
-		found.Warnings = append(found.Warnings, findingJSON{w.Line, w.Message})
-	}
-	if several, ok := errors.AsType[policy.Findings](err); ok {
-		for _, e := range several {
-			found.Errors = append(found.Errors, findingJSON{e.Line, e.Message})
-		}
-	} else if err != nil {
-		found.Errors = append(found.Errors, findingJSON{Detail: err.Error()})
+	case !several:
+		found.Errors = []findingJSON{{Detail: err.Error()}}
 	}
 	if err := p.printJSON(found); err != nil || found.Valid {
 		return err
