@@ -62,18 +62,11 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
 	c.PersistentFlags().StringVar(&cfg.Prefix, "prefix", "",
 		"directory for generated files, logs and the pid (default: .sluice-edge in the working directory)")
-	c.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if err := p.checkLog(); err != nil { // cobra calls no such function of a parent
-			return err
-		}
+	c.PersistentPreRunE = func(*cobra.Command, []string) (err error) {
 		if cfg.Prefix == "" {
-			wd, err := os.Getwd()
-			if err != nil {
-				return err
-			}
-			cfg.Prefix = filepath.Join(wd, ".sluice-edge")
+			cfg.Prefix, err = filepath.Abs(".sluice-edge")
 		}
-		return nil
+		return cmp.Or(p.checkLog(), err) // cobra calls no such function of a parent
 	}
 	c.AddCommand(p.edgeReload(&cfg.Prefix))
 	return c
