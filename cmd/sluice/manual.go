@@ -32,10 +32,7 @@ var variables = []struct{ name, what string }{
 	{envVAPID, "private key for Web Push, see `sluice group vapid`; without it Web Push is off; `sluice up` generates " +
 		"one in its data directory"},
 	{envWebPushAllowPrivate, "networks of push services besides public addresses, comma-separated"},
-	{
-		envLimitRedis,
-		"Redis of the limit per buyer, which all backends then share; also --limit-redis of edges",
-	},
+	{envLimitRedis, "Redis of the limit per buyer, which all backends then share; also --limit-redis of edges"},
 	{envUserRate, "limit per buyer, such as 10-S: requests per second (S), minute (M), hour (H) or day (D)"},
 	{"NO_COLOR", "with any value, output has no colours"},
 }
@@ -81,22 +78,16 @@ func (m manual) write(root *cobra.Command) {
 	for _, v := range variables {
 		m.row(quoted(v.name), v.what)
 	}
-	m.text(
-		"A variable that holds a secret can be in a file: NAME_FILE names the file, for example as systemd's LoadCredential " +
-			"or a container provides it. These are " + enumeration(
-			secretVariables,
-		) + ".",
-	)
+	m.text("A variable that holds a secret can be in a file: NAME_FILE names the file, for example as systemd's " +
+		"LoadCredential or a container provides it. These are " + enumeration(secretVariables) + ".")
 	m.heading("Exit codes")
 	m.table("Code", "When")
 	for _, e := range exitCodes {
 		m.row(quoted(strconv.Itoa(e.code)), e.when)
 	}
 	m.heading("Output")
-	m.text(
-		"Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) " +
-			"and progress go to standard error. A line that changes is written on a terminal only, and not where TERM is dumb.",
-	)
+	m.text("Results go to standard output, as a table or, with --json, as JSON. Errors, logs (JSON, one object per line) " +
+		"and progress go to standard error. A line that changes is written on a terminal only, and not where TERM is dumb.")
 	m.heading("Completion in a shell")
 	m.block(`source <(sluice completion bash)                                    # bash, with the package bash-completion
 sluice completion zsh > "${fpath[1]}/_sluice"                       # zsh
