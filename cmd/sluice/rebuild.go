@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/recovery/rebuild"
+	"sluice/internal/loop"
 	"sluice/internal/plural"
 )
 
@@ -49,10 +50,8 @@ takes seconds per million orders.`,
 				if !o.json {
 					status.show(progress(s))
 				}
-				select {
-				case <-cmd.Context().Done():
+				if loop.Sleep(cmd.Context(), progressEvery); cmd.Context().Err() != nil {
 					return errors.New("interrupted; the rebuild continues on the server")
-				case <-time.After(progressEvery):
 				}
 				if err := o.do(cmd.Context(), get(adminPath("rebuild")), &s); err != nil {
 					return err

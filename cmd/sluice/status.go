@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"sluice/internal/loop"
 )
 
 // onTerminal reports whether standard error is a terminal that can overwrite a line.
@@ -82,20 +84,14 @@ func (p *program) waiting(what func() string) (done func()) {
 	if !p.onTerminal() {
 		return func() {}
 	}
-	s, begun, stop := p.status(), time.Now(), make(chan struct{})
+	s, begun := p.status(), time.Now()
+	ctx, stop := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		tick := time.NewTicker(patience)
-		defer tick.Stop()
 		defer s.done()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				s.show(fmt.Sprintf("%s: %s", what(), time.Since(begun).Round(time.Second)))
-			}
+		for loop.Sleep(ctx, patience); ctx.Err() == nil; loop.Sleep(ctx, patience) {
+			s.show(fmt.Sprintf("%s: %s", what(), time.Since(begun).Round(time.Second)))
 		}
 	})
-	return func() { close(stop); ended.Wait() }
+	return func() { stop(); ended.Wait() }
 }

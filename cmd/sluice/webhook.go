@@ -16,6 +16,7 @@ import (
 	"sluice/backend/admin/adminhttp"
 	"sluice/backend/events/webhook"
 	"sluice/client"
+	"sluice/internal/loop"
 )
 
 func (p *program) webhookCommand() *cobra.Command {
@@ -202,8 +203,12 @@ func (o *adminClient) webhookRotate() *cobra.Command {
 	return c
 }
 
-// pingWait is the timeout of a ping: the longest timeout of an endpoint, and a margin.
-const pingWait = 30 * time.Second
+// pingWait is the timeout of a ping: the longest timeout of an endpoint, and a margin. The delivery is read every
+// pingEvery.
+const (
+	pingWait  = 30 * time.Second
+	pingEvery = 200 * time.Millisecond
+)
 
 func (o *adminClient) webhookPing() *cobra.Command {
 	return &cobra.Command{
@@ -234,14 +239,9 @@ func (o *adminClient) webhookPing() *cobra.Command {
 					}
 					return errors.Join(failed, o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, lastAttempt(d)) }))
 				}
-				select {
-				case <-ctx.Done():
-					if cmd.Context().Err() != nil {
-						return errInterrupted
-					}
-					return fmt.Errorf("%s is not sent after %s: start sluice group run webhooks, or see sluice webhook "+
-						"deliveries %s", d.ID, pingWait, args[0])
-				case <-time.After(200 * time.Millisecond):
+				if loop.Sleep(ctx, pingEvery); ctx.Err() != nil {
+					return orInterrupted(cmd.Context(), fmt.Errorf("%s is not sent after %s: start sluice group run webhooks, "+
+						"or see sluice webhook deliveries %s", d.ID, pingWait, args[0]))
 				}
 			}
 		},

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
+	"sluice/internal/loop"
 )
 
 // round holds the results of accepting and draining once.
@@ -174,10 +175,9 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 	g.Go(func() error {
 		start := time.Now()
 		for i := 1; i <= n; i++ {
-			select {
-			case <-ctx.Done():
+			loop.Sleep(ctx, time.Until(start.Add(time.Duration(i)*time.Second/time.Duration(rate))))
+			if ctx.Err() != nil {
 				return ctx.Err()
-			case <-time.After(time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(rate)))):
 			}
 			slots <- struct{}{}
 			g.Go(func() error {

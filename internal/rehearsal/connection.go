@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"sync"
 	"time"
@@ -37,14 +36,10 @@ func (a Addresses) Description() string {
 		"(trusted_proxies in its policy). Limits by address therefore rejected more buyers than in a real sale."
 }
 
-// benchmarkNetwork (RFC 2544) contains the addresses for X-Forwarded-For. It is not used on the Internet.
-var benchmarkNetwork = netip.MustParsePrefix("198.18.0.0/15")
-
-// forwarded returns address i for X-Forwarded-For.
+// forwarded returns address i for X-Forwarded-For, in 198.18.0.0/15, which is for benchmarks (RFC 2544) and not used on
+// the Internet.
 func forwarded(i int) string {
-	base := benchmarkNetwork.Addr().As4()
-	n := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(i)%(1<<(32-benchmarkNetwork.Bits()))
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
+	return net.IPv4(198, 18+byte(i>>16&1), byte(i>>8), byte(i)).String()
 }
 
 // loopback returns loopback address i, from 127.1.0.1 on.

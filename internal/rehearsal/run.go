@@ -245,18 +245,12 @@ func forge(token string) string {
 
 // watch records the audit until ctx ends.
 func (r *run) watch(ctx context.Context) {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
 			r.record(a)
 		}
 		r.Progress(r.progress())
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		loop.Sleep(ctx, pollEvery)
 	}
 }
 
@@ -287,8 +281,7 @@ func (r *run) drain(ctx, clean context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for ctx.Err() == nil {
-		a, err := r.Records.Audit(ctx, r.sale.ID)
-		if err == nil {
+		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
 			if r.record(a); queued(a) == 0 {
 				return
 			}
