@@ -39,10 +39,7 @@ func (b *Backend) refill(ctx context.Context) error {
 // a transfer completes it after its next start, if no other backend has.
 func (b *Backend) settleEnded(ctx context.Context) error {
 	settled := map[spread.Sale]int{}
-	for ctx.Err() == nil {
-		settled = b.settleOnce(ctx, settled)
-		loop.Tick(ctx, settleEvery)
-	}
+	every(ctx, settleEvery, func() { settled = b.settleOnce(ctx, settled) })
 	return nil
 }
 

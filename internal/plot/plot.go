@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -76,20 +77,13 @@ func step(span float64, n int) float64 {
 // SVG returns the plot as SVG for an HTML page. The page's style sheet has colors for the classes grid, mark and
 // marked, and for line or layer with the class of each series. All texts are escaped.
 func (p Plot) SVG() string {
-	return fmt.Sprintf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">%s</svg>`, width, height,
-		html.EscapeString(p.Label), p.body())
-}
-
-// body returns the elements of the plot.
-func (p Plot) body() string {
 	from, to, most := p.bounds()
 	grid := step(most, 4)
 	most = math.Ceil(most/grid) * grid
 	x := func(v float64) float64 { return left + (v-from)/(to-from)*(width-left-8) }
-	y := func(v float64) float64 {
-		return height - bottom - v/most*(height-top-bottom)
-	}
+	y := func(v float64) float64 { return height - bottom - v/most*(height-top-bottom) }
 	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, width, height, html.EscapeString(p.Label))
 	for i := range gridLines { // bounded, because adding a small step to a large number may have no effect
 		v := float64(i) * grid
 		if v > most*1.0001 {
@@ -132,6 +126,7 @@ func (p Plot) body() string {
 			`text-anchor="%s">%s</text>`,
 			x(m.At), top, height-bottom, at, top+12+14*float64(i%4), anchor, html.EscapeString(m.Name))
 	}
+	b.WriteString("</svg>")
 	return b.String()
 }
 
@@ -155,10 +150,8 @@ func (s Series) layer(below map[float64]float64, x, y func(float64) float64) str
 	for i, at := range s.X {
 		fmt.Fprintf(&up, "%c%.1f %.1f", "ML"[min(i, 1)], x(at), y(below[at]+s.Y[i]))
 	}
-	for i := len(s.X) - 1; i >= 0; i-- {
-		fmt.Fprintf(&down, "L%.1f %.1f", x(s.X[i]), y(below[s.X[i]]))
-	}
-	for i, at := range s.X {
+	for i, at := range slices.Backward(s.X) {
+		fmt.Fprintf(&down, "L%.1f %.1f", x(at), y(below[at]))
 		below[at] += s.Y[i]
 	}
 	return fmt.Sprintf(`<path class="layer %s" d="%s%sZ"/>`, s.Class, up.String(), down.String())

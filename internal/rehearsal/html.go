@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,10 +70,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 
 func (r *Report) most() int64 {
 	most := int64(1)
-	for _, list := range [][]OutcomeTimes{r.Outcomes, r.Bots} {
-		for _, o := range list {
-			most = max(most, o.Count)
-		}
+	for _, o := range slices.Concat(r.Outcomes, r.Bots) {
+		most = max(most, o.Count)
 	}
 	return most
 }

@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -141,10 +142,7 @@ func (t *tally) add(a response) {
 
 // second returns the entry of a time. Seconds before the opening are negative.
 func (t *tally) second(at time.Duration) *second {
-	i := int(at / time.Second)
-	if at < 0 {
-		i = int((at - time.Second + 1) / time.Second)
-	}
+	i := int(math.Floor(at.Seconds()))
 	s := t.seconds[i]
 	if s == nil {
 		s = &second{}
