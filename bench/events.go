@@ -18,6 +18,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/internal/loop"
 	"sluice/test/testenv"
 )
 
@@ -98,20 +99,15 @@ type eventRun struct {
 
 	redis *testenv.Redis
 	plain *redis.Client
-	wake  chan struct{} // has a value when something was committed
-	batch int           // orders in a transaction, events in a step
-	spent float64       // microseconds of Redis's processor time for one event of the last run
+	wake  loop.Wake // has a value when something was committed
+	batch int       // orders in a transaction, events in a step
+	spent float64   // microseconds of Redis's processor time for one event of the last run
 }
 
 func newEventRun(s *stage) *eventRun {
-	r := &eventRun{redis: testenv.StartRedis(s), wake: make(chan struct{}, 1), batch: perBatch}
+	r := &eventRun{redis: testenv.StartRedis(s), wake: loop.NewWake(), batch: perBatch}
 	r.plain = r.redis.Client()
-	r.writers = newWriters(s, settings{}, func() {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
-	})
+	r.writers = newWriters(s, settings{}, r.wake.Up)
 	return r
 }
 
@@ -128,18 +124,7 @@ func (r *eventRun) ours() eventSide {
 		defer running.Wait()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		waker := events.NewWaker(client, space)
-		running.Go(func() { _ = waker.Run(ctx) })
-		running.Go(func() {
-			for {
-				select {
-				case <-r.wake:
-					waker.Wake()
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
+		running.Go(func() { _ = events.RunWaker(ctx, client, space, r.wake) })
 		relay := events.NewRelay(client, space, events.NewStore(r.DB), events.RelayConfig{Batch: r.batch})
 		running.Go(func() { _ = relay.Run(ctx) })
 		for _, group := range eventGroups {

@@ -14,6 +14,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 // openKind is one of the two event streams of a page.
@@ -58,7 +59,7 @@ type openDeployment struct {
 
 	backends []backend
 	orders   *store.Store
-	waker    *events.Waker
+	written  loop.Wake // wakes the relay
 	ids      ids
 	wrote    int
 }
@@ -112,8 +113,8 @@ func newOpenDeployment(ctx context.Context, s *stage) *openDeployment {
 	}
 	db, _ := openDatabase(s, h.sql.URL, nil)
 	h.orders = store.New(db)
-	h.waker = events.NewWaker(h.redis.Client(), keyspace.Space{})
-	go func() { _ = h.waker.Run(ctx) }()
+	h.written = loop.NewWake()
+	go func() { _ = events.RunWaker(ctx, h.redis.Client(), keyspace.Space{}, h.written) }()
 	return h
 }
 
@@ -124,7 +125,7 @@ func writeSome(ctx context.Context, h *openDeployment) error {
 		orders[i].Slot, orders[i].Serial = h.wrote+1, int64(h.wrote*eventOrders+i+1)
 	}
 	h.wrote++
-	defer h.waker.Wake()
+	defer h.written.Up()
 	return h.orders.Write(ctx, orders)
 }
 

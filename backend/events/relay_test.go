@@ -15,6 +15,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/internal/loop"
 	"sluice/test/testenv"
 )
 
@@ -322,9 +323,9 @@ func TestRelayWakesImmediatelyAndTakesTurns(t *testing.T) {
 		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, a relay rests for a Poll
 			w.Fatal(err)
 		}
-		wake := events.NewWaker(w.raw, space)
-		w.start(wake.Run)
-		w.sql = storetest.OpenConfig(w, w.url, store.Config{OnChange: wake.Wake})
+		wake := loop.NewWake()
+		w.start(func(ctx context.Context) error { return events.RunWaker(ctx, w.raw, space, wake) })
+		w.sql = storetest.OpenConfig(w, w.url, store.Config{OnChange: wake.Up})
 		w.store = events.NewStore(w.sql.DB)
 		const poll = 10 * time.Second
 		ctx, stop := context.WithCancel(w.Context())
@@ -349,7 +350,7 @@ func TestRelayWakesImmediatelyAndTakesTurns(t *testing.T) {
 				if w.Context().Err() != nil {
 					return
 				}
-				wake.Wake()
+				wake.Up()
 			}
 		}()
 		running.Wait()

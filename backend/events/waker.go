@@ -10,32 +10,17 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Waker wakes the relay, in this or another process. A wake-up may be lost; the relay then continues after its Poll.
-type Waker struct {
-	client  redisconn.Client
-	space   keyspace.Space
-	pending loop.Wake
-}
-
-// NewWaker returns a Waker. It does not connect to Redis.
-func NewWaker(client redisconn.Client, space keyspace.Space) *Waker {
-	return &Waker{client: client, space: space, pending: loop.NewWake()}
-}
-
-// Wake returns immediately and coalesces calls in a short time. It is meant for store.OnChange. Without a running Run
-// it has no effect.
-func (w *Waker) Wake() { w.pending.Up() }
-
-// Run publishes wake-ups until ctx ends; it returns nil.
-func (w *Waker) Run(ctx context.Context) error {
+// RunWaker wakes the relay, in this or another process, when something changed, until ctx ends; it returns nil. Changes
+// in a short time are coalesced. A wake-up may be lost; the relay then continues after its Poll.
+func RunWaker(ctx context.Context, client redisconn.Client, space keyspace.Space, changed loop.Wake) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.pending:
+		case <-changed:
 		}
 		call, cancel := context.WithTimeout(ctx, time.Second)
-		_ = redisscript.Run(call, w.client, "event_wake", []string{w.space.EventWake()}).Err() // see Waker
+		_ = redisscript.Run(call, client, "event_wake", []string{space.EventWake()}).Err() // it may be lost
 		cancel()
 	}
 }

@@ -83,9 +83,10 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 			s.Close()
 		}
 	}()
-	var waker *events.Waker // set before the first event is appended
-	tables := store.Config{OnChange: func() { waker.Wake() }, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing,
-		Exclusive: cfg.Embedded != nil}
+	changed := loop.NewWake()
+	tables := store.Config{
+		OnChange: changed.Up, Queries: cfg.Tracer.Queries(), Existing: cfg.Existing, Exclusive: s.alone,
+	}
 	if err := s.openDatabase(ctx, cfg.Database, tables); err != nil {
 		return nil, err
 	}
@@ -109,8 +110,8 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 		}
 	}
 	waking, stop := context.WithCancel(context.WithoutCancel(ctx)) // for as long as the stores are used
-	s.stop, waker = stop, events.NewWaker(s.redis, s.space)
-	go func() { _ = waker.Run(waking) }()
+	s.stop = stop
+	go func() { _ = events.RunWaker(waking, s.redis, s.space, changed) }()
 	s.queues = openQueues(s.guards, s.space, cfg.Driver, cfg.Queue)
 	for _, q := range s.queues {
 		s.shards = append(s.shards, q)
