@@ -91,12 +91,22 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer unlock()
-	at, err := listenForUp(ctx, flags) // first: without its addresses, up changes nothing
+	public, err := listen(ctx, "listen", flags.listen) // first: without its addresses, up changes nothing
 	if err != nil {
 		return err
 	}
-	defer at.close()
-	started := at.answerStarting(ctx, p.logger())
+	defer public.Close()
+	admin, err := listen(ctx, "admin", flags.admin)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	backend, err := listen(ctx, "listen", "127.0.0.1:0") // of the gateway's connections
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	started := answerStarting(ctx, p.logger(), public, admin)
 	defer started()
 	loud := p.quietStart()
 	if err := p.fillSecrets(&flags, data); err != nil {
@@ -136,13 +146,13 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer closeFleet()
-	edge, err := p.startGateway(ctx, flags, at.backend, b.Own, edgetrace.New(spans), fleet)
+	edge, err := p.startGateway(ctx, flags, backend, b.Own, edgetrace.New(spans), fleet)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
 	where := server{
-		Public: "http://" + reachable(at.public.Addr()),
-		Admin:  "http://" + reachable(at.admin.Addr()),
+		Public: "http://" + reachable(public.Addr()),
+		Admin:  "http://" + reachable(admin.Addr()),
 		Expect: flags.expect,
 	}
 	if err := data.setServer(where); err != nil {
@@ -155,9 +165,9 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 	loud()
 	defer time.AfterFunc(trimAfter, debug.FreeOSMemory).Stop()
 	return assemble.RunStages(ctx, workStages(s, work, flags.group.cfg, own, p.logger()), []assemble.Stage{
-		{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, at.backend, at.admin) }},
+		{Name: "backend", Run: func(ctx context.Context) error { return b.Run(ctx, backend, admin) }},
 	}, []assemble.Stage{
-		{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, at.public) }},
+		{Name: "gateway", Run: func(ctx context.Context) error { return edge.Serve(ctx, public) }},
 	})
 }
 
@@ -222,34 +232,6 @@ func (p *program) verify(ctx context.Context, b *assemble.Backend) error {
 		return usage("--redis: %w (start sluice backend with the same stores for that)", err)
 	}
 	return err
-}
-
-// upListeners are the addresses of `up`: buyers reach public, admins admin, and the gateway backend.
-type upListeners struct{ public, admin, backend net.Listener }
-
-func listenForUp(ctx context.Context, flags upFlags) (at upListeners, err error) {
-	defer func() {
-		if err != nil {
-			at.close()
-		}
-	}()
-	if at.public, err = listen(ctx, "listen", flags.listen); err != nil {
-		return at, err
-	}
-	if at.admin, err = listen(ctx, "admin", flags.admin); err != nil {
-		return at, err
-	}
-	at.backend, err = listen(ctx, "listen", "127.0.0.1:0")
-	return at, err
-}
-
-// close closes the listeners that are open. Those that a server has closed stay closed.
-func (at upListeners) close() {
-	for _, l := range []net.Listener{at.public, at.admin, at.backend} {
-		if l != nil {
-			_ = l.Close()
-		}
-	}
 }
 
 // startGateway returns a gateway with a policy and token keys.

@@ -20,12 +20,12 @@ var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is sta
 // by the end of another server.
 const startGrace = 300 * time.Millisecond
 
-// answerStarting answers requests at both addresses with 503, except /healthz, from startGrace on until stop is called.
+// answerStarting answers requests at TCP listeners with 503, except /healthz, from startGrace on until stop is called.
 // Then the listeners can serve. Without it, clients would wait as long as the stores are not available.
-func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (stop func()) {
+func answerStarting(ctx context.Context, log *slog.Logger, at ...net.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
-	for _, ln := range []net.Listener{at.public, at.admin} {
+	for _, ln := range at {
 		s := httpserver.New(httpserver.Config{
 			Checks:  []httpserver.Check{{Name: "start", Probe: func(context.Context) error { return errStarting }}},
 			Problem: func(error) *httpserver.Problem { return errStarting }, // also instead of "not found"
@@ -42,7 +42,7 @@ func (at upListeners) answerStarting(ctx context.Context, log *slog.Logger) (sto
 	return func() {
 		cancel()
 		serving.Wait()
-		for _, ln := range []net.Listener{at.public, at.admin} {
+		for _, ln := range at {
 			_ = ln.(*net.TCPListener).SetDeadline(time.Time{})
 		}
 	}
