@@ -47,7 +47,7 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 			if err != nil {
 				return err
 			}
-			cfg.Inputs = logs.inputs()
+			cfg.Inputs = logs.inputs
 			done := p.waiting(logs.progress)
 			report, err := replay.Run(cmd.Context(), cfg)
 			done()
@@ -79,10 +79,10 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 
 // accessLogs holds the files of the arguments.
 type accessLogs struct {
-	files []*os.File
-	names []string
-	size  int64 // of all of them; -1 when it is not known
-	read  byteCount
+	files  []*os.File
+	inputs []replay.Input // they count what is read
+	size   int64          // of all of them; -1 when it is not known
+	read   byteCount
 }
 
 func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
@@ -98,7 +98,8 @@ func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 				return logs, err
 			}
 		}
-		logs.files, logs.names = append(logs.files, f), append(logs.names, name)
+		logs.files = append(logs.files, f)
+		logs.inputs = append(logs.inputs, replay.Input{Name: name, Reader: io.TeeReader(f, &logs.read)})
 		info, err := f.Stat()
 		switch {
 		case err != nil:
@@ -118,15 +119,6 @@ func (l *accessLogs) close() {
 	for _, f := range l.files {
 		_ = f.Close()
 	}
-}
-
-// inputs returns the logs as readers that count their bytes.
-func (l *accessLogs) inputs() []replay.Input {
-	inputs := make([]replay.Input, len(l.files))
-	for i, f := range l.files {
-		inputs[i] = replay.Input{Name: l.names[i], Reader: io.TeeReader(f, &l.read)}
-	}
-	return inputs
 }
 
 // byteCount counts the bytes that are written to it. It is safe for concurrent use.
