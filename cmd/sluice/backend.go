@@ -28,7 +28,6 @@ type backendFlags struct {
 	tokenKeys     string
 	expect        token.Expect
 	pages         buyer.Config
-	journalSync   string
 	secret, vapid string
 	private       []string // networks
 }
@@ -119,7 +118,7 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 		"shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
 	f.number(&b.cfg.Replicas, "redis-wait", envWait, 0, 0, maxReplicas, "replicas of Redis that must have an order "+
 		"before the 202; with too few for half a second the answer is 503, and a retry finds the order")
-	f.oneOf(c, &b.journalSync, "journal-sync", envJournalSync, string(journal.Second),
+	f.oneOf(c, (*string)(&b.cfg.Journal.Sync), "journal-sync", envJournalSync, string(journal.Second),
 		"when the journal is forced to disk: always (before each answer) or second",
 		string(journal.Always), string(journal.Second))
 	f.str(&b.tokenKeys, "token-keys", envKeys, "", keysHelp+"; a file is read again when it changes")
@@ -149,7 +148,6 @@ const minAdminToken = 16
 func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
-	b.cfg.Journal.Sync = journal.Sync(b.journalSync)
 	if b.cfg.AdminToken == "" {
 		bad.add("%s is not set: it protects the admin API, and must hold at least %d bytes (openssl rand -hex 32 makes one)",
 			envAdminToken, minAdminToken)

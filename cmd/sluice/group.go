@@ -25,7 +25,6 @@ import (
 type groupFlags struct {
 	cfg           assemble.GroupConfig
 	points, vapid string
-	contact       string
 	private       []string // networks
 }
 
@@ -33,7 +32,7 @@ type groupFlags struct {
 func (f *flagSet) groups(g *groupFlags) {
 	f.str(&g.points, "points", envPoints, points.DefaultRule,
 		"points per full amount of the price in cents: 1/100 is one point per 100 cents")
-	f.str(&g.contact, "web-push-contact", envWebPushContact, "",
+	f.str(&g.cfg.WebPush.Contact, "web-push-contact", envWebPushContact, "",
 		"contact address for push services, mailto:... or https://...")
 	f.duration(&g.cfg.PushHold, "web-push-hold", "", notify.DefaultHold, minLease, maxLease, "lease of a message: how "+
 		"long the messages of a crashed instance wait; an attempt takes at most half of it")
@@ -51,10 +50,9 @@ func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	bad.check("--points", err)
 	g.cfg.Webhooks.Client = bad.checkNetworks(
 		"--allow-private", g.private, outbound.Config{Timeout: g.cfg.Webhooks.Timeout})
-	key, client := bad.checkWebPush(g.vapid, getenv)
-	g.cfg.WebPush = notify.WebConfig{Key: key, Client: client, Contact: g.contact}
-	if g.contact != "" || g.vapid != "" {
-		bad.check("--web-push-contact", checkContact(g.contact))
+	g.cfg.WebPush.Key, g.cfg.WebPush.Client = bad.checkWebPush(g.vapid, getenv)
+	if contact := g.cfg.WebPush.Contact; contact != "" || g.vapid != "" {
+		bad.check("--web-push-contact", checkContact(contact))
 	}
 }
 
