@@ -96,7 +96,13 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, ch
 	run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }
 	if check {
 		cfg.Prefix = ""
-		run = func(ctx context.Context) error { return p.checkEdge(ctx, &cfg) }
+		run = func(ctx context.Context) error {
+			err := cfg.Check(ctx)
+			if err == nil {
+				fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(cfg)))
+			}
+			return err
+		}
 	}
 	if token.IsURL(edge.tokenKeys) {
 		plain := run
@@ -107,14 +113,6 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, ch
 		run = func(ctx context.Context) error { return p.leasing(ctx, edge.limitRedis, &cfg, plain) }
 	}
 	return p.tracedEdge(ctx, &cfg, run)
-}
-
-func (p *program) checkEdge(ctx context.Context, cfg *nginx.Config) error {
-	err := cfg.Check(ctx)
-	if err == nil {
-		fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(*cfg)))
-	}
-	return err
 }
 
 // policyFile returns the policy file of an edge without --root: that of --policy, or lua/policy.lua of the working

@@ -72,7 +72,8 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 		if flags.listen == flags.admin && !strings.HasSuffix(flags.listen, ":0") {
 			bad.add("--listen and --admin are both %s: want two addresses", flags.listen)
 		}
-		flags.group.vapid, flags.group.contact = p.getenv(envVAPID), cmp.Or(flags.group.contact, unknownContact)
+		flags.group.vapid = p.getenv(envVAPID)
+		flags.group.cfg.WebPush.Contact = cmp.Or(flags.group.cfg.WebPush.Contact, unknownContact)
 		flags.group.finish(p.getenv, bad)
 		flags.policy = policyFile(flags.policy)
 		if flags.policy != "" {
@@ -211,7 +212,11 @@ func (p *program) startBackend(
 	if err := cfg.Tokens.Await(ctx, p.logger()); err != nil {
 		return nil, err
 	}
-	if err := p.verify(ctx, b); err != nil {
+	err = assemble.Await(ctx, p.logger(), "Redis", func() error { return b.Verify(ctx) })
+	if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign {
+		return nil, usage("--redis: %w (start sluice backend with the same stores for that)", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return b, assemble.Await(ctx, p.logger(), "the stores", func() error { // they may become unavailable again
@@ -223,15 +228,6 @@ func (p *program) startBackend(
 		}
 		return s.RegisterGroups(ctx)
 	})
-}
-
-// verify waits until Redis is available and its data is verified, as the other commands do.
-func (p *program) verify(ctx context.Context, b *assemble.Backend) error {
-	err := assemble.Await(ctx, p.logger(), "Redis", func() error { return b.Verify(ctx) })
-	if _, foreign := errors.AsType[*guard.DeploymentError](err); foreign {
-		return usage("--redis: %w (start sluice backend with the same stores for that)", err)
-	}
-	return err
 }
 
 // startGateway returns a gateway with a policy and token keys.
