@@ -175,7 +175,7 @@ func (s *Store) OrdersOfBuyer(ctx context.Context, buyer string, limit int) ([]s
 // OrderRow is an order with all its columns. Its JSON is a line of an archive.
 type OrderRow struct {
 	sale.Order
-	WrittenAt    time.Time `json:"created_at"`
+	AcceptedAt   time.Time `json:"created_at"`
 	UpdatedAt    time.Time `json:"updated_at"`
 	Reference    string    `json:"reference,omitempty"`     // of the payment
 	CancelledBy  string    `json:"cancelled_by,omitempty"`  // an actor, or "hold"
@@ -189,7 +189,7 @@ const rowColumns = orderColumns + ", created_at, updated_at, coalesce(reference,
 	" coalesce(cancel_reason, ''), return_number"
 
 func scanOrderRow(row Scanner) (r OrderRow, err error) {
-	err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.WrittenAt),
+	err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.AcceptedAt),
 		Time(&r.UpdatedAt), &r.Reference, &r.CancelledBy, &r.Note, &r.ReturnNumber)
 	cancelled := r.Status == sale.StatusCancelled
 	r.Returning = cancelled && r.ReturnNumber == nil
