@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,8 +25,7 @@ const sqliteReaders = 4
 // at most for the timeout.
 type sqliteEngine struct {
 	driver
-	order, sold *sql.Stmt // of the writer
-	lock        *os.File  // of Config.Exclusive; nil without
+	lock *os.File // of Config.Exclusive; nil without
 }
 
 func openSQLite(
@@ -70,12 +70,6 @@ func openSQLite(
 			return nil, migrationError(fileError(path, err))
 		}
 	}
-	if e.order, err = e.writer.PrepareContext(ctx, insertOrder); err != nil {
-		return nil, unavailable(err)
-	}
-	if e.sold, err = e.writer.PrepareContext(ctx, addSold); err != nil {
-		return nil, unavailable(err)
-	}
 	return e, nil
 }
 
@@ -110,9 +104,11 @@ func checkSQLite(ctx context.Context, path string, timeout time.Duration) error 
 	return checkTables(ctx, db, "sqlite", classifySQLite)
 }
 
-const insertOrder = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
-	VALUES ($1, $2, $3, $4, $5,
-		(SELECT $6 + hold_ms FROM sales WHERE id = $2 AND hold_ms > 0)) ON CONFLICT (id) DO NOTHING`
+// insertOrders inserts the orders of a JSON array (see sale.Order) at the time $2.
+const insertOrders = `INSERT INTO orders (id, sale_id, buyer, slot, serial, due_at)
+	SELECT value->>'order_id', value->>'sale_id', value->>'buyer', value->>'nth', value->>'serial',
+		(SELECT $2 + hold_ms FROM sales WHERE id = value->>'sale_id' AND hold_ms > 0)
+	FROM json_each($1) WHERE true ON CONFLICT (id) DO NOTHING RETURNING id, sale_id`
 
 const addSold = "UPDATE sales SET sold = sold + $2 WHERE id = $1 AND archived = 0"
 
@@ -149,41 +145,32 @@ func openSQLiteFile(path string, timeout time.Duration, query url.Values) *sql.D
 func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, error) {
 	var inserted []sale.Order
 	err := e.transact(ctx, writing, func(c Conn) error {
-		// The driver starts a goroutine for each statement with a context that can end. The transaction watches ctx
-		// already.
-		steady := context.WithoutCancel(ctx)
-		if err := checkGeneration(steady, c); err != nil {
+		if err := checkGeneration(ctx, c); err != nil {
 			return err
 		}
-		tx := c.db.(*sql.Tx)
-		order, sold := tx.StmtContext(steady, e.order), tx.StmtContext(steady, e.sold)
-		defer order.Close()
-		defer sold.Close()
-		units, now := map[string]int{}, sqliteNow()
-		for _, o := range orders {
-			result, err := order.ExecContext(steady, int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, now)
-			if err != nil {
-				return classifySQLite(err)
-			}
-			if n, _ := result.RowsAffected(); n == 1 {
-				inserted = append(inserted, o)
-				units[o.SaleID]++
-			}
+		var err error
+		inserted, err = Select(ctx, c, func(row Scanner) (o sale.Order, err error) {
+			return o, row.Scan(&o.ID, &o.SaleID)
+		}, insertOrders, JSON(orders), sqliteNow())
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(inserted, byID) // RETURNING has no order
+		units := map[string]int{}
+		for _, o := range inserted {
+			units[o.SaleID]++
 		}
 		for id, n := range units {
-			result, err := sold.ExecContext(steady, id, n)
-			if err != nil {
-				return classifySQLite(err)
+			sales, err := c.Exec(ctx, addSold, id, n)
+			if err == nil && sales == 0 {
+				err = rejected("", unknownSale)
 			}
-			if n, _ := result.RowsAffected(); n == 0 {
-				return rejected("", unknownSale)
+			if err != nil {
+				return err
 			}
 		}
-		return appendOutbox(steady, c, OutboxCreated, inserted...)
+		return appendOutbox(ctx, c, OutboxCreated, inserted...)
 	})
-	if err != nil && ctx.Err() != nil { // the cause; err only reports that the transaction has ended
-		err = classifySQLite(ctx.Err())
-	}
 	if err != nil {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 // are sorted, so that transactions lock rows in the same order.
 func prepare(orders []sale.Order) ([]sale.Order, error) {
 	batch := slices.Clone(orders)
-	slices.SortFunc(batch, func(a, b sale.Order) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(batch, byID)
 	kept := batch[:0]
 	for _, o := range batch {
 		if err := validate(o); err != nil {
@@ -56,6 +56,8 @@ func prepare(orders []sale.Order) ([]sale.Order, error) {
 	}
 	return kept, nil
 }
+
+func byID(a, b sale.Order) int { return cmp.Compare(a.ID, b.ID) }
 
 func validate(o sale.Order) error {
 	if err := sale.ValidateID(o.SaleID); err != nil {

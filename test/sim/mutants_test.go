@@ -311,8 +311,8 @@ var mutants = []mutant{
 	{
 		"SQL: an order written again counts again",
 		"backend/store/sqlite.go",
-		"hold_ms > 0)) ON CONFLICT (id) DO NOTHING",
-		"hold_ms > 0)) ON CONFLICT (id) DO UPDATE SET serial = excluded.serial",
+		"WHERE true ON CONFLICT (id) DO NOTHING",
+		"WHERE true ON CONFLICT (id) DO UPDATE SET serial = excluded.serial",
 		storeTest("WriteTwiceCountsOnce"),
 	},
 	{
