@@ -63,7 +63,7 @@ type Config struct {
 // or earlier with its context, and has either its whole effect or none. Errors wrap ErrRejected, one of sale's errors,
 // or sale.ErrUnavailable if the database is unreachable, locked, full, read-only or too slow.
 type DB struct {
-	engine   engine
+	engine   *engine
 	timeout  time.Duration
 	onChange func()
 }
@@ -149,13 +149,13 @@ func (db *DB) View(ctx context.Context, op string, do func(context.Context, Conn
 
 // Snapshot runs statements that read, in one transaction: all see the database as of one instant.
 func (db *DB) Snapshot(ctx context.Context, op string, do func(context.Context, Conn) error) error {
-	return db.transact(ctx, op, snapshot, do)
+	return db.run(ctx, op, func(ctx context.Context) error { return db.engine.snapshot(ctx, do) })
 }
 
 // Update runs a read-write transaction. It commits if do returns nil, otherwise it rolls back. An error is wrapped with
 // the name of the operation, op.
 func (db *DB) Update(ctx context.Context, op string, do func(context.Context, Conn) error) error {
-	return db.transact(ctx, op, writing, do)
+	return db.run(ctx, op, func(ctx context.Context) error { return db.engine.update(ctx, do) })
 }
 
 // UpdateIf is Update if needed returns true; it reports whether it was. needed runs as in View, before the transaction,
@@ -171,12 +171,6 @@ func (db *DB) UpdateIf(
 		err = db.Update(ctx, op, do)
 	}
 	return ran, err
-}
-
-func (db *DB) transact(ctx context.Context, op string, m mode, do func(context.Context, Conn) error) error {
-	return db.run(ctx, op, func(ctx context.Context) error {
-		return db.engine.transact(ctx, m, func(c Conn) error { return do(ctx, c) })
-	})
 }
 
 func (db *DB) run(ctx context.Context, op string, do func(context.Context) error) error {

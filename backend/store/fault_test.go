@@ -54,7 +54,7 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
+func openFaulty(t *testing.T, timeout time.Duration) (*Store, *engine) {
 	t.Helper()
 	ctx, url := context.Background(), "sqlite://"+filepath.Join(t.TempDir(), "orders.db")
 	made, err := Open(ctx, url, Config{}) // migrations can take longer than timeout
@@ -73,7 +73,7 @@ func openFaulty(t *testing.T, timeout time.Duration) (*Store, *sqliteEngine) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return New(s), s.engine.(*sqliteEngine)
+	return New(s), s.engine
 }
 
 func batchOf(from, n int) []sale.Order {
@@ -132,7 +132,7 @@ func TestSQLiteBusyIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	tx, err := other.engine.(*sqliteEngine).writer.Begin() // BEGIN IMMEDIATE: holds the write lock like another process
+	tx, err := other.engine.writer.Begin() // BEGIN IMMEDIATE: holds the write lock like another process
 	if err != nil {
 		t.Fatal(err)
 	}

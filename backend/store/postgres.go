@@ -17,64 +17,64 @@ import (
 	"sluice/backend/sale"
 )
 
-// postgres inserts through pool and runs all other statements through database/sql, on the same connections.
-type postgres struct {
-	driver
-	pool *pgxpool.Pool
-}
-
 func openPostgres(
 	ctx context.Context, databaseURL string, timeout time.Duration, cfg Config,
-) (_ engine, err error) {
-	p, err := connectPostgres(ctx, databaseURL, timeout, cfg.Queries)
+) (_ *engine, err error) {
+	e, pool, err := connectPostgres(ctx, databaseURL, timeout, cfg.Queries)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = p.close()
+			_ = e.close()
 		}
 	}()
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.Existing {
-		return p, checkTables(first, p.readers, "postgres", classifyConnect)
+		return e, checkTables(first, e.readers, "postgres", classifyConnect)
 	}
-	if err := p.pool.Ping(first); err != nil { // the migrations below have no timeout
+	if err := pool.Ping(first); err != nil { // the migrations below have no timeout
 		return nil, classifyConnect(err)
 	}
-	slow := p.pool.Config().ConnConfig
+	slow := pool.Config().ConnConfig
 	delete(slow.RuntimeParams, "statement_timeout")
 	db := stdlib.OpenDB(*slow)
 	defer db.Close()
 	if err := migratePostgres(ctx, db); err != nil {
 		return nil, migrationError(err)
 	}
-	return p, nil
+	return e, nil
 }
 
-// connectPostgres returns an engine, which the caller closes. It does not connect yet.
+// connectPostgres returns an engine, which the caller closes, and its pool. Orders are inserted through the pool, all
+// other statements run through database/sql, on the same connections. It does not connect yet.
 func connectPostgres(
 	ctx context.Context, databaseURL string, timeout time.Duration, queries pgx.QueryTracer,
-) (*postgres, error) {
+) (*engine, *pgxpool.Pool, error) {
 	config, err := postgresConfig(databaseURL, timeout)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config.ConnConfig.Tracer = queries
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, nil, unavailable(err)
 	}
 	shared := stdlib.OpenDBFromPool(pool)
-	return &postgres{pool: pool, driver: driver{
+	return &engine{
 		readers: shared, writer: shared,
-		options: [2]sql.TxOptions{
-			snapshot: {Isolation: sql.LevelRepeatableRead, ReadOnly: true}, writing: {Isolation: sql.LevelReadCommitted},
-		},
+		reads:   sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+		writes:  sql.TxOptions{Isolation: sql.LevelReadCommitted},
 		dialect: func() Dialect { return postgresDialect },
 		encode:  func(args []any) []any { return args }, classify: classifyPostgres,
-	}}, nil
+		insert: func(ctx context.Context, orders []sale.Order) (int, error) { return insertPostgres(ctx, pool, orders) },
+		close: func() error {
+			err := shared.Close()
+			pool.Close()
+			return err
+		},
+	}, pool, nil
 }
 
 // poolMode is the parameter of the database URL that names the mode of a connection pooler between this process and
@@ -180,13 +180,14 @@ var insertMissing = strings.Replace(insertNew, "RETURNING id", "ON CONFLICT (id)
 // transactions may require several tries. An order whose slot another order occupies fails every time.
 const insertRetries = 5
 
-func (p *postgres) insert(ctx context.Context, orders []sale.Order) (inserted int, err error) {
+// insertPostgres is engine.insert.
+func insertPostgres(ctx context.Context, pool *pgxpool.Pool, orders []sale.Order) (inserted int, err error) {
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
 	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then
 	// logs a duplicate key.
-	inserted, err = p.insertBy(ctx, insertNew, orders)
+	inserted, err = insertBy(ctx, pool, insertNew, orders)
 	for try := 0; try < insertRetries && sqlState(err) == "23505"; try++ { // unique_violation
-		inserted, err = p.insertBy(ctx, insertMissing, orders)
+		inserted, err = insertBy(ctx, pool, insertMissing, orders)
 	}
 	if err != nil {
 		return 0, classifyPostgres(err)
@@ -199,8 +200,8 @@ func (p *postgres) insert(ctx context.Context, orders []sale.Order) (inserted in
 
 // insertBy runs a statement for each sale, in one transaction. It returns a number below 0 if the generation is not
 // current.
-func (p *postgres) insertBy(
-	ctx context.Context, statement string, orders []sale.Order,
+func insertBy(
+	ctx context.Context, pool *pgxpool.Pool, statement string, orders []sale.Order,
 ) (inserted int, err error) {
 	from := generationOf(ctx)
 	bySale := map[string][]sale.Order{}
@@ -223,11 +224,5 @@ func (p *postgres) insertBy(
 			return err
 		})
 	}
-	return inserted, p.pool.SendBatch(ctx, &batch).Close()
-}
-
-func (p *postgres) close() error {
-	err := p.readers.Close()
-	p.pool.Close()
-	return err
+	return inserted, pool.SendBatch(ctx, &batch).Close()
 }

@@ -35,10 +35,10 @@ func Probe(ctx context.Context, databaseURL string) error {
 }
 
 func probePostgres(ctx context.Context, databaseURL string) error {
-	p, err := connectPostgres(ctx, databaseURL, defaultTimeout, nil)
+	e, _, err := connectPostgres(ctx, databaseURL, defaultTimeout, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.close() }()
-	return ping(ctx, p.conn())
+	defer func() { _ = e.close() }()
+	return ping(ctx, e.conn())
 }

@@ -35,13 +35,13 @@ type Replica struct {
 // NewReplica returns the Replica at a PostgreSQL URL. It does not connect yet. The primary must be PostgreSQL. The
 // error is a *URLError.
 func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, error) {
-	if _, ok := primary.engine.(*postgres); !ok {
+	if !primary.Dialect().postgres {
 		return nil, &URLError{"a replica requires --database to be PostgreSQL"}
 	}
 	if scheme, _, _ := strings.Cut(databaseURL, ":"); scheme != "postgres" && scheme != "postgresql" {
 		return nil, &URLError{"must begin with postgres://"}
 	}
-	engine, err := connectPostgres(context.Background(), databaseURL, replicaTimeout, nil)
+	engine, _, err := connectPostgres(context.Background(), databaseURL, replicaTimeout, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -20,17 +20,12 @@ import (
 // sqliteReaders is the number of connections that read. Each uses at most about 2 MB of page cache.
 const sqliteReaders = 4
 
-// sqliteEngine has one connection that writes, because SQLite permits one writer at a time and database/sql queues
+// openSQLite opens one connection that writes, because SQLite permits one writer at a time and database/sql queues
 // callers fairly, and several that read concurrently (WAL). Other processes may use the same file; all wait for locks,
 // at most for the timeout.
-type sqliteEngine struct {
-	driver
-	lock *os.File // of Config.Exclusive; nil without
-}
-
 func openSQLite(
 	ctx context.Context, databaseURL string, timeout time.Duration, cfg Config,
-) (_ engine, err error) {
+) (_ *engine, err error) {
 	path, err := sqlitePath(databaseURL)
 	if err != nil {
 		return nil, err
@@ -44,21 +39,30 @@ func openSQLite(
 		return nil, err
 	}
 
-	e := &sqliteEngine{driver: driver{
+	e := &engine{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
 		readers: openFile(path, timeout, url.Values{"_pragma": {"query_only(1)"}}),
 		dialect: func() Dialect { // one transaction writes, so LockText locks nothing
 			return Dialect{Now: strconv.FormatInt(sqliteNow(), 10), LockText: "SELECT $1"}
 		},
 		encode: sqliteArgs, classify: classifySQLite,
-	}}
+	}
+	e.insert = e.insertSQLite
+	var lock *os.File
+	e.close = func() error {
+		err := errors.Join(e.readers.Close(), e.writer.Close())
+		if lock != nil {
+			err = errors.Join(err, lock.Close())
+		}
+		return err
+	}
 	defer func() {
 		if err != nil {
 			_ = e.close()
 		}
 	}()
 	if cfg.Exclusive {
-		if e.lock, err = lockFile(path); err != nil {
+		if lock, err = lockFile(path); err != nil {
 			return nil, err
 		}
 	}
@@ -142,9 +146,10 @@ func openSQLiteFile(path string, timeout time.Duration, query url.Values) *sql.D
 	return sql.OpenDB(connector)
 }
 
-func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, error) {
+// insertSQLite is engine.insert.
+func (e *engine) insertSQLite(ctx context.Context, orders []sale.Order) (int, error) {
 	var inserted []sale.Order
-	err := e.transact(ctx, writing, func(c Conn) error {
+	err := e.update(ctx, func(ctx context.Context, c Conn) error {
 		if err := checkGeneration(ctx, c); err != nil {
 			return err
 		}
@@ -175,14 +180,6 @@ func (e *sqliteEngine) insert(ctx context.Context, orders []sale.Order) (int, er
 		return 0, err
 	}
 	return len(inserted), nil
-}
-
-func (e *sqliteEngine) close() error {
-	err := errors.Join(e.readers.Close(), e.writer.Close())
-	if e.lock != nil {
-		err = errors.Join(err, e.lock.Close())
-	}
-	return err
 }
 
 // sqliteArgs converts times to milliseconds since 1970, and lists to JSON, whose integers SQLite reads exactly.
