@@ -35,27 +35,26 @@ type Count struct {
 // unknown sale or segment.
 func (s *Store) Count(ctx context.Context, of spread.Part, at Instant, among []sale.OrderID) (n Count, err error) {
 	err = s.Snapshot(ctx, "store: count sale "+of.SaleID, func(ctx context.Context, c Conn) error {
-		if err := n.readStock(ctx, c, of); err != nil {
-			return err
-		}
-		first, end := of.Serials()
-		until := min(at.Accepted, end)
-		const rows = `SELECT count(*) FROM orders WHERE sale_id = $1 AND serial BETWEEN $2 AND $3
-			AND status <> 'cancelled'`
-		if err := Get(ctx, c, []any{&n.Rows}, rows, of.SaleID, first, until); err != nil {
-			return err
-		}
 		in := c.Dialect().In
-		returning := `SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled'
-			AND serial BETWEEN $2 AND $3 AND (return_number > $4 OR return_number IS NULL AND NOT id ` + in("$5") + ")"
-		err := Get(ctx, c, []any{&n.Returning}, returning, of.SaleID, first, until, at.Returned,
-			int64s(at.Unrecorded))
+		first, end := of.Serials()
+		err := Get(ctx, c, []any{&n.Total, &n.Sold, &n.Rows, &n.Returning, &n.Last}, `SELECT stock, sold,
+			(SELECT count(*) FROM orders WHERE sale_id = $1 AND status <> 'cancelled' AND serial BETWEEN $2 AND $3),
+			(SELECT count(*) FROM orders WHERE sale_id = $1 AND status = 'cancelled' AND serial BETWEEN $2 AND $3
+				AND (return_number > $4 OR return_number IS NULL AND NOT id `+in("$5")+`)),
+			(SELECT coalesce(max(serial), 0) FROM orders
+				WHERE sale_id = $1 AND status <> 'cancelled' AND serial BETWEEN $2 AND $6)
+			FROM sales WHERE id = $1`,
+			of.SaleID, first, min(at.Accepted, end), at.Returned, int64s(at.Unrecorded), end)
 		if err != nil {
 			return err
 		}
-		const last = `SELECT coalesce(max(serial), 0) FROM orders WHERE sale_id = $1 AND serial BETWEEN $2 AND $3
-			AND status <> 'cancelled'`
-		if err := Get(ctx, c, []any{&n.Last}, last, of.SaleID, first, end); err != nil || len(among) == 0 {
+		n.Stock, n.Allocated = n.Total, n.Total
+		if of.Spread > 1 {
+			err = Get(ctx, c, []any{&n.Stock, &n.Version, &n.Allocated}, `SELECT units, version,
+				(SELECT CAST(sum(units) AS bigint) FROM segments WHERE sale_id = $1)
+				FROM segments WHERE sale_id = $1 AND segment = $2`, of.SaleID, of.Segment)
+		}
+		if err != nil || len(among) == 0 {
 			return err
 		}
 		n.Among, err = Select(ctx, c, Column[sale.OrderID], `SELECT id FROM orders WHERE sale_id = $1
@@ -63,19 +62,4 @@ func (s *Store) Count(ctx context.Context, of spread.Part, at Instant, among []s
 		return err
 	})
 	return n, err
-}
-
-// readStock reads the units of a part and of its sale.
-func (n *Count) readStock(ctx context.Context, c Conn, of spread.Part) error {
-	err := Get(ctx, c, []any{&n.Total, &n.Sold}, "SELECT stock, sold FROM sales WHERE id = $1", of.SaleID)
-	if err != nil || of.Spread < 2 {
-		n.Stock, n.Allocated = n.Total, n.Total
-		return err
-	}
-	const allocation = "SELECT units, version FROM segments WHERE sale_id = $1 AND segment = $2"
-	if err := Get(ctx, c, []any{&n.Stock, &n.Version}, allocation, of.SaleID, of.Segment); err != nil {
-		return err
-	}
-	const all = "SELECT CAST(coalesce(sum(units), 0) AS bigint) FROM segments WHERE sale_id = $1"
-	return Get(ctx, c, []any{&n.Allocated}, all, of.SaleID)
 }
