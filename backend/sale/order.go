@@ -22,16 +22,14 @@ func (s Status) Final() bool { return s != StatusQueued }
 
 // Order is one unit bought by one buyer. Its JSON is that of an archive (package archive).
 type Order struct {
-	ID     OrderID   `json:"order_id,string"`
-	SaleID string    `json:"sale_id"`
-	Buyer  string    `json:"buyer"`
-	Slot   int       `json:"nth"`    // the buyer's slot in the sale, from 1 to PerBuyer; free again after a cancellation
-	Serial int64     `json:"serial"` // of the acceptance within the sale, from 1; unique until Redis is rebuilt
-	Status Status    `json:"status"`
-	DueAt  time.Time `json:"due_at,omitzero"` // end of its hold; zero: there is no hold, or it is not a row yet
-	// Expired reports that the order was cancelled because its hold ended. Only reads of single orders and of a buyer's
-	// orders set it.
-	Expired bool `json:"-"`
+	ID      OrderID   `json:"order_id,string"`
+	SaleID  string    `json:"sale_id"`
+	Buyer   string    `json:"buyer"`
+	Slot    int       `json:"nth"`    // the buyer's slot in the sale, from 1 to PerBuyer; free again after a cancellation
+	Serial  int64     `json:"serial"` // of the acceptance within the sale, from 1; unique until Redis is rebuilt
+	Status  Status    `json:"status"`
+	DueAt   time.Time `json:"due_at,omitzero"` // end of its hold; zero: there is no hold, or it is not a row yet
+	Expired bool      `json:"-"`               // a row that was cancelled because its hold ended
 }
 
 // CreatedAt returns when the order was accepted, to the second. The time is part of the order id.

@@ -35,7 +35,7 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 		return nil, err
 	}
 	for i := range cancelled {
-		cancelled[i].Status = sale.StatusCancelled
+		cancelled[i].Status, cancelled[i].Expired = sale.StatusCancelled, true
 	}
 	if len(cancelled) > 0 {
 		s.onChange()

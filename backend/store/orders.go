@@ -9,10 +9,11 @@ import (
 	"sluice/backend/spread"
 )
 
-const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at"
+const orderColumns = "id, sale_id, buyer, slot, serial, status, due_at, " +
+	"coalesce(cancelled_by = '" + ActorHold + "', false)"
 
 func scanOrder(row Scanner) (o sale.Order, err error) {
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&o.DueAt))
+	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&o.DueAt), &o.Expired)
 	return o, err
 }
 
@@ -38,18 +39,9 @@ func int64s(ids []sale.OrderID) []int64 {
 	return out
 }
 
-// buyerColumns are the columns of an order as its buyer sees it.
-const buyerColumns = orderColumns + ", coalesce(cancelled_by = '" + ActorHold + "', false)"
-
-func scanBuyerOrder(row Scanner) (o sale.Order, err error) {
-	err = row.Scan(&o.ID, &o.SaleID, &o.Buyer, &o.Slot, &o.Serial, &o.Status, Time(&o.DueAt), &o.Expired)
-	return o, err
-}
-
 // Order returns an order, or sale.ErrNotFound if it is not a row.
 func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	return ViewRow(ctx, s.DB, "store: order "+id.String(), scanBuyerOrder,
-		"SELECT "+buyerColumns+" FROM orders WHERE id = $1", int64(id))
+	return ViewRow(ctx, s.DB, "store: order "+id.String(), scanOrder, selectOrder, int64(id))
 }
 
 // OrdersByID returns those orders that are rows.
@@ -63,20 +55,20 @@ func (s *Store) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.Or
 func readOrders(ctx context.Context, c Conn, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
 	orders := make(map[sale.OrderID]sale.Order, len(ids))
 	return orders, c.Query(ctx, func(row Scanner) error {
-		o, err := scanBuyerOrder(row)
+		o, err := scanOrder(row)
 		orders[o.ID] = o
 		return err
-	}, "SELECT "+buyerColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
+	}, "SELECT "+orderColumns+" FROM orders WHERE id "+c.Dialect().In("$1"), int64s(ids))
 }
 
 // OrdersInSale returns a buyer's rows in a sale, by id: all orders that are not cancelled, and up to limit of the
 // newest cancelled ones.
 func (s *Store) OrdersInSale(ctx context.Context, buyer, saleID string, limit int) ([]sale.Order, error) {
-	return ViewRows(ctx, s.DB, "store: orders of a buyer in sale "+saleID, scanBuyerOrder, `SELECT * FROM (
-		SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status <> 'cancelled'
+	return ViewRows(ctx, s.DB, "store: orders of a buyer in sale "+saleID, scanOrder, `SELECT * FROM (
+		SELECT `+orderColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status <> 'cancelled'
 		UNION ALL
 		SELECT * FROM (
-			SELECT `+buyerColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status = 'cancelled'
+			SELECT `+orderColumns+` FROM orders WHERE buyer = $1 AND sale_id = $2 AND status = 'cancelled'
 				ORDER BY id DESC LIMIT $3
 		) AS cancelled
 	) AS either ORDER BY id`, buyer, saleID, limit)
@@ -189,8 +181,8 @@ const rowColumns = orderColumns + ", created_at, updated_at, coalesce(reference,
 	" coalesce(cancel_reason, ''), return_number"
 
 func scanOrderRow(row Scanner) (r OrderRow, err error) {
-	err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), Time(&r.AcceptedAt),
-		Time(&r.UpdatedAt), &r.Reference, &r.CancelledBy, &r.Note, &r.ReturnNumber)
+	err = row.Scan(&r.ID, &r.SaleID, &r.Buyer, &r.Slot, &r.Serial, &r.Status, Time(&r.DueAt), &r.Expired,
+		Time(&r.AcceptedAt), Time(&r.UpdatedAt), &r.Reference, &r.CancelledBy, &r.Note, &r.ReturnNumber)
 	cancelled := r.Status == sale.StatusCancelled
 	r.Returning = cancelled && r.ReturnNumber == nil
 	r.Unbacked = cancelled && r.ReturnNumber != nil && *r.ReturnNumber == heldNoUnit
