@@ -37,18 +37,11 @@ type Config struct {
 	Audit func(ctx context.Context, saleID string) (audit.Report, error)
 	// Undelivered reports whether webhooks or dead events of the sale wait.
 	Undelivered func(ctx context.Context, saleID string) (bool, error)
-	Stock       Stock
+	Stock       *admission.Stock
 	Dir         string       // of the files; it must exist
 	Log         *slog.Logger // nil: slog.Default
 	// Step is called before each step, for tests; an error ends the run. nil: not called.
 	Step func(name string) error
-}
-
-// Stock is the part of Redis that this package uses (admission.Stock).
-type Stock interface {
-	Closed(ctx context.Context, def sale.Sale) (bool, error)
-	Update(ctx context.Context, def sale.Sale) error
-	Remove(ctx context.Context, def sale.Sale) error
 }
 
 // Archiver archives sales.
