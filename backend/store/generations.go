@@ -104,24 +104,17 @@ func (s *Store) ClaimDeployment(ctx context.Context, want int) (deployment int64
 	err = s.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)
 			SELECT 'shards', CASE WHEN n > 0 THEN 1 ELSE $1 END FROM counters WHERE name = 'fence'
-			ON CONFLICT (name) DO NOTHING`, int64(want))
-		if err != nil {
-			return err
-		}
-		_, err = c.Exec(ctx, "INSERT INTO counters (name, n) VALUES ('deployment', $1) ON CONFLICT (name) DO NOTHING",
-			1+rand.Int64N(math.MaxInt64))
+			UNION ALL SELECT 'deployment', CAST($2 AS bigint)
+			ON CONFLICT (name) DO NOTHING`, int64(want), 1+rand.Int64N(math.MaxInt64))
 		if err != nil {
 			return err
 		}
 		err = Get(ctx, c, []any{&have, &deployment},
 			"SELECT n, (SELECT n FROM counters WHERE name = 'deployment') FROM counters WHERE name = 'shards'")
-		if err != nil {
-			return err
+		if err == nil && have < 1 {
+			err = errors.New("the recorded number of shards is below 1")
 		}
-		if have < 1 {
-			return errors.New("the recorded number of shards is below 1")
-		}
-		return nil
+		return err
 	})
 	return deployment, have, err
 }
