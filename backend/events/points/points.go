@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // Group is the name of the consumer group.
@@ -59,9 +60,9 @@ func Handler(db *Store, rule Rule) events.Handler {
 			}
 			switch e.Type {
 			case events.Created:
-				credits = append(credits, Credit{e.OrderID, e.Status(), e.Buyer, rule.Of(e.Price)})
+				credits = append(credits, Credit{e.OrderID, store.OutboxCreated, store.Text(e.Buyer), rule.Of(e.Price)})
 			case events.Cancelled:
-				credits = append(credits, Credit{e.OrderID, e.Status(), e.Buyer, 0})
+				credits = append(credits, Credit{e.OrderID, store.OutboxCancelled, store.Text(e.Buyer), 0})
 			}
 		}
 		if len(credits) == 0 {

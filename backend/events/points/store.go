@@ -13,33 +13,20 @@ type Store struct{ db *store.DB }
 // NewStore returns the Store in db.
 func NewStore(db *store.DB) *Store { return &Store{db} }
 
-// Credit is one entry of an order.
+// Credit is one entry of an order, and the JSON of its row.
 type Credit struct {
-	OrderID sale.OrderID
-	Status  sale.Status // created credits the order; cancelled revokes its credit, also one that is recorded later
-	Buyer   string
-	Points  int64 // of a created order
+	OrderID sale.OrderID `json:"order_id"`
+	Kind    int          `json:"kind"` // store.OutboxCreated, or store.OutboxCancelled, which revokes also a later credit
+	Buyer   string       `json:"buyer"`
+	Points  int64        `json:"points"` // 0 if cancelled
 }
 
-// Record stores entries in one transaction. It is idempotent: the first entry of an order and status stays.
+// Record stores entries in one transaction. It is idempotent: the first entry of an order and kind stays.
 func (s *Store) Record(ctx context.Context, credits []Credit) error {
-	type record struct {
-		Order  int64  `json:"order_id"`
-		Kind   int    `json:"kind"`
-		Buyer  string `json:"buyer"`
-		Points int64  `json:"points"`
-	}
-	records := make([]record, len(credits))
-	for i, c := range credits {
-		records[i] = record{int64(c.OrderID), store.OutboxCreated, store.Text(c.Buyer), c.Points}
-		if c.Status == sale.StatusCancelled {
-			records[i].Kind, records[i].Points = store.OutboxCancelled, 0
-		}
-	}
 	_, err := store.UpdateRows(ctx, s.db, "points: record",
 		"INSERT INTO points (order_id, kind, buyer, points) SELECT order_id, kind, buyer, points FROM ("+
 			s.db.Dialect().Records("$1", "order_id bigint, kind smallint, buyer text, points bigint")+`) AS credit
-		WHERE true ORDER BY order_id, kind ON CONFLICT (order_id, kind) DO NOTHING`, store.JSON(records))
+		WHERE true ORDER BY order_id, kind ON CONFLICT (order_id, kind) DO NOTHING`, store.JSON(credits))
 	return err
 }
 

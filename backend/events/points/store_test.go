@@ -16,11 +16,11 @@ func TestOrderIsCreditedOnce(t *testing.T) {
 		var credits []points.Credit
 		for i := range 20 {
 			buyer := []string{"ann", "bo\"b", "Zoë"}[i%3]
-			credits = append(credits, points.Credit{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCreated, Buyer: buyer,
+			credits = append(credits, points.Credit{OrderID: sale.OrderID(1<<60 + i), Kind: store.OutboxCreated, Buyer: buyer,
 				Points: 19})
 			if i%4 == 0 {
 				credits = append(
-					[]points.Credit{{OrderID: sale.OrderID(1<<60 + i), Status: sale.StatusCancelled, Buyer: buyer}},
+					[]points.Credit{{OrderID: sale.OrderID(1<<60 + i), Kind: store.OutboxCancelled, Buyer: buyer}},
 					credits...)
 			}
 		}
@@ -35,7 +35,7 @@ func TestOrderIsCreditedOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if err := ledger.Record(t.Context(), []points.Credit{{OrderID: 1 << 60, Status: sale.StatusCreated, Buyer: "ann",
+		if err := ledger.Record(t.Context(), []points.Credit{{OrderID: 1 << 60, Kind: store.OutboxCreated, Buyer: "ann",
 			Points: 1000}}); err != nil {
 			t.Fatal(err)
 		}
