@@ -121,22 +121,17 @@ func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Set
 		return SettledCancelled, nil
 	}
 	var price sale.Price
-	const selectPrice = "SELECT price_amount, currency FROM sales WHERE id = $1"
-	if err := Get(ctx, c, []any{&price.Amount, &price.Currency}, selectPrice, o.SaleID); err != nil {
+	var paidBy string // the reference of the payment, if it is paid
+	const query = `SELECT price_amount, currency, (SELECT coalesce(reference, '') FROM orders WHERE id = $2)
+		FROM sales WHERE id = $1`
+	err := Get(ctx, c, []any{&price.Amount, &price.Currency, &paidBy}, query, o.SaleID, int64(o.ID))
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if price != p.Price {
+	case price != p.Price:
 		return SettledMismatch, nil
-	}
-	if o.Status == sale.StatusPaid {
-		var paidBy string
-		const selectReference = "SELECT coalesce(reference, '') FROM orders WHERE id = $1"
-		if err := Get(ctx, c, []any{&paidBy}, selectReference, int64(o.ID)); err != nil {
-			return "", err
-		}
-		if paidBy != p.Reference {
-			return SettledTwice, nil
-		}
+	case o.Status == sale.StatusPaid && paidBy != p.Reference:
+		return SettledTwice, nil
 	}
 	return SettledPaid, nil
 }
