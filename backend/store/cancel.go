@@ -37,9 +37,6 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 	for i := range cancelled {
 		cancelled[i].Status, cancelled[i].Expired = sale.StatusCancelled, true
 	}
-	if len(cancelled) > 0 {
-		s.onChange()
-	}
 	return cancelled, nil
 }
 
@@ -123,9 +120,6 @@ func (s *Store) CancelOrder(
 	if err != nil {
 		return sale.Order{}, false, err
 	}
-	if changed {
-		s.onChange()
-	}
 	return o, changed, nil
 }
 
@@ -182,11 +176,7 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 		}
 		return err
 	})
-	if err != nil {
-		return false, err
-	}
-	s.onChange()
-	return wasRow, nil
+	return wasRow && err == nil, err
 }
 
 // insertCancelled inserts the row of a dead order with the status cancelled, and reports whether there was none.

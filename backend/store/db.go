@@ -63,9 +63,8 @@ type Config struct {
 // or earlier with its context, and has either its whole effect or none. Errors wrap ErrRejected, one of sale's errors,
 // or sale.ErrUnavailable if the database is unreachable, locked, full, read-only or too slow.
 type DB struct {
-	engine   *engine
-	timeout  time.Duration
-	onChange func()
+	engine  *engine
+	timeout time.Duration
 }
 
 // Store has all queries of this package on one database.
@@ -83,9 +82,9 @@ func New(db *DB) *Store { return &Store{db} }
 // The error is one line without the password: a *URLError; an error that wraps sale.ErrUnavailable if the database does
 // not respond; or, with Config.Existing, that the tables are of another version than the program.
 func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
-	db := &DB{timeout: cmp.Or(max(cfg.Timeout, 0), defaultTimeout), onChange: cfg.OnChange}
-	if db.onChange == nil {
-		db.onChange = func() {}
+	db := &DB{timeout: cmp.Or(max(cfg.Timeout, 0), defaultTimeout)}
+	if cfg.OnChange == nil {
+		cfg.OnChange = func() {}
 	}
 	var err error
 	scheme, _, _ := strings.Cut(databaseURL, ":")
@@ -100,6 +99,7 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: open: %w", err)
 	}
+	db.engine.onChange = cfg.OnChange
 	return db, nil
 }
 

@@ -18,12 +18,13 @@ type engine struct {
 	classify        func(err error) error  // see classifyPostgres
 	// insert inserts those orders (valid, distinct, sorted by id) that are not rows yet and adds them to the sold units
 	// of their sales, in one transaction. It returns ErrStale if the generation of the context is not current.
-	insert func(ctx context.Context, orders []sale.Order) (inserted int, err error)
-	close  func() error
+	insert   func(ctx context.Context, orders []sale.Order) (inserted int, err error)
+	close    func() error
+	onChange func() // of Config
 }
 
 // conn runs single statements that only read.
-func (e *engine) conn() Conn { return Conn{e.readers, e} }
+func (e *engine) conn() Conn { return Conn{e.readers, e, nil} }
 
 // snapshot runs do in a transaction that reads. An error of do is returned unchanged.
 func (e *engine) snapshot(ctx context.Context, do func(context.Context, Conn) error) error {
@@ -43,11 +44,15 @@ func (e *engine) transact(
 		return e.classify(err)
 	}
 	defer func() { _ = tx.Rollback() }() // if it fails, the connection is closed and the server rolls back
-	if err := do(ctx, Conn{tx, e}); err != nil {
+	c := Conn{tx, e, new(bool)}
+	if err := do(ctx, c); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return e.classify(err)
+	}
+	if *c.changed {
+		e.onChange()
 	}
 	return nil
 }
@@ -59,7 +64,8 @@ type Conn struct {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	}
-	engine *engine
+	engine  *engine
+	changed *bool // set by appendOutbox in a transaction
 }
 
 // Dialect returns the SQL of the engine. For SQLite it contains the current time, so it must not be kept.

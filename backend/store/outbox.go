@@ -25,6 +25,7 @@ func appendOutbox(ctx context.Context, c Conn, kind int, orders ...sale.Order) e
 	if len(ids) == 0 {
 		return nil
 	}
+	*c.changed = true
 	_, err := c.Exec(ctx, "INSERT INTO outbox (kind, orders, at) VALUES ($1, $2, "+c.Dialect().Now+")", kind, ids)
 	return err
 }

@@ -57,13 +57,7 @@ func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replaye
 		settled, replayed, err = settle(ctx, c, p)
 		return err
 	})
-	if err != nil {
-		return "", false, err
-	}
-	if settled == SettledPaid && !replayed {
-		s.onChange()
-	}
-	return settled, replayed, nil
+	return settled, replayed, err
 }
 
 // settle locks the order first, so that a concurrent call with the same callback waits and finds it recorded.

@@ -62,19 +62,26 @@ func connectPostgres(
 		return nil, nil, unavailable(err)
 	}
 	shared := stdlib.OpenDBFromPool(pool)
-	return &engine{
+	e := &engine{
 		readers: shared, writer: shared,
 		reads:   sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 		writes:  sql.TxOptions{Isolation: sql.LevelReadCommitted},
 		dialect: func() Dialect { return postgresDialect },
 		encode:  func(args []any) []any { return args }, classify: classifyPostgres,
-		insert: func(ctx context.Context, orders []sale.Order) (int, error) { return insertPostgres(ctx, pool, orders) },
 		close: func() error {
 			err := shared.Close()
 			pool.Close()
 			return err
 		},
-	}, pool, nil
+	}
+	e.insert = func(ctx context.Context, orders []sale.Order) (int, error) {
+		inserted, err := insertPostgres(ctx, pool, orders)
+		if inserted > 0 {
+			e.onChange()
+		}
+		return inserted, err
+	}
+	return e, pool, nil
 }
 
 // poolMode is the parameter of the database URL that names the mode of a connection pooler between this process and

@@ -47,7 +47,7 @@ func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, er
 	}
 	return &Replica{
 		primary: primary, log: log,
-		replica: &DB{engine: engine, timeout: replicaTimeout, onChange: func() {}},
+		replica: &DB{engine: engine, timeout: replicaTimeout},
 	}, nil
 }
 

@@ -26,9 +26,6 @@ func (s *Store) Write(ctx context.Context, orders []sale.Order) error {
 	}
 	return s.run(ctx, "store: write", func(ctx context.Context) error {
 		inserted, err := s.engine.insert(ctx, batch)
-		if inserted > 0 {
-			s.onChange()
-		}
 		if err == nil && inserted < len(batch) {
 			err = s.compare(ctx, batch)
 		}
