@@ -195,15 +195,16 @@ func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.U
 		{"leased", count.Leased, &r.Leased},
 		{"dead", count.Dead, &r.Dead},
 	}
-	at := map[sale.OrderID]string{}
+	at := map[sale.OrderID]int{} // the index in parts
 	var ids []sale.OrderID
-	for _, p := range parts {
+	for i, p := range parts {
 		for _, o := range p.orders {
 			if other, twice := at[o.ID]; twice {
-				r.Differences = append(r.Differences, fmt.Sprintf("order %s is in %s and in %s", o.ID, other, p.name))
+				difference := fmt.Sprintf("order %s is in %s and in %s", o.ID, parts[other].name, p.name)
+				r.Differences = append(r.Differences, difference)
 				continue
 			}
-			at[o.ID] = p.name
+			at[o.ID] = i
 			ids = append(ids, o.ID)
 		}
 	}
@@ -232,13 +233,8 @@ func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.U
 	for _, id := range rows.Among {
 		delete(at, id) // a row that the worker has not acknowledged yet
 	}
-	for _, p := range parts {
-		for _, o := range p.orders {
-			if at[o.ID] == p.name {
-				*p.units++
-				delete(at, o.ID)
-			}
-		}
+	for _, part := range at {
+		*parts[part].units++
 	}
 
 	if sum := r.Left + r.InTransfer + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
