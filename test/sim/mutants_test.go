@@ -787,8 +787,8 @@ var mutants = []mutant{
 	{
 		"admit: a purchase that finds its segment empty is refused",
 		"backend/admission/admit.go",
-		"if d.Outcome != sale.SoldOut {",
-		"if d.Outcome != sale.UnknownSale {",
+		"return d.Outcome == sale.SoldOut, err",
+		"return d.Outcome == sale.UnknownSale, err",
 		simulation,
 	},
 	{
