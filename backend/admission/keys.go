@@ -43,7 +43,7 @@ func (c *keyCache) get(space keyspace.Space, part spread.Part) *partKeys {
 		orders: shard.Orders(),
 	}
 	if part.Spread > 1 {
-		k.target += " " + Segment{Index: part.Segment, Spread: part.Spread}.text()
+		k.target += " " + segmentField(part)
 	}
 	entry.Store(k)
 	return k

@@ -73,18 +73,17 @@ func (s *Stock) loadShard(ctx context.Context, shard keyspace.Shard, parts []Sal
 	return errors.Join(failures...)
 }
 
-// claim returns the segment of a part and replaces the stock by the units of its allocation. The claim comes before the
-// rows are read: a transfer that Redis had begun before it lost the segment can no longer be committed.
-func (s *Stock) claim(ctx context.Context, p *SalePart) (Segment, error) {
+// claim claims the allocation of a part, and returns its units and its version. The units of a sale in one shard are
+// its stock. The claim comes before the rows are read: a transfer that Redis had begun before it lost the segment can
+// no longer be committed.
+func (s *Stock) claim(ctx context.Context, p SalePart) (spread.Allocation, error) {
 	if p.Spread < 2 {
-		return Segment{}, nil
+		return spread.Allocation{Units: p.Stock}, nil
 	}
 	if s.claimer == nil {
-		return Segment{}, errNoClaimer
+		return spread.Allocation{}, errNoClaimer
 	}
-	a, err := s.claimer.Claim(ctx, p.ID, p.Segment)
-	p.Stock = a.Units
-	return Segment{Index: p.Segment, Spread: p.Spread, Version: a.Version}, err
+	return s.claimer.Claim(ctx, p.ID, p.Segment)
 }
 
 // loadWithCount loads a part, given the count of its queued orders.
@@ -94,10 +93,11 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	}
 	part := def.Part()
 	shard := s.ShardOf(part)
-	segment, err := s.claim(ctx, &def)
+	claimed, err := s.claim(ctx, def)
 	if err != nil {
 		return err
 	}
+	def.Stock = claimed.Units
 	var accepted, held int64
 	var newest sale.OrderID
 	seen := map[sale.OrderID]bool{}
@@ -136,7 +136,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	}
 	args := []any{def.Version, string(def.Switch), len(buyers), s.deployment.owner()}
 	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
-	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, segment, lastReturn, returned)...)
+	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, part, claimed.Version, lastReturn, returned)...)
 	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":

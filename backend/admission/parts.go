@@ -21,12 +21,7 @@ type SalePart struct {
 }
 
 // Part returns the name of the part.
-func (p SalePart) Part() spread.Part {
-	if p.Spread < 2 {
-		return spread.Part{SaleID: p.ID}
-	}
-	return spread.Part{SaleID: p.ID, Segment: p.Segment, Spread: p.Spread}
-}
+func (p SalePart) Part() spread.Part { return spread.PartOf(p.ID, p.Segment, p.Spread) }
 
 // PartsOf returns the parts of a sale, by segment.
 func PartsOf(def sale.Sale) []SalePart {
@@ -99,7 +94,15 @@ func (s *Stock) byHome(ctx context.Context, saleID string, orders []sale.Order) 
 	return groups, nil
 }
 
-// parseSegment parses the field segment of a sale in Redis: "<index>/<spread>", or "" for a sale in one shard.
+// segmentField returns the field segment of a sale in Redis: "<index>/<spread>", or "" for a sale in one shard.
+func segmentField(p spread.Part) string {
+	if p.Spread < 2 {
+		return ""
+	}
+	return strconv.Itoa(p.Segment) + "/" + strconv.Itoa(p.Spread)
+}
+
+// parseSegment is the inverse of segmentField.
 func parseSegment(text string) (index, k int, err error) {
 	if text == "" {
 		return 0, 0, nil
@@ -119,7 +122,7 @@ func parseSegment(text string) (index, k int, err error) {
 const concurrentParts = 64
 
 // eachPart calls do for all parts concurrently and joins the errors.
-func eachPart(parts []SalePart, do func(SalePart) error) error {
+func eachPart(parts []spread.Part, do func(spread.Part) error) error {
 	if len(parts) == 1 {
 		return do(parts[0])
 	}

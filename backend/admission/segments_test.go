@@ -40,9 +40,8 @@ func (h *halves) load(t *testing.T, segment int, allocation spread.Allocation, l
 	t.Helper()
 	ctx, shard, def := context.Background(), h.shard(segment), onSale("s", allocation.Units, 1)
 	h.c.HSet(ctx, shard.Guard(), "fence", 1)
-	in := Segment{Index: segment, Spread: 2, Version: allocation.Version}
 	keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-	args := append([]any{"1 0"}, SaleArgs(def, left, 0, in, 0, nil)...)
+	args := append([]any{"1 0"}, SaleArgs(def, left, 0, spread.PartOf("s", segment, 2), allocation.Version, 0, nil)...)
 	err := redisscript.Run(ctx, h.c, "rebuild_sale", keys, args...).Err()
 	if err == nil {
 		err = redisscript.Run(ctx, h.c, "rebuild_resume_sale", keys[:2], "1 0", def.Version, "on").Err()
@@ -271,7 +270,7 @@ func TestWholeSaleHasNoSegment(t *testing.T) {
 		h := newHalves(t, c, 5, 5)
 		shard := h.shard(0)
 		keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-		args := append([]any{"1 0"}, SaleArgs(onSale("s", 9, 1), 9, 0, Segment{}, 0, nil)...)
+		args := append([]any{"1 0"}, SaleArgs(onSale("s", 9, 1), 9, 0, spread.Part{SaleID: "s"}, 0, 0, nil)...)
 		if err := redisscript.Run(context.Background(), c, "rebuild_sale", keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}

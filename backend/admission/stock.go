@@ -92,21 +92,21 @@ func (d Deployment) owner() string {
 // or an error that wraps sale.ErrUnavailable or is that of the Claimer; the other parts may be changed then.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	s.LearnSpread(def)
-	return s.updateParts(ctx, PartsOf(def))
+	return s.updateParts(ctx, def, spread.PartsOf(def))
 }
 
 // UpdatePart is Update for one part of a sale.
-func (s *Stock) UpdatePart(ctx context.Context, def SalePart) error {
-	return s.updateParts(ctx, []SalePart{def})
+func (s *Stock) UpdatePart(ctx context.Context, p SalePart) error {
+	return s.updateParts(ctx, p.Sale, []spread.Part{p.Part()})
 }
 
 // updateParts updates parts of one sale.
-func (s *Stock) updateParts(ctx context.Context, parts []SalePart) error {
-	allocations, err := s.allocations(ctx, parts[0].Sale)
+func (s *Stock) updateParts(ctx context.Context, def sale.Sale, parts []spread.Part) error {
+	allocations, err := s.allocations(ctx, def)
 	if err != nil {
 		return err
 	}
-	return eachPart(parts, func(p SalePart) error { return s.updatePart(ctx, p, allocations) })
+	return eachPart(parts, func(part spread.Part) error { return s.updatePart(ctx, def, part, allocations) })
 }
 
 // allocations returns the allocations of a sale by segment; none for a sale in one shard.
@@ -124,20 +124,20 @@ func (s *Stock) allocations(ctx context.Context, def sale.Sale) ([]spread.Alloca
 	return all, err
 }
 
-func (s *Stock) updatePart(ctx context.Context, def SalePart, allocations []spread.Allocation) error {
-	if def.Spread > 1 {
-		a := allocations[def.Segment]
-		of := spread.Sale{ID: def.ID, Spread: def.Spread}
-		err := NewSegments(s.client, s.space, s.deployment).
-			run(ctx, "segment_apply", of, def.Segment, a.Version, a.Units).Err()
+func (s *Stock) updatePart(
+	ctx context.Context, def sale.Sale, part spread.Part, allocations []spread.Allocation,
+) error {
+	if part.Spread > 1 {
+		a := allocations[part.Segment]
+		err := NewSegments(s.client, s.space, s.deployment).run(ctx, "segment_apply", part, a.Version, a.Units).Err()
 		// A segment that rejects it is not loaded, or the audit shows the difference: a pause takes effect anyway.
 		if err != nil && !redis.HasErrorPrefix(err, "SEGMENT") {
 			return unavailable("apply an allocation of sale "+def.ID, err)
 		}
 	}
-	shard := s.ShardOf(def.Part())
+	shard := s.ShardOf(part)
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Guard()}
-	args := append([]any{def.Version, string(def.Switch)}, definition(def.Sale)...)
+	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
 	args = append(args, s.deployment.owner())
 	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
 	switch {
@@ -159,29 +159,30 @@ func definition(d sale.Sale) []any {
 }
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
-// number of orders accepted, the segment (the zero value: the sale lives in one shard), the number of the last return
-// in SQL, and the ids of cancelled orders with a unit that is part of the units left and a row without the number of
-// the return. The stock of a segment is its allocation.
-func SaleArgs(d sale.Sale, left, accepted int64, in Segment, lastReturn int64, returned []any) []any {
+// number of orders accepted, the part of the sale, the version of its allocation (0 for a sale in one shard), the
+// number of the last return in SQL, and the ids of cancelled orders with a unit that is part of the units left and a
+// row without the number of the return. The stock of a segment is its allocation.
+func SaleArgs(
+	d sale.Sale, left, accepted int64, in spread.Part, allocation, lastReturn int64, returned []any,
+) []any {
 	args := append([]any{d.ID}, definition(d)...)
-	return append(append(args, left, accepted, in.text(), in.Version, lastReturn), returned...)
+	return append(append(args, left, accepted, segmentField(in), allocation, lastReturn), returned...)
 }
 
 // Accepted returns the number of orders that a sale has ever accepted. All parts are read during the call. It returns
 // sale.ErrNotFound if Redis holds no part of the sale, or a rebuild holds them all; other errors wrap
 // sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error) {
-	k, err := s.Spread(ctx, id)
+	parts, err := s.parts(ctx, id)
 	if errors.Is(err, ErrNotLoaded) {
 		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
 	}
 	if err != nil {
 		return 0, err
 	}
-	parts := PartsOf(sale.Sale{ID: id, Spread: k})
 	accepted := make([]int64, len(parts))
-	err = eachPart(parts, func(p SalePart) (err error) {
-		accepted[p.Segment], err = s.acceptedBy(ctx, p.Part())
+	err = eachPart(parts, func(part spread.Part) (err error) {
+		accepted[part.Segment], err = s.acceptedBy(ctx, part)
 		return err
 	})
 	if err != nil {
@@ -262,8 +263,8 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 // have the sale, or the next Load restores it. Remove is idempotent. It fails while a rebuild or a move holds the shard
 // of a part. An error wraps sale.ErrUnavailable. Other parts may be deleted then, but not the first: Spread reads it.
 func (s *Stock) Remove(ctx context.Context, def sale.Sale) error {
-	parts := PartsOf(def)
-	remove := func(p SalePart) error { return s.RemoveFrom(ctx, s.ShardOf(p.Part()), p.ID) }
+	parts := spread.PartsOf(def)
+	remove := func(part spread.Part) error { return s.RemoveFrom(ctx, s.ShardOf(part), def.ID) }
 	if err := eachPart(parts[1:], remove); err != nil {
 		return err
 	}

@@ -135,8 +135,8 @@ func (v *View) add(other View) {
 // Closed reports whether every part of a sale is closed, by the switch that Redis has and by the clock of its server. A
 // part that Redis does not hold counts as closed. An error wraps sale.ErrUnavailable.
 func (s *Stock) Closed(ctx context.Context, def sale.Sale) (bool, error) {
-	for _, p := range PartsOf(def) {
-		views, err := s.readSales(ctx, s.ShardOf(p.Part()), []string{p.ID}, nil)
+	for _, part := range spread.PartsOf(def) {
+		views, err := s.readSales(ctx, s.ShardOf(part), []string{def.ID}, nil)
 		if err != nil || len(views) > 0 && views[0].State != sale.StateClosed {
 			return false, err
 		}

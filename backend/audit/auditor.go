@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -93,7 +92,7 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 				continue
 			}
 			if segment, ok := a.cfg.Space.SegmentIn(s.ID, s.Spread, shard); ok {
-				parts = append(parts, admission.SalePart{Sale: s.Sale, Segment: segment}.Part())
+				parts = append(parts, spread.PartOf(s.ID, segment, s.Spread))
 				switches[s.ID] = s.Switch
 			}
 		}

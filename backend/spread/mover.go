@@ -14,6 +14,9 @@ type Sale struct {
 	Spread int // number of segments
 }
 
+// Segment returns the part of the sale that is this segment.
+func (s Sale) Segment(i int) Part { return PartOf(s.ID, i, s.Spread) }
+
 // Segments are the segments of sales in Redis. Every call concerns one shard, except States. All calls may be repeated.
 type Segments interface {
 	// States reads all segments of a sale, each at an instant of its own. A segment that cannot be read, or not before ctx

@@ -14,25 +14,25 @@ type Part struct {
 	Spread  int // number of segments; 0: the sale lives in one shard
 }
 
+// PartOf returns the part of a sale with k segments that holds this segment. k below 2 has one part, the whole sale.
+func PartOf(saleID string, segment, k int) Part {
+	if k < 2 {
+		return Part{SaleID: saleID}
+	}
+	return Part{SaleID: saleID, Segment: segment, Spread: k}
+}
+
 // PartsOf returns the parts of a sale, by segment.
 func PartsOf(s sale.Sale) []Part {
-	if s.Spread < 2 {
-		return []Part{{SaleID: s.ID}}
-	}
-	parts := make([]Part, s.Spread)
+	parts := make([]Part, max(s.Spread, 1))
 	for i := range parts {
-		parts[i] = Part{SaleID: s.ID, Segment: i, Spread: s.Spread}
+		parts[i] = PartOf(s.ID, i, s.Spread)
 	}
 	return parts
 }
 
 // HomePart returns the part of a sale that decides the purchases of a buyer and that holds all orders of the buyer.
-func HomePart(saleID, buyer string, k int) Part {
-	if k < 2 {
-		return Part{SaleID: saleID}
-	}
-	return Part{SaleID: saleID, Segment: Home(buyer, k), Spread: k}
-}
+func HomePart(saleID, buyer string, k int) Part { return PartOf(saleID, Home(buyer, k), k) }
 
 // serialsPerSegment separates the serials of the segments of a sale; lua/redis/include/segment.lua has the same number.
 const serialsPerSegment = 1 << 40

@@ -444,8 +444,8 @@ var mutants = []mutant{
 	{
 		"segments: a transfer of another deployment is read",
 		"backend/admission/segments.go",
-		"if !s.deployment.owns(deployment) {",
-		"if !s.deployment.owns(deployment) && false {",
+		"state.Loaded && s.deployment.owns(deployment) {",
+		"state.Loaded {",
 		admissionTest("TestUnitsOfAnotherDeploymentDoNotMove"),
 	},
 	{

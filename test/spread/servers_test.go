@@ -223,9 +223,9 @@ func (r *real) Load(segment int, fence int64, claimed spread.Allocation) error {
 	shard, id, ctx := r.shard(segment), r.of.ID, context.Background()
 	orders := r.model.orders[segment]
 	keys := []string{shard.Guard(), shard.Sale(id), shard.Stock(id), shard.Sales(), shard.Returns(id)}
-	in := admission.Segment{Index: segment, Spread: r.of.Spread, Version: claimed.Version}
 	left, sold := claimed.Units-int64(len(orders)), int64(len(orders))
-	args := append([]any{ofFence(fence)}, admission.SaleArgs(r.def(claimed.Units), left, sold, in, 0, nil)...)
+	def, part := r.def(claimed.Units), r.of.Segment(segment)
+	args := append([]any{ofFence(fence)}, admission.SaleArgs(def, left, sold, part, claimed.Version, 0, nil)...)
 	reply, err := r.run(segment, "rebuild_sale", keys, args...)
 	if err == nil && reply == "ok" {
 		r.client.Del(ctx, shard.Buyers(id))

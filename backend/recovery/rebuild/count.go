@@ -223,12 +223,11 @@ func (j *job) writeSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		id := c.def.ID
 		keys := []string{j.shard.Guard(), j.shard.Sale(id), j.shard.Stock(id), j.shard.Sales(), j.shard.Returns(id)}
-		segment := admission.Segment{Index: c.part.Segment, Spread: c.part.Spread, Version: c.allocation}
 		lastReturn, err := j.cfg.Store.LastReturn(ctx, id)
 		if err != nil {
 			return err
 		}
-		args := admission.SaleArgs(c.def, c.left, c.accepted, segment, lastReturn, c.returned)
+		args := admission.SaleArgs(c.def, c.left, c.accepted, c.part, c.allocation, lastReturn, c.returned)
 		if err := j.call(ctx, "sale", keys, args...); err != nil {
 			return err
 		}

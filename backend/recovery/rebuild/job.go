@@ -195,7 +195,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 			continue
 		}
 		segment, _ := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
-		part := admission.SalePart{Sale: s.Sale, Segment: segment}.Part()
+		part := spread.PartOf(s.ID, segment, s.Spread)
 		c := newSaleCount(s.Sale, s.Sold/max(int64(s.Spread), 1), part)
 		j.sales, j.byID[s.ID] = append(j.sales, c), c
 	}

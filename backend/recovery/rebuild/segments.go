@@ -87,10 +87,11 @@ func (r *segmentReader) read(ctx context.Context, of spread.Sale) ([]spread.Stat
 			shard := r.cfg.Space.ShardOfSegment(of.ID, i)
 			switch {
 			case shard == r.shard:
-				states[i], _, err = admission.ReadSegment(ctx, r.client, r.cfg.Space, of, i)
+				states[i], _, err = admission.ReadSegment(ctx, r.client, r.cfg.Space, of.Segment(i))
 				if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
 					return unavailable(err)
 				}
+				states[i].Loaded = err == nil // although the rebuild holds it
 			case !r.failed[shard]:
 				states[i], err = r.readOther(others, of, i, shard)
 				r.failed[shard] = err != nil && !errors.Is(err, admission.ErrNotLoaded)
@@ -110,7 +111,7 @@ func (r *segmentReader) readOther(
 			return spread.State{}, err
 		}
 	}
-	state, owner, err := admission.ReadSegment(ctx, r.clients[shard], r.cfg.Space, of, segment)
-	state.Loaded = state.Loaded && (owner == strconv.FormatInt(r.owner.Deployment, 10) || owner != "" && owner == r.from)
+	state, owner, err := admission.ReadSegment(ctx, r.clients[shard], r.cfg.Space, of.Segment(segment))
+	state.Loaded = err == nil && (owner == strconv.FormatInt(r.owner.Deployment, 10) || owner != "" && owner == r.from)
 	return state, err
 }
