@@ -169,7 +169,11 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 func (m *master) connectNow(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go m.watch(ctx, addr, cancel)
+	go m.follow(ctx, func(now string) {
+		if now != addr {
+			cancel(errMasterChanged)
+		}
+	})
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errMasterChanged) {
@@ -213,21 +217,8 @@ func (m *master) lookAgain() {
 	_, _ = m.find(ctx) // an error occurs again at the next dial
 }
 
-// follow queries for the master until ctx ends.
-func (m *master) follow(ctx context.Context) {
-	tick := time.NewTicker(queryInterval)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		_, _ = m.find(ctx) // an error occurs again at the next dial
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
-}
-
-// watch queries for the master until ctx ends, and cancels if it is not addr.
-func (m *master) watch(ctx context.Context, addr string, cancel context.CancelCauseFunc) {
+// follow queries for the master in intervals until ctx ends, and calls each with every answer.
+func (m *master) follow(ctx context.Context, each func(addr string)) {
 	tick := time.NewTicker(queryInterval)
 	defer tick.Stop()
 	for {

@@ -121,12 +121,9 @@ func (s *Server) Watch() (stop func()) {
 	if s.master == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	start := time.AfterFunc(queryInterval, func() { s.master.follow(ctx) })
-	return func() {
-		start.Stop()
-		cancel()
-	}
+	ctx, stop := context.WithCancel(context.Background())
+	go s.master.follow(ctx, func(string) {}) // find closes the connections
+	return stop
 }
 
 // Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client
