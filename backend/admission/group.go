@@ -61,7 +61,7 @@ func (g *groups) decide(ctx context.Context, part spread.Part, r Request, id sal
 	if w == nil {
 		w = &waiter{done: make(chan struct{}, 1)}
 	}
-	w.part, w.request, w.id, w.since, w.decision, w.err = part, r, id, time.Now(), Decision{}, nil
+	w.part, w.request, w.id, w.decision, w.err = part, r, id, Decision{}, nil
 	if err := g.join(w); err != nil {
 		return Decision{}, err
 	}
@@ -84,6 +84,7 @@ func (g *groups) join(w *waiter) error {
 	if g.full(queue) {
 		return errTooManyWaiting
 	}
+	w.since = time.Now()
 	g.waiting++
 	g.queues[w.part] = append(queue, w)
 	if !running {
@@ -133,23 +134,17 @@ func (g *groups) next(part spread.Part, group []*waiter) []*waiter {
 // runFresh runs the requests that did not wait too long. The callers of the others may have stopped waiting, so these
 // requests get an error.
 func (g *groups) runFresh(part spread.Part, group []*waiter) {
-	fresh := group
-	if limit := time.Now().Add(-g.timeout); group[0].since.Before(limit) {
-		fresh = nil
-		for _, w := range group {
-			if w.since.Before(limit) {
-				w.err = fmt.Errorf("the request waited %v for Redis", g.timeout)
-			} else {
-				fresh = append(fresh, w)
-			}
-		}
-		if len(fresh) == 0 {
-			return
-		}
+	limit := time.Now().Add(-g.timeout)
+	for len(group) > 0 && group[0].since.Before(limit) { // oldest first
+		group[0].err = fmt.Errorf("the request waited %v for Redis", g.timeout)
+		group = group[1:]
+	}
+	if len(group) == 0 {
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
 	defer cancel()
-	g.run(ctx, part, fresh)
+	g.run(ctx, part, group)
 }
 
 // runGroup decides a group of requests for one part of a sale, waits for the replicas and records the orders.
