@@ -132,49 +132,22 @@ func (c *cluster) readAll() ([]Node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout) // shared by all waiting callers
 	defer cancel()
 	c.mu.Lock()
-	addrs := slices.Concat(c.configured, c.known)
+	addrs := distinct(c.configured, c.known)
 	c.mu.Unlock()
-	slices.Sort(addrs)
-	addrs = slices.Compact(addrs)
-	type reply struct {
-		nodes []Node
-		err   error
+	maps, err := queryMost(addrs, len(addrs)/2+1, func(addr string) ([]Node, error) {
+		return Nodes(ctx, c.node(addr), addr)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("no node of the cluster answered: %w", err)
 	}
-	replies := make(chan reply, len(addrs))
-	for _, addr := range addrs {
-		go func() {
-			nodes, err := Nodes(ctx, c.node(addr), addr)
-			if err != nil {
-				err = fmt.Errorf("%s: %w", addr, err)
-			}
-			replies <- reply{nodes, err}
-		}()
+	nodes := slices.Concat(maps...)
+	known := make([]string, len(nodes))
+	for i, n := range nodes {
+		known[i] = n.Addr
 	}
-	var nodes []Node
-	var known []string
-	var failed []error
-	answered := 0
-	for range addrs {
-		r := <-replies // each query ends with ctx
-		if r.err != nil {
-			failed = append(failed, r.err)
-			continue
-		}
-		nodes = append(nodes, r.nodes...)
-		for _, n := range r.nodes {
-			known = append(known, n.Addr)
-		}
-		if answered++; answered > len(addrs)/2 {
-			break
-		}
-	}
-	if answered == 0 {
-		return nil, fmt.Errorf("no node of the cluster answered: %w", errors.Join(failed...))
-	}
-	slices.Sort(known)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lastMap, c.known, c.readAt = nodes, slices.Compact(known), time.Now()
+	c.lastMap, c.known, c.readAt = nodes, distinct(known), time.Now()
 	c.closeFormer()
 	return nodes, nil
 }

@@ -37,7 +37,6 @@ type answer struct {
 	master string   // address
 	epoch  int64    // number of the failover that promoted the master; 0 if unknown
 	peers  []string // addresses of the other Sentinels
-	err    error
 }
 
 // master tracks the master that the Sentinels or the nodes of a cluster report, and all connections to it. If the
@@ -227,9 +226,8 @@ func (m *master) follow(ctx context.Context, each func(addr string)) {
 			return
 		case <-tick.C:
 		}
-		if now, err := m.find(ctx); err == nil && now != addr {
-			cancel(errMasterChanged)
-			return
+		if addr, err := m.find(ctx); err == nil { // an error occurs again at the next dial
+			each(addr)
 		}
 	}
 }

@@ -76,38 +76,22 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 func (s *sentinels) query(ctx context.Context, known []string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	addrs := slices.Concat(s.configured, known)
-	slices.Sort(addrs)
-	addrs = slices.Compact(addrs)
-	answers := make(chan answer, len(addrs))
-	for _, addr := range addrs {
-		go func() { answers <- s.queryOne(ctx, addr) }()
+	answers, err := queryMost(distinct(s.configured, known), len(s.configured)/2+1, func(addr string) (answer, error) {
+		return s.queryOne(ctx, addr)
+	})
+	if err != nil {
+		return answer{}, fmt.Errorf("no Sentinel returned the address of master %q: %w", s.name, err)
 	}
-	var best answer
-	var failed []error
-	answered := 0
-	for range addrs {
-		a := <-answers // each query ends with ctx
-		if a.err != nil {
-			failed = append(failed, a.err)
-			continue
-		}
-		peers := append(best.peers, a.peers...)
-		if answered == 0 || a.epoch > best.epoch {
-			best = a
-		}
-		best.peers = peers
-		if answered++; answered > len(s.configured)/2 {
-			break
-		}
+	best := slices.MaxFunc(answers, func(a, b answer) int { return cmp.Compare(a.epoch, b.epoch) })
+	var peers []string
+	for _, a := range answers {
+		peers = append(peers, a.peers...)
 	}
-	if answered == 0 {
-		return answer{}, fmt.Errorf("no Sentinel returned the address of master %q: %w", s.name, errors.Join(failed...))
-	}
+	best.peers = peers
 	return best, nil
 }
 
-func (s *sentinels) queryOne(ctx context.Context, addr string) answer {
+func (s *sentinels) queryOne(ctx context.Context, addr string) (answer, error) {
 	o := s.options
 	o.Addr = addr
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = s.timeout, s.timeout, s.timeout
@@ -118,7 +102,7 @@ func (s *sentinels) queryOne(ctx context.Context, addr string) answer {
 		err = errors.New("the Sentinel returned no address")
 	}
 	if err != nil {
-		return answer{err: fmt.Errorf("%s: %w", addr, err)}
+		return answer{}, err
 	}
 	a := answer{master: net.JoinHostPort(master[0], master[1])}
 	// The rest is optional: an account may be allowed to query the address only.
@@ -132,5 +116,5 @@ func (s *sentinels) queryOne(ctx context.Context, addr string) answer {
 			}
 		}
 	}
-	return a
+	return a, nil
 }
