@@ -18,13 +18,8 @@ type Message = sale.Order
 
 // EncodeMessage returns the wire form. The order must be valid (see sale.ValidateID, sale.ValidateBuyer).
 func EncodeMessage(m Message) string {
-	b := make([]byte, 0, 64)
-	b = strconv.AppendInt(b, int64(m.ID), 10)
-	b = append(append(b, ' '), m.SaleID...)
-	b = strconv.AppendInt(append(b, ' '), int64(m.Slot), 10)
-	b = strconv.AppendInt(append(b, ' '), m.Serial, 10)
-	b = append(append(b, ' '), m.Buyer...)
-	return string(b)
+	fields := []string{m.ID.String(), m.SaleID, strconv.Itoa(m.Slot), strconv.FormatInt(m.Serial, 10), m.Buyer}
+	return strings.Join(fields, " ")
 }
 
 // errMessage is the error of DecodeMessage and DecodeDeadLine.
@@ -32,16 +27,10 @@ var errMessage = errors.New("keyspace: not a queue message")
 
 // DecodeMessage parses the wire form. The status of the order is queued.
 func DecodeMessage(s string) (Message, error) {
-	var f [5]string
-	rest := s
-	for i := range 4 {
-		field, after, found := strings.Cut(rest, " ")
-		if !found {
-			return Message{}, errMessage
-		}
-		f[i], rest = field, after
+	f := strings.SplitN(s, " ", 5)
+	if len(f) < 5 {
+		return Message{}, errMessage
 	}
-	f[4] = rest
 	id, err := sale.ParseOrderID(f[0])
 	if err != nil {
 		return Message{}, errMessage

@@ -49,11 +49,8 @@ func (s Slots) All() iter.Seq2[int, sale.OrderID] {
 
 // Find returns the slot of an order, or 0.
 func (s Slots) Find(id sale.OrderID) int {
-	want := id.String()
-	rest, _ := s.split()
-	for slot := 1; rest != ""; slot++ {
-		var text string
-		if text, rest, _ = strings.Cut(rest, ","); orderOf(text) == want {
+	for slot, held := range s.All() {
+		if held == id {
 			return slot
 		}
 	}
