@@ -48,14 +48,6 @@ type waiter struct {
 	result chan error
 }
 
-// NewRefiller returns a Refiller of a sale.
-func NewRefiller(of Sale, mover *Mover) *Refiller {
-	return &Refiller{
-		of: of, mover: mover, round: make(chan struct{}, 1),
-		rates: make([]float64, of.Spread), sold: make([]int64, of.Spread),
-	}
-}
-
 // Refillers are the Refillers of a process. It is safe for concurrent use.
 type Refillers struct {
 	mover *Mover
@@ -73,7 +65,10 @@ func (r *Refillers) Of(of Sale) *Refiller {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all[of] == nil {
-		r.all[of] = NewRefiller(of, r.mover)
+		r.all[of] = &Refiller{
+			of: of, mover: r.mover, round: make(chan struct{}, 1),
+			rates: make([]float64, of.Spread), sold: make([]int64, of.Spread),
+		}
 	}
 	return r.all[of]
 }

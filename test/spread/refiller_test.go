@@ -126,7 +126,7 @@ func TestUnitThatIsSoldMeanwhileDoesNotArrive(t *testing.T) {
 		if s.model.Truth().States[0].Left == 1 {
 			home = 1
 		}
-		refiller := spread.NewRefiller(of, spread.NewMover(soldMeanwhile{s}, s))
+		refiller := spread.NewRefillers(spread.NewMover(soldMeanwhile{s}, s)).Of(of)
 		if err := refiller.Await(t.Context(), home); !errors.Is(err, spread.ErrSoldOut) {
 			t.Errorf("%v, want %v", err, spread.ErrSoldOut)
 		}
@@ -141,7 +141,7 @@ func TestRefillersSellTheWholeStock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const stock, buyers = 200, 250
 				s, mover, of := newSlow(t, k, stock)
-				refillers := []*spread.Refiller{spread.NewRefiller(of, mover), spread.NewRefiller(of, mover)}
+				refillers := []*spread.Refiller{spread.NewRefillers(mover).Of(of), spread.NewRefillers(mover).Of(of)}
 				var all sync.WaitGroup
 				var mu sync.Mutex
 				results := map[string]int{}
@@ -174,7 +174,7 @@ func TestRefillersSellTheWholeStock(t *testing.T) {
 func TestAwaitOfAnUnreadableSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, mover, of := newSlow(t, 2, 1) // segment 0 has the unit
-		r := spread.NewRefiller(of, mover)
+		r := spread.NewRefillers(mover).Of(of)
 		s.model.Lose(0, false)
 		wait := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -201,7 +201,7 @@ func TestAwaitBesideASegmentThatHangs(t *testing.T) {
 		s.hangs = 2
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if err := spread.NewRefiller(of, mover).Await(ctx, 1); err != nil {
+		if err := spread.NewRefillers(mover).Of(of).Await(ctx, 1); err != nil {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -225,7 +225,7 @@ func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r := spread.NewRefiller(of, mover)
+				r := spread.NewRefillers(mover).Of(of)
 				for range 2 { // the first purchase may be too early
 					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 					err = r.Await(ctx, 1)
@@ -243,7 +243,7 @@ func TestAwaitBesideATransferToASegmentThatHangs(t *testing.T) {
 func TestRoundsRefillBeforeASegmentIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, mover, of := newSlow(t, 2, 400)
-		r := spread.NewRefiller(of, mover)
+		r := spread.NewRefillers(mover).Of(of)
 		for i, bought := 0, 0; bought < 300; i++ {
 			buyer := fmt.Sprintf("buyer%d", i)
 			if spread.Home(buyer, 2) != 0 {
@@ -283,7 +283,7 @@ func TestSoldOutSparesSQL(t *testing.T) {
 			t.Fatalf("SQL was read %d times", s.reads)
 		}
 		s.reads = 0
-		r := spread.NewRefiller(of, mover)
+		r := spread.NewRefillers(mover).Of(of)
 		for began := time.Now(); time.Since(began) < 10*time.Second; {
 			if err := r.Await(t.Context(), 1); !errors.Is(err, spread.ErrSoldOut) {
 				t.Fatalf("error %v", err)
