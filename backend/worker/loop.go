@@ -34,23 +34,18 @@ func (l *loop) run() {
 	var pause backoff
 	for l.stopping.Err() == nil {
 		batch, err := l.take()
-		switch {
-		case err != nil:
-			l.callFailed(&l.takeFails, "take", err)
+		if !l.succeeded(&l.takeFails, "take", err) {
 			l.pause(&pause, KindQueue)
-		case len(batch.Messages) > 0:
-			l.callWorks(&l.takeFails, "take")
+			continue
+		}
+		if len(batch.Messages) > 0 {
 			pause.reset()
 			l.process(batch)
 			l.gather(len(batch.Messages))
-		default:
-			l.callWorks(&l.takeFails, "take")
-			if err := l.await(); err != nil {
-				l.callFailed(&l.waitFails, "wait", err)
-				l.pause(&pause, KindQueue)
-			} else {
-				l.callWorks(&l.waitFails, "wait")
-			}
+			continue
+		}
+		if !l.succeeded(&l.waitFails, "wait", l.await()) {
+			l.pause(&pause, KindQueue)
 		}
 	}
 	l.finish()
@@ -77,10 +72,8 @@ func (l *loop) await() error {
 
 // awaitRedis waits in Redis for at most Config.Idle. It reports whether the queue was empty after that.
 func (l *loop) awaitRedis() (empty bool, err error) {
-	select {
-	case <-l.stopping.Done():
+	if l.stopping.Err() != nil {
 		return false, nil
-	default:
 	}
 	woken, err := l.queue.Wait(l.calls, l.cfg.Idle)
 	if err != nil || woken {
@@ -305,22 +298,19 @@ func (l *loop) queueFailed(call string, err error) {
 	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
 }
 
-// callFailed is queueFailed for a call that run repeats: it logs the first failure of a series.
-func (l *loop) callFailed(fails *bool, call string, err error) {
-	if *fails {
+// succeeded reports whether a call that run repeats has succeeded. It counts each failure, and logs the first of a
+// series and the success after it. fails is whether the call before has failed.
+func (l *loop) succeeded(fails *bool, call string, err error) bool {
+	switch {
+	case err != nil && *fails:
 		l.cfg.Metrics.Failed(KindQueue)
-		return
-	}
-	*fails = true
-	l.queueFailed(call, err)
-}
-
-// callWorks ends a series of failures.
-func (l *loop) callWorks(fails *bool, call string) {
-	if *fails {
-		*fails = false
+	case err != nil:
+		l.queueFailed(call, err)
+	case *fails:
 		l.cfg.Log.Info("worker: queue call works again", "call", call)
 	}
+	*fails = err != nil
+	return err == nil
 }
 
 var (
