@@ -37,7 +37,7 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
 	total := int64(0)
 	for _, part := range parts {
-		n, err := s.client.HLen(ctx, s.ShardOf(part).Buyers(id)).Result()
+		n, err := s.cfg.Client.HLen(ctx, s.ShardOf(part).Buyers(id)).Result()
 		if err != nil {
 			return BypassList{}, unavailable("bypass list of sale "+id, err)
 		}
@@ -47,7 +47,7 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 	}
 	sums := make([]uint32, 0, total)
 	for _, part := range parts {
-		err = ScanBuyers(ctx, s.client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
+		err = ScanBuyers(ctx, s.cfg.Client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
 			sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))
 		})
 		if err != nil {

@@ -90,9 +90,9 @@ func (s *Stock) countShardUnits(
 ) (map[string]*UnitCount, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	var copier redis.Scripter = s.client
-	if s.server != nil {
-		copier = s.server(shard).WithTimeout(copyTimeout) // shares the connections, with another read timeout
+	var copier redis.Scripter = s.cfg.Client
+	if s.cfg.Server != nil {
+		copier = s.cfg.Server(shard).WithTimeout(copyTimeout) // shares the connections, with another read timeout
 	}
 	var cause error // of the last retry
 	for try := 0; ; try++ {
@@ -120,7 +120,7 @@ var (
 func (s *Stock) tryCountUnits(
 	ctx context.Context, copier redis.Scripter, shard keyspace.Shard, ids []string,
 ) (counts map[string]*UnitCount, err error) {
-	batches, err := s.client.ZRange(ctx, shard.Leases(), 0, -1).Result()
+	batches, err := s.cfg.Client.ZRange(ctx, shard.Leases(), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s *Stock) tryCountUnits(
 	last := len(f) - 2
 	copies.leased = f[last]
 	defer func() {
-		if removed := copies.remove(ctx, s.client); err == nil && strconv.FormatInt(removed, 10) != f[last+1] {
+		if removed := copies.remove(ctx, s.cfg.Client); err == nil && strconv.FormatInt(removed, 10) != f[last+1] {
 			counts, err = nil, errCopyLost
 		}
 	}()
@@ -150,11 +150,11 @@ func (s *Stock) tryCountUnits(
 	if err != nil {
 		return nil, err
 	}
-	if err := copies.read(ctx, s.client, counts); err != nil {
+	if err := copies.read(ctx, s.cfg.Client, counts); err != nil {
 		return nil, err
 	}
 	for i, id := range ids {
-		if err := copies.readSale(ctx, s.client, i, counts[id]); err != nil {
+		if err := copies.readSale(ctx, s.cfg.Client, i, counts[id]); err != nil {
 			return nil, err
 		}
 	}

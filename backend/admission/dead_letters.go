@@ -24,8 +24,8 @@ func (s *Stock) reindexShard(ctx context.Context, shard keyspace.Shard) (changed
 		scan scanner
 		key  string
 	}{
-		{"letters", s.client.HScan, shard.Dead().Letters()},
-		{"lines", s.client.ZScan, shard.Dead().Index()},
+		{"letters", s.cfg.Client.HScan, shard.Dead().Letters()},
+		{"lines", s.cfg.Client.ZScan, shard.Dead().Index()},
 	} {
 		err := scanPairs(ctx, of.scan, of.key, func(pairs []string) error {
 			for some := range slices.Chunk(pairs, 2*reindexChunk) { // Redis returns a small hash completely
@@ -34,7 +34,7 @@ func (s *Stock) reindexShard(ctx context.Context, shard keyspace.Shard) (changed
 					args = append(args, pair[0])
 				}
 				keys := []string{shard.Dead().Letters(), shard.Dead().Index()}
-				n, err := redisscript.Run(ctx, s.client, "dead_reindex", keys, args...).Int64()
+				n, err := redisscript.Run(ctx, s.cfg.Client, "dead_reindex", keys, args...).Int64()
 				if err != nil {
 					return err
 				}

@@ -47,7 +47,7 @@ func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}
 	missing := notHeld(id)
-	for _, shard := range f.stock.space.All() {
+	for _, shard := range f.stock.cfg.Space.All() {
 		o, err := f.findInShard(ctx, shard, buyer, id)
 		switch {
 		case err == nil:
@@ -85,7 +85,7 @@ func (f *Finder) findIn(
 	ctx context.Context, shard keyspace.Shard, ids []string, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
 	slots := make([]*redis.StringCmd, len(ids))
-	cmds, _ := f.stock.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, _ := f.stock.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, saleID := range ids {
 			slots[i] = p.HGet(ctx, shard.Buyers(saleID), buyer)
 		}
@@ -110,7 +110,7 @@ func (f *Finder) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.O
 	if err != nil {
 		return nil, err
 	}
-	text, err := f.stock.client.HGet(ctx, f.stock.ShardOf(home).Buyers(saleID), buyer).Result()
+	text, err := f.stock.cfg.Client.HGet(ctx, f.stock.ShardOf(home).Buyers(saleID), buyer).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, unavailable("orders held in sale "+saleID, err)
 	}

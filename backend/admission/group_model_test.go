@@ -126,7 +126,7 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 			byKey: map[string]modelRequest{}, byBuyer: map[string][]sale.OrderID{}, returned: map[string][]sale.OrderID{},
 		}
 		h := newShop(c)
-		h.cfg.MaxReady = int64(m.room)
+		h.Admitter.cfg.MaxReady = int64(m.room)
 		def := onSale("s", m.left, m.perBuyer)
 		def.Switch = m.sw
 		if err := h.Load(ctx, def, none); err != nil {

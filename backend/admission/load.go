@@ -80,10 +80,10 @@ func (s *Stock) claim(ctx context.Context, p SalePart) (spread.Allocation, error
 	if p.Spread < 2 {
 		return spread.Allocation{Units: p.Stock}, nil
 	}
-	if s.claimer == nil {
+	if s.cfg.Claimer == nil {
 		return spread.Allocation{}, errNoClaimer
 	}
-	return s.claimer.Claim(ctx, p.ID, p.Segment)
+	return s.cfg.Claimer.Claim(ctx, p.ID, p.Segment)
 }
 
 // loadWithCount loads a part, given the count of its queued orders.
@@ -127,17 +127,17 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		return err
 	}
 	if newest > 0 {
-		if err := newShardSequencer(s.client, s.space, shard, nil).skipPast(ctx, newest.Sequence()); err != nil {
+		if err := newShardSequencer(s.cfg.Client, s.cfg.Space, shard, nil).skipPast(ctx, newest.Sequence()); err != nil {
 			return err
 		}
 	}
 	keys := []string{
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
-	args := []any{def.Version, string(def.Switch), len(buyers), s.deployment.owner()}
+	args := []any{def.Version, string(def.Switch), len(buyers), s.cfg.Deployment.owner()}
 	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
 	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, part, claimed.Version, lastReturn, returned)...)
-	result, err := redisscript.Run(ctx, s.client, "load_sale", keys, args...).Text()
+	result, err := redisscript.Run(ctx, s.cfg.Client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
 		err = errors.New("the data in Redis was lost while the buyers were stored")
@@ -156,12 +156,12 @@ func (s *Stock) addBuyers(
 ) error {
 	const chunk = 1000
 	for some := range slices.Chunk(slices.Collect(maps.Keys(buyers)), chunk) {
-		args := append(make([]any, 0, 1+2*len(some)), s.deployment.owner())
+		args := append(make([]any, 0, 1+2*len(some)), s.cfg.Deployment.owner())
 		for _, buyer := range some {
 			args = append(args, buyer, string(buyers[buyer]))
 		}
 		keys := []string{shard.Buyers(saleID), shard.Guard(), shard.Sale(saleID), shard.Stock(saleID)}
-		if err := redisscript.Run(ctx, s.client, "load_buyers", keys, args...).Err(); err != nil {
+		if err := redisscript.Run(ctx, s.cfg.Client, "load_buyers", keys, args...).Err(); err != nil {
 			return unavailable("run load_buyers.lua", err)
 		}
 	}

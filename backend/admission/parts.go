@@ -34,7 +34,7 @@ func PartsOf(def sale.Sale) []SalePart {
 
 // ShardOf returns the shard of a part of a sale.
 func (s *Stock) ShardOf(p spread.Part) keyspace.Shard {
-	return s.space.ShardOfSegment(p.SaleID, p.Segment)
+	return s.cfg.Space.ShardOfSegment(p.SaleID, p.Segment)
 }
 
 // Spread returns the number of segments of a sale, 0 for a sale that lives in one shard. It reads Redis once per sale
@@ -44,7 +44,7 @@ func (s *Stock) Spread(ctx context.Context, id string) (int, error) {
 	if k, ok := s.spreads.Load(id); ok {
 		return k.(int), nil
 	}
-	fields, err := s.client.HMGet(ctx, s.space.ShardOf(id).Sale(id), "opens_at", "segment").Result()
+	fields, err := s.cfg.Client.HMGet(ctx, s.cfg.Space.ShardOf(id).Sale(id), "opens_at", "segment").Result()
 	switch {
 	case err != nil:
 		return 0, unavailable("spread of sale "+id, err)

@@ -38,7 +38,8 @@ func newReplicated(t *testing.T) replicated {
 	t.Cleanup(func() { _ = c.Close() })
 	f.shop = newShop(c)
 	f.groups.timeout = time.Minute // only the wait for replicas may time out
-	f.cfg.Replicas, f.cfg.ReplicaClient = 2, func(keyspace.Shard) *redis.Client { return c }
+	cfg := &f.Admitter.cfg
+	cfg.Replicas, cfg.ReplicaClient = 2, func(keyspace.Shard) *redis.Client { return c }
 	f.put(t, onSale("s", 3, 1))
 	return f
 }

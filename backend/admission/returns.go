@@ -46,11 +46,11 @@ func (s *Stock) returnUnits(
 ) error {
 	shard, id := s.ShardOf(home), home.SaleID
 	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
-	args := append(make([]any, 0, 1+2*len(at)), s.deployment.owner())
+	args := append(make([]any, 0, 1+2*len(at)), s.cfg.Deployment.owner())
 	for _, i := range at {
 		args = append(args, orders[i].ID.String(), orders[i].Buyer)
 	}
-	results, err := redisscript.Run(ctx, s.client, "return_unit", keys, args...).Int64Slice()
+	results, err := redisscript.Run(ctx, s.cfg.Client, "return_unit", keys, args...).Int64Slice()
 	switch {
 	case err != nil:
 		return unavailable("return units", err)
@@ -82,7 +82,7 @@ func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.Or
 	}
 	var failures []error
 	for _, part := range parts { // an id is in one part only
-		if err := s.client.HDel(ctx, s.ShardOf(part).Returns(saleID), fields...).Err(); err != nil {
+		if err := s.cfg.Client.HDel(ctx, s.ShardOf(part).Returns(saleID), fields...).Err(); err != nil {
 			failures = append(failures, unavailable("confirm returns", err))
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Stock) PendingReturns(ctx context.Context, saleID string) (ids []sale.O
 	}
 	var failures []error
 	for _, part := range parts {
-		fields, _, err := s.client.HScan(ctx, s.ShardOf(part).Returns(saleID), 0, "", 2*maxReturns).Result()
+		fields, _, err := s.cfg.Client.HScan(ctx, s.ShardOf(part).Returns(saleID), 0, "", 2*maxReturns).Result()
 		if err != nil {
 			failures = append(failures, unavailable("pending returns", err))
 		}

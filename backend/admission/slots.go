@@ -13,7 +13,7 @@ import (
 // a slot that is assigned or released during the call, and can yield a slot twice. An error wraps sale.ErrUnavailable.
 func (s *Stock) Slots(ctx context.Context, of spread.Part, yield func(buyer string, slot int, id sale.OrderID)) error {
 	key := s.ShardOf(of).Buyers(of.SaleID)
-	return ScanBuyers(ctx, s.client, key, func(buyer string, slots keyspace.Slots) {
+	return ScanBuyers(ctx, s.cfg.Client, key, func(buyer string, slots keyspace.Slots) {
 		for slot, id := range slots.All() {
 			yield(buyer, slot, id)
 		}
@@ -40,7 +40,7 @@ func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, err
 		for i, n := range g.at {
 			buyers[i] = orders[n].Buyer
 		}
-		slots, err := s.client.HMGet(ctx, s.ShardOf(g.home).Buyers(saleID), buyers...).Result()
+		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(g.home).Buyers(saleID), buyers...).Result()
 		if err != nil {
 			return nil, unavailable("slots of sale "+saleID, err)
 		}

@@ -49,13 +49,8 @@ var errNoClaimer = errors.New("admission: StockConfig lacks Claimer, which sales
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
 // safe for concurrent use.
 type Stock struct {
-	client     redisconn.Client
-	server     func(keyspace.Shard) *redis.Client // nil if client is not a *redis.Client
-	space      keyspace.Space
-	claimer    Claimer
-	mover      *spread.Mover
-	deployment Deployment
-	spreads    sync.Map // number of segments by id of a sale; it never changes
+	cfg     StockConfig
+	spreads sync.Map // number of segments by id of a sale; it never changes
 }
 
 // NewStock returns a Stock. It does not connect.
@@ -63,10 +58,7 @@ func NewStock(cfg StockConfig) *Stock {
 	if c, ok := cfg.Client.(*redis.Client); ok && cfg.Server == nil {
 		cfg.Server = func(keyspace.Shard) *redis.Client { return c }
 	}
-	return &Stock{
-		client: cfg.Client, server: cfg.Server, space: cfg.Space, claimer: cfg.Claimer, mover: cfg.Mover,
-		deployment: cfg.Deployment,
-	}
+	return &Stock{cfg: cfg}
 }
 
 // Deployment returns the id of the deployment in SQL, 0 if it is not known. nil stands for any deployment.
@@ -114,10 +106,10 @@ func (s *Stock) allocations(ctx context.Context, def sale.Sale) ([]spread.Alloca
 	if def.Spread < 2 {
 		return nil, nil
 	}
-	if s.claimer == nil {
+	if s.cfg.Claimer == nil {
 		return nil, errNoClaimer
 	}
-	all, err := s.claimer.Allocations(ctx, def.ID)
+	all, err := s.cfg.Claimer.Allocations(ctx, def.ID)
 	if err == nil && len(all) != def.Spread {
 		err = fmt.Errorf("admission: sale %s has %d segments, and SQL has %d allocations", def.ID, def.Spread, len(all))
 	}
@@ -129,7 +121,8 @@ func (s *Stock) updatePart(
 ) error {
 	if part.Spread > 1 {
 		a := allocations[part.Segment]
-		err := NewSegments(s.client, s.space, s.deployment).run(ctx, "segment_apply", part, a.Version, a.Units).Err()
+		segments := NewSegments(s.cfg.Client, s.cfg.Space, s.cfg.Deployment)
+		err := segments.run(ctx, "segment_apply", part, a.Version, a.Units).Err()
 		// A segment that rejects it is not loaded, or the audit shows the difference: a pause takes effect anyway.
 		if err != nil && !redis.HasErrorPrefix(err, "SEGMENT") {
 			return unavailable("apply an allocation of sale "+def.ID, err)
@@ -138,8 +131,8 @@ func (s *Stock) updatePart(
 	shard := s.ShardOf(part)
 	keys := []string{shard.Sale(def.ID), shard.Stock(def.ID), shard.Guard()}
 	args := append([]any{def.Version, string(def.Switch)}, definition(def)...)
-	args = append(args, s.deployment.owner())
-	result, err := redisscript.Run(ctx, s.client, "update_sale", keys, args...).Text()
+	args = append(args, s.cfg.Deployment.owner())
+	result, err := redisscript.Run(ctx, s.cfg.Client, "update_sale", keys, args...).Text()
 	switch {
 	case err != nil:
 		return unavailable("update sale "+def.ID, err)
@@ -211,7 +204,7 @@ func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
 		Version  int64 `redis:"version"`
 		Accepted int64 `redis:"accepted"`
 	}
-	err := s.client.HMGet(ctx, s.ShardOf(of).Sale(of.SaleID), "version", "accepted").Scan(&f)
+	err := s.cfg.Client.HMGet(ctx, s.ShardOf(of).Sale(of.SaleID), "version", "accepted").Scan(&f)
 	if err != nil {
 		return 0, unavailable("orders accepted of sale "+of.SaleID, err)
 	}
@@ -224,7 +217,7 @@ func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
 // LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds
 // it. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) LastSerial(ctx context.Context, of spread.Part) (int64, error) {
-	n, err := s.client.HGet(ctx, s.ShardOf(of).Sale(of.SaleID), "accepted").Int64()
+	n, err := s.cfg.Client.HGet(ctx, s.ShardOf(of).Sale(of.SaleID), "accepted").Int64()
 	if errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("sale %s: %w", of.SaleID, sale.ErrNotFound)
 	}
@@ -240,7 +233,7 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 	versions := make(map[spread.Part]int64, len(parts))
 	for some := range slices.Chunk(parts, salesPerRead) {
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
-		cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		cmds, _ := s.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, part := range some {
 				shard := s.ShardOf(part)
 				have[i], left[i] = p.HGet(ctx, shard.Sale(part.SaleID), "version"), p.Exists(ctx, shard.Stock(part.SaleID))
@@ -276,7 +269,7 @@ func (s *Stock) RemoveFrom(ctx context.Context, shard keyspace.Shard, id string)
 	keys := []string{
 		shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Sales(), shard.Guard(),
 	}
-	if err := redisscript.Run(ctx, s.client, "remove_sale", keys, id, s.deployment.owner()).Err(); err != nil {
+	if err := redisscript.Run(ctx, s.cfg.Client, "remove_sale", keys, id, s.cfg.Deployment.owner()).Err(); err != nil {
 		return unavailable("remove sale "+id, err)
 	}
 	s.spreads.Delete(id)

@@ -116,7 +116,7 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newAdmitter(pipe, c)
-	a.cfg.IDs = h.cfg.IDs
+	a.cfg.IDs = h.Admitter.cfg.IDs
 	a.groups.timeout = time.Minute
 	buy := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)

@@ -18,7 +18,7 @@ func (h *shop) waiters(t *testing.T, requests ...Request) []*waiter {
 	t.Helper()
 	var all []*waiter
 	for _, r := range requests {
-		id, err := h.cfg.IDs.Next(t.Context(), shard)
+		id, err := h.Admitter.cfg.IDs.Next(t.Context(), shard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onEachRedis(t, func(t *testing.T, c *redis.Client) {
 				h := newShop(c)
-				h.cfg.Stream = stream
+				h.Admitter.cfg.Stream = stream
 				h.put(t, onSale("s", 3, 1))
 				h.want(t, "s", "dan", "k", sale.Accepted)
 				group := h.waiters(t,

@@ -54,7 +54,7 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 // List reads every loaded sale, in no order. It omits the sales of shards that are unavailable. If all are, the error
 // wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
-	views, err := readShards(s.space.All(), func(shard keyspace.Shard) ([]View, error) {
+	views, err := readShards(s.cfg.Space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.SalesIn(ctx, shard)
 		if err != nil {
 			return nil, err
@@ -67,7 +67,7 @@ func (s *Stock) List(ctx context.Context) ([]View, error) {
 // SalesIn returns the ids of the sales of which a shard holds a part, suspended sales included. An error wraps
 // sale.ErrUnavailable.
 func (s *Stock) SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, error) {
-	ids, err := s.client.SMembers(ctx, shard.Sales()).Result()
+	ids, err := s.cfg.Client.SMembers(ctx, shard.Sales()).Result()
 	if err != nil {
 		return nil, unavailable("list sales", err)
 	}
@@ -112,8 +112,8 @@ func (s *Stock) merged(ctx context.Context, views []View) []View {
 	for _, i := range at {
 		v := &whole[i]
 		slices.SortFunc(v.Segments, func(a, b SegmentView) int { return cmp.Compare(a.Index, b.Index) })
-		if v.State == sale.StateOpen && v.Left == 0 && len(v.Segments) == v.Spread && s.mover != nil {
-			if out, err := s.mover.SoldOut(ctx, spread.Sale{ID: v.ID, Spread: v.Spread}); err == nil && out {
+		if v.State == sale.StateOpen && v.Left == 0 && len(v.Segments) == v.Spread && s.cfg.Mover != nil {
+			if out, err := s.cfg.Mover.SoldOut(ctx, spread.Sale{ID: v.ID, Spread: v.Spread}); err == nil && out {
 				v.State = sale.StateSoldOut
 			}
 		}
@@ -176,7 +176,7 @@ func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (
 func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
 	now := new(redis.TimeCmd)
 	defs, left := make([]*redis.MapStringStringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := s.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		now = p.Time(ctx)
 		for i, id := range ids {
 			defs[i], left[i] = p.HGetAll(ctx, shard.Sale(id)), p.Get(ctx, shard.Stock(id))

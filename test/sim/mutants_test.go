@@ -774,7 +774,7 @@ var mutants = []mutant{
 		"returns: a unit returns to the first segment",
 		"backend/admission/returns.go",
 		"shard, id := s.ShardOf(home), home.SaleID",
-		"shard, id := s.space.ShardOf(home.SaleID), home.SaleID",
+		"shard, id := s.cfg.Space.ShardOf(home.SaleID), home.SaleID",
 		simulation,
 	},
 	{
